@@ -1,0 +1,356 @@
+//! What the operator writes and the agent reads: requests as command-line flags, reports as JSON, exit codes as classes.
+//!
+//! Decides the wire shape only. It opens nothing and calls nobody, so the operator's pure part may depend on it.
+//! Every request renders to flags with `to_args` and is read back by clap; a property test holds the round trip.
+
+mod args;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+/// Why an agent run ended, as the process's exit code.
+///
+/// The Job's `podFailurePolicy` is written from this table: only [`ExitClass::Transient`] is tried again.
+/// Codes start at 64 so that none collides with a shell's, a runtime's or Rust's own (1, 2, 101, 125..=137).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ExitClass {
+    /// The request itself is wrong: a flag, a location, a Secret without its keys.
+    Config,
+    /// Credentials are missing, wrong, or not allowed to do this.
+    Denied,
+    /// A bucket, object, file or manifest is not there.
+    NotFound,
+    /// Bytes are not what they have to be: trailer, hash, size, format.
+    Corrupt,
+    /// Network, an unhealthy member, a store's 5xx: the same request may succeed later.
+    Transient,
+    /// No space on the volume, or the store's quota.
+    Full,
+    /// The time given was not enough, or nothing moved for too long.
+    Deadline,
+    /// The volume holds data that is not this request's: nothing was touched (I9).
+    Refused,
+}
+
+impl ExitClass {
+    /// All classes, in the order of their codes.
+    pub const ALL: [Self; 8] = [
+        Self::Config,
+        Self::Denied,
+        Self::NotFound,
+        Self::Corrupt,
+        Self::Transient,
+        Self::Full,
+        Self::Deadline,
+        Self::Refused,
+    ];
+
+    /// The process's exit code.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Config => 64,
+            Self::Denied => 65,
+            Self::NotFound => 66,
+            Self::Corrupt => 67,
+            Self::Transient => 68,
+            Self::Full => 69,
+            Self::Deadline => 70,
+            Self::Refused => 71,
+        }
+    }
+
+    /// The class of an exit code, if it is one of ours.
+    pub fn from_code(code: i32) -> Option<Self> {
+        Self::ALL.into_iter().find(|c| i32::from(c.code()) == code)
+    }
+
+    /// Whether the same request may succeed later without anybody changing anything.
+    pub const fn retryable(self) -> bool {
+        matches!(self, Self::Transient)
+    }
+}
+
+/// The etcd to read from. The same flag names as etcdctl has.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct EtcdFlags {
+    /// Client URLs of the members, comma separated; the agent picks one (a healthy, caught-up follower when there is one).
+    #[arg(long, value_delimiter = ',', required = true)]
+    pub endpoints: Vec<String>,
+}
+
+/// A place for backups: `s3://bucket/prefix` or `file:///folder`.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreFlags {
+    /// Where the store is: `s3://bucket[/prefix]`, or `file:///mounted/folder` for a volume.
+    #[arg(long = "store")]
+    pub url: String,
+    /// S3 endpoint URL; absent: AWS.
+    #[arg(long)]
+    pub s3_endpoint: Option<String>,
+    /// S3 region; absent: `us-east-1`.
+    #[arg(long)]
+    pub s3_region: Option<String>,
+    /// Address buckets by path (`endpoint/bucket`) instead of by host name (`bucket.endpoint`).
+    #[arg(long)]
+    pub s3_force_path_style: bool,
+    /// PEM file with the CA certificates to trust for the S3 endpoint, instead of the public ones.
+    #[arg(long)]
+    pub s3_ca_file: Option<PathBuf>,
+    /// Folder with the files `accessKeyID`, `secretAccessKey` and, for temporary credentials, `sessionToken`
+    /// (a mounted Secret).
+    #[arg(long)]
+    pub credentials_dir: Option<PathBuf>,
+}
+
+/// How the stored bytes are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// zstd, level 1: on etcd data as small as level 3, at twice gzip's speed.
+    #[default]
+    Zstd,
+    /// gzip, for tools that read nothing else.
+    Gzip,
+    /// The stream's bytes as they are.
+    None,
+}
+
+impl Compression {
+    /// What follows `snapshot.db` in the object's name.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Self::Zstd => ".zst",
+            Self::Gzip => ".gz",
+            Self::None => "",
+        }
+    }
+
+    /// The flag's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Zstd => "zstd",
+            Self::Gzip => "gzip",
+            Self::None => "none",
+        }
+    }
+}
+
+/// `agent save`: one snapshot of one etcd to one new folder of a store.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct SaveRequest {
+    /// Where from.
+    #[command(flatten)]
+    pub etcd: EtcdFlags,
+    /// Where to.
+    #[command(flatten)]
+    pub store: StoreFlags,
+    /// Namespace part of the key.
+    #[arg(long)]
+    pub namespace: String,
+    /// Cluster part of the key.
+    #[arg(long)]
+    pub cluster: String,
+    /// UID of the `EtcdCluster`; its first 8 characters are the lineage in the key. By hand: leave it out, the etcd
+    /// cluster ID takes its place.
+    #[arg(long)]
+    pub cluster_uid: Option<String>,
+    /// etcd cluster ID (hex) this snapshot must come from; another one is refused.
+    #[arg(long)]
+    pub expect_cluster_id: Option<String>,
+    /// Name of the object that asked for this snapshot.
+    #[arg(long)]
+    pub owner_name: Option<String>,
+    /// UID of the object that asked for this snapshot.
+    #[arg(long)]
+    pub owner_uid: Option<String>,
+    /// UID of the Pod this runs in; with it two Pods of one Job never share a key. Read from the environment in a Pod.
+    #[arg(long, env = "HOLDFAST_POD_UID")]
+    pub pod_uid: Option<String>,
+    /// How to compress.
+    #[arg(long, value_enum, default_value_t)]
+    pub compression: Compression,
+    /// Give up after this many seconds.
+    #[arg(long, default_value_t = DEFAULT_SAVE_DEADLINE_SECONDS)]
+    pub deadline_seconds: u32,
+}
+
+/// One hour: at 32 MiB/s that is 112 GiB, fourteen times the largest database etcd supports.
+pub const DEFAULT_SAVE_DEADLINE_SECONDS: u32 = 3600;
+
+/// `agent restore`: rebuild one seed member's data directory from one stored snapshot.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct RestoreRequest {
+    /// Where from.
+    #[command(flatten)]
+    pub store: StoreFlags,
+    /// The snapshot's folder below the store's prefix (the one that holds `manifest.json`).
+    #[arg(long)]
+    pub key: String,
+    /// sha256 (hex) that the manifest must record for the database; absent: the manifest's own word is taken.
+    #[arg(long)]
+    pub expect_sha256: Option<String>,
+    /// Folder that holds the member's data directory (the volume's mount point).
+    #[arg(long)]
+    pub volume: PathBuf,
+    /// `etcdutl` of the target version.
+    #[arg(long, default_value = "/usr/local/bin/etcdutl")]
+    pub etcdutl: PathBuf,
+    /// Who this volume belongs to; written beside the data and checked by the gate.
+    #[command(flatten)]
+    pub identity: IdentityFlags,
+    /// UID of this restore attempt.
+    #[arg(long)]
+    pub restore_uid: String,
+    /// `name=peerURL` of the only member the rebuilt data names.
+    #[arg(long)]
+    pub initial_cluster: String,
+    /// Give up when nothing has moved for this many seconds, so that the reason shows early.
+    #[arg(long, default_value_t = DEFAULT_RESTORE_STALL_SECONDS)]
+    pub stall_seconds: u32,
+}
+
+/// 20 s without a byte: the reason is then in the cluster's status within 30 s.
+pub const DEFAULT_RESTORE_STALL_SECONDS: u32 = 20;
+
+/// Who a data volume belongs to.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdentityFlags {
+    /// etcd's cluster token: unique for one incarnation of one cluster.
+    #[arg(long)]
+    pub cluster_token: String,
+    /// Name of the member.
+    #[arg(long)]
+    pub member_name: String,
+    /// UID of the `EtcdMember`.
+    #[arg(long)]
+    pub member_uid: String,
+    /// UID of the claim behind the volume.
+    #[arg(long)]
+    pub claim_uid: String,
+}
+
+/// `gate`: decide whether etcd may start on this volume, then become etcd.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct GateRequest {
+    /// The volume's mount point; the data directory is [`DATA_DIR`] below it.
+    #[arg(long)]
+    pub volume: PathBuf,
+    /// Who the volume must belong to.
+    #[command(flatten)]
+    pub identity: IdentityFlags,
+    /// Whether an empty volume, when allowed, founds a new cluster (`--initial-cluster-state=new`).
+    #[arg(long)]
+    pub seed: bool,
+    /// The restore whose data this volume must hold: an empty volume is then never startable.
+    #[arg(long)]
+    pub restore_uid: Option<String>,
+    /// File with the Pod's annotations (a downward API volume).
+    #[arg(long)]
+    pub annotations: PathBuf,
+    /// etcd and its flags, after `--exec`.
+    #[arg(long, num_args = 1.., allow_hyphen_values = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub exec: Vec<String>,
+}
+
+/// The data directory's name below the volume's mount point: a folder of its own, since a volume's root may hold
+/// `lost+found`, and because a rename of this one folder is what makes restored data startable.
+pub const DATA_DIR: &str = "data";
+
+/// Annotation of a member's Pod: the claim UID whose empty volume may be started on. Removed before the member may
+/// acknowledge a write.
+pub const MAY_START_EMPTY: &str = "holdfast.dev/may-start-empty";
+
+/// What an agent leaves in its container's termination message: JSON of less than [`MAX_REPORT_BYTES`].
+/// It is a hint; the manifest in the store is the truth.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+pub enum Report {
+    /// A snapshot was published.
+    Saved(SavedReport),
+    /// A data directory was rebuilt, or was found complete.
+    Restored(RestoredReport),
+    /// The gate let etcd's process start, or refused.
+    Gate(GateReport),
+    /// Nothing was published and nothing became startable.
+    Failed(FailedReport),
+}
+
+/// kubelet cuts termination messages at 4096 bytes (Kubernetes: `containerStatuses[].state.terminated.message`).
+pub const MAX_REPORT_BYTES: usize = 4000;
+
+/// What was saved.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SavedReport {
+    /// Folder below the store's prefix.
+    pub key: String,
+    /// URI of the data object, without credentials.
+    pub uri: String,
+    /// Bytes of the database, without etcd's 32-byte trailer.
+    pub db_bytes: u64,
+    /// Bytes of the stored object.
+    pub stored_bytes: u64,
+    /// sha256 (hex) of the database, the same that etcd's trailer holds.
+    pub sha256: String,
+    /// sha256 (hex) of the stored object.
+    pub stored_sha256: String,
+    /// How it is compressed.
+    pub compression: Compression,
+    /// Name of the member it came from.
+    pub member: String,
+    /// ID (hex) of the member it came from.
+    pub member_id: String,
+    /// etcd cluster ID (hex).
+    pub cluster_id: String,
+    /// The member's etcd version.
+    pub etcd_version: String,
+    /// Storage version of the data; absent before 3.6.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_version: Option<String>,
+    /// Milliseconds from the first byte to the manifest.
+    pub millis: u64,
+}
+
+/// What was restored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RestoredReport {
+    /// UID of the restore attempt.
+    pub restore_uid: String,
+    /// URI of the data object, without credentials.
+    pub uri: String,
+    /// Bytes of the database.
+    pub db_bytes: u64,
+    /// sha256 (hex) of the database.
+    pub sha256: String,
+    /// When the snapshot was taken (RFC 3339).
+    pub taken_at: String,
+    /// `namespace/name` of the cluster it was taken from.
+    pub from_cluster: String,
+    /// Whether the volume was complete already and nothing was read.
+    pub already: bool,
+    /// Milliseconds it took.
+    pub millis: u64,
+}
+
+/// What the gate saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GateReport {
+    /// Closed list, for conditions: see [`crate::gate`].
+    pub verdict: String,
+    /// What a person can do about it.
+    pub message: String,
+}
+
+/// Why it failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedReport {
+    /// The class, also the exit code.
+    pub class: ExitClass,
+    /// What happened and what to do; never a secret.
+    pub message: String,
+}

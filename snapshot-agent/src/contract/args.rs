@@ -1,0 +1,268 @@
+//! Requests as argument vectors: the way from the operator's values to the agent's command line.
+//!
+//! Every flag is one element, `--name=value`, so a value that begins with a dash, holds spaces or looks like a flag
+//! stays a value: there is no shell and no second reading in between. A property test holds that clap reads back what
+//! was rendered. It does not judge values; that is done where they are used.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use super::{EtcdFlags, GateRequest, IdentityFlags, RestoreRequest, SaveRequest, StoreFlags};
+
+/// Collects `--name=value` elements.
+#[derive(Default)]
+struct Argv(Vec<String>);
+
+impl Argv {
+    fn flag(mut self, name: &str, value: impl Display) -> Self {
+        self.0.push(format!("--{name}={value}"));
+        self
+    }
+
+    fn path(self, name: &str, value: &Path) -> Self {
+        self.flag(name, value.display())
+    }
+
+    fn option(self, name: &str, value: Option<&String>) -> Self {
+        match value {
+            Some(value) => self.flag(name, value),
+            None => self,
+        }
+    }
+
+    fn option_path(self, name: &str, value: Option<&Path>) -> Self {
+        match value {
+            Some(value) => self.path(name, value),
+            None => self,
+        }
+    }
+
+    fn switch(mut self, name: &str, on: bool) -> Self {
+        if on {
+            self.0.push(format!("--{name}"));
+        }
+        self
+    }
+
+    fn and(mut self, more: Vec<String>) -> Self {
+        self.0.extend(more);
+        self
+    }
+}
+
+impl EtcdFlags {
+    /// These flags as elements of an argument vector. An endpoint holds no comma: one with a comma is read back as two.
+    pub fn to_args(&self) -> Vec<String> {
+        let Self { endpoints } = self;
+        endpoints.iter().fold(Argv::default(), |argv, endpoint| argv.flag("endpoints", endpoint)).0
+    }
+}
+
+impl StoreFlags {
+    /// These flags as elements of an argument vector.
+    pub fn to_args(&self) -> Vec<String> {
+        let Self { url, s3_endpoint, s3_region, s3_force_path_style, s3_ca_file, credentials_dir } = self;
+        Argv::default()
+            .flag("store", url)
+            .option("s3-endpoint", s3_endpoint.as_ref())
+            .option("s3-region", s3_region.as_ref())
+            .switch("s3-force-path-style", *s3_force_path_style)
+            .option_path("s3-ca-file", s3_ca_file.as_deref())
+            .option_path("credentials-dir", credentials_dir.as_deref())
+            .0
+    }
+}
+
+impl IdentityFlags {
+    /// These flags as elements of an argument vector.
+    pub fn to_args(&self) -> Vec<String> {
+        let Self { cluster_token, member_name, member_uid, claim_uid } = self;
+        Argv::default()
+            .flag("cluster-token", cluster_token)
+            .flag("member-name", member_name)
+            .flag("member-uid", member_uid)
+            .flag("claim-uid", claim_uid)
+            .0
+    }
+}
+
+impl SaveRequest {
+    /// The arguments after `agent save`.
+    pub fn to_args(&self) -> Vec<String> {
+        let Self {
+            etcd,
+            store,
+            namespace,
+            cluster,
+            cluster_uid,
+            expect_cluster_id,
+            owner_name,
+            owner_uid,
+            pod_uid,
+            compression,
+            deadline_seconds,
+        } = self;
+        Argv::default()
+            .and(etcd.to_args())
+            .and(store.to_args())
+            .flag("namespace", namespace)
+            .flag("cluster", cluster)
+            .option("cluster-uid", cluster_uid.as_ref())
+            .option("expect-cluster-id", expect_cluster_id.as_ref())
+            .option("owner-name", owner_name.as_ref())
+            .option("owner-uid", owner_uid.as_ref())
+            .option("pod-uid", pod_uid.as_ref())
+            .flag("compression", compression.as_str())
+            .flag("deadline-seconds", deadline_seconds)
+            .0
+    }
+}
+
+impl RestoreRequest {
+    /// The arguments after `agent restore`.
+    pub fn to_args(&self) -> Vec<String> {
+        let Self { store, key, expect_sha256, volume, etcdutl, identity, restore_uid, initial_cluster, stall_seconds } =
+            self;
+        Argv::default()
+            .and(store.to_args())
+            .flag("key", key)
+            .option("expect-sha256", expect_sha256.as_ref())
+            .path("volume", volume)
+            .path("etcdutl", etcdutl)
+            .and(identity.to_args())
+            .flag("restore-uid", restore_uid)
+            .flag("initial-cluster", initial_cluster)
+            .flag("stall-seconds", stall_seconds)
+            .0
+    }
+}
+
+impl GateRequest {
+    /// The arguments after `gate`. `--exec` and what follows it come last: everything after it belongs to etcd.
+    pub fn to_args(&self) -> Vec<String> {
+        let Self { volume, identity, seed, restore_uid, annotations, exec } = self;
+        let argv = Argv::default()
+            .path("volume", volume)
+            .and(identity.to_args())
+            .switch("seed", *seed)
+            .option("restore-uid", restore_uid.as_ref())
+            .path("annotations", annotations);
+        if exec.is_empty() {
+            return argv.0;
+        }
+        argv.and(vec!["--exec".to_owned()]).and(exec.clone()).0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use clap::{Args, Parser};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::contract::Compression;
+
+    #[derive(Parser)]
+    struct Cli<T: Args> {
+        #[command(flatten)]
+        request: T,
+    }
+
+    fn parsed<T: Args>(args: Vec<String>) -> Result<T, TestCaseError> {
+        Cli::<T>::try_parse_from(std::iter::once("holdfast".to_owned()).chain(args))
+            .map(|cli| cli.request)
+            .map_err(|e| TestCaseError::fail(e.to_string()))
+    }
+
+    /// Anything a tenant could write into a field, flags and shell words first.
+    fn text() -> impl Strategy<Value = String> {
+        prop_oneof![
+            Just("--exec".to_owned()),
+            Just("--seed".to_owned()),
+            Just("--".to_owned()),
+            Just("-v".to_owned()),
+            Just("a b;$(reboot)'\"\n".to_owned()),
+            Just(String::new()),
+            "\\PC{0,40}",
+        ]
+    }
+
+    /// clap takes no empty path.
+    fn path() -> impl Strategy<Value = PathBuf> {
+        text().prop_filter_map("paths are not empty", |t| (!t.is_empty()).then(|| PathBuf::from(t)))
+    }
+
+    prop_compose! {
+        fn store()(
+            url in text(), s3_endpoint in proptest::option::of(text()), s3_region in proptest::option::of(text()),
+            s3_force_path_style: bool, s3_ca_file in proptest::option::of(path()),
+            credentials_dir in proptest::option::of(path()),
+        ) -> StoreFlags {
+            StoreFlags { url, s3_endpoint, s3_region, s3_force_path_style, s3_ca_file, credentials_dir }
+        }
+    }
+
+    prop_compose! {
+        fn identity()(cluster_token in text(), member_name in text(), member_uid in text(), claim_uid in text())
+            -> IdentityFlags {
+            IdentityFlags { cluster_token, member_name, member_uid, claim_uid }
+        }
+    }
+
+    prop_compose! {
+        fn save()(
+            endpoints in proptest::collection::vec(text().prop_map(|t| t.replace(',', "")), 1..5), store in store(),
+            namespace in text(), cluster in text(),
+            (cluster_uid, expect_cluster_id, owner_name, owner_uid, pod_uid) in (
+                proptest::option::of(text()), proptest::option::of(text()), proptest::option::of(text()),
+                proptest::option::of(text()), proptest::option::of(text())),
+            compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
+            deadline_seconds: u32,
+        ) -> SaveRequest {
+            SaveRequest {
+                etcd: EtcdFlags { endpoints }, store, namespace, cluster, cluster_uid, expect_cluster_id, owner_name,
+                owner_uid, pod_uid, compression, deadline_seconds,
+            }
+        }
+    }
+
+    prop_compose! {
+        fn restore()(
+            store in store(), key in text(), expect_sha256 in proptest::option::of(text()), volume in path(),
+            etcdutl in path(), identity in identity(), restore_uid in text(), initial_cluster in text(),
+            stall_seconds: u32,
+        ) -> RestoreRequest {
+            RestoreRequest {
+                store, key, expect_sha256, volume, etcdutl, identity, restore_uid, initial_cluster, stall_seconds,
+            }
+        }
+    }
+
+    prop_compose! {
+        fn gate()(
+            volume in path(), identity in identity(), seed: bool, restore_uid in proptest::option::of(text()),
+            annotations in path(), exec in proptest::collection::vec(text(), 0..6),
+        ) -> GateRequest {
+            GateRequest { volume, identity, seed, restore_uid, annotations, exec }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_save_request_survives_the_command_line(request in save()) {
+            prop_assert_eq!(parsed::<SaveRequest>(request.to_args())?, request);
+        }
+
+        #[test]
+        fn a_restore_request_survives_the_command_line(request in restore()) {
+            prop_assert_eq!(parsed::<RestoreRequest>(request.to_args())?, request);
+        }
+
+        #[test]
+        fn a_gate_request_survives_the_command_line(request in gate()) {
+            prop_assert_eq!(parsed::<GateRequest>(request.to_args())?, request);
+        }
+    }
+}
