@@ -1,1 +1,17 @@
-//! stub
+//! Holdfast: runs etcd clusters on Kubernetes and proves that their backups restore.
+//!
+//! One pass of every controller:
+//!
+//! ```text
+//! watch caches ─┐
+//! live reads  ──┼─► observe ─► Observed ─► plan ─► Plan ─► safety ─► act
+//! etcd RPCs   ──┘  (operator)             (pure)          (pure)    (operator)
+//! ```
+//!
+//! * [`api`]: the wire contract, one file per kind.
+//! * [`plan`]: pure decisions. A decision is a value; tests compare values. Start reading at `plan/mod.rs`.
+//!
+//! The dependency rule: `main`, `cli` → `operator` → `plan` → `api` → `snapshot_agent`'s pure part. Never the other way.
+
+pub mod api;
+pub mod plan;

@@ -1,0 +1,442 @@
+//! `EtcdCluster`: what a user wants of one etcd cluster, and what is.
+//!
+//! Decides fields, defaults and what CEL refuses. What is wrong but invisible to CEL becomes a condition (`plan::valid`).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Affinity, LocalObjectReference, ResourceRequirements, Toleration, TopologySpreadConstraint,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::name::LocalRef;
+use crate::api::store::StoredSnapshot;
+
+/// An etcd cluster: N members of version V with this storage, security and first data.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "holdfast.dev",
+    version = "v1alpha1",
+    kind = "EtcdCluster",
+    plural = "etcdclusters",
+    shortname = "etcdc",
+    category = "etcd",
+    namespaced,
+    status = "EtcdClusterStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "An etcd cluster: N members of version V with this storage, security and first data.",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.readyMembers",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(name = "READY", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "VOTERS", type_ = "integer", json_path = ".status.voters", description = "members with a vote"),
+    printcolumn(name = "WANTED", type_ = "integer", json_path = ".spec.replicas"),
+    printcolumn(name = "VERSION", type_ = "string", json_path = ".status.version"),
+    printcolumn(name = "REASON", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "LEADER", type_ = "string", json_path = ".status.leader", priority = 1),
+    printcolumn(
+        name = "MESSAGE",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    ),
+    validation = Rule::new("self.metadata.name.size() <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message(
+        "the name must be a DNS label that begins with a letter, of at most 52 characters: names of members, Services and Jobs are made from it"
+    ),
+    validation = Rule::new(
+        "!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || !has(self.spec.bootstrap) || (has(oldSelf.spec.bootstrap) && self.spec.bootstrap == oldSelf.spec.bootstrap)"
+    )
+    .message("the cluster has formed: spec.bootstrap may only be removed now; to restore again, create a new cluster")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.tls) && has(self.tls.insecure) && self.tls.insecure")
+        .message("TLS is not supported yet: plaintext has to be asked for with spec.tls.insecure: true"),
+    validation = Rule::new("self.replicas >= oldSelf.replicas")
+        .message("scaling in is not supported yet: spec.replicas may only grow"),
+    validation = Rule::new("self.version == oldSelf.version")
+        .message("version changes are not supported yet: spec.version is immutable"),
+    validation = Rule::new("self.storage.size == oldSelf.storage.size && has(self.storage.storageClassName) == has(oldSelf.storage.storageClassName) && (!has(self.storage.storageClassName) || self.storage.storageClassName == oldSelf.storage.storageClassName)")
+        .message("spec.storage.size and spec.storage.storageClassName are immutable: resizing is not supported yet"),
+    validation = Rule::new("has(self.image) == has(oldSelf.image) && (!has(self.image) || self.image == oldSelf.image)")
+        .message("spec.image is immutable: rolling changes are not supported yet"),
+    validation = Rule::new("has(self.options) == has(oldSelf.options) && (!has(self.options) || self.options == oldSelf.options)")
+        .message("spec.options is immutable: rolling changes are not supported yet"),
+    validation = Rule::new("has(self.resources) == has(oldSelf.resources) && (!has(self.resources) || self.resources == oldSelf.resources)")
+        .message("spec.resources is immutable: rolling changes are not supported yet")
+)]
+pub struct EtcdClusterSpec {
+    /// Number of members, 1 to 9; default 3. May grow, not shrink yet. Even numbers work and get a warning: they
+    /// tolerate no more failures than one member fewer.
+    #[serde(default = "three")]
+    #[schemars(range(min = 1, max = 9))]
+    pub replicas: i32,
+    /// etcd's version, `X.Y.Z`. Immutable for now.
+    #[schemars(length(max = 16), regex(pattern = r"^3\.(5|6|7)\.[0-9]{1,3}$"))]
+    pub version: String,
+    /// Where etcd's image comes from. Default: the operator's `--etcd-image-repository`, tag `v<version>`. Immutable
+    /// for now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Image>,
+    /// Each member's volume.
+    #[serde(default)]
+    pub storage: Storage,
+    /// etcd's own settings. Immutable for now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<Options>,
+    /// Resources of each member's container; default requests of 100m CPU and 256Mi memory, so that a member is never
+    /// the first to be evicted. Immutable for now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// Where Pods may run. Applies to Pods made from then on.
+    #[serde(flatten)]
+    pub placement: Placement,
+    /// Transport security. Only `{insecure: true}` for now, and it has to be written: plaintext is never a default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
+    /// Where the first data comes from; absent: an empty cluster. May be corrected until the cluster has formed, after
+    /// that only removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<Bootstrap>,
+    /// Observe and report, change nothing. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+}
+
+const fn three() -> i32 {
+    3
+}
+
+/// An image's repository.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Image {
+    /// Repository without a tag, for example a mirror's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255), regex(pattern = r"^[a-z0-9][A-Za-z0-9._:/-]*$"))]
+    pub repository: Option<String>,
+    /// Digest, `sha256:...`; wins over the tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 80), regex(pattern = r"^sha256:[0-9a-f]{64}$"))]
+    pub digest: Option<String>,
+    /// `Always`, `IfNotPresent` (default) or `Never`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_policy: Option<PullPolicy>,
+}
+
+/// When kubelet pulls an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PullPolicy {
+    /// Before every start.
+    Always,
+    /// When the node lacks it.
+    IfNotPresent,
+    /// Never.
+    Never,
+}
+
+impl PullPolicy {
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Always => "Always",
+            Self::IfNotPresent => "IfNotPresent",
+            Self::Never => "Never",
+        }
+    }
+}
+
+/// A member's volume.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Storage {
+    /// Size of each member's claim; default 8Gi, at least 256Mi (etcd at rest needs about 170 MiB). Immutable for now.
+    #[serde(default = "eight_gib")]
+    #[x_kube(validation = Rule::new("quantity(string(self)).compareTo(quantity('256Mi')) >= 0").message("storage.size must be at least 256Mi: etcd preallocates its log"))]
+    pub size: Quantity,
+    /// Storage class of the claims; absent: the cluster's default class. Immutable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub storage_class_name: Option<String>,
+    /// What happens to the claims when the cluster goes: `Delete` (default) or `Retain`.
+    #[serde(default)]
+    pub retention: Retention,
+}
+
+fn eight_gib() -> Quantity {
+    Quantity("8Gi".to_owned())
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        Self { size: eight_gib(), storage_class_name: None, retention: Retention::Delete }
+    }
+}
+
+/// What happens to claims when a member or the cluster goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Retention {
+    /// They are deleted, after the Pod is gone.
+    #[default]
+    Delete,
+    /// They stay, for a person to look at.
+    Retain,
+}
+
+/// etcd's own settings, rendered for the minor in use. Names as in etcd's flags.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Options {
+    /// Largest size of the database in bytes; default half of what the volume leaves above 1 GiB, at most 8 GiB: a
+    /// follower that lags far behind writes the received snapshot beside its own database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 16_777_216))]
+    pub quota_backend_bytes: Option<i64>,
+    /// `periodic` or `revision`; absent: no automatic compaction (Kubernetes API servers compact by themselves).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_compaction_mode: Option<CompactionMode>,
+    /// A duration (`1h`) for `periodic`, a number of revisions for `revision`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), regex(pattern = r"^[0-9]+(ms|s|m|h)?$"))]
+    pub auto_compaction_retention: Option<String>,
+    /// Entries between two raft snapshots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub snapshot_count: Option<i64>,
+    /// Milliseconds between heartbeats; etcd's default is 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 10, max = 5000))]
+    pub heartbeat_interval: Option<i64>,
+    /// Milliseconds without a heartbeat until an election; etcd's default is 1000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 50, max = 50_000))]
+    pub election_timeout: Option<i64>,
+    /// Largest request in bytes; etcd's default is 1.5 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1024))]
+    pub max_request_bytes: Option<i64>,
+    /// Largest number of operations in one transaction; etcd's default is 128.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub max_txn_ops: Option<i64>,
+}
+
+/// How old revisions are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CompactionMode {
+    /// By age.
+    Periodic,
+    /// By count.
+    Revision,
+}
+
+impl CompactionMode {
+    /// The flag's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Periodic => "periodic",
+            Self::Revision => "revision",
+        }
+    }
+}
+
+/// Where Pods may run, handed through to them. Agents get tolerations, node selector, priority and pull secrets too,
+/// never the members' affinity: an anti-affinity between members must not keep a backup from running.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Placement {
+    /// Affinity of the members; absent: they prefer different nodes and zones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+    /// Spread of the members over failure domains.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
+    /// Tolerations of members and agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub tolerations: Option<Vec<Toleration>>,
+    /// Node labels that members and agents need.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Priority class of members and agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub priority_class_name: Option<String>,
+    /// Pull secrets of members and agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
+}
+
+/// Transport security.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Tls {
+    /// Plaintext between members and for clients. Has to be `true` until TLS is supported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub insecure: Option<bool>,
+}
+
+/// Where the first data comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Bootstrap {
+    /// Rebuild the first member's data from a snapshot before etcd starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<Restore>,
+}
+
+/// Which snapshot to restore: exactly one of `snapshotRef` and `source`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.snapshotRef) != has(self.source)").message("restore needs exactly one of snapshotRef and source"))]
+pub struct Restore {
+    /// An `EtcdSnapshot` of this namespace. One that is not complete yet is waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_ref: Option<LocalRef>,
+    /// A stored snapshot by its place; no `EtcdSnapshot` object is needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<StoredSnapshot>,
+}
+
+/// What is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EtcdClusterStatus {
+    /// The generation of the spec this status was computed from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// etcd's cluster ID, hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_id: Option<String>,
+    /// etcd's cluster token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_token: Option<String>,
+    /// Voters whose Pod is ready.
+    #[serde(default)]
+    pub ready_members: i32,
+    /// Members with a vote.
+    #[serde(default)]
+    pub voters: i32,
+    /// Label selector of the voters' Pods, for the scale subresource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+    /// Name of the leading member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader: Option<String>,
+    /// The etcd version that runs (the lowest, while they differ).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The members, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub members: Vec<MemberSummary>,
+    /// Facts written once, before the step that depends on them.
+    #[serde(default)]
+    pub latches: Latches,
+    /// What the cluster's data was restored from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore: Option<RestoreStatus>,
+    /// `Ready`, `Available`, `Progressing`, `Degraded`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// One member, in short.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberSummary {
+    /// Name of the `EtcdMember` and its Pod.
+    pub name: String,
+    /// etcd's member ID, hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "memberID")]
+    pub member_id: Option<String>,
+    /// `voter` or `learner`; absent while etcd does not list it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// The etcd version it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Whether it answered.
+    #[serde(default)]
+    pub healthy: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Facts written once with optimistic concurrency before a point of no return; never un-written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Latches {
+    /// Name of the next member, before its create: a lost answer or a crash never makes two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending_member: Option<String>,
+    /// The restore that is under way, before the seed's Pod. A corrected attempt replaces it as long as nothing formed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restoring: Option<Restoring>,
+    /// The cluster has formed: set when the cluster ID is first read, never undone. From then on no member is ever
+    /// seeded or restored again (I2, I9).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub formed: Option<Formed>,
+}
+
+/// One restore attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Restoring {
+    /// UID of the attempt; stands in the volume's identity file.
+    #[serde(rename = "restoreUID")]
+    pub restore_uid: String,
+    /// Exactly what is restored.
+    pub source: StoredSnapshot,
+    /// sha256 of the database, where it was known beforehand (from an `EtcdSnapshot`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// Name of the `EtcdSnapshot`, where one was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+}
+
+/// The moment the cluster ID was first read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Formed {
+    /// etcd's cluster ID, hexadecimal.
+    #[serde(rename = "clusterID")]
+    pub cluster_id: String,
+    /// When (RFC 3339).
+    pub at: String,
+    /// The restore attempt the data came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored_from: Option<Restoring>,
+}
+
+/// Lineage of restored data.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RestoreStatus {
+    /// URI of the data object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uri: Option<String>,
+    /// When the snapshot was taken (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_at: Option<String>,
+    /// `namespace/name` of the cluster it was taken from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_cluster: Option<String>,
+    /// Bytes of the database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub db_bytes: Option<u64>,
+}

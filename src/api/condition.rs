@@ -1,0 +1,208 @@
+//! Conditions: the closed lists of types and reasons, and how a list of them changes without churn.
+//!
+//! Decides names and merging. Which condition holds is decided by the `status.rs` of each kind in `plan`.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// Types of conditions we write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// All that is asked for is so (kstatus).
+    Ready,
+    /// Clients are served: a linearizable read succeeded.
+    Available,
+    /// Something is being done, or waited for.
+    Progressing,
+    /// Something is wrong although it works, or needs a person.
+    Degraded,
+}
+
+impl Type {
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::Available => "Available",
+            Self::Progressing => "Progressing",
+            Self::Degraded => "Degraded",
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident $(=> $runbook:ident)?,)*) => {
+        /// Why a condition is what it is: a closed list, stable for alerts and scripts.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Reason { $($(#[$doc])* $name,)* }
+
+        impl Reason {
+            /// Every reason.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The name on the wire.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+
+            /// Whether a person has to do something; then `runbooks/<Reason>.md` says what.
+            pub const fn needs_a_person(self) -> bool {
+                match self { $(Self::$name => reasons!(@person $($runbook)?),)* }
+            }
+        }
+    };
+    (@person) => { false };
+    (@person runbook) => { true };
+}
+
+reasons! {
+    // Good.
+    /// All that is asked for is so.
+    AsDesired,
+    /// A linearizable read succeeded.
+    ReadSucceeded,
+    /// Nothing is known to be wrong.
+    NothingWrong,
+    /// Nothing is in progress.
+    Idle,
+    /// A snapshot is stored and its manifest published.
+    Stored,
+
+    // On the way.
+    /// The first member is being made.
+    Seeding,
+    /// The first member's data is being rebuilt from a snapshot.
+    Restoring,
+    /// Members are being added.
+    Growing,
+    /// A member's Pod or claim is not there yet, or not running.
+    WaitingForPod,
+    /// A learner has not caught up.
+    WaitingForLearner,
+    /// etcd does not answer a linearizable read (yet).
+    WaitingForEtcd,
+    /// A member is restarting on its own volume.
+    MemberRestarting,
+    /// What is named is not there (yet): a cluster, a snapshot, a claim.
+    WaitingForReference,
+    /// A failed restore attempt is being cleared for the corrected one.
+    ClearingFailedRestore,
+    /// The snapshot's Job is waiting for a Pod to run.
+    JobPending,
+    /// The snapshot's Job is running.
+    JobRunning,
+    /// The object is being deleted and its parts are going.
+    Deleting,
+    /// Reconciliation is paused by `spec.paused`.
+    Paused,
+
+    // Wrong, and a person has to look.
+    /// No linearizable read succeeds although the cluster had formed.
+    QuorumLost => runbook,
+    /// The spec asks for what cannot be.
+    InvalidSpec => runbook,
+    /// The gate refused a member's volume.
+    VolumeRefused => runbook,
+    /// An alarm is raised in etcd.
+    AlarmRaised => runbook,
+    /// An object of the wanted name belongs to somebody else.
+    NameConflict => runbook,
+    /// A plan broke a safety rule and nothing was done.
+    SafetyStop => runbook,
+    /// A member that etcd still lists is being deleted by hand.
+    MemberStillListed => runbook,
+    /// etcd lists a member that no `EtcdMember` stands for.
+    UnknownMember => runbook,
+    /// A majority of the members runs on one node.
+    MembersColocated => runbook,
+    /// An even number of members tolerates no more failures than one fewer.
+    EvenReplicas => runbook,
+    /// The version has known defects that lose or corrupt data.
+    UnsafeVersion => runbook,
+    /// The agent was refused by the store.
+    StoreAccessDenied => runbook,
+    /// The bucket, object, folder or manifest is not there.
+    ArtifactNotFound => runbook,
+    /// Stored or streamed bytes are not what they have to be.
+    ArtifactCorrupt => runbook,
+    /// The request to the agent was wrong.
+    AgentMisconfigured => runbook,
+    /// The volume or the store is full.
+    NoSpace => runbook,
+    /// The agent's time was up, or nothing moved for too long.
+    AgentTimedOut => runbook,
+    /// Network or server trouble; it is tried again.
+    StoreUnavailable => runbook,
+    /// A snapshot's Job ended without a report.
+    ReportLost => runbook,
+}
+
+/// One condition as a plan wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Which.
+    pub kind: Type,
+    /// `Some(true)` = True, `Some(false)` = False, `None` = Unknown.
+    pub state: Option<bool>,
+    /// Why.
+    pub reason: Reason,
+    /// What a person can do, with times, never ages: the message must not change while nothing does.
+    pub message: String,
+}
+
+impl Wanted {
+    /// A condition that holds.
+    pub fn yes(kind: Type, reason: Reason, message: impl Into<String>) -> Self {
+        Self { kind, state: Some(true), reason, message: message.into() }
+    }
+
+    /// A condition that does not hold.
+    pub fn no(kind: Type, reason: Reason, message: impl Into<String>) -> Self {
+        Self { kind, state: Some(false), reason, message: message.into() }
+    }
+
+    /// A condition nobody can tell now.
+    pub fn unknown(kind: Type, reason: Reason, message: impl Into<String>) -> Self {
+        Self { kind, state: None, reason, message: message.into() }
+    }
+}
+
+/// Longest condition message we write; the API allows 32 KiB, people read less (I20).
+const MAX_MESSAGE: usize = 1000;
+
+/// The new list: what is wanted, keeping the time of the last transition where the state is the same, and carrying
+/// over conditions of others untouched.
+pub fn merge(old: &[Condition], wanted: &[Wanted], generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
+    let mut out: Vec<Condition> =
+        old.iter().filter(|c| !wanted.iter().any(|w| w.kind.as_str() == c.type_)).cloned().collect();
+    for want in wanted {
+        let status = match want.state {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "Unknown",
+        };
+        let before = old.iter().find(|c| c.type_ == want.kind.as_str());
+        let since = before.filter(|c| c.status == status).map_or(Time(now), |c| c.last_transition_time.clone());
+        out.push(Condition {
+            type_: want.kind.as_str().to_owned(),
+            status: status.to_owned(),
+            reason: want.reason.as_str().to_owned(),
+            message: cut(&want.message),
+            observed_generation: generation,
+            last_transition_time: since,
+        });
+    }
+    out.sort_by(|a, b| a.type_.cmp(&b.type_));
+    out
+}
+
+fn cut(message: &str) -> String {
+    if message.len() <= MAX_MESSAGE {
+        return message.to_owned();
+    }
+    let mut end = MAX_MESSAGE;
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &message[..end])
+}

@@ -1,0 +1,66 @@
+//! The wire contract: one file per kind, CEL beside the field it guards, every name on the wire written once.
+//!
+//! Decides what users and the operator may write. It does not decide what happens then (that is `plan`).
+
+#![allow(unreachable_pub, reason = "the schema derive writes `pub` items into private scopes")]
+
+pub mod cluster;
+pub mod condition;
+pub mod member;
+pub mod name;
+pub mod snapshot;
+pub mod store;
+
+pub use cluster::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus};
+pub use member::{EtcdMember, EtcdMemberSpec, EtcdMemberStatus};
+pub use snapshot::{EtcdSnapshot, EtcdSnapshotSpec, EtcdSnapshotStatus};
+
+/// API group of every kind.
+pub const GROUP: &str = "holdfast.dev";
+/// The one served version.
+pub const VERSION: &str = "v1alpha1";
+/// Field manager of every write.
+pub const FIELD_MANAGER: &str = "holdfast";
+
+/// Finalizer of an `EtcdMember`: its Pod and claim go first.
+pub const MEMBER_FINALIZER: &str = "holdfast.dev/member";
+
+/// Label and annotation keys.
+pub mod key {
+    /// What the Pod runs: always `etcd` on our children.
+    pub const NAME: &str = "app.kubernetes.io/name";
+    /// Which part: [`super::component`].
+    pub const COMPONENT: &str = "app.kubernetes.io/component";
+    /// Always `holdfast` on our children.
+    pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+    /// Name of the `EtcdCluster`.
+    pub const CLUSTER: &str = "holdfast.dev/cluster";
+    /// UID of the `EtcdCluster`; children are found by it, never by name alone.
+    pub const CLUSTER_UID: &str = "holdfast.dev/cluster-uid";
+    /// Name of the `EtcdMember`.
+    pub const MEMBER: &str = "holdfast.dev/member";
+    /// UID of the `EtcdMember` (on claims, which have no owner reference).
+    pub const MEMBER_UID: &str = "holdfast.dev/member-uid";
+    /// Name of the `EtcdSnapshot`.
+    pub const SNAPSHOT: &str = "holdfast.dev/snapshot";
+    /// `voter` or `learner`; client traffic and disruption budgets follow `voter` only.
+    pub const ROLE: &str = "holdfast.dev/role";
+    /// Annotation of a member's Pod: see [`snapshot_agent::contract::MAY_START_EMPTY`].
+    pub const MAY_START_EMPTY: &str = snapshot_agent::contract::MAY_START_EMPTY;
+}
+
+/// Values of [`key::COMPONENT`].
+pub mod component {
+    /// A member's Pod, claim and what fronts them.
+    pub const MEMBER: &str = "etcd-member";
+    /// A Job that saves a snapshot.
+    pub const SNAPSHOT_AGENT: &str = "snapshot-agent";
+}
+
+/// Values of [`key::ROLE`].
+pub mod role {
+    /// Counts for the quorum and serves clients.
+    pub const VOTER: &str = "voter";
+    /// Receives the log, has no vote, serves nobody.
+    pub const LEARNER: &str = "learner";
+}

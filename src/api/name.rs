@@ -1,0 +1,81 @@
+//! Names of what we make, each rule written once, so that none is ever too long for the API server.
+//!
+//! Decides lengths and suffixes. Randomness and UIDs are arguments.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Longest cluster name: `<name>-client` and `<name>-<5>` fit a DNS label (63), and CronJob names (52) will too.
+pub const MAX_CLUSTER_NAME: usize = 52;
+
+/// A DNS label (RFC 1123): the limit of Pod host names, Job names and label values.
+pub const MAX_LABEL: usize = 63;
+
+/// An object of the same namespace, by name. There is no namespace field, ever.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LocalRef {
+    /// Name of the object.
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+}
+
+/// Name of the headless Service the members find each other by.
+pub fn peer_service(cluster: &str) -> String {
+    cluster.to_owned()
+}
+
+/// Name of the Service clients use.
+pub fn client_service(cluster: &str) -> String {
+    format!("{cluster}-client")
+}
+
+/// Name of the disruption budget.
+pub fn budget(cluster: &str) -> String {
+    cluster.to_owned()
+}
+
+/// Name of a member: `<cluster>-<suffix>`; the suffix is five characters of chance and never reused.
+pub fn member(cluster: &str, suffix: &str) -> String {
+    format!("{cluster}-{suffix}")
+}
+
+/// Name of a member's claim.
+pub fn claim(member: &str) -> String {
+    format!("data-{member}")
+}
+
+/// Name of a snapshot's Job: as much of the snapshot's name as fits, and 8 hex digits of its UID, so that an object
+/// made again under the same name never meets the old one's Job.
+pub fn job(snapshot: &str, uid: &str) -> String {
+    let hash = hex::encode(&Sha256::digest(uid.as_bytes())[..4]);
+    let room = MAX_LABEL - hash.len() - 1;
+    let head: String = snapshot.replace('.', "-").chars().take(room).collect();
+    format!("{}-{hash}", head.trim_end_matches('-'))
+}
+
+/// A value that fits a label: itself where it does, else its beginning and a hash of the whole.
+pub fn label_value(name: &str) -> String {
+    if name.len() <= MAX_LABEL {
+        return name.to_owned();
+    }
+    let hash = hex::encode(&Sha256::digest(name.as_bytes())[..4]);
+    let head: String = name.chars().take(MAX_LABEL - hash.len() - 1).collect();
+    format!("{}-{hash}", head.trim_end_matches(['-', '.']))
+}
+
+/// URL by which the other members reach a member.
+pub fn peer_url(member: &str, cluster: &str, namespace: &str) -> String {
+    format!("http://{member}.{}.{namespace}.svc:2380", peer_service(cluster))
+}
+
+/// URL by which clients and agents reach exactly this member.
+pub fn client_url(member: &str, cluster: &str, namespace: &str) -> String {
+    format!("http://{member}.{}.{namespace}.svc:2379", peer_service(cluster))
+}
+
+/// etcd's cluster token: one for each incarnation of a cluster, so that members of two never speak to each other.
+pub fn cluster_token(namespace: &str, cluster: &str, uid: &str) -> String {
+    format!("{namespace}-{cluster}-{uid}")
+}

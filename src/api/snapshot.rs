@@ -1,0 +1,198 @@
+//! `EtcdSnapshot`: one backup, made once; terminal phases are final (I18).
+//!
+//! Decides fields, defaults and what CEL refuses.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use snapshot_agent::contract::Compression;
+
+use crate::api::name::LocalRef;
+use crate::api::store::Destination;
+
+/// One backup of one etcd cluster, made once.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "holdfast.dev",
+    version = "v1alpha1",
+    kind = "EtcdSnapshot",
+    plural = "etcdsnapshots",
+    shortname = "etcdsnap",
+    category = "etcd",
+    namespaced,
+    status = "EtcdSnapshotStatus",
+    derive = "PartialEq",
+    doc = "One backup of one etcd cluster, made once. Terminal phases are final.",
+    printcolumn(name = "CLUSTER", type_ = "string", json_path = ".spec.clusterRef.name"),
+    printcolumn(name = "PHASE", type_ = "string", json_path = ".status.phase"),
+    printcolumn(
+        name = "SIZE",
+        type_ = "string",
+        json_path = ".status.artifact.size",
+        description = "size of the database"
+    ),
+    printcolumn(name = "COMPLETED", type_ = "date", json_path = ".status.completedAt"),
+    printcolumn(name = "REASON", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "URI", type_ = "string", json_path = ".status.artifact.uri", priority = 1),
+    printcolumn(name = "MEMBER", type_ = "string", json_path = ".status.source.member", priority = 1),
+    printcolumn(
+        name = "MESSAGE",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self == oldSelf").message("a snapshot is made once: its spec is immutable; create another EtcdSnapshot"))]
+pub struct EtcdSnapshotSpec {
+    /// The cluster to back up. One that does not exist yet is waited for.
+    pub cluster_ref: LocalRef,
+    /// Where the backup goes: exactly one of `s3` and `pvc`.
+    pub destination: Destination,
+    /// `zstd` (default), `gzip` or `none`.
+    #[serde(default)]
+    pub compression: Compression,
+    /// Seconds the Job may take; default 3600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 10, max = 86400))]
+    pub deadline_seconds: Option<u32>,
+    /// The agent's Pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Agent>,
+}
+
+/// The agent's Pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Agent {
+    /// Resources; default requests of 100m CPU and 128Mi memory, limit 256Mi memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+    /// Labels and annotations added to the Pod, for example for a service mesh or a cost report. Keys of Holdfast win.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_metadata: Option<PodMetadata>,
+}
+
+/// Labels and annotations for a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodMetadata {
+    /// Labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// How far a snapshot is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Phase {
+    /// Waiting for what it names.
+    #[default]
+    Pending,
+    /// Its Job exists.
+    Running,
+    /// Stored and published. Final.
+    Complete,
+    /// Given up; nothing was published. Final.
+    Failed,
+}
+
+impl Phase {
+    /// Whether nothing changes any more (I18).
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Complete | Self::Failed)
+    }
+}
+
+/// What is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EtcdSnapshotStatus {
+    /// The generation of the spec this status was computed from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Pending`, `Running`, `Complete` or `Failed`.
+    #[serde(default)]
+    pub phase: Phase,
+    /// When its Job was made (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<String>,
+    /// When it was complete or given up (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<String>,
+    /// Pods that were tried.
+    #[serde(default)]
+    pub attempts: i32,
+    /// Its Job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// Where the data came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+    /// What was stored. Written once (I7).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<Artifact>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+    /// `Ready`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// The member a snapshot came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Source {
+    /// Its name.
+    pub member: String,
+    /// Its ID, hexadecimal.
+    #[serde(rename = "memberID")]
+    pub member_id: String,
+    /// etcd's cluster ID, hexadecimal.
+    #[serde(rename = "clusterID")]
+    pub cluster_id: String,
+}
+
+/// What was stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Artifact {
+    /// URI of the data object, without credentials.
+    pub uri: String,
+    /// Folder below the destination's prefix or subPath, as `bootstrap.restore.source.key` takes it.
+    pub key: String,
+    /// Bytes of the database.
+    pub db_bytes: u64,
+    /// The same for people (`1.2 GiB`).
+    pub size: String,
+    /// Bytes of the stored object.
+    pub stored_bytes: u64,
+    /// sha256 of the database, hexadecimal, as etcd's own trailer has it.
+    pub sha256: String,
+    /// How it is compressed.
+    pub compression: Compression,
+    /// The member's etcd version.
+    pub etcd_version: String,
+    /// Storage version of the data (3.6 and later).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_version: Option<String>,
+}
+
+/// Why a snapshot failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// The class: `Config`, `Denied`, `NotFound`, `Corrupt`, `Transient`, `Full`, `Deadline`, `Refused`.
+    pub class: String,
+    /// What happened and what to do.
+    pub message: String,
+}

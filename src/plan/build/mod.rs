@@ -1,0 +1,1 @@
+//! Validated values to Kubernetes objects; infallible.

@@ -1,0 +1,99 @@
+//! What one pass over an `EtcdCluster` has seen: plain values, filled by `operator::observe::cluster`.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+
+use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot};
+use crate::plan::{Seen, Settings};
+
+/// Everything a decision about a cluster may depend on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    /// The object, with UID, resourceVersion and status.
+    pub cluster: EtcdCluster,
+    /// Its members (found by owner UID), by name.
+    pub members: Vec<Member>,
+    /// What stands where the peer Service belongs, whoever owns it.
+    pub peer_service: Option<Service>,
+    /// What stands where the client Service belongs.
+    pub client_service: Option<Service>,
+    /// What stands where the disruption budget belongs.
+    pub budget: Option<PodDisruptionBudget>,
+    /// etcd's own membership, read linearizably. `Unknown` also when there is no Pod to ask.
+    pub etcd: Seen<Membership>,
+    /// What each member's own server said, by member name; a member without a Pod that runs is not in it.
+    pub answers: BTreeMap<String, Seen<Answer>>,
+    /// The `EtcdSnapshot` that `bootstrap.restore.snapshotRef` names; `None` when none is named.
+    pub snapshot: Option<Seen<Option<EtcdSnapshot>>>,
+    /// Five characters of luck for the next member's name.
+    pub fresh_suffix: String,
+    /// What the operator was started with.
+    pub settings: Settings,
+}
+
+/// One member with its parts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// The object.
+    pub object: EtcdMember,
+    /// Its Pod (by owner UID).
+    pub pod: Option<Pod>,
+    /// Its claim (by member UID label).
+    pub claim: Option<PersistentVolumeClaim>,
+}
+
+/// etcd's membership at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Membership {
+    /// Cluster ID.
+    pub cluster_id: u64,
+    /// ID of the leader, if there is one.
+    pub leader: Option<u64>,
+    /// The members.
+    pub members: Vec<Listed>,
+    /// Raised alarms.
+    pub alarms: Vec<Alarm>,
+}
+
+/// One member as etcd lists it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// ID.
+    pub id: u64,
+    /// Name; empty until it has started once.
+    pub name: String,
+    /// Peer URLs.
+    pub peer_urls: Vec<String>,
+    /// No vote yet.
+    pub learner: bool,
+}
+
+/// One raised alarm.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Alarm {
+    /// Member ID; 0 where etcd does not know which member is wrong.
+    pub member_id: u64,
+    /// `NOSPACE` or `CORRUPT`.
+    pub kind: String,
+}
+
+/// What one member's server said of itself (Maintenance.Status).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Its ID.
+    pub member_id: u64,
+    /// Its cluster's ID.
+    pub cluster_id: u64,
+    /// Its version.
+    pub version: String,
+    /// Bytes of its database file.
+    pub db_bytes: i64,
+    /// Applied raft index.
+    pub applied_index: u64,
+    /// Whether it is a learner.
+    pub learner: bool,
+    /// ID of the leader it knows.
+    pub leader: u64,
+}

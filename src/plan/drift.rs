@@ -1,0 +1,53 @@
+//! Whether applying an object would change anything, so that a settled cluster costs no writes (I17).
+//!
+//! Decides by value: what we want is compared with what stands there, and only the fields we write count. Fields that
+//! the API server or others added are not ours to judge (I13).
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// Whether `live` lacks anything of `want`. An object that cannot be written as JSON counts as different.
+pub fn differs<T: Serialize, U: Serialize>(want: &T, live: &U) -> bool {
+    match (serde_json::to_value(want), serde_json::to_value(live)) {
+        (Ok(want), Ok(live)) => !covers(&live, &want),
+        (Err(_), _) | (_, Err(_)) => true,
+    }
+}
+
+/// Whether every field of `want` stands in `live` with the same value. Lists are compared whole, element by element.
+fn covers(live: &Value, want: &Value) -> bool {
+    match (live, want) {
+        (Value::Object(live), Value::Object(want)) => {
+            want.iter().all(|(key, value)| live.get(key).map_or_else(|| is_empty(value), |there| covers(there, value)))
+        }
+        (Value::Array(live), Value::Array(want)) => {
+            live.len() == want.len() && live.iter().zip(want).all(|(live, want)| covers(live, want))
+        }
+        (live, want) => live == want,
+    }
+}
+
+/// The API server drops empty maps and lists; they are the same as absent.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::differs;
+    use serde_json::json;
+
+    #[test]
+    fn only_our_fields_count() {
+        let live = json!({"spec": {"ports": [{"port": 1, "protocol": "TCP"}], "clusterIP": "10.0.0.1"}, "status": {}});
+        assert!(!differs(&json!({"spec": {"ports": [{"port": 1}], "selector": {}}}), &live));
+        assert!(differs(&json!({"spec": {"ports": [{"port": 2}]}}), &live));
+        assert!(differs(&json!({"spec": {"ports": [{"port": 1}, {"port": 2}]}}), &live));
+        assert!(differs(&json!({"metadata": {"labels": {"a": "b"}}}), &live));
+    }
+}

@@ -1,0 +1,202 @@
+//! PURE: decides, and does nothing. No client, no tokio, no clock, no randomness, no environment.
+//!
+//! Read this file first: it is the vocabulary. `observe` (in `operator`) fills an `Observed`, the `plan` function of a
+//! kind turns it into a [`Plan`], [`safety`] checks the plan, and `act` (in `operator`) carries it out without making a
+//! choice of its own. Nothing is remembered between passes.
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+
+use crate::api::EtcdMember;
+use crate::api::cluster::Latches;
+use crate::api::condition::Reason;
+use crate::api::member::Joined;
+
+pub mod build;
+pub mod cluster;
+pub mod drift;
+pub mod member;
+pub mod safety;
+pub mod snapshot;
+pub mod valid;
+
+/// What was looked at: known, or not known and why. *Absent* is `Known(None)`. `Unknown` never satisfies a condition for
+/// something destructive.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Seen<T> {
+    /// It was read.
+    Known(T),
+    /// It could not be read, and why.
+    Unknown(String),
+}
+
+impl<T> Seen<T> {
+    /// The value, if it is known.
+    pub const fn known(&self) -> Option<&T> {
+        match self {
+            Self::Known(value) => Some(value),
+            Self::Unknown(_) => None,
+        }
+    }
+}
+
+/// What one pass wants done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan<S> {
+    /// Idempotent server-side applies, any number; only those that would change something.
+    pub ensures: Vec<Ensure>,
+    /// At most one consequential step, guarded by what must still be true when it happens.
+    pub act: Option<Act>,
+    /// The whole status as it is now, before the act; written only when it differs.
+    pub status: S,
+    /// What people should hear about: log line and Event.
+    pub notes: Vec<Note>,
+    /// Why there is no act although not all is as desired.
+    pub waiting: Option<Waiting>,
+    /// When to look again, if nothing changes before.
+    pub wake: Wake,
+}
+
+/// An object that is ours alone and may be applied at any time.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ensure {
+    /// A Service.
+    Service(Box<Service>),
+    /// A disruption budget.
+    Budget(Box<PodDisruptionBudget>),
+}
+
+/// One consequential step. `act` does it with a live check of what it carries, and nothing else.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Act {
+    /// Write the cluster's latches (with the status, under its resourceVersion).
+    Latch(Box<Latches>),
+    /// POST a member. An existing one of the same name and owner counts as done; another's is a conflict.
+    CreateMember(Box<EtcdMember>),
+    /// Tell etcd of a new learner. A member that already has this peer URL counts as done.
+    AddLearner {
+        /// Name of the member.
+        name: String,
+        /// Its peer URL.
+        peer_url: String,
+        /// The etcd cluster that must answer.
+        cluster_id: u64,
+    },
+    /// Latch `spec.initialCluster` of a member that etcd now knows, so that its Pod may be made.
+    SetInitialCluster {
+        /// The member.
+        member: Target,
+        /// The value.
+        initial_cluster: String,
+    },
+    /// Latch `spec.joined` of a member.
+    LatchJoined {
+        /// The member.
+        member: Target,
+        /// Under which identity it serves.
+        joined: Joined,
+    },
+    /// Remove the `may-start-empty` annotation from a Pod.
+    ForbidEmptyStart {
+        /// The Pod.
+        pod: Target,
+    },
+    /// Give a learner its vote. etcd itself judges whether it has caught up.
+    Promote {
+        /// Name of the member.
+        name: String,
+        /// Its ID.
+        member_id: u64,
+        /// The etcd cluster that must answer.
+        cluster_id: u64,
+    },
+    /// Label a Pod as a voter's: clients reach it from now on.
+    AdmitClients {
+        /// The Pod.
+        pod: Target,
+    },
+    /// POST a member's claim.
+    CreateClaim(Box<PersistentVolumeClaim>),
+    /// POST a member's Pod.
+    CreatePod(Box<Pod>),
+    /// Delete a Pod, gracefully.
+    DeletePod {
+        /// The Pod.
+        pod: Target,
+        /// Why, for the log and the Event.
+        why: String,
+    },
+    /// Delete a claim, and the data with it.
+    DeleteClaim {
+        /// The claim.
+        claim: Target,
+        /// Why, for the log and the Event.
+        why: String,
+    },
+    /// Delete an `EtcdMember`; its finalizer holds it until its Pod and claim are gone.
+    DeleteMember {
+        /// The member.
+        member: Target,
+        /// Why, for the log and the Event.
+        why: String,
+    },
+    /// Remove our finalizer from an `EtcdMember` whose parts are gone.
+    ReleaseMember {
+        /// The member.
+        member: Target,
+    },
+    /// POST a Job. An existing one of the same name and owner counts as done.
+    StartJob(Box<Job>),
+}
+
+/// The one object an act is about. UID and resourceVersion become preconditions: a newer object is never touched (I12).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Name, in the namespace of the pass.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// The version the decision was made on.
+    pub resource_version: String,
+}
+
+/// One sentence for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Whether it is bad news (Event type `Warning`).
+    pub warning: bool,
+    /// Event reason, CamelCase.
+    pub reason: String,
+    /// What happened and what to do.
+    pub message: String,
+}
+
+/// Why nothing is done although not all is as desired: a value that becomes a condition, never an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The condition's reason.
+    pub reason: Reason,
+    /// The condition's message: what is waited for, and what a person can do.
+    pub message: String,
+}
+
+/// When to look again, if no watch event comes before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// Right after this pass's act: there is more to do.
+    Now,
+    /// In this many milliseconds (jittered by the operator).
+    AfterMillis(u64),
+    /// Only when something changes (the operator still looks every few minutes, against missed events).
+    OnChange,
+}
+
+/// What the operator was started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Image of this very binary, for gate and agent.
+    pub agent_image: String,
+    /// Repository of etcd's image.
+    pub etcd_repository: String,
+}

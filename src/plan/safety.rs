@@ -1,0 +1,1 @@
+//! Rules that must hold for every plan; checked in tests and in production.

@@ -1,0 +1,22 @@
+//! What one pass over an `EtcdSnapshot` has seen: plain values, filled by `operator::observe::snapshot`.
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::api::{EtcdCluster, EtcdSnapshot};
+use crate::plan::Settings;
+
+/// Everything a decision about a snapshot may depend on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    /// The object.
+    pub snapshot: EtcdSnapshot,
+    /// The cluster it names, if it exists.
+    pub cluster: Option<EtcdCluster>,
+    /// What stands where its Job belongs, whoever owns it.
+    pub job: Option<Job>,
+    /// The Pods of its Job (by owner UID), oldest first.
+    pub pods: Vec<Pod>,
+    /// What the operator was started with.
+    pub settings: Settings,
+}

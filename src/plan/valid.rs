@@ -1,0 +1,1 @@
+//! Spec to validated values, or a refusal that names the field and the remedy.
