@@ -206,6 +206,11 @@ pub struct RestoreRequest {
     /// `name=peerURL` of the only member the rebuilt data names.
     #[arg(long)]
     pub initial_cluster: String,
+    /// File with the Pod's annotations (a downward API volume). An empty volume is filled only while
+    /// [`MAY_START_EMPTY`] there names the claim: init containers run again when the sandbox restarts, and a seed that
+    /// has served and was emptied since must never be restored again (I2, I9). Absent (by hand): no such check.
+    #[arg(long)]
+    pub annotations: Option<PathBuf>,
     /// Give up when nothing has moved for this many seconds, so that the reason shows early.
     #[arg(long, default_value_t = DEFAULT_RESTORE_STALL_SECONDS)]
     pub stall_seconds: u32,
@@ -249,10 +254,19 @@ pub struct GateRequest {
     /// File with the Pod's annotations (a downward API volume).
     #[arg(long)]
     pub annotations: PathBuf,
+    /// Peer URLs of members whose `/version` must answer before a *first* start, at most [`AFTER_PATIENCE_SECONDS`]
+    /// long: two joiners that boot at the same moment wait 7 s for each other's answers. A member that has started
+    /// before does not wait.
+    #[arg(long, value_delimiter = ',')]
+    pub after: Vec<String>,
     /// etcd and its flags, after `--exec`.
     #[arg(long, num_args = 1.., allow_hyphen_values = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub exec: Vec<String>,
 }
+
+/// How long a first start waits for `--after`: longer than a Pod with a new volume needs to come up; then it starts
+/// anyway, since a peer that is not there refuses at once and costs nothing.
+pub const AFTER_PATIENCE_SECONDS: u64 = 30;
 
 /// The data directory's name below the volume's mount point: a folder of its own, since a volume's root may hold
 /// `lost+found`, and because a rename of this one folder is what makes restored data startable.

@@ -121,8 +121,18 @@ impl SaveRequest {
 impl RestoreRequest {
     /// The arguments after `agent restore`.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { store, key, expect_sha256, volume, etcdutl, identity, restore_uid, initial_cluster, stall_seconds } =
-            self;
+        let Self {
+            store,
+            key,
+            expect_sha256,
+            volume,
+            etcdutl,
+            identity,
+            restore_uid,
+            initial_cluster,
+            annotations,
+            stall_seconds,
+        } = self;
         Argv::default()
             .and(store.to_args())
             .flag("key", key)
@@ -132,6 +142,7 @@ impl RestoreRequest {
             .and(identity.to_args())
             .flag("restore-uid", restore_uid)
             .flag("initial-cluster", initial_cluster)
+            .option_path("annotations", annotations.as_deref())
             .flag("stall-seconds", stall_seconds)
             .0
     }
@@ -140,13 +151,14 @@ impl RestoreRequest {
 impl GateRequest {
     /// The arguments after `gate`. `--exec` and what follows it come last: everything after it belongs to etcd.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { volume, identity, seed, restore_uid, annotations, exec } = self;
+        let Self { volume, identity, seed, restore_uid, annotations, after, exec } = self;
         let argv = Argv::default()
             .path("volume", volume)
             .and(identity.to_args())
             .switch("seed", *seed)
             .option("restore-uid", restore_uid.as_ref())
             .path("annotations", annotations);
+        let argv = after.iter().fold(argv, |argv, url| argv.flag("after", url));
         if exec.is_empty() {
             return argv.0;
         }
@@ -232,10 +244,11 @@ mod tests {
         fn restore()(
             store in store(), key in text(), expect_sha256 in proptest::option::of(text()), volume in path(),
             etcdutl in path(), identity in identity(), restore_uid in text(), initial_cluster in text(),
-            stall_seconds: u32,
+            annotations in proptest::option::of(path()), stall_seconds: u32,
         ) -> RestoreRequest {
             RestoreRequest {
-                store, key, expect_sha256, volume, etcdutl, identity, restore_uid, initial_cluster, stall_seconds,
+                store, key, expect_sha256, volume, etcdutl, identity, restore_uid, initial_cluster, annotations,
+                stall_seconds,
             }
         }
     }
@@ -243,9 +256,11 @@ mod tests {
     prop_compose! {
         fn gate()(
             volume in path(), identity in identity(), seed: bool, restore_uid in proptest::option::of(text()),
-            annotations in path(), exec in proptest::collection::vec(text(), 0..6),
+            annotations in path(),
+            after in proptest::collection::vec(text().prop_map(|t| t.replace(',', "")), 0..4),
+            exec in proptest::collection::vec(text(), 0..6),
         ) -> GateRequest {
-            GateRequest { volume, identity, seed, restore_uid, annotations, exec }
+            GateRequest { volume, identity, seed, restore_uid, annotations, after, exec }
         }
     }
 
