@@ -1,0 +1,167 @@
+package main
+
+// Packet filter rules: adds the one chain that keeps the testbed to this machine,
+// and takes away, at the end, that chain and those that Kubernetes and the CNI
+// plugins made. What those chains say meanwhile is theirs.
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+const guardChain = "HOLDFAST-TESTBED"
+
+// setUpFirewall drops connections to the testbed's addresses that come from
+// outside: the bridge's address belongs to the machine, and the machine forwards,
+// so a neighbour with a route to them could else reach the API server and the Pods.
+func setUpFirewall(l layout) error {
+	if err := l.recordChains(); err != nil {
+		return err
+	}
+	rules, err := saved("iptables")
+	if err != nil {
+		return err
+	}
+	if strings.Contains(rules, "-A FORWARD -j "+guardChain) && strings.Contains(rules, "-A INPUT -j "+guardChain) {
+		return nil
+	}
+	script := "*filter\n:" + guardChain + " - [0:0]\n"
+	for _, chain := range []string{"INPUT", "FORWARD"} {
+		if !strings.Contains(rules, "-A "+chain+" -j "+guardChain) {
+			script += "-I " + chain + " -j " + guardChain + "\n"
+		}
+	}
+	script += "-A " + guardChain + " -i lo -j RETURN\n" +
+		"-A " + guardChain + " -i " + bridgeName + " -j RETURN\n" +
+		"-A " + guardChain + " -d " + podSubnet + " -m conntrack --ctstate NEW -j DROP\n" +
+		"COMMIT\n"
+	return restore("iptables", script)
+}
+
+// recordChains notes the chains of the usual names that were there before us
+// (another cluster's, say): these stay at the end.
+func (l layout) recordChains() error {
+	file := l.inState("chains-before")
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var before []string
+	for _, tool := range []string{"iptables", "ip6tables"} {
+		rules, err := saved(tool)
+		if err != nil && tool == "iptables" {
+			return err
+		}
+		for table, chains := range ourChains(rules, nil) {
+			for _, c := range chains {
+				before = append(before, tool+" "+table+" "+c)
+			}
+		}
+	}
+	return writeFile(file, []byte(strings.Join(before, "\n")), 0o644)
+}
+
+func removeFirewall(l layout) error {
+	b, err := os.ReadFile(l.inState("chains-before"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // nothing was ever set up
+	} else if err != nil {
+		return err
+	}
+	before := strings.Split(string(b), "\n")
+	for _, tool := range []string{"iptables", "ip6tables"} {
+		rules, err := saved(tool)
+		if err != nil {
+			if tool == "ip6tables" {
+				continue // a kernel without IPv6
+			}
+			return err
+		}
+		keep := func(table, chain string) bool { return slices.Contains(before, tool+" "+table+" "+chain) }
+		if script := removal(rules, keep); script != "" {
+			if err := restore(tool, script); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ourChains picks, table by table, the chains that a testbed makes from what
+// iptables-save prints.
+func ourChains(rules string, keep func(table, chain string) bool) map[string][]string {
+	chains, table := map[string][]string{}, ""
+	for line := range strings.Lines(rules) {
+		line = strings.TrimSpace(line)
+		if t, ok := strings.CutPrefix(line, "*"); ok {
+			table = t
+		}
+		if c, ok := strings.CutPrefix(line, ":"); ok {
+			name := strings.Fields(c)[0]
+			ours := name == guardChain || strings.HasPrefix(name, "KUBE-") || strings.HasPrefix(name, "CNI-")
+			if ours && (keep == nil || !keep(table, name)) {
+				chains[table] = append(chains[table], name)
+			}
+		}
+	}
+	return chains
+}
+
+// removal gives the iptables-restore script that deletes our chains: first the
+// rules elsewhere that lead into them, then what is in them, then themselves.
+func removal(rules string, keep func(table, chain string) bool) string {
+	var script strings.Builder
+	ours := ourChains(rules, keep)
+	table, leading := "", map[string][]string{}
+	for line := range strings.Lines(rules) {
+		line = strings.TrimSpace(line)
+		if t, ok := strings.CutPrefix(line, "*"); ok {
+			table = t
+		}
+		rule, ok := strings.CutPrefix(line, "-A ")
+		if !ok {
+			continue
+		}
+		chain, _, _ := strings.Cut(rule, " ")
+		_, target, _ := strings.Cut(rule, " -j ")
+		target, _, _ = strings.Cut(target, " ")
+		if !slices.Contains(ours[table], chain) && slices.Contains(ours[table], target) {
+			leading[table] = append(leading[table], "-D "+rule)
+		}
+	}
+	for table, chains := range ours {
+		fmt.Fprintf(&script, "*%s\n", table)
+		for _, rule := range leading[table] {
+			fmt.Fprintln(&script, rule)
+		}
+		for _, c := range chains {
+			fmt.Fprintf(&script, "-F %s\n", c)
+		}
+		for _, c := range chains {
+			fmt.Fprintf(&script, "-X %s\n", c)
+		}
+		fmt.Fprintln(&script, "COMMIT")
+	}
+	return script.String()
+}
+
+func saved(tool string) (string, error) {
+	out, err := exec.Command(tool + "-save").Output()
+	if err != nil {
+		return "", fmt.Errorf("%s-save: %w", tool, err)
+	}
+	return string(out), nil
+}
+
+func restore(tool, script string) error {
+	cmd := exec.Command(tool+"-restore", "--noflush", "--wait=10")
+	cmd.Stdin = strings.NewReader(script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s-restore: %w: %s\nits input was:\n%s", tool, err, out, script)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package main
+
+// What the testbed is built of: the Go modules, the programs made of each, and
+// the hashes that say when one has to be built anew. How a part is built is build.go's.
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A part is one Go module of this folder and the programs built from it. Its
+// finished programs are in a folder of the cache that is named by its hash.
+type part struct {
+	name     string
+	folder   string   // of the module, below the source folder
+	sources  []string // what its hash covers, below the source folder; the module's folder if empty
+	programs []program
+	ldflags  string
+	usual    time.Duration // from clean caches on two cores: what a person is told to expect
+	hash     string
+}
+
+type program struct{ name, pkg string }
+
+type partSet struct {
+	parts  []*part
+	byName map[string]*part
+	minors []string // of etcd, oldest first
+	key    string   // of the whole testbed: every source and every version
+}
+
+func newPartSet(l layout, v versions) (*partSet, error) {
+	s := &partSet{byName: map[string]*part{}}
+	type check struct{ folder, module, variable string }
+	var checks []check
+	add := func(p *part, c ...check) {
+		s.parts = append(s.parts, p)
+		s.byName[p.name] = p
+		checks = append(checks, c...)
+	}
+
+	// Without these variables the programs say they are v0.0.0, and clients that
+	// look at the server's version are misled.
+	var kubeFlags strings.Builder
+	major, rest, _ := strings.Cut(v["KUBERNETES"], ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		fmt.Fprintf(&kubeFlags, " -X %s.gitVersion=v%s -X %s.gitMajor=%s -X %s.gitMinor=%s", pkg, v["KUBERNETES"], pkg, major, pkg, minor)
+	}
+	add(&part{name: "kube", folder: "modules/kube", usual: 5 * time.Minute, ldflags: kubeFlags.String(), programs: []program{
+		{"kube", "./kube"},
+		{"csi-driver", "./csi-driver"},
+		{"csi-provisioner", "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner"},
+	}},
+		check{"modules/kube", "k8s.io/kubernetes", "KUBERNETES"},
+		check{"modules/kube", "github.com/kubernetes-csi/external-provisioner/v6", "CSI_PROVISIONER"})
+
+	folders, err := filepath.Glob(filepath.Join(l.source, "modules", "etcd-*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range folders {
+		minor := strings.TrimPrefix(filepath.Base(f), "etcd-")
+		folder := "modules/etcd-" + minor
+		s.minors = append(s.minors, minor)
+		add(&part{name: "etcd-" + minor, folder: folder, usual: 30 * time.Second, programs: []program{
+			{"etcd", "go.etcd.io/etcd/server/v3"},
+			{"etcdctl", "go.etcd.io/etcd/etcdctl/v3"},
+			{"etcdutl", "go.etcd.io/etcd/etcdutl/v3"},
+		}},
+			check{folder, "go.etcd.io/etcd/server/v3", etcdVariable(minor)},
+			check{folder, "go.etcd.io/etcd/etcdctl/v3", etcdVariable(minor)},
+			check{folder, "go.etcd.io/etcd/etcdutl/v3", etcdVariable(minor)})
+	}
+	if s.byName["etcd-"+v["CONTROL_PLANE_ETCD"]] == nil {
+		return nil, fmt.Errorf("versions.env: CONTROL_PLANE_ETCD=%s, but there is no folder modules/etcd-%[1]s", v["CONTROL_PLANE_ETCD"])
+	}
+
+	add(&part{name: "coredns", folder: "modules/coredns", usual: time.Minute, programs: []program{{"coredns", "."}}},
+		check{"modules/coredns", "github.com/coredns/coredns", "COREDNS"})
+	add(&part{name: "versitygw", folder: "modules/versitygw", usual: 45 * time.Second,
+		ldflags:  " -X main.Version=v" + v["VERSITYGW"],
+		programs: []program{{"versitygw", "github.com/versity/versitygw/cmd/versitygw"}}},
+		check{"modules/versitygw", "github.com/versity/versitygw", "VERSITYGW"})
+	add(&part{name: "probe", folder: "probe", usual: 20 * time.Second, programs: []program{{"holdfast-probe", "."}}})
+	add(&part{name: "pause", folder: ".", sources: []string{"go.mod", "cmd/pause"}, usual: 2 * time.Second,
+		programs: []program{{"pause", "./cmd/pause"}}})
+
+	for _, c := range checks {
+		if err := v.checkModule(l.source, c.folder, c.module, c.variable); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range s.parts {
+		if err := p.computeHash(l.source); err != nil {
+			return nil, err
+		}
+	}
+	s.key, err = hashFiles(l.source, []string{"."}, runtime.Version())
+	return s, err
+}
+
+// computeHash covers what the programs are made of: their sources, the way they
+// are linked and the compiler. The sources pin all dependencies by their go.sum.
+func (p *part) computeHash(source string) (err error) {
+	roots := p.sources
+	if len(roots) == 0 {
+		roots = []string{p.folder}
+	}
+	p.hash, err = hashFiles(source, roots, runtime.Version(), p.ldflags, fmt.Sprint(p.programs), strings.Join(buildFlags, " "))
+	return err
+}
+
+// hashFiles hashes some strings, and all files below some roots by path, mode and
+// content. Tests and documentation do not change what runs, so they are left out.
+func hashFiles(source string, roots []string, extra ...string) (string, error) {
+	h := sha256.New()
+	for _, e := range extra {
+		fmt.Fprintf(h, "%d:%s\n", len(e), e)
+	}
+	var files []string
+	for _, root := range roots {
+		err := filepath.WalkDir(filepath.Join(source, root), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() && !strings.HasSuffix(path, "_test.go") && !strings.HasSuffix(path, ".md") {
+				files = append(files, path)
+			}
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	slices.Sort(files)
+	for _, f := range slices.Compact(files) {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return "", err
+		}
+		rel, err := filepath.Rel(source, f)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %d\n", rel, len(b))
+		h.Write(b)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:12], nil
+}
+
+func (l layout) partFolder(p *part) string { return filepath.Join(l.cache, p.name+"-"+p.hash) }
+
+// binary gives the path of a built program.
+func (s *partSet) binary(l layout, part, program string) string {
+	return filepath.Join(l.partFolder(s.byName[part]), program)
+}

@@ -1,0 +1,3 @@
+module holdfast-testbed
+
+go 1.26.0

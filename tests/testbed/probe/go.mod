@@ -1,0 +1,3 @@
+module holdfast-testbed/probe
+
+go 1.26.0
