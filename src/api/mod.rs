@@ -3,6 +3,7 @@
 //! Decides what users and the operator may write. It does not decide what happens then (that is `plan`).
 
 #![allow(unreachable_pub, reason = "the schema derive writes `pub` items into private scopes")]
+#![allow(clippy::duplicated_attributes, reason = "printer columns repeat their keys by nature")]
 
 pub mod cluster;
 pub mod condition;

@@ -1,0 +1,52 @@
+//! End-to-end stories on a real Kubernetes with real etcd and a real S3 server.
+//!
+//! Every story owns a namespace, with Pod security `restricted` and an operator limited to it; four run at a time. What
+//! is asserted is read through etcd's own client and from the store, never through our status alone.
+//!
+//! `HOLDFAST_SOAK=1` runs the full counts of the sampled sweeps. `HOLDFAST_KEEP=1` leaves namespaces of failed stories.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests talk to the cluster and to the clock")]
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::struct_field_names,
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "reads better in stories, and nothing here is hot"
+)]
+#![allow(unreachable_pub, missing_docs, reason = "a test program has no outside")]
+
+mod stories;
+mod support;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use support::env::Env;
+use support::world::World;
+
+fn main() -> ExitCode {
+    let mut args = Arguments::from_args();
+    if args.list {
+        return libtest_mimic::run(&args, stories::all().into_iter().map(|s| Trial::test(s.name, || Ok(()))).collect())
+            .exit_code();
+    }
+    // Four operators and their etcds fit the smallest machine this runs on; more only makes deadlines longer.
+    args.test_threads = args.test_threads.or(Some(4));
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let env = match Env::prepare() {
+        Ok(env) => Arc::new(env),
+        Err(why) => {
+            eprintln!("e2e: {why:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let trials = stories::all()
+        .into_iter()
+        .map(|story| {
+            let env = Arc::clone(&env);
+            Trial::test(story.name, move || World::tell(&env, &story).map_err(|why| Failed::from(format!("{why:#}"))))
+        })
+        .collect();
+    libtest_mimic::run(&args, trials).exit_code()
+}

@@ -1,0 +1,72 @@
+//! One bit of a stored snapshot is flipped: the restore is refused, says why, leaves the volume untouched, and a
+//! corrected reference then works.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::support::kube_helpers::condition;
+use crate::support::make;
+use crate::support::world::World;
+
+pub async fn tell(w: &World) -> Result<()> {
+    w.create(make::cluster("source", 1)).await?;
+    w.step("a source", w.wait_ready("source", 1)).await?;
+    w.fill("source", 2_000).await?;
+    let digest = w.digest("source").await?;
+    w.create(make::snapshot("good", "source", json!({ "s3": make::s3() }))).await?;
+    w.create(make::snapshot("bad", "source", json!({ "s3": make::s3() }))).await?;
+    w.step("two snapshots", async {
+        w.wait_complete("good").await?;
+        w.wait_complete("bad").await
+    })
+    .await?;
+    w.step("one bit flipped", w.flip_a_bit("bad")).await?;
+
+    w.create(make::restored("copy", 3, json!({"snapshotRef": {"name": "bad"}}))).await?;
+    let refused = w
+        .step(
+            "the restore is refused",
+            w.wait("EtcdCluster", "copy", "Degraded/ArtifactCorrupt", |c| {
+                condition(c, "Degraded")
+                    .is_some_and(|(status, reason, _)| status == "True" && reason == "ArtifactCorrupt")
+            }),
+        )
+        .await?;
+    ensure!(refused["status"]["latches"].get("formed").is_none(), "formed from corrupt data: {}", refused["status"]);
+    let seed = seed(w, "copy").await?;
+    w.create(make::toolbox("look-inside", &w.env.probe_image, &[&format!("data-{seed}")])).await?;
+    w.wait("Pod", "look-inside", "running", |p| p["status"]["phase"] == "Running").await?;
+    let files = w.exec("look-inside", "probe", &["/probe", "ls", &format!("/mnt/data-{seed}")]).await?;
+    ensure!(
+        !files.lines().any(|f| f.ends_with("/data") || f.contains("/data/") || f.ends_with(".db")),
+        "the refused restore left something behind: {files}"
+    );
+    w.delete_and_wait("Pod", "look-inside").await?;
+
+    let corrected = json!({"spec": {"bootstrap": {"restore": {"snapshotRef": {"name": "good"}}}}});
+    w.patch("EtcdCluster", "copy", corrected).await?;
+    w.step("the corrected restore works", w.wait_ready("copy", 3)).await?;
+    ensure!(w.digest("copy").await? == digest, "copy differs from its source");
+    let late = json!({"spec": {"bootstrap": {"restore": {"snapshotRef": {"name": "bad"}}}}});
+    let refused = w.patch("EtcdCluster", "copy", late).await.err().context("a formed cluster took another restore")?;
+    ensure!(format!("{refused:#}").contains("has formed"), "{refused:#}");
+    Ok(())
+}
+
+async fn seed(w: &World, cluster: &str) -> Result<String> {
+    let names = w.names_with("EtcdMember", &format!("holdfast.dev/cluster={cluster}")).await?;
+    names.into_iter().next().context("a seed")
+}
+
+impl World {
+    /// Flips one bit in the middle of a snapshot's data object, on the S3 server's own disk.
+    async fn flip_a_bit(&self, snapshot: &str) -> Result<()> {
+        let artifact: Value = self.get("EtcdSnapshot", snapshot).await?["status"]["artifact"].clone();
+        let uri = artifact["uri"].as_str().context("uri")?;
+        let path = format!("/data/{}", uri.strip_prefix("s3://").context("an s3 URI")?);
+        let size = artifact["storedBytes"].as_u64().context("storedBytes")?;
+        let pod = self.names_with("Pod", "app=s3").await?.into_iter().next().context("the S3 server's Pod")?;
+        let offset = (size / 2).to_string();
+        self.exec(&pod, "probe", &["/probe", "flip", "--file", &path, "--offset", &offset]).await.map(drop)
+    }
+}

@@ -1,0 +1,51 @@
+//! A member never starts on a volume that is not its own: emptied, and another member's.
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+
+use crate::support::kube_helpers::condition;
+use crate::support::make;
+use crate::support::world::World;
+
+pub async fn tell(w: &World) -> Result<()> {
+    w.create(make::cluster("keep", 3)).await?;
+    w.step("three voters", w.wait_ready("keep", 3)).await?;
+    w.fill("keep", 300).await?;
+    let before = w.members("keep").await?;
+    let digest = w.digest("keep").await?;
+    let [a, b, _] = &before.members[..] else { anyhow::bail!("{before:?}") };
+
+    // The toolbox holds both volumes while their Pods live: everything is on one node.
+    let (va, vb) = (format!("data-{}", a.name), format!("data-{}", b.name));
+    w.create(make::toolbox("hands", &w.env.probe_image, &[&va, &vb])).await?;
+    w.wait("Pod", "hands", "running", |p| p["status"]["phase"] == "Running").await?;
+
+    let (data_a, data_b) = (format!("/mnt/{va}/data"), format!("/mnt/{vb}/data"));
+    w.exec("hands", "probe", &["/probe", "mv", &data_a, &format!("/mnt/{va}/aside")]).await?;
+    w.delete("Pod", &a.name).await?;
+    w.step("the emptied volume is refused", refused(w, &a.name)).await?;
+    ensure!(w.digest("keep").await? == digest, "the other two serve");
+    ensure!(w.members("keep").await? == before, "nobody was removed");
+
+    w.exec("hands", "probe", &["/probe", "cp", &data_b, &data_a]).await?;
+    w.delete("Pod", &a.name).await?;
+    w.step("another member's volume is refused", refused(w, &a.name)).await?;
+    ensure!(w.members("keep").await? == before, "nobody was removed");
+
+    w.exec("hands", "probe", &["/probe", "rm", &data_a]).await?;
+    w.exec("hands", "probe", &["/probe", "mv", &format!("/mnt/{va}/aside"), &data_a]).await?;
+    w.delete("Pod", &a.name).await?;
+    w.delete_and_wait("Pod", "hands").await?;
+    w.step("its own volume is taken", w.wait_ready("keep", 3)).await?;
+    ensure!(w.members("keep").await? == before, "the same members as ever");
+    ensure!(w.digest("keep").await? == digest, "the same data as ever");
+    Ok(())
+}
+
+/// Waits until the member says that the gate refused, of the Pod that runs now.
+async fn refused(w: &World, member: &str) -> Result<Value> {
+    w.wait("EtcdMember", member, "VolumeRefused", |m| {
+        condition(m, "Degraded").is_some_and(|(status, reason, _)| status == "True" && reason == "VolumeRefused")
+    })
+    .await
+}

@@ -1,0 +1,90 @@
+//! What is wrong is refused at admission by the real API server, with the field and the remedy in the message.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::support::make;
+use crate::support::world::World;
+
+/// A mutation of a good manifest, and what the refusal has to say.
+type Case = (&'static str, fn(&mut Value), &'static str);
+
+const CLUSTER: &[Case] = &[
+    ("plaintext is never a default", |c| drop(c["spec"].as_object_mut().map(|s| s.remove("tls"))), "tls.insecure"),
+    ("TLS is not there yet", |c| c["spec"]["tls"]["insecure"] = json!(false), "tls.insecure"),
+    ("no members", |c| c["spec"]["replicas"] = json!(0), "replicas"),
+    ("too many members", |c| c["spec"]["replicas"] = json!(10), "replicas"),
+    ("no such version", |c| c["spec"]["version"] = json!("4.0.0"), "version"),
+    ("a tag is no version", |c| c["spec"]["version"] = json!("v3.6.16"), "version"),
+    ("a volume etcd cannot start on", |c| c["spec"]["storage"]["size"] = json!("64Mi"), "256Mi"),
+    ("a name nothing can be made from", |c| c["metadata"]["name"] = json!("9-lives"), "DNS label"),
+    ("a name too long for its children", |c| c["metadata"]["name"] = json!("a".repeat(53)), "52"),
+    (
+        "two sources",
+        |c| {
+            c["spec"]["bootstrap"] = json!({"restore": {
+                "snapshotRef": {"name": "s"}, "source": {"pvc": {"claimName": "c"}, "key": "k"}}});
+        },
+        "exactly one",
+    ),
+    ("no store", |c| c["spec"]["bootstrap"] = json!({"restore": {"source": {"key": "k"}}}), "exactly one"),
+    (
+        "a way out of the volume",
+        |c| {
+            c["spec"]["bootstrap"] = json!({"restore": {
+                "source": {"pvc": {"claimName": "c", "subPath": "a/../../b"}, "key": "k"}}});
+        },
+        "'..'",
+    ),
+];
+
+const SNAPSHOT: &[Case] = &[
+    ("a key that climbs", |s| s["spec"]["destination"]["s3"]["prefix"] = json!("a/../b"), "'..'"),
+    (
+        "an endpoint with a password",
+        |s| {
+            s["spec"]["destination"]["s3"]["endpoint"] = json!("http://user:pass@s3:7070");
+        },
+        "endpoint",
+    ),
+    ("two destinations", |s| s["spec"]["destination"]["pvc"] = json!({"claimName": "c"}), "destination"),
+    ("a codec we do not have", |s| s["spec"]["compression"] = json!("lz4"), "compression"),
+];
+
+pub async fn tell(w: &World) -> Result<()> {
+    w.step("what is wrong is refused", async {
+        for (what, spoil, says) in CLUSTER {
+            refused(w, what, make::cluster("good", 3), *spoil, says).await?;
+        }
+        for (what, spoil, says) in SNAPSHOT {
+            refused(w, what, make::snapshot("good", "c", json!({ "s3": make::s3() })), *spoil, says).await?;
+        }
+        Ok(())
+    })
+    .await?;
+
+    // Paused, so that nothing is made of it.
+    let mut good = make::cluster("good", 3);
+    good["spec"]["paused"] = json!(true);
+    w.create(good).await?;
+    for (what, patch, says) in [
+        ("scaling in", json!({"replicas": 1}), "may only grow"),
+        ("another version", json!({"version": "3.6.15"}), "immutable"),
+        ("another volume size", json!({"storage": {"size": "2Gi"}}), "immutable"),
+        ("other options", json!({"options": {"snapshotCount": 5}}), "immutable"),
+    ] {
+        let why = w.patch("EtcdCluster", "good", json!({ "spec": patch })).await;
+        let why = format!("{:#}", why.err().with_context(|| format!("{what} was accepted"))?);
+        ensure!(why.contains(says), "{what}: the refusal says {why:?}, not {says:?}");
+    }
+    ensure!(w.names_with("Pod", "holdfast.dev/cluster=good").await?.is_empty(), "a paused cluster makes nothing");
+    Ok(())
+}
+
+async fn refused(w: &World, what: &str, mut object: Value, spoil: fn(&mut Value), says: &str) -> Result<()> {
+    spoil(&mut object);
+    let why = w.create(object).await.err().with_context(|| format!("{what}: it was accepted"))?;
+    let why = format!("{why:#}");
+    ensure!(why.contains(says), "{what}: the refusal says {why:?}, not {says:?}");
+    Ok(())
+}

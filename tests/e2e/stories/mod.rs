@@ -1,0 +1,32 @@
+//! The stories, each in a file of its own.
+
+mod corruption;
+mod deletion;
+mod gate;
+mod growth;
+mod input;
+mod pods;
+mod quiet;
+mod snapshots;
+mod traffic;
+mod whole;
+
+use crate::story;
+use crate::support::world::Story;
+
+/// Every story; the longest first, so that four at a time end together.
+pub fn all() -> Vec<Story> {
+    vec![
+        story!("the_whole_story", whole::tell),
+        story!("clients_are_served_during_snapshots", traffic::tell),
+        story!("a_flipped_bit_is_refused", corruption::tell),
+        story!("clusters_grow", growth::tell),
+        story!("emptied_and_foreign_volumes_are_refused", gate::tell),
+        story!("all_pods_deleted_at_once", pods::all_at_once),
+        story!("a_deleted_pod_comes_back_as_itself", pods::one),
+        story!("snapshots_wait_and_explain", snapshots::tell),
+        story!("a_settled_cluster_is_quiet", quiet::tell),
+        story!("deletion_leaves_nothing", deletion::tell),
+        story!("bad_input_is_refused", input::tell),
+    ]
+}

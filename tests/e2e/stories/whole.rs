@@ -1,0 +1,45 @@
+//! The main job: three members, a history, a snapshot to S3 and one to a volume, the cluster deleted, a new cluster from
+//! each, and every key, value, version and lease the same.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use crate::support::make;
+use crate::support::world::World;
+
+pub async fn tell(w: &World) -> Result<()> {
+    w.create(make::cluster("alpha", 3)).await?;
+    w.create(make::claim("backups", "1Gi")).await?;
+    w.step("alpha has three voters", w.wait_ready("alpha", 3)).await?;
+    w.step("fill alpha", w.fill("alpha", 5_000)).await?;
+    let before = w.digest("alpha").await?;
+    ensure!(before.leases > 0, "the history holds leases: {before:?}");
+
+    w.create(make::snapshot("to-s3", "alpha", json!({ "s3": make::s3() }))).await?;
+    w.create(make::snapshot("to-pvc", "alpha", json!({"pvc": {"claimName": "backups", "subPath": "house"}}))).await?;
+    let s3 = w.step("snapshot to S3", w.wait_complete("to-s3")).await?;
+    let pvc = w.step("snapshot to a volume", w.wait_complete("to-pvc")).await?;
+    ensure!(s3["status"]["artifact"]["sha256"].as_str().is_some_and(|s| s.len() == 64), "{}", s3["status"]);
+
+    w.step("delete alpha", w.delete_and_wait("EtcdCluster", "alpha")).await?;
+
+    w.create(make::restored("beta", 3, json!({"snapshotRef": {"name": "to-s3"}}))).await?;
+    let source = json!({
+        "pvc": {"claimName": "backups", "subPath": "house"},
+        "key": pvc["status"]["artifact"]["key"],
+    });
+    w.create(make::restored("gamma", 3, json!({ "source": source }))).await?;
+    w.step("beta restored from S3, three voters", w.wait_ready("beta", 3)).await?;
+    w.step("gamma restored from the volume, three voters", w.wait_ready("gamma", 3)).await?;
+    let beta = w.digest("beta").await?;
+    let gamma = w.digest("gamma").await?;
+    ensure!(beta == before, "beta holds {beta:?}, alpha held {before:?}");
+    ensure!(gamma == before, "gamma holds {gamma:?}, alpha held {before:?}");
+
+    let status = w.get("EtcdCluster", "beta").await?["status"].clone();
+    ensure!(status["restore"]["fromCluster"] == format!("{}/alpha", w.ns), "lineage: {}", status["restore"]);
+    let pod = w.members("beta").await?.members[0].name.clone();
+    let listed = w.exec(&pod, "etcd", &["etcdctl", "member", "list"]).await?;
+    ensure!(listed.lines().count() == 3, "etcdctl works in the Pod as it is: {listed}");
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! Where the stories run: decides which cluster and which images, and nothing else.
+//!
+//! Only `HOLDFAST_KUBECONFIG` selects somebody's own cluster; a plain `KUBECONFIG` never does. `make` sets the rest.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// The cluster under test and what to install in it.
+#[derive(Clone, Debug)]
+pub struct Env {
+    /// Credentials of the cluster.
+    pub kubeconfig: PathBuf,
+    /// The operator's and agent's image.
+    pub image: String,
+    /// Image of the tool that asserts through etcd's own client.
+    pub probe_image: String,
+    /// The S3 server's manifest.
+    pub s3_manifest: PathBuf,
+    /// Where the diagnostics of failed stories go.
+    pub logs: PathBuf,
+    /// The `holdfast` binary under test.
+    pub holdfast: PathBuf,
+}
+
+/// The etcd version the stories run on.
+pub const ETCD_VERSION: &str = "3.6.16";
+
+/// Whether the full counts are wanted.
+pub fn soak() -> bool {
+    std::env::var_os("HOLDFAST_SOAK").is_some_and(|v| !v.is_empty())
+}
+
+impl Env {
+    /// Reads the environment and installs the custom resource definitions.
+    pub fn prepare() -> Result<Self> {
+        let var = |name: &str| {
+            std::env::var(name).ok().filter(|v| !v.is_empty()).with_context(|| {
+                format!("{name} is not set: run the end-to-end stories with `make test` or `make e2e`, which set it")
+            })
+        };
+        let kubeconfig = match std::env::var("HOLDFAST_KUBECONFIG").ok().filter(|v| !v.is_empty()) {
+            Some(own) => own,
+            None => var("HOLDFAST_TESTBED_KUBECONFIG")?,
+        };
+        let env = Self {
+            kubeconfig: PathBuf::from(kubeconfig),
+            image: var("HOLDFAST_IMAGE")?,
+            probe_image: var("HOLDFAST_PROBE_IMAGE")?,
+            s3_manifest: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/testbed/manifests/s3.yaml"),
+            logs: PathBuf::from(var("HOLDFAST_LOGS")?),
+            holdfast: PathBuf::from(env!("CARGO_BIN_EXE_holdfast")),
+        };
+        std::fs::create_dir_all(&env.logs)?;
+        eprintln!("e2e: context {}", env.kubectl(&["config", "current-context"])?.trim());
+        let crds = env.manifests(&["--only", "crds"])?;
+        env.apply(None, &crds)?;
+        env.kubectl(&[
+            "wait",
+            "--for=condition=Established",
+            "--timeout=60s",
+            "crd/etcdclusters.holdfast.dev",
+            "crd/etcdmembers.holdfast.dev",
+            "crd/etcdsnapshots.holdfast.dev",
+        ])?;
+        Ok(env)
+    }
+
+    /// `holdfast manifests` for our image.
+    pub fn manifests(&self, args: &[&str]) -> Result<String> {
+        let out = Command::new(&self.holdfast)
+            .args(["manifests", "--image", &self.image])
+            .args(args)
+            .output()
+            .with_context(|| format!("run {}", self.holdfast.display()))?;
+        if !out.status.success() {
+            bail!("holdfast manifests {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        }
+        Ok(String::from_utf8(out.stdout)?)
+    }
+
+    /// Runs kubectl; its standard output, or an error with what it said.
+    pub fn kubectl(&self, args: &[&str]) -> Result<String> {
+        self.kubectl_with(args, None)
+    }
+
+    /// Applies YAML.
+    pub fn apply(&self, namespace: Option<&str>, yaml: &str) -> Result<()> {
+        let mut args = vec!["apply", "--server-side", "--force-conflicts", "-f", "-"];
+        if let Some(namespace) = namespace {
+            args.extend(["-n", namespace]);
+        }
+        self.kubectl_with(&args, Some(yaml)).map(drop)
+    }
+
+    /// Runs kubectl with something on its standard input.
+    pub fn kubectl_with(&self, args: &[&str], input: Option<&str>) -> Result<String> {
+        use std::io::Write;
+        use std::process::Stdio;
+
+        let mut child = Command::new("kubectl")
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .args(args)
+            .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("run kubectl (is it in PATH? `make` puts the testbed's there)")?;
+        if let (Some(text), Some(mut stdin)) = (input, child.stdin.take()) {
+            stdin.write_all(text.as_bytes())?;
+        }
+        let out = child.wait_with_output()?;
+        if !out.status.success() {
+            bail!("kubectl {}: {}", args.join(" "), String::from_utf8_lossy(&out.stderr).trim());
+        }
+        Ok(String::from_utf8(out.stdout)?)
+    }
+}

@@ -1,0 +1,89 @@
+//! Test objects as verbs: the YAML a user would write, with as little as possible in it.
+
+use serde_json::{Value, json};
+
+use super::env::ETCD_VERSION;
+
+/// A cluster of `replicas` members with small volumes.
+pub fn cluster(name: &str, replicas: i32) -> Value {
+    json!({
+        "apiVersion": "holdfast.dev/v1alpha1",
+        "kind": "EtcdCluster",
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "version": ETCD_VERSION,
+            "storage": {"size": "1Gi"},
+            "tls": {"insecure": true},
+        }
+    })
+}
+
+/// The same, with first data.
+pub fn restored(name: &str, replicas: i32, restore: Value) -> Value {
+    let mut cluster = cluster(name, replicas);
+    cluster["spec"]["bootstrap"] = json!({ "restore": restore });
+    cluster
+}
+
+/// The S3 bucket of the namespace's own server.
+pub fn s3() -> Value {
+    json!({
+        "bucket": "backups",
+        "prefix": "house",
+        "endpoint": "http://s3:7070",
+        "forcePathStyle": true,
+        "credentialsSecretRef": {"name": "s3-credentials"},
+    })
+}
+
+/// A snapshot of `cluster` to `destination`.
+pub fn snapshot(name: &str, cluster: &str, destination: Value) -> Value {
+    json!({
+        "apiVersion": "holdfast.dev/v1alpha1",
+        "kind": "EtcdSnapshot",
+        "metadata": {"name": name},
+        "spec": {"clusterRef": {"name": cluster}, "destination": destination}
+    })
+}
+
+/// A claim for backups or for a look at files.
+pub fn claim(name: &str, size: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+    })
+}
+
+/// A Pod that sleeps with the probe in it and these claims mounted at `/mnt/<claim>`.
+pub fn toolbox(name: &str, image: &str, claims: &[&str]) -> Value {
+    let volumes: Vec<Value> =
+        claims.iter().map(|c| json!({"name": c, "persistentVolumeClaim": {"claimName": c}})).collect();
+    let mounts: Vec<Value> = claims.iter().map(|c| json!({"name": c, "mountPath": format!("/mnt/{c}")})).collect();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"holdfast.dev/test": "toolbox"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": false,
+            "securityContext": {
+                "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532,
+                "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [{
+                "name": "probe", "image": image, "imagePullPolicy": "IfNotPresent",
+                "command": ["/probe", "sleep"],
+                "securityContext": {
+                    "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "volumeMounts": mounts,
+            }],
+            "volumes": volumes,
+        }
+    })
+}

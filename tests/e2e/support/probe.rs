@@ -1,0 +1,95 @@
+//! The tool that asserts through etcd's own client, run inside the cluster: independent of our code.
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use super::world::World;
+
+/// What a key space looks like from outside.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Digest {
+    /// Live keys.
+    pub keys: u64,
+    /// Leases.
+    pub leases: u64,
+    /// sha256 over keys, values, create and mod revisions, versions, leases.
+    pub digest: String,
+}
+
+/// One member as etcd lists it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Listed {
+    /// ID, hexadecimal.
+    pub id: String,
+    /// Name.
+    pub name: String,
+    /// Whether it has no vote.
+    #[serde(default)]
+    pub is_learner: bool,
+}
+
+/// etcd's membership.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Members {
+    /// Cluster ID, hexadecimal.
+    pub cluster_id: String,
+    /// The members.
+    pub members: Vec<Listed>,
+}
+
+/// What many short connections met.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Dialled {
+    /// Connections tried.
+    pub attempts: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Why, counted.
+    #[serde(default)]
+    pub errors: std::collections::BTreeMap<String, u64>,
+}
+
+/// Client URL of a cluster's Service.
+pub fn service(cluster: &str) -> String {
+    format!("http://{cluster}-client:2379")
+}
+
+impl World {
+    /// Runs the probe in the toolbox and reads the last line it printed as JSON.
+    pub async fn probe<T: for<'de> Deserialize<'de>>(&self, args: &[&str]) -> Result<T> {
+        let out = self.probe_text(args).await?;
+        let last = out.lines().rev().find(|l| l.starts_with('{')).with_context(|| format!("no JSON in {out:?}"))?;
+        serde_json::from_str(last).with_context(|| format!("probe {args:?} said {last}"))
+    }
+
+    /// Runs the probe in the toolbox.
+    pub async fn probe_text(&self, args: &[&str]) -> Result<String> {
+        self.exec("toolbox", "probe", &[&["/probe"], args].concat()).await
+    }
+
+    /// Fills a cluster with a history: puts, overwrites, deletes, a compaction, leases.
+    pub async fn fill(&self, cluster: &str, keys: u32) -> Result<()> {
+        let keys = keys.to_string();
+        self.probe_text(&["fill", "--endpoint", &service(cluster), "--keys", &keys, "--seed", "7", "--json"])
+            .await
+            .map(drop)
+    }
+
+    /// The whole key space of a cluster, digested at one revision.
+    pub async fn digest(&self, cluster: &str) -> Result<Digest> {
+        let digest: Digest = self.probe(&["digest", "--endpoint", &service(cluster)]).await?;
+        if digest.keys == 0 {
+            bail!("{cluster} holds no keys: {digest:?}");
+        }
+        Ok(digest)
+    }
+
+    /// A cluster's membership, sorted by name.
+    pub async fn members(&self, cluster: &str) -> Result<Members> {
+        let mut members: Members = self.probe(&["members", "--endpoint", &service(cluster)]).await?;
+        members.members.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(members)
+    }
+}

@@ -1,0 +1,242 @@
+//! One namespace with its own operator, S3 server and toolbox: everything a story needs, made anew and taken away.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+
+use super::env::Env;
+use super::kube_helpers::{self, until, wait_for};
+use super::make;
+use super::steps;
+
+/// A story that is being told; it hands the world back.
+pub type Telling = Pin<Box<dyn Future<Output = Result<World>>>>;
+
+/// A story: a name and what happens.
+pub struct Story {
+    /// Also the name of the test.
+    pub name: &'static str,
+    /// What happens.
+    pub tell: fn(World) -> Telling,
+}
+
+/// Wraps an async function as a story.
+#[macro_export]
+macro_rules! story {
+    ($name:literal, $tell:path) => {
+        $crate::support::world::Story {
+            name: $name,
+            tell: |world| {
+                Box::pin(async move {
+                    $tell(&world).await?;
+                    Ok(world)
+                })
+            },
+        }
+    };
+}
+
+/// One namespace, ours alone.
+#[derive(Clone)]
+pub struct World {
+    /// The story's name.
+    pub story: &'static str,
+    /// Where.
+    pub env: Env,
+    /// The namespace.
+    pub ns: String,
+    /// A client with full rights.
+    pub client: Client,
+}
+
+/// Generous: a machine with two busy cores starts four of everything at a time.
+pub const PATIENCE: Duration = Duration::from_mins(4);
+
+impl World {
+    /// Makes the namespace, tells the story, takes the namespace away. What happened is kept when it went wrong.
+    pub fn tell(env: &Env, story: &Story) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let config =
+                Config::from_custom_kubeconfig(Kubeconfig::read_from(&env.kubeconfig)?, &KubeConfigOptions::default())
+                    .await?;
+            let world = Self {
+                story: story.name,
+                env: env.clone(),
+                ns: format!("e2e-{}-{:05x}", story.name.replace('_', "-"), std::process::id() & 0xf_ffff),
+                client: Client::try_from(config)?,
+            };
+            let told = async {
+                world.step("namespace, operator, S3 server and toolbox", world.furnish()).await?;
+                (story.tell)(world.clone()).await.map(drop)
+            };
+            let told = told.await;
+            if let Err(why) = &told {
+                let file = world.keep_evidence(&format!("{why:#}"));
+                eprintln!("e2e: {}: FAILED: {why:#}\ne2e: {}: evidence in {file}", story.name, story.name);
+                if std::env::var_os("HOLDFAST_KEEP").is_some() {
+                    return told;
+                }
+            }
+            let swept = world.step("namespace taken away", world.sweep()).await;
+            told.and(swept)
+        })
+    }
+
+    /// One step of the story, timed.
+    pub async fn step<T>(&self, what: &str, doing: impl Future<Output = Result<T>>) -> Result<T> {
+        steps::step(self.story, what, doing).await
+    }
+
+    /// An API of the namespace.
+    pub fn api(&self, kind: &str) -> Api<DynamicObject> {
+        kube_helpers::api(&self.client, &self.ns, kind)
+    }
+
+    async fn furnish(&self) -> Result<()> {
+        let namespace = json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": self.ns, "labels": {
+                "holdfast.dev/test": "e2e",
+                "pod-security.kubernetes.io/enforce": "restricted",
+            }}
+        });
+        self.env.apply(None, &namespace.to_string())?;
+        self.env.apply(Some(&self.ns), &self.env.manifests(&["--namespace", &self.ns])?)?;
+        self.env.apply(Some(&self.ns), &std::fs::read_to_string(&self.env.s3_manifest)?)?;
+        self.create(make::claim("look", "256Mi")).await?;
+        self.create(make::toolbox("toolbox", &self.env.probe_image, &["look"])).await?;
+        self.wait("Deployment", "holdfast", "operator ready", |d| d["status"]["readyReplicas"] == 1).await?;
+        self.wait("Deployment", "s3", "S3 server ready", |d| d["status"]["readyReplicas"] == 1).await?;
+        self.wait("Pod", "toolbox", "running", |p| p["status"]["phase"] == "Running").await?;
+        Ok(())
+    }
+
+    /// Deletes the namespace and waits until nothing is left of it: a finalizer that nobody removes would show here.
+    async fn sweep(&self) -> Result<()> {
+        for kind in ["EtcdSnapshot", "EtcdCluster"] {
+            let api = self.api(kind);
+            api.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+        }
+        until("clusters and members to go", PATIENCE, async || {
+            let left = [self.names("EtcdCluster").await?, self.names("EtcdMember").await?].concat();
+            Ok(if left.is_empty() { Ok(()) } else { Err(format!("still there: {left:?}")) })
+        })
+        .await?;
+        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());
+        namespaces.delete(&self.ns, &DeleteParams::background()).await?;
+        until("the namespace to go", PATIENCE, async || {
+            Ok(match namespaces.get_opt(&self.ns).await? {
+                None => Ok(()),
+                Some(ns) => Err(json!(ns.status).to_string()),
+            })
+        })
+        .await
+    }
+
+    /// Creates an object as a user would.
+    pub async fn create(&self, object: Value) -> Result<Value> {
+        let kind = object["kind"].as_str().context("kind")?.to_owned();
+        let object: DynamicObject = serde_json::from_value(object)?;
+        Ok(kube_helpers::json(&self.api(&kind).create(&PostParams::default(), &object).await?))
+    }
+
+    /// Merge-patches an object as a user would.
+    pub async fn patch(&self, kind: &str, name: &str, patch: Value) -> Result<Value> {
+        Ok(kube_helpers::json(&self.api(kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?))
+    }
+
+    /// Deletes an object as a user would.
+    pub async fn delete(&self, kind: &str, name: &str) -> Result<()> {
+        self.api(kind).delete(name, &DeleteParams::background()).await?;
+        Ok(())
+    }
+
+    /// Deletes an object and waits until it is gone.
+    pub async fn delete_and_wait(&self, kind: &str, name: &str) -> Result<()> {
+        self.delete(kind, name).await?;
+        let api = self.api(kind);
+        until(&format!("{kind} {name} to go"), PATIENCE, async || {
+            Ok(match api.get_opt(name).await? {
+                None => Ok(()),
+                Some(left) => Err(format!("finalizers {:?}", left.metadata.finalizers)),
+            })
+        })
+        .await
+    }
+
+    /// The object now.
+    pub async fn get(&self, kind: &str, name: &str) -> Result<Value> {
+        Ok(kube_helpers::json(&self.api(kind).get(name).await?))
+    }
+
+    /// Waits until the object satisfies `good`.
+    pub async fn wait(&self, kind: &str, name: &str, what: &str, good: impl Fn(&Value) -> bool) -> Result<Value> {
+        wait_for(&self.api(kind), name, what, PATIENCE, good).await
+    }
+
+    /// Waits until a cluster is `Ready`, and checks that etcd itself lists that many voters and nothing else.
+    pub async fn wait_ready(&self, cluster: &str, voters: usize) -> Result<()> {
+        self.wait("EtcdCluster", cluster, &format!("Ready with {voters} voters"), |c| {
+            kube_helpers::condition(c, "Ready").is_some_and(|(status, ..)| status == "True")
+                && c["status"]["voters"] == voters
+                && c["metadata"]["generation"] == c["status"]["observedGeneration"]
+        })
+        .await?;
+        let members = self.members(cluster).await?;
+        anyhow::ensure!(
+            members.members.len() == voters && members.members.iter().all(|m| !m.is_learner),
+            "etcd lists {members:?}, not {voters} voters"
+        );
+        Ok(())
+    }
+
+    /// Names of all objects of a kind.
+    pub async fn names(&self, kind: &str) -> Result<Vec<String>> {
+        kube_helpers::names(&self.api(kind), "").await
+    }
+
+    /// Names of objects of a kind with these labels.
+    pub async fn names_with(&self, kind: &str, selector: &str) -> Result<Vec<String>> {
+        kube_helpers::names(&self.api(kind), selector).await
+    }
+
+    /// Runs a command in a container; what it printed. It runs on a thread of its own, so that a story can do two
+    /// things at once.
+    pub async fn exec(&self, pod: &str, container: &str, command: &[&str]) -> Result<String> {
+        let env = self.env.clone();
+        let mut args: Vec<String> =
+            ["exec", "-n", &self.ns, pod, "-c", container, "--"].iter().map(ToString::to_string).collect();
+        args.extend(command.iter().map(ToString::to_string));
+        tokio::task::spawn_blocking(move || env.kubectl(&args.iter().map(String::as_str).collect::<Vec<_>>())).await?
+    }
+
+    /// What a person would look at after a failure, in one file.
+    fn keep_evidence(&self, why: &str) -> String {
+        let path = self.env.logs.join(format!("{}.txt", self.story));
+        let mut text = format!("{}: {why}\n", self.story);
+        let mut ask = |args: &[&str]| {
+            let args = [&["-n", &self.ns], args].concat();
+            let out = self.env.kubectl(&args).unwrap_or_else(|e| format!("{e:#}"));
+            text.extend(["\n===== kubectl ", &args.join(" "), "\n", &out]);
+            out
+        };
+        ask(&["get", "etcd,pods,pvc,services,pdb,jobs,endpointslices", "-o", "wide"]);
+        ask(&["get", "events", "--sort-by=.lastTimestamp"]);
+        ask(&["logs", "deployment/holdfast", "--tail=400"]);
+        ask(&["get", "etcd,pods,jobs", "-o", "yaml"]);
+        for pod in ask(&["get", "pods", "-o", "name"]).lines() {
+            ask(&["logs", pod, "--all-containers", "--tail=60"]);
+        }
+        match std::fs::write(&path, text) {
+            Ok(()) => path.display().to_string(),
+            Err(why) => format!("nowhere ({why})"),
+        }
+    }
+}
