@@ -1,0 +1,48 @@
+# The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test soak e2e check golden image bench cluster-up cluster-down cluster-status
+
+export HOLDFAST_CACHE ?= $(HOME)/.cache/holdfast
+export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## the whole story on a throwaway Kubernetes (3 min; 25 min on a bare machine)
+	@tests/bin/deps && tests/bin/demo
+
+test: ## everything, with seeded samples of the long sweeps (12 min; 40 min on a bare machine)
+	@tests/bin/test
+
+soak: ## everything, with the full counts (1 h)
+	@HOLDFAST_SOAK=1 tests/bin/test
+
+e2e: ## only the end-to-end stories (5 min); STORY=name for one
+	@tests/bin/deps && tests/bin/e2e $(STORY)
+
+check: ## formatting, lints, unit and golden tests; no cluster (2 min; 10 min cold)
+	@tests/bin/deps
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets -- -D warnings
+	cargo test --release -p holdfast
+	cargo test --release -p snapshot-agent --lib
+
+golden: ## rewrite crds/, charts/manifests/, jobs/ and scenario transcripts from the code (1 min)
+	UPDATE_GOLDEN=1 cargo test --release -p holdfast
+	@git status --short crds charts jobs tests/scenarios
+
+image: ## the container image, loaded into the testbed if it runs (1 min; 8 min cold)
+	@tests/bin/deps && tests/bin/image $(if $(wildcard /var/lib/holdfast-testbed/admin.kubeconfig),,--no-load)
+
+bench: ## formation times, and throughput of snapshots beside etcdctl in the same run (6 min)
+	@tests/bin/deps && tests/bin/bench
+
+cluster-up: ## start the throwaway Kubernetes (20 s; 12 min the first time)
+	@tests/testbed/testbed up
+
+cluster-down: ## end it and leave nothing behind (15 s)
+	@tests/testbed/testbed down
+
+cluster-status: ## what of it runs (1 s)
+	@tests/testbed/testbed status

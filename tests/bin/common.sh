@@ -1,0 +1,47 @@
+# Shared by the scripts of this folder: where things live and how they speak. Sourced, not run.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$root"
+
+# Caches live outside the checkout, so that a fresh clone on the same machine starts in seconds.
+export HOLDFAST_CACHE=${HOLDFAST_CACHE:-$HOME/.cache/holdfast}
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$HOLDFAST_CACHE/target}
+export HOLDFAST_LOGS=${HOLDFAST_LOGS:-$HOLDFAST_CACHE/logs}
+mkdir -p "$HOLDFAST_CACHE" "$HOLDFAST_LOGS"
+target=x86_64-unknown-linux-musl
+testbed=$root/tests/testbed/testbed
+# A plain KUBECONFIG must never be picked up by anything below.
+unset KUBECONFIG
+
+if [ -t 2 ]; then bold=$'\e[1m' plain=$'\e[0m'; else bold='' plain=''; fi
+say() { printf '%s%s%s\n' "$bold" "$*" "$plain" >&2; }
+fail() { say "$*"; exit 1; }
+
+# step NAME COMMAND...: runs it, and notes how long it took for the list of slowest steps.
+step() {
+	local name=$1 begun=$EPOCHREALTIME code=0
+	shift
+	"$@" || code=$?
+	local seconds
+	seconds=$(awk -v a="$begun" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
+	[ -z "${HOLDFAST_STEPS:-}" ] || printf '%s\t%s\n' "$seconds" "$name" >>"$HOLDFAST_STEPS"
+	if [ $code -eq 0 ]; then say "-- $name: done ($seconds s)"; else say "-- $name: FAILED ($seconds s)"; fi
+	return $code
+}
+
+# The cluster that demo and end-to-end tests use: somebody's own by HOLDFAST_KUBECONFIG, else the testbed.
+use_cluster() {
+	if [ -n "${HOLDFAST_KUBECONFIG:-}" ]; then
+		kubeconfig=$HOLDFAST_KUBECONFIG
+		say "using your own cluster: context $(kubectl --kubeconfig "$kubeconfig" config current-context) of $kubeconfig"
+		: "${HOLDFAST_IMAGE:?with a cluster of your own, set HOLDFAST_IMAGE to an image of Holdfast that it can pull}"
+		: "${HOLDFAST_PROBE_IMAGE:?with a cluster of your own, set HOLDFAST_PROBE_IMAGE (see tests/testbed/probe)}"
+	else
+		step "testbed up" "$testbed" up
+		eval "$("$testbed" env)"
+		kubeconfig=$HOLDFAST_TESTBED_KUBECONFIG
+		HOLDFAST_IMAGE=$(tests/bin/image)
+		HOLDFAST_PROBE_IMAGE=${HOLDFAST_PROBE_IMAGE:-localhost/holdfast-probe:1}
+	fi
+	export HOLDFAST_IMAGE HOLDFAST_PROBE_IMAGE
+}
