@@ -1,0 +1,127 @@
+package main
+
+// writer and written: whether a write that was acknowledged is still there later,
+// whatever happened to the cluster in between.
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strconv"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+type writerResult struct {
+	LastAcked int64   `json:"lastAcked"` // every number from 1 to this one was acknowledged
+	Revision  int64   `json:"revision"`  // that the last one was acknowledged at
+	Failed    int     `json:"failed"`    // attempts without an answer; each was repeated
+	LongestMs float64 `json:"longestGapMs"`
+	LastError string  `json:"lastError,omitempty"`
+}
+
+func writerKey(prefix string, n int64) string { return fmt.Sprintf("%s%010d", prefix, n) }
+
+func writerVerb(f *flag.FlagSet) func(context.Context) (any, error) {
+	var t target
+	t.flags(f)
+	prefix := f.String("prefix", "writer/", "what the keys begin with")
+	duration := f.Duration("duration", 30*time.Second, "for how long")
+	rate := f.Int("rate", 100, "at most so many a second")
+	timeout := f.Duration("timeout", 2*time.Second, "when an attempt is given up and repeated")
+	return func(ctx context.Context) (any, error) {
+		c, err := t.client()
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		ctx, cancel := context.WithTimeout(ctx, *duration)
+		defer cancel()
+		var r writerResult
+		told := newProgress("writer", "s", duration.Seconds())
+		tick := time.NewTicker(time.Second / time.Duration(max(1, *rate)))
+		defer tick.Stop()
+		begin := time.Now()
+		for last := begin; ctx.Err() == nil; {
+			n := r.LastAcked + 1
+			attempt, done := context.WithTimeout(ctx, *timeout)
+			answer, err := c.Put(attempt, writerKey(*prefix, n), strconv.FormatInt(n, 10))
+			done()
+			if err == nil {
+				now := time.Now()
+				r.LastAcked, r.Revision = n, answer.Header.Revision
+				r.LongestMs = max(r.LongestMs, float64(now.Sub(last).Microseconds())/1000)
+				last = now
+			} else if ctx.Err() == nil {
+				// It may or may not have been written: the same number is tried again.
+				r.Failed++
+				r.LastError = err.Error()
+			}
+			told.at(time.Since(begin).Seconds())
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+		return r, nil
+	}
+}
+
+type writtenResult struct {
+	Found        int64  `json:"found"`
+	Missing      int64  `json:"missing"`
+	FirstMissing string `json:"firstMissing,omitempty"`
+	Revision     int64  `json:"revision"`
+}
+
+func writtenVerb(f *flag.FlagSet) func(context.Context) (any, error) {
+	var t target
+	t.flags(f)
+	prefix := f.String("prefix", "writer/", "what the keys begin with")
+	last := f.Int64("last", 0, "the last number that was acknowledged")
+	return func(ctx context.Context) (any, error) {
+		c, err := t.client()
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		var r writtenResult
+		end := writerKey(*prefix, *last+1)
+		expected := int64(1)
+		for from := writerKey(*prefix, 1); ; {
+			page, err := c.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageKeys), clientv3.WithRev(r.Revision), clientv3.WithKeysOnly())
+			if err != nil {
+				return nil, err
+			}
+			if r.Revision == 0 {
+				r.Revision = page.Header.Revision
+			}
+			for _, kv := range page.Kvs {
+				for ; expected <= *last && writerKey(*prefix, expected) != string(kv.Key); expected++ {
+					r.miss(writerKey(*prefix, expected))
+				}
+				expected++
+				r.Found++
+			}
+			if !page.More {
+				break
+			}
+			from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+		}
+		for ; expected <= *last; expected++ {
+			r.miss(writerKey(*prefix, expected))
+		}
+		if r.Missing > 0 {
+			return r, fmt.Errorf("%d acknowledged writes are not there, the first is %s", r.Missing, r.FirstMissing)
+		}
+		return r, nil
+	}
+}
+
+func (r *writtenResult) miss(key string) {
+	if r.Missing == 0 {
+		r.FirstMissing = key
+	}
+	r.Missing++
+}
