@@ -36,7 +36,7 @@ pub async fn tell(w: &World) -> Result<()> {
     let seed = seed(w, "copy").await?;
     w.create(make::toolbox("look-inside", &w.env.probe_image, &[&format!("data-{seed}")])).await?;
     w.wait("Pod", "look-inside", "running", |p| p["status"]["phase"] == "Running").await?;
-    let files = w.exec("look-inside", "probe", &["/probe", "ls", &format!("/mnt/data-{seed}")]).await?;
+    let files = w.exec("look-inside", "probe", &["holdfast-probe", "ls", &format!("/mnt/data-{seed}")]).await?;
     ensure!(
         !files.lines().any(|f| f.ends_with("/data") || f.contains("/data/") || f.ends_with(".db")),
         "the refused restore left something behind: {files}"
@@ -67,6 +67,6 @@ impl World {
         let size = artifact["storedBytes"].as_u64().context("storedBytes")?;
         let pod = self.names_with("Pod", "app=s3").await?.into_iter().next().context("the S3 server's Pod")?;
         let offset = (size / 2).to_string();
-        self.exec(&pod, "probe", &["/probe", "flip", "--file", &path, "--offset", &offset]).await.map(drop)
+        self.exec(&pod, "probe", &["holdfast-probe", "flip", "--file", &path, "--offset", &offset]).await.map(drop)
     }
 }

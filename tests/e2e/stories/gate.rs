@@ -21,19 +21,19 @@ pub async fn tell(w: &World) -> Result<()> {
     w.wait("Pod", "hands", "running", |p| p["status"]["phase"] == "Running").await?;
 
     let (data_a, data_b) = (format!("/mnt/{va}/data"), format!("/mnt/{vb}/data"));
-    w.exec("hands", "probe", &["/probe", "mv", &data_a, &format!("/mnt/{va}/aside")]).await?;
+    w.exec("hands", "probe", &["holdfast-probe", "mv", &data_a, &format!("/mnt/{va}/aside")]).await?;
     w.delete("Pod", &a.name).await?;
     w.step("the emptied volume is refused", refused(w, &a.name)).await?;
     ensure!(w.digest("keep").await? == digest, "the other two serve");
     ensure!(w.members("keep").await? == before, "nobody was removed");
 
-    w.exec("hands", "probe", &["/probe", "cp", &data_b, &data_a]).await?;
+    w.exec("hands", "probe", &["holdfast-probe", "cp", &data_b, &data_a]).await?;
     w.delete("Pod", &a.name).await?;
     w.step("another member's volume is refused", refused(w, &a.name)).await?;
     ensure!(w.members("keep").await? == before, "nobody was removed");
 
-    w.exec("hands", "probe", &["/probe", "rm", &data_a]).await?;
-    w.exec("hands", "probe", &["/probe", "mv", &format!("/mnt/{va}/aside"), &data_a]).await?;
+    w.exec("hands", "probe", &["holdfast-probe", "rm", &data_a]).await?;
+    w.exec("hands", "probe", &["holdfast-probe", "mv", &format!("/mnt/{va}/aside"), &data_a]).await?;
     w.delete("Pod", &a.name).await?;
     w.delete_and_wait("Pod", "hands").await?;
     w.step("its own volume is taken", w.wait_ready("keep", 3)).await?;

@@ -76,7 +76,7 @@ pub fn toolbox(name: &str, image: &str, claims: &[&str]) -> Value {
             },
             "containers": [{
                 "name": "probe", "image": image, "imagePullPolicy": "IfNotPresent",
-                "command": ["/probe", "sleep"],
+                "command": ["holdfast-probe", "sleep"],
                 "securityContext": {
                     "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
                     "capabilities": {"drop": ["ALL"]},

@@ -34,6 +34,7 @@ pub struct Listed {
 #[serde(rename_all = "camelCase")]
 pub struct Members {
     /// Cluster ID, hexadecimal.
+    #[serde(rename = "clusterID")]
     pub cluster_id: String,
     /// The members.
     pub members: Vec<Listed>,
@@ -66,13 +67,13 @@ impl World {
 
     /// Runs the probe in the toolbox.
     pub async fn probe_text(&self, args: &[&str]) -> Result<String> {
-        self.exec("toolbox", "probe", &[&["/probe"], args].concat()).await
+        self.exec("toolbox", "probe", &[&["holdfast-probe"], args].concat()).await
     }
 
     /// Fills a cluster with a history: puts, overwrites, deletes, a compaction, leases.
     pub async fn fill(&self, cluster: &str, keys: u32) -> Result<()> {
         let keys = keys.to_string();
-        self.probe_text(&["fill", "--endpoint", &service(cluster), "--keys", &keys, "--seed", "7", "--json"])
+        self.probe_text(&["fill", "--endpoint", &service(cluster), "--keys", &keys, "--seed", "7"])
             .await
             .map(drop)
     }
