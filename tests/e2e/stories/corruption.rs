@@ -38,7 +38,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.wait("Pod", "look-inside", "running", |p| p["status"]["phase"] == "Running").await?;
     let files = w.exec("look-inside", "probe", &["holdfast-probe", "ls", &format!("/mnt/data-{seed}")]).await?;
     ensure!(
-        !files.lines().any(|f| f.ends_with("/data") || f.contains("/data/") || f.ends_with(".db")),
+        !files.lines().any(|f| f.contains("/data ") || f.contains("/data/") || f.contains(".db")),
         "the refused restore left something behind: {files}"
     );
     w.delete_and_wait("Pod", "look-inside").await?;

@@ -15,25 +15,28 @@ pub async fn tell(w: &World) -> Result<()> {
     let digest = w.digest("keep").await?;
     let [a, b, _] = &before.members[..] else { anyhow::bail!("{before:?}") };
 
-    // The toolbox holds both volumes while their Pods live: everything is on one node.
+    // These hands hold both volumes while their Pods live: everything is on one node.
     let (va, vb) = (format!("data-{}", a.name), format!("data-{}", b.name));
-    w.create(make::toolbox("hands", &w.env.probe_image, &[&va, &vb])).await?;
+    w.create(make::claim("spare", "1Gi")).await?;
+    w.create(make::toolbox("hands", &w.env.probe_image, &[&va, &vb, "spare"])).await?;
     w.wait("Pod", "hands", "running", |p| p["status"]["phase"] == "Running").await?;
-
+    let hands = async |args: &[&str]| w.exec("hands", "probe", &[&["holdfast-probe"], args].concat()).await;
     let (data_a, data_b) = (format!("/mnt/{va}/data"), format!("/mnt/{vb}/data"));
-    w.exec("hands", "probe", &["holdfast-probe", "mv", &data_a, &format!("/mnt/{va}/aside")]).await?;
+
+    hands(&["cp", &data_a, "/mnt/spare/a"]).await?;
+    hands(&["rm", &data_a]).await?;
     w.delete("Pod", &a.name).await?;
     w.step("the emptied volume is refused", refused(w, &a.name)).await?;
     ensure!(w.digest("keep").await? == digest, "the other two serve");
     ensure!(w.members("keep").await? == before, "nobody was removed");
 
-    w.exec("hands", "probe", &["holdfast-probe", "cp", &data_b, &data_a]).await?;
+    hands(&["cp", &data_b, &data_a]).await?;
     w.delete("Pod", &a.name).await?;
     w.step("another member's volume is refused", refused(w, &a.name)).await?;
     ensure!(w.members("keep").await? == before, "nobody was removed");
 
-    w.exec("hands", "probe", &["holdfast-probe", "rm", &data_a]).await?;
-    w.exec("hands", "probe", &["holdfast-probe", "mv", &format!("/mnt/{va}/aside"), &data_a]).await?;
+    hands(&["rm", &data_a]).await?;
+    hands(&["cp", "/mnt/spare/a", &data_a]).await?;
     w.delete("Pod", &a.name).await?;
     w.delete_and_wait("Pod", "hands").await?;
     w.step("its own volume is taken", w.wait_ready("keep", 3)).await?;

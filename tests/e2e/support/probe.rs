@@ -73,9 +73,7 @@ impl World {
     /// Fills a cluster with a history: puts, overwrites, deletes, a compaction, leases.
     pub async fn fill(&self, cluster: &str, keys: u32) -> Result<()> {
         let keys = keys.to_string();
-        self.probe_text(&["fill", "--endpoint", &service(cluster), "--keys", &keys, "--seed", "7"])
-            .await
-            .map(drop)
+        self.probe_text(&["fill", "--endpoint", &service(cluster), "--keys", &keys, "--seed", "7"]).await.map(drop)
     }
 
     /// The whole key space of a cluster, digested at one revision.
