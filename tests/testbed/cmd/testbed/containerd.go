@@ -37,7 +37,9 @@ state = %[2]q
   # runc and not crun, which refuses hybrid control groups.
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
-`, l.inState("containerd"), l.inRun("containerd"), l.containerdSocket(), pauseImage, l.cniFolder()), 0o644)
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+      Root = %[6]q
+`, l.inState("containerd"), l.inRun("containerd"), l.containerdSocket(), pauseImage, l.cniFolder(), l.inRun("runc")), 0o644)
 }
 
 func (l layout) ctr(args ...string) *exec.Cmd {

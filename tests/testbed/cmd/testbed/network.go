@@ -127,11 +127,21 @@ func removeNetwork() error {
 			return err
 		}
 	}
-	// The CNI library keeps what each plugin answered in a folder that all its users share.
-	results, _ := filepath.Glob("/var/lib/cni/results/" + cniNetwork + "-*")
-	for _, r := range results {
-		if err := os.Remove(r); err != nil {
-			return err
+	return removeCNIResults()
+}
+
+// removeCNIResults forgets what the plugins answered. The CNI library keeps that
+// in a folder that all its users share; ours are told by the network's name, and
+// those of the loopback network by the sandboxes' ids.
+func removeCNIResults() error {
+	const results, ours = "/var/lib/cni/results/", cniNetwork + "-"
+	files, _ := filepath.Glob(results + ours + "*")
+	for _, f := range files {
+		id, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(f), ours), "-")
+		for _, f := range []string{f, results + "cni-loopback-" + id + "-lo"} {
+			if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
 		}
 	}
 	return nil

@@ -9,7 +9,7 @@ func hostProcesses(l layout, s *partSet, v versions) []process {
 	kube := s.binary(l, "kube", "kube")
 	pki := func(name string) string { return l.inState("pki", name) }
 	kubeconfig := func(name string) string { return "--kubeconfig=" + l.inState("kubeconfig", name) }
-	needsAPI := []string{"tcp:" + apiServer}
+	needsAPI := []string{needAPI}
 
 	return []process{
 		{Name: "etcd", Args: []string{
@@ -71,7 +71,7 @@ func hostProcesses(l layout, s *partSet, v versions) []process {
 			"--leader-elect=false",
 			"--profiling=false",
 		}},
-		{Name: "kubelet", Needs: []string{"tcp:" + apiServer, "unix:" + l.containerdSocket()}, Args: []string{kube, "kubelet",
+		{Name: "kubelet", Needs: []string{needAPI, "unix:" + l.containerdSocket()}, Args: []string{kube, "kubelet",
 			kubeconfig("kubelet"),
 			"--config=" + l.kubeletConfig(),
 			"--root-dir=" + l.kubeletRoot(),
@@ -87,7 +87,7 @@ func hostProcesses(l layout, s *partSet, v versions) []process {
 			"-registry=" + filepath.Join(l.kubeletRoot(), "plugins_registry"),
 		}},
 		// It ends whenever the driver does, by design: the supervisor starts both again.
-		{Name: "csi-provisioner", Needs: []string{"tcp:" + apiServer, "unix:" + l.csiSocket()},
+		{Name: "csi-provisioner", Needs: []string{needAPI, "unix:" + l.csiSocket()},
 			Env: []string{"NODE_NAME=" + nodeName},
 			Args: []string{s.binary(l, "kube", "csi-provisioner"),
 				kubeconfig("csi-provisioner"),

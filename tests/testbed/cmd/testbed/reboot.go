@@ -6,7 +6,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 )
 
@@ -41,11 +40,8 @@ func forgetEarlierBoot(l layout) error {
 			}
 		}
 	}
-	stale, _ := filepath.Glob("/var/lib/cni/results/" + cniNetwork + "-*")
-	for _, f := range stale {
-		if err := os.Remove(f); err != nil {
-			return err
-		}
+	if err := removeCNIResults(); err != nil {
+		return err
 	}
 	return writeFile(l.inState("boot"), []byte(now+"\n"), 0o644)
 }

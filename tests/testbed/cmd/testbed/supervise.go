@@ -23,6 +23,7 @@ import (
 const (
 	supervisorName = "supervisor"
 	logLimit       = 64 << 20
+	needAPI        = "api"
 )
 
 // A process is one host process of the testbed.
@@ -30,7 +31,7 @@ type process struct {
 	Name  string
 	Args  []string
 	Env   []string `json:",omitempty"`
-	Needs []string `json:",omitempty"` // what must accept connections before it is started: "tcp:HOST:PORT", "unix:PATH"
+	Needs []string `json:",omitempty"` // what must work before it is started: "tcp:HOST:PORT", "unix:PATH" or "api"
 }
 
 func (l layout) processFile() string { return l.inState("processes.json") }
@@ -71,7 +72,7 @@ func (l layout) keepRunning(p process) {
 			}
 			log.Printf("%s: process %d ended", p.Name, id.pid)
 		} else {
-			waitForNeeds(p)
+			l.waitForNeeds(p)
 			begin = time.Now()
 			log.Printf("%s: %v", p.Name, l.runOnce(p))
 		}
@@ -84,19 +85,29 @@ func (l layout) keepRunning(p process) {
 }
 
 // waitForNeeds gives up after a while and lets the process say itself what it misses.
-func waitForNeeds(p process) {
+func (l layout) waitForNeeds(p process) {
 	end := time.Now().Add(30 * time.Second)
 	for _, need := range p.Needs {
-		network, address, _ := strings.Cut(need, ":")
-		for time.Now().Before(end) {
-			c, err := net.DialTimeout(network, address, time.Second)
-			if err == nil {
-				c.Close()
-				break
-			}
+		for l.lacks(need) && time.Now().Before(end) {
 			time.Sleep(50 * time.Millisecond)
 		}
 	}
+}
+
+func (l layout) lacks(need string) bool {
+	// The API server listens seconds before it has made its roles, and most of
+	// its clients end, or wait for long, when they are refused.
+	if need == needAPI {
+		api, err := newAPIClient(l)
+		return err != nil || api.ready() != nil
+	}
+	network, address, _ := strings.Cut(need, ":")
+	c, err := net.DialTimeout(network, address, time.Second)
+	if err != nil {
+		return true
+	}
+	c.Close()
+	return false
 }
 
 // runOnce gives how the process ended.
