@@ -67,6 +67,6 @@ impl World {
         let size = artifact["storedBytes"].as_u64().context("storedBytes")?;
         let pod = self.names_with("Pod", "app=s3").await?.into_iter().next().context("the S3 server's Pod")?;
         let offset = (size / 2).to_string();
-        self.exec(&pod, "probe", &["holdfast-probe", "flip", "--file", &path, "--offset", &offset]).await.map(drop)
+        self.exec(&pod, "versitygw", &["holdfast-probe", "flip", "--file", &path, "--offset", &offset]).await.map(drop)
     }
 }
