@@ -40,10 +40,9 @@ impl Env {
                 format!("{name} is not set: run the end-to-end stories with `make test` or `make e2e`, which set it")
             })
         };
-        let kubeconfig = match std::env::var("HOLDFAST_KUBECONFIG").ok().filter(|v| !v.is_empty()) {
-            Some(own) => own,
-            None => var("HOLDFAST_TESTBED_KUBECONFIG")?,
-        };
+        let own = std::env::var("HOLDFAST_KUBECONFIG").ok().filter(|v| !v.is_empty());
+        let throwaway = own.is_none();
+        let kubeconfig = own.map_or_else(|| var("HOLDFAST_TESTBED_KUBECONFIG"), Ok)?;
         let env = Self {
             kubeconfig: PathBuf::from(kubeconfig),
             image: var("HOLDFAST_IMAGE")?,
@@ -64,6 +63,9 @@ impl Env {
             "crd/etcdmembers.holdfast.dev",
             "crd/etcdsnapshots.holdfast.dev",
         ])?;
+        if throwaway {
+            super::leftovers::sweep(&env)?;
+        }
         Ok(env)
     }
 

@@ -2,6 +2,7 @@
 
 pub mod env;
 pub mod kube_helpers;
+pub mod leftovers;
 pub mod make;
 pub mod probe;
 pub mod steps;

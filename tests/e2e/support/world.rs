@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::env::Env;
 use super::kube_helpers::{self, until, wait_for};
+use super::leftovers;
 use super::make;
 use super::steps;
 
@@ -104,6 +105,7 @@ impl World {
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": self.ns, "labels": {
                 "holdfast.dev/test": "e2e",
+                leftovers::RUN: std::process::id().to_string(),
                 "pod-security.kubernetes.io/enforce": "restricted",
             }}
         });
