@@ -4,6 +4,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use snapshot_agent::contract::ExitClass;
 
 /// Types of conditions we write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,6 +136,26 @@ reasons! {
     StoreUnavailable => runbook,
     /// A snapshot's Job ended without a report.
     ReportLost => runbook,
+    /// A member that has served lost its claim.
+    ClaimLost => runbook,
+    /// etcd no longer lists a member that had joined.
+    MemberNotListed => runbook,
+}
+
+impl From<ExitClass> for Reason {
+    /// The reason a person sees when an agent ended with this class.
+    fn from(class: ExitClass) -> Self {
+        match class {
+            ExitClass::Config => Self::AgentMisconfigured,
+            ExitClass::Denied => Self::StoreAccessDenied,
+            ExitClass::NotFound => Self::ArtifactNotFound,
+            ExitClass::Corrupt => Self::ArtifactCorrupt,
+            ExitClass::Transient => Self::StoreUnavailable,
+            ExitClass::Full => Self::NoSpace,
+            ExitClass::Deadline => Self::AgentTimedOut,
+            ExitClass::Refused => Self::VolumeRefused,
+        }
+    }
 }
 
 /// One condition as a plan wants it.

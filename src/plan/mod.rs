@@ -17,6 +17,7 @@ pub mod build;
 pub mod cluster;
 pub mod drift;
 pub mod member;
+pub mod pods;
 pub mod safety;
 pub mod snapshot;
 pub mod valid;
@@ -148,6 +149,38 @@ pub enum Act {
     },
     /// POST a Job. An existing one of the same name and owner counts as done.
     StartJob(Box<Job>),
+}
+
+/// What a pass decided to do next. `Settled` means that nothing is left to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// Do this, and look again then.
+    Do(Act, Wake),
+    /// Do nothing, because of this, and look again then.
+    Wait(Waiting, Wake),
+    /// All is as desired; look again then.
+    Settled(Wake),
+}
+
+impl Next {
+    /// An act, with the next look right after it.
+    pub const fn act(act: Act) -> Self {
+        Self::Do(act, Wake::Now)
+    }
+
+    /// Nothing, because of this.
+    pub fn wait(reason: Reason, message: impl Into<String>, wake: Wake) -> Self {
+        Self::Wait(Waiting { reason, message: message.into() }, wake)
+    }
+
+    /// The parts of a plan.
+    pub fn into_parts(self) -> (Option<Act>, Option<Waiting>, Wake) {
+        match self {
+            Self::Do(act, wake) => (Some(act), None, wake),
+            Self::Wait(waiting, wake) => (None, Some(waiting), wake),
+            Self::Settled(wake) => (None, None, wake),
+        }
+    }
 }
 
 /// The one object an act is about. UID and resourceVersion become preconditions: a newer object is never touched (I12).

@@ -1,1 +1,145 @@
 //! Validated values to Kubernetes objects; infallible.
+//!
+//! Decides what every object of ours has in common: labels, owners, security settings. What is in an object stands in
+//! the file of its kind.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
+
+use crate::api::cluster::Image;
+use crate::api::{EtcdCluster, component, key};
+use crate::plan::pods;
+
+pub mod budget;
+pub mod etcd_args;
+pub mod member;
+pub mod pod;
+pub mod pvc;
+pub mod service;
+pub mod store;
+
+/// Containers of a member's Pod.
+pub mod container {
+    /// Copies our static binary onto a scratch volume.
+    pub const INSTALL: &str = "install";
+    /// Rebuilds the seed's data.
+    pub const RESTORE: &str = "restore";
+    /// The gate, and then etcd.
+    pub const ETCD: &str = "etcd";
+    /// In the order they run.
+    pub const ALL: [&str; 3] = [INSTALL, RESTORE, ETCD];
+}
+
+/// Ports of a member.
+pub mod port {
+    /// Clients.
+    pub const CLIENT: i32 = 2379;
+    /// Other members.
+    pub const PEER: i32 = 2380;
+    /// Probes and metrics, without a certificate: they have to work when those are broken.
+    pub const METRICS: i32 = 2381;
+}
+
+/// The user and group everything runs as: the one of distroless images.
+pub const USER: i64 = 65532;
+
+/// Labels of every child of a cluster.
+pub fn labels(cluster: &str, cluster_uid: &str) -> BTreeMap<String, String> {
+    [
+        (key::NAME, "etcd"),
+        (key::COMPONENT, component::MEMBER),
+        (key::MANAGED_BY, "holdfast"),
+        (key::CLUSTER, cluster),
+        (key::CLUSTER_UID, cluster_uid),
+    ]
+    .map(|(k, v)| (k.to_owned(), v.to_owned()))
+    .into()
+}
+
+/// Labels that find the members' Pods of one cluster: of this very one, since a new cluster of the same name must not
+/// send its clients to Pods of the old one that are still going (I3). No Job or agent carries this component.
+pub fn selector(cluster: &EtcdCluster) -> BTreeMap<String, String> {
+    [
+        (key::COMPONENT, component::MEMBER),
+        (key::CLUSTER, pods::name(&cluster.metadata)),
+        (key::CLUSTER_UID, pods::uid(&cluster.metadata)),
+    ]
+    .map(|(k, v)| (k.to_owned(), v.to_owned()))
+    .into()
+}
+
+/// [`selector`], narrowed to the members with a vote.
+pub fn voters(cluster: &EtcdCluster) -> BTreeMap<String, String> {
+    let mut selector = selector(cluster);
+    selector.insert(key::ROLE.to_owned(), crate::api::role::VOTER.to_owned());
+    selector
+}
+
+/// A label selector as text.
+pub fn as_text(selector: &BTreeMap<String, String>) -> String {
+    selector.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(",")
+}
+
+/// Metadata of an object that a cluster owns.
+pub fn owned_by_cluster(name: String, cluster: &EtcdCluster) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: cluster.metadata.namespace.clone(),
+        labels: Some(labels(pods::name(&cluster.metadata), pods::uid(&cluster.metadata))),
+        owner_references: Some(vec![owner(cluster)]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// A reference to the controlling owner.
+pub fn owner<K: Resource<DynamicType = ()>>(of: &K) -> OwnerReference {
+    OwnerReference {
+        api_version: K::api_version(&()).into_owned(),
+        kind: K::kind(&()).into_owned(),
+        name: pods::name(of.meta()).to_owned(),
+        uid: pods::uid(of.meta()).to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// A Pod's security settings: Kubernetes' `restricted` level, and a volume group so that a fresh volume is writable.
+pub fn pod_security() -> PodSecurityContext {
+    PodSecurityContext {
+        run_as_non_root: Some(true),
+        run_as_user: Some(USER),
+        run_as_group: Some(USER),
+        fs_group: Some(USER),
+        fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+        seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
+        ..PodSecurityContext::default()
+    }
+}
+
+/// A container's security settings: Kubernetes' `restricted` level, and a root file system nobody writes to.
+pub fn container_security() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        capabilities: Some(Capabilities { add: None, drop: Some(vec!["ALL".to_owned()]) }),
+        read_only_root_filesystem: Some(true),
+        ..SecurityContext::default()
+    }
+}
+
+/// etcd's image: a digest wins over the version's tag.
+pub fn etcd_image(image: Option<&Image>, version: &str, default_repository: &str) -> String {
+    let repository = image.and_then(|i| i.repository.as_deref()).unwrap_or(default_repository);
+    match image.and_then(|i| i.digest.as_deref()) {
+        Some(digest) => format!("{repository}@{digest}"),
+        None => format!("{repository}:v{version}"),
+    }
+}
+
+/// An argument that kubelet hands on as it is: `$(NAME)` in arguments would be replaced by a variable's value, and `$$`
+/// stands for one dollar (I28).
+pub fn literal(argument: &str) -> String {
+    argument.replace('$', "$$")
+}

@@ -1,23 +1,17 @@
 //! Decides what to do about one `EtcdCluster`. See `plan.rs` for the order of decisions.
 
+#![allow(clippy::similar_names, reason = "`seen` and `seed` are words of this house")]
+
+mod admit;
+mod bootstrap;
+mod facts;
+mod front;
+mod grow;
 mod observed;
+mod plan;
+mod restore;
+mod status;
 
 pub use observed::*;
-
-use jiff::Timestamp;
-
-use crate::api::EtcdClusterStatus;
-use crate::plan::Plan;
-
-/// What to do next.
-pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdClusterStatus> {
-    let _ = now;
-    Plan {
-        ensures: vec![],
-        act: None,
-        status: seen.cluster.status.clone().unwrap_or_default(),
-        notes: vec![],
-        waiting: None,
-        wake: crate::plan::Wake::OnChange,
-    }
-}
+pub use plan::plan;
+pub use restore::restore_uid;

@@ -1,0 +1,83 @@
+//! etcd's command line for one member.
+//!
+//! Decides flags for each minor (3.6 renamed some, 3.7 removed the old names: an unknown flag is a crash loop).
+//! `--initial-cluster-state` is not here: the gate alone appends it, at every start (I2).
+
+use std::fmt::Display;
+
+use crate::api::cluster::Options;
+use crate::api::{EtcdMember, name};
+use crate::plan::build::port;
+use crate::plan::pods;
+use crate::plan::valid::Server;
+
+/// Where a member's volume is mounted.
+pub const VOLUME: &str = "/var/lib/etcd";
+
+/// One value for every member of all time: members that differ in it disagree about who is in the cluster.
+const MAX_LEARNERS: usize = 9;
+
+/// The arguments after `/usr/local/bin/etcd`.
+pub fn etcd_args(member: &EtcdMember, server: &Server, initial_cluster: &str) -> Vec<String> {
+    let meta = &member.metadata;
+    let (name, cluster) = (pods::name(meta), member.spec.cluster_ref.name.as_str());
+    let namespace = meta.namespace.as_deref().unwrap_or_default();
+    let any = |port: i32| format!("http://0.0.0.0:{port}");
+    let mut args = vec![
+        flag("name", name),
+        flag("data-dir", format!("{VOLUME}/{}", snapshot_agent::contract::DATA_DIR)),
+        flag("listen-peer-urls", any(port::PEER)),
+        flag("listen-client-urls", any(port::CLIENT)),
+        flag("listen-metrics-urls", any(port::METRICS)),
+        flag("initial-advertise-peer-urls", name::peer_url(name, cluster, namespace)),
+        flag("advertise-client-urls", name::client_url(name, cluster, namespace)),
+        flag("initial-cluster", initial_cluster),
+        flag("initial-cluster-token", &member.spec.cluster_token),
+        flag("quota-backend-bytes", server.quota),
+    ];
+    // The compaction hash check finds diverged members. The initial check stays off: it makes every start ask all
+    // peers, 7 s for each that does not answer yet.
+    match (server.version.minor, server.version.patch) {
+        (5, ..5) => {}
+        (5, _) => args.push(flag("experimental-compact-hash-check-enabled", true)),
+        (_, _) => args.push(flag("feature-gates", "CompactHashCheck=true")),
+    }
+    if server.version.many_learners() {
+        args.push(flag("max-learners", MAX_LEARNERS));
+    }
+    if let Some(options) = &member.spec.options {
+        args.extend(chosen(options));
+    }
+    args
+}
+
+/// The user's settings; the quota is among the validated values already.
+fn chosen(options: &Options) -> Vec<String> {
+    let Options {
+        quota_backend_bytes: _,
+        auto_compaction_mode,
+        auto_compaction_retention,
+        snapshot_count,
+        heartbeat_interval,
+        election_timeout,
+        max_request_bytes,
+        max_txn_ops,
+    } = options;
+    let number = |name: &str, value: &Option<i64>| value.map(|v| flag(name, v));
+    [
+        auto_compaction_mode.map(|mode| flag("auto-compaction-mode", mode.as_str())),
+        auto_compaction_retention.as_ref().map(|value| flag("auto-compaction-retention", value)),
+        number("snapshot-count", snapshot_count),
+        number("heartbeat-interval", heartbeat_interval),
+        number("election-timeout", election_timeout),
+        number("max-request-bytes", max_request_bytes),
+        number("max-txn-ops", max_txn_ops),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn flag(name: &str, value: impl Display) -> String {
+    format!("--{name}={value}")
+}

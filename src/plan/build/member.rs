@@ -1,0 +1,71 @@
+//! An `EtcdMember`, as the cluster pass makes it.
+//!
+//! Decides what is copied from the cluster at birth. Which member is made, and when, is decided by the cluster pass.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::api::cluster::Restoring;
+use crate::api::member::{Birth, ClusterIdentity};
+use crate::api::{EtcdCluster, EtcdMember, EtcdMemberSpec, MEMBER_FINALIZER, key, name};
+use crate::plan::pods;
+
+/// The first member: it founds the cluster, or carries the restored data.
+pub fn seed(cluster: &EtcdCluster, member: &str, restore: Option<Restoring>) -> EtcdMember {
+    let url = peer_url(cluster, member);
+    born(cluster, member, Birth::Seed, Some(format!("{member}={url}")), restore)
+}
+
+/// A member that joins. It gets its initial cluster, and with it a Pod, once etcd knows it.
+pub fn joiner(cluster: &EtcdCluster, member: &str) -> EtcdMember {
+    born(cluster, member, Birth::Joiner, None, None)
+}
+
+/// The peer URL of a member of this cluster.
+pub fn peer_url(cluster: &EtcdCluster, member: &str) -> String {
+    let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
+    name::peer_url(member, pods::name(&cluster.metadata), namespace)
+}
+
+/// etcd's cluster token: the UID is in it, so that members of two incarnations never speak to each other.
+pub fn token(cluster: &EtcdCluster) -> String {
+    let meta = &cluster.metadata;
+    name::cluster_token(meta.namespace.as_deref().unwrap_or_default(), pods::name(meta), pods::uid(meta))
+}
+
+fn born(
+    cluster: &EtcdCluster,
+    member: &str,
+    role: Birth,
+    initial_cluster: Option<String>,
+    restore: Option<Restoring>,
+) -> EtcdMember {
+    let meta = &cluster.metadata;
+    let spec = &cluster.spec;
+    let mut labels = super::labels(pods::name(meta), pods::uid(meta));
+    labels.insert(key::MEMBER.to_owned(), member.to_owned());
+    EtcdMember {
+        metadata: ObjectMeta {
+            name: Some(member.to_owned()),
+            namespace: meta.namespace.clone(),
+            labels: Some(labels),
+            owner_references: Some(vec![super::owner(cluster)]),
+            finalizers: Some(vec![MEMBER_FINALIZER.to_owned()]),
+            ..ObjectMeta::default()
+        },
+        spec: EtcdMemberSpec {
+            cluster_ref: ClusterIdentity { name: pods::name(meta).to_owned(), uid: pods::uid(meta).to_owned() },
+            role,
+            version: spec.version.clone(),
+            image: spec.image.clone(),
+            storage: spec.storage.clone(),
+            options: spec.options.clone(),
+            resources: spec.resources.clone(),
+            placement: spec.placement.clone(),
+            cluster_token: token(cluster),
+            initial_cluster,
+            restore,
+            joined: None,
+        },
+        status: None,
+    }
+}

@@ -1,0 +1,342 @@
+//! A member's Pod.
+//!
+//! Decides what runs and how it is probed. Whether a Pod is made, and whether it may start on an empty volume or
+//! restore, is decided by the member pass and given in [`Start`].
+
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::{
+    Affinity, Container, ContainerPort, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, EnvVar,
+    HTTPGetAction, ObjectFieldSelector, PersistentVolumeClaimVolumeSource, Pod, PodAffinityTerm, PodAntiAffinity,
+    PodSpec, Probe, ResourceRequirements, Volume, VolumeMount, WeightedPodAffinityTerm,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use snapshot_agent::contract::{DEFAULT_RESTORE_STALL_SECONDS, GateRequest, IdentityFlags, RestoreRequest};
+
+use super::etcd_args::{VOLUME, etcd_args};
+use super::store::{Opened, Use, mount, open};
+use super::{container, literal, port};
+use crate::api::cluster::{Placement, Restoring};
+use crate::api::store::Destination;
+use crate::api::{EtcdMember, component, key, name, role};
+use crate::plan::valid::{Server, Version};
+use crate::plan::{Settings, pods};
+
+/// Where our binary is copied to.
+const BIN_FOLDER: &str = "/holdfast-bin";
+/// Our binary, inside etcd's own image.
+const BIN: &str = "/holdfast-bin/holdfast";
+/// etcd, inside its image.
+const ETCD: &str = "/usr/local/bin/etcd";
+/// etcdutl, inside etcd's image.
+const ETCDUTL: &str = "/usr/local/bin/etcdutl";
+/// Folder of the file with the Pod's annotations.
+const PODINFO: &str = "/etc/holdfast/podinfo";
+/// The file with the Pod's annotations.
+const ANNOTATIONS: &str = "/etc/holdfast/podinfo/annotations";
+
+/// What the Pod may do besides running etcd on the member's own data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start<'a> {
+    /// UID of the member's claim.
+    pub claim_uid: &'a str,
+    /// etcd's `--initial-cluster`.
+    pub initial_cluster: &'a str,
+    /// An empty volume may be started on, or restored into: only before the member has joined (I3).
+    pub may_start_empty: bool,
+    /// An empty volume founds a new cluster: only a seed's, before the cluster has formed (I2).
+    pub found: bool,
+    /// Rebuild the data first: only a seed's, before the cluster has formed (I9).
+    pub restore: Option<(&'a Restoring, &'a Destination)>,
+}
+
+/// The Pod.
+pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &Start<'_>, settings: &Settings) -> Pod {
+    let restore = start.restore.map(|(restoring, store)| (restoring, open(store, Use::Restore)));
+    let etcd_image = super::etcd_image(member.spec.image.as_ref(), &member.spec.version, &settings.etcd_repository);
+    let pull = member.spec.image.as_ref().and_then(|i| i.pull_policy).map_or("IfNotPresent", |p| p.as_str());
+    let in_etcds_image = Container {
+        image: Some(etcd_image),
+        image_pull_policy: Some(pull.to_owned()),
+        resources: Some(resources(member)),
+        ..base()
+    };
+    let mut init = vec![install(settings)];
+    let mut volumes = volumes(pods::name(&member.metadata));
+    if let Some((restoring, opened)) = &restore {
+        init.push(restore_container(member, start, restoring, opened, in_etcds_image.clone()));
+        volumes.extend(opened.volumes.iter().cloned());
+    }
+    Pod {
+        metadata: metadata(member, start),
+        spec: Some(PodSpec {
+            hostname: Some(pods::name(&member.metadata).to_owned()),
+            subdomain: Some(name::peer_service(&member.spec.cluster_ref.name)),
+            init_containers: Some(init),
+            containers: vec![etcd_container(member, server, start, in_etcds_image)],
+            volumes: Some(volumes),
+            restart_policy: Some("Always".to_owned()),
+            // etcd hands leadership over and closes its files in well under a second; a slow disk may need longer.
+            termination_grace_period_seconds: Some(30),
+            security_context: Some(super::pod_security()),
+            automount_service_account_token: Some(false),
+            enable_service_links: Some(false),
+            affinity: Some(placement.affinity.clone().unwrap_or_else(|| apart(member))),
+            topology_spread_constraints: placement.topology_spread_constraints.clone(),
+            tolerations: placement.tolerations.clone(),
+            node_selector: placement.node_selector.clone(),
+            priority_class_name: placement.priority_class_name.clone(),
+            image_pull_secrets: placement.image_pull_secrets.clone(),
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
+}
+
+fn metadata(member: &EtcdMember, start: &Start<'_>) -> ObjectMeta {
+    let cluster = &member.spec.cluster_ref;
+    let mut labels = super::labels(&cluster.name, &cluster.uid);
+    labels.insert(key::MEMBER.to_owned(), pods::name(&member.metadata).to_owned());
+    // Clients reach nobody who has not been admitted by the cluster pass.
+    labels.insert(key::ROLE.to_owned(), role::LEARNER.to_owned());
+    let permission = start.may_start_empty.then(|| (key::MAY_START_EMPTY.to_owned(), start.claim_uid.to_owned()));
+    ObjectMeta {
+        name: member.metadata.name.clone(),
+        namespace: member.metadata.namespace.clone(),
+        labels: Some(labels),
+        annotations: permission.map(|p| [p].into()),
+        owner_references: Some(vec![super::owner(member)]),
+        ..ObjectMeta::default()
+    }
+}
+
+/// Everything our containers share.
+fn base() -> Container {
+    Container {
+        security_context: Some(super::container_security()),
+        // A gate or an agent that dies before its report still leaves its last lines.
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+        ..Container::default()
+    }
+}
+
+fn install(settings: &Settings) -> Container {
+    Container {
+        name: container::INSTALL.to_owned(),
+        image: Some(settings.agent_image.clone()),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        command: Some(vec!["/holdfast".to_owned()]),
+        args: Some(vec!["install".to_owned(), format!("--to={BIN}")]),
+        resources: Some(requests("10m", "32Mi")),
+        volume_mounts: Some(vec![mount("bin", BIN_FOLDER, false)]),
+        ..base()
+    }
+}
+
+fn identity(member: &EtcdMember, start: &Start<'_>) -> IdentityFlags {
+    IdentityFlags {
+        cluster_token: member.spec.cluster_token.clone(),
+        member_name: pods::name(&member.metadata).to_owned(),
+        member_uid: pods::uid(&member.metadata).to_owned(),
+        claim_uid: start.claim_uid.to_owned(),
+    }
+}
+
+/// Runs in etcd's own image of the target version, so that etcdutl matches the server.
+fn restore_container(
+    member: &EtcdMember,
+    start: &Start<'_>,
+    restoring: &Restoring,
+    opened: &Opened,
+    in_etcds_image: Container,
+) -> Container {
+    let request = RestoreRequest {
+        store: opened.flags.clone(),
+        key: restoring.source.key.clone(),
+        expect_sha256: restoring.sha256.clone(),
+        volume: PathBuf::from(VOLUME),
+        etcdutl: PathBuf::from(ETCDUTL),
+        identity: identity(member, start),
+        restore_uid: restoring.restore_uid.clone(),
+        initial_cluster: start.initial_cluster.to_owned(),
+        annotations: Some(PathBuf::from(ANNOTATIONS)),
+        stall_seconds: DEFAULT_RESTORE_STALL_SECONDS,
+    };
+    Container {
+        name: container::RESTORE.to_owned(),
+        command: Some(vec![BIN.to_owned()]),
+        args: Some(arguments(&["agent", "restore"], request.to_args())),
+        volume_mounts: Some(mounts().into_iter().chain(opened.mounts.iter().cloned()).collect()),
+        ..in_etcds_image
+    }
+}
+
+fn etcd_container(member: &EtcdMember, server: &Server, start: &Start<'_>, in_etcds_image: Container) -> Container {
+    let request = GateRequest {
+        volume: PathBuf::from(VOLUME),
+        identity: identity(member, start),
+        seed: start.found,
+        restore_uid: member.spec.restore.as_ref().map(|r| r.restore_uid.clone()),
+        annotations: PathBuf::from(ANNOTATIONS),
+        after: if start.may_start_empty { after(member, start.initial_cluster) } else { vec![] },
+        exec: std::iter::once(ETCD.to_owned()).chain(etcd_args(member, server, start.initial_cluster)).collect(),
+    };
+    Container {
+        name: container::ETCD.to_owned(),
+        command: Some(vec![BIN.to_owned()]),
+        args: Some(arguments(&["gate"], request.to_args())),
+        // `kubectl exec <member> -- etcdctl member list` works as it is.
+        env: Some(vec![EnvVar {
+            name: "ETCDCTL_ENDPOINTS".to_owned(),
+            value: Some(format!("http://127.0.0.1:{}", port::CLIENT)),
+            value_from: None,
+        }]),
+        ports: Some(vec![
+            container_port("client", port::CLIENT),
+            container_port("peer", port::PEER),
+            container_port("metrics", port::METRICS),
+        ]),
+        startup_probe: Some(startup(server.version)),
+        liveness_probe: Some(liveness(server.version)),
+        readiness_probe: Some(readiness(server.version)),
+        volume_mounts: Some(mounts()),
+        ..in_etcds_image
+    }
+}
+
+fn arguments(verb: &[&str], flags: Vec<String>) -> Vec<String> {
+    verb.iter().map(|v| (*v).to_owned()).chain(flags.into_iter().map(|f| literal(&f))).collect()
+}
+
+/// The peer URLs of those who start before this member: of joiners that boot at the same moment each would wait 7 s for
+/// the other's answers. A member that runs already answers at once and costs nothing.
+fn after(member: &EtcdMember, initial_cluster: &str) -> Vec<String> {
+    let own = pods::name(&member.metadata);
+    let before = initial_cluster.split(',').filter_map(|entry| entry.split_once('=')).filter(|(name, _)| *name < own);
+    before.map(|(_, url)| url.to_owned()).collect()
+}
+
+fn mounts() -> Vec<VolumeMount> {
+    vec![mount("data", VOLUME, false), mount("bin", BIN_FOLDER, true), mount("podinfo", PODINFO, true)]
+}
+
+fn volumes(member: &str) -> Vec<Volume> {
+    let annotations = DownwardAPIVolumeFile {
+        path: "annotations".to_owned(),
+        field_ref: Some(ObjectFieldSelector {
+            api_version: Some("v1".to_owned()),
+            field_path: "metadata.annotations".to_owned(),
+        }),
+        ..DownwardAPIVolumeFile::default()
+    };
+    vec![
+        Volume {
+            name: "data".to_owned(),
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name: name::claim(member),
+                read_only: None,
+            }),
+            ..Volume::default()
+        },
+        Volume { name: "bin".to_owned(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() },
+        Volume {
+            name: "podinfo".to_owned(),
+            downward_api: Some(DownwardAPIVolumeSource { items: Some(vec![annotations]), default_mode: None }),
+            ..Volume::default()
+        },
+    ]
+}
+
+fn container_port(name: &str, port: i32) -> ContainerPort {
+    ContainerPort {
+        name: Some(name.to_owned()),
+        container_port: port,
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
+    }
+}
+
+fn get(path: &str) -> HTTPGetAction {
+    HTTPGetAction { path: Some(path.to_owned()), port: IntOrString::Int(port::METRICS), ..HTTPGetAction::default() }
+}
+
+/// `/livez` and `/readyz` exist from 3.5.11 on.
+fn path(version: Version, modern: &'static str, old: &'static str) -> HTTPGetAction {
+    get(if version >= (Version { minor: 5, patch: 11 }) { modern } else { old })
+}
+
+/// An hour: reading a long log back, and waiting for earlier joiners, must never end in a restart that begins anew.
+fn startup(version: Version) -> Probe {
+    Probe {
+        http_get: Some(path(version, "/livez", "/health?serializable=true")),
+        period_seconds: Some(1),
+        timeout_seconds: Some(5),
+        failure_threshold: Some(3600),
+        ..Probe::default()
+    }
+}
+
+/// Whether the process is alive: a lost quorum or an alarm is no reason to restart it.
+fn liveness(version: Version) -> Probe {
+    Probe {
+        http_get: Some(path(version, "/livez", "/health?serializable=true")),
+        period_seconds: Some(10),
+        timeout_seconds: Some(10),
+        failure_threshold: Some(6),
+        ..Probe::default()
+    }
+}
+
+/// Whether clients may be sent here: a linearizable read works. Soon seen, and soon taken back.
+fn readiness(version: Version) -> Probe {
+    Probe {
+        http_get: Some(path(version, "/readyz", "/health")),
+        period_seconds: Some(1),
+        timeout_seconds: Some(3),
+        failure_threshold: Some(2),
+        ..Probe::default()
+    }
+}
+
+/// Without wishes of its own a member is never the first to be evicted.
+fn resources(member: &EtcdMember) -> ResourceRequirements {
+    let own = member.spec.resources.clone().filter(|r| {
+        r.requests.as_ref().is_some_and(|m| !m.is_empty()) || r.limits.as_ref().is_some_and(|m| !m.is_empty())
+    });
+    own.unwrap_or_else(|| requests("100m", "256Mi"))
+}
+
+fn requests(cpu: &str, memory: &str) -> ResourceRequirements {
+    let quantities = [("cpu", cpu), ("memory", memory)].map(|(k, v)| (k.to_owned(), Quantity(v.to_owned())));
+    ResourceRequirements { requests: Some(quantities.into()), ..ResourceRequirements::default() }
+}
+
+/// Members prefer other nodes and zones than each other's; they run all the same where there is only one.
+fn apart(member: &EtcdMember) -> Affinity {
+    let cluster = &member.spec.cluster_ref;
+    let labels = [(key::COMPONENT, component::MEMBER), (key::CLUSTER_UID, cluster.uid.as_str())];
+    let labels = LabelSelector {
+        match_labels: Some(labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into()),
+        match_expressions: None,
+    };
+    let term = |weight, topology: &str| WeightedPodAffinityTerm {
+        weight,
+        pod_affinity_term: PodAffinityTerm {
+            label_selector: Some(labels.clone()),
+            topology_key: topology.to_owned(),
+            ..PodAffinityTerm::default()
+        },
+    };
+    Affinity {
+        pod_anti_affinity: Some(PodAntiAffinity {
+            preferred_during_scheduling_ignored_during_execution: Some(vec![
+                term(100, "kubernetes.io/hostname"),
+                term(50, "topology.kubernetes.io/zone"),
+            ]),
+            required_during_scheduling_ignored_during_execution: None,
+        }),
+        ..Affinity::default()
+    }
+}

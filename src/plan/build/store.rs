@@ -1,0 +1,112 @@
+//! A store as an agent's container sees it: flags, volumes and mounts.
+//!
+//! Decides paths, once for the restore step and for the Job that saves. Secrets are mounted as files, never read here
+//! and never in arguments or the environment (I14).
+
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume, VolumeMount};
+use snapshot_agent::contract::StoreFlags;
+
+use crate::api::store::Destination;
+
+/// Where the credentials' Secret is mounted.
+const CREDENTIALS: &str = "/etc/holdfast/credentials";
+/// Where the CA's Secret is mounted.
+const CA: &str = "/etc/holdfast/ca";
+/// Where a backup volume is mounted.
+const BACKUP: &str = "/backup";
+
+/// `r--------`; kubelet adds the volume group's bit.
+const OWNER_READS: i32 = 0o400;
+
+/// A store, ready to be put into a Pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Opened {
+    /// The agent's flags.
+    pub flags: StoreFlags,
+    /// Volumes of the Pod.
+    pub volumes: Vec<Volume>,
+    /// Mounts of the agent's container.
+    pub mounts: Vec<VolumeMount>,
+}
+
+/// How the Pod uses the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It writes a snapshot: the Secrets have to be there, or the Pod waits for them.
+    Save,
+    /// It reads one. Its Secrets are optional: a member that reboots years later does not hang on a deleted one.
+    Restore,
+}
+
+/// Flags, volumes and mounts for a store.
+pub fn open(store: &Destination, used: Use) -> Opened {
+    match store {
+        Destination::S3(s3) => {
+            let optional = (used == Use::Restore).then_some(true);
+            let mut secrets = vec![("credentials", s3.credentials_secret_ref.name.as_str(), CREDENTIALS)];
+            if let Some(ca) = &s3.ca_ref {
+                secrets.push(("store-ca", ca.name.as_str(), CA));
+            }
+            Opened {
+                flags: StoreFlags {
+                    url: s3
+                        .prefix
+                        .as_ref()
+                        .map_or_else(|| format!("s3://{}", s3.bucket), |prefix| format!("s3://{}/{prefix}", s3.bucket)),
+                    s3_endpoint: s3.endpoint.clone(),
+                    s3_region: s3.region.clone(),
+                    s3_force_path_style: s3.force_path_style,
+                    s3_ca_file: s3.ca_ref.as_ref().map(|_| PathBuf::from(CA).join("ca.crt")),
+                    credentials_dir: Some(PathBuf::from(CREDENTIALS)),
+                },
+                volumes: secrets.iter().map(|(volume, secret, _)| secret_volume(volume, secret, optional)).collect(),
+                mounts: secrets.iter().map(|(volume, _, path)| mount(volume, path, true)).collect(),
+            }
+        }
+        Destination::Pvc(pvc) => {
+            let read_only = used == Use::Restore;
+            // The folder is opened beneath the mount by the agent: Kubernetes' own subPath would follow links.
+            let url = pvc
+                .sub_path
+                .as_ref()
+                .map_or_else(|| format!("file://{BACKUP}"), |folder| format!("file://{BACKUP}/{folder}"));
+            Opened {
+                flags: StoreFlags { url, ..StoreFlags::default() },
+                volumes: vec![Volume {
+                    name: "backup".to_owned(),
+                    persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                        claim_name: pvc.claim_name.clone(),
+                        read_only: read_only.then_some(true),
+                    }),
+                    ..Volume::default()
+                }],
+                mounts: vec![mount("backup", BACKUP, read_only)],
+            }
+        }
+    }
+}
+
+fn secret_volume(volume: &str, secret: &str, optional: Option<bool>) -> Volume {
+    Volume {
+        name: volume.to_owned(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(secret.to_owned()),
+            default_mode: Some(OWNER_READS),
+            optional,
+            items: None,
+        }),
+        ..Volume::default()
+    }
+}
+
+/// A mount.
+pub fn mount(volume: &str, path: &str, read_only: bool) -> VolumeMount {
+    VolumeMount {
+        name: volume.to_owned(),
+        mount_path: path.to_owned(),
+        read_only: read_only.then_some(true),
+        ..VolumeMount::default()
+    }
+}

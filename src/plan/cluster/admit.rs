@@ -1,0 +1,78 @@
+//! Members that serve: from first answer to vote to clients.
+//!
+//! Decides the order joined → no empty start → vote → clients, member by member. In that order nobody can acknowledge a
+//! write through a member whose emptied volume the gate would still accept (I3).
+
+use super::facts::hex;
+use super::plan::SOON;
+use super::{Listed, Member, Membership, Observed};
+use crate::api::condition::Reason;
+use crate::api::member::Joined;
+use crate::api::{key, role};
+use crate::plan::build::budget::quorum;
+use crate::plan::{Act, Next, Target, pods};
+
+/// How far behind the leader a learner may be when it gets its vote. etcd itself is content with a tenth of the whole
+/// log, and then every write waits for the rest.
+const CLOSE_ENOUGH: u64 = 1_000;
+
+/// The next step of a member that serves, if one has any.
+pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {
+    forbid_empty_starts(seen)
+        .or_else(|| clients(seen, etcd))
+        .or_else(|| newcomers(seen, etcd))
+        .or_else(|| votes(seen, etcd))
+}
+
+/// A member that has joined may never again start on an empty volume (I3, I5).
+pub(super) fn forbid_empty_starts(seen: &Observed) -> Option<Next> {
+    let own = |m: &Member| m.live_pod().filter(|p| pods::may_start_empty(p)).map(|p| Target::of(&p.metadata));
+    let pod = seen.members.iter().filter(|m| m.joined()).find_map(own)?;
+    Some(Next::act(Act::ForbidEmptyStart { pod }))
+}
+
+/// Voters that have joined are reachable by clients.
+fn clients(seen: &Observed, etcd: &Membership) -> Option<Next> {
+    let voters = etcd.members.iter().filter(|l| !l.learner).filter_map(|l| seen.standing_for(l));
+    let pod = voters
+        .filter(|m| m.joined())
+        .filter_map(Member::live_pod)
+        .find(|p| pods::label(&p.metadata, key::ROLE) != Some(role::VOTER))?;
+    Some(Next::act(Act::AdmitClients { pod: Target::of(&pod.metadata) }))
+}
+
+/// Members that serve for the first time are latched.
+fn newcomers(seen: &Observed, etcd: &Membership) -> Option<Next> {
+    let (listed, member) = present(seen, etcd).find(|(l, m)| {
+        !m.joined() && !m.deleting() && m.live_pod().is_some() && seen.serving(etcd, l, m.name()).is_some()
+    })?;
+    Some(Next::act(Act::LatchJoined {
+        member: Target::of(&member.object.metadata),
+        joined: Joined { member_id: hex(listed.id), cluster_id: hex(etcd.cluster_id) },
+    }))
+}
+
+/// Learners that have caught up get their vote.
+fn votes(seen: &Observed, etcd: &Membership) -> Option<Next> {
+    let leader = etcd.leader.and_then(|id| etcd.members.iter().find(|l| l.id == id))?;
+    let ahead = seen.serving(etcd, leader, seen.standing_for(leader)?.name())?.applied_index;
+    let learners = present(seen, etcd).filter(|(l, m)| l.learner && m.joined() && m.live_pod().is_some());
+    let ready = learners
+        .filter_map(|(l, m)| Some((l, m, seen.serving(etcd, l, m.name())?)))
+        .find(|(_, _, answer)| ahead.saturating_sub(answer.applied_index) <= CLOSE_ENOUGH);
+    let (listed, member, _) = ready?;
+    // I1: with the new vote there is still a quorum of members that answer.
+    let voters = etcd.members.iter().filter(|l| !l.learner).count();
+    if seen.healthy_voters(etcd) + 1 < quorum(voters + 1) {
+        let message = format!("{} gets its vote when more of the voters answer", member.name());
+        return Some(Next::wait(Reason::WaitingForEtcd, message, SOON));
+    }
+    let act = Act::Promote { name: member.name().to_owned(), member_id: listed.id, cluster_id: etcd.cluster_id };
+    // etcd refuses until it agrees that the learner is in sync, typically 50 ms after it serves.
+    Some(Next::Do(act, SOON))
+}
+
+/// What etcd lists, with the member that stands for it.
+fn present<'a>(seen: &'a Observed, etcd: &'a Membership) -> impl Iterator<Item = (&'a Listed, &'a Member)> {
+    etcd.members.iter().filter_map(|l| Some((l, seen.standing_for(l)?)))
+}

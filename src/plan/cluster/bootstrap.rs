@@ -1,0 +1,141 @@
+//! From nothing to a cluster that has formed: one seed, empty or restored.
+//!
+//! Decides when the seed is made, when a failed restore attempt is cleared for a corrected one, and when the cluster
+//! counts as formed. After that latch no member is ever seeded or restored again (I2, I9).
+
+use jiff::Timestamp;
+
+use super::facts::hex;
+use super::plan::SOON;
+use super::{Member, Membership, Observed, restore};
+use crate::api::cluster::{Formed, Latches, Restoring};
+use crate::api::condition::Reason;
+use crate::api::member::{Birth, Joined};
+use crate::api::name;
+use crate::plan::{Act, Next, Seen, Target, Wake, build, pods};
+
+/// What to do while no cluster ID has been latched.
+pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
+    // A member that has served is past the point of no return: whatever the spec says now, the cluster has formed, and
+    // only the latch is missing (or was lost with the status).
+    if let Some(joined) = seen.members.iter().find_map(|m| m.object.spec.joined.as_ref()) {
+        return form(seen, joined, now);
+    }
+    let wanted = match restore::wanted(seen) {
+        Ok(wanted) => wanted,
+        Err(waiting) => return Next::Wait(waiting, Wake::AfterMillis(5_000)),
+    };
+    if let Some(next) = clear(seen, wanted.as_ref()) {
+        return next;
+    }
+    let mut seeds = seen.members.iter().filter(|m| !m.deleting());
+    let (seed, another) = (seeds.next(), seeds.next());
+    let latches = seen.latches();
+    match (seed, another) {
+        (None, _) => match latches.pending_member.filter(|_| latches.restoring == wanted) {
+            Some(pending) => {
+                Next::act(Act::CreateMember(Box::new(build::member::seed(&seen.cluster, &pending, wanted))))
+            }
+            None => latch(&seen.fresh_name(), wanted),
+        },
+        (Some(one), Some(two)) => {
+            let message = format!(
+                "there are two members, {} and {}, and the cluster has not formed: delete one of them",
+                one.name(),
+                two.name()
+            );
+            Next::wait(Reason::SafetyStop, message, Wake::AfterMillis(10_000))
+        }
+        // The latch was lost with the status; the seed carries the attempt.
+        (Some(seed), None) if latches.restoring != wanted => latch(seed.name(), wanted),
+        (Some(seed), None) => serve(seen, seed, now),
+    }
+}
+
+fn latch(pending: &str, restoring: Option<Restoring>) -> Next {
+    Next::act(Act::Latch(Box::new(Latches { pending_member: Some(pending.to_owned()), restoring, formed: None })))
+}
+
+/// Members of another attempt than the wanted one go first, and whatever is on its way out is waited for.
+///
+/// I4: their claims may go with them only because no cluster ID was ever read and none of them was ever seen serving.
+fn clear(seen: &Observed, wanted: Option<&Restoring>) -> Option<Next> {
+    let wrong = |m: &&Member| m.object.spec.role != Birth::Seed || m.object.spec.restore.as_ref() != wanted;
+    if let Some(member) = seen.members.iter().filter(|m| !m.deleting()).find(wrong) {
+        return Some(Next::act(Act::DeleteMember {
+            member: Target::of(&member.object.metadata),
+            why: "the restore it was made for was corrected before the cluster formed".to_owned(),
+        }));
+    }
+    let going = seen.members.iter().find(|m| m.deleting())?;
+    // A name is never used twice, so one that is going must not be the next one.
+    if seen.latches().pending_member.as_deref() == Some(going.name()) {
+        return Some(latch(&seen.fresh_name(), wanted.cloned()));
+    }
+    let message = format!("the member {} of the earlier attempt is going", going.name());
+    Some(Next::wait(Reason::ClearingFailedRestore, message, Wake::OnChange))
+}
+
+/// The seed is there: wait until it serves, then latch that it has joined.
+fn serve(seen: &Observed, seed: &Member, now: Timestamp) -> Next {
+    let Seen::Known(etcd) = &seen.etcd else { return until_it_serves(seed, now) };
+    let Some(joined) = serves_alone(seen, etcd, seed) else { return until_it_serves(seed, now) };
+    Next::act(Act::LatchJoined { member: Target::of(&seed.object.metadata), joined })
+}
+
+/// The identity of a seed that serves, is the only member, and is the member we made.
+fn serves_alone(seen: &Observed, etcd: &Membership, seed: &Member) -> Option<Joined> {
+    let listed = seen.listed(etcd, seed.name()).filter(|l| etcd.members.len() == 1 && !l.learner)?;
+    seen.serving(etcd, listed, seed.name())?;
+    seed.live_pod()?;
+    Some(Joined { member_id: hex(listed.id), cluster_id: hex(etcd.cluster_id) })
+}
+
+/// A member has joined: no start on an empty volume any more, then the latch, and only later clients (I3).
+fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
+    if let Some(next) = super::admit::forbid_empty_starts(seen) {
+        return next;
+    }
+    let Seen::Known(etcd) = &seen.etcd else {
+        return seen.members.first().map_or(Next::Settled(SOON), |m| until_it_serves(m, now));
+    };
+    let mut others = seen.members.iter().filter_map(|m| m.object.spec.joined.as_ref());
+    if hex(etcd.cluster_id) != joined.cluster_id || others.any(|j| j.cluster_id != joined.cluster_id) {
+        let message = format!(
+            "members have served cluster {} and now answer for {:x}: nothing is done. Find out whose servers these are",
+            joined.cluster_id, etcd.cluster_id
+        );
+        return Next::wait(Reason::SafetyStop, message, Wake::AfterMillis(10_000));
+    }
+    let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed);
+    let restored_from = seed.and_then(|m| m.object.spec.restore.clone());
+    Next::act(Act::Latch(Box::new(Latches {
+        pending_member: None,
+        restoring: seen.latches().restoring,
+        formed: Some(Formed { cluster_id: joined.cluster_id.clone(), at: now.to_string(), restored_from }),
+    })))
+}
+
+fn until_it_serves(seed: &Member, now: Timestamp) -> Next {
+    let restoring = seed.object.spec.restore.is_some() && !seed.joined();
+    let Some(pod) = seed.live_pod() else {
+        return Next::wait(Reason::WaitingForPod, "the first member's Pod is not there yet", Wake::AfterMillis(1_000));
+    };
+    if pods::runs(pod) {
+        // etcd serves about a second after it starts; long after that a look now and then is enough.
+        let wake = if pods::starting(Some(pod), now) { SOON } else { Wake::AfterMillis(1_000) };
+        return Next::wait(Reason::WaitingForEtcd, "the first member starts and does not serve yet", wake);
+    }
+    if restoring {
+        let message = "the first member's data is being rebuilt from the snapshot";
+        return Next::wait(Reason::Restoring, message, Wake::AfterMillis(1_000));
+    }
+    Next::wait(Reason::WaitingForPod, "the first member's Pod does not run yet", Wake::AfterMillis(1_000))
+}
+
+impl Observed {
+    /// The next member's name.
+    pub(super) fn fresh_name(&self) -> String {
+        name::member(pods::name(&self.cluster.metadata), &self.fresh_suffix)
+    }
+}

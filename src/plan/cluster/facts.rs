@@ -1,0 +1,125 @@
+//! Facts about a cluster that several decisions ask for, each read in one way.
+//!
+//! Decides nothing about what to do, but for what a silent or an incomplete cluster is waiting for.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::plan::{POLL, SOON};
+use super::{Answer, Listed, Member, Membership, Observed};
+use crate::api::cluster::Latches;
+use crate::api::condition::Reason;
+use crate::plan::build::budget::quorum;
+use crate::plan::{Next, Seen, Wake, build, pods};
+
+/// An ID as etcdctl prints it.
+pub(super) fn hex(id: u64) -> String {
+    format!("{id:x}")
+}
+
+impl Member {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        pods::name(&self.object.metadata)
+    }
+
+    /// Its Pod, if that is really its own and not on its way out.
+    pub fn live_pod(&self) -> Option<&Pod> {
+        let own = |p: &&Pod| pods::controlled_by(&p.metadata, pods::uid(&self.object.metadata));
+        self.pod.as_ref().filter(own).filter(|p| !pods::deleting(&p.metadata))
+    }
+
+    /// Whether it has been seen serving.
+    pub const fn joined(&self) -> bool {
+        self.object.spec.joined.is_some()
+    }
+
+    /// Whether it is on its way out.
+    pub const fn deleting(&self) -> bool {
+        pods::deleting(&self.object.metadata)
+    }
+}
+
+impl Observed {
+    /// The latches.
+    pub fn latches(&self) -> Latches {
+        self.cluster.status.as_ref().map(|s| s.latches.clone()).unwrap_or_default()
+    }
+
+    /// What etcd lists for a member: by name, which is never used twice, or by peer URL before it has a name.
+    pub fn listed<'a>(&self, etcd: &'a Membership, member: &str) -> Option<&'a Listed> {
+        let url = build::member::peer_url(&self.cluster, member);
+        etcd.members.iter().find(|l| l.name == member || l.peer_urls.contains(&url))
+    }
+
+    /// The member that stands for what etcd lists.
+    pub fn standing_for(&self, listed: &Listed) -> Option<&Member> {
+        self.members.iter().find(|m| {
+            listed.name == m.name() || listed.peer_urls.contains(&build::member::peer_url(&self.cluster, m.name()))
+        })
+    }
+
+    /// What a member's own server said, if it is this cluster's and the one that etcd lists.
+    pub fn serving<'a>(&'a self, etcd: &Membership, listed: &Listed, member: &str) -> Option<&'a Answer> {
+        let answer = self.answers.get(member)?.known()?;
+        (answer.cluster_id == etcd.cluster_id && answer.member_id == listed.id).then_some(answer)
+    }
+
+    /// Voters that answer for themselves, of those that etcd lists.
+    pub fn healthy_voters(&self, etcd: &Membership) -> usize {
+        let voters = etcd.members.iter().filter(|l| !l.learner);
+        voters.filter(|l| self.standing_for(l).is_some_and(|m| self.serving(etcd, l, m.name()).is_some())).count()
+    }
+
+    /// Why etcd is silent: members that start, or a quorum that is lost.
+    pub(super) fn silent(&self, why: &str, now: Timestamp) -> Next {
+        let starting = self.members.iter().any(|m| pods::starting(m.live_pod(), now));
+        if starting {
+            let message = "members are starting; no linearizable read succeeds yet";
+            return Next::wait(Reason::WaitingForEtcd, message, SOON);
+        }
+        let said: Vec<String> = self
+            .members
+            .iter()
+            .map(|m| match self.answers.get(m.name()) {
+                None => format!("{} does not run", m.name()),
+                Some(Seen::Unknown(why)) => format!("{} does not answer ({why})", m.name()),
+                Some(Seen::Known(_)) => format!("{} answers", m.name()),
+            })
+            .collect();
+        let message = format!(
+            "no linearizable read succeeds ({why}): {}. {} of {} members are needed; bring their Pods and volumes back, \
+             nothing is removed",
+            said.join(", "),
+            quorum(self.members.len()),
+            self.members.len()
+        );
+        // A quorum comes back when a Pod does, which is watched; an election is not.
+        Next::wait(Reason::QuorumLost, message, Wake::AfterMillis(2_000))
+    }
+
+    /// Nothing is left to decide: all serve, or some are on their way back.
+    pub(super) fn rest(&self, etcd: &Membership, now: Timestamp) -> Next {
+        let back: Vec<&str> = etcd
+            .members
+            .iter()
+            .filter_map(|l| self.standing_for(l))
+            .filter(|m| !m.live_pod().is_some_and(pods::ready))
+            .map(Member::name)
+            .collect();
+        if let Some(member) = self.members.iter().find(|m| m.deleting()) {
+            let message = format!(
+                "the member {} was deleted by hand and is kept while the cluster counts on it; replacing members is not \
+                 supported yet",
+                member.name()
+            );
+            return Next::wait(Reason::MemberStillListed, message, POLL);
+        }
+        if back.is_empty() {
+            return Next::Settled(POLL);
+        }
+        let starting = self.members.iter().any(|m| pods::starting(m.live_pod(), now));
+        let message = format!("not ready: {}", back.join(", "));
+        Next::wait(Reason::MemberRestarting, message, if starting { Wake::AfterMillis(1_000) } else { POLL })
+    }
+}

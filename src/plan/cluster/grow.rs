@@ -1,0 +1,199 @@
+//! From the members there are to the members that are wanted.
+//!
+//! Decides whether members are added back to back or one by one, and the order name → object → learner → initial cluster.
+//! It never adds what it cannot account for: everything etcd lists must have its `EtcdMember`.
+
+use jiff::Timestamp;
+
+use super::plan::{POLL, SOON};
+use super::{Member, Membership, Observed};
+use crate::api::cluster::Latches;
+use crate::api::condition::Reason;
+use crate::plan::valid::Wanted;
+use crate::plan::{Act, Next, Target, Wake, build, pods};
+
+/// Below this a learner's first snapshot takes well under a second, so several at once do not weigh on the leader.
+const SMALL_DATABASE: i64 = 256 << 20;
+
+/// The next step towards the wanted number of members; `None` when there is none to take.
+pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Timestamp) -> Option<Next> {
+    if let Some(next) = strange(seen, etcd) {
+        return Some(next);
+    }
+    let growth = Growth::of(seen, wanted, etcd);
+    growth
+        .create()
+        .or_else(|| growth.add())
+        .or_else(|| growth.introduce())
+        .or_else(|| growth.tidy())
+        .or_else(|| growth.outstanding(now))
+}
+
+/// A membership that is not ours to grow.
+fn strange(seen: &Observed, etcd: &Membership) -> Option<Next> {
+    if let Some(listed) = etcd.members.iter().find(|l| seen.standing_for(l).is_none()) {
+        let message = format!(
+            "etcd lists member {:x} (name {:?}, {}), for which there is no EtcdMember; nothing is added while it is there. \
+             If it is nobody's, remove it with etcdctl member remove",
+            listed.id,
+            listed.name,
+            listed.peer_urls.join(" ")
+        );
+        return Some(Next::wait(Reason::UnknownMember, message, POLL));
+    }
+    let gone = seen.members.iter().find(|m| m.joined() && seen.listed(etcd, m.name()).is_none())?;
+    let message = format!(
+        "the member {} had joined and etcd does not list it any more; an ID never comes back. Nothing is added while it is \
+         there",
+        gone.name()
+    );
+    Some(Next::wait(Reason::MemberNotListed, message, POLL))
+}
+
+struct Growth<'a> {
+    seen: &'a Observed,
+    etcd: &'a Membership,
+    latches: Latches,
+    /// Members that still have no object.
+    missing: usize,
+    /// Members that etcd does not know yet, by name.
+    unadded: Vec<&'a Member>,
+    /// Whether all newcomers may be added before any of them starts.
+    together: bool,
+}
+
+impl<'a> Growth<'a> {
+    fn of(seen: &'a Observed, wanted: &Wanted, etcd: &'a Membership) -> Self {
+        let mut unadded: Vec<&Member> = seen
+            .members
+            .iter()
+            .filter(|m| !m.joined() && !m.deleting() && seen.listed(etcd, m.name()).is_none())
+            .collect();
+        unadded.sort_by_key(|m| m.name());
+        let voters: Vec<_> = etcd.members.iter().filter(|l| !l.learner).collect();
+        let lone_and_small = match voters.as_slice() {
+            // A voter that does not answer just now is waited for below; it must not split the newcomers.
+            [only] => seen
+                .standing_for(only)
+                .and_then(|m| seen.serving(etcd, only, m.name()))
+                .is_none_or(|answer| answer.db_bytes < SMALL_DATABASE),
+            _ => false,
+        };
+        Self {
+            seen,
+            etcd,
+            latches: seen.latches(),
+            missing: wanted.replicas.saturating_sub(seen.members.len()),
+            unadded,
+            // 3.5 knows one learner at a time; beside several voters, or a large database, one is enough.
+            together: wanted.server.version.many_learners() && lone_and_small,
+        }
+    }
+
+    fn learners(&self) -> usize {
+        self.etcd.members.iter().filter(|l| l.learner).count()
+    }
+
+    /// Name first, then the object: a lost answer or a crash between the two never makes two members (I11).
+    fn create(&self) -> Option<Next> {
+        if self.missing == 0 || (!self.together && (self.learners() > 0 || !self.unadded.is_empty())) {
+            return None;
+        }
+        if let Some(wait) = self.unhealthy() {
+            return Some(wait);
+        }
+        let there = |name: &str| self.seen.members.iter().any(|m| m.name() == name);
+        if let Some(pending) = self.latches.pending_member.as_deref().filter(|name| !there(name)) {
+            return Some(Next::act(Act::CreateMember(Box::new(build::member::joiner(&self.seen.cluster, pending)))));
+        }
+        let fresh = self.seen.fresh_name();
+        if there(&fresh) {
+            return Some(Next::wait(Reason::Growing, "the name drawn for a member is taken", SOON));
+        }
+        Some(Next::act(Act::Latch(Box::new(Latches { pending_member: Some(fresh), ..self.latches.clone() }))))
+    }
+
+    fn add(&self) -> Option<Next> {
+        let member = self.unadded.first()?;
+        if !self.together && self.learners() > 0 {
+            return None;
+        }
+        if let Some(wait) = self.unhealthy() {
+            return Some(wait);
+        }
+        Some(Next::act(Act::AddLearner {
+            name: member.name().to_owned(),
+            peer_url: build::member::peer_url(&self.seen.cluster, member.name()),
+            cluster_id: self.etcd.cluster_id,
+        }))
+    }
+
+    /// Nobody is added while a voter is silent (I1): etcd counts those that run, and so do we.
+    fn unhealthy(&self) -> Option<Next> {
+        let corrupt = self.etcd.alarms.iter().any(|a| a.kind == "CORRUPT");
+        if corrupt {
+            let message = "a CORRUPT alarm is raised; no member is added while nobody knows whose data are right";
+            return Some(Next::wait(Reason::AlarmRaised, message, POLL));
+        }
+        let voters = self.etcd.members.iter().filter(|l| !l.learner).count();
+        (self.seen.healthy_voters(self.etcd) < voters).then(|| {
+            Next::wait(Reason::WaitingForEtcd, "members are added when every voter answers", Wake::AfterMillis(1_000))
+        })
+    }
+
+    /// Tells each newcomer, before its first start, of everybody etcd lists: one too few or too many and it exits.
+    fn introduce(&self) -> Option<Next> {
+        if self.together && !self.unadded.is_empty() {
+            return None;
+        }
+        let mut newcomers: Vec<&Member> = self
+            .etcd
+            .members
+            .iter()
+            .filter(|l| l.name.is_empty())
+            .filter_map(|l| self.seen.standing_for(l).filter(|m| !m.joined() && !m.deleting()))
+            .collect();
+        newcomers.sort_by_key(|m| m.name());
+        let initial_cluster = self.everybody();
+        let member = newcomers
+            .into_iter()
+            .find(|m| m.object.spec.initial_cluster.as_deref() != Some(initial_cluster.as_str()))?;
+        Some(Next::act(Act::SetInitialCluster { member: Target::of(&member.object.metadata), initial_cluster }))
+    }
+
+    /// `name=url` of everybody etcd lists, sorted; a member without a name yet has the one of its object.
+    fn everybody(&self) -> String {
+        let mut all: Vec<String> = self
+            .etcd
+            .members
+            .iter()
+            .flat_map(|l| {
+                let name = self.seen.standing_for(l).map_or(l.name.as_str(), Member::name);
+                l.peer_urls.iter().map(move |url| format!("{name}={url}"))
+            })
+            .collect();
+        all.sort();
+        all.join(",")
+    }
+
+    fn tidy(&self) -> Option<Next> {
+        let finished = self.missing == 0 && self.latches.pending_member.is_some();
+        finished.then(|| Next::act(Act::Latch(Box::new(Latches { pending_member: None, ..self.latches.clone() }))))
+    }
+
+    /// What the members that are on their way wait for.
+    fn outstanding(&self, now: Timestamp) -> Option<Next> {
+        let learners: Vec<&Member> =
+            self.etcd.members.iter().filter(|l| l.learner).filter_map(|l| self.seen.standing_for(l)).collect();
+        let (running, idle): (Vec<&Member>, Vec<&Member>) =
+            learners.into_iter().partition(|m| m.live_pod().is_some_and(pods::runs));
+        let soon = running.iter().any(|m| pods::starting(m.live_pod(), now));
+        let wake = if soon { SOON } else { Wake::AfterMillis(1_000) };
+        if let Some(member) = running.first() {
+            let message = format!("{} has not caught up with the leader yet", member.name());
+            return Some(Next::wait(Reason::WaitingForLearner, message, wake));
+        }
+        let message = format!("the Pod of {} does not run yet", idle.first()?.name());
+        Some(Next::wait(Reason::WaitingForPod, message, wake))
+    }
+}

@@ -1,0 +1,91 @@
+//! The order of decisions about one cluster.
+//!
+//! Services and budget first, since they are harmless; then at most one consequential act: form, admit, promote, grow.
+
+use jiff::Timestamp;
+
+use super::facts::hex;
+use super::{Observed, admit, bootstrap, front, grow, status};
+use crate::api::cluster::Formed;
+use crate::api::condition::Reason;
+use crate::api::{EtcdClusterSpec, EtcdClusterStatus};
+use crate::plan::valid::{self, Wanted};
+use crate::plan::{Ensure, Next, Note, Plan, Seen, Wake, pods};
+
+/// How often a settled cluster is looked at: member Status cannot be watched.
+pub(super) const POLL: Wake = Wake::AfterMillis(10_000);
+
+/// How often a member that starts is asked whether it serves: a look costs a millisecond, waiting costs the user's time.
+pub(super) const SOON: Wake = Wake::AfterMillis(100);
+
+/// What to do next.
+pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdClusterStatus> {
+    let wanted = valid::cluster(&seen.cluster);
+    let (ensures, next) = decide(seen, wanted.as_ref(), now);
+    let status = status::whole(seen, wanted.as_ref().ok(), &next, now);
+    let notes = wanted.as_ref().map(|w| notes(seen, w)).unwrap_or_default();
+    let (act, waiting, wake) = next.into_parts();
+    Plan { ensures, act, status, notes, waiting, wake }
+}
+
+fn decide(seen: &Observed, wanted: Result<&Wanted, &valid::Refusal>, now: Timestamp) -> (Vec<Ensure>, Next) {
+    if pods::deleting(&seen.cluster.metadata) {
+        return (vec![], Next::wait(Reason::Deleting, "the cluster is being deleted", Wake::OnChange));
+    }
+    if seen.cluster.spec.paused {
+        return (vec![], Next::wait(Reason::Paused, "spec.paused is set: nothing is changed", POLL));
+    }
+    let wanted = match wanted {
+        Ok(wanted) => wanted,
+        Err(refusal) => return (vec![], Next::wait(Reason::InvalidSpec, refusal.to_string(), POLL)),
+    };
+    let (ensures, conflict) = front::ensures(seen, wanted);
+    if let Some(message) = conflict {
+        return (ensures, Next::wait(Reason::NameConflict, message, POLL));
+    }
+    let next = match &seen.latches().formed {
+        None => bootstrap::next(seen, now),
+        Some(formed) => formed_next(seen, wanted, formed, now),
+    };
+    (ensures, next)
+}
+
+fn formed_next(seen: &Observed, wanted: &Wanted, formed: &Formed, now: Timestamp) -> Next {
+    let etcd = match &seen.etcd {
+        Seen::Known(etcd) => etcd,
+        // Without a linearizable view of the membership nothing about it is touched (I1).
+        Seen::Unknown(why) => return seen.silent(why, now),
+    };
+    if hex(etcd.cluster_id) != formed.cluster_id {
+        let message = format!(
+            "the members answer for cluster {:x}, but this cluster formed as {}: nothing is done. Find out whose servers \
+             these are",
+            etcd.cluster_id, formed.cluster_id
+        );
+        return Next::wait(Reason::SafetyStop, message, POLL);
+    }
+    admit::next(seen, etcd).or_else(|| grow::next(seen, wanted, etcd, now)).unwrap_or_else(|| seen.rest(etcd, now))
+}
+
+/// Warnings about a spec that works all the same: once for each generation.
+fn notes(seen: &Observed, wanted: &Wanted) -> Vec<Note> {
+    let told = seen.cluster.status.as_ref().and_then(|s| s.observed_generation);
+    if told.is_some() && told == seen.cluster.metadata.generation {
+        return vec![];
+    }
+    let EtcdClusterSpec { replicas, .. } = &seen.cluster.spec;
+    let mut notes = vec![];
+    let mut warn = |reason: &str, message: String| {
+        notes.push(Note { warning: true, reason: reason.to_owned(), message });
+    };
+    if wanted.replicas.is_multiple_of(2) {
+        let message = format!("{replicas} members tolerate no more failures than {}", wanted.replicas - 1);
+        warn(Reason::EvenReplicas.as_str(), message);
+    }
+    if !wanted.server.leaves_room() {
+        let message = "spec.options.quotaBackendBytes leaves no room on the volume for a received snapshot beside a full \
+                       database: a member that lags far behind could not catch up then";
+        warn("QuotaTight", message.to_owned());
+    }
+    notes
+}

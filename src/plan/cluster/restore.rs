@@ -1,0 +1,84 @@
+//! Which snapshot the first member is to be restored from.
+//!
+//! Decides the wanted restore, exactly: the same source always gives the same attempt, so no retry can pick another.
+
+use sha2::{Digest, Sha256};
+
+use super::Observed;
+use crate::api::cluster::Restoring;
+use crate::api::condition::Reason;
+use crate::api::name::LocalRef;
+use crate::api::snapshot::Phase;
+use crate::api::store::StoredSnapshot;
+use crate::plan::{Seen, Waiting, pods};
+
+/// The restore that the spec asks for; `Err` while it cannot be known.
+pub(super) fn wanted(seen: &Observed) -> Result<Option<Restoring>, Waiting> {
+    let Some(restore) = seen.cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref()) else {
+        return Ok(None);
+    };
+    match (&restore.snapshot_ref, &restore.source) {
+        (None, Some(source)) => Ok(Some(attempt(seen, source.clone(), None, None))),
+        (Some(named), _) => of_snapshot(seen, named).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> {
+    let name = &named.name;
+    let wait = |message: String| Err(Waiting { reason: Reason::WaitingForReference, message });
+    // The latch holds all that is needed: an EtcdSnapshot that goes away under way stops nothing.
+    let latched = seen.under_way().filter(|r| r.snapshot.as_ref() == Some(name));
+    let snapshot = match &seen.snapshot {
+        Some(Seen::Known(Some(snapshot))) => snapshot,
+        Some(Seen::Known(None)) => {
+            return latched.map_or_else(
+                || wait(format!("the EtcdSnapshot {name} does not exist (yet); create it, or name another")),
+                Ok,
+            );
+        }
+        Some(Seen::Unknown(why)) => {
+            return latched.map_or_else(|| wait(format!("the EtcdSnapshot {name} cannot be read: {why}")), Ok);
+        }
+        None => return latched.map_or_else(|| wait(format!("the EtcdSnapshot {name} has not been read yet")), Ok),
+    };
+    let status = snapshot.status.clone().unwrap_or_default();
+    match (status.phase, status.artifact) {
+        (Phase::Complete, Some(artifact)) => {
+            let source = StoredSnapshot::at(&snapshot.spec.destination, artifact.key);
+            let sha256 = Some(artifact.sha256).filter(|s| !s.is_empty());
+            Ok(attempt(seen, source, sha256, Some(name.clone())))
+        }
+        (Phase::Failed, _) => {
+            let why = status.error.map(|e| e.message).unwrap_or_default();
+            wait(format!("the EtcdSnapshot {name} has failed and will never be complete ({why}); name another"))
+        }
+        (Phase::Pending | Phase::Running | Phase::Complete, _) => {
+            latched.map_or_else(|| wait(format!("the EtcdSnapshot {name} is not complete yet")), Ok)
+        }
+    }
+}
+
+impl Observed {
+    /// The attempt that is under way: as the seed carries it, which no lost status can take away, else as latched.
+    pub(super) fn under_way(&self) -> Option<Restoring> {
+        let carried = self.members.iter().filter(|m| !m.deleting()).find_map(|m| m.object.spec.restore.clone());
+        carried.or_else(|| self.latches().restoring)
+    }
+}
+
+fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, snapshot: Option<String>) -> Restoring {
+    let restore_uid = restore_uid(pods::uid(&seen.cluster.metadata), &source, sha256.as_deref());
+    Restoring { restore_uid, source, sha256, snapshot }
+}
+
+/// UID of the attempt to restore this source into this cluster: the same for a retry, another for a corrected source.
+pub fn restore_uid(cluster_uid: &str, source: &StoredSnapshot, sha256: Option<&str>) -> String {
+    let mut hash = Sha256::new();
+    // Lengths keep two different triples from reading the same. JSON of our own types cannot fail.
+    for part in [cluster_uid, &serde_json::to_string(source).unwrap_or_default(), sha256.unwrap_or_default()] {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    hex::encode(hash.finalize())[..16].to_owned()
+}

@@ -1,0 +1,285 @@
+//! A cluster's whole status, on every pass, also while etcd is silent.
+//!
+//! Decides what is reported, never what is done. Latches are carried over: only their own act changes them. Messages
+//! hold times, never ages, so that nothing is written while nothing happens (I17).
+
+use jiff::Timestamp;
+use snapshot_agent::contract::Report;
+
+use super::facts::hex;
+use super::{Listed, Member, Membership, Observed};
+use crate::api::cluster::{MemberSummary, RestoreStatus};
+use crate::api::condition::{Reason, Type, Wanted as Condition, merge};
+use crate::api::member::{Birth, LastFailure};
+use crate::api::{EtcdClusterStatus, key, role};
+use crate::plan::build::{self, container};
+use crate::plan::valid::{Version, Wanted};
+use crate::plan::{Next, Seen, pods};
+
+/// The status as it is now, before what comes next.
+pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: Timestamp) -> EtcdClusterStatus {
+    let meta = &seen.cluster.metadata;
+    let old = seen.cluster.status.clone().unwrap_or_default();
+    let etcd = seen.etcd.known().filter(|e| is_ours(seen, e));
+    let members = summaries(seen, etcd, &old.members);
+    let voters = etcd.map_or(old.voters, |e| count(e.members.iter().filter(|l| !l.learner)));
+    let ready_members = count(seen.members.iter().filter(|m| votes(seen, etcd, m) && ready(m)));
+    let facts = Facts { seen, wanted, next, etcd, voters, ready: ready_members };
+    EtcdClusterStatus {
+        observed_generation: meta.generation,
+        cluster_id: old.latches.formed.as_ref().map(|f| f.cluster_id.clone()),
+        cluster_token: Some(build::member::token(&seen.cluster)),
+        ready_members,
+        voters,
+        selector: Some(build::as_text(&build::voters(&seen.cluster))),
+        leader: etcd.and_then(|e| leader(seen, e)),
+        version: lowest_version(seen).map(|v| v.to_string()).or(old.version),
+        members,
+        restore: lineage(seen).or(old.restore),
+        conditions: merge(&old.conditions, &facts.conditions(), meta.generation, now),
+        latches: old.latches,
+    }
+}
+
+/// Whether these servers are the ones the cluster formed with (or it has not formed).
+fn is_ours(seen: &Observed, etcd: &Membership) -> bool {
+    seen.latches().formed.is_none_or(|f| f.cluster_id == hex(etcd.cluster_id))
+}
+
+fn count<T>(items: impl Iterator<Item = T>) -> i32 {
+    i32::try_from(items.count()).unwrap_or(i32::MAX)
+}
+
+fn ready(member: &Member) -> bool {
+    member.live_pod().is_some_and(pods::ready)
+}
+
+/// Whether a member has a vote: by etcd's word, and while that is silent by the label it earned.
+fn votes(seen: &Observed, etcd: Option<&Membership>, member: &Member) -> bool {
+    match etcd {
+        Some(etcd) => seen.listed(etcd, member.name()).is_some_and(|l| !l.learner),
+        None => member.live_pod().is_some_and(|p| pods::label(&p.metadata, key::ROLE) == Some(role::VOTER)),
+    }
+}
+
+fn leader(seen: &Observed, etcd: &Membership) -> Option<String> {
+    let listed = etcd.members.iter().find(|l| Some(l.id) == etcd.leader)?;
+    seen.standing_for(listed).map(|m| m.name().to_owned())
+}
+
+fn lowest_version(seen: &Observed) -> Option<Version> {
+    seen.answers.values().filter_map(|a| Version::parse(&a.known()?.version)).min()
+}
+
+fn summaries(seen: &Observed, etcd: Option<&Membership>, old: &[MemberSummary]) -> Vec<MemberSummary> {
+    let mut all: Vec<MemberSummary> = seen.members.iter().map(|m| summary(seen, etcd, m, old)).collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+fn summary(seen: &Observed, etcd: Option<&Membership>, member: &Member, old: &[MemberSummary]) -> MemberSummary {
+    let before = old.iter().find(|s| s.name == member.name());
+    let listed = etcd.and_then(|e| seen.listed(e, member.name()));
+    let role = |l: &Listed| if l.learner { role::LEARNER } else { role::VOTER }.to_owned();
+    let answer = seen.answers.get(member.name());
+    let known = answer.and_then(Seen::known);
+    let healthy = known.is_some_and(|a| etcd.is_none_or(|e| e.cluster_id == a.cluster_id));
+    let reason = if healthy { None } else { Some(why_silent(member, answer.is_some())) };
+    MemberSummary {
+        name: member.name().to_owned(),
+        member_id: listed
+            .map(|l| hex(l.id))
+            .or_else(|| member.object.spec.joined.as_ref().map(|j| j.member_id.clone())),
+        // While etcd is silent the last known role stands.
+        role: match etcd {
+            Some(_) => listed.map(role),
+            None => before.and_then(|s| s.role.clone()),
+        },
+        version: known.map(|a| a.version.clone()).or_else(|| before.and_then(|s| s.version.clone())),
+        healthy,
+        reason: reason.map(str::to_owned),
+    }
+}
+
+fn why_silent(member: &Member, asked: bool) -> &'static str {
+    match member.live_pod() {
+        None => "it has no Pod",
+        Some(pod) if pods::failure(pod).is_some() => "its Pod fails",
+        Some(_) if asked => "it does not answer",
+        Some(_) => "its Pod does not run yet",
+    }
+}
+
+/// Lineage of the restored data, from the seed's restore step.
+fn lineage(seen: &Observed) -> Option<RestoreStatus> {
+    let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed && m.object.spec.restore.is_some())?;
+    let Report::Restored(report) = pods::report(seed.live_pod()?, container::RESTORE)? else { return None };
+    let said = |text: String| (!text.is_empty()).then_some(text);
+    Some(RestoreStatus {
+        uri: said(report.uri),
+        taken_at: said(report.taken_at),
+        from_cluster: said(report.from_cluster),
+        db_bytes: Some(report.db_bytes),
+    })
+}
+
+/// What the conditions are made from.
+struct Facts<'a> {
+    seen: &'a Observed,
+    wanted: Option<&'a Wanted>,
+    next: &'a Next,
+    etcd: Option<&'a Membership>,
+    voters: i32,
+    ready: i32,
+}
+
+type Verdict = (Reason, String);
+
+impl Facts<'_> {
+    fn conditions(&self) -> [Condition; 4] {
+        let doing = self.doing();
+        let blocking = self.trouble();
+        let trouble = blocking.clone().or_else(|| self.warning());
+        let complete = self.complete();
+        [
+            if complete {
+                let message = format!("{} of {} members serve", self.ready, self.seen.cluster.spec.replicas);
+                Condition::yes(Type::Ready, Reason::AsDesired, message)
+            } else {
+                let (reason, message) = blocking.or_else(|| doing.clone()).unwrap_or_else(|| self.short());
+                Condition::no(Type::Ready, reason, message)
+            },
+            self.available(),
+            match doing {
+                Some((Reason::Paused, message)) => Condition::no(Type::Progressing, Reason::Paused, message),
+                Some((reason, message)) => Condition::yes(Type::Progressing, reason, message),
+                None => Condition::no(Type::Progressing, Reason::Idle, "nothing is in progress"),
+            },
+            match trouble {
+                Some((reason, message)) => Condition::yes(Type::Degraded, reason, message),
+                None => Condition::no(Type::Degraded, Reason::NothingWrong, "nothing is known to be wrong"),
+            },
+        ]
+    }
+
+    fn short(&self) -> Verdict {
+        let message = format!("{} of {} members serve", self.ready, self.seen.cluster.spec.replicas);
+        (Reason::MemberRestarting, message)
+    }
+
+    /// All that is asked for is so, whatever else may be worth a warning.
+    fn complete(&self) -> bool {
+        let settled = match self.next {
+            Next::Settled(_) => true,
+            Next::Wait(waiting, _) => waiting.reason == Reason::Paused,
+            Next::Do(..) => false,
+        };
+        let replicas = self.seen.cluster.spec.replicas;
+        settled && self.formed() && self.etcd.is_some() && self.voters == replicas && self.ready == replicas
+    }
+
+    fn formed(&self) -> bool {
+        self.seen.latches().formed.is_some()
+    }
+
+    fn available(&self) -> Condition {
+        match (&self.seen.etcd, self.next) {
+            _ if !self.formed() => {
+                let reason = if self.restoring() { Reason::Restoring } else { Reason::Seeding };
+                Condition::no(Type::Available, reason, "the cluster has not formed yet")
+            }
+            (Seen::Known(_), _) if self.etcd.is_some() => {
+                Condition::yes(Type::Available, Reason::ReadSucceeded, "a linearizable read succeeded")
+            }
+            (_, Next::Wait(waiting, _)) if waiting.reason != Reason::Paused => {
+                Condition::no(Type::Available, waiting.reason, waiting.message.clone())
+            }
+            (_, _) => Condition::no(Type::Available, Reason::WaitingForEtcd, "no linearizable read succeeds"),
+        }
+    }
+
+    fn restoring(&self) -> bool {
+        self.seen.latches().restoring.is_some() || self.seen.members.iter().any(|m| m.object.spec.restore.is_some())
+    }
+
+    /// What is being done or waited for; in the same words while one thing after the other of it is done, so that the
+    /// status is not written again for each.
+    fn doing(&self) -> Option<Verdict> {
+        match self.next {
+            Next::Settled(_) => None,
+            Next::Wait(waiting, _) => Some((waiting.reason, waiting.message.clone())),
+            Next::Do(..) if self.formed() => {
+                let message = format!("growing to {} members", self.seen.cluster.spec.replicas);
+                Some((Reason::Growing, message))
+            }
+            Next::Do(..) if self.restoring() => {
+                Some((Reason::Restoring, "the first member is being made from the snapshot".to_owned()))
+            }
+            Next::Do(..) => Some((Reason::Seeding, "the first member is being made".to_owned())),
+        }
+    }
+
+    /// What is wrong, the most pressing first.
+    fn trouble(&self) -> Option<Verdict> {
+        self.stuck().or_else(|| self.failed_seed()).or_else(|| self.alarm()).or_else(|| self.failing_member())
+    }
+
+    /// What works and is a risk all the same.
+    fn warning(&self) -> Option<Verdict> {
+        self.colocated().or_else(|| self.unsafe_version())
+    }
+
+    /// What is waited for and never comes by itself.
+    fn stuck(&self) -> Option<Verdict> {
+        match self.next {
+            Next::Wait(waiting, _) if waiting.reason.needs_a_person() => {
+                Some((waiting.reason, waiting.message.clone()))
+            }
+            Next::Wait(..) | Next::Do(..) | Next::Settled(_) => None,
+        }
+    }
+
+    /// The first member's Pod fails before anything has formed: its reason is the cluster's.
+    fn failed_seed(&self) -> Option<Verdict> {
+        if self.formed() {
+            return None;
+        }
+        self.seen.members.iter().find_map(failed)
+    }
+
+    fn alarm(&self) -> Option<Verdict> {
+        let alarms = &self.etcd?.alarms;
+        let mut said: Vec<String> =
+            alarms.iter().map(|a| format!("{} on member {}", a.kind, hex(a.member_id))).collect();
+        said.sort();
+        (!said.is_empty()).then(|| (Reason::AlarmRaised, said.join(", ")))
+    }
+
+    fn failing_member(&self) -> Option<Verdict> {
+        self.seen.members.iter().filter(|m| !ready(m)).find_map(failed)
+    }
+
+    /// A majority on one node goes with that node.
+    fn colocated(&self) -> Option<Verdict> {
+        let etcd = self.etcd.filter(|_| self.voters >= 3)?;
+        let nodes: Vec<&str> = (self.seen.members.iter())
+            .filter(|m| votes(self.seen, Some(etcd), m))
+            .filter_map(|m| m.live_pod()?.spec.as_ref()?.node_name.as_deref())
+            .collect();
+        let crowded = |node: &str| count(nodes.iter().filter(|n| **n == node)) > self.voters / 2;
+        let node = nodes.iter().find(|n| crowded(n))?;
+        Some((Reason::MembersColocated, format!("a majority of the voters runs on node {node}")))
+    }
+
+    fn unsafe_version(&self) -> Option<Verdict> {
+        let version = self.wanted?.server.version;
+        let (defect, floor) = version.known_defect()?;
+        Some((Reason::UnsafeVersion, format!("etcd {version} has known defects: {defect}. Use {floor} or later")))
+    }
+}
+
+/// How a member's Pod fails, in words.
+fn failed(member: &Member) -> Option<Verdict> {
+    let failure: LastFailure = pods::failure(member.live_pod()?)?;
+    Some((pods::failure_reason(&failure), format!("{}: {}", member.name(), pods::explain(&failure))))
+}

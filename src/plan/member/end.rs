@@ -1,0 +1,59 @@
+//! A member that is being deleted.
+//!
+//! Decides the order Pod → claim → let go, and whether any of it may be touched: never while a living cluster counts on
+//! this member, and never a claim that is not labelled with this member's UID (I4).
+
+use super::Observed;
+use super::plan::{cluster, unformed};
+use crate::api::cluster::Retention;
+use crate::api::condition::Reason;
+use crate::api::{MEMBER_FINALIZER, key};
+use crate::plan::{Act, Next, Seen, Target, Wake, pods};
+
+/// What to do about a member with a deletion timestamp.
+pub(super) fn next(seen: &Observed) -> Next {
+    let member = &seen.member;
+    let uid = pods::uid(&member.metadata);
+    if !member.metadata.finalizers.iter().flatten().any(|f| f == MEMBER_FINALIZER) {
+        return Next::wait(Reason::Deleting, "it is let go; others hold it by their finalizers", Wake::OnChange);
+    }
+    match &seen.cluster {
+        Seen::Unknown(why) => {
+            let message = format!("its EtcdCluster cannot be read, so nothing of it is touched: {why}");
+            return Next::wait(Reason::WaitingForReference, message, Wake::AfterMillis(1_000));
+        }
+        Seen::Known(Some(alive)) if !pods::deleting(&alive.metadata) => {
+            if !unformed(seen) || member.spec.joined.is_some() {
+                let message = "it was deleted by hand while its cluster lives and counts on it; its Pod and claim are kept. \
+                               Its finalizer is let go when the cluster is deleted";
+                return Next::wait(Reason::MemberStillListed, message, Wake::AfterMillis(10_000));
+            }
+            if alive.spec.paused {
+                return Next::wait(Reason::Paused, "spec.paused of its EtcdCluster is set", Wake::OnChange);
+            }
+        }
+        Seen::Known(Some(_) | None) => {}
+    }
+    if let Some(pod) = seen.pod.as_ref().filter(|p| pods::controlled_by(&p.metadata, uid)) {
+        if pods::deleting(&pod.metadata) {
+            return Next::wait(Reason::Deleting, "its Pod is going", Wake::OnChange);
+        }
+        return Next::act(Act::DeletePod {
+            pod: Target::of(&pod.metadata),
+            why: "its member is being deleted".to_owned(),
+        });
+    }
+    // The cluster's word is newer than the copy that the member was born with.
+    let retention = cluster(seen).map_or(member.spec.storage.retention, |c| c.spec.storage.retention);
+    let claim = seen.claim.as_ref().filter(|c| pods::label(&c.metadata, key::MEMBER_UID) == Some(uid));
+    if let Some(claim) = claim.filter(|_| retention == Retention::Delete) {
+        if pods::deleting(&claim.metadata) {
+            return Next::wait(Reason::Deleting, "its claim is going", Wake::OnChange);
+        }
+        return Next::act(Act::DeleteClaim {
+            claim: Target::of(&claim.metadata),
+            why: "its member is being deleted and spec.storage.retention is Delete".to_owned(),
+        });
+    }
+    Next::act(Act::ReleaseMember { member: Target::of(&member.metadata) })
+}

@@ -1,0 +1,62 @@
+//! The order of decisions about one member.
+//!
+//! A member keeps one claim and one Pod. It decides nothing about membership: that is the cluster's pass.
+
+use jiff::Timestamp;
+
+use super::{Observed, end, pod, status, volume};
+use crate::api::condition::Reason;
+use crate::api::{EtcdCluster, EtcdMemberStatus};
+use crate::plan::{Next, Plan, Seen, Wake, pods, valid};
+
+/// What to do next.
+pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdMemberStatus> {
+    let next = decide(seen, now);
+    let status = status::whole(seen, &next, now);
+    let (act, waiting, wake) = next.into_parts();
+    Plan { ensures: vec![], act, status, notes: vec![], waiting, wake }
+}
+
+fn decide(seen: &Observed, now: Timestamp) -> Next {
+    let member = &seen.member;
+    let joined = member.spec.joined.is_some();
+    if pods::deleting(&member.metadata) {
+        return end::next(seen);
+    }
+    match &seen.cluster {
+        Seen::Known(None) => {
+            let message = "its EtcdCluster is gone; Kubernetes' garbage collector deletes this member";
+            return Next::wait(Reason::Deleting, message, Wake::OnChange);
+        }
+        Seen::Known(Some(cluster)) if pods::deleting(&cluster.metadata) => {
+            return Next::wait(Reason::Deleting, "its EtcdCluster is being deleted", Wake::OnChange);
+        }
+        Seen::Known(Some(cluster)) if cluster.spec.paused => {
+            return Next::wait(Reason::Paused, "spec.paused of its EtcdCluster is set", Wake::OnChange);
+        }
+        // Only a cluster that is known not to have formed may be founded or restored (I2, I9).
+        Seen::Unknown(why) if !joined => {
+            let message = format!("its EtcdCluster cannot be read: {why}");
+            return Next::wait(Reason::WaitingForReference, message, Wake::AfterMillis(1_000));
+        }
+        Seen::Known(Some(_)) | Seen::Unknown(_) => {}
+    }
+    let server = match valid::member(member) {
+        Ok(server) => server,
+        Err(refusal) => return Next::wait(Reason::InvalidSpec, refusal.to_string(), Wake::OnChange),
+    };
+    match volume::next(seen) {
+        Ok(claim_uid) => pod::next(seen, &server, &claim_uid, now),
+        Err(next) => *next,
+    }
+}
+
+/// The cluster, where it is known to be there.
+pub(super) fn cluster(seen: &Observed) -> Option<&EtcdCluster> {
+    seen.cluster.known()?.as_ref()
+}
+
+/// Whether the cluster is known to be there and not to have formed.
+pub(super) fn unformed(seen: &Observed) -> bool {
+    cluster(seen).is_some_and(|c| c.status.as_ref().is_none_or(|s| s.latches.formed.is_none()))
+}

@@ -1,0 +1,122 @@
+//! A member's Pod: there is one, on the member's own volume.
+//!
+//! Decides when it is made, and when it is made anew: after it has ended, or while the member has never joined and the
+//! Pod is not what it has to be. The Pod of a member that runs is never deleted here (I1).
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+
+use super::Observed;
+use super::plan::{cluster, unformed};
+use crate::api::condition::Reason;
+use crate::api::member::Birth;
+use crate::plan::build::container;
+use crate::plan::build::pod::{Start, pod};
+use crate::plan::valid::Server;
+use crate::plan::{Act, Next, Target, Wake, pods};
+
+/// How long a failed restore step is left alone before its Pod is made anew. kubelet's own back-off grows to five
+/// minutes, and a corrected Secret or source must show sooner.
+const RETRY_RESTORE: SignedDuration = SignedDuration::from_secs(30);
+
+/// What to do about the Pod of a member whose claim is there.
+pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Timestamp) -> Next {
+    let member = &seen.member;
+    let joined = member.spec.joined.is_some();
+    let Some(initial_cluster) = &member.spec.initial_cluster else {
+        let message = "etcd has not been told of this member yet";
+        return Next::wait(Reason::Growing, message, Wake::OnChange);
+    };
+    let founds = !joined && member.spec.role == Birth::Seed;
+    if founds && !unformed(seen) {
+        // I2: a second seed, or the seed of a cluster that has formed without it.
+        let message = "the cluster has formed and this seed has never joined it; it is not started. Delete it by hand \
+                       if etcd does not list it";
+        return Next::wait(Reason::SafetyStop, message, Wake::AfterMillis(10_000));
+    }
+    // I9: restore steps only while the cluster is known not to have formed, and never for a member that has served.
+    let stored = member.spec.restore.as_ref().filter(|_| founds).map(|r| (r, r.source.store()));
+    let restore = match &stored {
+        None => None,
+        Some((restoring, Some(store))) => Some((*restoring, store)),
+        Some((_, None)) => {
+            let message = "spec.restore.source: needs exactly one of s3 and pvc";
+            return Next::wait(Reason::InvalidSpec, message, Wake::OnChange);
+        }
+    };
+    let start = Start { claim_uid, initial_cluster, may_start_empty: !joined, found: founds, restore };
+    let placement = cluster(seen).map_or(&member.spec.placement, |c| &c.spec.placement);
+    let want = pod(member, server, placement, &start, &seen.settings);
+    let Some(there) = &seen.pod else {
+        return Next::act(Act::CreatePod(Box::new(want)));
+    };
+    if !pods::controlled_by(&there.metadata, pods::uid(&member.metadata)) {
+        let message = format!(
+            "a Pod {} that is not this member's stands in its place; delete or rename it",
+            pods::name(&there.metadata)
+        );
+        return Next::wait(Reason::NameConflict, message, Wake::AfterMillis(10_000));
+    }
+    if pods::deleting(&there.metadata) {
+        let message = "its Pod is going; a new one is made on the same volume";
+        return Next::wait(Reason::MemberRestarting, message, Wake::OnChange);
+    }
+    if pods::ended(there) {
+        return anew(there, "it has ended: kubelet does not start it again");
+    }
+    if joined {
+        return standing(there);
+    }
+    if outdated(there, &want) {
+        return anew(there, "the member has not joined yet and its Pod was made for other arguments");
+    }
+    match retry_at(there, now) {
+        Some(Retry::Now) => anew(there, "its restore step failed; it is tried again from the start"),
+        Some(Retry::In(left)) => match standing(there) {
+            Next::Wait(waiting, _) => Next::Wait(waiting, Wake::AfterMillis(left)),
+            other @ (Next::Do(..) | Next::Settled(_)) => other,
+        },
+        None => standing(there),
+    }
+}
+
+fn anew(pod: &Pod, why: &str) -> Next {
+    Next::act(Act::DeletePod { pod: Target::of(&pod.metadata), why: why.to_owned() })
+}
+
+/// A Pod that is as it has to be: serving, or on its way.
+fn standing(pod: &Pod) -> Next {
+    if pods::ready(pod) {
+        return Next::Settled(Wake::OnChange);
+    }
+    let (reason, message) = if pods::runs(pod) {
+        (Reason::WaitingForEtcd, "etcd runs and is not ready yet")
+    } else {
+        (Reason::WaitingForPod, "its Pod does not run yet")
+    };
+    Next::wait(reason, message, Wake::OnChange)
+}
+
+/// Whether a container that decides about data would run with other arguments than it has to.
+fn outdated(there: &Pod, want: &Pod) -> bool {
+    [container::RESTORE, container::ETCD]
+        .into_iter()
+        .any(|name| pods::arguments(there, name) != pods::arguments(want, name))
+}
+
+enum Retry {
+    Now,
+    In(u64),
+}
+
+/// When a restore step that has failed, and that kubelet holds back, is tried again.
+fn retry_at(pod: &Pod, now: Timestamp) -> Option<Retry> {
+    let status = pods::status(pod, container::RESTORE)?;
+    status.state.as_ref()?.waiting.as_ref()?;
+    let ended = pods::last_end(status).filter(|end| end.exit_code != 0)?.finished_at.as_ref()?;
+    let left = (ended.0 + RETRY_RESTORE).duration_since(now).as_millis();
+    Some(match u64::try_from(left) {
+        Ok(left) if left > 0 => Retry::In(left),
+        Ok(_) | Err(_) => Retry::Now,
+    })
+}

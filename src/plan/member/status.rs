@@ -1,0 +1,73 @@
+//! A member's whole status, on every pass.
+//!
+//! Decides what is reported, never what is done.
+
+use jiff::Timestamp;
+
+use super::Observed;
+use crate::api::EtcdMemberStatus;
+use crate::api::condition::{Reason, Type, Wanted, merge};
+use crate::api::key;
+use crate::api::member::{LastFailure, ObjectIdentity};
+use crate::plan::{Next, pods};
+
+/// The status as it is now, before what comes next.
+pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberStatus {
+    let meta = &seen.member.metadata;
+    let old = seen.member.status.clone().unwrap_or_default();
+    let uid = pods::uid(meta);
+    let pod = seen.pod.as_ref().filter(|p| pods::controlled_by(&p.metadata, uid));
+    let claim = seen.claim.as_ref().filter(|c| pods::label(&c.metadata, key::MEMBER_UID) == Some(uid));
+    let failure = match pod {
+        Some(pod) => pods::failure(pod).or_else(|| old.last_failure.clone().filter(|_| !pods::ready(pod))),
+        None => old.last_failure.clone(),
+    };
+    let ready = pod.is_some_and(pods::ready);
+    let conditions = conditions(next, ready, failure.as_ref());
+    EtcdMemberStatus {
+        observed_generation: meta.generation,
+        claim: claim.map(|c| identity(&c.metadata)),
+        pod: pod.map(|p| identity(&p.metadata)),
+        last_failure: failure,
+        conditions: merge(&old.conditions, &conditions, meta.generation, now),
+    }
+}
+
+fn identity(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> ObjectIdentity {
+    ObjectIdentity { name: pods::name(meta).to_owned(), uid: pods::uid(meta).to_owned() }
+}
+
+fn conditions(next: &Next, ready: bool, failure: Option<&LastFailure>) -> [Wanted; 3] {
+    let waiting = match next {
+        Next::Wait(waiting, _) => Some((waiting.reason, waiting.message.clone())),
+        Next::Do(..) => Some((Reason::WaitingForPod, "its parts are being made".to_owned())),
+        Next::Settled(_) => None,
+    };
+    let trouble = trouble(waiting.as_ref(), ready, failure);
+    let (reason, message) =
+        trouble.clone().or_else(|| waiting.clone()).unwrap_or((Reason::AsDesired, "its Pod serves".to_owned()));
+    [
+        if ready && trouble.is_none() {
+            Wanted::yes(Type::Ready, Reason::AsDesired, "its Pod serves")
+        } else {
+            Wanted::no(Type::Ready, reason, message)
+        },
+        match waiting {
+            Some((reason, message)) => Wanted::yes(Type::Progressing, reason, message),
+            None => Wanted::no(Type::Progressing, Reason::Idle, "nothing is in progress"),
+        },
+        match trouble {
+            Some((reason, message)) => Wanted::yes(Type::Degraded, reason, message),
+            None => Wanted::no(Type::Degraded, Reason::NothingWrong, "nothing is known to be wrong"),
+        },
+    ]
+}
+
+/// What is wrong: what is waited for in vain, else how its Pod failed and has not recovered.
+fn trouble(waiting: Option<&(Reason, String)>, ready: bool, failure: Option<&LastFailure>) -> Option<(Reason, String)> {
+    if let Some((reason, message)) = waiting.filter(|(reason, _)| reason.needs_a_person()) {
+        return Some((*reason, message.clone()));
+    }
+    let failure = failure.filter(|_| !ready)?;
+    Some((pods::failure_reason(failure), pods::explain(failure)))
+}

@@ -1,0 +1,58 @@
+//! A member's claim: it is made once, before the member has joined.
+//!
+//! Decides whether there is a volume to start on. It never replaces the claim of a member that has served: an empty
+//! volume under an unchanged member loses acknowledged writes (I3, I5).
+
+use super::Observed;
+use crate::api::condition::Reason;
+use crate::api::{key, name};
+use crate::plan::{Act, Next, Target, Wake, build, pods};
+
+/// The UID of the claim to start on, or what to do first.
+pub(super) fn next(seen: &Observed) -> Result<String, Box<Next>> {
+    let member = &seen.member;
+    let joined = member.spec.joined.is_some();
+    let claim_name = name::claim(pods::name(&member.metadata));
+    let Some(claim) = &seen.claim else {
+        return Err(Box::new(if joined {
+            lost(&claim_name, "is gone")
+        } else {
+            Next::act(Act::CreateClaim(Box::new(build::pvc::claim(member))))
+        }));
+    };
+    if pods::label(&claim.metadata, key::MEMBER_UID) != Some(pods::uid(&member.metadata)) {
+        // I13: not ours, so nothing is done to it.
+        let message = format!(
+            "the claim {claim_name} is not this member's (its label {} names another UID); move it away",
+            key::MEMBER_UID
+        );
+        return Err(Box::new(Next::wait(Reason::NameConflict, message, Wake::AfterMillis(10_000))));
+    }
+    if !pods::deleting(&claim.metadata) {
+        return Ok(pods::uid(&claim.metadata).to_owned());
+    }
+    if joined {
+        return Err(Box::new(lost(&claim_name, "is being deleted, and goes when the Pod stops")));
+    }
+    // Nothing was ever acknowledged here: the Pod lets go, the claim goes, and both are made anew.
+    let own = seen.pod.as_ref().filter(|p| pods::controlled_by(&p.metadata, pods::uid(&member.metadata)));
+    Err(Box::new(match own.filter(|p| !pods::deleting(&p.metadata)) {
+        Some(pod) => Next::act(Act::DeletePod {
+            pod: Target::of(&pod.metadata),
+            why: format!("its claim {claim_name} is being deleted before the member ever joined"),
+        }),
+        None => Next::wait(
+            Reason::WaitingForPod,
+            format!("the claim {claim_name} is being deleted; a new one is made when it is gone"),
+            Wake::OnChange,
+        ),
+    }))
+}
+
+fn lost(claim: &str, what: &str) -> Next {
+    let message = format!(
+        "the claim {claim} {what}, and with it the data of a member that has served. It is never made anew under the same \
+         member: acknowledged writes could be lost. Restore the claim, or replace the member"
+    );
+    Next::wait(Reason::ClaimLost, message, Wake::AfterMillis(10_000))
+}

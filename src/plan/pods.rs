@@ -1,0 +1,174 @@
+//! Facts about Pods and owners, read from what the API server says.
+//!
+//! Decides nothing but how a fact is read, so that the cluster pass and the member pass read it the same way.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use snapshot_agent::contract::{ExitClass, Report};
+
+use crate::api::condition::Reason;
+use crate::api::key;
+use crate::api::member::LastFailure;
+use crate::plan::Target;
+use crate::plan::build::container;
+
+/// Longest piece of a container's last words that goes into a status.
+const MAX_WORDS: usize = 500;
+
+impl Target {
+    /// The object with this metadata, as it was seen.
+    pub fn of(meta: &ObjectMeta) -> Self {
+        Self {
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// An object's name.
+pub fn name(meta: &ObjectMeta) -> &str {
+    meta.name.as_deref().unwrap_or_default()
+}
+
+/// An object's UID.
+pub fn uid(meta: &ObjectMeta) -> &str {
+    meta.uid.as_deref().unwrap_or_default()
+}
+
+/// Whether the object is on its way out.
+pub const fn deleting(meta: &ObjectMeta) -> bool {
+    meta.deletion_timestamp.is_some()
+}
+
+/// Whether the object's controller is the one with this UID. Names never make an owner (I13).
+pub fn controlled_by(meta: &ObjectMeta, owner: &str) -> bool {
+    !owner.is_empty()
+        && meta.owner_references.iter().flatten().any(|r| r.controller == Some(true) && r.uid.as_str() == owner)
+}
+
+/// The value of a label.
+pub fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    meta.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whether a member may still start on an empty volume.
+pub fn may_start_empty(pod: &Pod) -> bool {
+    pod.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(key::MAY_START_EMPTY))
+}
+
+/// Whether the Pod answers its readiness probe.
+pub fn ready(pod: &Pod) -> bool {
+    pod.status
+        .iter()
+        .flat_map(|s| s.conditions.iter().flatten())
+        .any(|c| c.type_ == "Ready" && c.status == "True" && pod.metadata.deletion_timestamp.is_none())
+}
+
+/// Whether the Pod has ended for good: kubelet never starts its containers again.
+pub fn ended(pod: &Pod) -> bool {
+    matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Failed" | "Succeeded"))
+}
+
+/// Whether etcd's container runs (the gate may still be deciding).
+pub fn runs(pod: &Pod) -> bool {
+    running_since(pod).is_some()
+}
+
+fn running_since(pod: &Pod) -> Option<Timestamp> {
+    let running = status(pod, container::ETCD)?.state.as_ref()?.running.as_ref()?;
+    Some(running.started_at.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0))
+}
+
+/// A Pod that is not there yet, or not long enough for its silence to mean anything: 60 s to be scheduled, pulled and
+/// mounted; 30 s for etcd to read its log and find a leader.
+pub fn starting(pod: Option<&Pod>, now: Timestamp) -> bool {
+    let Some(pod) = pod else { return true };
+    if let Some(since) = running_since(pod) {
+        return now < since + SignedDuration::from_secs(30);
+    }
+    pod.metadata.creation_timestamp.as_ref().is_none_or(|t| now < t.0 + SignedDuration::from_secs(60))
+}
+
+/// The arguments of a container of a Pod.
+pub fn arguments<'a>(pod: &'a Pod, name: &str) -> Option<&'a [String]> {
+    let spec = pod.spec.as_ref()?;
+    let all = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    all.into_iter().find(|c: &&Container| c.name == name)?.args.as_deref()
+}
+
+/// The status of a container of a Pod.
+pub fn status<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let all = status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten());
+    all.into_iter().find(|c| c.name == name)
+}
+
+/// How a container last ended.
+pub fn last_end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    fn ended(state: Option<&ContainerState>) -> Option<&ContainerStateTerminated> {
+        state?.terminated.as_ref()
+    }
+    ended(status.state.as_ref()).or_else(|| ended(status.last_state.as_ref()))
+}
+
+/// What a container reported, where it reported anything.
+pub fn report(pod: &Pod, name: &str) -> Option<Report> {
+    serde_json::from_str(last_end(status(pod, name)?)?.message.as_deref()?.trim()).ok()
+}
+
+/// How the Pod's latest container to fail did so: init containers first, since etcd cannot have run before them.
+pub fn failure(pod: &Pod) -> Option<LastFailure> {
+    container::ALL.into_iter().find_map(|name| {
+        let status = status(pod, name)?;
+        // An init container that has succeeded since is no trouble any more.
+        if status.state.as_ref().and_then(|s| s.terminated.as_ref()).is_some_and(|t| t.exit_code == 0) {
+            return None;
+        }
+        let end = last_end(status).filter(|t| t.exit_code != 0)?;
+        Some(LastFailure {
+            container: name.to_owned(),
+            exit_code: end.exit_code,
+            reason: ExitClass::from_code(end.exit_code).map(|class| Reason::from(class).as_str().to_owned()),
+            message: words(end),
+        })
+    })
+}
+
+/// A container's last words, cut.
+fn words(end: &ContainerStateTerminated) -> String {
+    let raw = end.message.as_deref().unwrap_or_default().trim();
+    let said = match serde_json::from_str::<Report>(raw) {
+        Ok(Report::Failed(failed)) => failed.message,
+        Ok(Report::Gate(gate)) => gate.message,
+        Ok(Report::Saved(_) | Report::Restored(_)) | Err(_) => raw.to_owned(),
+    };
+    let said = if said.is_empty() { end.reason.clone().unwrap_or_default() } else { said };
+    match said.char_indices().nth(MAX_WORDS) {
+        Some((end, _)) => format!("{}…", &said[..end]),
+        None => said,
+    }
+}
+
+/// The reason of a failure that was found earlier.
+pub fn failure_reason(failure: &LastFailure) -> Reason {
+    ExitClass::from_code(failure.exit_code).map_or(Reason::MemberRestarting, Reason::from)
+}
+
+/// A failure in words, with what to do about it.
+pub fn explain(failure: &LastFailure) -> String {
+    let LastFailure { container, exit_code, reason: _, message } = failure;
+    let remedy = match ExitClass::from_code(*exit_code) {
+        Some(ExitClass::Config) => "Correct the request: location, Secret keys, version",
+        Some(ExitClass::Denied) => "Correct the credentials in the Secret, or what they are allowed to do",
+        Some(ExitClass::NotFound) => "Check bucket, prefix and key, or name another snapshot",
+        Some(ExitClass::Corrupt) => "Nothing was started from these bytes; name another snapshot",
+        Some(ExitClass::Transient) => "It is tried again",
+        Some(ExitClass::Full) => "A larger spec.storage.size is needed: a restore takes twice the database",
+        Some(ExitClass::Deadline) => "Nothing moved for too long; check the store and the network. It is tried again",
+        Some(ExitClass::Refused) => "Nothing was touched; the runbook says how to tell the cases apart",
+        None => "Look at the logs of the container; it is started again",
+    };
+    format!("container {container} ended with code {exit_code}: {message}. {remedy}")
+}

@@ -1,0 +1,81 @@
+//! Kubernetes quantities (`8Gi`, `500m`, `1e3`) as whole numbers.
+//!
+//! Decides the value, with Kubernetes' own grammar. Fractions of a thousandth are refused, not rounded: a size that was
+//! rounded would be another size than the one in the claim.
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+/// A quantity as whole bytes; `None` when it is not one.
+pub fn bytes(quantity: &Quantity) -> Option<u64> {
+    let thousandths = thousandths(quantity)?;
+    (thousandths % 1000 == 0).then_some(thousandths / 1000).and_then(|b| u64::try_from(b).ok())
+}
+
+/// A quantity in thousandths (the finest unit that Kubernetes keeps for CPU and memory); `None` when it is not one.
+pub fn thousandths(quantity: &Quantity) -> Option<u128> {
+    let text = quantity.0.as_str();
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || whole.len() > 20 || fraction.len() > 9 || fraction.contains('.') {
+        return None;
+    }
+    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
+    let (multiplier, divisor) = unit(suffix)?;
+    let scale = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?.checked_mul(divisor)?;
+    let value = digits.checked_mul(multiplier)?.checked_mul(1000)?;
+    (value % scale == 0).then_some(value / scale)
+}
+
+/// Multiplier and divisor of a suffix.
+fn unit(suffix: &str) -> Option<(u128, u128)> {
+    let power = |base: u128, n: u32| base.checked_pow(n).map(|m| (m, 1));
+    match suffix {
+        "" => Some((1, 1)),
+        "m" => Some((1, 1000)),
+        "k" => power(10, 3),
+        "M" => power(10, 6),
+        "G" => power(10, 9),
+        "T" => power(10, 12),
+        "P" => power(10, 15),
+        "E" => power(10, 18),
+        "Ki" => power(1024, 1),
+        "Mi" => power(1024, 2),
+        "Gi" => power(1024, 3),
+        "Ti" => power(1024, 4),
+        "Pi" => power(1024, 5),
+        "Ei" => power(1024, 6),
+        exponent => power(10, exponent.strip_prefix(['e', 'E'])?.parse::<u32>().ok().filter(|n| *n <= 18)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_read_as_kubernetes_does() {
+        let read = |text: &str| bytes(&Quantity(text.to_owned()));
+        for (text, value) in [
+            ("0", 0),
+            ("8Gi", 8 << 30),
+            ("1.5Gi", 3 << 29),
+            ("+2Ki", 2048),
+            ("10G", 10_000_000_000),
+            ("1e3", 1000),
+            ("1E3", 1000),
+            ("2E", 2_000_000_000_000_000_000),
+            (".5k", 500),
+            ("3000m", 3),
+        ] {
+            assert_eq!(read(text), Some(value), "{text}");
+        }
+        for text in
+            ["", "Gi", "1GiB", "1 Gi", "-1", "0.5", "1500m", "1.2.3", "1e", "1e99", "99999999999999999999E", "x"]
+        {
+            assert_eq!(read(text), None, "{text}");
+        }
+        assert_eq!(thousandths(&Quantity("250m".to_owned())), Some(250));
+    }
+}
