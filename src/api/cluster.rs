@@ -64,8 +64,8 @@ use crate::api::store::StoredSnapshot;
         .message("scaling in is not supported yet: spec.replicas may only grow"),
     validation = Rule::new("self.version == oldSelf.version")
         .message("version changes are not supported yet: spec.version is immutable"),
-    validation = Rule::new("self.storage.size == oldSelf.storage.size && has(self.storage.storageClassName) == has(oldSelf.storage.storageClassName) && (!has(self.storage.storageClassName) || self.storage.storageClassName == oldSelf.storage.storageClassName)")
-        .message("spec.storage.size and spec.storage.storageClassName are immutable: resizing is not supported yet"),
+    validation = Rule::new("self.storage.size == oldSelf.storage.size && has(self.storage.storageClassName) == has(oldSelf.storage.storageClassName) && (!has(self.storage.storageClassName) || self.storage.storageClassName == oldSelf.storage.storageClassName) && self.storage.retention == oldSelf.storage.retention")
+        .message("spec.storage is immutable: resizing and changes of retention are not supported yet"),
     validation = Rule::new("has(self.image) == has(oldSelf.image) && (!has(self.image) || self.image == oldSelf.image)")
         .message("spec.image is immutable: rolling changes are not supported yet"),
     validation = Rule::new("has(self.options) == has(oldSelf.options) && (!has(self.options) || self.options == oldSelf.options)")
@@ -166,7 +166,7 @@ pub struct Storage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub storage_class_name: Option<String>,
-    /// What happens to the claims when the cluster goes: `Delete` (default) or `Retain`.
+    /// What happens to the claims when the cluster goes: `Delete` (default) or `Retain`. Immutable for now.
     #[serde(default)]
     pub retention: Retention,
 }

@@ -1,0 +1,259 @@
+//! Rules for plans about a cluster.
+
+use super::{Verdict, Violation, is, rule};
+use crate::api::cluster::Latches;
+use crate::api::member::{Birth, Joined};
+use crate::api::{EtcdClusterStatus, EtcdMember};
+use crate::plan::cluster::{Listed, Member, Membership, Observed};
+use crate::plan::{Act, Ensure, Plan, Seen, Target, build, pods};
+
+/// The largest number of members, and of learners our servers agree on.
+const MOST: usize = 9;
+
+/// Whether a plan keeps the rules.
+pub fn cluster(seen: &Observed, plan: &Plan<EtcdClusterStatus>) -> Verdict {
+    rule("I2", plan.status.latches == latches(seen), "a status carries latches over unchanged")?;
+    let idle = seen.cluster.spec.paused || pods::deleting(&seen.cluster.metadata);
+    rule("I13", !idle || (plan.act.is_none() && plan.ensures.is_empty()), "a paused or deleted cluster is left alone")?;
+    for ensure in &plan.ensures {
+        check_ensure(seen, ensure)?;
+    }
+    plan.act.as_ref().map_or(Ok(()), |act| check_act(seen, act))
+}
+
+fn latches(seen: &Observed) -> Latches {
+    seen.cluster.status.as_ref().map(|s| s.latches.clone()).unwrap_or_default()
+}
+
+fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
+    let (name, standing) = match ensure {
+        Ensure::Service(service) => {
+            let name = pods::name(&service.metadata);
+            let all = [&seen.peer_service, &seen.client_service].into_iter().flatten();
+            (name, all.map(|s| &s.metadata).find(|m| pods::name(m) == name))
+        }
+        Ensure::Budget(budget) => (pods::name(&budget.metadata), seen.budget.as_ref().map(|b| &b.metadata)),
+    };
+    let ours = standing.is_none_or(|meta| pods::controlled_by(meta, pods::uid(&seen.cluster.metadata)));
+    rule("I13", ours, &format!("{name} belongs to somebody else and is not applied"))
+}
+
+fn check_act(seen: &Observed, act: &Act) -> Verdict {
+    match act {
+        Act::Latch(new) => latch(seen, &latches(seen), new),
+        Act::CreateMember(member) => create(seen, member),
+        Act::AddLearner { name, peer_url, cluster_id } => add(seen, name, peer_url, *cluster_id),
+        Act::SetInitialCluster { member, initial_cluster } => introduce(seen, member, initial_cluster),
+        Act::LatchJoined { member, joined } => join(seen, member, joined),
+        Act::ForbidEmptyStart { pod } => {
+            let owner = owner_of(seen, pod)?;
+            rule(
+                "I3",
+                owner.object.spec.joined.is_some(),
+                "a first start is not forbidden before the member has joined",
+            )
+        }
+        Act::Promote { name, member_id, cluster_id } => promote(seen, name, *member_id, *cluster_id),
+        Act::AdmitClients { pod } => admit(seen, pod),
+        Act::DeleteMember { member, .. } => delete(seen, member),
+        Act::CreateClaim(_)
+        | Act::CreatePod(_)
+        | Act::DeletePod { .. }
+        | Act::DeleteClaim { .. }
+        | Act::ReleaseMember { .. }
+        | Act::StartJob(_) => rule("I1", false, "the cluster's pass never touches Pods, claims or Jobs"),
+    }
+}
+
+fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
+    if let Some(formed) = &old.formed {
+        rule("I2", new.formed.as_ref() == Some(formed), "that a cluster has formed is never unsaid or changed")?;
+        return rule("I9", new.restoring == old.restoring, "a cluster that has formed is not restored again");
+    }
+    let any_joined = seen.members.iter().any(|m| m.object.spec.joined.is_some());
+    let Some(formed) = &new.formed else {
+        return rule("I2", !any_joined, "a cluster with a member that has served goes on to be formed, nothing else");
+    };
+    let etcd = known(seen)?;
+    rule("I2", formed.cluster_id == id(etcd.cluster_id), "the latched cluster ID is the one that answers")?;
+    let joined: Vec<&Joined> = seen.members.iter().filter_map(|m| m.object.spec.joined.as_ref()).collect();
+    rule("I3", !joined.is_empty(), "the first member is latched as joined before the cluster counts as formed")?;
+    rule("I2", joined.iter().all(|j| j.cluster_id == formed.cluster_id), "no member has served another cluster")?;
+    let permitted = seen.members.iter().filter(|m| m.object.spec.joined.is_some()).any(may_start_empty);
+    rule("I3", !permitted, "no joined member may start on an empty volume when the cluster counts as formed")
+}
+
+fn create(seen: &Observed, member: &EtcdMember) -> Verdict {
+    let old = latches(seen);
+    let name = pods::name(&member.metadata);
+    rule("I11", old.pending_member.as_deref() == Some(name), "a member's name is latched before the member is made")?;
+    rule("I5", !seen.members.iter().any(|m| m.name() == name), "a member's name is never used twice")?;
+    let uid = pods::uid(&seen.cluster.metadata);
+    rule("I13", pods::controlled_by(&member.metadata, uid), "a member is owned by its cluster")?;
+    rule("I5", member.spec.joined.is_none(), "a new member has not joined")?;
+    match member.spec.role {
+        Birth::Seed => {
+            rule("I2", old.formed.is_none(), "a cluster that has formed is never seeded again")?;
+            rule("I2", seen.members.is_empty(), "there is one seed")?;
+            rule("I9", member.spec.restore == old.restoring, "a restore is latched before its seed is made")
+        }
+        Birth::Joiner => {
+            rule("I2", old.formed.is_some(), "members join a cluster that has formed")?;
+            rule("I9", member.spec.restore.is_none(), "members that join are never restored")?;
+            rule("I11", member.spec.initial_cluster.is_none(), "a member starts only when etcd knows it")?;
+            known(seen)?;
+            let wanted = usize::try_from(seen.cluster.spec.replicas).unwrap_or(0).min(MOST);
+            rule("I11", seen.members.len() < wanted, "no more members than are wanted")
+        }
+    }
+}
+
+fn add(seen: &Observed, name: &str, peer_url: &str, cluster_id: u64) -> Verdict {
+    let etcd = formed_as(seen, cluster_id)?;
+    let member = named(seen, name)?;
+    rule("I5", member.object.spec.joined.is_none(), "a member that has served is never added again")?;
+    let url = build::member::peer_url(&seen.cluster, name);
+    rule("I11", peer_url == url, "a member is added under its own peer URL")?;
+    let twice = etcd.members.iter().any(|l| l.name == name || l.peer_urls.iter().any(|u| u == peer_url));
+    rule("I11", !twice, "etcd does not list it yet")?;
+    rule("I3", etcd.alarms.iter().all(|a| a.kind != "CORRUPT"), "nothing is added while data are in doubt")?;
+    let voters = voters(etcd);
+    // Every one of them: that is more than the quorum of the grown cluster, and what older servers insist on.
+    let silent = voters.iter().filter(|l| !answers(seen, etcd, l)).count();
+    rule("I1", silent == 0, "every voter answers before a member is added")?;
+    let learners = etcd.members.len() - voters.len();
+    let several = seen.cluster.spec.version.starts_with("3.5.") || voters.len() > 1;
+    rule(
+        "I11",
+        learners < if several { 1 } else { MOST },
+        "one newcomer at a time, but beside a single voter of 3.6 or later",
+    )
+}
+
+fn introduce(seen: &Observed, target: &Target, initial_cluster: &str) -> Verdict {
+    let etcd = known(seen)?;
+    let member = target_member(seen, target)?;
+    rule("I5", member.object.spec.joined.is_none(), "a member that has served keeps its arguments")?;
+    let urls: Vec<&str> = initial_cluster.split(',').filter_map(|e| e.split_once('=').map(|(_, url)| url)).collect();
+    let listed: Vec<&str> = etcd.members.iter().flat_map(|l| &l.peer_urls).map(String::as_str).collect();
+    let same = urls.len() == listed.len() && listed.iter().all(|url| urls.contains(url));
+    rule("I11", same, "a newcomer is told of exactly the members that etcd lists")?;
+    let own = format!("{}={}", member.name(), build::member::peer_url(&seen.cluster, member.name()));
+    rule("I11", initial_cluster.split(',').any(|e| e == own), "and of itself")
+}
+
+fn join(seen: &Observed, target: &Target, joined: &Joined) -> Verdict {
+    let etcd = known(seen)?;
+    let member = target_member(seen, target)?;
+    rule("I5", member.object.spec.joined.is_none(), "a member joins once")?;
+    rule("I2", joined.cluster_id == id(etcd.cluster_id), "it serves the cluster that answers")?;
+    let listed = etcd.members.iter().find(|l| id(l.id) == joined.member_id);
+    let own = listed.is_some_and(|l| stands_for(seen, l).is_some_and(|m| m.name() == member.name()));
+    rule("I5", own, "its ID is the one etcd lists for it")?;
+    rule("I5", listed.is_some_and(|l| answers(seen, etcd, l)), "it was seen serving under that ID")?;
+    match latches(seen).formed {
+        Some(formed) => rule("I2", formed.cluster_id == joined.cluster_id, "it serves the cluster that formed"),
+        None => rule("I2", etcd.members.len() == 1, "the first member is alone"),
+    }
+}
+
+fn promote(seen: &Observed, name: &str, member_id: u64, cluster_id: u64) -> Verdict {
+    let etcd = formed_as(seen, cluster_id)?;
+    let member = named(seen, name)?;
+    let listed = etcd.members.iter().find(|l| l.id == member_id && l.learner);
+    rule("I11", listed.is_some(), "only a learner gets a vote")?;
+    let joined = member.object.spec.joined.as_ref();
+    rule("I3", joined.is_some_and(|j| j.member_id == id(member_id)), "a member is latched as joined before it votes")?;
+    rule("I3", !may_start_empty(member), "a member that votes may not start on an empty volume")?;
+    let voters = voters(etcd);
+    let answering = voters.iter().filter(|l| answers(seen, etcd, l)).count();
+    let newcomer = usize::from(listed.is_some_and(|l| answers(seen, etcd, l)));
+    rule("I1", 2 * (answering + newcomer) > voters.len() + 1, "with the new vote a quorum answers")
+}
+
+fn admit(seen: &Observed, target: &Target) -> Verdict {
+    let etcd = known(seen)?;
+    let formed = latches(seen).formed;
+    rule(
+        "I3",
+        formed.is_some_and(|f| f.cluster_id == id(etcd.cluster_id)),
+        "clients come after the cluster has formed",
+    )?;
+    let member = owner_of(seen, target)?;
+    rule("I3", member.object.spec.joined.is_some(), "clients come after the member is latched as joined")?;
+    rule("I3", !may_start_empty(member), "no client reaches a member that may start on an empty volume")?;
+    let votes = voters(etcd).iter().any(|l| stands_for(seen, l).is_some_and(|m| m.name() == member.name()));
+    rule("I16", votes, "clients reach members with a vote only")
+}
+
+/// The only members that go are those of an attempt that never formed anything.
+fn delete(seen: &Observed, target: &Target) -> Verdict {
+    target_member(seen, target)?;
+    rule("I4", latches(seen).formed.is_none(), "no member of a cluster that has formed is deleted")?;
+    let joined = seen.members.iter().any(|m| m.object.spec.joined.is_some());
+    rule("I4", !joined, "no member is deleted where one has served")
+}
+
+fn known(seen: &Observed) -> Result<&Membership, Violation> {
+    match &seen.etcd {
+        Seen::Known(etcd) => Ok(etcd),
+        Seen::Unknown(why) => Err(Violation {
+            invariant: "I1",
+            message: format!("nothing about the membership is decided without a linearizable read ({why})"),
+        }),
+    }
+}
+
+fn formed_as(seen: &Observed, cluster_id: u64) -> Result<&Membership, Violation> {
+    let etcd = known(seen)?;
+    let formed = latches(seen).formed;
+    let same = etcd.cluster_id == cluster_id && formed.is_some_and(|f| f.cluster_id == id(cluster_id));
+    rule("I2", same, "the cluster that is changed is the one that formed")?;
+    Ok(etcd)
+}
+
+fn named<'a>(seen: &'a Observed, name: &str) -> Result<&'a Member, Violation> {
+    let there = seen.members.iter().find(|m| m.name() == name && !pods::deleting(&m.object.metadata));
+    there.ok_or_else(|| Violation { invariant: "I12", message: format!("there is no member {name} that stays") })
+}
+
+fn target_member<'a>(seen: &'a Observed, target: &Target) -> Result<&'a Member, Violation> {
+    seen.members.iter().find(|m| is(target, &m.object.metadata)).ok_or_else(|| Violation {
+        invariant: "I12",
+        message: format!("{} is not a member as it was seen", target.name),
+    })
+}
+
+fn owner_of<'a>(seen: &'a Observed, target: &Target) -> Result<&'a Member, Violation> {
+    let own = |m: &&Member| {
+        m.pod
+            .as_ref()
+            .is_some_and(|p| is(target, &p.metadata) && pods::controlled_by(&p.metadata, pods::uid(&m.object.metadata)))
+    };
+    seen.members.iter().find(own).ok_or_else(|| Violation {
+        invariant: "I13",
+        message: format!("{} is not the Pod of one of the members as it was seen", target.name),
+    })
+}
+
+fn may_start_empty(member: &Member) -> bool {
+    member.pod.as_ref().is_some_and(|p| pods::may_start_empty(p) && !pods::deleting(&p.metadata))
+}
+
+fn stands_for<'a>(seen: &'a Observed, listed: &Listed) -> Option<&'a Member> {
+    let url = |m: &Member| build::member::peer_url(&seen.cluster, m.name());
+    seen.members.iter().find(|m| m.name() == listed.name || listed.peer_urls.contains(&url(m)))
+}
+
+fn voters(etcd: &Membership) -> Vec<&Listed> {
+    etcd.members.iter().filter(|l| !l.learner).collect()
+}
+
+fn answers(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
+    let said = stands_for(seen, listed).and_then(|m| seen.answers.get(m.name())).and_then(Seen::known);
+    said.is_some_and(|a| a.cluster_id == etcd.cluster_id && a.member_id == listed.id)
+}
+
+fn id(id: u64) -> String {
+    format!("{id:x}")
+}

@@ -1,0 +1,148 @@
+//! Rules for plans about a member.
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+
+use super::{Verdict, is, rule};
+use crate::api::cluster::Retention;
+use crate::api::member::Birth;
+use crate::api::{EtcdMemberStatus, key, role};
+use crate::plan::build::container;
+use crate::plan::member::Observed;
+use crate::plan::{Act, Plan, Seen, Target, pods};
+
+/// Whether a plan keeps the rules.
+pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
+    rule("I13", plan.ensures.is_empty(), "a member has nothing that is applied")?;
+    let Some(act) = &plan.act else { return Ok(()) };
+    match act {
+        Act::CreateClaim(claim) => create_claim(seen, claim),
+        Act::CreatePod(pod) => create_pod(seen, pod),
+        Act::DeletePod { pod, .. } => delete_pod(seen, pod),
+        Act::DeleteClaim { claim, .. } => delete_claim(seen, claim),
+        Act::ReleaseMember { member } => release(seen, member),
+        Act::Latch(_)
+        | Act::CreateMember(_)
+        | Act::AddLearner { .. }
+        | Act::SetInitialCluster { .. }
+        | Act::LatchJoined { .. }
+        | Act::ForbidEmptyStart { .. }
+        | Act::Promote { .. }
+        | Act::AdmitClients { .. }
+        | Act::DeleteMember { .. }
+        | Act::StartJob(_) => rule("I11", false, "a member's pass never changes the cluster or its membership"),
+    }
+}
+
+fn joined(seen: &Observed) -> bool {
+    seen.member.spec.joined.is_some()
+}
+
+fn going(seen: &Observed) -> bool {
+    pods::deleting(&seen.member.metadata)
+}
+
+fn uid(seen: &Observed) -> &str {
+    pods::uid(&seen.member.metadata)
+}
+
+/// The cluster is known to be there, to stay, and not to have formed.
+fn unformed(seen: &Observed) -> bool {
+    matches!(&seen.cluster, Seen::Known(Some(c)) if c.status.as_ref().is_none_or(|s| s.latches.formed.is_none()))
+}
+
+/// Whether nobody counts on this member any more: its cluster is known to be gone or going, or nothing ever formed with
+/// it.
+fn expendable(seen: &Observed) -> bool {
+    match &seen.cluster {
+        Seen::Unknown(_) => false,
+        Seen::Known(None) => true,
+        Seen::Known(Some(cluster)) => pods::deleting(&cluster.metadata) || (unformed(seen) && !joined(seen)),
+    }
+}
+
+fn active(seen: &Observed) -> Verdict {
+    let paused = matches!(&seen.cluster, Seen::Known(Some(c)) if c.spec.paused && !pods::deleting(&c.metadata));
+    rule("I13", !paused, "nothing of a paused cluster is changed")
+}
+
+fn create_claim(seen: &Observed, claim: &PersistentVolumeClaim) -> Verdict {
+    active(seen)?;
+    rule("I5", !joined(seen), "a member that has served never gets a new claim")?;
+    rule("I21", !going(seen), "nothing is made for a member that goes")?;
+    rule("I5", seen.claim.is_none(), "a member has one claim")?;
+    let labelled = pods::label(&claim.metadata, key::MEMBER_UID) == Some(uid(seen)) && !uid(seen).is_empty();
+    rule("I4", labelled, "a claim is labelled with its member's UID")?;
+    let owners = claim.metadata.owner_references.iter().flatten().count();
+    rule("I4", owners == 0, "no garbage collector may delete data")
+}
+
+fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
+    active(seen)?;
+    rule("I21", !going(seen), "nothing is made for a member that goes")?;
+    rule("I5", seen.pod.is_none(), "a member has one Pod")?;
+    rule("I13", pods::controlled_by(&pod.metadata, uid(seen)), "a Pod is owned by its member")?;
+    let claim = seen.claim.as_ref().filter(|c| pods::label(&c.metadata, key::MEMBER_UID) == Some(uid(seen)));
+    rule("I5", claim.is_some_and(|c| !pods::deleting(&c.metadata)), "a Pod starts on its member's own claim")?;
+    let learner = pods::label(&pod.metadata, key::ROLE) == Some(role::LEARNER);
+    rule("I16", learner, "clients reach no Pod that has not been admitted")?;
+    let permission = pod.metadata.annotations.as_ref().and_then(|a| a.get(key::MAY_START_EMPTY));
+    if let Some(permitted) = permission {
+        rule("I3", !joined(seen), "a member that has joined never starts on an empty volume")?;
+        let own = claim.is_some_and(|c| pods::uid(&c.metadata) == permitted && !permitted.is_empty());
+        rule("I3", own, "an empty start is permitted for the one claim it is about")?;
+    }
+    let first = !joined(seen) && seen.member.spec.role == Birth::Seed && unformed(seen);
+    rule("I9", first || !restores(pod), "restore steps only in the seed of a cluster that has not formed")?;
+    rule("I2", first || !founds(pod), "only the seed of a cluster that has not formed founds one")
+}
+
+fn restores(pod: &Pod) -> bool {
+    let init = pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten());
+    init.into_iter().any(|c| c.name != container::INSTALL)
+}
+
+/// The gate's own flags end at `--exec`; what follows is etcd's.
+fn founds(pod: &Pod) -> bool {
+    let args = pods::arguments(pod, container::ETCD).unwrap_or_default();
+    args.iter().take_while(|a| *a != "--exec").any(|a| a == "--seed")
+}
+
+fn delete_pod(seen: &Observed, target: &Target) -> Verdict {
+    active(seen)?;
+    let own = seen.pod.as_ref().filter(|p| pods::controlled_by(&p.metadata, uid(seen)));
+    rule("I13", own.is_some(), "only the member's own Pod is deleted")?;
+    rule("I12", own.is_some_and(|p| is(target, &p.metadata)), "the Pod is the one that was seen")?;
+    let ended = own.is_some_and(pods::ended);
+    let expendable = if going(seen) { expendable(seen) } else { !joined(seen) };
+    rule("I1", ended || expendable, "the Pod of a member that has joined and runs is not deleted")
+}
+
+fn delete_claim(seen: &Observed, target: &Target) -> Verdict {
+    rule("I4", going(seen), "the claim of a member that stays is not deleted")?;
+    active(seen)?;
+    let claim = seen.claim.as_ref().filter(|c| pods::label(&c.metadata, key::MEMBER_UID) == Some(uid(seen)));
+    rule("I4", claim.is_some() && !uid(seen).is_empty(), "only a claim labelled with the member's UID is deleted")?;
+    rule("I12", claim.is_some_and(|c| is(target, &c.metadata)), "the claim is the one that was seen")?;
+    rule("I4", expendable(seen), "no claim is deleted that a living cluster may count on")?;
+    let used = seen.pod.as_ref().is_some_and(|p| pods::controlled_by(&p.metadata, uid(seen)));
+    rule("I4", !used, "a claim goes after its Pod")?;
+    rule("I4", retention(seen) == Retention::Delete, "the claim is to be kept")
+}
+
+fn retention(seen: &Observed) -> Retention {
+    match &seen.cluster {
+        Seen::Known(Some(cluster)) => cluster.spec.storage.retention,
+        Seen::Known(None) | Seen::Unknown(_) => seen.member.spec.storage.retention,
+    }
+}
+
+fn release(seen: &Observed, target: &Target) -> Verdict {
+    rule("I4", going(seen), "a member that stays is not let go")?;
+    active(seen)?;
+    rule("I12", is(target, &seen.member.metadata), "the member is the one that was seen")?;
+    rule("I4", expendable(seen), "a living cluster counts on this member")?;
+    let pod = seen.pod.as_ref().is_some_and(|p| pods::controlled_by(&p.metadata, uid(seen)));
+    rule("I21", !pod, "its Pod is still there")?;
+    let claim = seen.claim.as_ref().is_some_and(|c| pods::label(&c.metadata, key::MEMBER_UID) == Some(uid(seen)));
+    rule("I21", !claim || retention(seen) == Retention::Retain, "its claim is still there")
+}
