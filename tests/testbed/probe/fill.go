@@ -194,29 +194,35 @@ func bulkVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 		}
 		defer c.Close()
 		begin := time.Now()
-		var written, keys, revision, mebibytes atomic.Int64
+		var left, written, keys, revision, mebibytes atomic.Int64
+		left.Store(int64(total))
 		told := newProgress("bulk", "MiB", float64(total)/(1<<20))
 		err = inParallel(ctx, bulkWriters, told, &mebibytes, func(ctx context.Context, w int) error {
 			r := rand.New(rand.NewPCG(*seed, uint64(w)))
-			for n := w; written.Load() < int64(total); {
+			for n := w; ; {
+				// What one request takes is reserved first, or all would write the end.
+				share := min(bulkRequest, left.Add(-bulkRequest)+bulkRequest)
+				if share <= 0 {
+					return nil
+				}
 				var puts []clientv3.Op
-				bytes := 0
-				for ; len(puts) < bulkMostKeys && bytes < bulkRequest && written.Load()+int64(bytes) < int64(total); n += bulkWriters {
+				bytes := int64(0)
+				for ; len(puts) < bulkMostKeys && bytes < share; n += bulkWriters {
 					v := value(r, size.pick(r))
 					puts = append(puts, clientv3.OpPut(fmt.Sprintf("%s%010d", *prefix, n), string(v)))
-					bytes += len(v) + 64
+					bytes += int64(len(v))
 				}
+				left.Add(bulkRequest - bytes) // and what it did not take is given back
 				answer, err := c.Txn(ctx).Then(puts...).Commit()
 				if err != nil {
 					return fmt.Errorf("writing %d keys: %w", len(puts), err)
 				}
-				written.Add(int64(bytes))
+				written.Add(bytes)
 				keys.Add(int64(len(puts)))
 				mebibytes.Store(written.Load() >> 20)
 				for old := revision.Load(); old < answer.Header.Revision && !revision.CompareAndSwap(old, answer.Header.Revision); old = revision.Load() {
 				}
 			}
-			return nil
 		})
 		return bulkResult{revision.Load(), keys.Load(), written.Load(), time.Since(begin).Seconds()}, err
 	}

@@ -91,15 +91,13 @@ func waitVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 		return t.with(ctx, *timeout, func(ctx context.Context, c *clientv3.Client) (any, error) {
 			last := errors.New("no attempt was made")
 			for ctx.Err() == nil {
-				attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
+				attempt, cancel := context.WithTimeout(ctx, time.Second)
 				r, err := c.Get(attempt, "wait")
 				cancel()
 				if err == nil {
 					return waitResult{time.Since(begin).Seconds(), r.Header.Revision}, nil
 				}
-				if ctx.Err() == nil {
-					last = err
-				}
+				last = err
 				select {
 				case <-ctx.Done():
 				case <-time.After(100 * time.Millisecond):

@@ -56,36 +56,42 @@ func (c *apiClient) get(path string, into any) error {
 func (c *apiClient) ready() error { return c.get("/readyz", nil) }
 
 // nodeReady wants a sign of life that is newer than the kubelet's process: after
-// a crash the API server goes on saying for a while what was true before it.
+// a crash the API server goes on saying for a while what was true before it. The
+// kubelet gives two: it renews its lease every ten seconds, and it reports its
+// conditions when they change, which on a new node comes first.
 func (c *apiClient) nodeReady(kubeletStart time.Time) error {
-	var lease struct {
-		Spec struct {
-			RenewTime time.Time `json:"renewTime"`
-		} `json:"spec"`
-	}
-	if err := c.get("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+nodeName, &lease); err != nil {
-		return err
-	}
-	if lease.Spec.RenewTime.Before(kubeletStart) {
-		return fmt.Errorf("the kubelet has not reported since it was started")
-	}
-	if age := time.Since(lease.Spec.RenewTime); age > 45*time.Second {
-		return fmt.Errorf("the kubelet has not reported for %s", age.Round(time.Second))
-	}
 	var node struct {
 		Status struct {
-			Conditions []struct{ Type, Status, Message string } `json:"conditions"`
+			Conditions []struct {
+				Type, Status, Message string
+				LastHeartbeatTime     time.Time
+			} `json:"conditions"`
 		} `json:"status"`
 	}
 	if err := c.get("/api/v1/nodes/"+nodeName, &node); err != nil {
 		return err
 	}
+	var lease struct {
+		Spec struct{ RenewTime time.Time } `json:"spec"`
+	}
+	c.get("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+nodeName, &lease) // there is none at first
 	for _, condition := range node.Status.Conditions {
-		if condition.Type == "Ready" && condition.Status != "True" {
-			return fmt.Errorf("node not ready: %s", condition.Message)
-		} else if condition.Type == "Ready" {
-			return nil
+		if condition.Type != "Ready" {
+			continue
 		}
+		seen := condition.LastHeartbeatTime
+		if lease.Spec.RenewTime.After(seen) {
+			seen = lease.Spec.RenewTime
+		}
+		switch age := time.Since(seen); {
+		case seen.Before(kubeletStart.Truncate(time.Second)): // heartbeats are in whole seconds
+			return fmt.Errorf("the kubelet has not reported since it was started")
+		case age > 45*time.Second:
+			return fmt.Errorf("the kubelet has not reported for %s", age.Round(time.Second))
+		case condition.Status != "True":
+			return fmt.Errorf("node not ready: %s", condition.Message)
+		}
+		return nil
 	}
 	return fmt.Errorf("the node has no condition yet")
 }
@@ -114,6 +120,8 @@ func dnsWorks() error {
 	}}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, err := resolver.LookupHost(ctx, "kubernetes.default.svc.cluster.local.")
-	return err
+	if _, err := resolver.LookupHost(ctx, "kubernetes.default.svc.cluster.local."); err != nil {
+		return fmt.Errorf("no answer from %s", dnsServiceIP) // the error itself names the machine's own server
+	}
+	return nil
 }

@@ -90,7 +90,8 @@ func newPartSet(l layout, v versions) (*partSet, error) {
 		ldflags:  " -X main.Version=v" + v["VERSITYGW"],
 		programs: []program{{"versitygw", "github.com/versity/versitygw/cmd/versitygw"}}},
 		check{"modules/versitygw", "github.com/versity/versitygw", "VERSITYGW"})
-	add(&part{name: "probe", folder: "probe", usual: 20 * time.Second, programs: []program{{"holdfast-probe", "."}}})
+	add(&part{name: "probe", folder: "probe", usual: 20 * time.Second, programs: []program{{"holdfast-probe", "."}}},
+		check{"probe", "go.etcd.io/etcd/client/v3", "ETCD_CLIENT"})
 	add(&part{name: "pause", folder: ".", sources: []string{"go.mod", "cmd/pause"}, usual: 2 * time.Second,
 		programs: []program{{"pause", "./cmd/pause"}}})
 
