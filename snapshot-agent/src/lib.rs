@@ -1,3 +1,47 @@
 //! Streams etcd snapshots to stores and back, verified. Knows etcd's snapshot stream and object stores, not Kubernetes.
+//!
+//! What it stores, for one snapshot:
+//!
+//! ```text
+//! <prefix>/<namespace>/<cluster>/<lineage>/<time>-<owner8>-<pod8>/
+//!     snapshot.db[.zst|.gz]   the bytes of etcd's snapshot stream, its 32-byte sha256 at the end included
+//!     manifest.json           written last: its presence means complete
+//! ```
+//!
+//! `zstd -d` or `gzip -d` on the data gives a file that `etcdutl snapshot restore` takes: nothing is locked in.
+//!
+//! What it promises:
+//!
+//! * A manifest is only ever written for data whose hash, as etcd itself computed it, was found right, and whose full
+//!   length the store has confirmed. A run that ends otherwise leaves no manifest and takes its upload back.
+//! * A restored data directory appears on the volume at once, by one rename, after the stored object, the database and
+//!   etcd's own hash have all been checked. Nothing half done can be started, and nothing that is not ours is touched.
+//! * Memory does not depend on the database's size (`pipe.rs` has the budget, a test measures it).
+//! * Every end has a class, which is the exit code ([`contract::ExitClass`]), and a sentence without secrets.
+//!
+//! The verbs are [`save::run`], [`restore::run`], [`gate::run`] and [`install::run`]; [`report::finish`] ends a run.
+//! The request and report types are in [`contract`], which, with [`layout`], is the part that a planner may use.
 
 pub mod contract;
+pub mod error;
+pub mod gate;
+pub mod identity;
+pub mod install;
+pub mod layout;
+pub mod manifest;
+pub mod progress;
+pub mod report;
+pub mod restore;
+pub mod save;
+pub mod source;
+pub mod store;
+pub mod trailer;
+pub mod wal;
+
+mod clock;
+mod files;
+mod interrupt;
+mod pipe;
+mod unpack;
+
+pub use error::{Error, Result};

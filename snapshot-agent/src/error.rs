@@ -1,0 +1,140 @@
+//! One error type: a class, which is the exit code, and a sentence for the person who reads it.
+//!
+//! It decides which class an operating system error belongs to. What a store's or etcd's answer means is decided
+//! beside the calls, in `store/class.rs` and `source.rs`. Messages never hold a secret: they are shown in a custom
+//! resource's status.
+
+use std::fmt::Display;
+use std::io;
+
+use crate::contract::{ExitClass, GateReport};
+
+/// Why a run ended without doing what was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    class: ExitClass,
+    message: String,
+    gate: Option<GateReport>,
+}
+
+/// What every step of this crate returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An error of this class.
+    pub fn new(class: ExitClass, message: impl Into<String>) -> Self {
+        Self { class, message: message.into(), gate: None }
+    }
+
+    /// The request itself is wrong.
+    pub fn config(message: impl Into<String>) -> Self {
+        Self::new(ExitClass::Config, message)
+    }
+
+    /// Credentials are missing, wrong or not allowed to do this.
+    pub fn denied(message: impl Into<String>) -> Self {
+        Self::new(ExitClass::Denied, message)
+    }
+
+    /// Something that is named is not there.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ExitClass::NotFound, message)
+    }
+
+    /// Bytes are not what they have to be.
+    pub fn corrupt(message: impl Into<String>) -> Self {
+        Self::new(ExitClass::Corrupt, message)
+    }
+
+    /// The same request may succeed later.
+    pub fn transient(message: impl Into<String>) -> Self {
+        Self::new(ExitClass::Transient, message)
+    }
+
+    /// No space.
+    pub fn full(message: impl Into<String>) -> Self {
+        Self::new(ExitClass::Full, message)
+    }
+
+    /// Out of time.
+    pub fn deadline(message: impl Into<String>) -> Self {
+        Self::new(ExitClass::Deadline, message)
+    }
+
+    /// The volume is not ours; nothing was touched.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::new(ExitClass::Refused, message)
+    }
+
+    /// A gate's refusal, with its verdict for the report.
+    pub(crate) fn gate(report: GateReport) -> Self {
+        Self { class: ExitClass::Refused, message: report.message.clone(), gate: Some(report) }
+    }
+
+    /// The class, which is also the exit code.
+    pub const fn class(&self) -> ExitClass {
+        self.class
+    }
+
+    /// What happened and what to do about it.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The gate's report, when this is a gate's refusal.
+    pub const fn gate_report(&self) -> Option<&GateReport> {
+        self.gate.as_ref()
+    }
+
+    /// The same error, saying what was being done.
+    #[must_use]
+    pub fn context(mut self, doing: impl Display) -> Self {
+        self.message = format!("{doing}: {}", self.message);
+        self
+    }
+}
+
+/// Turns an operating system error into ours, saying what was being done; for `map_err`.
+pub(crate) fn io_error(doing: impl Display) -> impl FnOnce(io::Error) -> Error {
+    move |error| Error::new(io_class(error.kind()), format!("{doing}: {error}"))
+}
+
+/// What an operating system error means for the run.
+fn io_class(kind: io::ErrorKind) -> ExitClass {
+    match kind {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ExitClass::NotFound,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ExitClass::Denied,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => ExitClass::Full,
+        io::ErrorKind::InvalidInput => ExitClass::Config,
+        // A disk's I/O error, a stale NFS handle, an interrupted call: another try, maybe on another node, may work.
+        _ => ExitClass::Transient,
+    }
+}
+
+/// A task of ours that was cancelled or died; there is no more to say about it.
+pub(crate) fn task_error(error: &tokio::task::JoinError) -> Error {
+    Error::transient(format!("a worker ended early: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_full_and_a_read_only_one_is_denied() {
+        let class = |code| io_error("writing")(io::Error::from_raw_os_error(code)).class();
+        assert_eq!(class(28), ExitClass::Full, "ENOSPC");
+        assert_eq!(class(122), ExitClass::Full, "EDQUOT");
+        assert_eq!(class(30), ExitClass::Denied, "EROFS");
+        assert_eq!(class(13), ExitClass::Denied, "EACCES");
+        assert_eq!(class(5), ExitClass::Transient, "EIO");
+    }
+
+    #[test]
+    fn context_reads_from_the_outside_in() {
+        let error = Error::not_found("no such bucket").context("reading the manifest");
+        assert_eq!(error.to_string(), "reading the manifest: no such bucket");
+        assert_eq!(error.class(), ExitClass::NotFound);
+    }
+}

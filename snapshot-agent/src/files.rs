@@ -1,0 +1,110 @@
+//! Files that are either whole or not there: written beside, synced, renamed, and the folder synced too.
+//!
+//! A rename alone is not durable and not even ordered after the file's content; after a power cut an empty file may
+//! stand under the final name. Nothing here knows what is in the files.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use crate::error::{Result, io_error};
+
+/// Puts a whole file under this name, replacing what was there, and returns when it would survive a power cut.
+pub(crate) fn put(path: &Path, mode: u32, content: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+    let doing = format!("writing {}", path.display());
+    let put = || -> io::Result<()> {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let folder = folder_of(path);
+        let mut beside = std::ffi::OsString::from(".");
+        beside.push(name);
+        beside.push(".new");
+        let beside = folder.join(beside);
+        // A leftover of a run that died half way: ours by its name.
+        match fs::remove_file(&beside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
+        content(&mut file)?;
+        file.flush()?;
+        // The mode given to open is cut by the umask.
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+        file.sync_all()?;
+        drop(file);
+        fs::rename(&beside, path)?;
+        sync_folder(folder)
+    };
+    put().map_err(io_error(doing))
+}
+
+/// The folder a path is in.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(_) | None => Path::new("."),
+    }
+}
+
+/// Makes the names in a folder survive a power cut.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Makes everything below a folder, and the folder itself, survive a power cut.
+pub(crate) fn sync_tree(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_tree(&entry.path())?;
+        } else {
+            File::open(entry.path())?.sync_all()?;
+        }
+    }
+    sync_folder(folder)
+}
+
+/// Names in a folder, sorted, without those that belong to the file system itself. `None`: there is no such folder.
+pub(crate) fn names(folder: &Path) -> io::Result<Option<Vec<String>>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.retain(|name| name != LOST_AND_FOUND);
+    names.sort_unstable();
+    Ok(Some(names))
+}
+
+/// mkfs makes this folder on every ext4 volume; it is not data.
+const LOST_AND_FOUND: &str = "lost+found";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_put_whole_over_an_old_one_and_over_a_leftover() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        fs::write(&path, "old").unwrap();
+        fs::write(folder.path().join(".f.new"), "half").unwrap();
+        put(&path, 0o640, |file| file.write_all(b"new")).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(names(folder.path()).unwrap().unwrap(), ["f"]);
+    }
+
+    #[test]
+    fn a_failed_put_leaves_the_old_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        fs::write(&path, "old").unwrap();
+        put(&path, 0o640, |_| Err(io::ErrorKind::StorageFull.into())).unwrap_err();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+    }
+}

@@ -1,0 +1,289 @@
+//! Whether etcd may start on a volume: a member never starts on one that is not its own.
+//!
+//! This file decides, purely: [`decide`] looks at facts and gives a value. `gate/run.rs` collects the facts, writes the
+//! identity and becomes etcd; it runs at every start of the container, not only at the Pod's first. It fails closed:
+//! what is empty, unreadable or unknown is refused, because an emptied volume under an unchanged member loses
+//! acknowledged writes, with either cluster state. Whether the volume may be empty is the operator's word, given as an
+//! annotation and taken back before the member may acknowledge anything.
+//!
+//! The gate alone chooses `--initial-cluster-state=new`. It does not see that a volume was rolled back to a copy made
+//! after the last start; for older copies it counts the starts.
+
+mod annotations;
+mod run;
+
+use crate::contract::{GateReport, GateRequest, IdentityFlags, MAY_START_EMPTY};
+use crate::identity::{IDENTITY_FILE, Identity};
+use crate::wal::Metadata;
+
+use annotations::annotation;
+pub(crate) use run::may_start_empty;
+pub use run::run;
+
+/// Why a start is refused: a closed list, for conditions and runbooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Nothing is on the volume, and nobody allowed that.
+    EmptyVolume,
+    /// The volume has to be filled by a restore first, and that has not ended.
+    RestoreIncomplete,
+    /// There is data that no gate or restore of ours has written.
+    ForeignVolume,
+    /// The data belongs to another cluster, or to an earlier incarnation of this one.
+    WrongCluster,
+    /// The data belongs to another member.
+    WrongMember,
+    /// The data was written under another claim: the volume was copied, or came back from a backup.
+    WrongClaim,
+    /// The data comes from another restore than the one asked for.
+    WrongRestore,
+    /// The member has started here before, and its log is gone.
+    EmptiedVolume,
+    /// The identity file is there and cannot be understood.
+    UnreadableIdentity,
+    /// The write-ahead log is there and cannot be understood.
+    UnreadableWal,
+    /// The write-ahead log belongs to another cluster or member than at the last start.
+    WrongWal,
+}
+
+impl Verdict {
+    /// All verdicts.
+    pub const ALL: [Self; 11] = [
+        Self::EmptyVolume,
+        Self::RestoreIncomplete,
+        Self::ForeignVolume,
+        Self::WrongCluster,
+        Self::WrongMember,
+        Self::WrongClaim,
+        Self::WrongRestore,
+        Self::EmptiedVolume,
+        Self::UnreadableIdentity,
+        Self::UnreadableWal,
+        Self::WrongWal,
+    ];
+
+    /// The name, as in a condition's reason.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::EmptyVolume => "EmptyVolume",
+            Self::RestoreIncomplete => "RestoreIncomplete",
+            Self::ForeignVolume => "ForeignVolume",
+            Self::WrongCluster => "WrongCluster",
+            Self::WrongMember => "WrongMember",
+            Self::WrongClaim => "WrongClaim",
+            Self::WrongRestore => "WrongRestore",
+            Self::EmptiedVolume => "EmptiedVolume",
+            Self::UnreadableIdentity => "UnreadableIdentity",
+            Self::UnreadableWal => "UnreadableWal",
+            Self::WrongWal => "WrongWal",
+        }
+    }
+}
+
+/// What is on the volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Names at the volume's root, without the data directory.
+    pub beside: Vec<String>,
+    /// Names in the data directory, without the identity file; empty when there is none.
+    pub data: Vec<String>,
+    /// The identity file.
+    pub identity: Result<Option<Identity>, String>,
+    /// The write-ahead log's metadata; `None` when there is no segment.
+    pub wal: Result<Option<Metadata>, String>,
+}
+
+impl Facts {
+    fn empty(&self) -> bool {
+        let leftover = format!(".{IDENTITY_FILE}.new");
+        self.beside.is_empty() && self.data.iter().all(|name| *name == leftover)
+    }
+}
+
+/// `--initial-cluster-state`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterState {
+    /// Found a cluster.
+    New,
+    /// Join one, or go on.
+    Existing,
+}
+
+impl ClusterState {
+    /// The flag for etcd.
+    pub const fn flag(self) -> &'static str {
+        match self {
+            Self::New => "--initial-cluster-state=new",
+            Self::Existing => "--initial-cluster-state=existing",
+        }
+    }
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Write this identity, then become etcd.
+    Start {
+        /// The identity to leave on the volume, this start counted.
+        identity: Box<Identity>,
+        /// What to tell etcd.
+        state: ClusterState,
+        /// Whether etcd has never written its log here.
+        first: bool,
+    },
+    /// Touch nothing, say why.
+    Refuse(GateReport),
+}
+
+/// Decides. `may_start_empty` is the value of the Pod's annotation [`MAY_START_EMPTY`], if it has one.
+pub fn decide(facts: &Facts, request: &GateRequest, may_start_empty: Option<&str>) -> Decision {
+    let wanted = &request.identity;
+    let permitted = request.restore_uid.is_none()
+        && !wanted.claim_uid.is_empty()
+        && may_start_empty == Some(wanted.claim_uid.as_str());
+    let found = match &facts.identity {
+        Ok(found) => found,
+        Err(why) => return refuse(Verdict::UnreadableIdentity, wanted, why),
+    };
+    let Some(found) = found else {
+        return match (facts.empty(), &request.restore_uid) {
+            (true, None) if permitted => start(Identity::new(wanted), request, None),
+            (true, None) => refuse(Verdict::EmptyVolume, wanted, &annotation_seen(may_start_empty)),
+            (true, Some(uid)) => refuse(Verdict::RestoreIncomplete, wanted, &format!("restore {uid} is not there")),
+            (false, _) => {
+                let names: Vec<_> = facts.beside.iter().chain(&facts.data).take(3).map(String::as_str).collect();
+                refuse(Verdict::ForeignVolume, wanted, &format!("it holds {}", names.join(", ")))
+            }
+        };
+    };
+    if let Some((verdict, why)) = differs(found, wanted, request.restore_uid.as_deref()) {
+        return refuse(verdict, wanted, &why);
+    }
+    match &facts.wal {
+        Err(why) => refuse(Verdict::UnreadableWal, wanted, why),
+        Ok(None) if permitted && found.restored.is_none() && found.member_id.is_none() => {
+            start(found.clone(), request, None)
+        }
+        Ok(None) => refuse(
+            Verdict::EmptiedVolume,
+            wanted,
+            &format!("it was started here {} times and has no log now", found.start_count),
+        ),
+        Ok(Some(wal)) => {
+            let named = |latched: &Option<String>, id: u64| latched.as_ref().is_none_or(|hex| *hex == hex_id(id));
+            if named(&found.cluster_id, wal.cluster_id) && named(&found.member_id, wal.member_id) {
+                start(found.clone(), request, Some(*wal))
+            } else {
+                let why =
+                    format!("the log names cluster {} and member {}", hex_id(wal.cluster_id), hex_id(wal.member_id));
+                refuse(Verdict::WrongWal, wanted, &why)
+            }
+        }
+    }
+}
+
+/// IDs as etcdctl prints them.
+pub(crate) fn hex_id(id: u64) -> String {
+    format!("{id:x}")
+}
+
+fn start(mut identity: Identity, request: &GateRequest, wal: Option<Metadata>) -> Decision {
+    identity.start_count = identity.start_count.saturating_add(1);
+    if let Some(wal) = wal {
+        identity.cluster_id = Some(hex_id(wal.cluster_id));
+        identity.member_id = Some(hex_id(wal.member_id));
+    }
+    let first = wal.is_none();
+    // Only a seed without a log founds a cluster; with a log etcd does not look at the flag.
+    let state = if request.seed && first { ClusterState::New } else { ClusterState::Existing };
+    Decision::Start { identity: Box::new(identity), state, first }
+}
+
+/// The first thing in which the volume's identity is not the one wanted.
+pub(crate) fn differs(
+    found: &Identity,
+    wanted: &IdentityFlags,
+    restore_uid: Option<&str>,
+) -> Option<(Verdict, String)> {
+    let IdentityFlags { cluster_token, member_name, member_uid, claim_uid } = wanted;
+    let pairs = [
+        (Verdict::WrongCluster, "cluster token", found.cluster_token.as_str(), cluster_token.as_str()),
+        (Verdict::WrongMember, "member", found.member_name.as_str(), member_name.as_str()),
+        (Verdict::WrongMember, "member UID", found.member_uid.as_str(), member_uid.as_str()),
+        (Verdict::WrongClaim, "claim UID", found.claim_uid.as_str(), claim_uid.as_str()),
+        (
+            Verdict::WrongRestore,
+            "restore UID",
+            found.restore_uid().unwrap_or("none"),
+            restore_uid.unwrap_or_else(|| found.restore_uid().unwrap_or("none")),
+        ),
+    ];
+    pairs
+        .into_iter()
+        .find(|(_, _, found, wanted)| found != wanted)
+        .map(|(verdict, what, found, wanted)| (verdict, format!("its {what} is {found}, not {wanted}")))
+}
+
+fn annotation_seen(value: Option<&str>) -> String {
+    match value {
+        None => format!("the Pod has no annotation {MAY_START_EMPTY}"),
+        Some(value) => format!("the Pod's annotation {MAY_START_EMPTY} names {value:?}"),
+    }
+}
+
+fn refuse(verdict: Verdict, wanted: &IdentityFlags, why: &str) -> Decision {
+    let member = &wanted.member_name;
+    let claim = &wanted.claim_uid;
+    let message = match verdict {
+        Verdict::EmptyVolume => format!(
+            "the volume of member {member} (claim {claim}) is empty and may not be ({why}). Starting here could lose \
+             acknowledged writes. If the data is really gone, replace the member; if a wrong volume was mounted, mount \
+             the right one"
+        ),
+        Verdict::RestoreIncomplete => format!(
+            "the volume of member {member} must hold restored data before it starts, and does not ({why}). Look at the \
+             restore's init container; correct the snapshot's place or credentials"
+        ),
+        Verdict::ForeignVolume => format!(
+            "the volume of member {member} holds data that Holdfast has not put there ({why}). Nothing was touched. \
+             Mount an empty volume, or move that data away"
+        ),
+        Verdict::WrongCluster => format!(
+            "the volume of member {member} belongs to another cluster ({why}). Nothing was touched. Mount the right \
+             volume, or replace the member"
+        ),
+        Verdict::WrongMember => format!(
+            "the volume belongs to another member than {member} ({why}). Nothing was touched. Mount the right volume, \
+             or replace the member"
+        ),
+        Verdict::WrongClaim => format!(
+            "the data of member {member} was written under another claim ({why}): a copy, or a volume from a backup. It \
+             may be older than what this member has acknowledged. Restore from a snapshot, or replace the member"
+        ),
+        Verdict::WrongRestore => format!(
+            "the volume of member {member} was filled by another restore ({why}). Delete the member's claim, so that \
+             this restore gets a volume of its own"
+        ),
+        Verdict::EmptiedVolume => format!(
+            "the volume of member {member} has lost its log ({why}). Starting here could lose acknowledged writes. \
+             Replace the member"
+        ),
+        Verdict::UnreadableIdentity => format!(
+            "nobody can tell whose data is on the volume of member {member} ({why}). Replace the member, or put the \
+             file back from a copy of the volume"
+        ),
+        Verdict::UnreadableWal => format!(
+            "the log on the volume of member {member} is damaged ({why}). Replace the member; if this was the last \
+             one, restore from a snapshot"
+        ),
+        Verdict::WrongWal => format!(
+            "the log on the volume of member {member} is not the one of its last start ({why}). Nothing was touched. \
+             Mount the right volume, or replace the member"
+        ),
+    };
+    Decision::Refuse(GateReport { verdict: verdict.name().to_owned(), message })
+}
+
+#[cfg(test)]
+mod tests;

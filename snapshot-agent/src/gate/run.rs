@@ -1,0 +1,113 @@
+//! What the gate does: looks at the volume, asks `decide`, writes the identity, waits for earlier joiners, becomes etcd.
+
+use std::convert::Infallible;
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::{Decision, Facts, annotation, decide};
+use crate::contract::{AFTER_PATIENCE_SECONDS, DATA_DIR, GateRequest, MAY_START_EMPTY};
+use crate::error::{Error, Result, io_error};
+use crate::identity::{IDENTITY_FILE, Identity};
+use crate::{files, wal};
+
+/// Decides whether etcd may start on this volume; if so, the process becomes etcd and this never returns.
+pub async fn run(request: GateRequest) -> Result<Infallible> {
+    let (program, args) =
+        request.exec.split_first().ok_or_else(|| Error::config("nothing to start: --exec is missing"))?;
+    if let Some(flag) = args.iter().find(|arg| arg.trim_start_matches('-').starts_with("initial-cluster-state")) {
+        return Err(Error::config(format!("{flag} is the gate's to choose: leave it out")));
+    }
+    let data_dir = request.volume.join(DATA_DIR);
+    let facts = observe(&request.volume, &data_dir)?;
+    let (identity, state, first) = match decide(&facts, &request, may_start_empty(&request.annotations).as_deref()) {
+        Decision::Start { identity, state, first } => (identity, state, first),
+        Decision::Refuse(report) => return Err(Error::gate(report)),
+    };
+    prepare(&request.volume, &data_dir, &identity)?;
+    if first {
+        wait_for(&request.after, Duration::from_secs(AFTER_PATIENCE_SECONDS)).await;
+    }
+    tracing::info!(
+        member = %identity.member_name, start = identity.start_count, state = state.flag(), first, "starting etcd"
+    );
+    let error = Command::new(program).args(args).arg(state.flag()).exec();
+    Err(Error::config(format!("{program} cannot be started: {error}")))
+}
+
+/// Collects what `decide` needs to know. Nothing is written.
+pub(super) fn observe(volume: &Path, data_dir: &Path) -> Result<Facts> {
+    let doing = || format!("looking at the volume {}", volume.display());
+    let mut beside = files::names(volume)
+        .map_err(io_error(doing()))?
+        .ok_or_else(|| Error::config(format!("there is no volume at {}", volume.display())))?;
+    beside.retain(|name| name != DATA_DIR);
+    let mut data = files::names(data_dir).map_err(io_error(doing()))?.unwrap_or_default();
+    data.retain(|name| name != IDENTITY_FILE);
+    Ok(Facts {
+        beside,
+        data,
+        identity: Identity::read(data_dir),
+        wal: wal::metadata_of(&data_dir.join("member").join("wal")).map_err(|error| error.to_string()),
+    })
+}
+
+/// The annotation's value now. A file that cannot be read gives no permission; a member with its data needs none.
+pub(crate) fn may_start_empty(annotations: &Path) -> Option<String> {
+    match fs::read_to_string(annotations) {
+        Ok(file) => annotation(&file, MAY_START_EMPTY),
+        Err(error) => {
+            tracing::warn!(path = %annotations.display(), %error, "the Pod's annotations cannot be read");
+            None
+        }
+    }
+}
+
+/// Leaves the identity on the volume, durably, before etcd can write anything.
+fn prepare(volume: &Path, data_dir: &Path, identity: &Identity) -> Result<()> {
+    // etcd itself wants 0700 and complains about anything wider.
+    match fs::DirBuilder::new().mode(0o700).create(data_dir) {
+        Ok(()) => files::sync_folder(volume).map_err(io_error("syncing the volume"))?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(io_error(format!("making {}", data_dir.display()))(error)),
+    }
+    identity.write(data_dir)
+}
+
+/// Between two looks at the same peer: short beside the 7 s that are to be saved.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+/// Waits until every one of these peers has answered once, or until patience ends.
+async fn wait_for(peers: &[String], patience: Duration) {
+    if peers.is_empty() {
+        return;
+    }
+    crate::store::install_crypto();
+    let client = match reqwest::Client::builder().timeout(Duration::from_secs(2)).no_proxy().build() {
+        Ok(client) => client,
+        Err(error) => {
+            tracing::warn!(%error, "cannot ask other members; starting without waiting");
+            return;
+        }
+    };
+    let until = Instant::now() + patience;
+    for peer in peers {
+        let url = format!("{}/version", peer.trim_end_matches('/'));
+        loop {
+            match client.get(&url).send().await {
+                Ok(answer) if answer.status().is_success() => break,
+                Ok(answer) => tracing::debug!(%url, status = %answer.status(), "not up yet"),
+                Err(error) => tracing::debug!(%url, %error, "not up yet"),
+            }
+            if Instant::now() + ASK_AGAIN >= until {
+                tracing::warn!(%url, "did not answer in time; starting anyway");
+                break;
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! One row for each verdict, and the rule that nothing else ever starts.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use proptest::prelude::*;
+
+use super::run::observe;
+use super::*;
+use crate::contract::{DATA_DIR, ExitClass};
+use crate::identity::Restored;
+
+const CLAIM: &str = "claim-1";
+const WAL: Metadata = Metadata { cluster_id: 0xc1, member_id: 0xa1 };
+
+fn flags() -> IdentityFlags {
+    IdentityFlags {
+        cluster_token: "token-1".to_owned(),
+        member_name: "db-x".to_owned(),
+        member_uid: "member-1".to_owned(),
+        claim_uid: CLAIM.to_owned(),
+    }
+}
+
+fn request() -> GateRequest {
+    GateRequest { identity: flags(), exec: vec!["etcd".to_owned()], ..GateRequest::default() }
+}
+
+fn empty() -> Facts {
+    Facts { beside: vec![], data: vec![], identity: Ok(None), wal: Ok(None) }
+}
+
+fn restored() -> Restored {
+    Restored {
+        restore_uid: "restore-1".to_owned(),
+        uri: String::new(),
+        db_bytes: 1,
+        sha256: String::new(),
+        taken_at: String::new(),
+        from_cluster: String::new(),
+        other: serde_json::Map::new(),
+    }
+}
+
+/// A volume on which this member has run.
+fn used() -> Facts {
+    let identity = Identity {
+        start_count: 3,
+        cluster_id: Some("c1".to_owned()),
+        member_id: Some("a1".to_owned()),
+        ..Identity::new(&flags())
+    };
+    Facts { data: vec!["member".to_owned()], identity: Ok(Some(identity)), wal: Ok(Some(WAL)), ..empty() }
+}
+
+fn changed(change: impl FnOnce(&mut Facts, &mut Identity)) -> Facts {
+    let mut facts = used();
+    let mut identity = facts.identity.clone().unwrap().unwrap();
+    change(&mut facts, &mut identity);
+    if facts.identity.as_ref().is_ok_and(Option::is_some) {
+        facts.identity = Ok(Some(identity));
+    }
+    facts
+}
+
+fn verdict(facts: &Facts, request: &GateRequest, annotation: Option<&str>) -> String {
+    match decide(facts, request, annotation) {
+        Decision::Start { state, first, .. } => format!("start {state:?} first={first}"),
+        Decision::Refuse(report) => {
+            assert!(report.message.contains("Nothing was touched") || report.message.contains(". "), "says what to do");
+            report.verdict
+        }
+    }
+}
+
+#[test]
+fn every_verdict_has_its_row() {
+    let seed = GateRequest { seed: true, ..request() };
+    let restore = GateRequest { seed: true, restore_uid: Some("restore-1".to_owned()), ..request() };
+    let allowed = Some(CLAIM);
+    let rows = vec![
+        // An empty volume.
+        (empty(), request(), None, "EmptyVolume"),
+        (empty(), seed.clone(), None, "EmptyVolume"),
+        (empty(), seed.clone(), Some("claim-0"), "EmptyVolume"),
+        (empty(), seed.clone(), Some(""), "EmptyVolume"),
+        (empty(), request(), allowed, "start Existing first=true"),
+        (empty(), seed.clone(), allowed, "start New first=true"),
+        (empty(), restore.clone(), allowed, "RestoreIncomplete"),
+        (empty(), restore.clone(), None, "RestoreIncomplete"),
+        // A first start that died before its identity had its name.
+        (
+            Facts { data: vec![".holdfast-identity.json.new".to_owned()], ..empty() },
+            seed.clone(),
+            allowed,
+            "start New first=true",
+        ),
+        // Somebody else's data, also when an empty volume would be allowed.
+        (Facts { beside: vec!["default.etcd".to_owned()], ..empty() }, seed.clone(), allowed, "ForeignVolume"),
+        (Facts { data: vec!["member".to_owned()], ..empty() }, seed.clone(), allowed, "ForeignVolume"),
+        (Facts { beside: vec![".holdfast-staging".to_owned()], ..empty() }, restore.clone(), None, "ForeignVolume"),
+        (changed(|f, _| f.identity = Ok(None)), seed.clone(), allowed, "ForeignVolume"),
+        // Our own.
+        (used(), request(), None, "start Existing first=false"),
+        (used(), seed.clone(), None, "start Existing first=false"),
+        (used(), seed.clone(), allowed, "start Existing first=false"),
+        (changed(|f, _| f.beside = vec!["junk".to_owned()]), request(), None, "start Existing first=false"),
+        // Another one's.
+        (changed(|_, i| i.cluster_token = "t".to_owned()), request(), allowed, "WrongCluster"),
+        (changed(|_, i| i.member_name = "t".to_owned()), request(), allowed, "WrongMember"),
+        (changed(|_, i| i.member_uid = "t".to_owned()), request(), allowed, "WrongMember"),
+        (changed(|_, i| i.claim_uid = "t".to_owned()), request(), allowed, "WrongClaim"),
+        // Restored data.
+        (changed(|_, i| i.restored = Some(restored())), restore.clone(), None, "start Existing first=false"),
+        (changed(|_, i| i.restored = Some(restored())), request(), None, "start Existing first=false"),
+        (used(), restore, None, "WrongRestore"),
+        // A log that is gone.
+        (changed(|f, _| f.wal = Ok(None)), request(), None, "EmptiedVolume"),
+        (changed(|f, _| f.wal = Ok(None)), seed.clone(), allowed, "EmptiedVolume"),
+        (
+            changed(|f, i| {
+                f.wal = Ok(None);
+                i.member_id = None;
+                i.cluster_id = None;
+            }),
+            seed.clone(),
+            allowed,
+            "start New first=true",
+        ),
+        (
+            changed(|f, i| {
+                f.wal = Ok(None);
+                i.member_id = None;
+                i.cluster_id = None;
+            }),
+            seed.clone(),
+            None,
+            "EmptiedVolume",
+        ),
+        (
+            changed(|f, i| {
+                f.wal = Ok(None);
+                i.member_id = None;
+                i.restored = Some(restored());
+            }),
+            seed.clone(),
+            allowed,
+            "EmptiedVolume",
+        ),
+        // What cannot be read.
+        (changed(|f, _| f.identity = Err("torn".to_owned())), seed.clone(), allowed, "UnreadableIdentity"),
+        (changed(|f, _| f.wal = Err("torn".to_owned())), seed, allowed, "UnreadableWal"),
+        // A log of somebody else under our identity.
+        (changed(|f, _| f.wal = Ok(Some(Metadata { member_id: 9, ..WAL }))), request(), None, "WrongWal"),
+        (changed(|f, _| f.wal = Ok(Some(Metadata { cluster_id: 9, ..WAL }))), request(), None, "WrongWal"),
+    ];
+    let mut shown = BTreeSet::new();
+    for (facts, request, annotation, expected) in rows {
+        assert_eq!(verdict(&facts, &request, annotation), expected, "{facts:?} {request:?} {annotation:?}");
+        shown.insert(expected);
+    }
+    for verdict in Verdict::ALL {
+        assert!(shown.contains(verdict.name()), "{verdict:?} has no row");
+    }
+}
+
+#[test]
+fn a_start_is_counted_and_the_log_remembered() {
+    let facts = changed(|_, i| (i.member_id, i.cluster_id) = (None, None));
+    let Decision::Start { identity, .. } = decide(&facts, &request(), None) else { panic!("refused") };
+    assert_eq!(identity.start_count, 4);
+    assert_eq!(identity.member_id.as_deref(), Some("a1"));
+    assert_eq!(identity.cluster_id.as_deref(), Some("c1"));
+}
+
+proptest! {
+    /// The one rule that loses data when it is broken, for every combination of everything else.
+    #[test]
+    fn no_log_and_no_permission_never_starts(
+        seed: bool, wanted_restore: bool, was_restored: bool, identity: bool, beside: bool, data: bool, count: u64,
+        annotation in proptest::option::of("claim-[0-9]"),
+    ) {
+        let facts = Facts {
+            beside: if beside { vec!["x".to_owned()] } else { vec![] },
+            data: if data { vec!["member".to_owned()] } else { vec![] },
+            identity: Ok(identity.then(|| Identity {
+                start_count: count,
+                restored: was_restored.then(restored),
+                ..Identity::new(&flags())
+            })),
+            wal: Ok(None),
+        };
+        let request =
+            GateRequest { seed, restore_uid: wanted_restore.then(|| "restore-1".to_owned()), ..request() };
+        if let Decision::Start { state, .. } = decide(&facts, &request, annotation.as_deref()) {
+            prop_assert_eq!(annotation.as_deref(), Some(CLAIM));
+            prop_assert!(!wanted_restore);
+            prop_assert_eq!(state == ClusterState::New, seed);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_touches_nothing() {
+    let volume = tempfile::tempdir().unwrap();
+    fs::create_dir(volume.path().join("lost+found")).unwrap();
+    let annotations = volume.path().join("lost+found/annotations");
+    fs::write(&annotations, "a=\"b\"\n").unwrap();
+    let request = GateRequest { volume: volume.path().to_owned(), annotations, ..request() };
+    let error = run(request).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::Refused);
+    assert_eq!(error.gate_report().unwrap().verdict, "EmptyVolume");
+    assert!(!volume.path().join(DATA_DIR).exists());
+}
+
+#[tokio::test]
+async fn the_cluster_state_is_not_the_callers_to_choose() {
+    let exec = ["etcd", "--initial-cluster-state=new"].map(str::to_owned).to_vec();
+    let error = run(GateRequest { exec, ..request() }).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::Config);
+    assert_eq!(run(GateRequest { exec: vec![], ..request() }).await.unwrap_err().class(), ExitClass::Config);
+}
+
+#[tokio::test]
+async fn the_identity_is_on_the_volume_before_etcd_is_started() {
+    let volume = tempfile::tempdir().unwrap();
+    let data_dir = volume.path().join(DATA_DIR);
+    fs::create_dir(volume.path().join("lost+found")).unwrap();
+    let annotations = tempfile::NamedTempFile::new().unwrap();
+    fs::write(annotations.path(), format!("{MAY_START_EMPTY}=\"{CLAIM}\"\n")).unwrap();
+    let request = GateRequest {
+        volume: volume.path().to_owned(),
+        annotations: annotations.path().to_owned(),
+        // It cannot be started, so the gate comes back and the test process lives on.
+        exec: vec!["/nonexistent/etcd".to_owned()],
+        ..request()
+    };
+    for count in 1..=2 {
+        let error = run(request.clone()).await.unwrap_err();
+        assert!(error.message().contains("/nonexistent/etcd"), "{error}");
+        let facts = observe(volume.path(), &data_dir).unwrap();
+        assert_eq!(facts.identity.unwrap().unwrap().start_count, count);
+    }
+    // The permission is taken back: the member that was never seen to write its log is not started again.
+    fs::write(annotations.path(), "").unwrap();
+    assert_eq!(run(request).await.unwrap_err().gate_report().unwrap().verdict, "EmptiedVolume");
+}

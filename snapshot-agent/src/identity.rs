@@ -1,0 +1,165 @@
+//! The file in a data directory that says whose data this is.
+//!
+//! Written before etcd's first start or together with a restored directory, read by the gate at every start. It
+//! decides nothing: `gate.rs` does. Fields of later versions are kept, because an older gate may count a start.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::contract::IdentityFlags;
+use crate::error::{Error, Result};
+use crate::files;
+
+/// The file's name inside the data directory. etcd warns about a file it does not know there and goes on.
+pub const IDENTITY_FILE: &str = "holdfast-identity.json";
+
+/// The format this version writes, and the newest it reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Whose data a data directory holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Identity {
+    /// [`FORMAT_VERSION`].
+    pub format_version: u32,
+    /// etcd's cluster token: one incarnation of one cluster.
+    pub cluster_token: String,
+    /// Name of the member.
+    pub member_name: String,
+    /// UID of the `EtcdMember`.
+    pub member_uid: String,
+    /// UID of the claim behind the volume.
+    pub claim_uid: String,
+    /// The restore that filled this directory, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored: Option<Restored>,
+    /// etcd cluster ID (hex), once a WAL has named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_id: Option<String>,
+    /// etcd member ID (hex), once a WAL has named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member_id: Option<String>,
+    /// How often the gate has let etcd start here. A smaller number than was seen before means an older copy.
+    pub start_count: u64,
+    /// Version of the agent that wrote this file first.
+    pub created_by: String,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// What a directory was restored from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Restored {
+    /// UID of the restore attempt.
+    pub restore_uid: String,
+    /// URI of the data object.
+    pub uri: String,
+    /// Bytes of the database.
+    pub db_bytes: u64,
+    /// sha256 (hex) of the database.
+    pub sha256: String,
+    /// When the snapshot was taken (RFC 3339).
+    pub taken_at: String,
+    /// `namespace/name` of the cluster it was taken from.
+    pub from_cluster: String,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl Identity {
+    /// The identity of a directory that nothing has started on yet.
+    pub fn new(flags: &IdentityFlags) -> Self {
+        let IdentityFlags { cluster_token, member_name, member_uid, claim_uid } = flags.clone();
+        Self {
+            format_version: FORMAT_VERSION,
+            cluster_token,
+            member_name,
+            member_uid,
+            claim_uid,
+            restored: None,
+            cluster_id: None,
+            member_id: None,
+            start_count: 0,
+            created_by: env!("CARGO_PKG_VERSION").to_owned(),
+            other: Map::new(),
+        }
+    }
+
+    /// Reads the file in this data directory. `Ok(None)`: there is none. `Err`: there is one, and it says nothing.
+    pub fn read(data_dir: &Path) -> Result<Option<Self>, String> {
+        let json = match fs::read(data_dir.join(IDENTITY_FILE)) {
+            Ok(json) => json,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(format!("{IDENTITY_FILE} cannot be read: {error}")),
+        };
+        let identity: Self =
+            serde_json::from_slice(&json).map_err(|error| format!("{IDENTITY_FILE} makes no sense: {error}"))?;
+        if identity.format_version == 0 || identity.format_version > FORMAT_VERSION {
+            return Err(format!(
+                "{IDENTITY_FILE} has format {}, this agent reads up to {FORMAT_VERSION}",
+                identity.format_version
+            ));
+        }
+        Ok(Some(identity))
+    }
+
+    /// Writes the file into this data directory; when this returns, it is there also after a power cut.
+    pub fn write(&self, data_dir: &Path) -> Result<()> {
+        let mut json = serde_json::to_vec_pretty(self)
+            .map_err(|error| Error::config(format!("the identity cannot be written: {error}")))?;
+        json.push(b'\n');
+        files::put(&data_dir.join(IDENTITY_FILE), 0o600, |file| file.write_all(&json))
+    }
+
+    /// UID of the restore that filled this directory, if one did.
+    pub fn restore_uid(&self) -> Option<&str> {
+        self.restored.as_ref().map(|restored| restored.restore_uid.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags() -> IdentityFlags {
+        IdentityFlags {
+            cluster_token: "t".to_owned(),
+            member_name: "m".to_owned(),
+            member_uid: "mu".to_owned(),
+            claim_uid: "cu".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_unknown_fields_survive() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(Identity::read(folder.path()), Ok(None));
+        let mut identity = Identity::new(&flags());
+        identity.other.insert("later".to_owned(), Value::Bool(true));
+        identity.write(folder.path()).unwrap();
+        let mut again = Identity::read(folder.path()).unwrap().unwrap();
+        assert_eq!(again, identity);
+        again.start_count += 1;
+        again.write(folder.path()).unwrap();
+        assert_eq!(Identity::read(folder.path()).unwrap().unwrap().other["later"], Value::Bool(true));
+    }
+
+    #[test]
+    fn a_broken_file_is_not_an_absent_one() {
+        let folder = tempfile::tempdir().unwrap();
+        for content in ["", "{", "{}", r#"{"formatVersion":1}"#] {
+            fs::write(folder.path().join(IDENTITY_FILE), content).unwrap();
+            assert!(Identity::read(folder.path()).is_err(), "{content:?}");
+        }
+        let newer = serde_json::to_string(&Identity { format_version: 2, ..Identity::new(&flags()) }).unwrap();
+        fs::write(folder.path().join(IDENTITY_FILE), newer).unwrap();
+        assert!(Identity::read(folder.path()).unwrap_err().contains("format 2"));
+    }
+}

@@ -1,0 +1,43 @@
+//! Copies the running binary to where another container finds it: etcd's own image does not hold us.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use crate::error::{Error, Result, io_error};
+use crate::files;
+
+/// Copies this program to `target`, whole or not at all, executable for everybody.
+pub async fn run(target: &Path) -> Result<()> {
+    let target = target.to_owned();
+    let copy = move || {
+        // By its open file, not by its name: the name may be gone or mean something else.
+        let mut source = File::open("/proc/self/exe").map_err(io_error("opening the running program"))?;
+        if target.is_dir() {
+            return Err(Error::config(format!("{} is a folder: name the file", target.display())));
+        }
+        files::put(&target, 0o755, |file| io::copy(&mut source, file).map(drop))
+    };
+    tokio::task::spawn_blocking(copy).await.map_err(|error| crate::error::task_error(&error))?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::contract::ExitClass;
+
+    #[tokio::test]
+    async fn the_copy_is_whole_and_executable_and_can_be_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("holdfast");
+        for _ in 0..2 {
+            run(&target).await.unwrap();
+        }
+        assert_eq!(fs::read(&target).unwrap(), fs::read("/proc/self/exe").unwrap());
+        assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(run(folder.path()).await.unwrap_err().class(), ExitClass::Config);
+    }
+}

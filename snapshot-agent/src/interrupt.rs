@@ -1,0 +1,43 @@
+//! What ends a run from outside: its deadline, and the signals with which Kubernetes and people say stop.
+//!
+//! It only ends the work that was given to it; what has to be taken back is the caller's to do.
+
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+
+use crate::error::{Error, Result, io_error};
+
+/// Watches the clock and the signals.
+pub(crate) struct Interrupt {
+    deadline: Instant,
+    seconds: u64,
+    sigterm: Signal,
+    sigint: Signal,
+}
+
+impl Interrupt {
+    /// Begins to watch; from now on SIGTERM and SIGINT no longer end the process by themselves.
+    pub(crate) fn after(seconds: u64) -> Result<Self> {
+        let listen = |kind| signal(kind).map_err(io_error("listening for signals"));
+        Ok(Self {
+            deadline: Instant::now() + Duration::from_secs(seconds),
+            seconds,
+            sigterm: listen(SignalKind::terminate())?,
+            sigint: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Runs this work, unless something comes between. The work is dropped then.
+    pub(crate) async fn unless<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            result = work => result,
+            () = tokio::time::sleep_until(self.deadline) => {
+                Err(Error::deadline(format!("not done within the {} s given", self.seconds)))
+            }
+            _ = self.sigterm.recv() => Err(Error::transient("told to stop (SIGTERM)")),
+            _ = self.sigint.recv() => Err(Error::transient("told to stop (SIGINT)")),
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Where a snapshot lies in a store: `<namespace>/<cluster>/<lineage>/<time>-<owner8>-<pod8>/` below the prefix.
+//!
+//! Pure. It decides names and refuses what could lead elsewhere: every key is made of segments that hold no slash, no
+//! `..`, nothing hidden and nothing that a shell, a URL or a file system reads in its own way. A volume uses the same
+//! layout below its mount. The revision is not in the key: it is only known when the stream has ended.
+
+use std::fmt;
+
+use jiff::Timestamp;
+
+use crate::contract::Compression;
+
+/// Name of the object that is written last; its presence means complete.
+pub const MANIFEST: &str = "manifest.json";
+
+/// Name of the data object, before the compression's suffix.
+const DATA: &str = "snapshot.db";
+
+/// The longest name that common file systems take is 255 bytes, and our temporary names are longer by at most 50.
+const MAX_SEGMENT: usize = 200;
+
+/// S3 keys may have 1024 bytes; the rest is for the object's name below a folder.
+const MAX_PATH: usize = 900;
+
+/// A name that cannot be part of a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// A part of a key is empty, too long, hidden, `..` or holds a character outside of the safe set.
+    #[error(
+        "{what} {value:?} cannot be part of a key: 1 to {MAX_SEGMENT} letters, digits or any of ._=+@~-, \
+         beginning with a letter, digit or _"
+    )]
+    Segment {
+        /// Which part.
+        what: &'static str,
+        /// What was given.
+        value: String,
+    },
+    /// The whole key is longer than stores take.
+    #[error("the key is {0} characters long, more than {MAX_PATH}")]
+    TooLong(usize),
+    /// A UID without a letter or digit.
+    #[error("{what} {value:?} is not a UID")]
+    Uid {
+        /// Which UID.
+        what: &'static str,
+        /// What was given.
+        value: String,
+    },
+}
+
+/// One attempt to save: what its folder is named after.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt<'a> {
+    /// Namespace of the cluster.
+    pub namespace: &'a str,
+    /// Name of the cluster.
+    pub cluster: &'a str,
+    /// UID of the cluster; without one `cluster_id` takes its place.
+    pub cluster_uid: Option<&'a str>,
+    /// etcd cluster ID.
+    pub cluster_id: u64,
+    /// UID of the object that asked; by hand there is none.
+    pub owner_uid: Option<&'a str>,
+    /// UID of the Pod, or anything as unique.
+    pub pod_uid: &'a str,
+    /// When the attempt began.
+    pub at: Timestamp,
+}
+
+/// A relative path of one or more safe segments: a snapshot's folder, or the prefix of a store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Folder(String);
+
+/// The key of one object below a store's prefix.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    folder: Folder,
+    name: String,
+}
+
+impl Folder {
+    /// Reads a path such as `prod/db/1a2b3c4d`. One slash at either end is forgiven, nothing else.
+    pub fn parse(what: &'static str, path: &str) -> Result<Self, LayoutError> {
+        let path = path.strip_prefix('/').unwrap_or(path);
+        let path = path.strip_suffix('/').unwrap_or(path);
+        for part in path.split('/') {
+            segment(what, part)?;
+        }
+        if path.len() > MAX_PATH {
+            return Err(LayoutError::TooLong(path.len()));
+        }
+        Ok(Self(path.to_owned()))
+    }
+
+    /// The folder of one attempt. Two Pods never get the same one.
+    pub fn of_attempt(attempt: &Attempt<'_>) -> Result<Self, LayoutError> {
+        let lineage = match attempt.cluster_uid {
+            Some(uid) => first8("cluster UID", uid)?,
+            None => format!("etcd-{:016x}", attempt.cluster_id),
+        };
+        let owner = match attempt.owner_uid {
+            Some(uid) => first8("owner UID", uid)?,
+            None => BY_HAND.to_owned(),
+        };
+        let pod = first8("Pod UID", attempt.pod_uid)?;
+        let namespace = segment("namespace", attempt.namespace)?;
+        let cluster = segment("cluster", attempt.cluster)?;
+        let time = attempt.at.strftime("%Y%m%dT%H%M%SZ");
+        Self::parse("key", &format!("{namespace}/{cluster}/{lineage}/{time}-{owner}-{pod}"))
+    }
+
+    /// The folder this one is in, if it has one.
+    pub fn parent(&self) -> Option<Self> {
+        self.0.rsplit_once('/').map(|(parent, _)| Self(parent.to_owned()))
+    }
+
+    /// The manifest's key.
+    pub fn manifest(&self) -> Key {
+        Key { folder: self.clone(), name: MANIFEST.to_owned() }
+    }
+
+    /// The data object's key.
+    pub fn data(&self, compression: Compression) -> Key {
+        Key { folder: self.clone(), name: format!("{DATA}{}", compression.suffix()) }
+    }
+
+    /// The path, without a slash at either end.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Key {
+    /// The folder this object is in.
+    pub const fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    /// The object's name in its folder.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Display for Folder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.folder, self.name)
+    }
+}
+
+/// Stands where the owner's UID would, for snapshots that no object asked for.
+const BY_HAND: &str = "byhand";
+
+/// Checks one part of a key.
+fn segment<'a>(what: &'static str, value: &'a str) -> Result<&'a str, LayoutError> {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let safe = |c: char| word(c) || ".=+@~-".contains(c);
+    if value.starts_with(word) && value.len() <= MAX_SEGMENT && value.chars().all(safe) {
+        Ok(value)
+    } else {
+        let value = value.chars().take(MAX_SEGMENT).collect();
+        Err(LayoutError::Segment { what, value })
+    }
+}
+
+/// The first eight letters and digits of a UID: short to read, and the full UID stands in the manifest.
+pub fn first8(what: &'static str, uid: &str) -> Result<String, LayoutError> {
+    let short: String =
+        uid.chars().filter(char::is_ascii_alphanumeric).take(8).map(|c| c.to_ascii_lowercase()).collect();
+    if short.is_empty() {
+        return Err(LayoutError::Uid { what, value: uid.chars().take(MAX_SEGMENT).collect() });
+    }
+    Ok(short)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn attempt() -> Attempt<'static> {
+        Attempt {
+            namespace: "shop",
+            cluster: "orders",
+            cluster_uid: Some("1A2b3c4d-0000-4000-8000-000000000000"),
+            cluster_id: 0xcafe,
+            owner_uid: Some("99887766-1111"),
+            pod_uid: "abcdef01-2222",
+            at: "2026-11-21T16:22:33.5Z".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_folder_says_whose_when_and_which_attempt() {
+        let folder = Folder::of_attempt(&attempt()).unwrap();
+        assert_eq!(folder.as_str(), "shop/orders/1a2b3c4d/20261121T162233Z-99887766-abcdef01");
+        assert_eq!(
+            folder.data(Compression::Zstd).to_string(),
+            "shop/orders/1a2b3c4d/20261121T162233Z-99887766-abcdef01/snapshot.db.zst"
+        );
+        assert_eq!(folder.manifest().name(), "manifest.json");
+        assert_eq!(folder.parent().unwrap().as_str(), "shop/orders/1a2b3c4d");
+    }
+
+    #[test]
+    fn by_hand_the_cluster_id_is_the_lineage() {
+        let folder = Folder::of_attempt(&Attempt { cluster_uid: None, owner_uid: None, ..attempt() }).unwrap();
+        assert_eq!(folder.as_str(), "shop/orders/etcd-000000000000cafe/20261121T162233Z-byhand-abcdef01");
+    }
+
+    #[test]
+    fn what_could_lead_elsewhere_is_refused() {
+        for bad in [
+            "", "..", ".", "a/../b", "a//b", "../a", "a/..", "/", "//a", ".hidden", "a/.b", "-rf", "a\0b", "a b",
+            "a\\b", "a%2e", "é", "a\n", "a;b", "$(x)",
+        ] {
+            assert!(Folder::parse("key", bad).is_err(), "{bad:?} was taken");
+            assert!(Folder::of_attempt(&Attempt { namespace: bad, ..attempt() }).is_err(), "{bad:?} as a namespace");
+            assert!(Folder::of_attempt(&Attempt { cluster: bad, ..attempt() }).is_err(), "{bad:?} as a cluster");
+        }
+        assert!(Folder::of_attempt(&Attempt { namespace: "a/b", ..attempt() }).is_err());
+        assert!(Folder::of_attempt(&Attempt { pod_uid: "--", ..attempt() }).is_err());
+        assert!(Folder::parse("key", &"a/".repeat(500)).is_err());
+    }
+
+    #[test]
+    fn a_slash_at_either_end_is_forgiven() {
+        assert_eq!(Folder::parse("key", "/a/b/").unwrap().as_str(), "a/b");
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_taken_stays_below(path in "\\PC{0,60}|[a./_-]{0,20}") {
+            if let Ok(folder) = Folder::parse("key", &path) {
+                for part in folder.as_str().split('/') {
+                    prop_assert!(!part.is_empty() && part != "." && part != "..");
+                    prop_assert!(part.bytes().all(|b| b.is_ascii_graphic() && b != b'/' && b != b'\\' && b != b'%'));
+                }
+            }
+        }
+    }
+}

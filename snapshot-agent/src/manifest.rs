@@ -1,0 +1,179 @@
+//! The small object that is written last beside a snapshot's data: its presence means complete, and it is the truth.
+//!
+//! It decides what is recorded and which formats can be read. Fields that a later version adds are kept when an older
+//! one writes the manifest again. Manifests are never rewritten in a store.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::contract::Compression;
+use crate::error::{Error, Result};
+
+/// The format this version writes, and the newest it reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// A manifest is about 1 KiB; a longer object under that name is something else.
+pub const MAX_BYTES: u64 = 1 << 20;
+
+/// What is known about one stored snapshot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Manifest {
+    /// [`FORMAT_VERSION`].
+    pub format_version: u32,
+    /// The folder below the store's prefix: tells a copied manifest from one in its place.
+    pub key: String,
+    /// Namespace of the cluster.
+    pub namespace: String,
+    /// Name of the cluster.
+    pub cluster: String,
+    /// UID of the cluster, when it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_uid: Option<String>,
+    /// Which object asked for this snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+    /// UID of the Pod that wrote this, or what stood for it.
+    pub pod_uid: String,
+    /// etcd cluster ID (hex).
+    pub cluster_id: String,
+    /// ID (hex) of the member it came from.
+    pub member_id: String,
+    /// Name of the member it came from.
+    pub member: String,
+    /// etcd version of that member.
+    pub etcd_version: String,
+    /// Storage version of the data; etcd before 3.6 does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_version: Option<String>,
+    /// The member's raft term just before the stream.
+    pub raft_term: u64,
+    /// The member's applied index just before the stream: the snapshot holds at least this.
+    pub raft_applied_index: u64,
+    /// Bytes of the database, without etcd's 32-byte trailer.
+    pub db_bytes: u64,
+    /// sha256 (hex) of the database; the trailer holds the same.
+    pub sha256: String,
+    /// Bytes of the stored object.
+    pub stored_bytes: u64,
+    /// sha256 (hex) of the stored object.
+    pub stored_sha256: String,
+    /// How the stored object is compressed.
+    pub compression: Compression,
+    /// When the stream was opened.
+    pub started_at: Timestamp,
+    /// When the data was complete in the store.
+    pub ended_at: Timestamp,
+    /// Version of the agent that wrote this.
+    pub agent_version: String,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// The object that asked for a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Origin {
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its UID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl Manifest {
+    /// Reads a manifest, checking first that its format is one this version understands.
+    pub fn parse(json: &[u8]) -> Result<Self> {
+        /// What every format has had and will have.
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Head {
+            format_version: u32,
+        }
+        let broken = |error: serde_json::Error| Error::corrupt(format!("the manifest cannot be read: {error}"));
+        let head: Head = serde_json::from_slice(json).map_err(broken)?;
+        if head.format_version == 0 || head.format_version > FORMAT_VERSION {
+            return Err(Error::config(format!(
+                "the manifest has format {}, this agent reads up to {FORMAT_VERSION}: use a newer one",
+                head.format_version
+            )));
+        }
+        let manifest: Self = serde_json::from_slice(json).map_err(broken)?;
+        for (what, hash) in [("sha256", &manifest.sha256), ("storedSha256", &manifest.stored_sha256)] {
+            if hex::decode(hash).is_ok_and(|bytes| bytes.len() == 32) {
+                continue;
+            }
+            return Err(Error::corrupt(format!("the manifest's {what} is no sha256, so the data cannot be proven")));
+        }
+        Ok(manifest)
+    }
+
+    /// The manifest as it is stored: JSON for people and programs.
+    pub fn render(&self) -> Result<Vec<u8>> {
+        let mut json = serde_json::to_vec_pretty(self)
+            .map_err(|error| Error::corrupt(format!("the manifest cannot be written: {error}")))?;
+        json.push(b'\n');
+        Ok(json)
+    }
+
+    /// `namespace/name` of the cluster.
+    pub fn from_cluster(&self) -> String {
+        format!("{}/{}", self.namespace, self.cluster)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::contract::ExitClass;
+
+    fn good() -> Value {
+        json!({
+            "formatVersion": 1, "key": "a/b/c/d", "namespace": "a", "cluster": "b", "podUid": "p",
+            "clusterId": "cafe", "memberId": "1", "member": "b-x", "etcdVersion": "3.6.16", "storageVersion": "3.6.0",
+            "raftTerm": 2, "raftAppliedIndex": 18_446_744_073_709_551_615_u64, "dbBytes": 4096,
+            "sha256": "00".repeat(32), "storedBytes": 1000, "storedSha256": "11".repeat(32), "compression": "zstd",
+            "startedAt": "2026-11-21T16:22:33Z", "endedAt": "2026-11-21T16:22:34.5Z", "agentVersion": "0.1.0",
+        })
+    }
+
+    fn parse(value: &Value) -> Result<Manifest> {
+        Manifest::parse(value.to_string().as_bytes())
+    }
+
+    fn refused(change: impl FnOnce(&mut Value)) -> ExitClass {
+        let mut value = good();
+        change(&mut value);
+        parse(&value).expect_err("was taken").class()
+    }
+
+    #[test]
+    fn unknown_fields_survive() {
+        let mut value = good();
+        value["hashKv"] = json!({"revision": 7, "list": [1, 2]});
+        value["origin"] = json!({"uid": "u", "kind": "EtcdSnapshot"});
+        let again: Value = serde_json::from_slice(&parse(&value).unwrap().render().unwrap()).unwrap();
+        assert_eq!(again, value);
+    }
+
+    #[test]
+    fn one_wrong_field_at_a_time() {
+        assert_eq!(refused(|m| m["formatVersion"] = json!(2)), ExitClass::Config);
+        assert_eq!(refused(|m| m["formatVersion"] = json!(0)), ExitClass::Config);
+        assert_eq!(refused(|m| m["formatVersion"] = json!("1")), ExitClass::Corrupt);
+        assert_eq!(refused(|m| m["compression"] = json!("xz")), ExitClass::Corrupt);
+        assert_eq!(refused(|m| m["sha256"] = json!("")), ExitClass::Corrupt);
+        assert_eq!(refused(|m| m["storedSha256"] = json!("zz")), ExitClass::Corrupt);
+        assert_eq!(refused(|m| m["dbBytes"] = json!(-1)), ExitClass::Corrupt);
+        assert_eq!(Manifest::parse(b"{").unwrap_err().class(), ExitClass::Corrupt);
+        assert_eq!(Manifest::parse(b"[]").unwrap_err().class(), ExitClass::Corrupt);
+    }
+}

@@ -1,0 +1,94 @@
+//! The last words of a run: the termination message and the exit code.
+//!
+//! The message is a hint for the operator; the manifest in the store is the truth. Losing it must be harmless.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+
+use crate::contract::{FailedReport, MAX_REPORT_BYTES, Report};
+use crate::error::Error;
+
+/// Where kubelet reads a container's termination message (Kubernetes' default path).
+const TERMINATION_LOG: &str = "/dev/termination-log";
+
+/// Names another file instead, for tests and for people without Kubernetes.
+const TERMINATION_LOG_ENV: &str = "HOLDFAST_TERMINATION_LOG";
+
+/// Ends a run: leaves the report where kubelet looks for it and gives the process's exit code.
+///
+/// Outside of a Pod the file does not exist and nothing is written.
+pub fn finish(outcome: &Result<Report, Error>) -> u8 {
+    let path = std::env::var_os(TERMINATION_LOG_ENV).map_or_else(|| PathBuf::from(TERMINATION_LOG), PathBuf::from);
+    // Opened without `create`: kubelet makes the file before the container starts.
+    let written = match OpenOptions::new().write(true).truncate(true).open(&path) {
+        Ok(mut file) => file.write_all(render(outcome).as_bytes()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = written {
+        tracing::warn!(path = %path.display(), %error, "could not leave the report");
+    }
+    match outcome {
+        Ok(_) => 0,
+        Err(error) => error.class().code(),
+    }
+}
+
+/// The report as JSON of at most [`MAX_REPORT_BYTES`]: a cut message is better than cut JSON.
+pub fn render(outcome: &Result<Report, Error>) -> String {
+    let mut report = match outcome {
+        Ok(report) => report.clone(),
+        Err(error) => match error.gate_report() {
+            Some(report) => Report::Gate(report.clone()),
+            None => Report::Failed(FailedReport { class: error.class(), message: error.message().to_owned() }),
+        },
+    };
+    loop {
+        let json = serde_json::to_string(&report).unwrap_or_default();
+        if json.len() <= MAX_REPORT_BYTES {
+            return json;
+        }
+        let message = match &mut report {
+            Report::Failed(failed) => &mut failed.message,
+            Report::Gate(gate) => &mut gate.message,
+            // Nothing in these grows without bound but names that Kubernetes bounds itself.
+            Report::Saved(_) | Report::Restored(_) => return json,
+        };
+        // Escapes make the JSON longer than the text, so it may take a few rounds.
+        let half = message.floor_char_boundary(message.len() / 2);
+        message.truncate(half);
+        message.push('…');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::contract::{ExitClass, GateReport, SavedReport};
+
+    #[test]
+    fn a_refusal_of_the_gate_keeps_its_verdict() {
+        let report = GateReport { verdict: "EmptyVolume".to_owned(), message: "do this".to_owned() };
+        let json = render(&Err(Error::gate(report.clone())));
+        assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), Report::Gate(report));
+    }
+
+    #[test]
+    fn a_success_is_its_report() {
+        let report = Report::Saved(SavedReport { key: "a/b".to_owned(), ..SavedReport::default() });
+        let json = render(&Ok(report.clone()));
+        assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+    }
+
+    proptest! {
+        #[test]
+        fn a_report_always_fits_and_always_parses(message in "\\PC{0,200}", times in 1usize..200) {
+            let json = render(&Err(Error::new(ExitClass::Transient, message.repeat(times))));
+            prop_assert!(json.len() <= MAX_REPORT_BYTES);
+            prop_assert!(serde_json::from_str::<Report>(&json).is_ok());
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Runs etcdutl: it belongs to the target version, so what it makes is what that etcd reads.
+//!
+//! It decides what etcdutl's ways to fail mean. The hash check is always on; no flag here turns it off.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use super::{Initial, Minor};
+use crate::error::{Error, Result, io_error};
+
+/// `version` reads nothing and answers at once; a cold image on a slow disk takes a moment.
+const VERSION_WITHIN: Duration = Duration::from_secs(15);
+
+/// What etcdutl needs before it copies, and its slowest disk. Measured: 250 to 560 MiB/s.
+const RESTORE_BASE: Duration = Duration::from_mins(1);
+const RESTORE_BYTES_PER_SECOND: u64 = 16 << 20;
+
+/// An etcdutl that has told its version.
+pub(super) struct Etcdutl {
+    program: PathBuf,
+    version: Minor,
+}
+
+impl Etcdutl {
+    pub(super) async fn find(program: &Path) -> Result<Self> {
+        let output = run(program, ["version".into()], VERSION_WITHIN).await?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let version = text
+            .lines()
+            .find_map(|line| line.strip_prefix("etcdutl version:"))
+            .and_then(Minor::of)
+            .ok_or_else(|| Error::config(format!("{} does not tell an etcdutl version", program.display())))?;
+        Ok(Self { program: program.to_owned(), version })
+    }
+
+    pub(super) const fn version(&self) -> Minor {
+        self.version
+    }
+
+    /// Makes a data directory for one member out of a snapshot file.
+    pub(super) async fn restore(&self, snapshot: &Path, data: &Path, initial: &Initial<'_>, bytes: u64) -> Result<()> {
+        let flag = |name: &str, value: &str| format!("--{name}={value}").into();
+        let path = |name: &str, value: &Path| {
+            let mut flag = std::ffi::OsString::from(format!("--{name}="));
+            flag.push(value);
+            flag
+        };
+        let args = [
+            "snapshot".into(),
+            "restore".into(),
+            snapshot.as_os_str().to_owned(),
+            flag("name", initial.name),
+            flag("initial-cluster", initial.cluster),
+            flag("initial-cluster-token", initial.token),
+            flag("initial-advertise-peer-urls", initial.peer_url),
+            path("data-dir", data),
+        ];
+        let within = RESTORE_BASE + Duration::from_secs(bytes / RESTORE_BYTES_PER_SECOND);
+        let output = run(&self.program, args, within).await?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(failed(&output))
+    }
+}
+
+async fn run(program: &Path, args: impl IntoIterator<Item = std::ffi::OsString>, within: Duration) -> Result<Output> {
+    let doing = program.display().to_string();
+    // An argument vector and an empty environment: nothing of ours is read as a flag or a setting.
+    let command = Command::new(program).args(args).env_clear().stdin(Stdio::null()).kill_on_drop(true).output();
+    match tokio::time::timeout(within, command).await {
+        Ok(output) => output.map_err(io_error(format!("running {doing}"))),
+        Err(_) => Err(Error::deadline(format!("{doing} was not done within {} s", within.as_secs()))),
+    }
+}
+
+fn failed(output: &Output) -> Error {
+    let text = String::from_utf8_lossy(&output.stderr);
+    // Its log comes first, its error last.
+    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+    let last: String = last.chars().take(500).collect();
+    let message = format!("etcdutl could not restore ({}): {last}", output.status);
+    if text.contains("no space left on device") || text.contains("disk quota exceeded") {
+        Error::full(message)
+    } else if output.status.code().is_none() {
+        // Killed, most likely for memory; the same request may work on another node.
+        Error::transient(message)
+    } else {
+        Error::corrupt(message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use super::*;
+    use crate::contract::ExitClass;
+
+    fn class(raw: i32, stderr: &str) -> ExitClass {
+        let output = Output { status: ExitStatus::from_raw(raw), stdout: vec![], stderr: stderr.into() };
+        failed(&output).class()
+    }
+
+    #[test]
+    fn its_ways_to_fail() {
+        assert_eq!(class(1 << 8, "Error: write: no space left on device"), ExitClass::Full);
+        assert_eq!(class(1 << 8, "Error: expected sha256 [1], got [2]"), ExitClass::Corrupt);
+        assert_eq!(class(9, ""), ExitClass::Transient);
+    }
+
+    #[tokio::test]
+    async fn something_else_is_no_etcdutl() {
+        assert_eq!(Etcdutl::find(Path::new("/bin/true")).await.err().unwrap().class(), ExitClass::Config);
+        assert_eq!(Etcdutl::find(Path::new("/nonexistent")).await.err().unwrap().class(), ExitClass::NotFound);
+    }
+}

@@ -1,0 +1,183 @@
+//! What is on the volume before a restore, and the staging folder in which everything happens until the end.
+//!
+//! It decides what counts as empty, as ours and as somebody else's. The only thing it ever deletes is the staging
+//! folder, by its own name.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::contract::DATA_DIR;
+use crate::error::{Error, Result, io_error};
+use crate::files;
+use crate::identity::Identity;
+
+/// Where everything is until it is whole. The name is ours: what is in it may be deleted.
+pub(super) const STAGING: &str = ".holdfast-staging";
+
+/// A mounted volume.
+pub(super) struct Volume {
+    root: PathBuf,
+}
+
+/// What a volume holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing, or a staging folder that a dead attempt has left.
+    Empty,
+    /// A data directory with an identity file, ours or another's.
+    Ours(Box<Identity>),
+    /// Anything else: some of the names.
+    Foreign(Vec<String>),
+}
+
+impl Volume {
+    pub(super) fn open(root: &Path) -> Result<Self> {
+        if root.is_dir() {
+            return Ok(Self { root: root.to_owned() });
+        }
+        Err(Error::config(format!("there is no volume at {}", root.display())))
+    }
+
+    /// Looks, and touches nothing.
+    pub(super) fn state(&self) -> Result<State> {
+        let names = files::names(&self.root).map_err(io_error("looking at the volume"))?.unwrap_or_default();
+        let names: Vec<_> = names.into_iter().filter(|name| name != STAGING).collect();
+        if names.is_empty() {
+            return Ok(State::Empty);
+        }
+        Ok(match Identity::read(&self.root.join(DATA_DIR)) {
+            Ok(Some(identity)) => State::Ours(Box::new(identity)),
+            Ok(None) => State::Foreign(names.into_iter().take(3).collect()),
+            Err(why) => State::Foreign(vec![why]),
+        })
+    }
+
+    /// An empty staging folder. What an earlier attempt has left in it goes.
+    pub(super) fn stage(&self) -> Result<Staging> {
+        let path = self.root.join(STAGING);
+        let stage = || -> io::Result<()> {
+            remove(&path)?;
+            DirBuilder::new().mode(0o700).create(&path)
+        };
+        stage().map_err(io_error("making the staging folder"))?;
+        Ok(Staging { path, root: self.root.clone() })
+    }
+
+    /// Removes a staging folder that a finished restore had no time to remove.
+    pub(super) fn tidy(&self) {
+        if let Err(error) = remove(&self.root.join(STAGING)) {
+            tracing::warn!(%error, "the staging folder stays behind");
+        }
+    }
+
+    /// Whether so many bytes fit, before the first is written.
+    pub(super) fn check_space(&self, needed: u64) -> Result<()> {
+        let stat = rustix::fs::statvfs(&self.root)
+            .map_err(|error| io_error("asking for the volume's free space")(error.into()))?;
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        if free >= needed {
+            return Ok(());
+        }
+        Err(Error::full(format!(
+            "the restore needs {} MiB of free space on the volume and there are {}: use a larger volume",
+            needed.div_ceil(1 << 20),
+            free >> 20
+        )))
+    }
+}
+
+/// Deletes a folder of ours, whatever of it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// The staging folder of one attempt.
+pub(super) struct Staging {
+    path: PathBuf,
+    root: PathBuf,
+}
+
+impl Staging {
+    /// The file for the downloaded snapshot.
+    pub(super) fn snapshot(&self) -> Result<(PathBuf, File)> {
+        let path = self.path.join("snapshot.db");
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        Ok((path, file.map_err(io_error("making the snapshot's file"))?))
+    }
+
+    /// Where etcdutl puts the data directory; it insists on making it.
+    pub(super) fn data(&self) -> PathBuf {
+        self.path.join(DATA_DIR)
+    }
+
+    /// The snapshot has done its service; the space is needed.
+    pub(super) fn drop_snapshot(&self) -> Result<()> {
+        fs::remove_file(self.path.join("snapshot.db")).map_err(io_error("removing the snapshot's file"))
+    }
+
+    /// Makes everything durable, then startable: the rename is the one moment that counts.
+    pub(super) fn publish(self) -> Result<()> {
+        files::sync_tree(&self.path).map_err(io_error("syncing the restored data"))?;
+        let target = self.root.join(DATA_DIR);
+        // A rename onto an empty folder would succeed; there was none when we looked, so somebody else is here.
+        if target.symlink_metadata().is_ok() {
+            return Err(Error::refused("somebody else has put data on the volume meanwhile"));
+        }
+        fs::rename(self.data(), &target).map_err(io_error("putting the restored data in its place"))?;
+        files::sync_folder(&self.root).map_err(io_error("syncing the volume"))?;
+        Volume { root: self.root }.tidy();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::{ExitClass, IdentityFlags};
+
+    fn volume() -> (tempfile::TempDir, Volume) {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = Volume::open(folder.path()).unwrap();
+        (folder, volume)
+    }
+
+    #[test]
+    fn what_counts_as_what() {
+        let (folder, volume) = volume();
+        assert_eq!(volume.state(), Ok(State::Empty));
+        fs::create_dir(folder.path().join("lost+found")).unwrap();
+        fs::create_dir_all(folder.path().join(STAGING).join("data/member")).unwrap();
+        assert_eq!(volume.state(), Ok(State::Empty));
+        fs::create_dir(folder.path().join(DATA_DIR)).unwrap();
+        assert_eq!(volume.state(), Ok(State::Foreign(vec!["data".to_owned()])));
+        let identity = Identity::new(&IdentityFlags::default());
+        identity.write(&folder.path().join(DATA_DIR)).unwrap();
+        assert_eq!(volume.state(), Ok(State::Ours(Box::new(identity))));
+        fs::write(folder.path().join(DATA_DIR).join(crate::identity::IDENTITY_FILE), "{").unwrap();
+        assert!(matches!(volume.state(), Ok(State::Foreign(_))));
+    }
+
+    #[test]
+    fn staging_begins_empty_and_a_link_in_its_place_is_not_followed() {
+        let (folder, volume) = volume();
+        let precious = tempfile::tempdir().unwrap();
+        fs::write(precious.path().join("f"), "x").unwrap();
+        std::os::unix::fs::symlink(precious.path(), folder.path().join(STAGING)).unwrap();
+        let _refused_or_replaced = volume.stage();
+        assert!(precious.path().join("f").exists());
+    }
+
+    #[test]
+    fn space_is_asked_for_before_anything_is_written() {
+        let (_folder, volume) = volume();
+        assert_eq!(volume.check_space(0), Ok(()));
+        let error = volume.check_space(u64::MAX).unwrap_err();
+        assert_eq!(error.class(), ExitClass::Full);
+        assert_eq!(Volume::open(Path::new("/nonexistent")).err().unwrap().class(), ExitClass::Config);
+    }
+}

@@ -1,0 +1,209 @@
+//! `agent save`: one snapshot of one etcd, proven before it is published.
+//!
+//! It decides the order: the upload is begun first, so that wrong credentials show before etcd has sent a byte; it is
+//! completed only when etcd's own hash at the end of the stream agrees; the manifest comes last and makes it a backup.
+//! Every other way out takes the upload back. How bytes flow is in `pipe.rs`, where they go in `store.rs`.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::Stream;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::contract::{SaveRequest, SavedReport};
+use crate::error::{Error, Result, io_error};
+use crate::gate::hex_id;
+use crate::interrupt::Interrupt;
+use crate::layout::{Attempt, Folder};
+use crate::manifest::{FORMAT_VERSION, Manifest, Origin};
+use crate::pipe::{self, Streamed};
+use crate::progress::Progress;
+use crate::source::{self, Candidate, Source};
+use crate::store::{self, Plan, Store, Upload};
+
+/// Without a byte from etcd, or room for one, for this long, the stream only pins etcd's read transaction.
+const STALL: Duration = Duration::from_mins(1);
+
+/// Saves one snapshot and says where it is.
+pub async fn run(request: SaveRequest) -> Result<SavedReport> {
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    let store = Store::open(&request.store)?;
+    let chosen = Box::pin(source::choose(&request.etcd, request.expect_cluster_id.as_deref()));
+    let mut source = interrupt.unless(chosen).await?;
+    let attempt = Saving::begin(&request, &store, &source, &mut interrupt).await?;
+    let opened = interrupt.unless(source.open()).await;
+    attempt.finish(opened, &mut interrupt).await
+}
+
+/// The facts of a member that a manifest records, for streams that do not come from [`run`].
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// What it said of itself.
+    pub facts: Candidate,
+    /// Its name.
+    pub name: String,
+}
+
+/// Saves one snapshot from any stream of bytes: [`run`] without etcd, for tests of streams that go wrong.
+pub async fn from_stream<S>(request: SaveRequest, member: Member, stream: Result<(String, S)>) -> Result<SavedReport>
+where
+    S: Stream<Item = Result<Bytes>> + Send + Unpin,
+{
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    let store = Store::open(&request.store)?;
+    Saving::of(&request, &store, member, &mut interrupt).await?.finish(stream, &mut interrupt).await
+}
+
+/// One attempt whose upload has begun.
+struct Saving<'a> {
+    request: &'a SaveRequest,
+    store: &'a Store,
+    member: Member,
+    folder: Folder,
+    pod_uid: String,
+    upload: Upload,
+    at: Timestamp,
+    since: Instant,
+}
+
+impl<'a> Saving<'a> {
+    async fn begin(
+        request: &'a SaveRequest,
+        store: &'a Store,
+        source: &Source,
+        interrupt: &mut Interrupt,
+    ) -> Result<Self> {
+        let member = Member { facts: source.facts.clone(), name: source.name.clone() };
+        Self::of(request, store, member, interrupt).await
+    }
+
+    async fn of(request: &'a SaveRequest, store: &'a Store, member: Member, interrupt: &mut Interrupt) -> Result<Self> {
+        let (at, since) = (crate::clock::now(), Instant::now());
+        let pod_uid = match &request.pod_uid {
+            Some(uid) => uid.clone(),
+            None => random_uid()?,
+        };
+        let folder = Folder::of_attempt(&Attempt {
+            namespace: &request.namespace,
+            cluster: &request.cluster,
+            cluster_uid: request.cluster_uid.as_deref(),
+            cluster_id: member.facts.cluster_id,
+            owner_uid: request.owner_uid.as_deref(),
+            pod_uid: &pod_uid,
+            at,
+        })
+        .map_err(|error| store::layout(&error))?;
+        let until = at
+            .checked_add(SignedDuration::from_secs(request.deadline_seconds.into()))
+            .map_err(|_| Error::config("the deadline is beyond all calendars"))?;
+        let plan = Plan { estimate: member.facts.db_bytes, at, until };
+        let upload = interrupt.unless(store.begin(&folder.data(request.compression), plan)).await?;
+        Ok(Self { request, store, member, folder, pod_uid, upload, at, since })
+    }
+
+    async fn finish<S>(mut self, stream: Result<(String, S)>, interrupt: &mut Interrupt) -> Result<SavedReport>
+    where
+        S: Stream<Item = Result<Bytes>> + Send + Unpin,
+    {
+        let (storage_version, streamed) = match self.data(stream, interrupt).await {
+            Ok(data) => data,
+            Err(error) => {
+                self.upload.abort().await;
+                return Err(error);
+            }
+        };
+        // From here on nothing is taken back: an answer may be lost although the manifest was written.
+        let manifest = self.manifest(storage_version, &streamed);
+        let content = manifest.render()?;
+        interrupt
+            .unless(self.store.put_new(&self.folder.manifest(), content.into()))
+            .await
+            .map_err(|error| error.context("the data is stored, its manifest is not"))?;
+        Ok(self.report(manifest))
+    }
+
+    /// Streams, proves, completes: after this the data is whole in the store, and no backup yet.
+    async fn data<S>(
+        &mut self,
+        stream: Result<(String, S)>,
+        interrupt: &mut Interrupt,
+    ) -> Result<(Option<String>, Streamed)>
+    where
+        S: Stream<Item = Result<Bytes>> + Send + Unpin,
+    {
+        let (version, stream) = stream?;
+        let progress = Progress::new("saving", self.member.facts.db_bytes);
+        let pipe = pipe::run(stream, self.request.compression, &mut self.upload, &progress);
+        let streamed = interrupt.unless(progress.watch(STALL, pipe)).await?;
+        interrupt.unless(self.upload.complete()).await?;
+        let said = &self.member.facts.storage_version;
+        let storage_version = [&version, said].into_iter().find(|version| !version.is_empty()).cloned();
+        Ok((storage_version, streamed))
+    }
+
+    fn manifest(&self, storage_version: Option<String>, streamed: &Streamed) -> Manifest {
+        let (request, facts) = (self.request, &self.member.facts);
+        let origin = (request.owner_name.is_some() || request.owner_uid.is_some()).then(|| Origin {
+            name: request.owner_name.clone(),
+            uid: request.owner_uid.clone(),
+            other: serde_json::Map::new(),
+        });
+        Manifest {
+            format_version: FORMAT_VERSION,
+            key: self.folder.to_string(),
+            namespace: request.namespace.clone(),
+            cluster: request.cluster.clone(),
+            cluster_uid: request.cluster_uid.clone(),
+            origin,
+            pod_uid: self.pod_uid.clone(),
+            cluster_id: hex_id(facts.cluster_id),
+            member_id: hex_id(facts.member_id),
+            member: self.member.name.clone(),
+            etcd_version: facts.version.clone(),
+            storage_version,
+            raft_term: facts.term,
+            raft_applied_index: facts.applied,
+            db_bytes: streamed.database.db_bytes,
+            sha256: hex::encode(streamed.database.sha256),
+            stored_bytes: streamed.stored_bytes,
+            stored_sha256: hex::encode(streamed.stored_sha256),
+            compression: request.compression,
+            started_at: self.at,
+            ended_at: crate::clock::now(),
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            other: serde_json::Map::new(),
+        }
+    }
+
+    fn report(self, manifest: Manifest) -> SavedReport {
+        let report = SavedReport {
+            uri: self.store.uri(&self.folder.data(manifest.compression)),
+            key: manifest.key,
+            db_bytes: manifest.db_bytes,
+            stored_bytes: manifest.stored_bytes,
+            sha256: manifest.sha256,
+            stored_sha256: manifest.stored_sha256,
+            compression: manifest.compression,
+            member: manifest.member,
+            member_id: manifest.member_id,
+            cluster_id: manifest.cluster_id,
+            etcd_version: manifest.etcd_version,
+            storage_version: manifest.storage_version,
+            millis: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
+        tracing::info!(
+            uri = report.uri,
+            db_bytes = report.db_bytes,
+            stored_bytes = report.stored_bytes,
+            millis = report.millis,
+            "saved"
+        );
+        report
+    }
+}
+
+/// Something as unique as a Pod's UID, for runs outside of Kubernetes.
+fn random_uid() -> Result<String> {
+    let uid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(io_error("making a random UID"))?;
+    Ok(uid.trim().to_owned())
+}

@@ -1,0 +1,384 @@
+//! The etcd side of a save: which member to read from, and its snapshot as a stream of bytes.
+//!
+//! It decides the source: a healthy voter without a CORRUPT alarm whose applied index is close to the leader's, a
+//! follower when there is one, so that the leader's disk is left alone. Each member has a client of its own, because a
+//! client with several endpoints balances, and these calls must reach the member that was chosen. A linearizable read
+//! on that member comes first: a member cut off from its quorum fails there and not in the backup.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use bytes::Bytes;
+use etcd_client::{Channel, Client, GetOptions, StatusResponse};
+use futures::future::join_all;
+use futures::stream::{self, Stream, StreamExt};
+use tonic::Code;
+use tonic::transport::Endpoint;
+
+use crate::contract::EtcdFlags;
+use crate::error::{Error, Result};
+
+/// Five times the throughput of the default window at 10 ms; more gains nothing and costs memory.
+const WINDOW: u32 = 16 << 20;
+
+/// A member that does not answer its own status within this is not healthy. Longer than one election (1 s).
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Notices a dead connection in the middle of a stream.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// How many entries a member may be behind. Members' answers are some milliseconds apart and a busy cluster applies
+/// some thousand entries a second; a member that lags for real lags by more.
+const LAG: u64 = 5_000;
+
+/// What a member says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The client URL it was asked at.
+    pub endpoint: String,
+    /// etcd cluster ID.
+    pub cluster_id: u64,
+    /// Member ID.
+    pub member_id: u64,
+    /// Whom it takes for the leader; 0: nobody.
+    pub leader: u64,
+    /// How far it has applied the log.
+    pub applied: u64,
+    /// Raft term.
+    pub term: u64,
+    /// Whether it does not vote yet.
+    pub learner: bool,
+    /// Whether a CORRUPT alarm names it.
+    pub corrupt: bool,
+    /// Size of its database file.
+    pub db_bytes: u64,
+    /// etcd version.
+    pub version: String,
+    /// Storage version; empty before 3.6.
+    pub storage_version: String,
+}
+
+/// The chosen member, connected.
+pub struct Source {
+    client: Client,
+    /// What it said just before.
+    pub facts: Candidate,
+    /// Its name in the member list.
+    pub name: String,
+}
+
+/// Members to read from, best first.
+///
+/// Followers come before the leader; among equals the one that has applied most, then the smaller ID, so that two
+/// agents looking at the same cluster choose the same member.
+pub fn rank(candidates: &[Candidate]) -> Vec<&Candidate> {
+    let leader = candidates.iter().find(|c| c.leader == c.member_id);
+    let newest = leader.map_or_else(|| candidates.iter().map(|c| c.applied).max().unwrap_or(0), |c| c.applied);
+    let mut ranked: Vec<_> = candidates
+        .iter()
+        .filter(|c| c.leader != 0 && !c.learner && !c.corrupt && c.applied.saturating_add(LAG) >= newest)
+        .collect();
+    ranked.sort_by_key(|c| (c.leader == c.member_id, Reverse(c.applied), c.member_id));
+    ranked.dedup_by_key(|c| c.member_id);
+    ranked
+}
+
+/// Asks every member and connects to the one to read from.
+pub async fn choose(flags: &EtcdFlags, expect_cluster_id: Option<&str>) -> Result<Source> {
+    let expected = expect_cluster_id.map(parse_id).transpose()?;
+    let answers = join_all(flags.endpoints.iter().map(|endpoint| ask(endpoint))).await;
+    let (mut clients, mut candidates, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+    for answer in answers {
+        match answer {
+            Ok((client, candidate)) => {
+                clients.push(client);
+                candidates.push(candidate);
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    for error in &errors {
+        tracing::warn!(%error, "a member does not answer");
+    }
+    check_cluster(&candidates, expected)?;
+    let mut error = nobody(&candidates, errors);
+    for chosen in rank(&candidates) {
+        let Some(client) = candidates.iter().position(|c| c == chosen).and_then(|at| clients.get(at)) else { continue };
+        match confirm(client.clone(), chosen).await {
+            Ok(source) => {
+                tracing::info!(
+                    member = source.name,
+                    endpoint = source.facts.endpoint,
+                    leader = source.facts.leader == source.facts.member_id,
+                    "reading from"
+                );
+                return Ok(source);
+            }
+            Err(refused) => {
+                tracing::warn!(endpoint = chosen.endpoint, error = %refused, "not reading from this member");
+                error = refused;
+            }
+        }
+    }
+    Err(error)
+}
+
+/// Why no member can be read from, when it is not a member's own answer.
+fn nobody(candidates: &[Candidate], mut errors: Vec<Error>) -> Error {
+    if candidates.is_empty() {
+        return errors.pop().unwrap_or_else(|| Error::config("no endpoint was given"));
+    }
+    let why = |c: &Candidate| {
+        let what = match c {
+            Candidate { corrupt: true, .. } => "has a CORRUPT alarm",
+            Candidate { learner: true, .. } => "is a learner",
+            Candidate { leader: 0, .. } => "knows no leader",
+            _ => "lags behind",
+        };
+        format!("{} {what}", c.endpoint)
+    };
+    let all: Vec<_> = candidates.iter().map(why).chain(errors.iter().map(|e| e.message().to_owned())).collect();
+    let message = format!("no member can be read from: {}", all.join("; "));
+    if candidates.iter().any(|c| c.corrupt) { Error::corrupt(message) } else { Error::transient(message) }
+}
+
+/// All endpoints have to lead to one cluster, and to the one this snapshot is for.
+fn check_cluster(candidates: &[Candidate], expected: Option<u64>) -> Result<()> {
+    let Some(first) = candidates.first() else { return Ok(()) };
+    if let Some(other) = candidates.iter().find(|c| c.cluster_id != first.cluster_id) {
+        return Err(Error::config(format!(
+            "the endpoints belong to two clusters: {:x} ({}) and {:x} ({})",
+            first.cluster_id, first.endpoint, other.cluster_id, other.endpoint
+        )));
+    }
+    match expected {
+        Some(expected) if expected != first.cluster_id => Err(Error::config(format!(
+            "this is cluster {:x}, the snapshot is for cluster {expected:x}: nothing was read",
+            first.cluster_id
+        ))),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// An ID as etcdctl and the operator write it.
+fn parse_id(hex: &str) -> Result<u64> {
+    u64::from_str_radix(hex.strip_prefix("0x").unwrap_or(hex), 16)
+        .map_err(|_| Error::config(format!("{hex:?} is no etcd cluster ID (hex)")))
+}
+
+async fn ask(endpoint: &str) -> Result<(Client, Candidate)> {
+    let url = if endpoint.contains("://") { endpoint.to_owned() } else { format!("http://{endpoint}") };
+    if !url.starts_with("http://") {
+        return Err(Error::config(format!("{endpoint}: only http:// is supported yet")));
+    }
+    let channel = Endpoint::from_shared(url)
+        .map_err(|error| Error::config(format!("{endpoint} is no endpoint: {error}")))?
+        .connect_timeout(ANSWER_WITHIN)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .connect_lazy();
+    let mut client = Client::from_channel(Channel::Tonic(channel), None).await.map_err(|e| etcd_error(endpoint, &e))?;
+    let status = in_time(endpoint, client.status()).await?;
+    Ok((client, candidate(endpoint, &status)?))
+}
+
+/// A linearizable read, the member's name, and its state after that.
+async fn confirm(mut client: Client, chosen: &Candidate) -> Result<Source> {
+    let endpoint = &chosen.endpoint;
+    // Any key will do; this one is short and nobody has it.
+    in_time(endpoint, client.get([0], Some(GetOptions::new().with_keys_only().with_limit(1)))).await?;
+    let members = in_time(endpoint, client.member_list()).await?;
+    let status = in_time(endpoint, client.status()).await?;
+    let facts = candidate(endpoint, &status)?;
+    if (facts.cluster_id, facts.member_id) != (chosen.cluster_id, chosen.member_id) {
+        return Err(Error::transient(format!("{endpoint} led to another member meanwhile")));
+    }
+    let name = members.members().iter().find(|member| member.id() == facts.member_id).map(|m| m.name().to_owned());
+    Ok(Source { client, facts, name: name.unwrap_or_default() })
+}
+
+fn candidate(endpoint: &str, status: &StatusResponse) -> Result<Candidate> {
+    let header =
+        status.header().ok_or_else(|| Error::transient(format!("{endpoint}: the answer says nothing of itself")))?;
+    Ok(Candidate {
+        endpoint: endpoint.to_owned(),
+        cluster_id: header.cluster_id(),
+        member_id: header.member_id(),
+        leader: status.leader(),
+        // Before 3.4 there was no applied index; the log's own is the best there is then.
+        applied: if status.raft_applied_index() == 0 { status.raft_index() } else { status.raft_applied_index() },
+        term: status.raft_term(),
+        learner: status.is_learner(),
+        corrupt: names_corrupt(status.errors(), header.member_id()),
+        db_bytes: u64::try_from(status.db_size()).unwrap_or(0),
+        version: status.version().to_owned(),
+        storage_version: status.storage_version().to_owned(),
+    })
+}
+
+/// Whether a CORRUPT alarm names this member. Alarms stand in a member's status as text: `memberID:1 alarm:CORRUPT`.
+/// The alarm call would need a quorum, and this has to work without.
+fn names_corrupt(errors: &[String], member_id: u64) -> bool {
+    errors.iter().any(|error| {
+        let mut words = error.split_whitespace();
+        let corrupt = words.clone().any(|word| word == "alarm:CORRUPT");
+        // An alarm that names nobody is everybody's.
+        let named = words.find_map(|word| word.strip_prefix("memberID:"));
+        corrupt && named.is_none_or(|id| id == member_id.to_string())
+    })
+}
+
+async fn in_time<T>(endpoint: &str, call: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T> {
+    match tokio::time::timeout(ANSWER_WITHIN, call).await {
+        Ok(result) => result.map_err(|error| etcd_error(endpoint, &error)),
+        Err(_) => Err(Error::transient(format!("{endpoint} does not answer within {} s", ANSWER_WITHIN.as_secs()))),
+    }
+}
+
+impl Source {
+    /// Opens the snapshot: the storage version it was made with (empty before 3.6), and its bytes, trailer and all.
+    ///
+    /// The stream is read to its end: the trailer comes in a message of its own, after the first one that says that
+    /// nothing remains.
+    pub async fn open(&mut self) -> Result<(String, impl Stream<Item = Result<Bytes>> + Send + Unpin + use<>)> {
+        let endpoint = self.facts.endpoint.clone();
+        let mut messages = in_time(&endpoint, self.client.snapshot()).await?;
+        let first = in_time(&endpoint, messages.message()).await?;
+        let version = first.as_ref().map(|first| first.version().to_owned()).unwrap_or_default();
+        let rest = stream::unfold((messages, endpoint), |(mut messages, endpoint)| async move {
+            let next = match messages.message().await {
+                Ok(None) => return None,
+                Ok(Some(message)) => Ok(Bytes::from_owner(Blob(message))),
+                Err(error) => Err(etcd_error(&endpoint, &error)),
+            };
+            Some((next, (messages, endpoint)))
+        });
+        let first = stream::iter(first.map(|first| Ok(Bytes::from_owner(Blob(first)))));
+        Ok((version, first.chain(rest).boxed()))
+    }
+}
+
+/// A message whose bytes are used where they lie.
+struct Blob(etcd_client::SnapshotResponse);
+
+impl AsRef<[u8]> for Blob {
+    fn as_ref(&self) -> &[u8] {
+        self.0.blob()
+    }
+}
+
+/// What etcd's answer means for the run.
+fn etcd_error(endpoint: &str, error: &etcd_client::Error) -> Error {
+    let etcd_client::Error::GRpcStatus(status) = error else {
+        return match error {
+            etcd_client::Error::InvalidArgs(_) | etcd_client::Error::InvalidUri(_) => {
+                Error::config(format!("{endpoint}: {error}"))
+            }
+            _ => Error::transient(format!("{endpoint}: {error}")),
+        };
+    };
+    let message = format!("{endpoint}: {}", status.message());
+    match status.code() {
+        Code::Unauthenticated | Code::PermissionDenied => Error::denied(message),
+        // This is how etcd says that authentication is on and nobody has logged in.
+        Code::InvalidArgument if status.message().contains("user name is empty") => Error::denied(message),
+        Code::DataLoss => Error::corrupt(message),
+        Code::Unimplemented => Error::config(format!("{message} (is this etcd?)")),
+        _ => Error::transient(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::ExitClass;
+
+    /// Three healthy members; 1 leads.
+    fn three() -> Vec<Candidate> {
+        (1..=3)
+            .map(|id| Candidate {
+                endpoint: format!("http://m{id}:2379"),
+                cluster_id: 7,
+                member_id: id,
+                leader: 1,
+                applied: 100_000,
+                term: 2,
+                learner: false,
+                corrupt: false,
+                db_bytes: 1,
+                version: "3.6.16".to_owned(),
+                storage_version: "3.6.0".to_owned(),
+            })
+            .collect()
+    }
+
+    fn order(change: impl FnOnce(&mut Vec<Candidate>)) -> Vec<u64> {
+        let mut members = three();
+        change(&mut members);
+        rank(&members).into_iter().map(|c| c.member_id).collect()
+    }
+
+    #[test]
+    fn followers_first_then_the_leader() {
+        assert_eq!(order(|_| {}), [2, 3, 1]);
+        assert_eq!(order(|m| m.reverse()), [2, 3, 1], "the order of the endpoints does not matter");
+        assert_eq!(order(|m| m[2].applied += 1), [3, 2, 1]);
+        assert_eq!(order(|m| m.truncate(1)), [1], "a cluster of one");
+    }
+
+    #[test]
+    fn one_unfit_member_at_a_time() {
+        assert_eq!(order(|m| m[1].learner = true), [3, 1]);
+        assert_eq!(order(|m| m[1].corrupt = true), [3, 1]);
+        assert_eq!(order(|m| m[1].leader = 0), [3, 1]);
+        assert_eq!(order(|m| m[1].applied -= LAG + 1), [3, 1]);
+        assert_eq!(order(|m| m[1].applied -= LAG), [3, 2, 1]);
+        assert_eq!(order(|m| m.iter_mut().for_each(|c| c.leader = 0)), [] as [u64; 0]);
+    }
+
+    #[test]
+    fn two_names_of_one_member_are_one_member() {
+        assert_eq!(order(|m| m.push(Candidate { endpoint: "http://svc:2379".to_owned(), ..m[1].clone() })), [2, 3, 1]);
+    }
+
+    #[test]
+    fn another_cluster_is_refused() {
+        assert_eq!(check_cluster(&three(), Some(7)), Ok(()));
+        assert_eq!(check_cluster(&three(), None), Ok(()));
+        assert_eq!(check_cluster(&three(), Some(8)).unwrap_err().class(), ExitClass::Config);
+        let mut mixed = three();
+        mixed[2].cluster_id = 8;
+        assert_eq!(check_cluster(&mixed, None).unwrap_err().class(), ExitClass::Config);
+        assert_eq!(parse_id("0xcafe"), Ok(0xcafe));
+        assert_eq!(parse_id("xyz").unwrap_err().class(), ExitClass::Config);
+    }
+
+    #[test]
+    fn only_a_corrupt_alarm_of_its_own_counts() {
+        let corrupt = |text: &str| names_corrupt(&[text.to_owned()], 1);
+        assert!(corrupt("memberID:1 alarm:CORRUPT "));
+        assert!(corrupt("memberID:1  alarm:CORRUPT"));
+        assert!(corrupt("alarm:CORRUPT"));
+        assert!(!corrupt("memberID:11 alarm:CORRUPT "));
+        assert!(!corrupt("memberID:1 alarm:NOSPACE "));
+        assert!(!corrupt("etcdserver: no leader"));
+    }
+
+    #[test]
+    fn when_nobody_is_left_the_reason_is_told() {
+        let mut members = three();
+        for member in &mut members {
+            member.leader = 0;
+        }
+        let error = nobody(&members, vec![Error::transient("m4 is gone")]);
+        assert_eq!(error.class(), ExitClass::Transient);
+        assert!(error.message().contains("knows no leader") && error.message().contains("m4 is gone"), "{error}");
+        members[0].corrupt = true;
+        assert_eq!(nobody(&members, vec![]).class(), ExitClass::Corrupt);
+        assert_eq!(nobody(&[], vec![]).class(), ExitClass::Config);
+        assert_eq!(nobody(&[], vec![Error::denied("no")]).class(), ExitClass::Denied);
+    }
+}

@@ -1,0 +1,224 @@
+//! Stores: where snapshots are kept. One interface over an S3 bucket and a folder of a mounted volume.
+//!
+//! It decides how a location is read and what both kinds promise: an upload is invisible until [`Upload::complete`],
+//! small objects are written only when absent, reads are in order and of one object, and nothing outside of the given
+//! prefix can be named. What is stored is not its business.
+
+mod class;
+mod folder;
+mod s3;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+
+use crate::contract::StoreFlags;
+use crate::error::{Error, Result};
+use crate::layout::{Folder, Key, LayoutError};
+use crate::progress::Progress;
+
+pub use s3::install_crypto;
+
+/// An opened store.
+#[derive(Clone, Debug)]
+pub enum Store {
+    /// A bucket.
+    S3(s3::S3Store),
+    /// A folder.
+    Folder(folder::FolderStore),
+}
+
+/// What is known about a stored object without reading it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Its length.
+    pub bytes: u64,
+    /// What a read can be tied to, so that two objects are never mixed.
+    pub etag: Option<String>,
+}
+
+/// What an upload should know beforehand.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// About how many bytes will come; only ever used to choose sizes.
+    pub estimate: u64,
+    /// Now.
+    pub at: Timestamp,
+    /// When this attempt is over at the latest: what it leaves behind is garbage then.
+    pub until: Timestamp,
+}
+
+/// An upload on its way. Dropping it without a word may leave garbage: call [`Upload::abort`].
+#[derive(Debug)]
+pub enum Upload {
+    /// To a bucket.
+    S3(s3::S3Upload),
+    /// To a folder.
+    Folder(folder::FolderUpload),
+}
+
+/// Where a location points.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Location {
+    S3 { bucket: String, prefix: Option<Folder> },
+    Folder { path: std::path::PathBuf },
+}
+
+impl Location {
+    /// Reads `s3://bucket[/prefix]` or `file:///folder`.
+    pub(crate) fn parse(url: &str) -> Result<Self> {
+        if let Some(rest) = url.strip_prefix("s3://") {
+            let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+            // AWS' rule for new buckets; it also keeps anything out of the host name that is no label.
+            let good = (3..=63).contains(&bucket.len())
+                && bucket.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.')
+                && bucket.starts_with(|c: char| c.is_ascii_alphanumeric())
+                && bucket.ends_with(|c: char| c.is_ascii_alphanumeric());
+            if !good {
+                return Err(Error::config(format!(
+                    "{bucket:?} is not a bucket name: 3 to 63 lower-case letters, digits, dots and dashes"
+                )));
+            }
+            let prefix = match prefix.trim_end_matches('/') {
+                "" => None,
+                prefix if prefix.starts_with('/') => return Err(Error::config(format!("{url}: two slashes in a row"))),
+                prefix => Some(Folder::parse("prefix", prefix).map_err(|error| layout(&error))?),
+            };
+            return Ok(Self::S3 { bucket: bucket.to_owned(), prefix });
+        }
+        match url.strip_prefix("file://") {
+            Some(path) if path.starts_with('/') => Ok(Self::Folder { path: path.into() }),
+            Some(_) => Err(Error::config(format!("{url}: a folder is given as file:///absolute/path"))),
+            None => Err(Error::config(format!("{url:?} is no store: s3://bucket/prefix or file:///folder"))),
+        }
+    }
+}
+
+/// A key that cannot be is the request's fault.
+pub(crate) fn layout(error: &LayoutError) -> Error {
+    Error::config(error.to_string())
+}
+
+impl Store {
+    /// Opens a store: reads its credentials, contacts nobody.
+    pub fn open(flags: &StoreFlags) -> Result<Self> {
+        match Location::parse(&flags.url)? {
+            Location::S3 { bucket, prefix } => s3::S3Store::open(flags, bucket, prefix).map(Self::S3),
+            Location::Folder { path } => folder::FolderStore::open(path).map(Self::Folder),
+        }
+    }
+
+    /// Begins to upload one object. A first request goes out: wrong credentials or a missing bucket show here.
+    pub async fn begin(&self, key: &Key, plan: Plan) -> Result<Upload> {
+        match self {
+            Self::S3(store) => store.begin(key, plan).await.map(Upload::S3),
+            Self::Folder(store) => store.begin(key, plan).await.map(Upload::Folder),
+        }
+    }
+
+    /// Writes a small object, only if there is none under this name. Our own, found after a lost answer, is fine.
+    pub async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
+        match self {
+            Self::S3(store) => store.put_new(key, content).await,
+            Self::Folder(store) => store.put_new(key, content).await,
+        }
+    }
+
+    /// Reads a small object whole; a longer one than `limit` is refused.
+    pub async fn get_small(&self, key: &Key, limit: u64) -> Result<Bytes> {
+        match self {
+            Self::S3(store) => store.get_small(key, limit).await,
+            Self::Folder(store) => store.get_small(key, limit).await,
+        }
+    }
+
+    /// Length and version of an object.
+    pub async fn stat(&self, key: &Key) -> Result<Stat> {
+        match self {
+            Self::S3(store) => store.stat(key).await,
+            Self::Folder(store) => store.stat(key).await,
+        }
+    }
+
+    /// An object's bytes in order; if it is exchanged meanwhile, an error.
+    pub fn read(&self, key: &Key, stat: &Stat, progress: &Progress) -> BoxStream<'static, Result<Bytes>> {
+        match self {
+            Self::S3(store) => store.read(key, stat, progress),
+            Self::Folder(store) => store.read(key, progress),
+        }
+    }
+
+    /// Where an object is, for people. Holds no credentials.
+    pub fn uri(&self, key: &Key) -> String {
+        match self {
+            Self::S3(store) => store.uri(key),
+            Self::Folder(store) => store.uri(key),
+        }
+    }
+}
+
+impl Upload {
+    /// Takes the next bytes; waits while too much is on its way.
+    pub async fn write(&mut self, bytes: Bytes) -> Result<()> {
+        match self {
+            Self::S3(upload) => upload.write(bytes).await,
+            Self::Folder(upload) => upload.write(bytes).await,
+        }
+    }
+
+    /// Makes the object visible and durable, and checks with the store that it has its full length.
+    pub async fn complete(&mut self) -> Result<()> {
+        match self {
+            Self::S3(upload) => upload.complete().await,
+            Self::Folder(upload) => upload.complete().await,
+        }
+    }
+
+    /// Takes everything back, best effort. Never after the manifest was begun: that one may be there although the
+    /// answer was lost, and then so must the data be.
+    pub async fn abort(&mut self) {
+        match self {
+            Self::S3(upload) => upload.abort().await,
+            Self::Folder(upload) => upload.abort().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::ExitClass;
+
+    #[test]
+    fn locations_are_read() {
+        assert_eq!(Location::parse("s3://bkt").unwrap(), Location::S3 { bucket: "bkt".to_owned(), prefix: None });
+        assert_eq!(
+            Location::parse("s3://bkt/a/b/").unwrap(),
+            Location::S3 { bucket: "bkt".to_owned(), prefix: Some(Folder::parse("prefix", "a/b").unwrap()) }
+        );
+        assert_eq!(Location::parse("file:///mnt/x").unwrap(), Location::Folder { path: "/mnt/x".into() });
+    }
+
+    #[test]
+    fn what_is_no_location_is_refused() {
+        for bad in [
+            "",
+            "bkt",
+            "s3://",
+            "s3:///x",
+            "s3://B",
+            "s3://a@evil.example",
+            "s3://bkt/../x",
+            "s3://bkt//x",
+            "s3://b_t",
+            "s3://bkt:90",
+            "file://relative",
+            "http://x",
+            "s3://bkt/a?b",
+            "s3://-bkt",
+            "s3://bkt/.x",
+        ] {
+            assert_eq!(Location::parse(bad).unwrap_err().class(), ExitClass::Config, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! A folder as a store: a mounted volume with the same layout as a bucket.
+//!
+//! Every path is opened beneath the folder that was given; a link or a name that leads out of it is an error of the
+//! opening itself, not of a check before it. An upload is a temporary file in its final folder. Its name says until
+//! when its writer may live, so that a later run can clean up after a dead one without guessing by dates.
+
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, File, OpenOptions};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::{Plan, Stat};
+use crate::error::{Error, Result, io_error, task_error};
+use crate::layout::{Folder, Key};
+use crate::progress::Progress;
+
+/// Pieces on their way to or from the disk: 16 of at most 256 KiB.
+const PIECES: usize = 16;
+const PIECE: usize = 256 << 10;
+
+/// Clocks of two nodes differ by less than this, or nothing else works either.
+const GRACE_SECONDS: i64 = 600;
+
+const TEMPORARY_PREFIX: &str = ".upload-until-";
+const TEMPORARY_SUFFIX: &str = ".tmp";
+const TEMPORARY_SMALL: &str = ".small.tmp";
+
+/// A folder below which everything stays.
+#[derive(Clone, Debug)]
+pub struct FolderStore {
+    path: PathBuf,
+    root: Arc<Dir>,
+}
+
+impl FolderStore {
+    pub(super) fn open(path: PathBuf) -> Result<Self> {
+        let root = Dir::open_ambient_dir(&path, ambient_authority())
+            .map_err(io_error(format!("opening the folder {}", path.display())))?;
+        Ok(Self { path, root: Arc::new(root) })
+    }
+
+    pub(super) fn uri(&self, key: &Key) -> String {
+        format!("file://{}/{key}", self.path.display())
+    }
+
+    /// Runs file system calls off the async threads, below the root.
+    async fn below<T: Send + 'static>(
+        &self,
+        doing: String,
+        calls: impl FnOnce(&Dir) -> io::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let root = Arc::clone(&self.root);
+        let result = tokio::task::spawn_blocking(move || calls(&root)).await;
+        result.map_err(|error| task_error(&error))?.map_err(io_error(doing))
+    }
+
+    pub(super) async fn begin(&self, key: &Key, plan: Plan) -> Result<FolderUpload> {
+        let folder = key.folder().clone();
+        let temporary = temporary_name(plan.until.as_second());
+        let opened = {
+            let temporary = temporary.clone();
+            self.below(format!("beginning {}", self.uri(key)), move |root| {
+                if let Some(lineage) = folder.parent() {
+                    root.create_dir_all(lineage.as_str())?;
+                    clean_up(root, &lineage, plan.at.as_second());
+                }
+                // Not `create_dir_all`: a folder that is there already is another attempt's.
+                root.create_dir(folder.as_str())?;
+                let folder = root.open_dir(folder.as_str())?;
+                let file = folder.open_with(&temporary, OpenOptions::new().write(true).create_new(true))?;
+                Ok((folder, file))
+            })
+        };
+        let (folder, file) = opened.await?;
+        let (pieces, received) = mpsc::channel(PIECES);
+        Ok(FolderUpload {
+            store: self.clone(),
+            key: key.clone(),
+            folder: Arc::new(folder),
+            temporary,
+            writer: Some((pieces, tokio::task::spawn_blocking(move || write_all(file, received)))),
+        })
+    }
+
+    pub(super) async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
+        let doing = format!("writing {}", self.uri(key));
+        let (folder, name) = (key.folder().clone(), key.name().to_owned());
+        let calls = move |root: &Dir| -> io::Result<bool> {
+            let folder = root.open_dir(folder.as_str())?;
+            if folder.symlink_metadata(&name).is_ok() {
+                return Ok(folder.read(&name)? == content);
+            }
+            let mut file =
+                folder.open_with(TEMPORARY_SMALL, OpenOptions::new().write(true).create(true).truncate(true))?;
+            file.write_all(&content)?;
+            file.sync_all()?;
+            folder.rename(TEMPORARY_SMALL, &folder, &name)?;
+            sync(&folder)?;
+            Ok(true)
+        };
+        if self.below(doing.clone(), calls).await? {
+            return Ok(());
+        }
+        Err(Error::transient(format!("{doing}: another attempt has written it; try again under a new key")))
+    }
+
+    pub(super) async fn stat(&self, key: &Key) -> Result<Stat> {
+        let path = key.to_string();
+        let bytes = self
+            .below(format!("looking at {}", self.uri(key)), move |root| Ok(root.open(&path)?.metadata()?.len()))
+            .await?;
+        Ok(Stat { bytes, etag: None })
+    }
+
+    pub(super) async fn get_small(&self, key: &Key, limit: u64) -> Result<Bytes> {
+        let doing = format!("reading {}", self.uri(key));
+        let path = key.to_string();
+        let calls = move |root: &Dir| {
+            let mut content = Vec::new();
+            root.open(&path)?.take(limit + 1).read_to_end(&mut content)?;
+            Ok(content)
+        };
+        let content = self.below(doing.clone(), calls).await?;
+        if content.len() as u64 > limit {
+            return Err(Error::corrupt(format!("{doing}: it is longer than {limit} bytes")));
+        }
+        Ok(content.into())
+    }
+
+    pub(super) fn read(&self, key: &Key, progress: &Progress) -> BoxStream<'static, Result<Bytes>> {
+        let doing = format!("reading {}", self.uri(key));
+        let (root, path, progress) = (Arc::clone(&self.root), key.to_string(), progress.clone());
+        let (pieces, received) = mpsc::channel(PIECES);
+        tokio::task::spawn_blocking(move || {
+            let read = || -> io::Result<()> {
+                let mut file = root.open(&path)?;
+                loop {
+                    let mut piece = BytesMut::zeroed(PIECE);
+                    let got = file.read(&mut piece)?;
+                    piece.truncate(got);
+                    // An error of sending means that nobody reads any more.
+                    if got == 0 || pieces.blocking_send(Ok(piece.freeze())).is_err() {
+                        return Ok(());
+                    }
+                    progress.add(got);
+                }
+            };
+            if let Err(error) = read() {
+                let _nobody_reads = pieces.blocking_send(Err(io_error(doing)(error)));
+            }
+        });
+        stream::unfold(received, |mut received| async move { Some((received.recv().await?, received)) }).boxed()
+    }
+}
+
+/// A temporary file that becomes the object when it is complete.
+#[derive(Debug)]
+pub struct FolderUpload {
+    store: FolderStore,
+    key: Key,
+    folder: Arc<Dir>,
+    temporary: String,
+    writer: Option<(mpsc::Sender<Bytes>, JoinHandle<io::Result<u64>>)>,
+}
+
+impl FolderUpload {
+    fn doing(&self) -> String {
+        format!("writing {}", self.store.uri(&self.key))
+    }
+
+    pub(super) async fn write(&mut self, bytes: Bytes) -> Result<()> {
+        if let Some((pieces, _)) = &self.writer
+            && pieces.send(bytes).await.is_ok()
+        {
+            return Ok(());
+        }
+        // The writer has ended early, so it has an error to tell.
+        self.written().await?;
+        Err(Error::transient(format!("{}: its writer is gone", self.doing())))
+    }
+
+    /// Ends the writer: the file's content is durable then.
+    async fn written(&mut self) -> Result<u64> {
+        let Some((pieces, writer)) = self.writer.take() else {
+            return Err(Error::transient(format!("{}: it has ended already", self.doing())));
+        };
+        drop(pieces);
+        writer.await.map_err(|error| task_error(&error))?.map_err(io_error(self.doing()))
+    }
+
+    pub(super) async fn complete(&mut self) -> Result<()> {
+        let written = self.written().await?;
+        let (folder, temporary, key) = (Arc::clone(&self.folder), self.temporary.clone(), self.key.clone());
+        let calls = move |root: &Dir| -> io::Result<u64> {
+            folder.rename(&temporary, &folder, key.name())?;
+            sync(&folder)?;
+            // The folders above may be new too.
+            let mut above = key.folder().parent();
+            while let Some(folder) = above {
+                sync(&root.open_dir(folder.as_str())?)?;
+                above = folder.parent();
+            }
+            sync(root)?;
+            Ok(folder.metadata(key.name())?.len())
+        };
+        let found = self.store.below(self.doing(), calls).await?;
+        if found != written {
+            return Err(Error::corrupt(format!("{}: {written} bytes were written, {found} are there", self.doing())));
+        }
+        Ok(())
+    }
+
+    pub(super) async fn abort(&mut self) {
+        // Whether it was written does not matter any more, only that nobody writes.
+        let _written = self.written().await;
+        let (folder, temporary, key) = (Arc::clone(&self.folder), self.temporary.clone(), self.key.clone());
+        let calls = move |root: &Dir| {
+            for name in [temporary.as_str(), key.name()] {
+                ignore_missing(folder.remove_file(name))?;
+            }
+            root.remove_dir(key.folder().as_str())
+        };
+        if let Err(error) = self.store.below(self.doing(), calls).await {
+            tracing::warn!(%error, "the unfinished upload stays behind");
+        }
+    }
+}
+
+fn write_all(mut file: File, mut received: mpsc::Receiver<Bytes>) -> io::Result<u64> {
+    let mut written = 0;
+    while let Some(piece) = received.blocking_recv() {
+        file.write_all(&piece)?;
+        written += piece.len() as u64;
+    }
+    file.sync_all()?;
+    Ok(written)
+}
+
+/// Makes the names in a folder durable.
+fn sync(folder: &Dir) -> io::Result<()> {
+    folder.open(".")?.sync_all()
+}
+
+fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn temporary_name(until: i64) -> String {
+    format!("{TEMPORARY_PREFIX}{until}{TEMPORARY_SUFFIX}")
+}
+
+/// Until when the writer of this file may live, if it is a temporary file of ours.
+fn lives_until(name: &str) -> Option<i64> {
+    name.strip_prefix(TEMPORARY_PREFIX)?.strip_suffix(TEMPORARY_SUFFIX)?.parse().ok()
+}
+
+/// Removes what dead attempts of this lineage have left: temporary files by their names, folders that are empty then.
+/// Best effort: a backup does not fail because of old garbage.
+fn clean_up(root: &Dir, lineage: &Folder, now: i64) {
+    let clean = || -> io::Result<()> {
+        let lineage = root.open_dir(lineage.as_str())?;
+        for entry in lineage.entries()? {
+            let entry = entry?;
+            if !entry.file_type()?.is_dir() {
+                continue;
+            }
+            let attempt = entry.open_dir()?;
+            for file in attempt.entries()? {
+                let name = file?.file_name();
+                let Some(until) = name.to_str().and_then(lives_until) else { continue };
+                if until.saturating_add(GRACE_SECONDS) < now {
+                    attempt.remove_file(&name)?;
+                    tracing::info!(attempt = ?entry.file_name(), "removed what a dead attempt had left");
+                    // Fails when there is anything else in it, as it should.
+                    let _kept = lineage.remove_dir(entry.file_name());
+                }
+            }
+        }
+        Ok(())
+    };
+    if let Err(error) = clean() {
+        tracing::debug!(%error, "old garbage stays");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::contract::{Compression, ExitClass};
+
+    fn plan() -> Plan {
+        let at = "2026-11-21T16:22:33Z".parse().unwrap();
+        Plan { estimate: 1, at, until: "2026-11-21T17:22:33Z".parse().unwrap() }
+    }
+
+    fn folder(path: &str) -> Folder {
+        Folder::parse("key", path).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_upload_is_invisible_until_it_is_complete() {
+        let mount = tempfile::tempdir().unwrap();
+        let store = FolderStore::open(mount.path().to_owned()).unwrap();
+        let key = folder("ns/c/l/t").data(Compression::None);
+        let mut upload = store.begin(&key, plan()).await.unwrap();
+        upload.write(Bytes::from_static(b"hello")).await.unwrap();
+        assert_eq!(store.stat(&key).await.unwrap_err().class(), ExitClass::NotFound);
+        upload.complete().await.unwrap();
+        assert_eq!(store.stat(&key).await.unwrap().bytes, 5);
+        let pieces: Vec<_> = store.read(&key, &Progress::silent()).collect().await;
+        assert_eq!(pieces, [Ok(Bytes::from_static(b"hello"))]);
+        assert_eq!(store.begin(&key, plan()).await.unwrap_err().class(), ExitClass::Transient, "keys are never reused");
+    }
+
+    #[tokio::test]
+    async fn an_aborted_upload_leaves_nothing() {
+        let mount = tempfile::tempdir().unwrap();
+        let store = FolderStore::open(mount.path().to_owned()).unwrap();
+        let mut upload = store.begin(&folder("ns/c/l/t").data(Compression::Zstd), plan()).await.unwrap();
+        upload.write(Bytes::from_static(b"hello")).await.unwrap();
+        upload.abort().await;
+        assert_eq!(fs::read_dir(mount.path().join("ns/c/l")).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_small_object_is_written_once() {
+        let mount = tempfile::tempdir().unwrap();
+        fs::create_dir(mount.path().join("a")).unwrap();
+        let store = FolderStore::open(mount.path().to_owned()).unwrap();
+        let key = folder("a").manifest();
+        store.put_new(&key, Bytes::from_static(b"1")).await.unwrap();
+        store.put_new(&key, Bytes::from_static(b"1")).await.unwrap();
+        assert_eq!(store.put_new(&key, Bytes::from_static(b"2")).await.unwrap_err().class(), ExitClass::Transient);
+        assert_eq!(store.get_small(&key, 10).await.unwrap(), "1");
+        assert_eq!(store.get_small(&key, 0).await.unwrap_err().class(), ExitClass::Corrupt);
+    }
+
+    #[tokio::test]
+    async fn a_planted_link_leads_nowhere() {
+        let mount = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("manifest.json"), "secret").unwrap();
+        let up = format!("../{}", outside.path().file_name().unwrap().to_str().unwrap());
+        symlink(outside.path(), mount.path().join("absolute")).unwrap();
+        symlink(up, mount.path().join("relative")).unwrap();
+        fs::create_dir(mount.path().join("real")).unwrap();
+        symlink(outside.path().join("manifest.json"), mount.path().join("real/manifest.json")).unwrap();
+        let store = FolderStore::open(mount.path().to_owned()).unwrap();
+        for name in ["absolute", "relative", "real"] {
+            let error = store.get_small(&folder(name).manifest(), 100).await.unwrap_err();
+            assert_eq!(error.class(), ExitClass::Denied, "{name}: {error}");
+        }
+        for name in ["absolute/x", "relative/x"] {
+            store.begin(&folder(name).data(Compression::None), plan()).await.unwrap_err();
+        }
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn only_what_a_dead_attempt_left_is_removed() {
+        let mount = tempfile::tempdir().unwrap();
+        let lineage = mount.path().join("ns/c/l");
+        let now = plan().at.as_second();
+        let dead = temporary_name(now - GRACE_SECONDS - 1);
+        let alive = temporary_name(now - GRACE_SECONDS + 1);
+        for (attempt, name) in [
+            ("dead", dead.as_str()),
+            ("alive", &alive),
+            ("other", ".upload-until-x.tmp"),
+            ("kept", &dead),
+            ("kept", "manifest.json"),
+        ] {
+            fs::create_dir_all(lineage.join(attempt)).unwrap();
+            fs::write(lineage.join(attempt).join(name), "x").unwrap();
+        }
+        let store = FolderStore::open(mount.path().to_owned()).unwrap();
+        store.begin(&folder("ns/c/l/new").data(Compression::None), plan()).await.unwrap().abort().await;
+        assert!(!lineage.join("dead").exists());
+        assert!(lineage.join("alive").join(&alive).exists());
+        assert!(lineage.join("other").exists());
+        assert!(lineage.join("kept/manifest.json").exists() && !lineage.join("kept").join(&dead).exists());
+    }
+}

@@ -1,0 +1,182 @@
+//! One multipart upload: parts of one size, a few on their way, and nothing visible before `complete`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::aws::AmazonS3;
+use object_store::path::Path;
+use object_store::{MultipartUpload, ObjectStoreExt, PutPayload};
+use tokio::task::JoinSet;
+
+use super::Plan;
+use super::classify;
+use crate::error::{Error, Result, task_error};
+
+/// The usual part. Measured: above 8 MiB the size hardly matters for speed, and four of these fit the budget.
+pub(crate) const PART: u64 = 16 << 20;
+
+/// Parts in memory: three on their way while the fourth fills.
+pub(crate) const PARTS_AT_A_TIME: usize = 4;
+
+/// S3's limit.
+const MAX_PARTS: u64 = 10_000;
+
+/// An abort is a courtesy; the kubelet gives 30 s in all.
+const ABORT_WITHIN: Duration = Duration::from_secs(10);
+
+/// The part size for about this many bytes: as usual, or as much larger as [`MAX_PARTS`] asks for.
+pub(crate) fn part_size(estimate: u64) -> u64 {
+    // Twice the estimate: a database grows while its size is asked, and incompressible data grows a little.
+    PART.max(estimate.saturating_mul(2).div_ceil(MAX_PARTS).next_multiple_of(1 << 20))
+}
+
+/// A multipart upload on its way.
+pub struct S3Upload {
+    store: Arc<AmazonS3>,
+    path: Path,
+    upload: Box<dyn MultipartUpload>,
+    part: u64,
+    filling: Vec<Bytes>,
+    filled: u64,
+    under_way: JoinSet<object_store::Result<()>>,
+    parts: u64,
+    total: u64,
+    completing: bool,
+}
+
+/// object_store's own output holds the session token.
+impl fmt::Debug for S3Upload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("S3Upload").field("path", &self.path).field("total", &self.total).finish_non_exhaustive()
+    }
+}
+
+impl S3Upload {
+    pub(super) async fn begin(store: Arc<AmazonS3>, path: Path, plan: Plan) -> Result<Self> {
+        let upload = store
+            .put_multipart(&path)
+            .await
+            .map_err(|error| classify(&format!("beginning the upload of {path}"), &error))?;
+        Ok(Self {
+            store,
+            path,
+            upload,
+            part: part_size(plan.estimate),
+            filling: Vec::new(),
+            filled: 0,
+            under_way: JoinSet::new(),
+            parts: 0,
+            total: 0,
+            completing: false,
+        })
+    }
+
+    fn doing(&self) -> String {
+        format!("uploading {}", self.path)
+    }
+
+    pub(crate) async fn write(&mut self, mut bytes: Bytes) -> Result<()> {
+        self.total += bytes.len() as u64;
+        while !bytes.is_empty() {
+            // All parts but the last have the same size: some stores insist on it.
+            let room = usize::try_from(self.part - self.filled).unwrap_or(usize::MAX);
+            let piece = bytes.split_to(room.min(bytes.len()));
+            self.filled += piece.len() as u64;
+            self.filling.push(piece);
+            if self.filled == self.part {
+                self.send().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the part that has filled, once there is room on the way.
+    async fn send(&mut self) -> Result<()> {
+        while self.under_way.len() >= PARTS_AT_A_TIME - 1 {
+            self.settle().await?;
+        }
+        self.parts += 1;
+        if self.parts > MAX_PARTS {
+            return Err(Error::config(format!("{}: more than {MAX_PARTS} parts", self.doing())));
+        }
+        self.filled = 0;
+        let payload: PutPayload = std::mem::take(&mut self.filling).into_iter().collect();
+        self.under_way.spawn(self.upload.put_part(payload));
+        Ok(())
+    }
+
+    /// Waits for one part.
+    async fn settle(&mut self) -> Result<()> {
+        match self.under_way.join_next().await {
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(error))) => Err(classify(&self.doing(), &error)),
+            Some(Err(error)) => Err(task_error(&error)),
+        }
+    }
+
+    pub(crate) async fn complete(&mut self) -> Result<()> {
+        if !self.filling.is_empty() {
+            self.send().await?;
+        }
+        while !self.under_way.is_empty() {
+            self.settle().await?;
+        }
+        self.completing = true;
+        let completed = self.upload.complete().await;
+        // The store's own word on what it has now decides, also when the answer to `complete` was lost.
+        match (self.store.head(&self.path).await, completed) {
+            (Ok(meta), _) if meta.size == self.total => Ok(()),
+            (Ok(meta), Ok(_)) => Err(Error::corrupt(format!(
+                "{}: {} bytes were sent and the store has {}",
+                self.doing(),
+                self.total,
+                meta.size
+            ))),
+            (_, Err(error)) | (Err(error), Ok(_)) => Err(classify(&self.doing(), &error)),
+        }
+    }
+
+    pub(crate) async fn abort(&mut self) {
+        let abort = async {
+            self.under_way.shutdown().await;
+            if let Err(error) = self.upload.abort().await {
+                tracing::debug!(path = %self.path, %error, "the upload could not be aborted");
+            }
+            // Perhaps completed, but never to get a manifest. The key is ours alone.
+            if self.completing
+                && let Ok(meta) = self.store.head(&self.path).await
+                && let Err(error) = self.store.delete(&self.path).await
+            {
+                tracing::warn!(path = %self.path, bytes = meta.size, %error, "data without a manifest stays behind");
+            }
+        };
+        if tokio::time::timeout(ABORT_WITHIN, abort).await.is_err() {
+            tracing::warn!(path = %self.path, "the upload could not be aborted in time; a lifecycle rule of the bucket has to");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn etcd_never_needs_more_than_the_usual_part() {
+        assert_eq!(part_size(0), PART);
+        assert_eq!(part_size(8 << 30), PART);
+        assert_eq!(part_size(78 << 30), PART);
+    }
+
+    proptest! {
+        #[test]
+        fn there_are_never_too_many_parts(estimate in 0u64..1 << 50) {
+            let part = part_size(estimate);
+            prop_assert!((estimate * 2).div_ceil(part) <= MAX_PARTS);
+            prop_assert!(part >= PART);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The way up: stored bytes → hash of what was stored → decompression → proof → file.
+//!
+//! It decides nothing about the result: it gives back what came out, and the caller compares it with the manifest
+//! before anything is used. It never writes more than it was told to expect, so a small object cannot fill a volume.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+
+use bytes::{Buf, Bytes, BytesMut};
+use flate2::read::MultiGzDecoder;
+use futures::{Stream, StreamExt};
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+
+use crate::contract::Compression;
+use crate::error::{Error, Result, io_error, task_error};
+use crate::trailer::{self, Proven, TRAILER};
+
+/// Stored pieces waiting to be decompressed. A download's ranges are in memory anyway; this only bridges jitter.
+const PIECES_IN: usize = 8;
+
+/// Decompressed pieces on their way to hash and disk: 8 of 512 KiB.
+const PIECES_OUT: usize = 8;
+const PIECE: usize = 512 << 10;
+
+/// What came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unpacked {
+    /// The database, proven by etcd's own hash.
+    pub(crate) database: Proven,
+    /// Bytes of the stored object.
+    pub(crate) stored_bytes: u64,
+    /// sha256 of the stored object.
+    pub(crate) stored_sha256: [u8; 32],
+}
+
+/// Writes a stored snapshot into a file, trailer and all, and makes it durable.
+pub(crate) async fn run(
+    mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
+    compression: Compression,
+    db_bytes: u64,
+    file: File,
+) -> Result<Unpacked> {
+    let (to_decoder, decoder_in) = mpsc::channel::<Bytes>(PIECES_IN);
+    let (to_file, file_in) = mpsc::channel::<Bytes>(PIECES_OUT);
+    let limit = db_bytes.saturating_add(TRAILER as u64);
+    let decoding = tokio::task::spawn_blocking(move || decode(decoder_in, compression, limit, &to_file));
+    let writer = tokio::task::spawn_blocking(move || write(file, file_in));
+    while let Some(bytes) = stream.next().await {
+        // An error of sending: the decoder has ended early, and says why.
+        if to_decoder.send(bytes?).await.is_err() {
+            break;
+        }
+    }
+    drop(to_decoder);
+    let decoded = decoding.await.map_err(|error| task_error(&error))?;
+    // The writer's error comes first: when it ends early, the decoder only sees that nobody listens.
+    let hasher = writer.await.map_err(|error| task_error(&error))?.map_err(io_error("writing the snapshot"))?;
+    let (stored_bytes, stored_sha256) = decoded?;
+    let database = hasher.finish().map_err(|error| Error::corrupt(error.to_string()))?;
+    Ok(Unpacked { database, stored_bytes, stored_sha256 })
+}
+
+fn decode(
+    received: mpsc::Receiver<Bytes>,
+    compression: Compression,
+    limit: u64,
+    to_file: &mpsc::Sender<Bytes>,
+) -> Result<(u64, [u8; 32])> {
+    let mut inlet = Inlet { received, piece: Bytes::new(), hash: Sha256::new(), bytes: 0 };
+    let broken = |error: io::Error| Error::corrupt(format!("the stored object cannot be decompressed: {error}"));
+    match compression {
+        Compression::Zstd => {
+            let decoder = zstd::stream::read::Decoder::new(&mut inlet).map_err(broken)?;
+            copy(decoder, limit, to_file, broken)?;
+        }
+        Compression::Gzip => copy(MultiGzDecoder::new(&mut inlet), limit, to_file, broken)?,
+        Compression::None => copy(&mut inlet, limit, to_file, broken)?,
+    }
+    // A decoder stops where its format ends; whatever follows belongs to the stored object's hash.
+    io::copy(&mut inlet, &mut io::sink()).map_err(broken)?;
+    Ok((inlet.bytes, inlet.hash.finalize().into()))
+}
+
+fn copy(
+    mut from: impl Read,
+    limit: u64,
+    to_file: &mpsc::Sender<Bytes>,
+    broken: impl Fn(io::Error) -> Error,
+) -> Result<()> {
+    let mut total = 0;
+    loop {
+        let mut piece = BytesMut::zeroed(PIECE);
+        let mut filled = 0;
+        while let Some(rest) = piece.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match from.read(rest).map_err(&broken)? {
+                0 => break,
+                got => filled += got,
+            }
+        }
+        piece.truncate(filled);
+        total += filled as u64;
+        if total > limit {
+            return Err(Error::corrupt(format!("the stored object unpacks to more than the {limit} bytes recorded")));
+        }
+        if filled == 0 {
+            return Ok(());
+        }
+        if to_file.blocking_send(piece.freeze()).is_err() {
+            // The writer's own error says why.
+            return Err(Error::transient("the snapshot's file is closed"));
+        }
+    }
+}
+
+fn write(mut file: File, mut received: mpsc::Receiver<Bytes>) -> io::Result<trailer::Hasher> {
+    let mut hasher = trailer::Hasher::default();
+    while let Some(piece) = received.blocking_recv() {
+        file.write_all(&piece)?;
+        hasher.update(&piece);
+    }
+    file.sync_all()?;
+    Ok(hasher)
+}
+
+/// The stored bytes as something a decoder can read from; counts and hashes them.
+struct Inlet {
+    received: mpsc::Receiver<Bytes>,
+    piece: Bytes,
+    hash: Sha256,
+    bytes: u64,
+}
+
+impl Read for Inlet {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            let Some(piece) = self.received.blocking_recv() else { return Ok(0) };
+            self.hash.update(&piece);
+            self.bytes += piece.len() as u64;
+            self.piece = piece;
+        }
+        let length = into.len().min(self.piece.len());
+        let (into, _) = into.split_at_mut(length);
+        self.piece.copy_to_slice(into);
+        Ok(length)
+    }
+}
