@@ -96,6 +96,19 @@ func (c *apiClient) nodeReady(kubeletStart time.Time) error {
 	return fmt.Errorf("the node has no condition yet")
 }
 
+// kubeletHasPods says whether the kubelet knows its Pods: for a moment after its
+// start it does not, and until then nobody can exec into one.
+func (c *apiClient) kubeletHasPods() error {
+	var pods struct{ Items []struct{} }
+	if err := c.get("/api/v1/nodes/"+nodeName+"/proxy/pods", &pods); err != nil {
+		return err
+	}
+	if len(pods.Items) == 0 { // there is the DNS server's at least
+		return fmt.Errorf("the kubelet has not read its Pods")
+	}
+	return nil
+}
+
 // volumesReady says whether the kubelet knows the volume driver.
 func (c *apiClient) volumesReady() error {
 	var node struct {

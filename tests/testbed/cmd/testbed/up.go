@@ -112,6 +112,9 @@ func bringUpCluster(l layout, s *partSet, v versions) error {
 	if err := waitFor("volumes", l.logFile("csi-driver"), time.Minute, api.volumesReady); err != nil {
 		return err
 	}
+	if err := waitFor("the kubelet's Pods", l.logFile("kubelet"), time.Minute, api.kubeletHasPods); err != nil {
+		return err
+	}
 	if err := waitFor("cluster DNS", l.logFile("kubelet"), 2*time.Minute, dnsWorks); err != nil {
 		return err
 	}
