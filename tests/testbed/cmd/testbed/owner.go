@@ -2,7 +2,9 @@ package main
 
 // Whose testbed it is: lets several checkouts share a machine without fighting.
 // One testbed runs on a machine at a time. Checkouts with the same sources may
-// share it; others are told how to end it.
+// share it; others are told how to end it. The checkout that started it may go on
+// with it after a change that concerns images only (the probe, say): those are
+// loaded anew. After other changes it too has to end it first.
 
 import (
 	"encoding/json"
@@ -16,6 +18,7 @@ import (
 
 type owner struct {
 	Key    string // of the sources it runs
+	Base   string // of those that only `down` and `up` can replace
 	Source string // the tests/testbed folder it was started from
 }
 
@@ -44,29 +47,40 @@ func readOwner(l layout) (owner, bool, error) {
 	return o, true, nil
 }
 
-// claim makes the testbed this one's, or says why it cannot be.
-func claim(l layout, key string) error {
+// mayUse says whether `up` from here may work on the testbed that is there, if any.
+func mayUse(l layout, s *partSet) error {
 	if err := checkStateFolder(l); err != nil {
 		return err
 	}
 	o, taken, err := readOwner(l)
-	if err != nil {
+	if err != nil || !taken || o.Key == s.key || o.Source == l.source && o.Base == s.base {
 		return err
 	}
-	if taken && o.Key != key {
-		return fmt.Errorf("a testbed made from other sources (%s, key %s; these have %s) is in %s: end it with `%s down`, or with `down --force` from here",
-			o.Source, o.Key, key, l.state, o.command(l))
+	if o.Source == l.source {
+		return fmt.Errorf("the testbed in %s runs what the sources here were before: end it with `%s down`, then bring it up again", l.state, o.command(l))
+	}
+	return fmt.Errorf("a testbed made from other sources (%s, key %s; these have %s) is in %s: end it with `%s down`, or with `down --force` from here",
+		o.Source, o.Key, s.key, l.state, o.command(l))
+}
+
+// claim makes the testbed this one's. The lock must be held.
+func claim(l layout, s *partSet) error {
+	if err := mayUse(l, s); err != nil {
+		return err
 	}
 	if err := writeFile(l.stateInRun(), []byte(l.state+"\n"), 0o644); err != nil {
 		return err
 	}
-	if taken {
-		return nil
-	}
-	if err := recordFolders(l); err != nil {
+	o, taken, err := readOwner(l)
+	if err != nil || taken && o.Key == s.key {
 		return err
 	}
-	return writeFile(l.ownerFile(), mustJSON(owner{key, l.source}), 0o644)
+	if !taken {
+		if err := recordFolders(l); err != nil {
+			return err
+		}
+	}
+	return writeFile(l.ownerFile(), mustJSON(owner{s.key, s.base, l.source}), 0o644)
 }
 
 // mayEnd says whether `down` from here ends this testbed without being forced:

@@ -35,6 +35,7 @@ type partSet struct {
 	byName map[string]*part
 	minors []string // of etcd, oldest first
 	key    string   // of the whole testbed: every source and every version
+	base   string   // of what a running cluster cannot change under its feet; see owner.go
 }
 
 func newPartSet(l layout, v versions) (*partSet, error) {
@@ -105,7 +106,11 @@ func newPartSet(l layout, v versions) (*partSet, error) {
 			return nil, err
 		}
 	}
-	s.key, err = hashFiles(l.source, []string{"."}, runtime.Version())
+	if s.key, err = hashFiles(l.source, []string{"."}, runtime.Version()); err != nil {
+		return nil, err
+	}
+	s.base, err = hashFiles(l.source, []string{"cmd", "go.mod", "versions.env", "manifests/cluster", "modules/kube", "modules/coredns",
+		"modules/etcd-" + v["CONTROL_PLANE_ETCD"]}, runtime.Version())
 	return s, err
 }
 

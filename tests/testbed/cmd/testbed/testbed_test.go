@@ -211,3 +211,36 @@ func TestFoldersComeBeforeTheirFiles(t *testing.T) {
 		t.Errorf("got %v", paths)
 	}
 }
+
+func TestOtherCheckoutsDoNotFight(t *testing.T) {
+	l := layout{state: t.TempDir(), run: t.TempDir(), source: "/one"}
+	mine := &partSet{key: "k1", base: "b1"}
+	if err := claim(l, mine); err != nil {
+		t.Fatal(err)
+	}
+	other := l
+	other.source = "/two"
+	for _, c := range []struct {
+		what string
+		from layout
+		set  *partSet
+		may  bool
+	}{
+		{"the same again", l, mine, true},
+		{"another image", l, &partSet{key: "k2", base: "b1"}, true},
+		{"another cluster", l, &partSet{key: "k2", base: "b2"}, false},
+		{"another checkout, same sources", other, mine, true},
+		{"another checkout, another image", other, &partSet{key: "k2", base: "b1"}, false},
+		{"another state folder", layout{state: t.TempDir(), run: l.run, source: "/one"}, mine, false},
+	} {
+		if err := mayUse(c.from, c.set); (err == nil) != c.may {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+	if mayEnd(l, "k3", false) != nil || mayEnd(other, "k1", false) != nil || mayEnd(other, "k3", true) != nil {
+		t.Error("who may end it cannot")
+	}
+	if mayEnd(other, "k3", false) == nil {
+		t.Error("another checkout ended it without being forced")
+	}
+}

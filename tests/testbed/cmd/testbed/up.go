@@ -20,6 +20,9 @@ import (
 
 func up(l layout, s *partSet, v versions) error {
 	start := time.Now()
+	if err := mayUse(l, s); err != nil { // before minutes are spent on a build
+		return err
+	}
 	if err := installPackages(); err != nil {
 		return err
 	}
@@ -31,7 +34,7 @@ func up(l layout, s *partSet, v versions) error {
 		return err
 	}
 	defer lock.release()
-	if err := claim(l, s.key); err != nil {
+	if err := claim(l, s); err != nil {
 		return err
 	}
 	if err := forgetEarlierBoot(l); err != nil {
