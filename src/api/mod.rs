@@ -48,6 +48,13 @@ pub mod key {
     pub const ROLE: &str = "holdfast.dev/role";
     /// Annotation of a member's Pod: see [`snapshot_agent::contract::MAY_START_EMPTY`].
     pub const MAY_START_EMPTY: &str = snapshot_agent::contract::MAY_START_EMPTY;
+    /// Annotation of a snapshot's Job: Pods that earlier Jobs of the same snapshot had tried.
+    pub const ATTEMPTS_BEFORE: &str = "holdfast.dev/attempts-before";
+
+    /// Whether a label or annotation key belongs to us, so that nobody else's value may stand under it.
+    pub fn is_ours(key: &str) -> bool {
+        key.split_once('/').is_some_and(|(domain, _)| domain == super::GROUP)
+    }
 }
 
 /// Values of [`key::COMPONENT`].

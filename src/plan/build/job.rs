@@ -1,0 +1,217 @@
+//! The Job that saves one snapshot.
+//!
+//! Decides the shape of the Job and its Pod. What is saved, from where and to where is decided before (`plan::snapshot`);
+//! what happens in the Pod is the agent's business. The agent needs no Kubernetes API and gets no token for it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::batch::v1::{
+    Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern,
+    PodFailurePolicyRule,
+};
+use k8s_openapi::api::core::v1::{
+    Container, EnvVar, EnvVarSource, ObjectFieldSelector, PodSpec, PodTemplateSpec, ResourceRequirements,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use snapshot_agent::contract::{ExitClass, SaveRequest};
+
+use crate::api::cluster::Placement;
+use crate::api::name::label_value;
+use crate::api::snapshot::{Agent, PodMetadata};
+use crate::api::store::Destination;
+use crate::api::{component, key};
+use crate::plan::build::restricted;
+use crate::plan::build::store::{self, Access};
+
+/// Name of the agent's container: its termination message holds the report.
+pub const CONTAINER: &str = "agent";
+
+/// Environment variable in which the agent finds its Pod's UID.
+const POD_UID: &str = "HOLDFAST_POD_UID";
+
+/// Pods that may fail before the Job gives up: with the Job controller's back-off of 10, 20, 40 s that is more than a
+/// minute of trouble at a store or an election in etcd.
+pub const BACKOFF_LIMIT: i32 = 3;
+
+/// What the Job gets beyond the agent's own deadline: scheduling, pulling the image, attaching a volume. The agent gives
+/// up first and leaves a report; the Job's deadline is for a Pod that never ran.
+pub const DEADLINE_SLACK_SECONDS: i64 = 120;
+
+/// Time between SIGTERM and SIGKILL: enough to abort a multipart upload.
+const GRACE_SECONDS: i64 = 30;
+
+/// What the builder needs; all of it has been judged before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SaveJob {
+    /// Name of the Job.
+    pub name: String,
+    /// Namespace of the Job; absent: whichever it is applied to.
+    pub namespace: Option<String>,
+    /// Its controller; absent in Jobs for people to apply by hand.
+    pub owner: Option<OwnerReference>,
+    /// Name of the `EtcdSnapshot`, for the label.
+    pub snapshot: Option<String>,
+    /// What the agent is asked; its store is filled in here, from `destination`.
+    pub request: SaveRequest,
+    /// Where the backup goes.
+    pub destination: Destination,
+    /// Image of the agent.
+    pub image: String,
+    /// What the snapshot says about the Pod.
+    pub agent: Agent,
+    /// Where the cluster's Pods may run.
+    pub placement: Placement,
+    /// Pods that were tried by earlier Jobs of the same snapshot.
+    pub attempts_before: i32,
+}
+
+/// The Job.
+pub fn save(want: &SaveJob) -> Job {
+    let labels = labels(want);
+    let attempts = (want.attempts_before > 0)
+        .then(|| BTreeMap::from([(key::ATTEMPTS_BEFORE.to_owned(), want.attempts_before.to_string())]));
+    Job {
+        metadata: ObjectMeta {
+            name: Some(want.name.clone()),
+            namespace: want.namespace.clone(),
+            labels: Some(labels.clone()),
+            annotations: attempts,
+            owner_references: want.owner.clone().map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(JobSpec {
+            backoff_limit: Some(BACKOFF_LIMIT),
+            active_deadline_seconds: Some(i64::from(want.request.deadline_seconds) + DEADLINE_SLACK_SECONDS),
+            pod_failure_policy: Some(failure_policy()),
+            // Never two Pods at once on one volume.
+            pod_replacement_policy: Some("Failed".to_owned()),
+            template: PodTemplateSpec { metadata: Some(pod_metadata(want, labels)), spec: Some(pod(want)) },
+            ..JobSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// Our labels: of the snapshot's Job and its Pod. The component is never a member's, so no Service, budget or affinity of
+/// the cluster ever selects this Pod.
+fn labels(want: &SaveJob) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::from([
+        (key::NAME.to_owned(), "etcd".to_owned()),
+        (key::COMPONENT.to_owned(), component::SNAPSHOT_AGENT.to_owned()),
+        (key::MANAGED_BY.to_owned(), "holdfast".to_owned()),
+        (key::CLUSTER.to_owned(), label_value(&want.request.cluster)),
+    ]);
+    if let Some(snapshot) = &want.snapshot {
+        labels.insert(key::SNAPSHOT.to_owned(), label_value(snapshot));
+    }
+    labels
+}
+
+/// The Pod's metadata: what the user adds, without keys of our domain, and ours on top.
+fn pod_metadata(want: &SaveJob, ours: BTreeMap<String, String>) -> ObjectMeta {
+    let PodMetadata { labels, annotations } = want.agent.pod_metadata.clone().unwrap_or_default();
+    let foreign = |map: BTreeMap<String, String>| -> BTreeMap<String, String> {
+        map.into_iter().filter(|(name, _)| !key::is_ours(name)).collect()
+    };
+    let mut all = foreign(labels);
+    all.extend(ours);
+    let annotations = foreign(annotations);
+    ObjectMeta {
+        labels: Some(all),
+        annotations: (!annotations.is_empty()).then_some(annotations),
+        ..ObjectMeta::default()
+    }
+}
+
+fn pod(want: &SaveJob) -> PodSpec {
+    let mounted = store::mounted(&want.destination, Access::Write);
+    let request = SaveRequest { store: mounted.flags, ..want.request.clone() };
+    // Never the affinity or the spread: a rule that keeps members apart must not keep a backup from running.
+    let Placement {
+        affinity: _,
+        topology_spread_constraints: _,
+        tolerations,
+        node_selector,
+        priority_class_name,
+        image_pull_secrets,
+    } = want.placement.clone();
+    PodSpec {
+        restart_policy: Some("Never".to_owned()),
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        security_context: Some(restricted::pod()),
+        termination_grace_period_seconds: Some(GRACE_SECONDS),
+        tolerations,
+        node_selector,
+        priority_class_name,
+        image_pull_secrets,
+        containers: vec![Container {
+            name: CONTAINER.to_owned(),
+            image: Some(want.image.clone()),
+            image_pull_policy: Some("IfNotPresent".to_owned()),
+            command: Some(["/holdfast", "agent", "save"].map(str::to_owned).to_vec()),
+            args: Some(request.to_args()),
+            env: Some(vec![pod_uid()]),
+            resources: Some(want.agent.resources.clone().unwrap_or_else(default_resources)),
+            security_context: Some(restricted::container()),
+            // The report only: log lines never become a status.
+            termination_message_policy: Some("File".to_owned()),
+            volume_mounts: Some(mounted.mounts),
+            ..Container::default()
+        }],
+        volumes: Some(mounted.volumes),
+        ..PodSpec::default()
+    }
+}
+
+/// Two Pods of one Job never share a key (I7).
+fn pod_uid() -> EnvVar {
+    EnvVar {
+        name: POD_UID.to_owned(),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector { field_path: "metadata.uid".to_owned(), api_version: None }),
+            ..EnvVarSource::default()
+        }),
+        value: None,
+    }
+}
+
+fn default_resources() -> ResourceRequirements {
+    let quantity = |name: &str, value: &str| (name.to_owned(), Quantity(value.to_owned()));
+    ResourceRequirements {
+        requests: Some(BTreeMap::from([quantity("cpu", "100m"), quantity("memory", "128Mi")])),
+        limits: Some(BTreeMap::from([quantity("memory", "256Mi")])),
+        claims: None,
+    }
+}
+
+/// Evictions and drains do not count; what no repetition can mend ends the Job at once. The first rule that fits wins,
+/// so an agent that was cut short by a drain is not taken at its exit code.
+fn failure_policy() -> PodFailurePolicy {
+    let codes = ExitClass::ALL.into_iter().filter(|class| !class.retryable()).map(|class| i32::from(class.code()));
+    PodFailurePolicy {
+        rules: vec![
+            PodFailurePolicyRule {
+                action: "Ignore".to_owned(),
+                on_pod_conditions: Some(vec![PodFailurePolicyOnPodConditionsPattern {
+                    type_: "DisruptionTarget".to_owned(),
+                    status: "True".to_owned(),
+                }]),
+                on_exit_codes: None,
+            },
+            PodFailurePolicyRule {
+                action: "FailJob".to_owned(),
+                on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
+                    container_name: Some(CONTAINER.to_owned()),
+                    operator: "In".to_owned(),
+                    values: codes.collect(),
+                }),
+                on_pod_conditions: None,
+            },
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests;

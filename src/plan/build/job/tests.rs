@@ -1,0 +1,197 @@
+//! One mutation of a good Job at a time.
+
+use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, PodAntiAffinity, Toleration};
+use snapshot_agent::contract::EtcdFlags;
+
+use super::*;
+use crate::api::name::LocalRef;
+use crate::api::role;
+use crate::api::store::{PvcLocation, S3Location};
+
+fn to_s3() -> SaveJob {
+    SaveJob {
+        name: "nightly-0a1b2c3d".to_owned(),
+        namespace: Some("prod".to_owned()),
+        owner: Some(OwnerReference { controller: Some(true), uid: "snap-uid".to_owned(), ..OwnerReference::default() }),
+        snapshot: Some("nightly".to_owned()),
+        request: SaveRequest {
+            etcd: EtcdFlags { endpoints: vec!["http://a-1.a.prod.svc:2379".to_owned()] },
+            namespace: "prod".to_owned(),
+            cluster: "a".to_owned(),
+            deadline_seconds: 600,
+            ..SaveRequest::default()
+        },
+        destination: Destination::S3(S3Location {
+            bucket: "backups".to_owned(),
+            credentials_secret_ref: LocalRef { name: "s3-keys".to_owned() },
+            ..S3Location::default()
+        }),
+        image: "holdfast:test".to_owned(),
+        agent: Agent::default(),
+        placement: Placement::default(),
+        attempts_before: 0,
+    }
+}
+
+fn parts(job: &Job) -> (JobSpec, PodSpec, Container, BTreeMap<String, String>) {
+    let spec = job.spec.clone().unwrap();
+    let pod = spec.template.spec.clone().unwrap();
+    let container = pod.containers[0].clone();
+    let labels = spec.template.metadata.clone().unwrap().labels.unwrap();
+    (spec, pod, container, labels)
+}
+
+#[test]
+fn the_pod_meets_the_restricted_standard_and_holds_no_token() {
+    let (_, pod, container, _) = parts(&save(&to_s3()));
+    assert_eq!(pod.automount_service_account_token, Some(false));
+    assert_eq!(pod.enable_service_links, Some(false));
+    assert_eq!(pod.containers.len(), 1);
+    assert!(pod.host_network.is_none() && pod.host_pid.is_none() && pod.host_ipc.is_none());
+    let security = pod.security_context.unwrap();
+    assert_eq!(security.run_as_non_root, Some(true));
+    assert_eq!(
+        (security.run_as_user, security.run_as_group, security.fs_group),
+        (Some(65532), Some(65532), Some(65532))
+    );
+    assert_eq!(security.seccomp_profile.unwrap().type_, "RuntimeDefault");
+    let security = container.security_context.unwrap();
+    assert_eq!(security.allow_privilege_escalation, Some(false));
+    assert_eq!(security.read_only_root_filesystem, Some(true));
+    assert_eq!(security.capabilities.unwrap().drop, Some(vec!["ALL".to_owned()]));
+    assert_eq!(security.privileged, None);
+    for volume in pod.volumes.unwrap() {
+        assert!(volume.host_path.is_none(), "{}: hostPath is not allowed", volume.name);
+    }
+}
+
+#[test]
+fn the_failure_policy_is_the_table_of_exit_classes() {
+    let (spec, pod, ..) = parts(&save(&to_s3()));
+    let rules = spec.pod_failure_policy.unwrap().rules;
+    assert_eq!(rules[0].action, "Ignore");
+    assert_eq!(rules[0].on_pod_conditions.as_ref().unwrap()[0].type_, "DisruptionTarget");
+    assert_eq!(rules[1].action, "FailJob");
+    let codes = rules[1].on_exit_codes.clone().unwrap();
+    assert_eq!(codes.container_name.as_deref(), Some(pod.containers[0].name.as_str()));
+    assert_eq!(codes.operator, "In");
+    for class in ExitClass::ALL {
+        let ends = codes.values.contains(&i32::from(class.code()));
+        assert_eq!(ends, !class.retryable(), "{class:?}");
+    }
+    assert!(codes.values.is_sorted(), "the API server refuses an unsorted list");
+    // The API server refuses a failure policy without these two.
+    assert_eq!(pod.restart_policy.as_deref(), Some("Never"));
+    assert_eq!(spec.pod_replacement_policy.as_deref(), Some("Failed"));
+    assert_eq!(spec.backoff_limit, Some(3));
+    assert_eq!(spec.active_deadline_seconds, Some(720), "the agent gives up first and leaves a report");
+}
+
+#[test]
+fn no_service_of_a_cluster_selects_the_pod() {
+    let mut want = to_s3();
+    // A user who copies the members' labels onto the agent must not make it an endpoint.
+    want.agent.pod_metadata = Some(PodMetadata {
+        labels: BTreeMap::from([
+            (key::COMPONENT.to_owned(), component::MEMBER.to_owned()),
+            (key::ROLE.to_owned(), role::VOTER.to_owned()),
+            (key::MEMBER.to_owned(), "a-1".to_owned()),
+            (key::SNAPSHOT.to_owned(), "another".to_owned()),
+            ("team".to_owned(), "storage".to_owned()),
+        ]),
+        annotations: BTreeMap::from([
+            (key::MAY_START_EMPTY.to_owned(), "claim".to_owned()),
+            ("cost".to_owned(), "backup".to_owned()),
+        ]),
+    });
+    let job = save(&want);
+    let (spec, _, _, labels) = parts(&job);
+    assert_eq!(labels[key::COMPONENT], component::SNAPSHOT_AGENT);
+    assert_eq!(labels[key::SNAPSHOT], "nightly");
+    assert_eq!(labels["team"], "storage");
+    assert!(!labels.contains_key(key::ROLE) && !labels.contains_key(key::MEMBER));
+    assert_eq!(
+        spec.template.metadata.unwrap().annotations,
+        Some(BTreeMap::from([("cost".to_owned(), "backup".to_owned())]))
+    );
+    assert!(!job.metadata.labels.unwrap().contains_key("team"), "asked for the Pod, not for the Job");
+}
+
+#[test]
+fn placement_goes_along_without_the_members_affinity() {
+    let mut want = to_s3();
+    want.placement = Placement {
+        affinity: Some(Affinity { pod_anti_affinity: Some(PodAntiAffinity::default()), ..Affinity::default() }),
+        topology_spread_constraints: Some(vec![]),
+        tolerations: Some(vec![Toleration { key: Some("etcd".to_owned()), ..Toleration::default() }]),
+        node_selector: Some(BTreeMap::from([("disk".to_owned(), "ssd".to_owned())])),
+        priority_class_name: Some("high".to_owned()),
+        image_pull_secrets: Some(vec![LocalObjectReference { name: "pull".to_owned() }]),
+    };
+    let (_, pod, ..) = parts(&save(&want));
+    assert_eq!(pod.affinity, None);
+    assert_eq!(pod.topology_spread_constraints, None);
+    assert_eq!(pod.tolerations, want.placement.tolerations);
+    assert_eq!(pod.node_selector, want.placement.node_selector);
+    assert_eq!(pod.priority_class_name, want.placement.priority_class_name);
+    assert_eq!(pod.image_pull_secrets, want.placement.image_pull_secrets);
+}
+
+#[test]
+fn resources_are_the_defaults_or_the_users() {
+    let (_, _, container, _) = parts(&save(&to_s3()));
+    let resources = container.resources.unwrap();
+    assert_eq!(resources.requests.unwrap()["memory"], Quantity("128Mi".to_owned()));
+    assert_eq!(resources.limits.unwrap()["memory"], Quantity("256Mi".to_owned()));
+
+    let mut want = to_s3();
+    let own = ResourceRequirements {
+        limits: Some(BTreeMap::from([("memory".to_owned(), Quantity("1Gi".to_owned()))])),
+        ..ResourceRequirements::default()
+    };
+    want.agent.resources = Some(own.clone());
+    assert_eq!(parts(&save(&want)).2.resources, Some(own));
+}
+
+#[test]
+fn the_agent_reads_back_what_was_asked() {
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        request: SaveRequest,
+    }
+    let (_, pod, container, _) = parts(&save(&to_s3()));
+    assert_eq!(container.command, Some(["/holdfast", "agent", "save"].map(str::to_owned).to_vec()));
+    let args = std::iter::once("save".to_owned()).chain(container.args.unwrap());
+    let read = <Cli as clap::Parser>::try_parse_from(args).unwrap().request;
+    let flags = store::mounted(&to_s3().destination, Access::Write).flags;
+    assert_eq!(read, SaveRequest { store: flags, ..to_s3().request });
+
+    let env = container.env.unwrap();
+    assert_eq!(env[0].name, "HOLDFAST_POD_UID");
+    assert_eq!(env[0].value_from.as_ref().unwrap().field_ref.as_ref().unwrap().field_path, "metadata.uid");
+    let mounts: Vec<_> = container.volume_mounts.unwrap().into_iter().map(|m| m.name).collect();
+    let volumes: Vec<_> = pod.volumes.unwrap().into_iter().map(|v| v.name).collect();
+    assert_eq!(mounts, volumes, "every volume is mounted");
+}
+
+#[test]
+fn a_claim_is_mounted_whole() {
+    let mut want = to_s3();
+    want.destination =
+        Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: Some("etcd".to_owned()) });
+    let (_, pod, container, _) = parts(&save(&want));
+    assert!(container.args.unwrap().contains(&"--store=file:///backup/etcd".to_owned()));
+    let claim = pod.volumes.unwrap()[0].persistent_volume_claim.clone().unwrap();
+    assert_eq!((claim.claim_name.as_str(), claim.read_only), ("backups", None));
+    let mount = container.volume_mounts.unwrap()[0].clone();
+    assert_eq!((mount.mount_path.as_str(), mount.sub_path), ("/backup", None));
+}
+
+#[test]
+fn earlier_attempts_are_remembered_on_the_job() {
+    assert_eq!(save(&to_s3()).metadata.annotations, None);
+    let again = save(&SaveJob { attempts_before: 2, ..to_s3() });
+    assert_eq!(again.metadata.annotations.unwrap()[key::ATTEMPTS_BEFORE], "2");
+    assert_eq!(again.metadata.owner_references.unwrap()[0].uid, "snap-uid");
+}
