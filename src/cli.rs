@@ -1,0 +1,76 @@
+//! The command line: flags to plain structs.
+//!
+//! Decides names, defaults and help texts. Values that name objects of Kubernetes are checked here; what is done with
+//! them is decided elsewhere.
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::manifests::{IMAGE, Options, Part, Scope};
+
+/// Runs etcd clusters on Kubernetes and proves that their backups restore.
+#[derive(Parser, Clone, Debug, PartialEq, Eq)]
+#[command(name = "holdfast", version, propagate_version = true, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Print what has to be applied for the operator to run.
+    ///
+    /// For the whole cluster: `holdfast manifests --image I | kubectl apply --server-side -f -`. For one namespace: the
+    /// definitions once (`--only crds`), then `--namespace NS`, which needs no rights outside of that namespace.
+    /// `--server-side` because the definitions are larger than the annotation that kubectl keeps otherwise.
+    Manifests(ManifestsFlags),
+    /// Print the version.
+    Version,
+}
+
+/// Flags of `manifests`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct ManifestsFlags {
+    /// Image of this binary, for the operator and for the agents it starts.
+    #[arg(long, default_value = IMAGE, value_parser = image)]
+    pub image: String,
+    /// Install into this namespace and work in it alone.
+    #[arg(long, value_name = "NS", value_parser = namespace)]
+    pub namespace: Option<String>,
+    /// Print one part only.
+    #[arg(long, value_enum, value_name = "PART")]
+    pub only: Option<Part>,
+}
+
+impl From<ManifestsFlags> for Options {
+    fn from(ManifestsFlags { image, namespace, only }: ManifestsFlags) -> Self {
+        Self { image, scope: namespace.map_or(Scope::Cluster, Scope::Namespace), only }
+    }
+}
+
+/// An image's name. Kubelet judges the rest.
+fn image(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err("name the image that holds this binary, for example registry.example.com/holdfast:0.1.0".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// A namespace's name: a DNS label.
+fn namespace(text: &str) -> Result<String, String> {
+    let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let fits = !text.is_empty()
+        && text.len() <= crate::api::name::MAX_LABEL
+        && text.chars().all(|c| edge(c) || c == '-')
+        && text.starts_with(edge)
+        && text.ends_with(edge);
+    if fits {
+        Ok(text.to_owned())
+    } else {
+        Err("a namespace is a DNS label: a-z, 0-9 and '-', at most 63 characters".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! The operator's Deployment.
+//!
+//! Decides how the operator runs. One replica, and the old Pod goes before the new one comes: nothing is gained by two
+//! that wait for one lease, and clusters need no operator to serve.
+
+use serde_json::{Value, json};
+
+use super::{NAME, Options, Scope, labels, metadata};
+
+/// Where `/healthz`, `/readyz` and `/metrics` are served.
+const PORT: u16 = 8080;
+
+/// Enough to finish one act and give the lease back.
+const GRACE_SECONDS: u32 = 15;
+
+pub(super) fn object(options: &Options) -> Value {
+    let home = options.scope.home();
+    let mut args = vec![
+        "operator".to_owned(),
+        format!("--leader-election-namespace={home}"),
+        format!("--leader-election-name={NAME}"),
+        format!("--listen=0.0.0.0:{PORT}"),
+    ];
+    if let Scope::Namespace(name) = &options.scope {
+        args.push(format!("--watch-namespace={name}"));
+    }
+    let probe = |path: &str, seconds: u32| json!({"httpGet": {"path": path, "port": "http"}, "periodSeconds": seconds, "timeoutSeconds": 3});
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(NAME, Some(home)),
+        "spec": {
+            "replicas": 1,
+            "revisionHistoryLimit": 3,
+            "selector": {"matchLabels": labels()},
+            "strategy": {"type": "Recreate"},
+            "template": {
+                "metadata": {"labels": labels()},
+                "spec": {
+                    "serviceAccountName": NAME,
+                    "automountServiceAccountToken": true,
+                    "enableServiceLinks": false,
+                    "terminationGracePeriodSeconds": GRACE_SECONDS,
+                    "securityContext": {
+                        "runAsNonRoot": true,
+                        "runAsUser": 65532,
+                        "runAsGroup": 65532,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [{
+                        "name": "operator",
+                        "image": options.image,
+                        "imagePullPolicy": "IfNotPresent",
+                        "args": args,
+                        "env": [
+                            {"name": "HOLDFAST_IMAGE", "value": options.image},
+                            {"name": "HOLDFAST_IDENTITY", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                        ],
+                        "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+                        "livenessProbe": probe("/healthz", 10),
+                        "readinessProbe": probe("/readyz", 2),
+                        "resources": {
+                            "requests": {"cpu": "50m", "memory": "64Mi"},
+                            "limits": {"memory": "256Mi"},
+                        },
+                        "securityContext": {
+                            "allowPrivilegeEscalation": false,
+                            "capabilities": {"drop": ["ALL"]},
+                            "readOnlyRootFilesystem": true,
+                            "runAsNonRoot": true,
+                        },
+                    }],
+                },
+            },
+        },
+    })
+}

@@ -1,0 +1,113 @@
+//! What has to stand in a Kubernetes cluster for the operator to run: definitions, rights, a Deployment.
+//!
+//! PURE: values in, YAML out; nothing here talks to a cluster. Two scopes: the whole cluster, or one namespace, whose
+//! objects all live in it, so that whoever owns the namespace can install them. The definitions stand for everybody and
+//! are printed apart from a namespace's objects. Rights are in `rbac.rs` and nowhere else.
+
+use kube::CustomResourceExt;
+use serde_json::{Value, json};
+
+use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot};
+
+mod deployment;
+mod rbac;
+
+/// Name of everything we install.
+pub const NAME: &str = "holdfast";
+/// Namespace of an install for the whole cluster.
+pub const NAMESPACE: &str = "holdfast-system";
+/// Image where none is named: this version, under the name it is built by.
+pub const IMAGE: &str = concat!("holdfast:", env!("CARGO_PKG_VERSION"));
+
+/// Which objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// The custom resource definitions; the same for every install.
+    Crds,
+    /// The namespace, the service account and its rights; for the whole cluster also the roles for people.
+    Rbac,
+    /// The operator itself.
+    Deployment,
+}
+
+/// Where the operator works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// In every namespace, from [`NAMESPACE`].
+    Cluster,
+    /// In this one only, and with rights in this one only.
+    Namespace(String),
+}
+
+impl Scope {
+    /// The namespace the operator itself runs in.
+    fn home(&self) -> &str {
+        match self {
+            Self::Cluster => NAMESPACE,
+            Self::Namespace(name) => name,
+        }
+    }
+}
+
+/// What to print.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The operator's image, which is also the agent's.
+    pub image: String,
+    /// Where it works.
+    pub scope: Scope,
+    /// One part only.
+    pub only: Option<Part>,
+}
+
+/// The objects, in the order in which they can be applied.
+pub fn objects(options: &Options) -> Result<Vec<Value>, serde_json::Error> {
+    let parts = match (options.only, &options.scope) {
+        (Some(part), _) => vec![part],
+        (None, Scope::Cluster) => vec![Part::Crds, Part::Rbac, Part::Deployment],
+        // Definitions are not a namespace's to bring along.
+        (None, Scope::Namespace(_)) => vec![Part::Rbac, Part::Deployment],
+    };
+    let mut all = vec![];
+    for part in parts {
+        match part {
+            Part::Crds => all.extend(crds()?),
+            Part::Rbac => all.extend(rbac::objects(&options.scope)),
+            Part::Deployment => all.push(deployment::object(options)),
+        }
+    }
+    Ok(all)
+}
+
+/// The custom resource definitions, by file name: the plural of the kind.
+pub fn crds() -> Result<Vec<Value>, serde_json::Error> {
+    [EtcdCluster::crd(), EtcdMember::crd(), EtcdSnapshot::crd()].iter().map(serde_json::to_value).collect()
+}
+
+/// Objects as one YAML stream that kubectl reads.
+pub fn yaml<T: serde::Serialize>(objects: &[T]) -> Result<String, serde_saphyr::ser::Error> {
+    let mut out = String::new();
+    for (i, object) in objects.iter().enumerate() {
+        if i > 0 {
+            out.push_str("---\n");
+        }
+        out.push_str(&serde_saphyr::to_string(object)?);
+    }
+    Ok(out)
+}
+
+/// Metadata of an object of ours; `namespace` is absent for what stands above namespaces.
+fn metadata(name: &str, namespace: Option<&str>) -> Value {
+    let mut metadata = json!({"name": name, "labels": labels()});
+    if let Some(namespace) = namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    metadata
+}
+
+fn labels() -> Value {
+    json!({"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "operator"})
+}
+
+#[cfg(test)]
+mod tests;

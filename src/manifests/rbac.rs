@@ -1,0 +1,147 @@
+//! Rights: what the operator may do, and what people may do with our kinds.
+//!
+//! Decides every verb, each with its use. Not asked for, on purpose: Secrets (they are mounted into the agent), exec,
+//! logs, nodes, and anything that could hand out more rights.
+
+use serde_json::{Value, json};
+
+use super::{NAME, NAMESPACE, Scope, metadata};
+use crate::api::GROUP;
+
+/// Verbs of a watch cache and of the live read before an act.
+const LOOK: &[&str] = &["get", "list", "watch"];
+
+struct Rule {
+    group: &'static str,
+    resources: &'static [&'static str],
+    verbs: &'static [&'static str],
+}
+
+/// What the operator does, and so may do, in every namespace it works in.
+const OPERATOR: &[Rule] = &[
+    // Wishes are people's: read only.
+    Rule { group: GROUP, resources: &["etcdclusters", "etcdmembers", "etcdsnapshots"], verbs: LOOK },
+    // Members are ours alone. Made, latched, released, deleted.
+    Rule { group: GROUP, resources: &["etcdmembers"], verbs: &["create", "update", "patch", "delete"] },
+    Rule {
+        group: GROUP,
+        resources: &["etcdclusters/status", "etcdmembers/status", "etcdsnapshots/status"],
+        verbs: &["update", "patch"],
+    },
+    // Owner references that block the owner's deletion, where the API server asks for this.
+    Rule {
+        group: GROUP,
+        resources: &["etcdclusters/finalizers", "etcdmembers/finalizers", "etcdsnapshots/finalizers"],
+        verbs: &["update"],
+    },
+    Rule { group: "", resources: &["pods"], verbs: LOOK },
+    // Patched: the voter's label, the right to start empty.
+    Rule { group: "", resources: &["pods"], verbs: &["create", "patch", "delete"] },
+    Rule { group: "", resources: &["persistentvolumeclaims"], verbs: LOOK },
+    Rule { group: "", resources: &["persistentvolumeclaims"], verbs: &["create", "delete"] },
+    // Applied; they go with the cluster by their owner reference.
+    Rule { group: "", resources: &["services"], verbs: LOOK },
+    Rule { group: "", resources: &["services"], verbs: &["create", "patch"] },
+    Rule { group: "policy", resources: &["poddisruptionbudgets"], verbs: LOOK },
+    Rule { group: "policy", resources: &["poddisruptionbudgets"], verbs: &["create", "patch"] },
+    // Made once for each snapshot; they go with it by their owner reference.
+    Rule { group: "batch", resources: &["jobs"], verbs: LOOK },
+    Rule { group: "batch", resources: &["jobs"], verbs: &["create"] },
+    Rule { group: "events.k8s.io", resources: &["events"], verbs: &["create", "patch"] },
+];
+
+/// Leader election, in the operator's own namespace. `create` cannot be narrowed to a name.
+fn lease_rules() -> Vec<Value> {
+    let group = json!(["coordination.k8s.io"]);
+    vec![
+        json!({"apiGroups": group, "resources": ["leases"], "verbs": ["create"]}),
+        json!({"apiGroups": group, "resources": ["leases"], "resourceNames": [NAME], "verbs": ["get", "update"]}),
+    ]
+}
+
+fn operator_rules() -> Vec<Value> {
+    OPERATOR
+        .iter()
+        .map(|Rule { group, resources, verbs }| json!({"apiGroups": [group], "resources": resources, "verbs": verbs}))
+        .collect()
+}
+
+pub(super) fn objects(scope: &Scope) -> Vec<Value> {
+    let account = json!({
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": metadata(NAME, Some(scope.home())),
+        // The operator's Pod asks for its token itself; nothing else gets one.
+        "automountServiceAccountToken": false,
+    });
+    match scope {
+        Scope::Cluster => {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
+                "name": NAMESPACE,
+                "labels": {"app.kubernetes.io/name": NAME, "pod-security.kubernetes.io/enforce": "restricted"},
+            }});
+            let mut all = vec![namespace, account];
+            all.extend([role(None, &operator_rules()), binding(None, NAMESPACE)]);
+            all.extend([role(Some(NAMESPACE), &lease_rules()), binding(Some(NAMESPACE), NAMESPACE)]);
+            all.extend(people());
+            all
+        }
+        Scope::Namespace(name) => {
+            let rules = [operator_rules(), lease_rules()].concat();
+            vec![account, role(Some(name), &rules), binding(Some(name), name)]
+        }
+    }
+}
+
+/// A Role, or a `ClusterRole` where no namespace is given.
+fn role(namespace: Option<&str>, rules: &[Value]) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": if namespace.is_some() { "Role" } else { "ClusterRole" },
+        "metadata": metadata(NAME, namespace),
+        "rules": rules,
+    })
+}
+
+fn binding(namespace: Option<&str>, account_namespace: &str) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": if namespace.is_some() { "RoleBinding" } else { "ClusterRoleBinding" },
+        "metadata": metadata(NAME, namespace),
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": if namespace.is_some() { "Role" } else { "ClusterRole" },
+            "name": NAME,
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": account_namespace}],
+    })
+}
+
+/// What people get through Kubernetes' own `view` and `edit` (and so `admin`) roles. Members are the operator's: to
+/// look at, not to touch.
+fn people() -> [Value; 2] {
+    let role = |name: &str, into: &str, rules: Value| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": name, "labels": {
+                "app.kubernetes.io/name": NAME,
+                (format!("rbac.authorization.k8s.io/aggregate-to-{into}")): "true",
+            }},
+            "rules": rules,
+        })
+    };
+    let edit = json!([
+        {
+            "apiGroups": [GROUP],
+            "resources": ["etcdclusters", "etcdsnapshots"],
+            "verbs": ["create", "update", "patch", "delete", "deletecollection"],
+        },
+        {"apiGroups": [GROUP], "resources": ["etcdclusters/scale"], "verbs": ["get", "update", "patch"]},
+    ]);
+    let view = json!([
+        {"apiGroups": [GROUP], "resources": ["etcdclusters", "etcdmembers", "etcdsnapshots"], "verbs": LOOK},
+        {"apiGroups": [GROUP], "resources": ["etcdclusters/scale"], "verbs": ["get"]},
+    ]);
+    [role("holdfast-edit", "edit", edit), role("holdfast-view", "view", view)]
+}

@@ -1,0 +1,148 @@
+//! What is installed is well formed, small in its rights, and what the command line reads back.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::*;
+
+fn options(scope: Scope) -> Options {
+    Options { image: "r/holdfast:1".to_owned(), scope, only: None }
+}
+
+fn namespaced() -> Options {
+    options(Scope::Namespace("etcd".to_owned()))
+}
+
+fn kinds(options: &Options) -> Vec<String> {
+    objects(options).unwrap().iter().map(|o| o["kind"].as_str().unwrap().to_owned()).collect()
+}
+
+/// A misspelt field would be lost on the way through the typed object.
+fn same<T: DeserializeOwned + Serialize>(object: &Value) {
+    let typed: T = serde_json::from_value(object.clone()).unwrap();
+    assert_eq!(&serde_json::to_value(typed).unwrap(), object);
+}
+
+#[test]
+fn every_field_is_one_that_kubernetes_knows() {
+    for options in [options(Scope::Cluster), namespaced()] {
+        for object in objects(&options).unwrap() {
+            match object["kind"].as_str().unwrap() {
+                "Namespace" => same::<Namespace>(&object),
+                "ServiceAccount" => same::<ServiceAccount>(&object),
+                "Role" => same::<Role>(&object),
+                "RoleBinding" => same::<RoleBinding>(&object),
+                "ClusterRole" => same::<ClusterRole>(&object),
+                "ClusterRoleBinding" => same::<ClusterRoleBinding>(&object),
+                "Deployment" => same::<Deployment>(&object),
+                "CustomResourceDefinition" => {}
+                other => panic!("{other}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_namespaced_install_stays_in_its_namespace() {
+    assert_eq!(kinds(&namespaced()), ["ServiceAccount", "Role", "RoleBinding", "Deployment"]);
+    for object in objects(&namespaced()).unwrap() {
+        assert_eq!(object["metadata"]["namespace"], "etcd", "{object}");
+    }
+}
+
+#[test]
+fn the_whole_cluster_gets_definitions_first() {
+    let all = kinds(&options(Scope::Cluster));
+    assert_eq!(all[..3], ["CustomResourceDefinition"; 3]);
+    assert_eq!(all[3..5], ["Namespace", "ServiceAccount"]);
+    assert_eq!(all.last().unwrap(), "Deployment");
+    let one = |part| kinds(&Options { only: Some(part), ..namespaced() });
+    assert_eq!(one(Part::Crds), ["CustomResourceDefinition"; 3]);
+    assert_eq!(one(Part::Rbac), ["ServiceAccount", "Role", "RoleBinding"]);
+    assert_eq!(one(Part::Deployment), ["Deployment"]);
+}
+
+fn rules(options: &Options) -> Vec<PolicyRule> {
+    objects(options)
+        .unwrap()
+        .into_iter()
+        .filter(|o| matches!(o["kind"].as_str(), Some("Role" | "ClusterRole")))
+        .flat_map(|o| serde_json::from_value::<Vec<PolicyRule>>(o["rules"].clone()).unwrap())
+        .collect()
+}
+
+#[test]
+fn rights_are_few() {
+    let forbidden = [
+        "secrets",
+        "configmaps",
+        "pods/exec",
+        "pods/log",
+        "pods/attach",
+        "pods/portforward",
+        "nodes",
+        "serviceaccounts",
+    ];
+    for options in [options(Scope::Cluster), namespaced()] {
+        for rule in rules(&options) {
+            let resources = rule.resources.unwrap();
+            for resource in &resources {
+                assert!(!forbidden.contains(&resource.as_str()), "{resource}");
+                assert!(!resource.contains('*'), "{resource}");
+            }
+            let groups = rule.api_groups.unwrap();
+            assert!(groups.iter().all(|g| g != "*" && g != "rbac.authorization.k8s.io"), "{groups:?}");
+            for verb in &rule.verbs {
+                assert!(!["*", "escalate", "bind", "impersonate"].contains(&verb.as_str()), "{verb}");
+            }
+        }
+    }
+}
+
+/// I4, I12: nothing of the operator deletes by selector, and people's wishes are not its to write.
+#[test]
+fn the_operator_deletes_one_by_one_and_only_what_it_makes() {
+    for rule in rules(&namespaced()) {
+        let resources = rule.resources.unwrap();
+        assert!(!rule.verbs.contains(&"deletecollection".to_owned()), "{resources:?}");
+        if rule.verbs.contains(&"delete".to_owned()) {
+            let allowed = ["etcdmembers", "pods", "persistentvolumeclaims"];
+            assert!(resources.iter().all(|r| allowed.contains(&r.as_str())), "{resources:?}");
+        }
+        for wish in ["etcdclusters", "etcdsnapshots"] {
+            if resources.contains(&wish.to_owned()) {
+                assert_eq!(rule.verbs, ["get", "list", "watch"], "{wish}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_deployment_is_restricted_and_never_runs_twice() {
+    let deployment = deployment::object(&namespaced());
+    let spec = &deployment["spec"];
+    assert_eq!(spec["replicas"], 1);
+    assert_eq!(spec["strategy"]["type"], "Recreate");
+    let pod = &spec["template"]["spec"];
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    let container = &pod["containers"][0];
+    assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+    assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
+    assert_eq!(container["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
+    assert_eq!(spec["selector"]["matchLabels"], spec["template"]["metadata"]["labels"]);
+}
+
+#[test]
+fn yaml_reads_back_as_what_was_written() {
+    for object in objects(&options(Scope::Cluster)).unwrap() {
+        let text = yaml(std::slice::from_ref(&object)).unwrap();
+        let back: Value = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(back, object);
+    }
+    let text = yaml(&[json!({"a": 1}), json!({"b": "yes"})]).unwrap();
+    assert_eq!(text, "a: 1\n---\nb: \"yes\"\n");
+}
