@@ -3,8 +3,12 @@
 //! Decides names, defaults and help texts. Values that name objects of Kubernetes are checked here; what is done with
 //! them is decided elsewhere.
 
-use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
 
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use snapshot_agent::contract::{GateRequest, RestoreRequest, SaveRequest};
+
+use crate::manifests::jobs::To;
 use crate::manifests::{IMAGE, Options, Part, Scope};
 
 /// Runs etcd clusters on Kubernetes and proves that their backups restore.
@@ -14,6 +18,22 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// How log lines look on standard error.
+    #[arg(long, global = true, value_enum, default_value_t, env = "HOLDFAST_LOG_FORMAT", help_heading = "Logging")]
+    pub log_format: LogFormat,
+    /// What is logged: `error`, `warn`, `info`, `debug`, `trace`, or a filter like `info,holdfast=debug`.
+    #[arg(long, global = true, default_value = "info", env = "HOLDFAST_LOG_LEVEL", help_heading = "Logging")]
+    pub log_level: String,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
 }
 
 /// What to do.
@@ -25,6 +45,15 @@ pub enum Command {
     /// definitions once (`--only crds`), then `--namespace NS`, which needs no rights outside of that namespace.
     /// `--server-side` because the definitions are larger than the annotation that kubectl keeps otherwise.
     Manifests(ManifestsFlags),
+    /// Print the Jobs that save snapshots, for use without the operator.
+    Jobs(JobsFlags),
+    /// Move data between an etcd and a store; needs no Kubernetes.
+    #[command(subcommand, disable_help_subcommand = true)]
+    Agent(Agent),
+    /// Decide whether etcd may start on a volume, then become etcd.
+    Gate(Box<GateRequest>),
+    /// Copy this binary to where another container finds it.
+    Install(InstallFlags),
     /// Print the version.
     Version,
 }
@@ -47,6 +76,37 @@ impl From<ManifestsFlags> for Options {
     fn from(ManifestsFlags { image, namespace, only }: ManifestsFlags) -> Self {
         Self { image, scope: namespace.map_or(Scope::Cluster, Scope::Namespace), only }
     }
+}
+
+/// Flags of `jobs`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct JobsFlags {
+    /// Image of this binary.
+    #[arg(long, default_value = IMAGE, value_parser = image)]
+    pub image: String,
+    /// Print the one that saves to this.
+    #[arg(long, value_enum)]
+    pub to: Option<To>,
+}
+
+/// Verbs of `agent`.
+///
+/// The exit code says why it ended: 0 done, 64 the request is wrong, 65 denied, 66 not found, 67 corrupt, 68 may succeed
+/// later, 69 no space, 70 out of time, 71 refused.
+#[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
+pub enum Agent {
+    /// Save one snapshot of an etcd to a new folder of a store, checked against etcd's own hash before it is published.
+    Save(Box<SaveRequest>),
+    /// Rebuild a member's data directory from a stored snapshot; it becomes startable by one rename, after every check.
+    Restore(Box<RestoreRequest>),
+}
+
+/// Flags of `install`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct InstallFlags {
+    /// The file to make.
+    #[arg(long, value_name = "PATH")]
+    pub to: PathBuf,
 }
 
 /// An image's name. Kubelet judges the rest.

@@ -10,10 +10,11 @@
 //!
 //! * [`api`]: the wire contract, one file per kind.
 //! * [`plan`]: pure decisions. A decision is a value; tests compare values. Start reading at `plan/mod.rs`.
-//! * [`cli`]: flags to plain structs; [`manifests`]: what has to be applied for the operator to run.
+//! * [`cli`]: flags to plain structs; [`agent`]: the door to the data mover; [`manifests`]: what has to be applied for the operator to run.
 //!
 //! The dependency rule: `main`, `cli` → `operator` → `plan` → `api` → `snapshot_agent`'s pure part. Never the other way.
 
+pub mod agent;
 pub mod api;
 pub mod cli;
 pub mod manifests;

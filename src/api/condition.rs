@@ -136,6 +136,8 @@ reasons! {
     StoreUnavailable => runbook,
     /// A snapshot's Job ended without a report.
     ReportLost => runbook,
+    /// The agent ended without saying why.
+    AgentCrashed => runbook,
     /// A member that has served lost its claim.
     ClaimLost => runbook,
     /// etcd no longer lists a member that had joined.

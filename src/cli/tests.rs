@@ -1,6 +1,7 @@
 //! What people and manifests type.
 
 use clap::{CommandFactory, Parser};
+use snapshot_agent::contract::{EtcdFlags, StoreFlags};
 
 use super::*;
 
@@ -42,4 +43,31 @@ fn what_is_wrong_is_told_with_a_remedy() {
         let error = parse(words).unwrap_err();
         assert!(error.contains(says), "{words:?}: {error}");
     }
+}
+
+#[test]
+fn the_agent_and_the_gate_read_what_the_contract_renders() {
+    let save = SaveRequest {
+        etcd: EtcdFlags { endpoints: vec!["http://a:2379".to_owned()] },
+        store: StoreFlags { url: "s3://b".to_owned(), ..StoreFlags::default() },
+        namespace: "ns".to_owned(),
+        cluster: "c".to_owned(),
+        ..SaveRequest::default()
+    };
+    let words = |verbs: &[&str], args: Vec<String>| [verbs.iter().map(|v| (*v).to_owned()).collect(), args].concat();
+    let parse = |words: Vec<String>| parse(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+    assert_eq!(parse(words(&["agent", "save"], save.to_args())), Command::Agent(Agent::Save(Box::new(save))));
+
+    let gate = GateRequest {
+        volume: "/var/lib/etcd".into(),
+        annotations: "/a".into(),
+        exec: ["etcd", "--log-level=debug", "--name=x"].map(str::to_owned).to_vec(),
+        ..GateRequest::default()
+    };
+    // What follows --exec is etcd's, also where it looks like a flag of ours.
+    assert_eq!(parse(words(&["gate"], gate.to_args())), Command::Gate(Box::new(gate)));
+    assert_eq!(
+        parse(words(&["install", "--to=/bin/holdfast"], vec![])),
+        Command::Install(InstallFlags { to: "/bin/holdfast".into() })
+    );
 }

@@ -17,6 +17,7 @@ pub(super) fn object(options: &Options) -> Value {
     let home = options.scope.home();
     let mut args = vec![
         "operator".to_owned(),
+        "--log-format=json".to_owned(),
         format!("--leader-election-namespace={home}"),
         format!("--leader-election-name={NAME}"),
         format!("--listen=0.0.0.0:{PORT}"),

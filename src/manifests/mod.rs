@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot};
 
+pub mod jobs;
+
 mod deployment;
 mod rbac;
 

@@ -8,21 +8,23 @@ use serde_json::{Value, json};
 use super::{NAME, NAMESPACE, Scope, metadata};
 use crate::api::GROUP;
 
-/// Verbs of a watch cache and of the live read before an act.
-const LOOK: &[&str] = &["get", "list", "watch"];
-
 struct Rule {
     group: &'static str,
     resources: &'static [&'static str],
     verbs: &'static [&'static str],
 }
 
-/// What the operator does, and so may do, in every namespace it works in.
+/// What the operator does, and so may do, in every namespace it works in. `get`, `list` and `watch` are its caches and
+/// the live read before an act.
 const OPERATOR: &[Rule] = &[
-    // Wishes are people's: read only.
-    Rule { group: GROUP, resources: &["etcdclusters", "etcdmembers", "etcdsnapshots"], verbs: LOOK },
-    // Members are ours alone. Made, latched, released, deleted.
-    Rule { group: GROUP, resources: &["etcdmembers"], verbs: &["create", "update", "patch", "delete"] },
+    // People's wishes: read only.
+    Rule { group: GROUP, resources: &["etcdclusters", "etcdsnapshots"], verbs: &["get", "list", "watch"] },
+    // Ours alone: made, latched, released, deleted.
+    Rule {
+        group: GROUP,
+        resources: &["etcdmembers"],
+        verbs: &["get", "list", "watch", "create", "update", "patch", "delete"],
+    },
     Rule {
         group: GROUP,
         resources: &["etcdclusters/status", "etcdmembers/status", "etcdsnapshots/status"],
@@ -34,19 +36,14 @@ const OPERATOR: &[Rule] = &[
         resources: &["etcdclusters/finalizers", "etcdmembers/finalizers", "etcdsnapshots/finalizers"],
         verbs: &["update"],
     },
-    Rule { group: "", resources: &["pods"], verbs: LOOK },
-    // Patched: the voter's label, the right to start empty.
-    Rule { group: "", resources: &["pods"], verbs: &["create", "patch", "delete"] },
-    Rule { group: "", resources: &["persistentvolumeclaims"], verbs: LOOK },
-    Rule { group: "", resources: &["persistentvolumeclaims"], verbs: &["create", "delete"] },
-    // Applied; they go with the cluster by their owner reference.
-    Rule { group: "", resources: &["services"], verbs: LOOK },
-    Rule { group: "", resources: &["services"], verbs: &["create", "patch"] },
-    Rule { group: "policy", resources: &["poddisruptionbudgets"], verbs: LOOK },
-    Rule { group: "policy", resources: &["poddisruptionbudgets"], verbs: &["create", "patch"] },
-    // Made once for each snapshot; they go with it by their owner reference.
-    Rule { group: "batch", resources: &["jobs"], verbs: LOOK },
-    Rule { group: "batch", resources: &["jobs"], verbs: &["create"] },
+    // Patched: the voter's label, the leave to start on an empty volume.
+    Rule { group: "", resources: &["pods"], verbs: &["get", "list", "watch", "create", "patch", "delete"] },
+    Rule { group: "", resources: &["persistentvolumeclaims"], verbs: &["get", "list", "watch", "create", "delete"] },
+    // Applied; what is applied goes with its cluster, by the owner reference.
+    Rule { group: "", resources: &["services"], verbs: &["get", "list", "watch", "create", "patch"] },
+    Rule { group: "policy", resources: &["poddisruptionbudgets"], verbs: &["get", "list", "watch", "create", "patch"] },
+    // Made once for each snapshot; they go with it.
+    Rule { group: "batch", resources: &["jobs"], verbs: &["get", "list", "watch", "create"] },
     Rule { group: "events.k8s.io", resources: &["events"], verbs: &["create", "patch"] },
 ];
 
@@ -140,7 +137,7 @@ fn people() -> [Value; 2] {
         {"apiGroups": [GROUP], "resources": ["etcdclusters/scale"], "verbs": ["get", "update", "patch"]},
     ]);
     let view = json!([
-        {"apiGroups": [GROUP], "resources": ["etcdclusters", "etcdmembers", "etcdsnapshots"], "verbs": LOOK},
+        {"apiGroups": [GROUP], "resources": ["etcdclusters", "etcdmembers", "etcdsnapshots"], "verbs": ["get", "list", "watch"]},
         {"apiGroups": [GROUP], "resources": ["etcdclusters/scale"], "verbs": ["get"]},
     ]);
     [role("holdfast-edit", "edit", edit), role("holdfast-view", "view", view)]

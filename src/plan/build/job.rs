@@ -16,13 +16,13 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use snapshot_agent::contract::{ExitClass, SaveRequest};
 
+use super::store::{self, Use};
+use super::{container_security, literal, pod_security};
 use crate::api::cluster::Placement;
 use crate::api::name::label_value;
 use crate::api::snapshot::{Agent, PodMetadata};
 use crate::api::store::Destination;
 use crate::api::{component, key};
-use crate::plan::build::restricted;
-use crate::plan::build::store::{self, Access};
 
 /// Name of the agent's container: its termination message holds the report.
 pub const CONTAINER: &str = "agent";
@@ -125,8 +125,8 @@ fn pod_metadata(want: &SaveJob, ours: BTreeMap<String, String>) -> ObjectMeta {
 }
 
 fn pod(want: &SaveJob) -> PodSpec {
-    let mounted = store::mounted(&want.destination, Access::Write);
-    let request = SaveRequest { store: mounted.flags, ..want.request.clone() };
+    let opened = store::open(&want.destination, Use::Save);
+    let request = SaveRequest { store: opened.flags, ..want.request.clone() };
     // Never the affinity or the spread: a rule that keeps members apart must not keep a backup from running.
     let Placement {
         affinity: _,
@@ -140,7 +140,7 @@ fn pod(want: &SaveJob) -> PodSpec {
         restart_policy: Some("Never".to_owned()),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
-        security_context: Some(restricted::pod()),
+        security_context: Some(pod_security()),
         termination_grace_period_seconds: Some(GRACE_SECONDS),
         tolerations,
         node_selector,
@@ -151,16 +151,16 @@ fn pod(want: &SaveJob) -> PodSpec {
             image: Some(want.image.clone()),
             image_pull_policy: Some("IfNotPresent".to_owned()),
             command: Some(["/holdfast", "agent", "save"].map(str::to_owned).to_vec()),
-            args: Some(request.to_args()),
+            args: Some(request.to_args().iter().map(|arg| literal(arg)).collect()),
             env: Some(vec![pod_uid()]),
             resources: Some(want.agent.resources.clone().unwrap_or_else(default_resources)),
-            security_context: Some(restricted::container()),
+            security_context: Some(container_security()),
             // The report only: log lines never become a status.
             termination_message_policy: Some("File".to_owned()),
-            volume_mounts: Some(mounted.mounts),
+            volume_mounts: Some(opened.mounts),
             ..Container::default()
         }],
-        volumes: Some(mounted.volumes),
+        volumes: Some(opened.volumes),
         ..PodSpec::default()
     }
 }

@@ -3,7 +3,9 @@
 use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, PodAntiAffinity, Toleration};
 use snapshot_agent::contract::EtcdFlags;
 
+use super::super::{budget, service};
 use super::*;
+use crate::api::EtcdCluster;
 use crate::api::name::LocalRef;
 use crate::api::role;
 use crate::api::store::{PvcLocation, S3Location};
@@ -115,6 +117,17 @@ fn no_service_of_a_cluster_selects_the_pod() {
         Some(BTreeMap::from([("cost".to_owned(), "backup".to_owned())]))
     );
     assert!(!job.metadata.labels.unwrap().contains_key("team"), "asked for the Pod, not for the Job");
+
+    let cluster = EtcdCluster {
+        metadata: ObjectMeta { name: Some("a".to_owned()), uid: Some("uid".to_owned()), ..ObjectMeta::default() },
+        ..EtcdCluster::default()
+    };
+    for service in [service::peer(&cluster), service::client(&cluster)] {
+        let selector = service.spec.unwrap().selector.unwrap();
+        assert!(selector.iter().any(|(k, v)| labels.get(k) != Some(v)), "{selector:?} selects the agent");
+    }
+    let budget = budget::budget(&cluster, 3, 3).unwrap().spec.unwrap().selector.unwrap().match_labels.unwrap();
+    assert!(budget.iter().any(|(k, v)| labels.get(k) != Some(v)), "{budget:?} selects the agent");
 }
 
 #[test]
@@ -164,7 +177,7 @@ fn the_agent_reads_back_what_was_asked() {
     assert_eq!(container.command, Some(["/holdfast", "agent", "save"].map(str::to_owned).to_vec()));
     let args = std::iter::once("save".to_owned()).chain(container.args.unwrap());
     let read = <Cli as clap::Parser>::try_parse_from(args).unwrap().request;
-    let flags = store::mounted(&to_s3().destination, Access::Write).flags;
+    let flags = store::open(&to_s3().destination, Use::Save).flags;
     assert_eq!(read, SaveRequest { store: flags, ..to_s3().request });
 
     let env = container.env.unwrap();
@@ -186,6 +199,15 @@ fn a_claim_is_mounted_whole() {
     assert_eq!((claim.claim_name.as_str(), claim.read_only), ("backups", None));
     let mount = container.volume_mounts.unwrap()[0].clone();
     assert_eq!((mount.mount_path.as_str(), mount.sub_path), ("/backup", None));
+}
+
+/// Kubelet replaces `$(NAME)` in arguments by the variable's value (I28).
+#[test]
+fn a_dollar_stays_a_dollar() {
+    let mut want = to_s3();
+    want.request.owner_name = Some("$(HOLDFAST_POD_UID)".to_owned());
+    let args = parts(&save(&want)).2.args.unwrap();
+    assert!(args.contains(&"--owner-name=$$(HOLDFAST_POD_UID)".to_owned()), "{args:?}");
 }
 
 #[test]

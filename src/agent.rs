@@ -1,0 +1,41 @@
+//! The thin door to the agent: a request in, an exit code out.
+//!
+//! Decides nothing: the work is `snapshot_agent`'s, the report and the code are what its `report` makes of the outcome.
+
+use std::io::Write;
+use std::path::Path;
+
+use snapshot_agent::contract::{GateRequest, Report, RestoreRequest, SaveRequest};
+use snapshot_agent::{Result, gate, install, report, restore, save};
+
+/// `agent save`.
+pub async fn save(request: SaveRequest) -> u8 {
+    end(&save::run(request).await.map(Report::Saved))
+}
+
+/// `agent restore`.
+pub async fn restore(request: RestoreRequest) -> u8 {
+    end(&restore::run(request).await.map(Report::Restored))
+}
+
+/// `gate`: comes back only when etcd may not start.
+pub async fn gate(request: GateRequest) -> u8 {
+    end(&gate::run(request).await.map(|never| match never {}))
+}
+
+/// `install`: there is nothing to report but trouble.
+pub async fn install(target: &Path) -> u8 {
+    match install::run(target).await {
+        Ok(()) => 0,
+        Err(error) => end(&Err(error)),
+    }
+}
+
+/// The report goes to kubelet, to the log, and, for people and scripts, to standard output.
+fn end(outcome: &Result<Report>) -> u8 {
+    match outcome {
+        Ok(_) => drop(writeln!(std::io::stdout(), "{}", report::render(outcome))),
+        Err(error) => tracing::error!(class = ?error.class(), "{error}"),
+    }
+    report::finish(outcome)
+}

@@ -1,0 +1,128 @@
+//! The Jobs the operator starts, for people who save snapshots without it.
+//!
+//! Decides the names in the sample and the words above it. The Job itself comes from the same builder that the operator
+//! uses, so what is read here is what runs there, but for what only the operator knows: owner, UIDs, cluster ID.
+
+use snapshot_agent::contract::{DEFAULT_SAVE_DEADLINE_SECONDS, EtcdFlags, SaveRequest};
+
+use crate::api::cluster::Placement;
+use crate::api::name::LocalRef;
+use crate::api::snapshot::Agent;
+use crate::api::store::{Destination, PvcLocation, S3Location};
+use crate::plan::build::job::{SaveJob, save};
+
+/// Where the sample saves to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum To {
+    /// An S3 bucket.
+    S3,
+    /// A volume of the namespace.
+    Pvc,
+}
+
+impl To {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::S3, Self::Pvc];
+
+    /// The file of `jobs/` that holds it.
+    pub const fn file(self) -> &'static str {
+        match self {
+            Self::S3 => "save-to-s3.yaml",
+            Self::Pvc => "save-to-pvc.yaml",
+        }
+    }
+
+    fn destination(self) -> Destination {
+        match self {
+            Self::S3 => Destination::S3(S3Location {
+                bucket: "backups".to_owned(),
+                prefix: Some("etcd".to_owned()),
+                endpoint: Some("https://s3.example.com".to_owned()),
+                credentials_secret_ref: LocalRef { name: "s3-credentials".to_owned() },
+                ..S3Location::default()
+            }),
+            Self::Pvc => {
+                Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: Some("etcd".to_owned()) })
+            }
+        }
+    }
+
+    const fn to_change(self) -> &'static str {
+        match self {
+            Self::S3 => {
+                "\
+#   --store         s3://BUCKET or s3://BUCKET/PREFIX; the bucket must exist
+#   --s3-endpoint   URL of the S3 server; leave it out for AWS, and name --s3-region instead
+#                   (--s3-force-path-style for servers that want the bucket in the path)
+#   secretName      the Secret with the keys accessKeyID, secretAccessKey and, for temporary ones, sessionToken"
+            }
+            Self::Pvc => {
+                "\
+#   --store         file:///backup or file:///backup/FOLDER; /backup is the volume
+#   claimName       the claim the backups are kept on; it must exist and be writable for group 65532"
+            }
+        }
+    }
+}
+
+/// The sample as a file, with what to change on top.
+pub fn sample(to: To, image: &str) -> Result<String, serde_saphyr::ser::Error> {
+    let job = save(&SaveJob {
+        name: "my-etcd-save-1".to_owned(),
+        namespace: None,
+        owner: None,
+        snapshot: None,
+        request: SaveRequest {
+            etcd: EtcdFlags {
+                endpoints: (0..3).map(|i| format!("http://my-etcd-{i}.my-etcd.prod.svc:2379")).collect(),
+            },
+            namespace: "prod".to_owned(),
+            cluster: "my-etcd".to_owned(),
+            deadline_seconds: DEFAULT_SAVE_DEADLINE_SECONDS,
+            ..SaveRequest::default()
+        },
+        destination: to.destination(),
+        image: image.to_owned(),
+        agent: Agent::default(),
+        placement: Placement::default(),
+        attempts_before: 0,
+    });
+    Ok(format!("{}{}", heading(to), super::yaml(&[job])?))
+}
+
+fn heading(to: To) -> String {
+    format!(
+        "\
+# Saves one snapshot of any etcd, without the operator: kubectl create -n NAMESPACE -f jobs/{file}
+#
+# Change, besides names and the image:
+#   --endpoints     one line for each member; the agent picks a healthy follower
+#   --namespace, --cluster   under which the snapshot is filed; free to choose, always the same for one etcd
+{to_change}
+#
+# The report is the container's termination message (kubectl get pod -o yaml), the truth is manifest.json in the store.
+# A Job that ended is not run again: give the next one another name. Nothing stored is ever overwritten.
+",
+        file = to.file(),
+        to_change = to.to_change(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_free_of_what_only_the_operator_knows() {
+        for to in To::ALL {
+            let text = sample(to, "r/h:1").unwrap();
+            for word in ["ownerReferences", "--owner-uid", "--cluster-uid", "--expect-cluster-id", "resourceVersion"] {
+                assert!(!text.contains(word), "{}: {word}", to.file());
+            }
+            assert!(text.contains("image: r/h:1\n"), "{text}");
+            assert!(text.contains(to.file()));
+            let job: k8s_openapi::api::batch::v1::Job = serde_saphyr::from_str(&text).unwrap();
+            assert_eq!(job.metadata.namespace, None, "it goes where it is created");
+        }
+    }
+}
