@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"syscall"
 	"time"
 )
 
@@ -117,6 +119,11 @@ func buildPart(l layout, p *part, n, of int) error {
 		// A person's own settings (a workspace, another -mod) must not change what is built.
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOOS=linux")
 		cmd.Stdout, cmd.Stderr = out, out
+		// A build that is killed must not leave a compiler at work. The signal comes
+		// when the starting thread ends, so this goroutine keeps its thread.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("building %s of %s: %w; read %s", target.name, p.name, err, log)
 		}

@@ -1,3 +1,5 @@
+// Everything that is made of Kubernetes' own libraries, in one module: so they are
+// compiled once.
 module holdfast-testbed/kube
 
 go 1.26.0
@@ -205,6 +207,9 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
+// The staging modules are folders to Kubernetes itself, and have to be named here.
+// CEL is pinned to the release's version, because the API server must judge rules
+// as a released one does; the provisioner would ask for a newer one.
 replace (
 	github.com/google/cel-go => github.com/google/cel-go v0.26.0
 	k8s.io/api => k8s.io/api v0.36.3
