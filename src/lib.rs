@@ -9,6 +9,7 @@
 //! ```
 //!
 //! * [`api`]: the wire contract, one file per kind.
+//! * [`operator`]: effects, and nothing but effects: watches, reads, writes, etcd, the lease.
 //! * [`plan`]: pure decisions. A decision is a value; tests compare values. Start reading at `plan/mod.rs`.
 //! * [`cli`]: flags to plain structs; [`agent`]: the door to the data mover; [`manifests`]: what has to be applied for the operator to run.
 //!
@@ -18,4 +19,5 @@ pub mod agent;
 pub mod api;
 pub mod cli;
 pub mod manifests;
+pub mod operator;
 pub mod plan;

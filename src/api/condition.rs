@@ -108,6 +108,8 @@ reasons! {
     AlarmRaised => runbook,
     /// An object of the wanted name belongs to somebody else.
     NameConflict => runbook,
+    /// The API server refuses what the operator wants to write: a quota, a policy, or missing rights.
+    WriteRefused => runbook,
     /// A plan broke a safety rule and nothing was done.
     SafetyStop => runbook,
     /// A member that etcd still lists is being deleted by hand.

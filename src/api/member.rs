@@ -23,6 +23,7 @@ use crate::api::cluster::{Image, Options, Placement, Restoring, Storage};
     status = "EtcdMemberStatus",
     derive = "PartialEq",
     derive = "Default",
+    selectable = ".spec.clusterRef.uid",
     doc = "One member of an EtcdCluster. Made and deleted by the operator; its name is never used twice.",
     printcolumn(name = "CLUSTER", type_ = "string", json_path = ".spec.clusterRef.name"),
     printcolumn(name = "READY", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),

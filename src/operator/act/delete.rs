@@ -1,0 +1,66 @@
+//! Deletes an object, gracefully: a live look first, then a DELETE that names the UID and the version that was looked
+//! at (I12). What is gone, or has become another object, is left alone.
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{DeleteParams, Preconditions};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+
+use super::create::Named;
+use super::{Actor, Done};
+use crate::api::{EtcdMember, key};
+use crate::operator::context::Context;
+use crate::operator::error::Error;
+use crate::operator::observe::owned_by;
+use crate::plan::Target;
+
+/// A Pod of the actor, or of one of its members.
+pub(super) async fn pod(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+    delete::<Pod>(ctx, actor, target, |pod| owned_by(pod, &actor.uid) || has(pod, key::CLUSTER_UID, &actor.uid)).await
+}
+
+/// A claim of the actor, or of one of its members (I4).
+pub(super) async fn claim(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+    delete::<PersistentVolumeClaim>(ctx, actor, target, |claim| {
+        has(claim, key::MEMBER_UID, &actor.uid) || has(claim, key::CLUSTER_UID, &actor.uid)
+    })
+    .await
+}
+
+/// A member of the actor.
+pub(super) async fn member(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+    delete::<EtcdMember>(ctx, actor, target, |member| owned_by(member, &actor.uid)).await
+}
+
+fn has<K: ResourceExt>(object: &K, key: &str, value: &str) -> bool {
+    object.labels().get(key).is_some_and(|there| there == value)
+}
+
+async fn delete<K>(ctx: &Context, actor: &Actor, target: &Target, ours: impl Fn(&K) -> bool) -> Result<Done, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
+{
+    let api: Api<K> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
+    let name = &target.name;
+    let Some(there) = ctx.reading(|| format!("get {} {name}", K::KIND), api.get_opt(name)).await? else {
+        return Ok(Done::Already);
+    };
+    if there.uid().as_ref() != Some(&target.uid) || there.meta().deletion_timestamp.is_some() {
+        return Ok(Done::Already);
+    }
+    if !ours(&there) {
+        return Err(Error::NameConflict(format!("{} {name} belongs to somebody else and is not deleted", K::KIND)));
+    }
+    let params = DeleteParams::background().preconditions(Preconditions {
+        uid: Some(target.uid.clone()),
+        resource_version: Some(target.resource_version.clone()),
+    });
+    match ctx.writing(K::KIND, "delete", name, api.delete(name, &params)).await {
+        Ok(_) => Ok(Done::Applied),
+        Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_not_found()) => {
+            Ok(Done::Already)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,51 @@
+//! Applies a Service or a disruption budget on the server's side. What belongs to somebody else is left alone (I13).
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Actor;
+use super::create::Named;
+use crate::api::FIELD_MANAGER;
+use crate::operator::context::Context;
+use crate::operator::error::Error;
+use crate::operator::observe::owned_by;
+use crate::plan::Ensure;
+
+/// Applies one object.
+pub(in crate::operator) async fn ensure(ctx: &Context, actor: &Actor, ensure: &Ensure) -> Result<(), Error> {
+    match ensure {
+        Ensure::Service(service) => apply(ctx, actor, service.as_ref()).await,
+        Ensure::Budget(budget) => apply(ctx, actor, budget.as_ref()).await,
+    }
+}
+
+async fn apply<K>(ctx: &Context, actor: &Actor, wanted: &K) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Serialize,
+    K: std::fmt::Debug + Named,
+{
+    let api: Api<K> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
+    let name = wanted.name_any();
+    let mut wanted = wanted.clone();
+    let there = ctx.reading(|| format!("get {} {name}", K::KIND), api.get_opt(&name)).await?;
+    let params = match there {
+        Some(there) if !owned_by(&there, &actor.uid) => {
+            return Err(Error::NameConflict(format!(
+                "{} {name} exists and belongs to somebody else; delete or rename it if it is not needed",
+                K::KIND
+            )));
+        }
+        Some(there) => {
+            // With the UID in it, an object that was replaced meanwhile is a conflict and not ours by accident.
+            wanted.meta_mut().uid = there.uid();
+            PatchParams::apply(FIELD_MANAGER).force()
+        }
+        // Not by force: should a stranger's object appear at this moment, its fields stay its own.
+        None => PatchParams::apply(FIELD_MANAGER),
+    };
+    ctx.writing(K::KIND, "apply", &name, api.patch(&name, &params, &Patch::Apply(&wanted))).await?;
+    Ok(())
+}

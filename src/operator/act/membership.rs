@@ -1,0 +1,100 @@
+//! The two changes of etcd's own membership. Each goes to the leader's own server, right after a linearizable read of
+//! the membership through the same connection, and only when it is the etcd cluster the decision was about (I2, I11).
+
+use super::Done;
+use crate::operator::context::Context;
+use crate::operator::error::Error;
+use crate::operator::etcd::{Address, Failure};
+use crate::plan::cluster::Membership;
+
+/// Adds a learner; one of this peer URL counts as done.
+pub(super) async fn add_learner(
+    ctx: &Context,
+    leader: Option<&Address>,
+    peer_url: &str,
+    cluster_id: u64,
+) -> Result<Done, Error> {
+    let (at, now) = look(ctx, leader, cluster_id).await?;
+    if now.members.iter().any(|m| m.peer_urls.iter().any(|url| url == peer_url)) {
+        return Ok(Done::Already);
+    }
+    ctx.may_write()?;
+    match ctx.etcd.add_learner(at, peer_url).await {
+        Ok(()) => {
+            ctx.wrote("etcd", "add");
+            Ok(Done::Applied)
+        }
+        Err(failure) => refused("add a learner", failure),
+    }
+}
+
+/// Gives a learner its vote; a voter counts as done. Whether it has caught up is the leader's to judge.
+pub(super) async fn promote(
+    ctx: &Context,
+    leader: Option<&Address>,
+    member_id: u64,
+    cluster_id: u64,
+) -> Result<Done, Error> {
+    let (at, now) = look(ctx, leader, cluster_id).await?;
+    match now.members.iter().find(|m| m.id == member_id) {
+        Some(member) if !member.learner => return Ok(Done::Already),
+        Some(_) => {}
+        None => return Err(Error::Stale(format!("etcd does not list member {member_id:x} any more"))),
+    }
+    ctx.may_write()?;
+    match ctx.etcd.promote(at, member_id).await {
+        Ok(()) => {
+            ctx.wrote("etcd", "promote");
+            Ok(Done::Applied)
+        }
+        Err(failure) => refused("promote a learner", failure),
+    }
+}
+
+/// The membership at this moment, from the server that gets the change.
+async fn look<'a>(
+    ctx: &Context,
+    leader: Option<&'a Address>,
+    cluster_id: u64,
+) -> Result<(&'a Address, Membership), Error> {
+    let what = "read the membership before changing it";
+    let at = leader.ok_or_else(|| Error::Etcd {
+        what: what.to_owned(),
+        message: "the leader has no Pod that answers".to_owned(),
+    })?;
+    let now = ctx
+        .etcd
+        .membership(at, None)
+        .await
+        .map_err(|failure| Error::Etcd { what: what.to_owned(), message: failure.to_string() })?;
+    if now.cluster_id != cluster_id {
+        return Err(Error::Stale(format!(
+            "etcd cluster {:x} answered where {cluster_id:x} was expected: nothing was changed",
+            now.cluster_id
+        )));
+    }
+    Ok((at, now))
+}
+
+/// A clear no is a reason to ask again soon; silence leaves open what happened, and the next pass looks.
+fn refused(what: &str, failure: Failure) -> Result<Done, Error> {
+    match failure {
+        Failure::Refused(why) => Ok(Done::NotYet(why)),
+        Failure::Silent(_) => Err(Error::Timeout { what: what.to_owned() }),
+        Failure::Unreachable(message) => Err(Error::Etcd { what: what.to_owned(), message }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_no_is_waited_out_and_silence_is_not_taken_for_a_no() {
+        let no = Failure::Refused("etcdserver: can only promote a learner member which is in sync".to_owned());
+        assert!(matches!(refused("x", no), Ok(Done::NotYet(_))));
+        assert!(matches!(refused("x", Failure::Silent(Duration::from_secs(5))), Err(Error::Timeout { .. })));
+        assert!(matches!(refused("x", Failure::Unreachable("reset".to_owned())), Err(Error::Etcd { .. })));
+    }
+}

@@ -1,0 +1,133 @@
+//! The single writer: carries out one act, guarded by what must still be true at that moment, and makes no choice of its
+//! own. Every act is one call that changes something.
+//!
+//! | group | acts | verbs the operator needs |
+//! |---|---|---|
+//! | `create` | members, claims, Pods, Jobs | `create`, `get` |
+//! | `delete` | Pods, claims, members | `get`, `delete` |
+//! | `patch` | latches on members, labels and annotations on Pods, finalizers of members | `get`, `patch` |
+//! | `membership` | learners and votes in etcd | none |
+//! | `ensure` | Services and budgets | `get`, `create`, `patch` |
+//!
+//! The latches of a cluster are written with its status (`status`), under its resourceVersion.
+
+mod create;
+mod delete;
+mod ensure;
+mod membership;
+mod patch;
+
+pub(super) use ensure::ensure;
+
+use super::context::Context;
+use super::error::Error;
+use super::etcd::Address;
+use crate::plan::Act;
+
+/// For whom an act is done: the object of the pass.
+#[derive(Clone, Debug)]
+pub(super) struct Actor {
+    /// Namespace of everything it may touch (I23).
+    pub(super) namespace: String,
+    /// Its UID.
+    pub(super) uid: String,
+}
+
+/// What came of an act.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Done {
+    /// It was carried out.
+    Applied,
+    /// It had been carried out before.
+    Already,
+    /// The other side is not ready for it, and says why.
+    NotYet(String),
+}
+
+/// Carries out one act. `leader` is where etcd's own changes go.
+pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Address>, act: &Act) -> Result<Done, Error> {
+    match act {
+        Act::Latch(_) => Err(Error::Internal("latches are written with the status".to_owned())),
+        Act::CreateMember(member) => create::owned(ctx, actor, member.as_ref()).await,
+        Act::CreatePod(pod) => create::owned(ctx, actor, pod.as_ref()).await,
+        Act::StartJob(job) => create::owned(ctx, actor, job.as_ref()).await,
+        Act::CreateClaim(claim) => create::claim(ctx, actor, claim).await,
+        Act::DeletePod { pod, why: _ } => delete::pod(ctx, actor, pod).await,
+        Act::DeleteClaim { claim, why: _ } => delete::claim(ctx, actor, claim).await,
+        Act::DeleteMember { member, why: _ } => delete::member(ctx, actor, member).await,
+        Act::SetInitialCluster { member, initial_cluster } => {
+            patch::set_initial_cluster(ctx, actor, member, initial_cluster).await
+        }
+        Act::LatchJoined { member, joined } => patch::latch_joined(ctx, actor, member, joined).await,
+        Act::ForbidEmptyStart { pod } => patch::forbid_empty_start(ctx, actor, pod).await,
+        Act::AdmitClients { pod } => patch::admit_clients(ctx, actor, pod).await,
+        Act::ReleaseMember { member } => patch::release_member(ctx, actor, member).await,
+        Act::AddLearner { name: _, peer_url, cluster_id } => {
+            membership::add_learner(ctx, leader, peer_url, *cluster_id).await
+        }
+        Act::Promote { name: _, member_id, cluster_id } => {
+            membership::promote(ctx, leader, *member_id, *cluster_id).await
+        }
+    }
+}
+
+/// The act's name, for metrics and logs.
+pub(super) const fn label(act: &Act) -> &'static str {
+    match act {
+        Act::Latch(_) => "Latch",
+        Act::CreateMember(_) => "CreateMember",
+        Act::AddLearner { .. } => "AddLearner",
+        Act::SetInitialCluster { .. } => "SetInitialCluster",
+        Act::LatchJoined { .. } => "LatchJoined",
+        Act::ForbidEmptyStart { .. } => "ForbidEmptyStart",
+        Act::Promote { .. } => "Promote",
+        Act::AdmitClients { .. } => "AdmitClients",
+        Act::CreateClaim(_) => "CreateClaim",
+        Act::CreatePod(_) => "CreatePod",
+        Act::DeletePod { .. } => "DeletePod",
+        Act::DeleteClaim { .. } => "DeleteClaim",
+        Act::DeleteMember { .. } => "DeleteMember",
+        Act::ReleaseMember { .. } => "ReleaseMember",
+        Act::StartJob(_) => "StartJob",
+    }
+}
+
+/// What an act did, in one sentence, and the name of what it was about.
+pub(super) fn told(act: &Act) -> (String, String) {
+    let named = |name: &Option<String>| name.clone().unwrap_or_default();
+    match act {
+        Act::Latch(latches) => (String::new(), latched(latches)),
+        Act::CreateMember(it) => (named(&it.metadata.name), "created the member".to_owned()),
+        Act::AddLearner { name, peer_url, .. } => (name.clone(), format!("added {peer_url} to etcd as a learner")),
+        Act::SetInitialCluster { member, initial_cluster } => {
+            (member.name.clone(), format!("may start with the member list {initial_cluster}"))
+        }
+        Act::LatchJoined { member, joined } => {
+            (member.name.clone(), format!("joined etcd cluster {} as member {}", joined.cluster_id, joined.member_id))
+        }
+        Act::ForbidEmptyStart { pod } => (pod.name.clone(), "will not start on an empty volume any more".to_owned()),
+        Act::Promote { name, member_id, .. } => (name.clone(), format!("member {member_id:x} has a vote now")),
+        Act::AdmitClients { pod } => (pod.name.clone(), "serves clients from now on".to_owned()),
+        Act::CreateClaim(it) => (named(&it.metadata.name), "created the claim".to_owned()),
+        Act::CreatePod(it) => (named(&it.metadata.name), "created the Pod".to_owned()),
+        Act::DeletePod { pod, why } => (pod.name.clone(), format!("deleted the Pod: {why}")),
+        Act::DeleteClaim { claim, why } => (claim.name.clone(), format!("deleted the claim and its data: {why}")),
+        Act::DeleteMember { member, why } => (member.name.clone(), format!("deleted the member: {why}")),
+        Act::ReleaseMember { member } => (member.name.clone(), "all its parts are gone".to_owned()),
+        Act::StartJob(it) => (named(&it.metadata.name), "created the Job".to_owned()),
+    }
+}
+
+fn latched(latches: &crate::api::cluster::Latches) -> String {
+    if let Some(formed) = &latches.formed {
+        return match &latches.pending_member {
+            Some(member) => format!("the next member will be {member}"),
+            None => format!("formed as etcd cluster {}", formed.cluster_id),
+        };
+    }
+    match (&latches.pending_member, &latches.restoring) {
+        (_, Some(restoring)) => format!("restores from {}", restoring.source.key),
+        (Some(member), None) => format!("the first member will be {member}"),
+        (None, None) => "nothing is pending".to_owned(),
+    }
+}

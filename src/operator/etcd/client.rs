@@ -1,0 +1,244 @@
+//! One connection for each member's Pod, dialled when first used, and the calls we make on it.
+//!
+//! A client with several endpoints would balance calls between them; what a member says of itself, and a read that must
+//! come from the same server as the list after it, need exactly one.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use etcd_client::{Channel, Client, Error as ClientError, GetOptions, MemberAddOptions};
+use tonic::Code;
+use tonic::transport::Endpoint;
+
+use super::Address;
+use crate::operator::clock;
+use crate::plan::cluster::{Alarm, Answer, Listed, Membership};
+
+/// Deadline of dialling: Pods are one hop away, and a vanished one must not cost a pass much.
+const CONNECT: Duration = Duration::from_secs(2);
+/// Deadline of reads. A linearizable read without a quorum never answers.
+const READ: Duration = Duration::from_secs(2);
+/// Deadline of membership changes: they go through the log and the disks of a quorum.
+const CHANGE: Duration = Duration::from_secs(5);
+
+/// Why a call had no good answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in crate::operator) enum Failure {
+    /// etcd answered, and said no.
+    #[error("etcd says: {0}")]
+    Refused(String),
+    /// Nobody answered in time; the call may have been carried out.
+    #[error("no answer within {} s", .0.as_secs())]
+    Silent(Duration),
+    /// No connection.
+    #[error("{0}")]
+    Unreachable(String),
+}
+
+/// What one member's server said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    /// Of itself.
+    pub(super) answer: Answer,
+    /// The alarms it knows of.
+    pub(super) alarms: Vec<Alarm>,
+}
+
+/// The connections.
+#[derive(Default)]
+pub(in crate::operator) struct Pool {
+    open: Mutex<HashMap<Address, Client>>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").finish_non_exhaustive()
+    }
+}
+
+impl Pool {
+    /// The connection to a member's Pod; dialled by its first call.
+    async fn client(&self, at: &Address) -> Result<Client, Failure> {
+        if let Some(client) = self.lock().get(at) {
+            return Ok(client.clone());
+        }
+        let channel = Endpoint::from_shared(at.url())
+            .map_err(|e| Failure::Unreachable(e.to_string()))?
+            .connect_timeout(CONNECT)
+            .connect_lazy();
+        let client = Client::from_channel(Channel::Tonic(channel), None)
+            .await
+            .map_err(|e| Failure::Unreachable(e.to_string()))?;
+        self.lock().insert(at.clone(), client.clone());
+        Ok(client)
+    }
+
+    /// Closes the connections to Pods that are gone.
+    pub(in crate::operator) fn forget(&self, pod_uid: &str) {
+        self.lock().retain(|at, _| at.pod_uid != pod_uid);
+    }
+
+    /// Keeps only connections to these Pods.
+    pub(in crate::operator) fn keep(&self, pod_uids: &std::collections::HashSet<String>) {
+        self.lock().retain(|at, _| pod_uids.contains(&at.pod_uid));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Address, Client>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn call<T, F>(&self, at: &Address, limit: Duration, work: impl FnOnce(Client) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let client = self.client(at).await?;
+        match clock::within(limit, work(client)).await {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(error)) => Err(told(&error)),
+            None => {
+                // A connection that went silent (the node is gone) would stay so: the next call dials anew.
+                self.forget(&at.pod_uid);
+                Err(Failure::Silent(limit))
+            }
+        }
+    }
+
+    /// What a member's server says of itself. Also learners answer, and members without a leader.
+    pub(super) async fn status(&self, at: &Address) -> Result<Said, Failure> {
+        let said = self.call(at, READ, |mut client| async move { client.status().await }).await?;
+        let header = said.header().ok_or_else(|| Failure::Unreachable("an answer without a header".to_owned()))?;
+        let answer = Answer {
+            member_id: header.member_id(),
+            cluster_id: header.cluster_id(),
+            version: said.version().to_owned(),
+            db_bytes: said.db_size(),
+            applied_index: said.raft_applied_index(),
+            learner: said.is_learner(),
+            leader: said.leader(),
+        };
+        Ok(Said { answer, alarms: said.errors().iter().filter_map(|text| alarm(text)).collect() })
+    }
+
+    /// The membership as one member knows it, right after a linearizable read through the same connection: the member
+    /// list alone could be an old one of a member that was cut off.
+    pub(in crate::operator) async fn membership(
+        &self,
+        at: &Address,
+        leader: Option<u64>,
+    ) -> Result<Membership, Failure> {
+        let (read, listed) = self
+            .call(at, READ, |mut client| async move {
+                // Any key will do; one byte that the API server and users do not write. Nothing is returned but a count.
+                let read = client.get("\0", Some(GetOptions::new().with_count_only())).await?;
+                Ok((read, client.member_list().await?))
+            })
+            .await?;
+        let cluster_id = listed.header().map(etcd_client::ResponseHeader::cluster_id);
+        let (Some(cluster_id), true) =
+            (cluster_id, read.header().map(etcd_client::ResponseHeader::cluster_id) == cluster_id)
+        else {
+            return Err(Failure::Unreachable("two etcd clusters answered on one connection".to_owned()));
+        };
+        let members = listed
+            .members()
+            .iter()
+            .map(|m| Listed {
+                id: m.id(),
+                name: m.name().to_owned(),
+                peer_urls: m.peer_urls().to_vec(),
+                learner: m.is_learner(),
+            })
+            .collect();
+        Ok(Membership { cluster_id, leader, members, alarms: vec![] })
+    }
+
+    /// Adds a learner.
+    pub(in crate::operator) async fn add_learner(&self, at: &Address, peer_url: &str) -> Result<(), Failure> {
+        let urls = [peer_url.to_owned()];
+        let options = MemberAddOptions::new().with_is_learner();
+        self.call(at, CHANGE, |mut client| async move { client.member_add(urls, Some(options)).await }).await?;
+        Ok(())
+    }
+
+    /// Gives a learner its vote.
+    pub(in crate::operator) async fn promote(&self, at: &Address, member_id: u64) -> Result<(), Failure> {
+        self.call(at, CHANGE, |mut client| async move { client.member_promote(member_id).await }).await?;
+        Ok(())
+    }
+}
+
+/// One alarm out of `Status.errors`, where etcd prints them (`memberID:123 alarm:NOSPACE`). The Alarm call itself would
+/// put an entry in the log of the cluster each time, even to only read: a poll must not write.
+fn alarm(text: &str) -> Option<Alarm> {
+    let kind = ["NOSPACE", "CORRUPT"].into_iter().find(|kind| text.contains(&format!("alarm:{kind}")))?;
+    let member_id = text.split_whitespace().find_map(|word| word.strip_prefix("memberID:")?.parse().ok()).unwrap_or(0);
+    Some(Alarm { member_id, kind: kind.to_owned() })
+}
+
+/// What a client error means for us.
+fn told(error: &ClientError) -> Failure {
+    match error {
+        ClientError::GRpcStatus(status) => match status.code() {
+            // tonic's own codes for a broken connection carry no message of etcd's.
+            Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
+                if !status.message().starts_with("etcdserver: ") =>
+            {
+                Failure::Unreachable(chain(status))
+            }
+            _ => Failure::Refused(status.message().to_owned()),
+        },
+        other => Failure::Unreachable(other.to_string()),
+    }
+}
+
+/// An error and what caused it: the outer text alone says only "transport error".
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(cause) = innermost.source() {
+        innermost = cause;
+    }
+    innermost.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_no_of_etcd_is_told_from_a_broken_connection() {
+        let no = tonic::Status::unavailable("etcdserver: unhealthy cluster");
+        assert_eq!(told(&ClientError::GRpcStatus(no)), Failure::Refused("etcdserver: unhealthy cluster".to_owned()));
+        let no = tonic::Status::failed_precondition("etcdserver: can only promote a learner member");
+        assert!(matches!(told(&ClientError::GRpcStatus(no)), Failure::Refused(_)));
+        let broken = tonic::Status::unavailable("tcp connect error");
+        assert!(matches!(told(&ClientError::GRpcStatus(broken)), Failure::Unreachable(_)));
+    }
+
+    #[test]
+    fn alarms_are_read_from_what_status_prints() {
+        let raised = |id: u64, kind: &str| Some(Alarm { member_id: id, kind: kind.to_owned() });
+        assert_eq!(
+            alarm("memberID:10501334649042878790 alarm:NOSPACE "),
+            raised(10_501_334_649_042_878_790, "NOSPACE")
+        );
+        assert_eq!(alarm("memberID:7  alarm:CORRUPT"), raised(7, "CORRUPT"));
+        assert_eq!(alarm("alarm:CORRUPT"), raised(0, "CORRUPT"));
+        assert_eq!(alarm("etcdserver: no leader"), None);
+    }
+
+    #[tokio::test]
+    async fn a_closed_port_answers_at_once_and_is_named() {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        drop(closed);
+        let at = Address { member: "m".to_owned(), pod_uid: "u".to_owned(), ip: "127.0.0.1".parse().unwrap() };
+        let pool = Pool::default();
+        let begun = clock::instant();
+        let failure = pool.status(&at).await.unwrap_err();
+        assert!(matches!(failure, Failure::Unreachable(_)), "{failure}");
+        assert!(begun.elapsed() < Duration::from_secs(1));
+        assert_eq!(pool.lock().len(), 1);
+        pool.forget("u");
+        assert_eq!(pool.lock().len(), 0);
+    }
+}

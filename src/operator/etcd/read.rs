@@ -1,0 +1,121 @@
+//! Asks the members of one cluster, side by side, and agrees on one membership.
+
+use std::collections::BTreeMap;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+
+use super::{Address, Pool};
+use crate::plan::Seen;
+use crate::plan::cluster::{Alarm, Answer, Membership};
+
+/// What the members' servers said, and the alarms they know of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::operator) struct Round {
+    /// By member name.
+    pub(in crate::operator) answers: BTreeMap<String, Result<Answer, String>>,
+    /// Of all who answered, each once.
+    pub(in crate::operator) alarms: Vec<Alarm>,
+}
+
+/// What each member's server says of itself. All are asked at once, so silence costs one deadline, not several.
+pub(in crate::operator) async fn answers(pool: &Pool, members: &[Address]) -> Round {
+    let asked = members.iter().map(|at| async move { (at, pool.status(at).await) });
+    let mut all: Vec<_> = asked.collect::<FuturesUnordered<_>>().collect().await;
+    all.sort_by(|(a, _), (b, _)| a.member.cmp(&b.member));
+    let mut round = Round::default();
+    for (at, said) in all {
+        let answer = match said {
+            Ok(said) => {
+                for alarm in said.alarms {
+                    if !round.alarms.contains(&alarm) {
+                        round.alarms.push(alarm);
+                    }
+                }
+                Ok(said.answer)
+            }
+            Err(failure) => Err(failure.to_string()),
+        };
+        round.answers.insert(at.member.clone(), answer);
+    }
+    round
+}
+
+/// The membership by a linearizable read. The leader is asked first; the others only when it gives no answer, and then
+/// side by side, the first good answer counts.
+pub(in crate::operator) async fn membership(pool: &Pool, members: &[Address], round: &Round) -> Seen<Membership> {
+    let said = |at: &Address| round.answers.get(&at.member).and_then(|a| a.as_ref().ok());
+    let mut order: Vec<(&Address, &Answer)> = members.iter().filter_map(|at| Some((at, said(at)?))).collect();
+    if order.is_empty() {
+        return Seen::Unknown(nobody(members, round));
+    }
+    // Learners refuse linearizable reads; members that know no leader would only let us wait.
+    order.retain(|(_, answer)| !answer.learner && answer.leader != 0);
+    order.sort_by_key(|(_, answer)| answer.leader != answer.member_id);
+    let Some(((first, answer), rest)) = order.split_first() else {
+        return Seen::Unknown("no voter that answers knows a leader".to_owned());
+    };
+    let known = |membership: Membership| Seen::Known(Membership { alarms: round.alarms.clone(), ..membership });
+    let mut causes = vec![];
+    match pool.membership(first, Some(answer.leader)).await {
+        Ok(membership) => return known(membership),
+        Err(failure) => causes.push(format!("{}: {failure}", first.member)),
+    }
+    let mut others: FuturesUnordered<_> = rest
+        .iter()
+        .map(|(at, answer)| async move { (&at.member, pool.membership(at, Some(answer.leader)).await) })
+        .collect();
+    while let Some((member, got)) = others.next().await {
+        match got {
+            Ok(membership) => return known(membership),
+            Err(failure) => causes.push(format!("{member}: {failure}")),
+        }
+    }
+    causes.sort();
+    Seen::Unknown(format!("no linearizable read succeeded ({})", causes.join("; ")))
+}
+
+/// Why nobody could be asked for the membership.
+fn nobody(members: &[Address], round: &Round) -> String {
+    if members.is_empty() {
+        return "no member has a Pod with an address".to_owned();
+    }
+    let causes: Vec<String> = round
+        .answers
+        .iter()
+        .filter_map(|(member, said)| said.as_ref().err().map(|why| format!("{member}: {why}")))
+        .collect();
+    format!("no member answers ({})", causes.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(member: &str) -> Address {
+        Address { member: member.to_owned(), pod_uid: member.to_owned(), ip: "127.0.0.1".parse().unwrap() }
+    }
+
+    fn round(answers: Vec<(&str, Result<Answer, String>)>) -> Round {
+        Round { answers: answers.into_iter().map(|(m, a)| (m.to_owned(), a)).collect(), alarms: vec![] }
+    }
+
+    #[tokio::test]
+    async fn nobody_is_asked_who_cannot_know() {
+        let pool = Pool::default();
+        assert_eq!(
+            membership(&pool, &[], &Round::default()).await,
+            Seen::Unknown("no member has a Pod with an address".to_owned())
+        );
+        let silent = round(vec![("a", Err("connection refused".to_owned()))]);
+        assert_eq!(
+            membership(&pool, &[at("a")], &silent).await,
+            Seen::Unknown("no member answers (a: connection refused)".to_owned())
+        );
+        let learner = Answer { learner: true, leader: 7, ..Answer::default() };
+        let lone = Answer { leader: 0, ..Answer::default() };
+        assert_eq!(
+            membership(&pool, &[at("a"), at("b")], &round(vec![("a", Ok(learner)), ("b", Ok(lone))])).await,
+            Seen::Unknown("no voter that answers knows a leader".to_owned())
+        );
+    }
+}

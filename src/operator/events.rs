@@ -1,0 +1,151 @@
+//! Events (`events.k8s.io`) about acts and changes of conditions.
+//!
+//! Publishing is a courtesy: it has its own task and a bounded queue, and never holds up or fails a pass. The operator
+//! needs `create` and `patch` on `events.k8s.io/events`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use tokio::sync::mpsc;
+
+use super::clock;
+use super::metrics::Metrics;
+use crate::api::FIELD_MANAGER;
+use crate::plan::Note;
+
+/// More waiting than this is dropped: news of a minute ago help nobody.
+const QUEUE: usize = 256;
+/// The API refuses longer notes.
+const MAX_NOTE: usize = 1000;
+/// One Event must not hold up the next for long.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// The door to the publishing task.
+#[derive(Clone, Debug)]
+pub(super) struct Events {
+    queue: mpsc::Sender<(ObjectReference, Event)>,
+    metrics: Arc<Metrics>,
+}
+
+impl Events {
+    /// Starts the publishing task.
+    pub(super) fn start(client: Client, identity: String, metrics: Arc<Metrics>) -> Self {
+        let (queue, mut waiting) = mpsc::channel::<(ObjectReference, Event)>(QUEUE);
+        let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: Some(identity) };
+        let recorder = Recorder::new(client, reporter);
+        let count = Arc::clone(&metrics);
+        tokio::spawn(async move {
+            while let Some((about, event)) = waiting.recv().await {
+                match clock::within(DEADLINE, recorder.publish(&event, &about)).await {
+                    Some(Ok(())) => {}
+                    Some(Err(error)) => {
+                        count.event_dropped();
+                        tracing::debug!(%error, reason = event.reason, "an Event was not published");
+                    }
+                    None => count.event_dropped(),
+                }
+            }
+        });
+        Self { queue, metrics }
+    }
+
+    /// Publishes a note about an object. `action` tells apart notes of the same reason: the recorder folds equal ones
+    /// into a count and would show the first one's text for all.
+    pub(super) fn say(&self, about: &ObjectReference, action: &str, note: &Note) {
+        let event = Event {
+            type_: if note.warning { EventType::Warning } else { EventType::Normal },
+            reason: cut(&note.reason, 128),
+            note: Some(cut(&note.message, MAX_NOTE)),
+            action: cut(action, 128),
+            secondary: None,
+        };
+        if self.queue.try_send((about.clone(), event)).is_err() {
+            self.metrics.event_dropped();
+        }
+    }
+}
+
+/// One note for each condition whose status or reason changed. Several conditions often change for the same reason:
+/// the first one speaks for all.
+pub(super) fn changes(old: &[Condition], new: &[Condition]) -> Vec<Note> {
+    let mut out: Vec<Note> = vec![];
+    for now in new {
+        let before = old.iter().find(|c| c.type_ == now.type_);
+        if before.is_some_and(|b| b.status == now.status && b.reason == now.reason) {
+            continue;
+        }
+        // A condition that is born good is no news.
+        let bad = if now.type_ == "Degraded" { "True" } else { "False" };
+        if (before.is_none() && now.status != bad) || out.iter().any(|n| n.reason == now.reason) {
+            continue;
+        }
+        out.push(Note {
+            warning: now.type_ == "Degraded" && now.status == "True",
+            reason: now.reason.clone(),
+            message: format!("{} is {}: {}", now.type_, now.status, now.message),
+        });
+    }
+    out
+}
+
+fn cut(text: &str, longest: usize) -> String {
+    let mut end = text.len().min(longest);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    fn condition(kind: &str, status: &str, reason: &str) -> Condition {
+        Condition {
+            type_: kind.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: "because".to_owned(),
+            observed_generation: None,
+            last_transition_time: Time(Timestamp::UNIX_EPOCH),
+        }
+    }
+
+    #[test]
+    fn only_changes_speak() {
+        let old = [condition("Ready", "False", "Seeding")];
+        assert_eq!(changes(&old, &old), vec![]);
+        let mut louder = old.clone();
+        louder[0].message = "another text".to_owned();
+        assert_eq!(changes(&old, &louder), vec![]);
+        let notes = changes(&old, &[condition("Ready", "False", "Growing")]);
+        assert_eq!(notes.len(), 1);
+        assert_eq!(notes[0].reason, "Growing");
+        assert!(!notes[0].warning);
+    }
+
+    #[test]
+    fn one_reason_speaks_once_and_trouble_is_a_warning() {
+        let notes =
+            changes(&[], &[condition("Degraded", "True", "QuorumLost"), condition("Ready", "False", "QuorumLost")]);
+        assert_eq!(notes.len(), 1);
+        assert!(notes[0].warning);
+    }
+
+    #[test]
+    fn good_from_the_start_is_no_news() {
+        assert_eq!(changes(&[], &[condition("Degraded", "False", "NothingWrong")]), vec![]);
+    }
+
+    #[test]
+    fn long_notes_are_cut_between_characters() {
+        assert_eq!(cut("aéé", 4), "aé");
+        assert_eq!(cut("ab", 4), "ab");
+    }
+}

@@ -1,0 +1,66 @@
+//! `/healthz`, `/readyz` and `/metrics`.
+//!
+//! Healthy: the process answers. Ready: the caches are filled; a standby is ready too, since it could lead at once.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use kube::runtime::reflector::Store;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::metrics::Metrics;
+use super::status::cluster_state;
+use crate::api::EtcdCluster;
+
+/// What the pages show.
+#[derive(Clone, Debug)]
+pub(super) struct Pages {
+    /// Numbers.
+    pub(super) metrics: Arc<Metrics>,
+    /// Whether the caches are filled.
+    pub(super) ready: Arc<AtomicBool>,
+    /// Counted by state for each scrape.
+    pub(super) clusters: Store<EtcdCluster>,
+}
+
+/// Serves the pages until `stop`.
+pub(super) async fn serve(listen: SocketAddr, pages: Pages, stop: CancellationToken) -> anyhow::Result<()> {
+    let listener =
+        TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}: the address cannot be used"))?;
+    let app = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .with_state(pages);
+    axum::serve(listener, app).with_graceful_shutdown(stop.cancelled_owned()).await.context("HTTP server")
+}
+
+async fn ready(State(pages): State<Pages>) -> (StatusCode, &'static str) {
+    if pages.ready.load(Ordering::Acquire) {
+        (StatusCode::OK, "ok\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "the caches are not filled yet\n")
+    }
+}
+
+async fn metrics(State(pages): State<Pages>) -> impl IntoResponse {
+    let clusters = pages.clusters.state();
+    for state in ["ready", "degraded", "progressing"] {
+        pages.metrics.clusters(state, clusters.iter().filter(|c| cluster_state(c) == state).count());
+    }
+    match pages.metrics.render() {
+        Ok(text) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            (StatusCode::OK, [(header::CONTENT_TYPE, kind)], text)
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, "text/plain")], error.to_string()),
+    }
+}

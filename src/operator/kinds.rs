@@ -1,0 +1,181 @@
+//! The three kinds we reconcile: which observer, which plan and which rules belong together. Decides nothing.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::Serialize;
+
+use super::error::Error;
+use super::etcd::Address;
+use super::observe;
+use super::stores::{Kept, Reader};
+use crate::api::cluster::Latches;
+use crate::api::{EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, EtcdSnapshot, EtcdSnapshotStatus};
+use crate::plan::safety::{self, Violation};
+use crate::plan::{Plan, cluster, member, snapshot};
+
+/// One kind that we reconcile.
+pub(super) trait Kind: Send + Sync + 'static {
+    /// Its name.
+    const NAME: &'static str;
+    /// The object.
+    type Object: Kept + Serialize + 'static;
+    /// Its status.
+    type Status: Clone + PartialEq + Send + Sync + 'static;
+    /// What one pass sees.
+    type Seen: Send + Sync;
+
+    /// Looks.
+    fn observe(
+        reader: Reader<'_>,
+        name: &str,
+        uid: &str,
+    ) -> impl Future<Output = Result<Option<Self::Seen>, Error>> + Send;
+    /// Decides.
+    fn plan(seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status>;
+    /// Whether the plan keeps the rules.
+    fn check(seen: &Self::Seen, plan: &Plan<Self::Status>) -> Result<(), Violation>;
+    /// The object that was seen.
+    fn object(seen: &Self::Seen) -> &Self::Object;
+    /// Its status.
+    fn status(object: &Self::Object) -> Option<&Self::Status>;
+    /// Sets its status.
+    fn put_status(object: &mut Self::Object, status: Self::Status);
+    /// The conditions in a status.
+    fn conditions(status: &Self::Status) -> &[Condition];
+    /// The same, to change.
+    fn conditions_mut(status: &mut Self::Status) -> &mut Vec<Condition>;
+    /// Puts latches into a status; `false` where the kind has none.
+    fn latch(status: &mut Self::Status, latches: Latches) -> bool {
+        let _ = (status, latches);
+        false
+    }
+    /// Where changes of etcd's membership go.
+    fn leader(seen: &Self::Seen) -> Option<Address> {
+        let _ = seen;
+        None
+    }
+    /// A shorter wait than the plan's, while something that no watch tells of is about to happen.
+    fn hurry(seen: &Self::Seen, now: Timestamp) -> Option<Duration> {
+        let _ = (seen, now);
+        None
+    }
+}
+
+/// `EtcdCluster`.
+#[derive(Debug)]
+pub(super) struct Clusters;
+/// `EtcdMember`.
+#[derive(Debug)]
+pub(super) struct Members;
+/// `EtcdSnapshot`.
+#[derive(Debug)]
+pub(super) struct Snapshots;
+
+impl Kind for Clusters {
+    const NAME: &'static str = "EtcdCluster";
+    type Object = EtcdCluster;
+    type Status = EtcdClusterStatus;
+    type Seen = cluster::Observed;
+
+    async fn observe(reader: Reader<'_>, name: &str, uid: &str) -> Result<Option<Self::Seen>, Error> {
+        Box::pin(observe::cluster::observe(reader, name, uid)).await
+    }
+    fn plan(seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status> {
+        cluster::plan(seen, now)
+    }
+    fn check(seen: &Self::Seen, plan: &Plan<Self::Status>) -> Result<(), Violation> {
+        safety::cluster(seen, plan)
+    }
+    fn object(seen: &Self::Seen) -> &EtcdCluster {
+        &seen.cluster
+    }
+    fn status(object: &EtcdCluster) -> Option<&Self::Status> {
+        object.status.as_ref()
+    }
+    fn put_status(object: &mut EtcdCluster, status: Self::Status) {
+        object.status = Some(status);
+    }
+    fn conditions(status: &Self::Status) -> &[Condition] {
+        &status.conditions
+    }
+    fn conditions_mut(status: &mut Self::Status) -> &mut Vec<Condition> {
+        &mut status.conditions
+    }
+    fn latch(status: &mut Self::Status, latches: Latches) -> bool {
+        status.latches = latches;
+        true
+    }
+    fn leader(seen: &Self::Seen) -> Option<Address> {
+        observe::cluster::leader(seen)
+    }
+    fn hurry(seen: &Self::Seen, now: Timestamp) -> Option<Duration> {
+        observe::cluster::hurry(seen, now)
+    }
+}
+
+impl Kind for Members {
+    const NAME: &'static str = "EtcdMember";
+    type Object = EtcdMember;
+    type Status = EtcdMemberStatus;
+    type Seen = member::Observed;
+
+    async fn observe(reader: Reader<'_>, name: &str, uid: &str) -> Result<Option<Self::Seen>, Error> {
+        Box::pin(observe::member::observe(reader, name, uid)).await
+    }
+    fn plan(seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status> {
+        member::plan(seen, now)
+    }
+    fn check(seen: &Self::Seen, plan: &Plan<Self::Status>) -> Result<(), Violation> {
+        safety::member(seen, plan)
+    }
+    fn object(seen: &Self::Seen) -> &EtcdMember {
+        &seen.member
+    }
+    fn status(object: &EtcdMember) -> Option<&Self::Status> {
+        object.status.as_ref()
+    }
+    fn put_status(object: &mut EtcdMember, status: Self::Status) {
+        object.status = Some(status);
+    }
+    fn conditions(status: &Self::Status) -> &[Condition] {
+        &status.conditions
+    }
+    fn conditions_mut(status: &mut Self::Status) -> &mut Vec<Condition> {
+        &mut status.conditions
+    }
+}
+
+impl Kind for Snapshots {
+    const NAME: &'static str = "EtcdSnapshot";
+    type Object = EtcdSnapshot;
+    type Status = EtcdSnapshotStatus;
+    type Seen = snapshot::Observed;
+
+    async fn observe(reader: Reader<'_>, name: &str, uid: &str) -> Result<Option<Self::Seen>, Error> {
+        observe::snapshot::observe(reader, name, uid).await
+    }
+    fn plan(seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status> {
+        snapshot::plan(seen, now)
+    }
+    /// A snapshot's only act is to start a Job, which the act's own guard checks; there is no rule beyond it.
+    fn check(_seen: &Self::Seen, _plan: &Plan<Self::Status>) -> Result<(), Violation> {
+        Ok(())
+    }
+    fn object(seen: &Self::Seen) -> &EtcdSnapshot {
+        &seen.snapshot
+    }
+    fn status(object: &EtcdSnapshot) -> Option<&Self::Status> {
+        object.status.as_ref()
+    }
+    fn put_status(object: &mut EtcdSnapshot, status: Self::Status) {
+        object.status = Some(status);
+    }
+    fn conditions(status: &Self::Status) -> &[Condition] {
+        &status.conditions
+    }
+    fn conditions_mut(status: &mut Self::Status) -> &mut Vec<Condition> {
+        &mut status.conditions
+    }
+}

@@ -1,0 +1,219 @@
+//! Leader election over a Lease: one process acts, others wait with warm caches.
+//!
+//! `evaluate` decides, the loop does. A Lease of somebody else counts as given up only after it stood unchanged for its
+//! duration by *our* clock, so clocks need not agree. Every write carries the resourceVersion that was read, so of two
+//! takers one loses; and a holder that cannot renew in time stops by itself, before anybody else may take over. Safety
+//! does not rest on this: the guards of each act do (I19). The operator needs `get`, `create` and `update` on its Lease.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::clock::{self, Instant};
+use super::config::Config;
+use crate::api::FIELD_MANAGER;
+
+/// How long a Lease stands after its last renewal. A new leader after a crash begins within this time.
+const DURATION: Duration = Duration::from_secs(15);
+/// A holder that has not renewed for this long stops, well before anybody else may begin.
+const GIVE_UP: Duration = Duration::from_secs(8);
+/// How often it is renewed, or looked at: several tries fit before giving up.
+const EVERY: Duration = Duration::from_secs(2);
+/// Each call's deadline.
+const DEADLINE: Duration = Duration::from_secs(3);
+
+/// What to do about a Lease.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// Nobody has it: take it.
+    Take,
+    /// It is ours: renew it.
+    Renew,
+    /// It is somebody else's.
+    Wait,
+}
+
+/// What was last seen of the Lease, and since when it stands so.
+#[derive(Clone, Debug, PartialEq)]
+struct Sight {
+    version: Option<String>,
+    since: Instant,
+}
+
+fn evaluate(lease: &Lease, me: &str, unchanged_for: Duration) -> Step {
+    let spec = lease.spec.as_ref();
+    let holder = spec.and_then(|s| s.holder_identity.as_deref()).filter(|h| !h.is_empty());
+    let stands = spec
+        .and_then(|s| s.lease_duration_seconds)
+        .and_then(|s| u64::try_from(s).ok())
+        .map_or(DURATION, Duration::from_secs);
+    match holder {
+        None => Step::Take,
+        Some(holder) if holder == me => Step::Renew,
+        Some(_) if unchanged_for > stands => Step::Take,
+        Some(_) => Step::Wait,
+    }
+}
+
+/// The Lease as we want to write it.
+fn ours(mut lease: Lease, me: &str, step: &Step, now: Timestamp) -> Lease {
+    let mut spec = lease.spec.take().unwrap_or_default();
+    if *step == Step::Take {
+        spec.acquire_time = Some(MicroTime(now));
+        spec.lease_transitions = Some(spec.lease_transitions.unwrap_or(0).saturating_add(1));
+    }
+    spec.holder_identity = Some(me.to_owned());
+    spec.lease_duration_seconds = i32::try_from(DURATION.as_secs()).ok();
+    spec.renew_time = Some(MicroTime(now));
+    lease.spec = Some(spec);
+    lease
+}
+
+/// Takes and keeps the lease until `stop`, then gives it back. `leading` follows. Ends with an error when a lease that
+/// was held is lost.
+pub(super) async fn run(
+    client: Client,
+    config: &Config,
+    leading: &watch::Sender<bool>,
+    stop: CancellationToken,
+) -> anyhow::Result<()> {
+    let api: Api<Lease> = Api::namespaced(client, &config.lease_namespace);
+    let mut sight: Option<Sight> = None;
+    let mut renewed: Option<Instant> = None;
+    loop {
+        match clock::within(DEADLINE, step(&api, config, &mut sight))
+            .await
+            .unwrap_or_else(|| Err("no answer".to_owned()))
+        {
+            Ok(true) => {
+                renewed = Some(clock::instant());
+                if leading.send_if_modified(|now| !std::mem::replace(now, true)) {
+                    tracing::info!(identity = config.identity, "leading");
+                }
+            }
+            Ok(false) => {
+                anyhow::ensure!(renewed.is_none(), "the lease was taken by another process");
+            }
+            Err(error) => tracing::warn!(error, lease = config.lease_name, "the lease could not be read or renewed"),
+        }
+        if renewed.is_some_and(|at| at.elapsed() > GIVE_UP) {
+            anyhow::bail!("the lease could not be renewed for {} s", GIVE_UP.as_secs());
+        }
+        tokio::select! {
+            () = clock::sleep(EVERY) => {}
+            () = stop.cancelled() => break,
+        }
+    }
+    if renewed.is_some() {
+        leading.send_replace(false);
+        if clock::within(DEADLINE, give_back(&api, config)).await.is_none() {
+            tracing::warn!("the lease was not given back in time");
+        }
+    }
+    Ok(())
+}
+
+/// One look, and one write where it is due. `Ok(true)`: it is ours.
+async fn step(api: &Api<Lease>, config: &Config, sight: &mut Option<Sight>) -> Result<bool, String> {
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    let Some(lease) = api.get_opt(&config.lease_name).await.map_err(|e| e.to_string())? else {
+        let new = Lease {
+            metadata: ObjectMeta { name: Some(config.lease_name.clone()), ..ObjectMeta::default() },
+            spec: Some(LeaseSpec::default()),
+        };
+        let new = ours(new, &config.identity, &Step::Take, clock::now());
+        return match api.create(&params, &new).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(false),
+            Err(error) => Err(error.to_string()),
+        };
+    };
+    let now = clock::instant();
+    let version = lease.metadata.resource_version.clone();
+    let since = match sight.as_ref() {
+        Some(last) if last.version == version => last.since,
+        Some(_) | None => now,
+    };
+    *sight = Some(Sight { version, since });
+    let step = evaluate(&lease, &config.identity, now.duration_since(since));
+    if step == Step::Wait {
+        return Ok(false);
+    }
+    // The resourceVersion of the read goes along: of two takers one gets a conflict.
+    match api.replace(&config.lease_name, &params, &ours(lease, &config.identity, &step, clock::now())).await {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.is_conflict() && step == Step::Take => Ok(false),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Leaves the Lease without a holder, so that the next one begins at once.
+async fn give_back(api: &Api<Lease>, config: &Config) {
+    let Ok(Some(mut lease)) = api.get_opt(&config.lease_name).await else { return };
+    let Some(spec) = lease.spec.as_mut() else { return };
+    if spec.holder_identity.as_deref() != Some(&config.identity) {
+        return;
+    }
+    spec.holder_identity = None;
+    spec.renew_time = None;
+    spec.acquire_time = None;
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    match api.replace(&config.lease_name, &params, &lease).await {
+        Ok(_) => tracing::info!("the lease was given back"),
+        Err(error) => tracing::warn!(%error, "the lease was not given back"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(holder: Option<&str>) -> Lease {
+        let spec = LeaseSpec {
+            holder_identity: holder.map(str::to_owned),
+            lease_duration_seconds: Some(15),
+            ..LeaseSpec::default()
+        };
+        Lease { spec: Some(spec), ..Lease::default() }
+    }
+
+    #[test]
+    fn a_free_lease_is_taken() {
+        assert_eq!(evaluate(&lease(None), "me", Duration::ZERO), Step::Take);
+        assert_eq!(evaluate(&lease(Some("")), "me", Duration::ZERO), Step::Take);
+        assert_eq!(evaluate(&Lease::default(), "me", Duration::ZERO), Step::Take);
+    }
+
+    #[test]
+    fn our_own_is_renewed_even_after_long() {
+        assert_eq!(evaluate(&lease(Some("me")), "me", Duration::from_secs(99)), Step::Renew);
+    }
+
+    #[test]
+    fn anothers_is_taken_only_after_it_stood_still_by_our_clock() {
+        assert_eq!(evaluate(&lease(Some("you")), "me", Duration::from_secs(15)), Step::Wait);
+        assert_eq!(evaluate(&lease(Some("you")), "me", Duration::from_millis(15_001)), Step::Take);
+    }
+
+    #[test]
+    fn a_holder_stops_before_another_may_begin() {
+        assert!(GIVE_UP + EVERY + DEADLINE < DURATION);
+        assert!(EVERY + DEADLINE < GIVE_UP, "one lost answer is no reason to stop");
+    }
+
+    #[test]
+    fn taking_counts_a_transition_and_renewing_does_not() {
+        let now = Timestamp::UNIX_EPOCH;
+        let taken = ours(lease(Some("you")), "me", &Step::Take, now);
+        let spec = taken.spec.clone().unwrap();
+        assert_eq!((spec.holder_identity.as_deref(), spec.lease_transitions), (Some("me"), Some(1)));
+        let renewed = ours(taken, "me", &Step::Renew, now).spec.unwrap();
+        assert_eq!(renewed.lease_transitions, Some(1));
+    }
+}

@@ -1,0 +1,247 @@
+//! EFFECTS: the only place with a client, a timer, a clock.
+//!
+//! [`run`] fills the caches, takes the lease, and works on the queues of the three kinds until it is told to stop. One
+//! pass is in `reconcile`; what is seen is in `observe`, what is done in `act`, and what *should* be done is never here
+//! but in `plan`.
+//!
+//! Rights it needs, where it watches: `get`, `list`, `watch` on the three kinds, Pods, `PersistentVolumeClaim`s,
+//! Services, `PodDisruptionBudget`s and Jobs; `update` and `patch` on the status of the three kinds; `create`, `patch`
+//! and `delete` on `EtcdMember`s, `update` on the finalizers of the kinds that own others; what `act` lists for the
+//! rest; `create` and `patch` on Events of `events.k8s.io`; and in its own namespace `get`, `create`, `update` on Leases.
+//! No Secrets, no exec, no logs.
+
+#![allow(clippy::disallowed_types, reason = "this is the place that the ban of clients points to")]
+
+mod act;
+mod caches;
+mod clock;
+mod config;
+mod context;
+mod error;
+mod etcd;
+mod events;
+mod http;
+mod kinds;
+mod leader;
+mod malformed;
+mod metrics;
+mod observe;
+mod reconcile;
+mod status;
+mod stores;
+pub mod telemetry;
+mod wake;
+mod wiring;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use kube::{Client, ResourceExt};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use config::Config;
+
+use self::caches::Caches;
+use self::context::{Context, ReadClient, WriteClient, Writes};
+use self::kinds::{Clusters, Members, Snapshots};
+use self::metrics::Metrics;
+use self::stores::Stores;
+use self::wake::{Roots, Wakers};
+use crate::api::{GROUP, VERSION};
+
+/// How long passes that run may take to end after the process was told to stop.
+const DRAIN: Duration = Duration::from_secs(8);
+/// How often is looked whether the custom resources are served yet.
+const CRD_POLL: Duration = Duration::from_secs(2);
+/// How often connections to Pods that are gone are closed.
+const SWEEP: Duration = Duration::from_mins(1);
+
+/// Runs the operator until SIGTERM or SIGINT, then finishes what it does, gives the lease back, and returns.
+///
+/// # Errors
+/// When it cannot begin (no API server, an address that cannot be used), and when the lease is lost.
+pub async fn run(config: Config) -> anyhow::Result<()> {
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        namespace = config.watch_namespace.as_deref().unwrap_or("(all)"),
+        agent_image = config.agent_image,
+        "holdfast begins"
+    );
+    let stop = CancellationToken::new();
+    tokio::spawn(until_told(stop.clone())?);
+
+    let mut to_read = kube::Config::infer().await.context("no cluster: neither a kubeconfig nor a service account")?;
+    // kube repeats calls by itself; for writes we look first.
+    let mut to_write = to_read.clone();
+    to_write.default_retry = false;
+    to_write.connect_timeout = Some(Duration::from_secs(5));
+    to_read.connect_timeout = Some(Duration::from_secs(5));
+    let read = Client::try_from(to_read).context("the Kubernetes client")?;
+    let write = Client::try_from(to_write.clone()).context("the Kubernetes client")?;
+    // The lease has connections of its own: a flood of passes must not delay its renewal.
+    let lease = Client::try_from(to_write).context("the Kubernetes client")?;
+
+    let metrics = Arc::new(Metrics::new());
+    let caches = Caches::default();
+    let stores = caches.stores();
+    let ready = Arc::new(AtomicBool::new(false));
+    let (leading_in, leading) = watch::channel(false);
+    let ctx = Arc::new(Context {
+        read: ReadClient(read.clone()),
+        write: WriteClient(write.clone()),
+        stores: stores.clone(),
+        etcd: etcd::Pool::default(),
+        events: events::Events::start(write, config.identity.clone(), Arc::clone(&metrics)),
+        metrics: Arc::clone(&metrics),
+        settings: config.settings(),
+        backoff: error::Backoff::default(),
+        leading: leading.clone(),
+        writes: Writes::new(config.die_after_writes),
+    });
+
+    // Tasks that end only with the process; dropping the set ends them.
+    let mut background: JoinSet<anyhow::Result<()>> = JoinSet::new();
+    let pages =
+        http::Pages { metrics: Arc::clone(&metrics), ready: Arc::clone(&ready), clusters: stores.clusters.clone() };
+    background.spawn(http::serve(config.listen, pages, stop.clone()));
+
+    if !served(&read, &stop, &mut background).await? {
+        return Ok(());
+    }
+    let (wakers, queues) = Wakers::new();
+    caches.watch(&mut background, &ctx, &wakers, config.watch_namespace.as_deref());
+    background.spawn(sweep(Arc::clone(&ctx)));
+
+    // Candidates for the lease fill their caches first, so that a new leader works at once.
+    tokio::select! {
+        filled = filled(&stores) => filled?,
+        ended = background.join_next() => return ended_early(ended),
+        () = stop.cancelled() => return Ok(()),
+    }
+    ready.store(true, Ordering::Release);
+    tracing::info!("the caches are filled");
+
+    let lease_stop = CancellationToken::new();
+    let mut election = {
+        let (config, lease_stop) = (config.clone(), lease_stop.clone());
+        tokio::spawn(async move { leader::run(lease, &config, &leading_in, lease_stop).await })
+    };
+    let mut became = leading;
+    let led = tokio::select! {
+        led = became.wait_for(|yes| *yes) => led.is_ok(),
+        lost = &mut election => return lost.context("the election broke off")?,
+        ended = background.join_next() => return ended_early(ended),
+        () = stop.cancelled() => false,
+    };
+
+    if led {
+        metrics.leading(true);
+        wakers.lead();
+        let mut work: JoinSet<()> = JoinSet::new();
+        work.spawn(wiring::work::<Clusters>(Arc::clone(&ctx), stores.clusters.clone(), queues.clusters, stop.clone()));
+        work.spawn(wiring::work::<Members>(Arc::clone(&ctx), stores.members.clone(), queues.members, stop.clone()));
+        work.spawn(wiring::work::<Snapshots>(
+            Arc::clone(&ctx),
+            stores.snapshots.clone(),
+            queues.snapshots,
+            stop.clone(),
+        ));
+        wakers.wake(Roots::of(&stores).all());
+        tokio::select! {
+            // Whoever leads now must not meet our writes: end at once, without finishing anything (I19).
+            lost = &mut election => return lost.context("the election broke off")?.and_then(|()| anyhow::bail!("the election ended")),
+            ended = background.join_next() => return ended_early(ended),
+            () = stop.cancelled() => {}
+        }
+        tracing::info!("stopping: passes that run are finished");
+        let drained = async { while work.join_next().await.is_some() {} };
+        if clock::within(DRAIN, drained).await.is_none() {
+            tracing::warn!("passes did not end in time and are broken off; the next leader goes on from what stands");
+        }
+        metrics.leading(false);
+    }
+    lease_stop.cancel();
+    election.await.context("the election broke off")?
+}
+
+/// The future that ends when the process is told to stop.
+fn until_told(stop: CancellationToken) -> anyhow::Result<impl Future<Output = ()>> {
+    let mut term = signal(SignalKind::terminate()).context("SIGTERM cannot be awaited")?;
+    let mut int = signal(SignalKind::interrupt()).context("SIGINT cannot be awaited")?;
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+        stop.cancel();
+    })
+}
+
+/// What a task that should not end says when it does.
+fn ended_early(ended: Option<Result<anyhow::Result<()>, tokio::task::JoinError>>) -> anyhow::Result<()> {
+    match ended {
+        Some(Ok(Err(error))) => Err(error),
+        Some(Err(error)) => Err(error).context("a task broke off"),
+        Some(Ok(Ok(()))) | None => anyhow::bail!("a task that should not end has ended"),
+    }
+}
+
+/// Waits until the API server knows our kinds; `false` when told to stop meanwhile.
+async fn served(
+    client: &Client,
+    stop: &CancellationToken,
+    background: &mut JoinSet<anyhow::Result<()>>,
+) -> anyhow::Result<bool> {
+    let wanted = ["etcdclusters", "etcdmembers", "etcdsnapshots"];
+    let mut told = String::new();
+    loop {
+        let missing = match client.list_api_group_resources(&format!("{GROUP}/{VERSION}")).await {
+            Ok(list) => {
+                let there = |name: &&str| list.resources.iter().any(|r| r.name == **name);
+                let missing: Vec<&str> = wanted.iter().filter(|name| !there(name)).copied().collect();
+                if missing.is_empty() {
+                    return Ok(true);
+                }
+                format!("not served yet: {}", missing.join(", "))
+            }
+            Err(error) => error.to_string(),
+        };
+        if missing != told {
+            tracing::warn!("waiting for the custom resources of {GROUP}/{VERSION}: {missing}");
+            told = missing;
+        }
+        tokio::select! {
+            () = clock::sleep(CRD_POLL) => {}
+            ended = background.join_next() => return ended_early(ended).map(|()| false),
+            () = stop.cancelled() => return Ok(false),
+        }
+    }
+}
+
+/// Waits until every cache is filled (I26).
+async fn filled(stores: &Stores) -> anyhow::Result<()> {
+    let gone = "a watch ended before its cache was filled";
+    stores.clusters.wait_until_ready().await.context(gone)?;
+    stores.members.wait_until_ready().await.context(gone)?;
+    stores.snapshots.wait_until_ready().await.context(gone)?;
+    stores.pods.wait_until_ready().await.context(gone)?;
+    stores.claims.wait_until_ready().await.context(gone)?;
+    stores.services.wait_until_ready().await.context(gone)?;
+    stores.budgets.wait_until_ready().await.context(gone)?;
+    stores.jobs.wait_until_ready().await.context(gone)
+}
+
+/// Closes connections to Pods whose deletion no watch told of.
+async fn sweep(ctx: Arc<Context>) -> anyhow::Result<()> {
+    loop {
+        clock::sleep(SWEEP).await;
+        let there: HashSet<String> = ctx.stores.pods.state().iter().filter_map(|pod| pod.uid()).collect();
+        ctx.etcd.keep(&there);
+    }
+}

@@ -1,0 +1,207 @@
+//! What one pass over an `EtcdCluster` sees: the object, its children, and what etcd itself says.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
+use rand::RngExt;
+
+use super::{labelled, owned_by};
+use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot, key, name};
+use crate::operator::error::Error;
+use crate::operator::etcd::{self, Address};
+use crate::operator::stores::{Only, Reader};
+use crate::plan::Seen;
+use crate::plan::cluster::{Answer, Member, Observed};
+
+/// The cluster of this name and UID with all it has; `None` when it is gone.
+pub(in crate::operator) async fn observe(
+    reader: Reader<'_>,
+    named: &str,
+    uid: &str,
+) -> Result<Option<Observed>, Error> {
+    let Some(cluster) = reader.get::<EtcdCluster>(named).await?.filter(|c| c.uid().as_deref() == Some(uid)) else {
+        return Ok(None);
+    };
+    let wanted_snapshot = cluster
+        .spec
+        .bootstrap
+        .as_ref()
+        .and_then(|b| b.restore.as_ref())
+        .and_then(|r| r.snapshot_ref.as_ref())
+        .map(|r| r.name.clone());
+    let (objects, pods, claims, peer_service, client_service, budget, snapshot) = futures::try_join!(
+        // By a field that only we write; a lost label must not make a member look absent.
+        reader.list::<EtcdMember>(Only::Field("spec.clusterRef.uid", uid), |m| m.spec.cluster_ref.uid == uid),
+        reader.list::<Pod>(Only::Label(key::CLUSTER_UID, uid), |p| labelled(p, key::CLUSTER_UID, uid)),
+        reader.list::<PersistentVolumeClaim>(Only::Label(key::CLUSTER_UID, uid), |c| labelled(
+            c,
+            key::CLUSTER_UID,
+            uid
+        )),
+        async { reader.get::<Service>(&name::peer_service(named)).await },
+        async { reader.get::<Service>(&name::client_service(named)).await },
+        async { reader.get::<PodDisruptionBudget>(&name::budget(named)).await },
+        async {
+            match &wanted_snapshot {
+                Some(wanted) => reader.get::<EtcdSnapshot>(wanted).await.map(|found| Some(Seen::Known(found))),
+                None => Ok(None),
+            }
+        },
+    )?;
+    let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
+
+    let addresses: Vec<Address> = members.iter().filter_map(address).collect();
+    let pool = &reader.ctx.etcd;
+    let round = etcd::answers(pool, &addresses).await;
+    let etcd = etcd::membership(pool, &addresses, &round).await;
+    let answers = round.answers.into_iter().filter_map(|(member, said)| heard(&members, member, said)).collect();
+
+    Ok(Some(Observed {
+        cluster,
+        members,
+        peer_service,
+        client_service,
+        budget,
+        etcd,
+        answers,
+        snapshot,
+        fresh_suffix: fresh_suffix(),
+        settings: reader.ctx.settings.clone(),
+    }))
+}
+
+fn with_parts(object: EtcdMember, pods: &[Pod], claims: &[PersistentVolumeClaim]) -> Member {
+    let uid = object.uid().unwrap_or_default();
+    let pod = pods.iter().find(|pod| owned_by(*pod, &uid)).cloned();
+    let claim = claims.iter().find(|claim| labelled(*claim, key::MEMBER_UID, &uid)).cloned();
+    Member { object, pod, claim }
+}
+
+/// Where a member's server may be asked. A Pod that is still `Pending` is asked too once it has an address: kubelet tells
+/// up to a second late that a container runs, and etcd itself is quicker.
+fn address(member: &Member) -> Option<Address> {
+    let pod = member.pod.as_ref()?;
+    let status = pod.status.as_ref()?;
+    if !matches!(status.phase.as_deref(), Some("Running" | "Pending")) {
+        return None;
+    }
+    let ip = status.pod_ip.as_deref()?.parse().ok()?;
+    Some(Address { member: member.object.name_any(), pod_uid: pod.uid()?, ip })
+}
+
+/// The leader's own address, where there is a leader and it was heard.
+pub(in crate::operator) fn leader(seen: &Observed) -> Option<Address> {
+    let leader = seen.etcd.known()?.leader?;
+    seen.members
+        .iter()
+        .filter_map(address)
+        .find(|at| seen.answers.get(&at.member).and_then(Seen::known).is_some_and(|answer| answer.member_id == leader))
+}
+
+/// What a member said, for the plan. Silence of a Pod that does not run yet says nothing.
+fn heard(members: &[Member], member: String, said: Result<Answer, String>) -> Option<(String, Seen<Answer>)> {
+    let runs = || {
+        members
+            .iter()
+            .find(|m| m.object.name_any() == member)
+            .and_then(|m| m.pod.as_ref()?.status.as_ref()?.phase.as_deref().map(|phase| phase == "Running"))
+            .unwrap_or(false)
+    };
+    match said {
+        Ok(answer) => Some((member, Seen::Known(answer))),
+        Err(why) if runs() => Some((member, Seen::Unknown(why))),
+        Err(_) => None,
+    }
+}
+
+/// How soon a member that has an address and does not serve yet is asked again: nobody tells when etcd begins to serve,
+/// and every round costs one refused connection. After a minute it is no longer about to happen.
+pub(in crate::operator) fn hurry(seen: &Observed, now: Timestamp) -> Option<Duration> {
+    let starting = |member: &Member| {
+        let address = address(member)?;
+        if member.object.spec.joined.is_some() || seen.answers.get(&address.member).and_then(Seen::known).is_some() {
+            return None;
+        }
+        member.pod.as_ref()?.creation_timestamp().map(|at| now.duration_since(at.0).as_secs())
+    };
+    let youngest = seen.members.iter().filter_map(starting).min()?;
+    Some(if youngest < 60 { Duration::from_millis(100) } else { Duration::from_secs(2) })
+}
+
+/// Five characters without vowels, so that no words come out: 14 million names, and a taken one is refused.
+fn fresh_suffix() -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut luck = rand::rng();
+    (0..5).map(|_| char::from(LETTERS[luck.random_range(0..LETTERS.len())])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::PodStatus;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use kube::api::ObjectMeta;
+
+    fn member(name: &str, uid: &str) -> EtcdMember {
+        let metadata = ObjectMeta { name: Some(name.to_owned()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
+        EtcdMember { metadata, ..EtcdMember::default() }
+    }
+
+    fn pod(owner: &str, phase: &str, ip: Option<&str>) -> Pod {
+        let owner = OwnerReference { uid: owner.to_owned(), ..OwnerReference::default() };
+        Pod {
+            metadata: ObjectMeta {
+                uid: Some(format!("pod-of-{}", owner.uid)),
+                owner_references: Some(vec![owner]),
+                ..ObjectMeta::default()
+            },
+            status: Some(PodStatus {
+                phase: Some(phase.to_owned()),
+                pod_ip: ip.map(str::to_owned),
+                ..PodStatus::default()
+            }),
+            ..Pod::default()
+        }
+    }
+
+    #[test]
+    fn parts_are_found_by_uid_never_by_name() {
+        let pods = [pod("other", "Running", None), pod("u1", "Running", None)];
+        let whole = with_parts(member("a", "u1"), &pods, &[]);
+        assert_eq!(whole.pod.and_then(|p| p.uid()).as_deref(), Some("pod-of-u1"));
+        assert!(with_parts(member("a", "u2"), &pods, &[]).pod.is_none());
+    }
+
+    #[test]
+    fn pods_with_an_address_are_asked_unless_they_ended() {
+        let asked = |phase, ip| {
+            let whole = with_parts(member("a", "u1"), &[pod("u1", phase, ip)], &[]);
+            address(&whole).is_some()
+        };
+        assert!(asked("Running", Some("10.0.0.1")));
+        assert!(asked("Pending", Some("10.0.0.1")));
+        assert!(!asked("Pending", None));
+        assert!(!asked("Failed", Some("10.0.0.1")));
+        assert!(!asked("Running", Some("no address")));
+    }
+
+    #[test]
+    fn silence_counts_only_from_pods_that_run() {
+        let said = |phase| {
+            let whole = [with_parts(member("a", "u1"), &[pod("u1", phase, Some("10.0.0.1"))], &[])];
+            heard(&whole, "a".to_owned(), Err("refused".to_owned()))
+        };
+        assert_eq!(said("Running"), Some(("a".to_owned(), Seen::Unknown("refused".to_owned()))));
+        assert_eq!(said("Pending"), None);
+    }
+
+    #[test]
+    fn suffixes_fit_names_and_differ() {
+        let some: std::collections::HashSet<String> = (0..100).map(|_| fresh_suffix()).collect();
+        assert!(some.len() > 95);
+        assert!(some.iter().all(|s| s.len() == 5 && s.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())));
+    }
+}

@@ -1,0 +1,33 @@
+//! What one pass over an `EtcdMember` sees: the object, its cluster, and what stands where its Pod and claim belong.
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::ResourceExt;
+
+use crate::api::{EtcdCluster, EtcdMember, name};
+use crate::operator::error::Error;
+use crate::operator::stores::Reader;
+use crate::plan::Seen;
+use crate::plan::member::Observed;
+
+/// The member of this name and UID with its parts; `None` when it is gone.
+pub(in crate::operator) async fn observe(
+    reader: Reader<'_>,
+    named: &str,
+    uid: &str,
+) -> Result<Option<Observed>, Error> {
+    let Some(member) = reader.get::<EtcdMember>(named).await?.filter(|m| m.uid().as_deref() == Some(uid)) else {
+        return Ok(None);
+    };
+    let claim_name = name::claim(named);
+    let (cluster, pod, claim) = futures::join!(
+        reader.get::<EtcdCluster>(&member.spec.cluster_ref.name),
+        reader.get::<Pod>(named),
+        reader.get::<PersistentVolumeClaim>(&claim_name),
+    );
+    // A cluster that could not be read is not an absent one: nothing may be deleted for it.
+    let cluster = match cluster {
+        Ok(found) => Seen::Known(found.filter(|c| c.uid().as_deref() == Some(&member.spec.cluster_ref.uid))),
+        Err(error) => Seen::Unknown(error.to_string()),
+    };
+    Ok(Some(Observed { member, cluster, pod: pod?, claim: claim?, settings: reader.ctx.settings.clone() }))
+}

@@ -1,0 +1,17 @@
+//! Fills the `Observed` of each kind from caches, live reads and etcd. Decides nothing: what is seen is handed over.
+
+pub(super) mod cluster;
+pub(super) mod member;
+pub(super) mod snapshot;
+
+use kube::ResourceExt;
+
+/// Whether an object has an owner of this UID.
+pub(super) fn owned_by<K: ResourceExt>(object: &K, uid: &str) -> bool {
+    object.owner_references().iter().any(|owner| owner.uid == uid)
+}
+
+/// Whether an object has this label.
+fn labelled<K: ResourceExt>(object: &K, key: &str, value: &str) -> bool {
+    object.labels().get(key).is_some_and(|there| there == value)
+}

@@ -1,0 +1,353 @@
+//! The generic pass, the same for every kind: observe → plan → safety → status → ensures → act → when to look again.
+//!
+//! The first look goes into the caches. Only when its plan would write anything the world is looked at live and planned
+//! again, and what is then said is done (I26). After an act that leaves more to do the next pass follows at once, live.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::controller::Action;
+use kube::{Resource, ResourceExt};
+use tracing::{Instrument, Span, field};
+
+use super::act::{self, Actor, Done};
+use super::clock;
+use super::context::Context;
+use super::error::{Error, jitter};
+use super::events;
+use super::kinds::Kind;
+use super::status;
+use super::stores::{Reader, View};
+use crate::api::condition::{self, Reason, Type, Wanted};
+use crate::plan::safety::Violation;
+use crate::plan::{Act, Note, Plan, Wake};
+
+/// Passes over one object in a row before others get their turn.
+const ROUNDS: usize = 24;
+/// A look every few minutes, against watch events that were lost.
+const SAFETY_NET: Duration = Duration::from_mins(5);
+/// When the other side was not ready for an act.
+const NOT_YET: Duration = Duration::from_millis(100);
+
+/// How a pass ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The act was carried out.
+    Applied,
+    /// The act had been carried out before.
+    Already,
+    /// The other side was not ready for the act.
+    NotYet,
+    /// No act, and not all is as desired.
+    Waiting,
+    /// Only status or ensures were written.
+    Wrote,
+    /// Nothing to do.
+    Settled,
+    /// A safety rule forbade the plan.
+    Stopped,
+    /// The object is gone.
+    Gone,
+}
+
+impl Outcome {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Already => "already",
+            Self::NotYet => "not_yet",
+            Self::Waiting => "waiting",
+            Self::Wrote => "wrote",
+            Self::Settled => "settled",
+            Self::Stopped => "stopped",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// The object a pass is about.
+struct Id {
+    namespace: String,
+    name: String,
+    uid: String,
+    /// `<kind>/<namespace>/<name>`, for the back-off table.
+    key: String,
+    reference: ObjectReference,
+}
+
+/// What a pass says about the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Passed {
+    outcome: Outcome,
+    wake: Wake,
+    /// At the latest in this time.
+    hurry: Option<Duration>,
+}
+
+/// Passes over one object until it is settled, waits, or others should have their turn.
+pub(super) async fn reconcile<K: Kind>(object: Arc<K::Object>, ctx: Arc<Context>) -> Result<Action, Error> {
+    let id = identify::<K>(&object);
+    let mut view = View::Cached;
+    for _ in 0..ROUNDS {
+        let begun = clock::instant();
+        let span = tracing::info_span!(
+            "pass",
+            kind = K::NAME,
+            object = format!("{}/{}", id.namespace, id.name),
+            generation = object.meta().generation,
+            act = field::Empty,
+            outcome = field::Empty,
+        );
+        let passed = pass::<K>(&ctx, &id, view).instrument(span).await;
+        let label = passed.as_ref().map_or("failed", |p| p.outcome.as_str());
+        ctx.metrics.pass(K::NAME, label, begun.elapsed());
+        let passed = passed?;
+        ctx.backoff.clear(&id.key);
+        let more = matches!(passed.outcome, Outcome::Applied | Outcome::Already) && passed.wake == Wake::Now;
+        if !more || !*ctx.leading.borrow() {
+            return Ok(next(passed, rand::random()));
+        }
+        view = View::Live;
+    }
+    Ok(Action::requeue(Duration::ZERO))
+}
+
+/// When to look again.
+fn next(passed: Passed, luck: f64) -> Action {
+    let wait = match (passed.outcome, passed.wake) {
+        (Outcome::Gone, _) => return Action::await_change(),
+        (Outcome::Applied | Outcome::Already, Wake::Now) => Duration::ZERO,
+        // A plan that calls for haste without an act must not spin.
+        (Outcome::NotYet, _) | (_, Wake::Now) => NOT_YET,
+        (_, Wake::AfterMillis(millis)) => Duration::from_millis(millis),
+        (_, Wake::OnChange) => SAFETY_NET,
+    };
+    Action::requeue(jitter(passed.hurry.map_or(wait, |hurry| hurry.min(wait)), luck))
+}
+
+fn identify<K: Kind>(object: &K::Object) -> Id {
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    Id {
+        key: format!("{}/{namespace}/{name}", K::NAME),
+        namespace,
+        name,
+        uid: object.uid().unwrap_or_default(),
+        reference: object.object_ref(&()),
+    }
+}
+
+async fn pass<K: Kind>(ctx: &Context, id: &Id, view: View) -> Result<Passed, Error> {
+    let look = |view| K::observe(Reader { ctx, namespace: &id.namespace, view }, &id.name, &id.uid);
+    let gone = Passed { outcome: Outcome::Gone, wake: Wake::OnChange, hurry: None };
+    let now = clock::now();
+    if view == View::Cached {
+        let Some(seen) = look(View::Cached).await? else { return Ok(gone) };
+        let plan = decide::<K>(ctx, id, &seen, now);
+        if plan.act.is_none() && plan.ensures.is_empty() && !status::differs::<K>(K::object(&seen), &plan.status) {
+            let outcome = if plan.waiting.is_some() { Outcome::Waiting } else { Outcome::Settled };
+            Span::current().record("outcome", outcome.as_str());
+            tracing::debug!(wake = ?plan.wake, "nothing to write");
+            return Ok(Passed { outcome, wake: plan.wake, hurry: K::hurry(&seen, now) });
+        }
+    }
+    // The caches would write: look at what is there now, and do only what that calls for (I26).
+    let Some(seen) = look(View::Live).await? else { return Ok(gone) };
+    let mut plan = decide::<K>(ctx, id, &seen, now);
+    let stop = K::check(&seen, &plan).err();
+    if let Some(stop) = &stop {
+        stopped::<K>(ctx, &seen, &mut plan, stop, now);
+    }
+    let outcome = write::<K>(ctx, id, &seen, plan.clone()).await?;
+    let outcome = if stop.is_some() { Outcome::Stopped } else { outcome };
+    Span::current().record("outcome", outcome.as_str());
+    Ok(Passed { outcome, wake: plan.wake, hurry: K::hurry(&seen, now) })
+}
+
+/// The plan, with what keeps failing told in its conditions: a plan cannot know what the API server refuses (I20).
+fn decide<K: Kind>(ctx: &Context, id: &Id, seen: &K::Seen, now: jiff::Timestamp) -> Plan<K::Status> {
+    let mut plan = K::plan(seen, now);
+    if let Some((reason, message)) = ctx.backoff.trouble(&id.key) {
+        degrade::<K>(&mut plan, seen, reason, &message, now);
+    }
+    plan
+}
+
+/// Nothing of a plan that breaks a rule is carried out; the status says so.
+fn stopped<K: Kind>(ctx: &Context, seen: &K::Seen, plan: &mut Plan<K::Status>, stop: &Violation, now: jiff::Timestamp) {
+    tracing::error!(invariant = stop.invariant, act = plan.act.as_ref().map(act::label), "{}", stop.message);
+    ctx.metrics.violation(stop.invariant);
+    plan.act = None;
+    plan.ensures.clear();
+    plan.wake = Wake::OnChange;
+    let message = format!("nothing is done, because it would break rule {}: {}", stop.invariant, stop.message);
+    degrade::<K>(plan, seen, Reason::SafetyStop, &message, now);
+}
+
+fn degrade<K: Kind>(plan: &mut Plan<K::Status>, seen: &K::Seen, reason: Reason, message: &str, now: jiff::Timestamp) {
+    let generation = K::object(seen).meta().generation;
+    let wanted = [Wanted::yes(Type::Degraded, reason, message)];
+    // The time of the last transition is that of the condition as it stands, not of the plan's.
+    let before = status::conditions::<K>(K::object(seen));
+    let told = condition::merge(before, &wanted, generation, now);
+    let conditions = K::conditions_mut(&mut plan.status);
+    conditions.retain(|c| c.type_ != Type::Degraded.as_str());
+    conditions.extend(told.into_iter().filter(|c| c.type_ == Type::Degraded.as_str()));
+    conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+}
+
+/// Status, then ensures, then the one act.
+async fn write<K: Kind>(ctx: &Context, id: &Id, seen: &K::Seen, plan: Plan<K::Status>) -> Result<Outcome, Error> {
+    let Plan { ensures, mut act, status: mut wanted, notes, waiting, wake: _ } = plan;
+    let object = K::object(seen);
+    let mut outcome = if waiting.is_some() { Outcome::Waiting } else { Outcome::Settled };
+    let mut wrote = false;
+
+    // Latches go with the status, in one write under the version that was read: a stale writer loses.
+    let latch = match act.take() {
+        Some(Act::Latch(latches)) => {
+            if !K::latch(&mut wanted, (*latches).clone()) {
+                return Err(Error::Internal(format!("{} has no latches", K::NAME)));
+            }
+            Some(Act::Latch(latches))
+        }
+        other => {
+            act = other;
+            None
+        }
+    };
+    if status::differs::<K>(object, &wanted) {
+        let changes = events::changes(status::conditions::<K>(object), K::conditions(&wanted));
+        let written = status::write::<K>(ctx, object, wanted).await?;
+        wrote = true;
+        // Our own write made the object newer; an act on this very object was decided on the same contents.
+        if let (Some(act), Some(version)) = (act.as_mut(), written.resource_version()) {
+            rebase(act, &id.uid, &version);
+        }
+        for note in &changes {
+            ctx.events.say(&id.reference, "Observe", note);
+        }
+        if outcome == Outcome::Settled {
+            outcome = Outcome::Wrote;
+        }
+    }
+    if let Some(latch) = &latch {
+        applied(ctx, id, latch);
+        outcome = Outcome::Applied;
+    }
+    let actor = Actor { namespace: id.namespace.clone(), uid: id.uid.clone() };
+    for ensure in &ensures {
+        act::ensure(ctx, &actor, ensure).await?;
+        wrote = true;
+        if outcome == Outcome::Settled {
+            outcome = Outcome::Wrote;
+        }
+    }
+    if let Some(act) = &act {
+        Span::current().record("act", act::label(act));
+        outcome = match act::perform(ctx, &actor, K::leader(seen).as_ref(), act).await? {
+            Done::Applied => {
+                applied(ctx, id, act);
+                Outcome::Applied
+            }
+            Done::Already => Outcome::Already,
+            Done::NotYet(why) => {
+                tracing::debug!(why, "not yet");
+                Outcome::NotYet
+            }
+        };
+    }
+    // A note that accompanies nothing would be said again on every pass.
+    if wrote || outcome == Outcome::Applied {
+        for note in &notes {
+            ctx.events.say(&id.reference, "Plan", note);
+        }
+    }
+    Ok(outcome)
+}
+
+/// Tells of an act: log, metric, Event.
+fn applied(ctx: &Context, id: &Id, act: &Act) {
+    let label = act::label(act);
+    let (about, what) = act::told(act);
+    tracing::info!(act = label, about, "{what}");
+    ctx.metrics.act(label);
+    let message = if about.is_empty() || about == id.name { what } else { format!("{about}: {what}") };
+    let note = Note { warning: false, reason: label.to_owned(), message };
+    ctx.events.say(&id.reference, &format!("{label}/{about}"), &note);
+}
+
+/// Sets the version of a target that is the object of the pass itself.
+fn rebase(act: &mut Act, uid: &str, version: &str) {
+    match act {
+        Act::ReleaseMember { member: target }
+        | Act::DeleteMember { member: target, .. }
+        | Act::SetInitialCluster { member: target, .. }
+        | Act::LatchJoined { member: target, .. } => {
+            if target.uid == uid {
+                version.clone_into(&mut target.resource_version);
+            }
+        }
+        Act::Latch(_)
+        | Act::CreateMember(_)
+        | Act::AddLearner { .. }
+        | Act::ForbidEmptyStart { .. }
+        | Act::Promote { .. }
+        | Act::AdmitClients { .. }
+        | Act::CreateClaim(_)
+        | Act::CreatePod(_)
+        | Act::DeletePod { .. }
+        | Act::DeleteClaim { .. }
+        | Act::StartJob(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Target;
+
+    fn after(outcome: Outcome, wake: Wake, hurry: Option<u64>) -> Action {
+        next(Passed { outcome, wake, hurry: hurry.map(Duration::from_millis) }, 0.5)
+    }
+
+    #[test]
+    fn outcomes_say_when_to_look_again() {
+        let millis = |n| Action::requeue(Duration::from_millis(n));
+        assert_eq!(after(Outcome::Applied, Wake::Now, None), millis(0));
+        assert_eq!(after(Outcome::Applied, Wake::AfterMillis(100), None), millis(100));
+        assert_eq!(after(Outcome::Settled, Wake::AfterMillis(10_000), None), millis(10_000));
+        assert_eq!(after(Outcome::Settled, Wake::OnChange, None), millis(300_000));
+        assert_eq!(after(Outcome::NotYet, Wake::AfterMillis(10_000), None), millis(100));
+        assert_eq!(after(Outcome::Gone, Wake::Now, None), Action::await_change());
+    }
+
+    #[test]
+    fn haste_without_an_act_does_not_spin() {
+        assert_eq!(after(Outcome::Waiting, Wake::Now, None), Action::requeue(NOT_YET));
+        assert_eq!(after(Outcome::Stopped, Wake::Now, None), Action::requeue(NOT_YET));
+    }
+
+    #[test]
+    fn a_member_that_is_about_to_serve_shortens_the_wait_and_never_lengthens_it() {
+        let millis = |n| Action::requeue(Duration::from_millis(n));
+        assert_eq!(after(Outcome::Waiting, Wake::AfterMillis(10_000), Some(150)), millis(150));
+        assert_eq!(after(Outcome::Waiting, Wake::AfterMillis(50), Some(150)), millis(50));
+        assert_eq!(after(Outcome::Applied, Wake::Now, Some(150)), millis(0));
+    }
+
+    #[test]
+    fn only_a_target_that_was_just_written_gets_the_new_version() {
+        let target = |uid: &str| Target { name: "a".into(), uid: uid.into(), resource_version: "1".into() };
+        let version = |act: &Act| match act {
+            Act::ReleaseMember { member } => member.resource_version.clone(),
+            other => panic!("{other:?}"),
+        };
+        let mut mine = Act::ReleaseMember { member: target("u") };
+        rebase(&mut mine, "u", "2");
+        assert_eq!(version(&mine), "2");
+        let mut other = Act::ReleaseMember { member: target("v") };
+        rebase(&mut other, "u", "2");
+        assert_eq!(version(&other), "1");
+    }
+}

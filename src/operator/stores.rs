@@ -1,0 +1,127 @@
+//! The watch caches of every kind, and the readers that look into them or past them.
+//!
+//! A cache may be old and may still hold what is gone: it is good for noticing, and for deciding that nothing is to be
+//! done. Before anything is written the same question goes to the API server (I26). Decides nothing.
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::ListParams;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+
+use super::context::Context;
+use super::error::Error;
+use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot};
+
+/// One cache for each kind we watch.
+#[derive(Clone, Debug)]
+pub(super) struct Stores {
+    pub(super) clusters: Store<EtcdCluster>,
+    pub(super) members: Store<EtcdMember>,
+    pub(super) snapshots: Store<EtcdSnapshot>,
+    pub(super) pods: Store<Pod>,
+    pub(super) claims: Store<PersistentVolumeClaim>,
+    pub(super) services: Store<Service>,
+    pub(super) budgets: Store<PodDisruptionBudget>,
+    pub(super) jobs: Store<Job>,
+}
+
+/// A kind we read: namespaced, known at compile time.
+pub(super) trait Kept:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + DeserializeOwned
+    + std::fmt::Debug
+    + Send
+    + Sync
+    + 'static
+{
+    /// Its cache.
+    fn store(stores: &Stores) -> &Store<Self>;
+}
+
+macro_rules! kept {
+    ($($kind:ty => $field:ident,)*) => {
+        $(impl Kept for $kind {
+            fn store(stores: &Stores) -> &Store<Self> { &stores.$field }
+        })*
+    };
+}
+
+kept! {
+    EtcdCluster => clusters,
+    EtcdMember => members,
+    EtcdSnapshot => snapshots,
+    Pod => pods,
+    PersistentVolumeClaim => claims,
+    Service => services,
+    PodDisruptionBudget => budgets,
+    Job => jobs,
+}
+
+/// Where a pass looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    /// Into the caches.
+    Cached,
+    /// At the API server, with quorum: what is there now.
+    Live,
+}
+
+/// What a list is narrowed to.
+pub(super) enum Only<'a> {
+    /// Objects with this label.
+    Label(&'a str, &'a str),
+    /// Objects with this field; the closure says the same of a cached object.
+    Field(&'a str, &'a str),
+}
+
+/// Reads objects of one namespace through a [`View`].
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a> {
+    pub(super) ctx: &'a Context,
+    pub(super) namespace: &'a str,
+    pub(super) view: View,
+}
+
+impl Reader<'_> {
+    /// The object of this name, if there is one.
+    pub(super) async fn get<K: Kept>(&self, name: &str) -> Result<Option<K>, Error> {
+        match self.view {
+            View::Cached => {
+                let key = ObjectRef::new(name).within(self.namespace);
+                Ok(K::store(&self.ctx.stores).get(&key).map(|object| (*object).clone()))
+            }
+            View::Live => {
+                let api: Api<K> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
+                self.ctx.reading(|| format!("get {} {name}", K::kind(&())), api.get_opt(name)).await
+            }
+        }
+    }
+
+    /// The objects that `only` asks the server for and that `wanted` accepts, by name.
+    pub(super) async fn list<K: Kept>(&self, only: Only<'_>, wanted: impl Fn(&K) -> bool) -> Result<Vec<K>, Error> {
+        let mut found: Vec<K> = match self.view {
+            View::Cached => K::store(&self.ctx.stores)
+                .state_filter(|object| object.namespace().as_deref() == Some(self.namespace) && wanted(object))
+                .into_iter()
+                .map(|object| (*object).clone())
+                .collect(),
+            View::Live => {
+                // Without a resourceVersion: the answer comes from a quorum, not from the server's own cache.
+                let params = match only {
+                    Only::Label(key, value) => ListParams::default().labels(&format!("{key}={value}")),
+                    Only::Field(path, value) => ListParams::default().fields(&format!("{path}={value}")),
+                };
+                let api: Api<K> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
+                let list = self.ctx.reading(|| format!("list {}", K::plural(&())), api.list(&params)).await?;
+                list.items.into_iter().filter(|object| wanted(object)).collect()
+            }
+        };
+        found.sort_by_key(ResourceExt::name_any);
+        Ok(found)
+    }
+}
