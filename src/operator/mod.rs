@@ -29,7 +29,6 @@ mod observe;
 mod reconcile;
 mod status;
 mod stores;
-pub mod telemetry;
 mod wake;
 mod wiring;
 
