@@ -61,6 +61,20 @@ impl ExitClass {
         }
     }
 
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Config => "Config",
+            Self::Denied => "Denied",
+            Self::NotFound => "NotFound",
+            Self::Corrupt => "Corrupt",
+            Self::Transient => "Transient",
+            Self::Full => "Full",
+            Self::Deadline => "Deadline",
+            Self::Refused => "Refused",
+        }
+    }
+
     /// The class of an exit code, if it is one of ours.
     pub fn from_code(code: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|c| i32::from(c.code()) == code)

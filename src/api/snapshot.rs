@@ -191,7 +191,8 @@ pub struct Artifact {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
-    /// The class: `Config`, `Denied`, `NotFound`, `Corrupt`, `Transient`, `Full`, `Deadline`, `Refused`.
+    /// The class: `Config`, `Denied`, `NotFound`, `Corrupt`, `Transient`, `Full`, `Deadline`, `Refused`, or
+    /// `Crashed` where the agent ended without saying why.
     pub class: String,
     /// What happened and what to do.
     pub message: String,

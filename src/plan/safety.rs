@@ -5,11 +5,13 @@
 
 mod cluster;
 mod member;
+mod snapshot;
 
 use std::fmt;
 
 pub use cluster::cluster;
 pub use member::member;
+pub use snapshot::snapshot;
 
 use crate::plan::Target;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -1,0 +1,58 @@
+//! Rules for plans about a snapshot.
+
+use k8s_openapi::api::batch::v1::Job;
+
+use super::{Verdict, rule};
+use crate::api::{EtcdSnapshotStatus, component, key};
+use crate::plan::snapshot::Observed;
+use crate::plan::{Act, Plan, pods};
+
+/// Whether a plan keeps the rules.
+pub fn snapshot(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>) -> Verdict {
+    rule("I13", plan.ensures.is_empty(), "a snapshot has nothing that is applied")?;
+    written_once(seen, plan)?;
+    match &plan.act {
+        None => Ok(()),
+        Some(Act::StartJob(job)) => start(seen, job),
+        Some(
+            Act::Latch(_)
+            | Act::CreateMember(_)
+            | Act::AddLearner { .. }
+            | Act::SetInitialCluster { .. }
+            | Act::LatchJoined { .. }
+            | Act::ForbidEmptyStart { .. }
+            | Act::Promote { .. }
+            | Act::AdmitClients { .. }
+            | Act::CreateClaim(_)
+            | Act::CreatePod(_)
+            | Act::DeletePod { .. }
+            | Act::DeleteClaim { .. }
+            | Act::DeleteMember { .. }
+            | Act::ReleaseMember { .. },
+        ) => rule("I13", false, "a snapshot's pass never changes a cluster"),
+    }
+}
+
+/// What is final stays as it is, and an artifact stands only in what is complete.
+fn written_once(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>) -> Verdict {
+    let new = &plan.status;
+    if let Some(old) = seen.snapshot.status.as_ref().filter(|s| s.phase.is_final()) {
+        // Conditions may tell of other things; what was decided may not move.
+        let same = EtcdSnapshotStatus { conditions: old.conditions.clone(), ..new.clone() } == *old;
+        rule("I18", same, "a final snapshot never changes")?;
+        rule("I18", plan.act.is_none(), "nothing is started for a final snapshot")?;
+    }
+    let complete = new.phase == crate::api::snapshot::Phase::Complete;
+    rule("I7", complete == new.artifact.is_some(), "a snapshot has an artifact exactly when it is complete")
+}
+
+fn start(seen: &Observed, job: &Job) -> Verdict {
+    let meta = &seen.snapshot.metadata;
+    rule("I18", !pods::deleting(meta), "nothing is started for a snapshot that is being deleted")?;
+    rule("I7", seen.job.is_none(), "one Job at a time")?;
+    let owned = pods::controlled_by(&job.metadata, pods::uid(meta)) && job.metadata.namespace == meta.namespace;
+    rule("I13", owned, "a snapshot's Job is its own and stands beside it")?;
+    let template = job.spec.as_ref().map(|s| &s.template).and_then(|t| t.metadata.as_ref());
+    let agent = template.is_some_and(|m| pods::label(m, key::COMPONENT) == Some(component::SNAPSHOT_AGENT));
+    rule("I16", agent, "an agent's Pod never stands behind a Service of a cluster")
+}

@@ -1,0 +1,211 @@
+//! What a Job and its Pods say about a snapshot.
+//!
+//! Decides how far the Job is and how it ended. A stored snapshot must never be called failed, and `Complete` must never
+//! be said without a report: so a report that says *saved* wins over everything the Job says, and a Job that ended well
+//! without one leaves the question open.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::{Job, JobCondition};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
+use snapshot_agent::contract::{ExitClass, FailedReport, Report, SavedReport};
+
+use crate::api::condition::Reason;
+use crate::plan::build::job::{BACKOFF_LIMIT, CONTAINER};
+use crate::plan::pods;
+
+/// The watch of Jobs may be ahead of the watch of Pods: so long after a Job's end a Pod's last words may still come.
+pub(super) const PATIENCE_MILLIS: u64 = 10_000;
+
+/// What is known of a Job.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Fact {
+    /// No Pod of it runs, and why.
+    Pending(String),
+    /// It works.
+    Running(String),
+    /// It ended, and the last words of a Pod may still be on their way.
+    Settling,
+    /// It ended well, and nobody knows with what.
+    Lost,
+    /// A Pod stored the snapshot.
+    Stored {
+        /// What it said.
+        report: Box<SavedReport>,
+        /// When it ended.
+        at: Option<Timestamp>,
+    },
+    /// It was given up.
+    Failed {
+        /// The class, where the agent or the Job gave one.
+        class: Option<ExitClass>,
+        /// What happened.
+        message: String,
+        /// When.
+        at: Option<Timestamp>,
+    },
+}
+
+impl Fact {
+    /// The reason a failure of this class is told by.
+    pub(super) fn reason(class: Option<ExitClass>) -> Reason {
+        class.map_or(Reason::AgentCrashed, Reason::from)
+    }
+}
+
+/// Reads a Job of ours and its Pods, oldest first.
+pub(super) fn read(job: &Job, all: &[Pod], now: Timestamp) -> Fact {
+    if let Some(stored) = all.iter().rev().find_map(stored) {
+        return stored;
+    }
+    if let Some(end) = condition(job, "Complete") {
+        let told = all.iter().any(|pod| phase(pod) == Some("Succeeded"));
+        return if told || late(end, now) { Fact::Lost } else { Fact::Settling };
+    }
+    if let Some(end) = condition(job, "Failed") {
+        let counted = job.status.as_ref().and_then(|s| s.failed).unwrap_or_default();
+        let told = all.iter().filter(|pod| pods::ended(pod)).count();
+        let told = told == all.len() && i32::try_from(told).is_ok_and(|told| told >= counted.max(1));
+        return if told || late(end, now) { failed(job, end, all) } else { Fact::Settling };
+    }
+    progress(job, all)
+}
+
+/// A snapshot's Pod that stored it.
+fn stored(pod: &Pod) -> Option<Fact> {
+    let end = end(pod)?;
+    match pods::report(pod, CONTAINER)? {
+        Report::Saved(report) if end.exit_code == 0 => {
+            Some(Fact::Stored { report: Box::new(report), at: end.finished_at.as_ref().map(|t| t.0) })
+        }
+        Report::Saved(_) | Report::Restored(_) | Report::Gate(_) | Report::Failed(_) => None,
+    }
+}
+
+/// How the agent's container ended, if it did.
+fn end(pod: &Pod) -> Option<&ContainerStateTerminated> {
+    pods::last_end(pods::status(pod, CONTAINER)?)
+}
+
+/// The condition of this type, if it holds.
+fn condition<'a>(job: &'a Job, kind: &str) -> Option<&'a JobCondition> {
+    job.status.as_ref()?.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == "True")
+}
+
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
+}
+
+/// Whether a Pod that has not been seen to end will not be: it is gone.
+fn late(end: &JobCondition, now: Timestamp) -> bool {
+    let patience = SignedDuration::from_millis(PATIENCE_MILLIS.cast_signed());
+    end.last_transition_time.as_ref().is_none_or(|t| now >= t.0 + patience)
+}
+
+fn failed(job: &Job, end: &JobCondition, all: &[Pod]) -> Fact {
+    let at = end.last_transition_time.as_ref().map(|t| t.0);
+    let last = all.iter().rev().find_map(|pod| explain(pod, job));
+    // The Job's own deadline says more than how its Pod took being killed.
+    if end.reason.as_deref() == Some("DeadlineExceeded") {
+        let seconds = job.spec.as_ref().and_then(|s| s.active_deadline_seconds).unwrap_or_default();
+        let before = last.map(|(_, words)| format!("; its last Pod: {words}")).unwrap_or_default();
+        let message = format!(
+            "the Job's {seconds} s were over{before}. Give spec.deadlineSeconds more in a new EtcdSnapshot, or see what held \
+             it up"
+        );
+        return Fact::Failed { class: Some(ExitClass::Deadline), message, at };
+    }
+    let (class, message) = last.unwrap_or_else(|| {
+        let said = end.message.as_deref().unwrap_or("no Pod of it is left to say why");
+        (None, format!("the Job failed: {said}"))
+    });
+    Fact::Failed { class, message, at }
+}
+
+/// How a Pod failed, in words; `None` while it has not.
+fn explain(pod: &Pod, job: &Job) -> Option<(Option<ExitClass>, String)> {
+    let name = pods::name(&pod.metadata);
+    let Some(end) = end(pod) else {
+        // Evicted before the agent ran, for example.
+        let why = pod
+            .status
+            .as_ref()
+            .filter(|_| phase(pod) == Some("Failed"))?
+            .reason
+            .as_deref()
+            .unwrap_or("no reason given");
+        return Some((None, format!("Pod {name} failed before the agent ran: {why}")));
+    };
+    if let Some(Report::Failed(FailedReport { class, message })) = pods::report(pod, CONTAINER) {
+        return Some((Some(class), message));
+    }
+    if end.reason.as_deref() == Some("OOMKilled") {
+        let limit = memory_limit(job).unwrap_or("its node's");
+        let message = format!(
+            "the agent ran out of memory (limit {limit}): give spec.agent.resources more in a new EtcdSnapshot"
+        );
+        return Some((Some(ExitClass::Config), message));
+    }
+    let code = end.exit_code;
+    (code != 0).then(|| {
+        let message =
+            format!("the agent ended with code {code} and no report; `kubectl logs {name}` has its last words");
+        (ExitClass::from_code(code), message)
+    })
+}
+
+fn memory_limit(job: &Job) -> Option<&str> {
+    let agent = job.spec.as_ref()?.template.spec.as_ref()?.containers.iter().find(|c| c.name == CONTAINER)?;
+    agent.resources.as_ref()?.limits.as_ref()?.get("memory").map(|quantity| quantity.0.as_str())
+}
+
+/// How far a Job is that has not ended. Times, never ages: the message must not change while nothing does (I17).
+fn progress(job: &Job, all: &[Pod]) -> Fact {
+    let name = pods::name(&job.metadata);
+    if pods::deleting(&job.metadata) {
+        return Fact::Pending(format!(
+            "Job {name} is being deleted before it ended; another one is made when it is gone"
+        ));
+    }
+    if job.spec.as_ref().and_then(|s| s.suspend) == Some(true) {
+        return Fact::Pending(format!("Job {name} is suspended: set its spec.suspend to false"));
+    }
+    let before = all.iter().rev().find_map(|pod| explain(pod, job));
+    let before = before.map(|(_, words)| format!("; the attempt before: {words}")).unwrap_or_default();
+    let Some(pod) = all.last() else {
+        return Fact::Pending(format!(
+            "Job {name} has no Pod yet; if that stays, `kubectl describe job {name}` says why"
+        ));
+    };
+    let attempt = format!("attempt {} of {}", all.len(), BACKOFF_LIMIT + 1);
+    let running = pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()?.running.as_ref());
+    if let Some(running) = running {
+        let since = running.started_at.as_ref().map(|t| format!(" since {}", t.0)).unwrap_or_default();
+        return Fact::Running(format!("Pod {} saves{since} ({attempt}){before}", pods::name(&pod.metadata)));
+    }
+    if end(pod).is_some() || pods::ended(pod) {
+        return Fact::Running(format!("Job {name} makes the next Pod after a pause ({attempt} is over){before}"));
+    }
+    Fact::Pending(format!("Pod {} does not run yet: {} ({attempt}){before}", pods::name(&pod.metadata), hold_up(pod)))
+}
+
+/// What keeps a Pod from running: what kubelet says of the container, else what the scheduler says.
+fn hold_up(pod: &Pod) -> String {
+    let waiting = pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()?.waiting.as_ref());
+    let held = waiting.and_then(|w| Some((w.reason.as_deref()?, w.message.as_deref())));
+    let name = pods::name(&pod.metadata);
+    match held {
+        Some(("ContainerCreating" | "PodInitializing", _)) => {
+            format!("its volumes and image are being prepared; if that stays, `kubectl describe pod {name}` says why")
+        }
+        Some((reason, Some(message))) => format!("{reason}: {message}"),
+        Some((reason, None)) => reason.to_owned(),
+        None => unscheduled(pod).unwrap_or_else(|| "kubelet has not said anything of it yet".to_owned()),
+    }
+}
+
+fn unscheduled(pod: &Pod) -> Option<String> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let scheduled = conditions.iter().find(|c| c.type_ == "PodScheduled" && c.status == "False")?;
+    let reason = scheduled.reason.as_deref().unwrap_or("not scheduled");
+    Some(format!("{reason}: {}", scheduled.message.as_deref().unwrap_or("the scheduler gives no reason")))
+}

@@ -1,0 +1,183 @@
+//! A snapshot's whole status, on every pass, and what people hear when it changes.
+//!
+//! Decides what is reported, never what is done. Once final it is handed on as it is (I18); the artifact is written once,
+//! with the phase that makes it final (I7).
+
+use jiff::Timestamp;
+use snapshot_agent::contract::{ExitClass, SavedReport};
+
+use super::plan::Stage;
+use super::report::Fact;
+use super::{Observed, job};
+use crate::api::EtcdSnapshotStatus;
+use crate::api::condition::{Reason, Type, Wanted, merge};
+use crate::api::snapshot::{Artifact, Failure, Phase, Source};
+use crate::plan::{Note, pods};
+
+/// What is told of a Job that ended well without a report.
+pub(super) const LOST: &str = "the Job ended well, but its report is gone: the snapshot is most likely stored. The runbook says how to find it; \
+     deleting the Job has another one taken";
+
+/// What is told of a Job that has just ended.
+pub(super) const SETTLING: &str = "the Job has ended; its report is on its way";
+
+/// The status as it is now, before what comes next.
+pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnapshotStatus {
+    let old = seen.snapshot.status.clone().unwrap_or_default();
+    if *stage == Stage::Rest {
+        return old;
+    }
+    let generation = seen.snapshot.metadata.generation;
+    // What the operator told of its own trouble is told again by it, or over.
+    let told: Vec<_> = old.conditions.iter().filter(|c| c.type_ != Type::Degraded.as_str()).cloned().collect();
+    let ours = matches!(stage, Stage::Job(_)).then_some(seen.job.as_ref()).flatten();
+    let made = ours.and_then(|job| job.metadata.creation_timestamp.as_ref()).map(|t| t.0.to_string());
+    let base = EtcdSnapshotStatus {
+        observed_generation: generation,
+        phase: phase(stage),
+        // Of the first Job: what a person waits for began then.
+        started_at: old.started_at.or(made),
+        attempts: job::attempts(seen),
+        job: ours.map(|job| pods::name(&job.metadata).to_owned()).or(old.job),
+        conditions: merge(&told, &[ready(stage)], generation, now),
+        completed_at: None,
+        source: None,
+        artifact: None,
+        error: None,
+    };
+    match stage {
+        Stage::Job(Fact::Stored { report, at }) => EtcdSnapshotStatus {
+            completed_at: Some(at.unwrap_or(now).to_string()),
+            source: Some(source(report)),
+            artifact: Some(artifact(report)),
+            ..base
+        },
+        Stage::Job(Fact::Failed { class, message, at }) => EtcdSnapshotStatus {
+            completed_at: Some(at.unwrap_or(now).to_string()),
+            error: Some(Failure {
+                class: class.map_or("Crashed", ExitClass::as_str).to_owned(),
+                message: message.clone(),
+            }),
+            ..base
+        },
+        Stage::Rest
+        | Stage::Blocked(..)
+        | Stage::Start(_)
+        | Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::Settling | Fact::Lost) => base,
+    }
+}
+
+const fn phase(stage: &Stage) -> Phase {
+    match stage {
+        Stage::Rest | Stage::Blocked(..) | Stage::Start(_) => Phase::Pending,
+        Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::Settling | Fact::Lost) => Phase::Running,
+        Stage::Job(Fact::Stored { .. }) => Phase::Complete,
+        Stage::Job(Fact::Failed { .. }) => Phase::Failed,
+    }
+}
+
+fn ready(stage: &Stage) -> Wanted {
+    let no = |reason, message: &str| Wanted::no(Type::Ready, reason, message);
+    match stage {
+        // Not reached: a status at rest is handed on as it is.
+        Stage::Rest => no(Reason::Deleting, "the snapshot is being deleted"),
+        Stage::Blocked(reason, message) => no(*reason, message),
+        Stage::Start(_) => no(Reason::JobPending, "its Job is being made"),
+        Stage::Job(Fact::Pending(message)) => no(Reason::JobPending, message),
+        Stage::Job(Fact::Running(message)) => no(Reason::JobRunning, message),
+        Stage::Job(Fact::Settling) => no(Reason::JobRunning, SETTLING),
+        Stage::Job(Fact::Lost) => Wanted::unknown(Type::Ready, Reason::ReportLost, LOST),
+        Stage::Job(Fact::Stored { report, .. }) => Wanted::yes(Type::Ready, Reason::Stored, stored_words(report)),
+        Stage::Job(Fact::Failed { class, message, .. }) => no(Fact::reason(*class), message),
+    }
+}
+
+fn stored_words(report: &SavedReport) -> String {
+    format!("{} of member {} are stored at {}", size(report.db_bytes), report.member, report.uri)
+}
+
+/// What people hear: once for each change, so that a pass that repeats says nothing.
+pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
+    let note = |warning: bool, reason: &str, message: String| Note { warning, reason: reason.to_owned(), message };
+    match stage {
+        Stage::Start(job) => {
+            let name = pods::name(&job.metadata);
+            let before = seen.snapshot.status.as_ref().and_then(|s| s.job.as_ref());
+            vec![if before.is_some() {
+                // Keys are unique for each Pod, so the one before cannot be overwritten, whatever it had stored (I7).
+                note(true, "JobCreated", format!("Job {name} was deleted before its end was seen; it is made again"))
+            } else {
+                note(false, "JobCreated", format!("Job {name} saves the snapshot"))
+            }]
+        }
+        Stage::Job(Fact::Stored { report, .. }) => vec![note(false, "SnapshotStored", stored_words(report))],
+        Stage::Job(Fact::Failed { message, .. }) => vec![note(true, "SnapshotFailed", message.clone())],
+        Stage::Blocked(reason, message) if reason.needs_a_person() && newly(seen, *reason) => {
+            vec![note(true, reason.as_str(), message.clone())]
+        }
+        Stage::Job(Fact::Lost) if newly(seen, Reason::ReportLost) => {
+            vec![note(true, Reason::ReportLost.as_str(), LOST.to_owned())]
+        }
+        Stage::Rest | Stage::Blocked(..) | Stage::Job(_) => vec![],
+    }
+}
+
+/// Whether the reason was another one before.
+fn newly(seen: &Observed, reason: Reason) -> bool {
+    let old = seen.snapshot.status.as_ref();
+    !old.is_some_and(|s| s.conditions.iter().any(|c| c.type_ == Type::Ready.as_str() && c.reason == reason.as_str()))
+}
+
+fn source(report: &SavedReport) -> Source {
+    Source { member: report.member.clone(), member_id: report.member_id.clone(), cluster_id: report.cluster_id.clone() }
+}
+
+fn artifact(report: &SavedReport) -> Artifact {
+    Artifact {
+        uri: report.uri.clone(),
+        key: report.key.clone(),
+        db_bytes: report.db_bytes,
+        size: size(report.db_bytes),
+        stored_bytes: report.stored_bytes,
+        sha256: report.sha256.clone(),
+        compression: report.compression,
+        etcd_version: report.etcd_version.clone(),
+        storage_version: report.storage_version.clone(),
+    }
+}
+
+/// Bytes for people: `812 B`, `1.2 GiB`. One digit after the point, rounded down.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let mut unit = 0;
+    let mut scale = 1024_u64;
+    while unit + 1 < UNITS.len() && bytes / 1024 >= scale {
+        scale *= 1024;
+        unit += 1;
+    }
+    format!("{}.{} {}", bytes / scale, bytes % scale * 10 / scale, UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_are_for_people() {
+        for (bytes, said) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (20_480, "20.0 KiB"),
+            (1024 * 1024 - 1, "1023.9 KiB"),
+            (1024 * 1024, "1.0 MiB"),
+            (1_288_490_189, "1.2 GiB"),
+            (u64::MAX, "16383.9 PiB"),
+        ] {
+            assert_eq!(size(bytes), said);
+        }
+    }
+}

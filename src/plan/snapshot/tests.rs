@@ -1,0 +1,634 @@
+//! One fact at a time is changed in a good world; every plan keeps the safety rules.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
+use k8s_openapi::api::core::v1::{
+    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod,
+    PodCondition, PodStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use proptest::prelude::*;
+use snapshot_agent::contract::{ExitClass, FailedReport, Report, SavedReport};
+
+use super::*;
+use crate::api::cluster::{EtcdClusterStatus, Formed, Latches, MemberSummary};
+use crate::api::name::{self, LocalRef};
+use crate::api::snapshot::{Artifact, EtcdSnapshotSpec, Failure, Phase};
+use crate::api::store::{Destination, PvcLocation};
+use crate::api::{EtcdCluster, EtcdSnapshot, EtcdSnapshotStatus, key};
+use crate::plan::{Act, Plan, Settings, Wake, safety};
+
+fn now() -> Timestamp {
+    "2026-11-21T12:00:00Z".parse().unwrap()
+}
+
+fn ago(seconds: i64) -> Time {
+    Time(now() - SignedDuration::from_secs(seconds))
+}
+
+fn meta(name: &str, uid: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some("prod".to_owned()),
+        uid: Some(uid.to_owned()),
+        generation: Some(1),
+        ..ObjectMeta::default()
+    }
+}
+
+fn member(name: &str, role: Option<&str>) -> MemberSummary {
+    MemberSummary { name: name.to_owned(), role: role.map(str::to_owned), ..MemberSummary::default() }
+}
+
+/// A formed cluster of two voters and a learner, a fresh snapshot, no Job.
+fn fresh() -> Observed {
+    let spec = EtcdSnapshotSpec {
+        cluster_ref: LocalRef { name: "a".to_owned() },
+        destination: Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }),
+        compression: snapshot_agent::contract::Compression::Zstd,
+        deadline_seconds: None,
+        agent: None,
+    };
+    let formed = Formed { cluster_id: "c1".to_owned(), ..Formed::default() };
+    let status = EtcdClusterStatus {
+        members: vec![member("a-1", Some("voter")), member("a-2", Some("learner")), member("a-3", Some("voter"))],
+        latches: Latches { formed: Some(formed), ..Latches::default() },
+        ..EtcdClusterStatus::default()
+    };
+    Observed {
+        snapshot: EtcdSnapshot { metadata: meta("nightly", "snap-uid"), spec, status: None },
+        cluster: Some(EtcdCluster {
+            metadata: meta("a", "cluster-uid"),
+            status: Some(status),
+            ..EtcdCluster::default()
+        }),
+        job: None,
+        pods: vec![],
+        settings: Settings { agent_image: "r/holdfast:1".to_owned(), etcd_repository: "r/etcd".to_owned() },
+    }
+}
+
+/// The plan, which has to keep the rules.
+fn planned(seen: &Observed) -> Plan<EtcdSnapshotStatus> {
+    let plan = plan(seen, now());
+    safety::snapshot(seen, &plan).unwrap();
+    plan
+}
+
+fn started(seen: &Observed) -> Job {
+    match planned(seen).act {
+        Some(Act::StartJob(job)) => *job,
+        other => panic!("no Job was started: {other:?}"),
+    }
+}
+
+/// [`fresh`], with its Job as the API server keeps it, and this Pod.
+fn with(pods: Vec<Pod>) -> Observed {
+    let mut seen = fresh();
+    let mut job = started(&seen);
+    job.metadata.uid = Some("job-uid".to_owned());
+    job.metadata.creation_timestamp = Some(ago(60));
+    seen.job = Some(job);
+    seen.pods = pods;
+    seen
+}
+
+fn ends(seen: &mut Observed, kind: &str, reason: &str, seconds_ago: i64) {
+    let failed = i32::try_from(seen.pods.len()).unwrap();
+    let condition = JobCondition {
+        type_: kind.to_owned(),
+        status: "True".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some("the Job's own words".to_owned()),
+        last_transition_time: Some(ago(seconds_ago)),
+        ..JobCondition::default()
+    };
+    seen.job.as_mut().unwrap().status = Some(JobStatus {
+        conditions: Some(vec![condition]),
+        failed: (kind == "Failed").then_some(failed),
+        ..JobStatus::default()
+    });
+}
+
+fn pod(name: &str, phase: &str, state: ContainerState) -> Pod {
+    let container = ContainerStatus { name: "agent".to_owned(), state: Some(state), ..ContainerStatus::default() };
+    Pod {
+        metadata: meta(name, name),
+        status: Some(PodStatus {
+            phase: Some(phase.to_owned()),
+            container_statuses: Some(vec![container]),
+            ..PodStatus::default()
+        }),
+        ..Pod::default()
+    }
+}
+
+fn running() -> Pod {
+    let running = ContainerStateRunning { started_at: Some(ago(30)) };
+    pod("p-1", "Running", ContainerState { running: Some(running), ..ContainerState::default() })
+}
+
+fn waiting(reason: &str, message: Option<&str>) -> Pod {
+    let waiting = ContainerStateWaiting { reason: Some(reason.to_owned()), message: message.map(str::to_owned) };
+    pod("p-1", "Pending", ContainerState { waiting: Some(waiting), ..ContainerState::default() })
+}
+
+fn terminated(name: &str, code: i32, reason: &str, message: Option<String>) -> Pod {
+    let end = ContainerStateTerminated {
+        exit_code: code,
+        reason: Some(reason.to_owned()),
+        message,
+        finished_at: Some(ago(5)),
+        ..ContainerStateTerminated::default()
+    };
+    let phase = if code == 0 { "Succeeded" } else { "Failed" };
+    pod(name, phase, ContainerState { terminated: Some(end), ..ContainerState::default() })
+}
+
+fn saved() -> Pod {
+    let report = SavedReport {
+        key: "prod/a/cluster/x".to_owned(),
+        uri: "file:///backup/prod/a/cluster/x/snapshot.db.zst".to_owned(),
+        db_bytes: 3 * 1024 * 1024,
+        member: "a-3".to_owned(),
+        cluster_id: "c1".to_owned(),
+        ..SavedReport::default()
+    };
+    terminated("p-1", 0, "Completed", Some(serde_json::to_string(&Report::Saved(report)).unwrap()))
+}
+
+fn failed(name: &str, class: ExitClass, message: &str) -> Pod {
+    let report = Report::Failed(FailedReport { class, message: message.to_owned() });
+    terminated(name, class.code().into(), "Error", Some(serde_json::to_string(&report).unwrap()))
+}
+
+/// Phase, and state, reason and message of `Ready`.
+fn told(status: &EtcdSnapshotStatus) -> (Phase, &str, &str, &str) {
+    let ready = status.conditions.iter().find(|c| c.type_ == "Ready").expect("Ready is always told");
+    (status.phase, ready.status.as_str(), ready.reason.as_str(), ready.message.as_str())
+}
+
+fn args(job: &Job) -> Vec<String> {
+    job.spec.clone().unwrap().template.spec.unwrap().containers[0].args.clone().unwrap()
+}
+
+#[test]
+fn a_snapshot_of_a_formed_cluster_starts_its_job() {
+    let seen = fresh();
+    let plan = planned(&seen);
+    assert_eq!(told(&plan.status), (Phase::Pending, "False", "JobPending", "its Job is being made"));
+    assert_eq!(plan.status.started_at, None, "only what is so is told");
+    assert_eq!((plan.notes[0].reason.as_str(), plan.notes[0].warning), ("JobCreated", false));
+    assert_eq!(plan.wake, Wake::Now);
+
+    let job = started(&seen);
+    assert_eq!(job.metadata.name.as_deref(), Some(name::job("nightly", "snap-uid").as_str()));
+    assert_eq!(job.metadata.namespace.as_deref(), Some("prod"));
+    let owner = job.metadata.owner_references.clone().unwrap().remove(0);
+    assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("EtcdSnapshot", "snap-uid", Some(true)));
+    let args = args(&job);
+    for arg in [
+        "--endpoints=http://a-1.a.prod.svc:2379",
+        "--endpoints=http://a-3.a.prod.svc:2379",
+        "--namespace=prod",
+        "--cluster=a",
+        "--cluster-uid=cluster-uid",
+        "--expect-cluster-id=c1",
+        "--owner-name=nightly",
+        "--owner-uid=snap-uid",
+        "--deadline-seconds=3600",
+        "--compression=zstd",
+        "--store=file:///backup",
+    ] {
+        assert!(args.contains(&arg.to_owned()), "{arg} is missing in {args:?}");
+    }
+    assert!(!args.iter().any(|a| a.contains("a-2")), "a learner is never asked");
+}
+
+#[test]
+fn what_is_missing_is_waited_for_and_is_no_failure() {
+    type Case = (&'static str, fn(&mut Observed), &'static str);
+    let cases: [Case; 5] = [
+        ("no cluster", |s| s.cluster = None, "there is no EtcdCluster a in this namespace yet"),
+        (
+            "a cluster that goes",
+            |s| s.cluster.as_mut().unwrap().metadata.deletion_timestamp = Some(ago(1)),
+            "EtcdCluster a is being deleted",
+        ),
+        ("no status", |s| s.cluster.as_mut().unwrap().status = None, "has not formed yet"),
+        (
+            "not formed",
+            |s| s.cluster.as_mut().unwrap().status.as_mut().unwrap().latches.formed = None,
+            "has not formed yet",
+        ),
+        (
+            "no voters",
+            |s| s.cluster.as_mut().unwrap().status.as_mut().unwrap().members.retain(|m| m.name == "a-2"),
+            "lists no member with a vote",
+        ),
+    ];
+    for (what, change, says) in cases {
+        let mut seen = fresh();
+        change(&mut seen);
+        let plan = planned(&seen);
+        let (phase, ready, reason, message) = told(&plan.status);
+        assert_eq!((phase, ready, reason), (Phase::Pending, "False", "WaitingForReference"), "{what}");
+        assert!(message.contains(says), "{what}: {message}");
+        assert_eq!(plan.act, None, "{what}");
+        assert_eq!(plan.waiting.unwrap().message, message, "{what}");
+        assert!(plan.notes.is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn a_job_of_somebody_else_is_left_alone() {
+    let mut seen = with(vec![saved()]);
+    let own = seen.job.clone();
+    for owners in [
+        None,
+        Some(vec![OwnerReference { uid: "old-uid".to_owned(), controller: Some(true), ..OwnerReference::default() }]),
+    ] {
+        // An EtcdSnapshot made again under the same name never takes over what the old one's Job has stored.
+        seen.job.as_mut().unwrap().metadata.owner_references = owners;
+        let plan = planned(&seen);
+        assert_eq!(told(&plan.status).2, "NameConflict");
+        assert_eq!((plan.act, plan.status.artifact, plan.status.started_at), (None, None, None));
+        assert!(plan.notes[0].warning);
+    }
+    seen.job = own;
+    assert_eq!(planned(&seen).status.phase, Phase::Complete);
+}
+
+#[test]
+fn a_job_is_pending_until_its_pod_runs() {
+    let mut unscheduled = pod("p-1", "Pending", ContainerState::default());
+    let status = unscheduled.status.as_mut().unwrap();
+    status.container_statuses = None;
+    status.conditions = Some(vec![PodCondition {
+        type_: "PodScheduled".to_owned(),
+        status: "False".to_owned(),
+        reason: Some("Unschedulable".to_owned()),
+        message: Some("0/3 nodes are available".to_owned()),
+        ..PodCondition::default()
+    }]);
+    let cases = [
+        (vec![], "has no Pod yet"),
+        (vec![waiting("ImagePullBackOff", Some("no such image"))], "ImagePullBackOff: no such image"),
+        (vec![waiting("CreateContainerConfigError", None)], "CreateContainerConfigError"),
+        (vec![waiting("ContainerCreating", None)], "`kubectl describe pod p-1`"),
+        (vec![unscheduled], "Unschedulable: 0/3 nodes are available"),
+    ];
+    for (pods, says) in cases {
+        let plan = planned(&with(pods));
+        let (phase, ready, reason, message) = told(&plan.status);
+        assert_eq!((phase, ready, reason), (Phase::Running, "False", "JobPending"));
+        assert!(message.contains(says), "{message}");
+        assert_eq!(plan.act, None);
+        assert_eq!(plan.status.started_at.as_deref(), Some("2026-11-21T11:59:00Z"));
+        assert_eq!(plan.status.job.as_deref(), Some(name::job("nightly", "snap-uid").as_str()));
+    }
+    let mut suspended = with(vec![]);
+    suspended.job.as_mut().unwrap().spec.as_mut().unwrap().suspend = Some(true);
+    assert!(told(&planned(&suspended).status).3.contains("is suspended"));
+}
+
+#[test]
+fn a_running_pod_is_told_with_the_attempt_and_what_went_before() {
+    let seen = with(vec![running()]);
+    let plan = planned(&seen);
+    assert_eq!(
+        told(&plan.status),
+        (Phase::Running, "False", "JobRunning", "Pod p-1 saves since 2026-11-21T11:59:30Z (attempt 1 of 4)")
+    );
+    assert_eq!(plan.status.attempts, 1);
+
+    let seen = with(vec![failed("p-0", ExitClass::Transient, "the store said 503"), running()]);
+    let plan = planned(&seen);
+    assert!(told(&plan.status).3.ends_with("(attempt 2 of 4); the attempt before: the store said 503"));
+    assert_eq!(plan.status.attempts, 2);
+
+    // Between two Pods nothing has failed yet.
+    let seen = with(vec![failed("p-0", ExitClass::Transient, "the store said 503")]);
+    let plan = planned(&seen);
+    assert_eq!((plan.status.phase, told(&plan.status).2), (Phase::Running, "JobRunning"));
+}
+
+#[test]
+fn a_report_makes_it_complete_at_once() {
+    let seen = with(vec![saved()]);
+    let plan = planned(&seen);
+    let status = &plan.status;
+    assert_eq!(
+        told(status),
+        (
+            Phase::Complete,
+            "True",
+            "Stored",
+            "3.0 MiB of member a-3 are stored at file:///backup/prod/a/cluster/x/snapshot.db.zst"
+        )
+    );
+    assert_eq!(
+        status.completed_at.as_deref(),
+        Some("2026-11-21T11:59:55Z"),
+        "when the agent ended, not when we looked"
+    );
+    let artifact = status.artifact.as_ref().unwrap();
+    assert_eq!((artifact.key.as_str(), artifact.db_bytes), ("prod/a/cluster/x", 3 * 1024 * 1024));
+    assert_eq!(status.source.as_ref().unwrap().member, "a-3");
+    assert_eq!(status.error, None);
+    assert_eq!((plan.notes[0].reason.as_str(), plan.wake), ("SnapshotStored", Wake::OnChange));
+}
+
+/// I6, I18: whatever the Job says, what a Pod has stored is stored.
+#[test]
+fn a_stored_snapshot_is_never_called_failed() {
+    for (kind, reason) in [("Failed", "DeadlineExceeded"), ("Failed", "BackoffLimitExceeded"), ("Complete", "")] {
+        let mut seen = with(vec![saved(), failed("p-2", ExitClass::Transient, "later trouble")]);
+        ends(&mut seen, kind, reason, 60);
+        assert_eq!(planned(&seen).status.phase, Phase::Complete, "{kind}/{reason}");
+    }
+}
+
+#[test]
+fn only_the_agents_own_success_counts() {
+    let mut other = saved();
+    other.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0].name = "sidecar".to_owned();
+    let report = Report::Saved(SavedReport::default());
+    let killed = terminated("p-1", 137, "Error", Some(serde_json::to_string(&report).unwrap()));
+    for pod in [other, killed, terminated("p-1", 0, "Completed", None)] {
+        let plan = planned(&with(vec![pod]));
+        assert_ne!(plan.status.phase, Phase::Complete);
+        assert_eq!(plan.status.artifact, None);
+    }
+}
+
+#[test]
+fn a_job_that_ended_well_without_a_report_leaves_the_question_open() {
+    let mut seen = with(vec![terminated("p-1", 0, "Completed", Some("not a report".to_owned()))]);
+    ends(&mut seen, "Complete", "", 1);
+    let plan = planned(&seen);
+    let (phase, ready, reason, _) = told(&plan.status);
+    assert_eq!((phase, ready, reason), (Phase::Running, "Unknown", "ReportLost"));
+    assert_eq!((plan.act.as_ref(), plan.status.error.as_ref()), (None, None));
+    assert_eq!(plan.notes[0].reason, "ReportLost");
+    seen.snapshot.status = Some(plan.status);
+    assert!(planned(&seen).notes.is_empty(), "told once");
+
+    // The watch of Jobs may be ahead of that of Pods.
+    let mut seen = with(vec![running()]);
+    ends(&mut seen, "Complete", "", 9);
+    assert_eq!(told(&planned(&seen).status).2, "JobRunning");
+    ends(&mut seen, "Complete", "", 10);
+    assert_eq!(told(&planned(&seen).status).2, "ReportLost");
+}
+
+#[test]
+fn a_failure_is_told_by_class() {
+    for class in ExitClass::ALL {
+        let mut seen = with(vec![failed("p-1", class, "what happened, and what to do")]);
+        ends(&mut seen, "Failed", "PodFailurePolicy", 1);
+        let plan = planned(&seen);
+        let (phase, ready, reason, message) = told(&plan.status);
+        assert_eq!((phase, ready, message), (Phase::Failed, "False", "what happened, and what to do"));
+        assert_eq!(reason, crate::api::condition::Reason::from(class).as_str());
+        let error = Failure { class: class.as_str().to_owned(), message: message.to_owned() };
+        assert_eq!(plan.status.error, Some(error));
+        assert_eq!(plan.status.completed_at.as_deref(), Some("2026-11-21T11:59:59Z"));
+        assert_eq!((plan.notes[0].reason.as_str(), plan.notes[0].warning), ("SnapshotFailed", true));
+    }
+}
+
+#[test]
+fn a_failure_without_a_report_says_where_to_look() {
+    let job_failed = |pods: Vec<Pod>, reason: &str| {
+        let mut seen = with(pods);
+        ends(&mut seen, "Failed", reason, 60);
+        let status = planned(&seen).status;
+        assert_eq!(status.phase, Phase::Failed);
+        (told(&status).2.to_owned(), status.error.unwrap())
+    };
+    let (reason, error) = job_failed(vec![terminated("p-1", 101, "Error", Some("a panic's text".to_owned()))], "x");
+    assert_eq!((reason.as_str(), error.class.as_str()), ("AgentCrashed", "Crashed"));
+    assert!(error.message.contains("code 101") && error.message.contains("kubectl logs p-1"), "{}", error.message);
+    assert!(!error.message.contains("panic"), "log lines never become a status");
+
+    let (reason, error) = job_failed(vec![terminated("p-1", 69, "Error", None)], "x");
+    assert_eq!((reason.as_str(), error.class.as_str()), ("NoSpace", "Full"), "the exit code has the class too");
+
+    let (reason, error) = job_failed(vec![terminated("p-1", 137, "OOMKilled", None)], "x");
+    assert_eq!((reason.as_str(), error.class.as_str()), ("AgentMisconfigured", "Config"));
+    assert!(error.message.contains("limit 256Mi"), "{}", error.message);
+
+    let mut evicted = pod("p-1", "Failed", ContainerState::default());
+    evicted.status.as_mut().unwrap().reason = Some("Evicted".to_owned());
+    assert!(job_failed(vec![evicted], "x").1.message.contains("Evicted"));
+
+    assert!(job_failed(vec![], "BackoffLimitExceeded").1.message.contains("the Job's own words"));
+
+    let (reason, error) = job_failed(vec![failed("p-1", ExitClass::Transient, "503")], "DeadlineExceeded");
+    assert_eq!((reason.as_str(), error.class.as_str()), ("AgentTimedOut", "Deadline"));
+    assert!(error.message.contains("3720 s") && error.message.contains("its last Pod: 503"), "{}", error.message);
+}
+
+/// A Job may be known to have failed before the last words of its Pod are: they may say that it stored the snapshot.
+#[test]
+fn a_failed_job_is_believed_only_when_its_pods_have_spoken() {
+    let mut seen = with(vec![running()]);
+    ends(&mut seen, "Failed", "DeadlineExceeded", 9);
+    let plan = planned(&seen);
+    assert_eq!((plan.status.phase, plan.wake), (Phase::Running, Wake::AfterMillis(10_000)));
+    ends(&mut seen, "Failed", "DeadlineExceeded", 10);
+    assert_eq!(planned(&seen).status.phase, Phase::Failed);
+
+    // Two failed by the Job's count, one is seen: the second may have been the one that stored it.
+    let mut seen = with(vec![failed("p-1", ExitClass::Transient, "503")]);
+    ends(&mut seen, "Failed", "BackoffLimitExceeded", 1);
+    seen.job.as_mut().unwrap().status.as_mut().unwrap().failed = Some(2);
+    assert_eq!(planned(&seen).status.phase, Phase::Running);
+}
+
+#[test]
+fn a_job_that_was_deleted_is_made_again_and_counted_on() {
+    let mut seen = with(vec![failed("p-0", ExitClass::Transient, "503"), running()]);
+    seen.snapshot.status = Some(planned(&seen).status);
+
+    seen.job.as_mut().unwrap().metadata.deletion_timestamp = Some(ago(1));
+    assert!(told(&planned(&seen).status).3.contains("is being deleted"));
+
+    let (job, pods) = (seen.job.take(), std::mem::take(&mut seen.pods));
+    let plan = planned(&seen);
+    assert_eq!((plan.status.phase, plan.status.attempts), (Phase::Pending, 2));
+    assert!(plan.notes[0].warning && plan.notes[0].message.contains("made again"));
+    let mut again = started(&seen);
+    assert_eq!(again.metadata.annotations.as_ref().unwrap()[key::ATTEMPTS_BEFORE], "2");
+
+    again.metadata.creation_timestamp = Some(ago(1));
+    seen.job = Some(again);
+    seen.pods = vec![running()];
+    seen.snapshot.status = Some(plan.status);
+    let status = planned(&seen).status;
+    assert_eq!(status.attempts, 3);
+    assert_eq!(status.started_at.as_deref(), Some("2026-11-21T11:59:00Z"), "what is waited for began with the first");
+
+    seen.pods = vec![];
+    seen.snapshot.status = Some(status);
+    assert_eq!(planned(&seen).status.attempts, 3, "never fewer");
+
+    // The answer to the create was lost and the cache is behind: the same Job is asked for again, under the same name.
+    assert_eq!(job.unwrap().metadata.name, started(&Observed { job: None, pods, ..seen }).metadata.name);
+}
+
+fn in_phase(phase: Phase) -> EtcdSnapshotStatus {
+    EtcdSnapshotStatus {
+        phase,
+        artifact: (phase == Phase::Complete).then(Artifact::default),
+        error: (phase == Phase::Failed).then(Failure::default),
+        completed_at: Some("2020-01-01T00:00:00Z".to_owned()),
+        ..EtcdSnapshotStatus::default()
+    }
+}
+
+/// I18.
+#[test]
+fn what_is_final_stays_as_it_is() {
+    for phase in [Phase::Complete, Phase::Failed] {
+        for pods in [None, Some(vec![saved()]), Some(vec![running()])] {
+            let mut seen = pods.map_or_else(fresh, with);
+            seen.snapshot.status = Some(in_phase(phase));
+            let plan = planned(&seen);
+            assert_eq!(plan.status, in_phase(phase));
+            assert_eq!((plan.act, plan.notes, plan.waiting), (None, vec![], None));
+        }
+    }
+}
+
+#[test]
+fn nothing_is_done_for_a_snapshot_that_goes() {
+    let mut seen = fresh();
+    seen.snapshot.metadata.deletion_timestamp = Some(ago(1));
+    let plan = planned(&seen);
+    assert_eq!((plan.act, plan.notes, plan.status), (None, vec![], EtcdSnapshotStatus::default()));
+}
+
+#[test]
+fn a_pass_that_repeats_changes_nothing() {
+    for pods in [vec![], vec![running()], vec![waiting("ImagePullBackOff", Some("m"))]] {
+        let mut seen = with(pods);
+        let first = planned(&seen).status;
+        seen.snapshot.status = Some(first.clone());
+        let later = plan(&seen, now() + SignedDuration::from_hours(1));
+        assert_eq!(later.status, first);
+        assert!(later.notes.is_empty());
+    }
+}
+
+#[test]
+fn the_operators_own_trouble_is_not_told_for_ever() {
+    let mut seen = with(vec![running()]);
+    let mut old = planned(&seen).status;
+    let mut stale = old.conditions[0].clone();
+    stale.type_ = "Degraded".to_owned();
+    old.conditions.push(stale);
+    seen.snapshot.status = Some(old);
+    assert!(planned(&seen).status.conditions.iter().all(|c| c.type_ == "Ready"));
+}
+
+mod rules {
+    use super::*;
+
+    fn broken(seen: &Observed, change: impl FnOnce(&mut Plan<EtcdSnapshotStatus>)) -> &'static str {
+        let mut plan = planned(seen);
+        change(&mut plan);
+        safety::snapshot(seen, &plan).expect_err("the rule did not notice").invariant
+    }
+
+    #[test]
+    fn each_rule_notices_its_breach() {
+        let mut done = with(vec![saved()]);
+        done.snapshot.status = Some(in_phase(Phase::Complete));
+        assert_eq!(broken(&done, |p| p.status.phase = Phase::Failed), "I18");
+        assert_eq!(broken(&done, |p| p.status.artifact = None), "I18");
+        assert_eq!(broken(&done, |p| p.status.completed_at = None), "I18");
+        assert_eq!(broken(&done, |p| p.act = planned(&fresh()).act), "I18");
+
+        assert_eq!(broken(&fresh(), |p| p.status.artifact = Some(Artifact::default())), "I7");
+        assert_eq!(broken(&with(vec![saved()]), |p| p.status.artifact = None), "I7");
+        assert_eq!(broken(&with(vec![running()]), |p| p.act = planned(&fresh()).act), "I7");
+
+        let mut going = fresh();
+        going.snapshot.metadata.deletion_timestamp = Some(ago(1));
+        assert_eq!(broken(&going, |p| p.act = planned(&fresh()).act), "I18");
+
+        let change = |change: fn(&mut Job)| {
+            broken(&fresh(), |p| {
+                let Some(Act::StartJob(job)) = p.act.as_mut() else { panic!("{:?}", p.act) };
+                change(job);
+            })
+        };
+        assert_eq!(change(|job| job.metadata.owner_references = None), "I13");
+        assert_eq!(change(|job| job.metadata.namespace = Some("other".to_owned())), "I13");
+        assert_eq!(
+            change(|job| {
+                let template = job.spec.as_mut().unwrap().template.metadata.as_mut().unwrap();
+                template.labels.as_mut().unwrap().insert(key::COMPONENT.to_owned(), "etcd-member".to_owned());
+            }),
+            "I16"
+        );
+        let target = crate::plan::Target::of(&ObjectMeta::default());
+        let act = Act::DeletePod { pod: target, why: String::new() };
+        assert_eq!(broken(&fresh(), |p| p.act = Some(act)), "I13");
+    }
+}
+
+/// Any Pod that kubelet could show us.
+fn any_pod() -> impl Strategy<Value = Pod> {
+    let class = proptest::sample::select(ExitClass::ALL.to_vec());
+    prop_oneof![
+        Just(saved()),
+        Just(running()),
+        class.prop_map(|class| failed("p", class, "words")),
+        (0..140_i32, "\\PC{0,20}").prop_map(|(code, text)| terminated("p", code, "Error", Some(text))),
+        "\\PC{0,10}".prop_map(|reason| waiting(&reason, None)),
+        Just(Pod::default()),
+    ]
+}
+
+proptest! {
+    /// Over any history of a Job and its Pods: the rules hold, a phase once final stays, `Complete` is said exactly when
+    /// some Pod reported it, and a snapshot that some Pod stored is never called failed.
+    #[test]
+    fn any_history_keeps_the_rules(
+        steps in proptest::collection::vec(
+            (
+                proptest::collection::vec(any_pod(), 0..4),
+                proptest::sample::select(vec!["", "Complete", "Failed"]),
+                0..20_i64,
+                any::<bool>(),
+            ),
+            1..6,
+        ),
+    ) {
+        let mut status: Option<EtcdSnapshotStatus> = None;
+        for (pods, end, since, there) in steps {
+            let mut seen = with(pods);
+            if !end.is_empty() {
+                ends(&mut seen, end, "BackoffLimitExceeded", since);
+            }
+            if !there {
+                seen.job = None;
+                seen.pods = vec![];
+            }
+            seen.snapshot.status = status.clone();
+            let plan = plan(&seen, now());
+            prop_assert!(safety::snapshot(&seen, &plan).is_ok());
+            if let Some(old) = status.filter(|s| s.phase.is_final()) {
+                prop_assert_eq!(&plan.status, &old);
+            } else {
+                let stored = seen.pods.iter().any(|p| *p == saved());
+                prop_assert_eq!(plan.status.phase == Phase::Complete, stored);
+            }
+            prop_assert!(plan.status.conditions.iter().all(|c| c.message.len() <= 1003));
+            status = Some(plan.status);
+        }
+    }
+}
