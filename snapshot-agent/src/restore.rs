@@ -53,20 +53,37 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
     let source = Chosen::look(&store, folder, &request).await?;
     source.check_version(etcdutl.version())?;
 
+    let rebuilt = rebuild(&request, &volume, &store, &source, &etcdutl, &initial).await;
+    if rebuilt.is_err() {
+        // The space may be what was missing, and nothing in it can be used.
+        volume.tidy();
+    }
+    let report = report(rebuilt?, false, since);
+    tracing::info!(uri = report.uri, db_bytes = report.db_bytes, millis = report.millis, "restored");
+    Ok(report)
+}
+
+/// The steps that write: all in the staging folder, until the rename.
+async fn rebuild(
+    request: &RestoreRequest,
+    volume: &Volume,
+    store: &Store,
+    source: &Chosen,
+    etcdutl: &Etcdutl,
+    initial: &Initial<'_>,
+) -> Result<Restored> {
     let staging = volume.stage()?;
     volume.check_space(source.manifest.db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE))?;
     let (snapshot, file) = staging.snapshot()?;
-    source.download(&store, file, Duration::from_secs(request.stall_seconds.into())).await?;
+    source.download(store, file, Duration::from_secs(request.stall_seconds.into())).await?;
     let data = staging.data();
-    etcdutl.restore(&snapshot, &data, &initial, source.manifest.db_bytes).await?;
+    etcdutl.restore(&snapshot, &data, initial, source.manifest.db_bytes).await?;
     staging.drop_snapshot()?;
-    let restored = source.restored(&store, &request.restore_uid);
-    identity(&request, &data, restored.clone())?.write(&data)?;
-    let staging = tokio::task::spawn_blocking(move || staging.publish()).await;
-    staging.map_err(|error| crate::error::task_error(&error))??;
-    let report = report(restored, false, since);
-    tracing::info!(uri = report.uri, db_bytes = report.db_bytes, millis = report.millis, "restored");
-    Ok(report)
+    let restored = source.restored(store, &request.restore_uid);
+    identity(request, &data, restored.clone())?.write(&data)?;
+    let published = tokio::task::spawn_blocking(move || staging.publish()).await;
+    published.map_err(|error| crate::error::task_error(&error))??;
+    Ok(restored)
 }
 
 /// A complete volume, if it is really this request's.

@@ -61,7 +61,8 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
 fn by_code(code: &str) -> Option<(ExitClass, String)> {
     let (class, what) = match code {
         "NoSuchBucket" => (ExitClass::NotFound, "the bucket does not exist"),
-        "InvalidAccessKeyId" => (ExitClass::Denied, "the store does not know this access key"),
+        // The second is versitygw's, with status 404.
+        "InvalidAccessKeyId" | "XAdminUserNotFound" => (ExitClass::Denied, "the store does not know this access key"),
         "SignatureDoesNotMatch" => {
             (ExitClass::Denied, "the secret key does not belong to this access key, or the region is wrong")
         }

@@ -68,7 +68,7 @@ impl FolderStore {
             let temporary = temporary.clone();
             self.below(format!("beginning {}", self.uri(key)), move |root| {
                 if let Some(lineage) = folder.parent() {
-                    root.create_dir_all(lineage.as_str())?;
+                    root.create_dir_all(lineage.as_str()).map_err(in_the_way)?;
                     clean_up(root, &lineage, plan.at.as_second());
                 }
                 // Not `create_dir_all`: a folder that is there already is another attempt's.
@@ -241,6 +241,17 @@ fn write_all(mut file: File, mut received: mpsc::Receiver<Bytes>) -> io::Result<
     }
     file.sync_all()?;
     Ok(written)
+}
+
+/// What is there and is no folder of this volume is a link, planted or by mistake: trying again will not help.
+fn in_the_way(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "a file, or a link that leads out of the volume, is where a folder should be",
+        ),
+        _ => error,
+    }
 }
 
 /// Makes the names in a folder durable.

@@ -1,0 +1,320 @@
+//! Restores of what is broken, onto what is not empty, and again after every interruption.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::support::{
+    CLAIM, Cli, Etcd, Mischief, Proxy, RESTORE, S3, child, child_input, file_store, files, restore_request,
+    save_request,
+};
+use clap::Parser;
+use serde_json::{Value, json};
+use snapshot_agent::contract::{
+    Compression, DATA_DIR, ExitClass, MAY_START_EMPTY, RestoreRequest, SavedReport, StoreFlags,
+};
+use snapshot_agent::identity::Identity;
+use snapshot_agent::{restore, save};
+use tempfile::TempDir;
+
+/// One snapshot in a folder, to be broken.
+struct Stored {
+    mount: TempDir,
+    saved: SavedReport,
+}
+
+impl Stored {
+    async fn of(etcd: &Etcd, compression: Compression) -> Self {
+        let mount = tempfile::tempdir().unwrap();
+        let saved = save::run(save_request(etcd.flags(), file_store(mount.path()), compression)).await.unwrap();
+        Self { mount, saved }
+    }
+
+    fn flags(&self) -> StoreFlags {
+        file_store(self.mount.path())
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder().join(format!("snapshot.db{}", self.saved.compression.suffix()))
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.mount.path().join(&self.saved.key)
+    }
+
+    /// Restores onto an empty volume, which must be empty again after a refusal.
+    async fn refused(&self, change: impl FnOnce(&mut RestoreRequest)) -> (ExitClass, String) {
+        let volume = tempfile::tempdir().unwrap();
+        let mut request = restore_request(self.flags(), &self.saved.key, volume.path());
+        change(&mut request);
+        let error = restore::run(request).await.expect_err("was restored");
+        assert_eq!(files(volume.path()), [] as [&str; 0], "{error}");
+        (error.class(), error.message().to_owned())
+    }
+
+    /// Changes the manifest for the time of one restore.
+    async fn with_manifest(&self, change: impl FnOnce(&mut Value)) -> (ExitClass, String) {
+        let path = self.folder().join("manifest.json");
+        let good = fs::read(&path).unwrap();
+        let mut manifest = serde_json::from_slice(&good).unwrap();
+        change(&mut manifest);
+        fs::write(&path, manifest.to_string()).unwrap();
+        let refused = self.refused(|_| ()).await;
+        fs::write(&path, good).unwrap();
+        refused
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_broken_thing_at_a_time() {
+    let etcd = Etcd::start().await;
+    etcd.fill(100, 4000).await;
+    for compression in [Compression::Zstd, Compression::Gzip, Compression::None] {
+        let stored = Stored::of(&etcd, compression).await;
+        let good = fs::read(stored.data()).unwrap();
+        for at in [0, 20, good.len() / 2, good.len() - 40, good.len() - 1] {
+            let mut bytes = good.clone();
+            bytes[at] ^= 1;
+            fs::write(stored.data(), bytes).unwrap();
+            let (class, message) = stored.refused(|_| ()).await;
+            assert_eq!(class, ExitClass::Corrupt, "{compression:?}, a bit at {at}: {message}");
+        }
+        for length in [0, 31, 4096, good.len() / 2, good.len() - 32, good.len() - 1] {
+            fs::write(stored.data(), &good[..length]).unwrap();
+            let (class, message) = stored.refused(|_| ()).await;
+            assert_eq!(class, ExitClass::Corrupt, "{compression:?}, cut at {length}: {message}");
+            // The store and the manifest agree on the wrong length: the hash still knows.
+            let (class, message) = stored.with_manifest(|m| m["storedBytes"] = json!(length)).await;
+            assert_eq!(class, ExitClass::Corrupt, "{compression:?}, cut at {length}, manifest too: {message}");
+        }
+        fs::write(stored.data(), [&good[..], b"more"].concat()).unwrap();
+        let (class, _) = stored.with_manifest(|m| m["storedBytes"] = json!(good.len() + 4)).await;
+        assert_eq!(class, ExitClass::Corrupt, "{compression:?}, something behind the end");
+        fs::write(stored.data(), &good).unwrap();
+
+        let manifests: [(&str, Value, ExitClass); 9] = [
+            ("sha256", json!("00".repeat(32)), ExitClass::Corrupt),
+            ("storedSha256", json!("00".repeat(32)), ExitClass::Corrupt),
+            ("sha256", json!(null), ExitClass::Corrupt),
+            ("dbBytes", json!(stored.saved.db_bytes - 4096), ExitClass::Corrupt),
+            ("dbBytes", json!(stored.saved.db_bytes + 4096), ExitClass::Corrupt),
+            ("dbBytes", json!(1_u64 << 60), ExitClass::Full),
+            ("storageVersion", json!("9.9.0"), ExitClass::Config),
+            ("formatVersion", json!(2), ExitClass::Config),
+            ("compression", json!("lzma"), ExitClass::Corrupt),
+        ];
+        for (field, value, expected) in manifests {
+            let (class, message) = stored.with_manifest(|m| m[field] = value).await;
+            assert_eq!(class, expected, "{compression:?}, {field}: {message}");
+        }
+        // Untouched, it restores.
+        let volume = tempfile::tempdir().unwrap();
+        restore::run(restore_request(stored.flags(), &stored.saved.key, volume.path())).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_wrong_request_at_a_time() {
+    let etcd = Etcd::start().await;
+    let stored = Stored::of(&etcd, Compression::Zstd).await;
+    let class = async |change: fn(&mut RestoreRequest)| stored.refused(change).await.0;
+    assert_eq!(class(|r| r.expect_sha256 = Some("00".repeat(32))).await, ExitClass::Corrupt);
+    assert_eq!(class(|r| r.key.push_str("/../x")).await, ExitClass::Config);
+    assert_eq!(class(|r| r.key = "../../etc".to_owned()).await, ExitClass::Config);
+    assert_eq!(class(|r| r.key.push_str("/snapshot.db.zst")).await, ExitClass::Config);
+    assert_eq!(class(|r| r.key.push('x')).await, ExitClass::NotFound);
+    assert_eq!(class(|r| r.initial_cluster = "other=http://x:1".to_owned()).await, ExitClass::Config);
+    assert_eq!(class(|r| r.etcdutl = "/nonexistent".into()).await, ExitClass::NotFound);
+    assert_eq!(class(|r| r.etcdutl = "/bin/true".into()).await, ExitClass::Config);
+    assert_eq!(class(|r| r.annotations = Some("/nonexistent".into())).await, ExitClass::Refused);
+    fs::remove_file(stored.folder().join("manifest.json")).unwrap();
+    let (class, message) = stored.refused(|_| ()).await;
+    assert_eq!(class, ExitClass::NotFound, "a folder without a manifest is no backup: {message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_on_the_volume_is_never_touched() {
+    let etcd = Etcd::start().await;
+    let stored = Stored::of(&etcd, Compression::Zstd).await;
+    for foreign in ["default.etcd/member/wal/0.wal", "data/member/snap/db", "file", "data/x"] {
+        let volume = tempfile::tempdir().unwrap();
+        let path = volume.path().join(foreign);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "precious").unwrap();
+        let request = restore_request(stored.flags(), &stored.saved.key, volume.path());
+        let error = restore::run(request).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Refused, "{foreign}: {error}");
+        assert_eq!(files(volume.path()), [foreign]);
+    }
+    // Complete, but for somebody else or from another attempt.
+    let volume = tempfile::tempdir().unwrap();
+    let request = restore_request(stored.flags(), &stored.saved.key, volume.path());
+    restore::run(request.clone()).await.unwrap();
+    let before = files(volume.path());
+    for change in [
+        |r: &mut RestoreRequest| r.restore_uid = "another".to_owned(),
+        |r: &mut RestoreRequest| r.identity.claim_uid = "another".to_owned(),
+        |r: &mut RestoreRequest| r.identity.member_uid = "another".to_owned(),
+        |r: &mut RestoreRequest| r.identity.cluster_token = "another".to_owned(),
+    ] {
+        let mut request = request.clone();
+        change(&mut request);
+        let error = restore::run(request).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Refused, "{error}");
+        assert_eq!(files(volume.path()), before);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_volume_is_filled_only_while_that_is_allowed() {
+    let etcd = Etcd::start().await;
+    let stored = Stored::of(&etcd, Compression::Zstd).await;
+    let volume = tempfile::tempdir().unwrap();
+    let annotations = stored.mount.path().join("annotations");
+    let request = RestoreRequest {
+        annotations: Some(annotations.clone()),
+        ..restore_request(stored.flags(), &stored.saved.key, volume.path())
+    };
+    for content in [String::new(), format!("{MAY_START_EMPTY}=\"another\"\n")] {
+        fs::write(&annotations, content).unwrap();
+        assert_eq!(restore::run(request.clone()).await.unwrap_err().class(), ExitClass::Refused);
+        assert_eq!(files(volume.path()), [] as [&str; 0]);
+    }
+    fs::write(&annotations, format!("{MAY_START_EMPTY}=\"{CLAIM}\"\n")).unwrap();
+    assert!(!restore::run(request.clone()).await.unwrap().already);
+    // Complete: the permission is not needed any more.
+    fs::write(&annotations, "").unwrap();
+    assert!(restore::run(request).await.unwrap().already);
+}
+
+fn restored(volume: &Path) -> bool {
+    Identity::read(&volume.join(DATA_DIR)).unwrap().is_some_and(|identity| identity.restore_uid() == Some(RESTORE))
+}
+
+/// Not a test by itself: the process that is killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn is_killed() {
+    let Some(args) = child_input() else { return };
+    let cli = Cli::<RestoreRequest>::parse_from(std::iter::once("restore").chain(args.lines()));
+    restore::run(cli.request).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_anywhere_it_is_nothing_or_complete_and_can_be_repeated() {
+    let etcd = Etcd::start().await;
+    etcd.fill(60, 1 << 20).await;
+    let stored = Stored::of(&etcd, Compression::Zstd).await;
+    let (mut complete, mut nothing) = (0, 0);
+    let mut delay = Duration::from_millis(5);
+    while complete < 2 {
+        let volume = tempfile::tempdir().unwrap();
+        let request = restore_request(stored.flags(), &stored.saved.key, volume.path());
+        // A group of its own, so that etcdutl dies with it, as in a container.
+        let mut process = child("restore::is_killed", &request.to_args().join("\n"))
+            .process_group(0)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        tokio::time::sleep(delay).await;
+        let group = format!("-{}", process.id());
+        Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status().unwrap();
+        process.wait().unwrap();
+        // Either the data directory is there with its identity, or it is not there at all.
+        if volume.path().join(DATA_DIR).exists() {
+            assert!(restored(volume.path()), "after {delay:?}");
+            complete += 1;
+        } else {
+            nothing += 1;
+        }
+        restore::run(request.clone()).await.unwrap_or_else(|error| panic!("after {delay:?}: {error}"));
+        assert!(restored(volume.path()));
+        assert!(restore::run(request).await.unwrap().already);
+        delay = delay * 3 / 2;
+    }
+    assert!(nothing > 3, "the kills came too late: {nothing}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dead_attempt_has_left_does_no_harm() {
+    let etcd = Etcd::start().await;
+    etcd.fill(10, 1000).await;
+    let stored = Stored::of(&etcd, Compression::Gzip).await;
+    let leftovers: [&[&str]; 4] = [
+        &[".holdfast-staging/snapshot.db"],
+        &[".holdfast-staging/snapshot.db", ".holdfast-staging/data/member/snap/db"],
+        &[".holdfast-staging/data/member/wal/0000000000000000-0000000000000000.wal"],
+        &[".holdfast-staging/data/holdfast-identity.json", ".holdfast-staging/data/member/snap/db"],
+    ];
+    for leftover in leftovers {
+        let volume = tempfile::tempdir().unwrap();
+        for path in leftover {
+            let path = volume.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "half").unwrap();
+        }
+        let request = restore_request(stored.flags(), &stored.saved.key, volume.path());
+        restore::run(request.clone()).await.unwrap_or_else(|error| panic!("{leftover:?}: {error}"));
+        assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 1, "only the data directory");
+        // It died between the rename and the tidying.
+        fs::create_dir_all(volume.path().join(".holdfast-staging")).unwrap();
+        assert!(restore::run(request).await.unwrap().already);
+        assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_download_that_breaks_is_taken_up_again() {
+    let etcd = Etcd::start().await;
+    etcd.fill(40, 1 << 20).await;
+    let s3 = S3::start().await;
+    let saved = save::run(save_request(etcd.flags(), s3.flags(), Compression::Zstd)).await.unwrap();
+    // Every connection breaks after 3 MiB, and a range has 8.
+    let proxy = Proxy::before(&s3.address, Mischief::Cut(3 << 20)).await;
+    let volume = tempfile::tempdir().unwrap();
+    let store = StoreFlags { s3_endpoint: Some(proxy.url()), ..s3.flags() };
+    restore::run(restore_request(store, &saved.key, volume.path())).await.unwrap();
+    let connections = proxy.connections.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(connections > saved.stored_bytes >> 22, "{connections}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_download_that_stands_still_is_given_up() {
+    let etcd = Etcd::start().await;
+    etcd.fill(40, 1 << 20).await;
+    let s3 = S3::start().await;
+    let saved = save::run(save_request(etcd.flags(), s3.flags(), Compression::Zstd)).await.unwrap();
+    let proxy = Proxy::before(&s3.address, Mischief::Freeze(2 << 20)).await;
+    let volume = tempfile::tempdir().unwrap();
+    let store = StoreFlags { s3_endpoint: Some(proxy.url()), ..s3.flags() };
+    let mut request = restore_request(store, &saved.key, volume.path());
+    request.stall_seconds = 2;
+    let begun = std::time::Instant::now();
+    let error = restore::run(request).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::Deadline, "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert_eq!(files(volume.path()), [] as [&str; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_object_in_s3_is_refused() {
+    let etcd = Etcd::start().await;
+    etcd.fill(20, 1 << 20).await;
+    let s3 = S3::start().await;
+    let saved = save::run(save_request(etcd.flags(), s3.flags(), Compression::Zstd)).await.unwrap();
+    let file = s3.file(&saved.key, "snapshot.db.zst");
+    let good = fs::read(&file).unwrap();
+    let volume = tempfile::tempdir().unwrap();
+    let request = restore_request(s3.flags(), &saved.key, volume.path());
+
+    let mut flipped = good.clone();
+    flipped[good.len() / 2] ^= 1;
+    fs::write(&file, flipped).unwrap();
+    assert_eq!(restore::run(request.clone()).await.unwrap_err().class(), ExitClass::Corrupt);
+    fs::write(&file, &good[..good.len() / 2]).unwrap();
+    assert_eq!(restore::run(request.clone()).await.unwrap_err().class(), ExitClass::Corrupt);
+    fs::remove_file(&file).unwrap();
+    assert_eq!(restore::run(request.clone()).await.unwrap_err().class(), ExitClass::NotFound);
+    assert_eq!(files(volume.path()), [] as [&str; 0]);
+}

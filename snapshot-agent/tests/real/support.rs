@@ -1,0 +1,358 @@
+//! The real etcd, a real S3 server, and a proxy that breaks connections: what the tests of this folder run against.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use snapshot_agent::contract::{Compression, EtcdFlags, IdentityFlags, RestoreRequest, SaveRequest, StoreFlags};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+pub(crate) const CLAIM: &str = "c1a1-0000";
+pub(crate) const RESTORE: &str = "7e57-0000";
+
+/// The folder with etcd, etcdctl, etcdutl and versitygw.
+pub(crate) fn bin(name: &str) -> PathBuf {
+    let folder = std::env::var_os("HOLDFAST_TEST_BIN").unwrap_or_else(|| {
+        panic!(
+            "HOLDFAST_TEST_BIN is not set. These tests run against a real etcd and a real S3 server: `make test` \
+             builds them and sets it, or set it to a folder with etcd, etcdctl, etcdutl and versitygw"
+        )
+    });
+    let path = PathBuf::from(folder).join(name);
+    assert!(path.exists(), "{} is missing: `make test` builds it", path.display());
+    path
+}
+
+/// A child process that ends with the test.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
+
+pub(crate) fn start(program: &str, args: &[String], log: &Path) -> Running {
+    let log = fs::File::create(log).unwrap();
+    let mut command = Command::new(bin(program));
+    command.args(args).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    Running(command.spawn().unwrap())
+}
+
+/// Set in a child of this program: what it is told.
+const CHILD: &str = "HOLDFAST_TEST_CHILD";
+
+/// What this process was told, when it is the child that is to run this test's other half.
+pub(crate) fn child_input() -> Option<String> {
+    std::env::var_os(CHILD).map(|input| input.into_string().unwrap())
+}
+
+/// This program again, running only the test of this name.
+pub(crate) fn child(test: &str, input: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(CHILD, input).stdin(Stdio::null());
+    command
+}
+
+/// Any request as a command line.
+#[derive(clap::Parser)]
+pub(crate) struct Cli<T: clap::Args> {
+    #[command(flatten)]
+    pub(crate) request: T,
+}
+
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Waits for something that is about to come true.
+pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(Instant::now() < until, "{what} did not come true in 20 s");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// One etcd member.
+pub(crate) struct Etcd {
+    pub(crate) url: String,
+    _process: Running,
+    _folder: TempDir,
+}
+
+impl Etcd {
+    pub(crate) async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        Self::on(folder, &data, "default", "http://127.0.0.1:0", &[]).await
+    }
+
+    /// Starts on this data directory.
+    pub(crate) async fn on(folder: TempDir, data: &Path, name: &str, peer: &str, more: &[&str]) -> Self {
+        let url = format!("http://127.0.0.1:{}", free_port());
+        let listen = if peer.ends_with(":0") { format!("http://127.0.0.1:{}", free_port()) } else { peer.to_owned() };
+        let mut args = vec![
+            format!("--name={name}"),
+            format!("--data-dir={}", data.display()),
+            format!("--listen-client-urls={url}"),
+            format!("--advertise-client-urls={url}"),
+            format!("--listen-peer-urls={listen}"),
+            format!("--initial-advertise-peer-urls={listen}"),
+            format!("--initial-cluster={name}={listen}"),
+            "--unsafe-no-fsync".to_owned(),
+            "--log-level=warn".to_owned(),
+        ];
+        args.extend(more.iter().map(|arg| (*arg).to_owned()));
+        let process = start("etcd", &args, &folder.path().join("etcd.log"));
+        let etcd = Self { url, _process: process, _folder: folder };
+        etcd.ready().await;
+        etcd
+    }
+
+    /// Three members of one cluster.
+    pub(crate) async fn three() -> Vec<Self> {
+        let peers: Vec<_> = (0..3).map(|i| (format!("m{i}"), format!("http://127.0.0.1:{}", free_port()))).collect();
+        let all: Vec<_> = peers.iter().map(|(name, peer)| format!("{name}={peer}")).collect();
+        let all = format!("--initial-cluster={}", all.join(","));
+        let starts = peers.iter().map(async |(name, peer)| {
+            let folder = tempfile::tempdir().unwrap();
+            let data = folder.path().join("data");
+            Self::on(folder, &data, name, peer, &[&all]).await
+        });
+        futures::future::join_all(starts).await
+    }
+
+    pub(crate) async fn ready(&self) {
+        eventually("etcd's first answer", async || self.client().await.get("x", None).await.ok()).await;
+    }
+
+    pub(crate) async fn client(&self) -> etcd_client::Client {
+        etcd_client::Client::connect([&self.url], None).await.unwrap()
+    }
+
+    /// Keys `k0..`, each with a value of this many bytes that does not compress to nothing.
+    pub(crate) async fn fill(&self, keys: u64, bytes: usize) {
+        let mut client = self.client().await;
+        for key in 0..keys {
+            client.put(format!("k{key}"), noise(key, bytes), None).await.unwrap();
+        }
+    }
+
+    /// Every key and value.
+    pub(crate) async fn content(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut client = self.client().await;
+        let all = etcd_client::GetOptions::new().with_all_keys().with_keys_only();
+        let keys = client.get("", Some(all)).await.unwrap();
+        let mut content = Vec::new();
+        for key in keys.kvs() {
+            // One by one: the client takes answers of at most 4 MiB.
+            let answer = client.get(key.key(), None).await.unwrap();
+            content.extend(answer.kvs().iter().map(|kv| (kv.key().to_vec(), kv.value().to_vec())));
+        }
+        content
+    }
+
+    pub(crate) fn flags(&self) -> EtcdFlags {
+        EtcdFlags { endpoints: vec![self.url.clone()] }
+    }
+}
+
+/// Bytes that look random and are the same every time.
+pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut out = Vec::with_capacity(bytes + 8);
+    while out.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        out.extend_from_slice(&state.to_le_bytes());
+    }
+    out.truncate(bytes);
+    out
+}
+
+/// An S3 server over a folder, with one bucket `bkt`.
+pub(crate) struct S3 {
+    pub(crate) address: String,
+    pub(crate) folder: TempDir,
+    _process: Running,
+}
+
+impl S3 {
+    pub(crate) async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["buckets/bkt", "credentials"] {
+            fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        fs::write(folder.path().join("credentials/accessKeyID"), "key\n").unwrap();
+        fs::write(folder.path().join("credentials/secretAccessKey"), "secret\n").unwrap();
+        let address = format!("127.0.0.1:{}", free_port());
+        let buckets = folder.path().join("buckets").display().to_string();
+        let args =
+            ["--access", "key", "--secret", "secret", "--keep-alive", "--quiet", "--port", &address, "posix", &buckets];
+        let process = start("versitygw", &args.map(str::to_owned), &folder.path().join("versitygw.log"));
+        let s3 = Self { address, folder, _process: process };
+        eventually("versitygw's port", async || TcpStream::connect(&s3.address).await.ok()).await;
+        s3
+    }
+
+    pub(crate) fn flags(&self) -> StoreFlags {
+        StoreFlags {
+            url: "s3://bkt/pre/fix".to_owned(),
+            s3_endpoint: Some(format!("http://{}", self.address)),
+            s3_force_path_style: true,
+            credentials_dir: Some(self.folder.path().join("credentials")),
+            ..StoreFlags::default()
+        }
+    }
+
+    /// Where the server keeps this object.
+    pub(crate) fn file(&self, key: &str, name: &str) -> PathBuf {
+        self.folder.path().join("buckets/bkt/pre/fix").join(key).join(name)
+    }
+
+    /// Every file in the bucket, parts of unfinished uploads included.
+    pub(crate) fn files(&self) -> Vec<String> {
+        files(&self.folder.path().join("buckets/bkt"))
+    }
+}
+
+pub(crate) fn file_store(folder: &Path) -> StoreFlags {
+    StoreFlags { url: format!("file://{}", folder.display()), ..StoreFlags::default() }
+}
+
+/// Every file below a folder, by its path in it.
+pub(crate) fn files(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(here) = folders.pop() {
+        for entry in fs::read_dir(here).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.is_symlink() {
+                folders.push(path);
+            } else {
+                found.push(path.strip_prefix(folder).unwrap().display().to_string());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+pub(crate) fn save_request(etcd: EtcdFlags, store: StoreFlags, compression: Compression) -> SaveRequest {
+    SaveRequest {
+        etcd,
+        store,
+        namespace: "shop".to_owned(),
+        cluster: "orders".to_owned(),
+        cluster_uid: Some("1a2b3c4d-0000".to_owned()),
+        owner_name: Some("nightly".to_owned()),
+        owner_uid: Some("99887766-0000".to_owned()),
+        compression,
+        deadline_seconds: 60,
+        ..SaveRequest::default()
+    }
+}
+
+pub(crate) fn identity_flags() -> IdentityFlags {
+    IdentityFlags {
+        cluster_token: "token-1".to_owned(),
+        member_name: "orders-abcde".to_owned(),
+        member_uid: "3e3b-0000".to_owned(),
+        claim_uid: CLAIM.to_owned(),
+    }
+}
+
+pub(crate) fn restore_request(store: StoreFlags, key: &str, volume: &Path) -> RestoreRequest {
+    let identity = identity_flags();
+    RestoreRequest {
+        store,
+        key: key.to_owned(),
+        volume: volume.to_owned(),
+        etcdutl: bin("etcdutl"),
+        initial_cluster: format!("{}=http://127.0.0.1:{}", identity.member_name, free_port()),
+        identity,
+        restore_uid: RESTORE.to_owned(),
+        stall_seconds: 20,
+        ..RestoreRequest::default()
+    }
+}
+
+/// What a proxy does to each connection.
+#[derive(Clone, Copy)]
+pub(crate) enum Mischief {
+    /// Cuts it after so many bytes of the server's.
+    Cut(u64),
+    /// Goes quiet after so many bytes of the server's, and stays open.
+    Freeze(u64),
+}
+
+/// A proxy in front of a server.
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    pub(crate) connections: Arc<AtomicU64>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Proxy {
+    pub(crate) async fn before(server: &str, mischief: Mischief) -> Self {
+        let server = server.trim_start_matches("http://").to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&connections);
+        let task = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
+                let server = server.clone();
+                tokio::spawn(async move {
+                    let server = TcpStream::connect(server).await?;
+                    pass(client, server, mischief).await
+                });
+            }
+        });
+        Self { address, connections, task }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+async fn pass(client: TcpStream, server: TcpStream, mischief: Mischief) -> std::io::Result<()> {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let up = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+    let (Mischief::Cut(limit) | Mischief::Freeze(limit)) = mischief;
+    let (mut passed, mut buffer) = (0_u64, vec![0; 16 << 10]);
+    while passed < limit {
+        let got = from_server.read(&mut buffer).await?;
+        if got == 0 {
+            return Ok(());
+        }
+        passed += got as u64;
+        to_client.write_all(&buffer[..got]).await?;
+    }
+    if let Mischief::Freeze(_) = mischief {
+        std::future::pending::<()>().await;
+    }
+    up.abort();
+    Ok(())
+}
