@@ -1,3 +1,4 @@
+# cargo is never called with -p: one package alone gets other features of its dependencies, and all is compiled again.
 # The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -25,11 +26,10 @@ check: ## formatting, lints, unit and golden tests; no cluster (2 min; 10 min co
 	@tests/bin/deps
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
-	cargo test --release -p holdfast
-	cargo test --release -p snapshot-agent --lib
+	cargo test --release --lib --bins --test golden --test layering --test lockfile --test scenarios --test plan_props
 
 golden: ## rewrite crds/, charts/manifests/, jobs/ and scenario transcripts from the code (1 min)
-	UPDATE_GOLDEN=1 cargo test --release -p holdfast
+	UPDATE_GOLDEN=1 cargo test --release --test golden --test scenarios
 	@git status --short crds charts jobs tests/scenarios
 
 image: ## the container image, loaded into the testbed if it runs (1 min; 8 min cold)
