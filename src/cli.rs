@@ -3,13 +3,16 @@
 //! Decides names, defaults and help texts. Values that name objects of Kubernetes are checked here; what is done with
 //! them is decided elsewhere.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use snapshot_agent::contract::{GateRequest, RestoreRequest, SaveRequest};
 
 use crate::manifests::jobs::To;
-use crate::manifests::{IMAGE, Options, Part, Scope};
+use crate::manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
+use crate::operator::Config;
 
 /// Runs etcd clusters on Kubernetes and proves that their backups restore.
 #[derive(Parser, Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub enum LogFormat {
 /// What to do.
 #[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
 pub enum Command {
+    /// Watch the custom resources and do what they ask for.
+    Operator(OperatorFlags),
     /// Print what has to be applied for the operator to run.
     ///
     /// For the whole cluster: `holdfast manifests --image I | kubectl apply --server-side -f -`. For one namespace: the
@@ -56,6 +61,63 @@ pub enum Command {
     Install(InstallFlags),
     /// Print the version.
     Version,
+}
+
+/// Flags of `operator`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct OperatorFlags {
+    /// Image of this binary, for the members' gate and for the agents. In a Pod of its own it is the Pod's image.
+    #[arg(long, env = "HOLDFAST_IMAGE", value_parser = image)]
+    pub agent_image: String,
+    /// Work in this namespace alone; without it in all of them.
+    #[arg(long, env = "HOLDFAST_WATCH_NAMESPACE", value_name = "NS", value_parser = namespace)]
+    pub watch_namespace: Option<String>,
+    /// Where etcd's image comes from, for clusters that name no repository.
+    #[arg(long, env = "HOLDFAST_ETCD_IMAGE_REPOSITORY", default_value = ETCD_REPOSITORY, value_parser = image)]
+    pub etcd_image_repository: String,
+    /// Namespace of the Lease that says which of several operators works.
+    #[arg(long, env = "HOLDFAST_NAMESPACE", default_value = NAMESPACE, value_name = "NS", value_parser = namespace)]
+    pub leader_election_namespace: String,
+    /// Name of that Lease.
+    #[arg(long, default_value = NAME, value_name = "NAME")]
+    pub leader_election_name: String,
+    /// Who this process is in the Lease: the Pod's name, or any name that no other operator has.
+    #[arg(long, env = "HOLDFAST_IDENTITY", value_parser = NonEmptyStringValueParser::new())]
+    pub identity: String,
+    /// Address of `/healthz`, `/readyz` and `/metrics`.
+    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "0.0.0.0:8080")]
+    pub listen: SocketAddr,
+    /// For crash tests: end hard after this many successful writes.
+    #[arg(long, env = "HOLDFAST_DIE_AFTER_WRITES", hide = true)]
+    pub die_after_writes: Option<u64>,
+}
+
+/// Where etcd's own releases are published.
+const ETCD_REPOSITORY: &str = "gcr.io/etcd-development/etcd";
+
+impl From<OperatorFlags> for Config {
+    fn from(flags: OperatorFlags) -> Self {
+        let OperatorFlags {
+            agent_image,
+            watch_namespace,
+            etcd_image_repository,
+            leader_election_namespace,
+            leader_election_name,
+            identity,
+            listen,
+            die_after_writes,
+        } = flags;
+        Self {
+            watch_namespace,
+            lease_namespace: leader_election_namespace,
+            lease_name: leader_election_name,
+            identity,
+            agent_image,
+            etcd_repository: etcd_image_repository,
+            listen,
+            die_after_writes,
+        }
+    }
 }
 
 /// Flags of `manifests`.

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Parser;
 use holdfast::cli::{Agent, Cli, Command, LogFormat};
 use holdfast::manifests::jobs::To;
-use holdfast::{agent, manifests};
+use holdfast::{agent, manifests, operator};
 
 /// musl's own allocator is several times slower under threads.
 #[global_allocator]
@@ -44,6 +44,7 @@ fn log(cli: &Cli) -> anyhow::Result<()> {
 
 async fn run(command: Command) -> anyhow::Result<u8> {
     match command {
+        Command::Operator(flags) => operator::run(flags.into()).await.map(|()| 0),
         Command::Manifests(flags) => show(&manifests::yaml(&manifests::objects(&flags.into())?)?),
         Command::Jobs(flags) => {
             let wanted = flags.to.map_or(To::ALL.to_vec(), |to| vec![to]);

@@ -30,9 +30,24 @@ fn manifests_are_for_a_cluster_or_a_namespace() {
 }
 
 #[test]
+fn the_operator_gets_what_its_deployment_says() {
+    let words = ["operator", "--agent-image=r/h:1", "--identity=holdfast-abc", "--watch-namespace=etcd"];
+    let Command::Operator(flags) = parse(&words).unwrap() else { panic!() };
+    let config = Config::from(flags);
+    assert_eq!((config.agent_image.as_str(), config.identity.as_str()), ("r/h:1", "holdfast-abc"));
+    assert_eq!(config.watch_namespace.as_deref(), Some("etcd"));
+    assert_eq!((config.lease_namespace.as_str(), config.lease_name.as_str()), ("holdfast-system", "holdfast"));
+    assert_eq!((config.listen.port(), config.die_after_writes), (8080, None));
+    assert_eq!(config.etcd_repository, "gcr.io/etcd-development/etcd");
+}
+
+#[test]
 fn what_is_wrong_is_told_with_a_remedy() {
     for (words, says) in [
         (&["manifests", "--image", ""][..], "name the image"),
+        (&["operator", "--agent-image", "", "--identity", "a"], "name the image"),
+        (&["operator", "--agent-image", "r/h:1"], "--identity"),
+        (&["operator", "--agent-image", "r/h:1", "--identity", ""], "--identity"),
         (&["manifests", "--image", "a b"], "name the image"),
         (&["manifests", "--namespace", "Prod"], "DNS label"),
         (&["manifests", "--namespace=-a"], "DNS label"),

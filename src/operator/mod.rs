@@ -20,6 +20,8 @@ mod context;
 mod error;
 mod etcd;
 mod events;
+#[cfg(test)]
+mod fake;
 mod http;
 mod kinds;
 mod leader;

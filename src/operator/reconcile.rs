@@ -305,6 +305,10 @@ fn rebase(act: &mut Act, uid: &str, version: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::EtcdCluster;
+    use crate::operator::error::Class;
+    use crate::operator::fake::{Answer, Fake, refusal};
+    use crate::operator::kinds::Clusters;
     use crate::plan::Target;
 
     fn after(outcome: Outcome, wake: Wake, hurry: Option<u64>) -> Action {
@@ -334,6 +338,55 @@ mod tests {
         assert_eq!(after(Outcome::Waiting, Wake::AfterMillis(10_000), Some(150)), millis(150));
         assert_eq!(after(Outcome::Waiting, Wake::AfterMillis(50), Some(150)), millis(50));
         assert_eq!(after(Outcome::Applied, Wake::Now, Some(150)), millis(0));
+    }
+
+    fn cluster() -> serde_json::Value {
+        serde_json::json!({"apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdCluster",
+            "metadata": {"name": "a", "namespace": "ns", "uid": "c1", "resourceVersion": "5", "generation": 1},
+            "spec": {"replicas": 1, "version": "3.6.16", "tls": {"insecure": true}}})
+    }
+
+    const CLUSTERS: &str = "/etcdclusters/a";
+
+    async fn pass_over(cached: serde_json::Value, answers: Vec<Answer>) -> (Result<Action, Class>, Fake) {
+        let cached: EtcdCluster = serde_json::from_value(cached).unwrap();
+        let fake = Fake::with(vec![cached.clone()], answers).await;
+        let result = reconcile::<Clusters>(Arc::new(cached), Arc::clone(&fake.ctx)).await.map_err(|e| e.class());
+        (result, fake)
+    }
+
+    #[tokio::test]
+    async fn what_the_cache_asks_for_is_not_done_when_it_is_gone() {
+        let (result, fake) = pass_over(cluster(), vec![]).await;
+        assert_eq!((result, fake.writes()), (Ok(Action::await_change()), vec![]));
+        // Asked of a quorum: no resourceVersion in the question.
+        assert!(fake.reads().iter().any(|path| path.ends_with(CLUSTERS)), "{:?}", fake.reads());
+        let mut another = cluster();
+        another["metadata"]["uid"] = "c2".into();
+        let (result, fake) = pass_over(cluster(), vec![("GET", CLUSTERS, 200, another)]).await;
+        assert_eq!((result, fake.writes()), (Ok(Action::await_change()), vec![]));
+    }
+
+    #[tokio::test]
+    async fn a_stale_writer_loses_and_does_nothing_else() {
+        let list = |kind: &str| serde_json::json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": []});
+        let (result, fake) = pass_over(
+            cluster(),
+            vec![
+                ("GET", CLUSTERS, 200, cluster()),
+                ("GET", "/etcdmembers?", 200, list("EtcdMemberList")),
+                ("GET", "/pods?", 200, list("PodList")),
+                ("GET", "/persistentvolumeclaims?", 200, list("PersistentVolumeClaimList")),
+                ("PUT", "/etcdclusters/a/status", 409, refusal(409, "Conflict")),
+            ],
+        )
+        .await;
+        assert_eq!(result, Err(Class::Conflict));
+        let writes = fake.writes();
+        assert_eq!(writes.len(), 1, "{writes:?}");
+        assert_eq!(writes[0].body["metadata"]["resourceVersion"], "5");
+        // The first member's name is latched in that very write, before anything of it exists.
+        assert!(writes[0].body["status"]["latches"]["pendingMember"].is_string(), "{}", writes[0].body);
     }
 
     #[test]

@@ -160,3 +160,131 @@ impl Roots {
         concerned
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::cluster::{Bootstrap, Restore};
+    use crate::api::name::LocalRef;
+    use crate::api::{EtcdClusterSpec, FIELD_MANAGER};
+    use k8s_openapi::api::core::v1::Pod;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use kube::api::ObjectMeta;
+    use kube::runtime::reflector::store::Writer;
+    use kube::runtime::watcher::Event;
+
+    fn meta(name: &str) -> ObjectMeta {
+        ObjectMeta { name: Some(name.to_owned()), namespace: Some("ns".to_owned()), ..ObjectMeta::default() }
+    }
+
+    fn filled<K>(objects: Vec<K>) -> Store<K>
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + 'static,
+    {
+        let mut writer = Writer::<K>::default();
+        for object in objects {
+            writer.apply_watcher_event(&Event::Apply(object));
+        }
+        writer.as_reader()
+    }
+
+    fn member(name: &str, cluster: &str) -> EtcdMember {
+        let mut member = EtcdMember { metadata: meta(name), ..EtcdMember::default() };
+        cluster.clone_into(&mut member.spec.cluster_ref.name);
+        member
+    }
+
+    fn snapshot(name: &str, cluster: &str) -> EtcdSnapshot {
+        serde_json::from_value(serde_json::json!({
+            "metadata": meta(name),
+            "spec": {"clusterRef": {"name": cluster}, "destination": {"pvc": {"claimName": "backups"}}},
+        }))
+        .unwrap()
+    }
+
+    fn cluster(name: &str, restores: Option<&str>) -> EtcdCluster {
+        let restore = restores.map(|snapshot| Restore {
+            snapshot_ref: Some(LocalRef { name: snapshot.to_owned() }),
+            ..Restore::default()
+        });
+        let bootstrap = Some(Bootstrap { restore });
+        let spec = EtcdClusterSpec { bootstrap, ..EtcdClusterSpec::default() };
+        EtcdCluster { metadata: meta(name), spec, ..EtcdCluster::default() }
+    }
+
+    fn roots() -> Roots {
+        Roots {
+            clusters: filled(vec![cluster("a", None), cluster("b", Some("s-1"))]),
+            members: filled(vec![member("a-1", "a"), member("b-1", "b")]),
+            snapshots: filled(vec![snapshot("s-1", "a")]),
+        }
+    }
+
+    fn names(concerned: &Concerned) -> [Vec<String>; 3] {
+        let sorted = |mut names: Vec<String>| {
+            names.sort();
+            names
+        };
+        [
+            sorted(concerned.clusters.iter().map(|r| r.name.clone()).collect()),
+            sorted(concerned.members.iter().map(|r| r.name.clone()).collect()),
+            sorted(concerned.snapshots.iter().map(|r| r.name.clone()).collect()),
+        ]
+    }
+
+    #[test]
+    fn a_cluster_wakes_its_members_and_the_snapshots_made_of_it() {
+        let woken = roots().of_cluster(&cluster("a", None));
+        assert_eq!(names(&woken), [vec!["a"], vec!["a-1"], vec!["s-1"]]);
+    }
+
+    #[test]
+    fn a_snapshot_wakes_the_cluster_that_waits_for_it() {
+        let woken = roots().of_snapshot(&snapshot("s-1", "a"));
+        assert_eq!(names(&woken), [vec!["b"], vec![], vec!["s-1"]]);
+        assert_eq!(names(&roots().of_snapshot(&snapshot("s-2", "a")))[0], Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_members_pod_wakes_both_by_owner_and_labels() {
+        let owner = OwnerReference {
+            api_version: "holdfast.dev/v1alpha1".to_owned(),
+            kind: "EtcdMember".to_owned(),
+            name: "a-1".to_owned(),
+            ..OwnerReference::default()
+        };
+        let mut pod = Pod { metadata: meta("a-1"), ..Pod::default() };
+        pod.metadata.owner_references = Some(vec![owner]);
+        pod.metadata.labels = Some([(key::CLUSTER.to_owned(), "a".to_owned())].into());
+        assert_eq!(names(&roots().of_child(&pod)), [vec!["a"], vec!["a-1"], vec![]]);
+    }
+
+    #[test]
+    fn an_agents_pod_wakes_its_snapshot_by_its_shortened_label() {
+        let long = "s".repeat(80);
+        let mut roots = roots();
+        roots.snapshots = filled(vec![snapshot(&long, "a"), snapshot("s-1", "a")]);
+        let mut pod = Pod { metadata: meta("job-x"), ..Pod::default() };
+        pod.metadata.labels = Some([(key::SNAPSHOT.to_owned(), name::label_value(&long))].into());
+        assert_eq!(names(&roots.of_child(&pod))[2], vec![long]);
+    }
+
+    #[test]
+    fn strangers_objects_wake_nobody() {
+        let mut pod = Pod { metadata: meta("x"), ..Pod::default() };
+        pod.metadata.labels = Some([(key::MANAGED_BY.to_owned(), FIELD_MANAGER.to_owned())].into());
+        assert_eq!(roots().of_child(&pod), Concerned::default());
+    }
+
+    #[test]
+    fn a_standby_queues_nothing() {
+        let (wakers, mut queues) = Wakers::new();
+        wakers.wake(roots().all());
+        assert!(queues.clusters.try_recv().is_err());
+        wakers.lead();
+        wakers.wake(roots().all());
+        assert!(queues.clusters.try_recv().is_ok());
+        assert!(queues.members.try_recv().is_ok());
+        assert!(queues.snapshots.try_recv().is_ok());
+    }
+}

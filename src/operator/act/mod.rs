@@ -16,6 +16,8 @@ mod delete;
 mod ensure;
 mod membership;
 mod patch;
+#[cfg(test)]
+mod tests;
 
 pub(super) use ensure::ensure;
 

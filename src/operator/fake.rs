@@ -1,0 +1,117 @@
+//! For tests: an API server that gives prepared answers and remembers what it was asked. It understands nothing; what a
+//! real one does with a guard is tested on a real one.
+
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::{Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use super::caches::Caches;
+use super::context::{Context, ReadClient, WriteClient, Writes};
+use super::error::Backoff;
+use super::etcd::Pool;
+use super::events::Events;
+use super::metrics::Metrics;
+use super::stores::Stores;
+use crate::api::EtcdCluster;
+use crate::plan::Settings;
+
+/// What was asked: method, path with query, body.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Asked {
+    pub(super) method: String,
+    pub(super) path: String,
+    pub(super) body: Value,
+}
+
+/// One prepared answer: to this method, on paths that contain this.
+pub(super) type Answer = (&'static str, &'static str, u16, Value);
+
+#[derive(Clone)]
+struct Script {
+    answers: Arc<Vec<Answer>>,
+    log: Arc<Mutex<Vec<Asked>>>,
+}
+
+/// A context that talks to it.
+pub(super) struct Fake {
+    pub(super) ctx: Arc<Context>,
+    pub(super) leading: watch::Sender<bool>,
+    log: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Fake {
+    /// Starts it; this process leads.
+    pub(super) async fn start(answers: Vec<Answer>) -> Self {
+        Self::with(vec![], answers).await
+    }
+
+    /// The same, with these clusters in the cache.
+    pub(super) async fn with(cached: Vec<EtcdCluster>, answers: Vec<Answer>) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let script = Script { answers: Arc::new(answers), log: Arc::default() };
+        let log = Arc::clone(&script.log);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let app = Router::new().fallback(answer).with_state(script);
+        tokio::spawn(async move { axum::serve(listener, app).await });
+
+        let mut config = kube::Config::new(url.parse().unwrap());
+        config.default_retry = false;
+        let client = kube::Client::try_from(config).unwrap();
+        let mut clusters = Writer::<EtcdCluster>::default();
+        for cluster in cached {
+            clusters.apply_watcher_event(&Event::Apply(cluster));
+        }
+        let metrics = Arc::new(Metrics::new());
+        let (leading, led) = watch::channel(true);
+        let ctx = Arc::new(Context {
+            read: ReadClient(client.clone()),
+            write: WriteClient(client.clone()),
+            stores: Stores { clusters: clusters.as_reader(), ..Caches::default().stores() },
+            etcd: Pool::default(),
+            events: Events::start(client, "test".to_owned(), Arc::clone(&metrics)),
+            metrics,
+            settings: Settings { agent_image: "agent:1".to_owned(), etcd_repository: "etcd".to_owned() },
+            backoff: Backoff::default(),
+            leading: led,
+            writes: Writes::new(None),
+        });
+        Self { ctx, leading, log }
+    }
+
+    /// Everything it was asked that would change something, without Events.
+    pub(super) fn writes(&self) -> Vec<Asked> {
+        let all = self.log.lock().unwrap();
+        all.iter().filter(|a| a.method != "GET" && !a.path.contains("/events")).cloned().collect()
+    }
+
+    /// Everything it was asked to read.
+    pub(super) fn reads(&self) -> Vec<String> {
+        self.log.lock().unwrap().iter().filter(|a| a.method == "GET").map(|a| a.path.clone()).collect()
+    }
+}
+
+/// What an API server says when it refuses.
+pub(super) fn refusal(code: u16, reason: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": reason, "code": code,
+        "message": format!("refused: {reason}")})
+}
+
+async fn answer(State(script): State<Script>, request: Request) -> (StatusCode, axum::Json<Value>) {
+    let method = request.method().to_string();
+    let path = request.uri().to_string();
+    let bytes: Bytes = to_bytes(request.into_body(), 1 << 20).await.unwrap();
+    let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    let found = script.answers.iter().find(|(m, part, ..)| *m == method && path.contains(part));
+    let (code, value) = found.map_or((404, refusal(404, "NotFound")), |(_, _, code, value)| (*code, value.clone()));
+    script.log.lock().unwrap().push(Asked { method, path, body });
+    (StatusCode::from_u16(code).unwrap(), axum::Json(value))
+}
