@@ -100,6 +100,10 @@ pub struct StoreFlags {
     /// Where the store is: `s3://bucket[/prefix]`, or `file:///mounted/folder` for a volume.
     #[arg(long = "store")]
     pub url: String,
+    /// Mount point of the volume that a `file://` store is on: everything stays beneath it, whatever links are planted
+    /// there (I28), and a store's folder that is missing is made. Absent: the folder has to exist.
+    #[arg(long)]
+    pub mount: Option<PathBuf>,
     /// S3 endpoint URL; absent: AWS.
     #[arg(long)]
     pub s3_endpoint: Option<String>,

@@ -134,8 +134,8 @@ fn encode(
 ) -> io::Result<(u64, [u8; 32])> {
     let mut encoder = Encoder::new(compression, Outlet::new(to_store))?;
     while let Some(batch) = batches.blocking_recv() {
-        for bytes in batch {
-            encoder.take(bytes)?;
+        for bytes in &batch {
+            encoder.write_all(bytes)?;
         }
     }
     encoder.finish()
@@ -162,11 +162,12 @@ impl Encoder {
         })
     }
 
-    fn take(&mut self, bytes: Bytes) -> io::Result<()> {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Self::Zstd(encoder) => encoder.write_all(&bytes),
-            Self::Gzip(encoder) => encoder.write_all(&bytes),
-            Self::None(outlet) => outlet.forward(bytes),
+            Self::Zstd(encoder) => encoder.write_all(bytes),
+            Self::Gzip(encoder) => encoder.write_all(bytes),
+            // Copied once: parts made of etcd's small messages would keep the allocator from giving memory back.
+            Self::None(outlet) => outlet.write_all(bytes),
         }
     }
 
@@ -193,13 +194,6 @@ impl Outlet {
         Self { to_store, piece: BytesMut::with_capacity(PIECE), hash: Sha256::new(), bytes: 0 }
     }
 
-    /// Sends bytes that nobody has to copy.
-    fn forward(&mut self, bytes: Bytes) -> io::Result<()> {
-        self.hash.update(&bytes);
-        self.bytes += bytes.len() as u64;
-        self.to_store.blocking_send(bytes).map_err(|_| io::ErrorKind::BrokenPipe.into())
-    }
-
     fn finish(mut self) -> io::Result<(u64, [u8; 32])> {
         self.flush()?;
         Ok((self.bytes, self.hash.finalize().into()))
@@ -220,7 +214,9 @@ impl Write for Outlet {
         if self.piece.is_empty() {
             return Ok(());
         }
-        let full = std::mem::replace(&mut self.piece, BytesMut::with_capacity(PIECE));
-        self.forward(full.freeze())
+        let full = std::mem::replace(&mut self.piece, BytesMut::with_capacity(PIECE)).freeze();
+        self.hash.update(&full);
+        self.bytes += full.len() as u64;
+        self.to_store.blocking_send(full).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }

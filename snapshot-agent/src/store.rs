@@ -104,7 +104,7 @@ impl Store {
     pub fn open(flags: &StoreFlags) -> Result<Self> {
         match Location::parse(&flags.url)? {
             Location::S3 { bucket, prefix } => s3::S3Store::open(flags, bucket, prefix).map(Self::S3),
-            Location::Folder { path } => folder::FolderStore::open(path).map(Self::Folder),
+            Location::Folder { path } => folder::FolderStore::open(path, flags.mount.as_deref()).map(Self::Folder),
         }
     }
 

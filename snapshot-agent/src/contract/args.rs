@@ -61,9 +61,10 @@ impl EtcdFlags {
 impl StoreFlags {
     /// These flags as elements of an argument vector.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { url, s3_endpoint, s3_region, s3_force_path_style, s3_ca_file, credentials_dir } = self;
+        let Self { url, mount, s3_endpoint, s3_region, s3_force_path_style, s3_ca_file, credentials_dir } = self;
         Argv::default()
             .flag("store", url)
+            .option_path("mount", mount.as_deref())
             .option("s3-endpoint", s3_endpoint.as_ref())
             .option("s3-region", s3_region.as_ref())
             .switch("s3-force-path-style", *s3_force_path_style)
@@ -210,9 +211,9 @@ mod tests {
         fn store()(
             url in text(), s3_endpoint in proptest::option::of(text()), s3_region in proptest::option::of(text()),
             s3_force_path_style: bool, s3_ca_file in proptest::option::of(path()),
-            credentials_dir in proptest::option::of(path()),
+            credentials_dir in proptest::option::of(path()), mount in proptest::option::of(path()),
         ) -> StoreFlags {
-            StoreFlags { url, s3_endpoint, s3_region, s3_force_path_style, s3_ca_file, credentials_dir }
+            StoreFlags { url, mount, s3_endpoint, s3_region, s3_force_path_style, s3_ca_file, credentials_dir }
         }
     }
 

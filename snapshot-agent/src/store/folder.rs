@@ -32,6 +32,21 @@ const TEMPORARY_PREFIX: &str = ".upload-until-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 const TEMPORARY_SMALL: &str = ".small.tmp";
 
+/// A folder of a volume, made when it is missing. On a volume mounted for reading it stays missing.
+fn beneath(volume: Dir, folder: &std::path::Path) -> io::Result<Dir> {
+    if folder.as_os_str().is_empty() {
+        return Ok(volume);
+    }
+    match volume.open_dir(folder) {
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => match volume.create_dir_all(folder) {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Err(missing),
+            Err(error) => Err(error),
+            Ok(()) => volume.open_dir(folder),
+        },
+        opened => opened,
+    }
+}
+
 /// A folder below which everything stays.
 #[derive(Clone, Debug)]
 pub struct FolderStore {
@@ -40,9 +55,17 @@ pub struct FolderStore {
 }
 
 impl FolderStore {
-    pub(super) fn open(path: PathBuf) -> Result<Self> {
-        let root = Dir::open_ambient_dir(&path, ambient_authority())
-            .map_err(io_error(format!("opening the folder {}", path.display())))?;
+    pub(super) fn open(path: PathBuf, mount: Option<&std::path::Path>) -> Result<Self> {
+        let root = match mount {
+            None => Dir::open_ambient_dir(&path, ambient_authority()),
+            Some(mount) => {
+                let folder = path.strip_prefix(mount).map_err(|_| {
+                    Error::config(format!("--store={} is not below --mount={}", path.display(), mount.display()))
+                })?;
+                Dir::open_ambient_dir(mount, ambient_authority()).and_then(|volume| beneath(volume, folder))
+            }
+        };
+        let root = root.map_err(io_error(format!("opening the folder {}", path.display())))?;
         Ok(Self { path, root: Arc::new(root) })
     }
 
@@ -321,10 +344,26 @@ mod tests {
         Folder::parse("key", path).unwrap()
     }
 
+    #[test]
+    fn a_missing_folder_is_made_beneath_the_mount_and_nowhere_else() {
+        let mount = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        symlink(outside.path(), mount.path().join("planted")).unwrap();
+        FolderStore::open(mount.path().join("house/attic"), Some(mount.path())).unwrap();
+        assert!(mount.path().join("house/attic").is_dir());
+        FolderStore::open(mount.path().join("planted"), Some(mount.path())).unwrap_err();
+        FolderStore::open(mount.path().join("planted/x"), Some(mount.path())).unwrap_err();
+        let error = FolderStore::open(outside.path().to_owned(), Some(mount.path())).unwrap_err();
+        assert_eq!(error.class(), ExitClass::Config);
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+        let error = FolderStore::open(mount.path().join("elsewhere"), None).unwrap_err();
+        assert_eq!(error.class(), ExitClass::NotFound);
+    }
+
     #[tokio::test]
     async fn an_upload_is_invisible_until_it_is_complete() {
         let mount = tempfile::tempdir().unwrap();
-        let store = FolderStore::open(mount.path().to_owned()).unwrap();
+        let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
         let key = folder("ns/c/l/t").data(Compression::None);
         let mut upload = store.begin(&key, plan()).await.unwrap();
         upload.write(Bytes::from_static(b"hello")).await.unwrap();
@@ -339,7 +378,7 @@ mod tests {
     #[tokio::test]
     async fn an_aborted_upload_leaves_nothing() {
         let mount = tempfile::tempdir().unwrap();
-        let store = FolderStore::open(mount.path().to_owned()).unwrap();
+        let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
         let mut upload = store.begin(&folder("ns/c/l/t").data(Compression::Zstd), plan()).await.unwrap();
         upload.write(Bytes::from_static(b"hello")).await.unwrap();
         upload.abort().await;
@@ -350,7 +389,7 @@ mod tests {
     async fn a_small_object_is_written_once() {
         let mount = tempfile::tempdir().unwrap();
         fs::create_dir(mount.path().join("a")).unwrap();
-        let store = FolderStore::open(mount.path().to_owned()).unwrap();
+        let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
         let key = folder("a").manifest();
         store.put_new(&key, Bytes::from_static(b"1")).await.unwrap();
         store.put_new(&key, Bytes::from_static(b"1")).await.unwrap();
@@ -369,7 +408,7 @@ mod tests {
         symlink(up, mount.path().join("relative")).unwrap();
         fs::create_dir(mount.path().join("real")).unwrap();
         symlink(outside.path().join("manifest.json"), mount.path().join("real/manifest.json")).unwrap();
-        let store = FolderStore::open(mount.path().to_owned()).unwrap();
+        let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
         for name in ["absolute", "relative", "real"] {
             let error = store.get_small(&folder(name).manifest(), 100).await.unwrap_err();
             assert_eq!(error.class(), ExitClass::Denied, "{name}: {error}");
@@ -397,7 +436,7 @@ mod tests {
             fs::create_dir_all(lineage.join(attempt)).unwrap();
             fs::write(lineage.join(attempt).join(name), "x").unwrap();
         }
-        let store = FolderStore::open(mount.path().to_owned()).unwrap();
+        let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
         store.begin(&folder("ns/c/l/new").data(Compression::None), plan()).await.unwrap().abort().await;
         assert!(!lineage.join("dead").exists());
         assert!(lineage.join("alive").join(&alive).exists());

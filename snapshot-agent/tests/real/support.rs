@@ -209,6 +209,7 @@ impl S3 {
 
     pub(crate) fn flags(&self) -> StoreFlags {
         StoreFlags {
+            mount: None,
             url: "s3://bkt/pre/fix".to_owned(),
             s3_endpoint: Some(format!("http://{}", self.address)),
             s3_force_path_style: true,

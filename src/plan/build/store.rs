@@ -55,6 +55,7 @@ pub fn open(store: &Destination, used: Use) -> Opened {
                         .prefix
                         .as_ref()
                         .map_or_else(|| format!("s3://{}", s3.bucket), |prefix| format!("s3://{}/{prefix}", s3.bucket)),
+                    mount: None,
                     s3_endpoint: s3.endpoint.clone(),
                     s3_region: s3.region.clone(),
                     s3_force_path_style: s3.force_path_style,
@@ -73,7 +74,7 @@ pub fn open(store: &Destination, used: Use) -> Opened {
                 .as_ref()
                 .map_or_else(|| format!("file://{BACKUP}"), |folder| format!("file://{BACKUP}/{folder}"));
             Opened {
-                flags: StoreFlags { url, ..StoreFlags::default() },
+                flags: StoreFlags { url, mount: Some(PathBuf::from(BACKUP)), ..StoreFlags::default() },
                 volumes: vec![Volume {
                     name: "backup".to_owned(),
                     persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
