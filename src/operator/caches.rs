@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures::StreamExt;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -13,7 +14,8 @@ use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use super::context::Context;
@@ -142,31 +144,44 @@ impl Caches {
         wakers: &Wakers,
         namespace: Option<&str>,
     ) {
-        tasks.spawn(watch(api(ctx, namespace), self.clusters, Arc::clone(ctx), wakers.clone()));
-        tasks.spawn(watch(api(ctx, namespace), self.members, Arc::clone(ctx), wakers.clone()));
-        tasks.spawn(watch(api(ctx, namespace), self.snapshots, Arc::clone(ctx), wakers.clone()));
-        tasks.spawn(watch(api(ctx, namespace), self.pods, Arc::clone(ctx), wakers.clone()));
-        tasks.spawn(watch(api(ctx, namespace), self.claims, Arc::clone(ctx), wakers.clone()));
-        tasks.spawn(watch(api(ctx, namespace), self.services, Arc::clone(ctx), wakers.clone()));
-        tasks.spawn(watch(api(ctx, namespace), self.budgets, Arc::clone(ctx), wakers.clone()));
-        tasks.spawn(watch(api(ctx, namespace), self.jobs, Arc::clone(ctx), wakers.clone()));
+        // Our own kinds are guarded: one that cannot be read must not hold up the others. Kubernetes' kinds can be read.
+        tasks.spawn(watch(api(ctx, namespace), unguard, self.clusters, Arc::clone(ctx), wakers.clone()));
+        tasks.spawn(watch(api(ctx, namespace), unguard, self.members, Arc::clone(ctx), wakers.clone()));
+        tasks.spawn(watch(api(ctx, namespace), unguard, self.snapshots, Arc::clone(ctx), wakers.clone()));
+        tasks.spawn(watch(api(ctx, namespace), Ok, self.pods, Arc::clone(ctx), wakers.clone()));
+        tasks.spawn(watch(api(ctx, namespace), Ok, self.claims, Arc::clone(ctx), wakers.clone()));
+        tasks.spawn(watch(api(ctx, namespace), Ok, self.services, Arc::clone(ctx), wakers.clone()));
+        tasks.spawn(watch(api(ctx, namespace), Ok, self.budgets, Arc::clone(ctx), wakers.clone()));
+        tasks.spawn(watch(api(ctx, namespace), Ok, self.jobs, Arc::clone(ctx), wakers.clone()));
     }
 }
 
-fn api<K: Watched>(ctx: &Context, namespace: Option<&str>) -> Api<DeserializeGuard<K>> {
+fn unguard<K>(guard: DeserializeGuard<K>) -> Result<K, InvalidObject> {
+    guard.0
+}
+
+fn api<W>(ctx: &Context, namespace: Option<&str>) -> Api<W>
+where
+    W: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
     match namespace {
         Some(namespace) => Api::namespaced(ctx.read.0.clone(), namespace),
         None => Api::all(ctx.read.0.clone()),
     }
 }
 
-/// Watches one kind for ever.
-async fn watch<K: Watched>(
-    api: Api<DeserializeGuard<K>>,
+/// Watches one kind for ever. What comes over the wire is a `W`, which may hold a readable `K`.
+async fn watch<K, W>(
+    api: Api<W>,
+    open: fn(W) -> Result<K, InvalidObject>,
     mut cache: Writer<K>,
     ctx: Arc<Context>,
     wakers: Wakers,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<()>
+where
+    K: Watched,
+    W: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
     let roots = Roots::of(&ctx.stores);
     let events = watcher(api, K::selector()).default_backoff();
     let mut events = std::pin::pin!(events);
@@ -179,7 +194,7 @@ async fn watch<K: Watched>(
                 continue;
             }
         };
-        let Some(event) = readable(event, &ctx) else { continue };
+        let Some(event) = readable(event, open, &ctx) else { continue };
         cache.apply_watcher_event(&event);
         match &event {
             watcher::Event::Apply(object) => wakers.wake(object.concerns(&roots)),
@@ -196,11 +211,12 @@ async fn watch<K: Watched>(
 
 /// The event with the object unwrapped; one that cannot be read is told of and left out, so that it does not hold up the
 /// others. The cache keeps what it said before: passes over it fail at their live look and write nothing.
-fn readable<K: Watched + Debug>(
-    event: watcher::Event<DeserializeGuard<K>>,
+fn readable<K: Watched, W>(
+    event: watcher::Event<W>,
+    open: fn(W) -> Result<K, InvalidObject>,
     ctx: &Arc<Context>,
 ) -> Option<watcher::Event<K>> {
-    let read = |guard: DeserializeGuard<K>| match guard.0 {
+    let read = |wrapped: W| match open(wrapped) {
         Ok(object) => Some(object),
         Err(invalid) => {
             ctx.metrics.malformed(K::KIND);
@@ -215,8 +231,8 @@ fn readable<K: Watched + Debug>(
     Some(match event {
         watcher::Event::Init => watcher::Event::Init,
         watcher::Event::InitDone => watcher::Event::InitDone,
-        watcher::Event::InitApply(guard) => watcher::Event::InitApply(read(guard)?),
-        watcher::Event::Apply(guard) => watcher::Event::Apply(read(guard)?),
-        watcher::Event::Delete(guard) => watcher::Event::Delete(read(guard)?),
+        watcher::Event::InitApply(wrapped) => watcher::Event::InitApply(read(wrapped)?),
+        watcher::Event::Apply(wrapped) => watcher::Event::Apply(read(wrapped)?),
+        watcher::Event::Delete(wrapped) => watcher::Event::Delete(read(wrapped)?),
     })
 }

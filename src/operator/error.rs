@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use kube::core::Status;
 
+use super::clock::Instant;
 use crate::api::condition::Reason;
 
 /// A failed effect, and what was being done.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     /// The API server answered no, or could not be reached.
-    #[error("{what}: {source}")]
+    #[error("{what}: {}", said(source))]
     Kube {
         /// What was being done.
         what: String,
@@ -121,7 +122,7 @@ impl Class {
             Self::Throttled => (Duration::from_secs(1), Duration::from_mins(1)),
             // Until a person changes something: roles, quotas, a name.
             Self::Denied | Self::Invalid | Self::NameConflict | Self::Internal => {
-                (Duration::from_secs(2), Duration::from_mins(1))
+                (Duration::from_secs(2), Duration::from_secs(20))
             }
             Self::NotLeader => (Duration::from_secs(5), Duration::from_secs(5)),
         }
@@ -164,6 +165,14 @@ impl Error {
     }
 }
 
+/// What the API server said, for people: its own sentence where there is one.
+fn said(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
 fn by_status(status: &Status) -> Class {
     match status.code {
         409 => Class::Conflict,
@@ -189,6 +198,8 @@ struct Row {
     class: Class,
     times: u32,
     message: String,
+    /// When the next try is due.
+    due: Instant,
 }
 
 /// Longest message of a failure in a condition.
@@ -196,16 +207,22 @@ const MAX_TROUBLE: usize = 600;
 
 impl Backoff {
     /// Notes a failure and says when to try again. `luck` is in `0.0..1.0`.
-    pub(super) fn failed(&self, object: &str, error: &Error, luck: f64) -> Duration {
+    pub(super) fn failed(&self, object: &str, error: &Error, now: Instant, luck: f64) -> Duration {
         let class = error.class();
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        let row = rows.entry(object.to_owned()).or_insert(Row { class, times: 0, message: String::new() });
+        let row = rows.entry(object.to_owned()).or_insert(Row { class, times: 0, message: String::new(), due: now });
+        row.message = error.to_string().chars().take(MAX_TROUBLE).collect();
+        // Woken by an event before the next try was due: that is no further failure in the row.
+        if row.class == class && row.times > 0 && now < row.due {
+            return row.due - now;
+        }
         // Another class is another trouble: it starts anew.
         row.times = if row.class == class { row.times.saturating_add(1) } else { 1 };
         row.class = class;
-        row.message = error.to_string().chars().take(MAX_TROUBLE).collect();
         let wait = wait(class, row.times - 1, luck);
-        error.asked_to_wait().map_or(wait, |asked| asked.max(wait))
+        let wait = error.asked_to_wait().map_or(wait, |asked| asked.max(wait));
+        row.due = now + wait;
+        wait
     }
 
     /// What keeps an object's passes from getting on and needs a person, if anything: told in its conditions.
@@ -248,6 +265,7 @@ pub(super) fn jitter(wait: Duration, luck: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operator::clock;
 
     fn api(code: u16) -> Error {
         let status = Status { code, ..Default::default() };
@@ -271,6 +289,13 @@ mod tests {
     }
 
     #[test]
+    fn people_read_the_servers_own_sentence() {
+        let status = Status { code: 403, message: "exceeded quota: q".to_owned(), ..Default::default() };
+        let error = Error::kube("create Pod a", kube::Error::Api(Box::new(status)));
+        assert_eq!(error.to_string(), "create Pod a: exceeded quota: q");
+    }
+
+    #[test]
     fn waits_double_up_to_a_bound() {
         for class in Class::ALL {
             let (first, longest) = class.bounds();
@@ -286,23 +311,35 @@ mod tests {
     fn success_and_another_class_start_anew() {
         let table = Backoff::default();
         let conflict = api(409);
-        assert_eq!(table.failed("a", &conflict, 0.5), Duration::from_millis(100));
-        assert_eq!(table.failed("a", &conflict, 0.5), Duration::from_millis(200));
-        assert_eq!(table.failed("b", &conflict, 0.5), Duration::from_millis(100));
-        assert_eq!(table.failed("a", &api(500), 0.5), Duration::from_millis(200));
-        assert_eq!(table.failed("a", &conflict, 0.5), Duration::from_millis(100));
+        let start = clock::instant();
+        // Each try happens when it is due, far apart.
+        let at = |n: u64| start + Duration::from_mins(n);
+        assert_eq!(table.failed("a", &conflict, at(1), 0.5), Duration::from_millis(100));
+        assert_eq!(table.failed("a", &conflict, at(2), 0.5), Duration::from_millis(200));
+        assert_eq!(table.failed("b", &conflict, at(3), 0.5), Duration::from_millis(100));
+        assert_eq!(table.failed("a", &api(500), at(4), 0.5), Duration::from_millis(200));
+        assert_eq!(table.failed("a", &conflict, at(5), 0.5), Duration::from_millis(100));
         table.clear("a");
-        assert_eq!(table.failed("a", &conflict, 0.5), Duration::from_millis(100));
+        assert_eq!(table.failed("a", &conflict, at(6), 0.5), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn events_in_between_are_no_further_failures() {
+        let table = Backoff::default();
+        let start = clock::instant();
+        assert_eq!(table.failed("a", &api(403), start, 0.5), Duration::from_secs(2));
+        assert_eq!(table.failed("a", &api(403), start + Duration::from_millis(500), 0.5), Duration::from_millis(1500));
+        assert_eq!(table.failed("a", &api(403), start + Duration::from_secs(2), 0.5), Duration::from_secs(4));
     }
 
     #[test]
     fn what_needs_a_person_is_told_until_it_works() {
         let table = Backoff::default();
-        table.failed("a", &api(409), 0.5);
+        table.failed("a", &api(409), clock::instant(), 0.5);
         assert_eq!(table.trouble("a"), None);
-        table.failed("a", &api(403), 0.5);
+        table.failed("a", &api(403), clock::instant(), 0.5);
         assert_eq!(table.trouble("a").map(|t| t.0), Some(Reason::WriteRefused));
-        table.failed("a", &Error::NameConflict("Pod a belongs to somebody else".to_owned()), 0.5);
+        table.failed("a", &Error::NameConflict("Pod a belongs to somebody else".to_owned()), clock::instant(), 0.5);
         assert_eq!(table.trouble("a"), Some((Reason::NameConflict, "Pod a belongs to somebody else".to_owned())));
         table.clear("a");
         assert_eq!(table.trouble("a"), None);
@@ -313,7 +350,7 @@ mod tests {
         let mut status = Status { code: 429, ..Default::default() };
         status.details = serde_json::from_str("{\"retryAfterSeconds\": 7}").unwrap();
         let error = Error::kube("test", kube::Error::Api(Box::new(status)));
-        assert_eq!(Backoff::default().failed("a", &error, 0.5), Duration::from_secs(7));
+        assert_eq!(Backoff::default().failed("a", &error, clock::instant(), 0.5), Duration::from_secs(7));
     }
 
     #[test]

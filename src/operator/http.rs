@@ -14,7 +14,6 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use kube::runtime::reflector::Store;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use super::metrics::Metrics;
 use super::status::cluster_state;
@@ -31,8 +30,8 @@ pub(super) struct Pages {
     pub(super) clusters: Store<EtcdCluster>,
 }
 
-/// Serves the pages until `stop`.
-pub(super) async fn serve(listen: SocketAddr, pages: Pages, stop: CancellationToken) -> anyhow::Result<()> {
+/// Serves the pages until the process ends, so that probes are answered while it stops, too.
+pub(super) async fn serve(listen: SocketAddr, pages: Pages) -> anyhow::Result<()> {
     let listener =
         TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}: the address cannot be used"))?;
     let app = Router::new()
@@ -40,7 +39,7 @@ pub(super) async fn serve(listen: SocketAddr, pages: Pages, stop: CancellationTo
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(pages);
-    axum::serve(listener, app).with_graceful_shutdown(stop.cancelled_owned()).await.context("HTTP server")
+    axum::serve(listener, app).await.context("HTTP server")
 }
 
 async fn ready(State(pages): State<Pages>) -> (StatusCode, &'static str) {

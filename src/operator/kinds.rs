@@ -159,9 +159,8 @@ impl Kind for Snapshots {
     fn plan(seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status> {
         snapshot::plan(seen, now)
     }
-    /// A snapshot's only act is to start a Job, which the act's own guard checks; there is no rule beyond it.
-    fn check(_seen: &Self::Seen, _plan: &Plan<Self::Status>) -> Result<(), Violation> {
-        Ok(())
+    fn check(seen: &Self::Seen, plan: &Plan<Self::Status>) -> Result<(), Violation> {
+        safety::snapshot(seen, plan)
     }
     fn object(seen: &Self::Seen) -> &EtcdSnapshot {
         &seen.snapshot

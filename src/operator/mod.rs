@@ -110,7 +110,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let mut background: JoinSet<anyhow::Result<()>> = JoinSet::new();
     let pages =
         http::Pages { metrics: Arc::clone(&metrics), ready: Arc::clone(&ready), clusters: stores.clusters.clone() };
-    background.spawn(http::serve(config.listen, pages, stop.clone()));
+    background.spawn(http::serve(config.listen, pages));
 
     if !served(&read, &stop, &mut background).await? {
         return Ok(());

@@ -236,8 +236,9 @@ async fn write<K: Kind>(ctx: &Context, id: &Id, seen: &K::Seen, plan: Plan<K::St
         outcome = Outcome::Applied;
     }
     let actor = Actor { namespace: id.namespace.clone(), uid: id.uid.clone() };
-    for ensure in &ensures {
-        act::ensure(ctx, &actor, ensure).await?;
+    // Harmless and independent of each other: side by side.
+    futures::future::try_join_all(ensures.iter().map(|ensure| act::ensure(ctx, &actor, ensure))).await?;
+    if !ensures.is_empty() {
         wrote = true;
         if outcome == Outcome::Settled {
             outcome = Outcome::Wrote;

@@ -11,6 +11,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::clock;
 use super::context::Context;
 use super::error::Error;
 use super::kinds::Kind;
@@ -58,7 +59,7 @@ fn retry<K: Kind>(object: &K::Object, error: &Error, ctx: &Context) -> Action {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let class = error.class();
     ctx.metrics.error(class.as_str());
-    let wait = ctx.backoff.failed(&format!("{}/{namespace}/{name}", K::NAME), error, rand::random());
+    let wait = ctx.backoff.failed(&format!("{}/{namespace}/{name}", K::NAME), error, clock::instant(), rand::random());
     let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
     if class.is_ordinary() {
         tracing::debug!(kind = K::NAME, namespace, name, class = class.as_str(), wait_ms, "{error}");
