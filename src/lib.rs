@@ -11,13 +11,15 @@
 //! * [`api`]: the wire contract, one file per kind.
 //! * [`operator`]: effects, and nothing but effects: watches, reads, writes, etcd, the lease.
 //! * [`plan`]: pure decisions. A decision is a value; tests compare values. Start reading at `plan/mod.rs`.
-//! * [`cli`]: flags to plain structs; [`agent`]: the door to the data mover; [`manifests`]: what has to be applied for the operator to run.
+//! * [`cli`]: flags to plain structs; [`agent`]: the door to the data mover; [`logs`]: where log lines go.
+//! * [`manifests`]: what has to be applied for the operator to run.
 //!
 //! The dependency rule: `main`, `cli` → `operator` → `plan` → `api` → `snapshot_agent`'s pure part. Never the other way.
 
 pub mod agent;
 pub mod api;
 pub mod cli;
+pub mod logs;
 pub mod manifests;
 pub mod operator;
 pub mod plan;

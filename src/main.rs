@@ -3,11 +3,9 @@
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Parser;
-use holdfast::cli::{Agent, Cli, Command, LogFormat};
-use holdfast::manifests::jobs::To;
-use holdfast::{agent, manifests, operator};
+use holdfast::cli::{Agent, Cli, Command};
+use holdfast::{agent, logs, manifests, operator};
 
 /// musl's own allocator is several times slower under threads.
 #[global_allocator]
@@ -18,41 +16,25 @@ async fn main() -> ExitCode {
     // Before anything opens a connection. It can only fail where it was done before, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = Cli::parse();
-    let outcome = match log(&cli) {
+    let outcome = match logs::start(cli.log_format, &cli.log_level) {
         Ok(()) => run(cli.command).await,
         Err(error) => Err(error),
     };
-    match outcome {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            eprintln!("holdfast: {error:#}");
+    outcome.map_or_else(
+        |error| {
+            tracing::error!("{error:#}");
             ExitCode::FAILURE
-        }
-    }
-}
-
-fn log(cli: &Cli) -> anyhow::Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&cli.log_level)
-        .with_context(|| format!("--log-level {:?} is not understood; write for example info", cli.log_level))?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match cli.log_format {
-        LogFormat::Json => lines.json().init(),
-        LogFormat::Text => lines.init(),
-    }
-    Ok(())
+        },
+        ExitCode::from,
+    )
 }
 
 async fn run(command: Command) -> anyhow::Result<u8> {
     match command {
-        Command::Operator(flags) => operator::run(flags.into()).await.map(|()| 0),
         Command::Manifests(flags) => show(&manifests::yaml(&manifests::objects(&flags.into())?)?),
-        Command::Jobs(flags) => {
-            let wanted = flags.to.map_or(To::ALL.to_vec(), |to| vec![to]);
-            let samples: Result<Vec<_>, _> =
-                wanted.into_iter().map(|to| manifests::jobs::sample(to, &flags.image)).collect();
-            show(&samples?.join("---\n"))
-        }
+        Command::Jobs(flags) => show(&manifests::jobs::samples(flags.to, &flags.image)?),
         Command::Version => show(concat!("holdfast ", env!("CARGO_PKG_VERSION"), "\n")),
+        Command::Operator(flags) => operator::run((*flags).into()).await.map(|()| 0),
         Command::Agent(Agent::Save(request)) => Ok(agent::save(*request).await),
         Command::Agent(Agent::Restore(request)) => Ok(agent::restore(*request).await),
         Command::Gate(request) => Ok(agent::gate(*request).await),

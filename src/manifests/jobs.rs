@@ -65,6 +65,13 @@ impl To {
     }
 }
 
+/// One sample, or all.
+pub fn samples(only: Option<To>, image: &str) -> Result<String, serde_saphyr::ser::Error> {
+    let wanted = only.map_or_else(|| To::ALL.to_vec(), |to| vec![to]);
+    let all: Result<Vec<_>, _> = wanted.into_iter().map(|to| sample(to, image)).collect();
+    Ok(all?.join("---\n"))
+}
+
 /// The sample as a file, with what to change on top.
 pub fn sample(to: To, image: &str) -> Result<String, serde_saphyr::ser::Error> {
     let job = save(&SaveJob {

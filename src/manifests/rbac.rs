@@ -20,11 +20,7 @@ const OPERATOR: &[Rule] = &[
     // People's wishes: read only.
     Rule { group: GROUP, resources: &["etcdclusters", "etcdsnapshots"], verbs: &["get", "list", "watch"] },
     // Ours alone: made, latched, released, deleted.
-    Rule {
-        group: GROUP,
-        resources: &["etcdmembers"],
-        verbs: &["get", "list", "watch", "create", "update", "patch", "delete"],
-    },
+    Rule { group: GROUP, resources: &["etcdmembers"], verbs: &["get", "list", "watch", "create", "patch", "delete"] },
     Rule {
         group: GROUP,
         resources: &["etcdclusters/status", "etcdmembers/status", "etcdsnapshots/status"],

@@ -1,0 +1,172 @@
+//! A good world, and what Kubernetes shows of Jobs and Pods.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
+use k8s_openapi::api::core::v1::{
+    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod,
+    PodStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use snapshot_agent::contract::{ExitClass, FailedReport, Report, SavedReport};
+
+use super::super::{Observed, plan};
+use crate::api::cluster::{EtcdClusterStatus, Formed, Latches, MemberSummary};
+use crate::api::name::LocalRef;
+use crate::api::snapshot::{EtcdSnapshotSpec, Phase};
+use crate::api::store::{Destination, PvcLocation};
+use crate::api::{EtcdCluster, EtcdSnapshot, EtcdSnapshotStatus};
+use crate::plan::{Act, Plan, Settings, safety};
+
+pub(super) fn now() -> Timestamp {
+    "2026-11-21T12:00:00Z".parse().unwrap()
+}
+
+pub(super) fn ago(seconds: i64) -> Time {
+    Time(now() - SignedDuration::from_secs(seconds))
+}
+
+pub(super) fn meta(name: &str, uid: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some("prod".to_owned()),
+        uid: Some(uid.to_owned()),
+        generation: Some(1),
+        ..ObjectMeta::default()
+    }
+}
+
+pub(super) fn member(name: &str, role: Option<&str>) -> MemberSummary {
+    MemberSummary { name: name.to_owned(), role: role.map(str::to_owned), ..MemberSummary::default() }
+}
+
+/// A formed cluster of two voters and a learner, a fresh snapshot, no Job.
+pub(super) fn fresh() -> Observed {
+    let spec = EtcdSnapshotSpec {
+        cluster_ref: LocalRef { name: "a".to_owned() },
+        destination: Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }),
+        compression: snapshot_agent::contract::Compression::Zstd,
+        deadline_seconds: None,
+        agent: None,
+    };
+    let formed = Formed { cluster_id: "c1".to_owned(), ..Formed::default() };
+    let status = EtcdClusterStatus {
+        members: vec![member("a-1", Some("voter")), member("a-2", Some("learner")), member("a-3", Some("voter"))],
+        latches: Latches { formed: Some(formed), ..Latches::default() },
+        ..EtcdClusterStatus::default()
+    };
+    Observed {
+        snapshot: EtcdSnapshot { metadata: meta("nightly", "snap-uid"), spec, status: None },
+        cluster: Some(EtcdCluster {
+            metadata: meta("a", "cluster-uid"),
+            status: Some(status),
+            ..EtcdCluster::default()
+        }),
+        job: None,
+        pods: vec![],
+        settings: Settings { agent_image: "r/holdfast:1".to_owned(), etcd_repository: "r/etcd".to_owned() },
+    }
+}
+
+/// The plan, which has to keep the rules.
+pub(super) fn planned(seen: &Observed) -> Plan<EtcdSnapshotStatus> {
+    let plan = plan(seen, now());
+    safety::snapshot(seen, &plan).unwrap();
+    plan
+}
+
+pub(super) fn started(seen: &Observed) -> Job {
+    match planned(seen).act {
+        Some(Act::StartJob(job)) => *job,
+        other => panic!("no Job was started: {other:?}"),
+    }
+}
+
+/// [`fresh`], with its Job as the API server keeps it, and this Pod.
+pub(super) fn with(pods: Vec<Pod>) -> Observed {
+    let mut seen = fresh();
+    let mut job = started(&seen);
+    job.metadata.uid = Some("job-uid".to_owned());
+    job.metadata.creation_timestamp = Some(ago(60));
+    seen.job = Some(job);
+    seen.pods = pods;
+    seen
+}
+
+pub(super) fn ends(seen: &mut Observed, kind: &str, reason: &str, seconds_ago: i64) {
+    let failed = i32::try_from(seen.pods.len()).unwrap();
+    let condition = JobCondition {
+        type_: kind.to_owned(),
+        status: "True".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some("the Job's own words".to_owned()),
+        last_transition_time: Some(ago(seconds_ago)),
+        ..JobCondition::default()
+    };
+    seen.job.as_mut().unwrap().status = Some(JobStatus {
+        conditions: Some(vec![condition]),
+        failed: (kind == "Failed").then_some(failed),
+        ..JobStatus::default()
+    });
+}
+
+pub(super) fn pod(name: &str, phase: &str, state: ContainerState) -> Pod {
+    let container = ContainerStatus { name: "agent".to_owned(), state: Some(state), ..ContainerStatus::default() };
+    Pod {
+        metadata: meta(name, name),
+        status: Some(PodStatus {
+            phase: Some(phase.to_owned()),
+            container_statuses: Some(vec![container]),
+            ..PodStatus::default()
+        }),
+        ..Pod::default()
+    }
+}
+
+pub(super) fn running() -> Pod {
+    let running = ContainerStateRunning { started_at: Some(ago(30)) };
+    pod("p-1", "Running", ContainerState { running: Some(running), ..ContainerState::default() })
+}
+
+pub(super) fn waiting(reason: &str, message: Option<&str>) -> Pod {
+    let waiting = ContainerStateWaiting { reason: Some(reason.to_owned()), message: message.map(str::to_owned) };
+    pod("p-1", "Pending", ContainerState { waiting: Some(waiting), ..ContainerState::default() })
+}
+
+pub(super) fn terminated(name: &str, code: i32, reason: &str, message: Option<String>) -> Pod {
+    let end = ContainerStateTerminated {
+        exit_code: code,
+        reason: Some(reason.to_owned()),
+        message,
+        finished_at: Some(ago(5)),
+        ..ContainerStateTerminated::default()
+    };
+    let phase = if code == 0 { "Succeeded" } else { "Failed" };
+    pod(name, phase, ContainerState { terminated: Some(end), ..ContainerState::default() })
+}
+
+pub(super) fn saved() -> Pod {
+    let report = SavedReport {
+        key: "prod/a/cluster/x".to_owned(),
+        uri: "file:///backup/prod/a/cluster/x/snapshot.db.zst".to_owned(),
+        db_bytes: 3 * 1024 * 1024,
+        member: "a-3".to_owned(),
+        cluster_id: "c1".to_owned(),
+        ..SavedReport::default()
+    };
+    terminated("p-1", 0, "Completed", Some(serde_json::to_string(&Report::Saved(report)).unwrap()))
+}
+
+pub(super) fn failed(name: &str, class: ExitClass, message: &str) -> Pod {
+    let report = Report::Failed(FailedReport { class, message: message.to_owned() });
+    terminated(name, class.code().into(), "Error", Some(serde_json::to_string(&report).unwrap()))
+}
+
+/// Phase, and state, reason and message of `Ready`.
+pub(super) fn told(status: &EtcdSnapshotStatus) -> (Phase, &str, &str, &str) {
+    let ready = status.conditions.iter().find(|c| c.type_ == "Ready").expect("Ready is always told");
+    (status.phase, ready.status.as_str(), ready.reason.as_str(), ready.message.as_str())
+}
+
+pub(super) fn args(job: &Job) -> Vec<String> {
+    job.spec.clone().unwrap().template.spec.unwrap().containers[0].args.clone().unwrap()
+}

@@ -1,0 +1,115 @@
+//! What the binary prints is checked in: `crds/`, `charts/manifests/`, `jobs/`. A change of the code shows as a change
+//! of these files, where people read it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use holdfast::manifests::{self, IMAGE, Options, Part, Scope, jobs};
+
+/// Folders that hold nothing but what is printed.
+const FOLDERS: [&str; 3] = ["crds", "charts/manifests", "jobs"];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn printed(scope: &Scope, parts: &[Part]) -> String {
+    let objects: Vec<_> = parts
+        .iter()
+        .flat_map(|part| {
+            let options = Options { image: IMAGE.to_owned(), scope: scope.clone(), only: Some(*part) };
+            manifests::objects(&options).unwrap()
+        })
+        .collect();
+    manifests::yaml(&objects).unwrap()
+}
+
+/// Every file and its text.
+fn wanted() -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    for crd in manifests::crds().unwrap() {
+        let plural = crd["spec"]["names"]["plural"].as_str().unwrap();
+        files.insert(format!("crds/{plural}.yaml"), manifests::yaml(std::slice::from_ref(&crd)).unwrap());
+    }
+    let one = Scope::Namespace("etcd".to_owned());
+    for (file, command, text) in [
+        ("rbac", "--only rbac", printed(&Scope::Cluster, &[Part::Rbac])),
+        ("cluster", "(without the definitions, which are in crds/)", printed(&Scope::Cluster, &[Part::Rbac, Part::Deployment])),
+        ("namespaced", "--namespace etcd", printed(&one, &[Part::Rbac, Part::Deployment])),
+    ] {
+        let head = format!("# What `holdfast manifests` {command} prints.\n");
+        files.insert(format!("charts/manifests/{file}.yaml"), head + &text);
+    }
+    for to in jobs::To::ALL {
+        files.insert(format!("jobs/{}", to.file()), jobs::sample(to, IMAGE).unwrap());
+    }
+    files
+}
+
+/// The lines that differ, with a few around them.
+fn difference(old: &str, new: &str) -> String {
+    const AROUND: usize = 3;
+    const MOST: usize = 40;
+    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let same = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
+    let left = old.len().min(new.len()) - same;
+    let tail = old.iter().rev().zip(new.iter().rev()).take(left).take_while(|(a, b)| a == b).count();
+    let mut out = format!("  at line {}\n", same + 1);
+    let mut show = |mark: &str, lines: &[&str]| {
+        for line in lines.iter().take(MOST) {
+            out.push_str(&format!("  {mark} {line}\n"));
+        }
+        if lines.len() > MOST {
+            out.push_str(&format!("  {mark} ... {} more\n", lines.len() - MOST));
+        }
+    };
+    show(" ", &old[same.saturating_sub(AROUND)..same]);
+    show("-", &old[same..old.len() - tail]);
+    show("+", &new[same..new.len() - tail]);
+    show(" ", &old[old.len() - tail..(old.len() - tail + AROUND).min(old.len())]);
+    out
+}
+
+fn files_in(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return vec![] };
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn what_is_printed_is_what_is_checked_in() {
+    let wanted = wanted();
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        for (file, text) in &wanted {
+            let path = root().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+    }
+    let mut wrong = String::new();
+    for (file, text) in &wanted {
+        match fs::read_to_string(root().join(file)) {
+            Ok(there) if there == *text => {}
+            Ok(there) => wrong.push_str(&format!("{file} differs\n{}", difference(&there, text))),
+            Err(error) => wrong.push_str(&format!("{file}: {error}\n")),
+        }
+    }
+    for folder in FOLDERS {
+        for file in files_in(&root().join(folder)) {
+            let path = format!("{folder}/{file}");
+            if !wanted.contains_key(&path) {
+                wrong.push_str(&format!("{path} is printed by nothing: delete it\n"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}\nIf the change is meant: make golden, and read the difference.\n");
+}
+
+#[test]
+fn a_difference_is_shown_where_it_is() {
+    let old = "a\nb\nc\nd\ne\nf\n";
+    let said = difference(old, "a\nb\nc\nX\ne\nf\n");
+    assert_eq!(said, "  at line 4\n    a\n    b\n    c\n  - d\n  + X\n    e\n    f\n");
+    assert!(difference("a\n", "a\nb\n").contains("+ b"));
+    assert!(difference("a\na\n", "a\n").contains("- a"));
+}

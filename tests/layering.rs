@@ -1,0 +1,197 @@
+//! The dependency rule, and the manners of files, read from the files themselves.
+//!
+//! `main`, `cli` → `operator` → `plan` → `api` → `snapshot_agent`'s pure part. Never the other way.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use holdfast::api::condition::Reason;
+
+/// Longest file: a room, not a hall.
+const MAX_LINES: usize = 600;
+
+/// Below this folder nothing of this may be named, and why.
+struct Rule {
+    below: &'static str,
+    never: &'static [&'static str],
+    why: &'static str,
+}
+
+const RULES: &[Rule] = &[
+    Rule {
+        below: "src/plan/",
+        never: &["crate::operator", "crate::manifests", "crate::cli", "crate::agent", "crate::logs"],
+        why: "a plan knows the wire and itself",
+    },
+    Rule {
+        below: "src/plan/",
+        never: &["kube::Client", "kube::Api", "kube::api", "kube::client", "kube::runtime", "kube::Config"],
+        why: "a plan gets plain values; nobody in it can talk to Kubernetes",
+    },
+    Rule {
+        below: "src/plan/",
+        never: &["tokio", "futures", "async fn", "std::thread", "std::net", "std::fs", "std::process", "etcd_client"],
+        why: "a plan does nothing",
+    },
+    Rule {
+        below: "src/plan/",
+        never: &["SystemTime", "Instant::now", "Timestamp::now", "Zoned::now", "std::env", "rand::"],
+        why: "time, luck and environment are arguments",
+    },
+    Rule {
+        below: "src/api/",
+        never: &["crate::plan", "crate::operator", "crate::manifests", "crate::cli", "crate::agent", "tokio", "std::env"],
+        why: "the wire contract knows nobody",
+    },
+    Rule {
+        below: "src/manifests/",
+        never: &["crate::operator", "crate::agent", "tokio", "std::env", "std::fs", "kube::Client", "kube::Api"],
+        why: "what is printed is made of values",
+    },
+    Rule {
+        below: "src/operator/",
+        never: &["crate::cli", "crate::agent", "crate::manifests", "std::env"],
+        why: "the operator gets a Config, and never touches data",
+    },
+    Rule {
+        below: "snapshot-agent/src/",
+        never: &["kube::", "k8s_openapi", "holdfast::api", "holdfast::plan"],
+        why: "the agent has never heard of Kubernetes",
+    },
+];
+
+/// The parts of the agent's crate that a planner and the operator may use: values, no effects.
+const PURE_PART: [&str; 2] = ["contract", "layout"];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn collect(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, into);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            into.push(path);
+        }
+    }
+}
+
+/// Every Rust file: its path below the root, and its text.
+fn files() -> Vec<(String, String)> {
+    let mut paths = vec![];
+    for folder in ["src", "snapshot-agent/src", "tests"] {
+        collect(&root().join(folder), &mut paths);
+    }
+    let below = |path: &Path| path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+    paths.iter().map(|path| (below(path), fs::read_to_string(path).unwrap())).collect()
+}
+
+/// What the compiler reads: without comments. Strings are kept; none of the words stands in one by accident.
+fn code(line: &str) -> &str {
+    let line = line.trim_start();
+    if line.starts_with("//") { "" } else { line.split(" // ").next().unwrap_or_default() }
+}
+
+/// Whether `text` holds `word` as a path of its own: `tokio` is not found in `tokio_like` or `my_tokio`.
+fn names(text: &str, word: &str) -> bool {
+    let joins = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + word.len()..].chars().next();
+        !before.is_some_and(joins) && (word.ends_with(':') || !after.is_some_and(joins))
+    })
+}
+
+/// What breaks the dependency rule in a file.
+fn breaches(path: &str, text: &str) -> Vec<String> {
+    let mut out = vec![];
+    for (number, line) in text.lines().enumerate() {
+        let line = code(line);
+        for rule in RULES.iter().filter(|r| path.starts_with(r.below)) {
+            for word in rule.never.iter().filter(|word| names(line, word)) {
+                out.push(format!("{path}:{}: {word}: {}", number + 1, rule.why));
+            }
+        }
+        let pure_only = ["src/plan/", "src/api/", "src/operator/", "src/manifests/"].iter().any(|f| path.starts_with(f));
+        if pure_only && let Some((_, rest)) = line.split_once("snapshot_agent::") {
+            let part: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            if !PURE_PART.contains(&part.as_str()) {
+                out.push(format!("{path}:{}: snapshot_agent::{rest}: only {PURE_PART:?} are values", number + 1));
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn nobody_looks_up_the_stairs() {
+    let found: Vec<String> = files().iter().flat_map(|(path, text)| breaches(path, text)).collect();
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+#[test]
+fn each_step_up_is_noticed() {
+    for rule in RULES {
+        assert!(files().iter().any(|(path, _)| path.starts_with(rule.below)), "{} is empty", rule.below);
+        for word in rule.never {
+            let line = format!("    let x = {word}{}(1);", if word.ends_with(':') { "x" } else { "" });
+            assert_eq!(breaches(&format!("{}x.rs", rule.below), &line).len(), 1, "{}: {word}", rule.below);
+        }
+    }
+    assert_eq!(breaches("src/plan/x.rs", "use snapshot_agent::save;").len(), 1);
+    assert_eq!(breaches("src/operator/x.rs", "use snapshot_agent::{contract, save};").len(), 1, "groups are not read");
+    for fine in [
+        "// tokio is not for plans",
+        "//! no tokio",
+        "let my_tokio = 1;",
+        "let x = 1; // std::env is an argument",
+        "use snapshot_agent::contract::Report;",
+        "use crate::operators;",
+    ] {
+        assert_eq!(breaches("src/plan/x.rs", fine), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_file_is_a_room() {
+    let mut found = vec![];
+    for (path, text) in files() {
+        let lines = text.lines().count();
+        if lines > MAX_LINES {
+            found.push(format!("{path} has {lines} lines, more than {MAX_LINES}: split it"));
+        }
+        if !text.starts_with("//!") {
+            found.push(format!("{path} does not begin by saying what it decides (`//!`)"));
+        }
+    }
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+/// A condition that needs a person has a page, and a page has a condition that leads to it.
+#[test]
+fn every_reason_that_needs_a_person_has_a_runbook() {
+    let wanted: BTreeSet<&str> = Reason::ALL.iter().filter(|r| r.needs_a_person()).map(|r| r.as_str()).collect();
+    let folder = root().join("runbooks");
+    let mut there = BTreeSet::new();
+    let mut found = vec![];
+    for entry in fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let text = fs::read_to_string(&path).unwrap();
+        if !text.starts_with(&format!("# {name}\n")) {
+            found.push(format!("runbooks/{name}.md does not begin with `# {name}`"));
+        }
+        for heading in ["\n## Look\n", "\n## Do\n", "\n## Do not\n"] {
+            if !text.contains(heading) {
+                found.push(format!("runbooks/{name}.md lacks the section {}", heading.trim()));
+            }
+        }
+        there.insert(name);
+    }
+    found.extend(wanted.iter().filter(|n| !there.contains(**n)).map(|n| format!("runbooks/{n}.md is missing")));
+    found.extend(there.iter().filter(|n| !wanted.contains(n.as_str())).map(|n| format!("runbooks/{n}.md: no reason leads to it")));
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}

@@ -1,0 +1,128 @@
+//! One crate for one job: what `Cargo.lock` must not hold, and what it must hold once.
+
+use std::collections::BTreeMap;
+
+/// Crates that must not be there in these versions (a prefix; empty: any), and why.
+const BANNED: &[(&str, &str, &str)] = &[
+    ("aws-lc-rs", "", "the crypto provider is ring; with two, rustls panics when it has to choose"),
+    ("aws-lc-sys", "", "needs a C toolchain and cmake, and see aws-lc-rs"),
+    ("openssl", "", "TLS is rustls: the binary is static"),
+    ("openssl-sys", "", "TLS is rustls: the binary is static"),
+    ("native-tls", "", "TLS is rustls: the binary is static"),
+    ("hyper", "0.", "an HTTP stack of the last generation beside the present one"),
+    ("http", "0.", "an HTTP stack of the last generation beside the present one"),
+    ("h2", "0.3", "an HTTP stack of the last generation beside the present one"),
+    ("rustls", "0.21", "no longer maintained"),
+    ("rustls-pemfile", "", "no longer maintained; rustls-pki-types reads PEM"),
+    ("serde_yaml", "", "no longer maintained; YAML is serde-saphyr's, as in kube"),
+    ("serde_yml", "", "unsound; YAML is serde-saphyr's, as in kube"),
+    ("cron", "", "schedules are Kubernetes' to keep"),
+    ("backoff", "", "no longer maintained"),
+    ("instant", "", "no longer maintained"),
+    ("async-std", "", "the runtime is tokio"),
+    ("atty", "", "no longer maintained; std knows terminals"),
+    ("dotenv", "", "configuration is flags and environment, written in one place"),
+    ("kube-cel", "", "the API server judges CEL; it would compile kube twice"),
+    ("webpki-roots", "", "trust is the image's CA bundle, which can be exchanged"),
+];
+
+/// Crates that have to be there exactly once, and why.
+const ONCE: &[(&str, &str)] = &[
+    ("tonic", "our channel is built with the types of etcd-client's"),
+    ("prost", "one protocol buffers runtime"),
+    ("hyper", "one HTTP stack"),
+    ("http", "one HTTP stack"),
+    ("rustls", "one TLS stack, one process-wide provider"),
+    ("tokio-rustls", "one TLS stack"),
+    ("ring", "one crypto provider"),
+    ("kube", "types of two versions do not fit each other"),
+    ("kube-client", "types of two versions do not fit each other"),
+    ("k8s-openapi", "types of two versions do not fit each other"),
+    ("schemars", "schemas of two versions do not fit each other"),
+    ("object_store", "one data path"),
+    ("tokio", "one runtime"),
+    ("clap", "one command line"),
+    ("jiff", "one notion of time"),
+    ("rand", "one source of chance"),
+    ("sha2", "one implementation of the hash that proves a snapshot"),
+];
+
+/// Crates that only these others may bring along, and why.
+const ONLY_THROUGH: &[(&str, &[&str], &str)] =
+    &[("chrono", &["object_store"], "time is jiff's; object_store still has chrono in its interface")];
+
+/// A locked package: versions, and the names it depends on.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Package {
+    versions: Vec<String>,
+    needs: Vec<String>,
+}
+
+/// The packages of a lock file, by name.
+fn packages(lock: &str) -> BTreeMap<String, Package> {
+    let mut all: BTreeMap<String, Package> = BTreeMap::new();
+    for block in lock.split("[[package]]").skip(1) {
+        let value = |key: &str| {
+            let line = block.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "))?;
+            Some(line.trim_matches('"').to_owned())
+        };
+        let (Some(name), Some(version)) = (value("name"), value("version")) else { continue };
+        let package = all.entry(name).or_default();
+        package.versions.push(version);
+        let needs = block.split_once("dependencies = [").and_then(|(_, rest)| rest.split_once(']')).map_or("", |l| l.0);
+        // A dependency is `name`, or `name version` where there are two.
+        let names = needs.lines().filter_map(|line| line.trim().trim_matches(['"', ',']).split(' ').next());
+        package.needs.extend(names.filter(|name| !name.is_empty()).map(str::to_owned));
+    }
+    all
+}
+
+fn complaints(lock: &str) -> Vec<String> {
+    let all = packages(lock);
+    let mut out = vec![];
+    for (name, prefix, why) in BANNED {
+        for version in all.get(*name).iter().flat_map(|p| &p.versions).filter(|v| v.starts_with(prefix)) {
+            out.push(format!("{name} {version} must not be here: {why}"));
+        }
+    }
+    for (name, why) in ONCE {
+        let versions = all.get(*name).map(|p| p.versions.clone()).unwrap_or_default();
+        if versions.len() != 1 {
+            out.push(format!("{name} has to be here once, and is in {versions:?}: {why}"));
+        }
+    }
+    for (name, through, why) in ONLY_THROUGH {
+        for (by, package) in &all {
+            if package.needs.iter().any(|n| n == name) && !through.contains(&by.as_str()) {
+                out.push(format!("{name} comes through {by}, and may only through {through:?}: {why}"));
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn the_lock_file_holds_one_crate_for_one_job() {
+    let found = complaints(include_str!("../Cargo.lock"));
+    assert!(found.is_empty(), "\n{}\n`cargo tree -i NAME` shows who brings it.\n", found.join("\n"));
+}
+
+#[test]
+fn each_ban_is_noticed() {
+    let good = include_str!("../Cargo.lock");
+    let add = |name: &str, version: &str, needs: &str| {
+        let block = format!("\n[[package]]\nname = \"{name}\"\nversion = \"{version}\"\ndependencies = [\n \"{needs}\",\n]\n");
+        complaints(&format!("{good}{block}"))
+    };
+    for (name, prefix, _) in BANNED {
+        let found = add(name, &format!("{prefix}9.9"), "x");
+        assert!(found.iter().any(|f| f.starts_with(&format!("{name} {prefix}9.9 must not"))), "{name}: {found:?}");
+    }
+    for (name, _) in ONCE {
+        assert!(add(name, "999.0.0", "x").iter().any(|f| f.starts_with(&format!("{name} has to be here once"))), "{name}");
+    }
+    for (name, ..) in ONLY_THROUGH {
+        assert!(add("other", "1.0.0", name).iter().any(|f| f.starts_with(&format!("{name} comes through other"))));
+    }
+    assert!(add("harmless", "1.0.0", "x").is_empty());
+}
