@@ -231,3 +231,52 @@ fn cut(message: &str) -> String {
     }
     format!("{}…", &message[..end])
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    fn noon() -> Timestamp {
+        "2026-01-01T12:00:00Z".parse().unwrap()
+    }
+
+    #[test]
+    fn the_time_moves_with_the_state_only() {
+        let later = noon() + SignedDuration::from_secs(60);
+        let first = merge(&[], &[Wanted::no(Type::Ready, Reason::Seeding, "a")], Some(1), noon());
+        let reworded = merge(&first, &[Wanted::no(Type::Ready, Reason::Growing, "b")], Some(2), later);
+        assert_eq!(reworded[0].last_transition_time, Time(noon()));
+        assert_eq!((reworded[0].reason.as_str(), reworded[0].observed_generation), ("Growing", Some(2)));
+        for other in [Wanted::yes(Type::Ready, Reason::AsDesired, ""), Wanted::unknown(Type::Ready, Reason::Seeding, "")] {
+            assert_eq!(merge(&reworded, &[other], Some(2), later)[0].last_transition_time, Time(later));
+        }
+    }
+
+    #[test]
+    fn merging_twice_changes_nothing_and_conditions_of_others_stay() {
+        let mut foreign = merge(&[], &[Wanted::yes(Type::Ready, Reason::AsDesired, "x")], None, noon());
+        foreign[0].type_ = "example.org/Audited".to_owned();
+        let wanted = [Wanted::yes(Type::Ready, Reason::AsDesired, "y"), Wanted::no(Type::Degraded, Reason::NothingWrong, "")];
+        let once = merge(&foreign, &wanted, Some(1), noon());
+        assert_eq!(once.len(), 3);
+        assert!(once.contains(&foreign[0]));
+        assert_eq!(merge(&once, &wanted, Some(1), noon() + SignedDuration::from_secs(1)), once);
+    }
+
+    #[test]
+    fn long_messages_are_cut_between_characters() {
+        let long = "ä".repeat(MAX_MESSAGE);
+        let list = merge(&[], &[Wanted::yes(Type::Ready, Reason::AsDesired, long)], None, noon());
+        assert!(list[0].message.len() <= MAX_MESSAGE + '…'.len_utf8());
+        assert!(list[0].message.ends_with('…'));
+    }
+
+    #[test]
+    fn every_class_of_the_agent_has_a_reason_with_a_runbook() {
+        for class in ExitClass::ALL {
+            assert!(Reason::from(class).needs_a_person(), "{class:?}");
+        }
+    }
+}

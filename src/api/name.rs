@@ -79,3 +79,45 @@ pub fn client_url(member: &str, cluster: &str, namespace: &str) -> String {
 pub fn cluster_token(namespace: &str, cluster: &str, uid: &str) -> String {
     format!("{namespace}-{cluster}-{uid}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_the_longest_cluster_fit() {
+        let cluster = "c".repeat(MAX_CLUSTER_NAME);
+        let member = member(&cluster, "x2z4b");
+        for name in [client_service(&cluster), peer_service(&cluster), budget(&cluster), member.clone(), claim(&member)] {
+            assert!(name.len() <= MAX_LABEL, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_jobs_name_fits_and_tells_objects_of_one_name_apart() {
+        for snapshot in ["nightly", &"s".repeat(253), "with.dots", &format!("{}.x", "s".repeat(54))] {
+            let name = job(snapshot, "uid-1");
+            assert!(name.len() <= MAX_LABEL, "{name}");
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'), "{name}");
+            assert_ne!(name, job(snapshot, "uid-2"));
+            assert_eq!(name, job(snapshot, "uid-1"));
+        }
+    }
+
+    #[test]
+    fn label_values_fit_and_differ() {
+        assert_eq!(label_value("short"), "short");
+        let (one, two) = ("n".repeat(100), format!("{}m", "n".repeat(99)));
+        assert_eq!(label_value(&one).len(), MAX_LABEL);
+        assert_ne!(label_value(&one), label_value(&two));
+        let dots = format!("{}..............................", "n".repeat(50));
+        assert!(!label_value(&dots).contains(".-"));
+    }
+
+    #[test]
+    fn addresses_are_those_of_the_headless_service() {
+        assert_eq!(peer_url("a-x", "a", "ns"), "http://a-x.a.ns.svc:2380");
+        assert_eq!(client_url("a-x", "a", "ns"), "http://a-x.a.ns.svc:2379");
+        assert_ne!(cluster_token("ns", "a", "u1"), cluster_token("ns", "a", "u2"));
+    }
+}

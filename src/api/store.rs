@@ -100,3 +100,28 @@ impl StoredSnapshot {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_snapshot_is_in_exactly_one_store() {
+        let (s3, pvc) = (S3Location::default(), PvcLocation::default());
+        let at = |s3, pvc| StoredSnapshot { s3, pvc, key: "k".to_owned() }.store();
+        assert_eq!(at(Some(s3.clone()), None), Some(Destination::S3(s3.clone())));
+        assert_eq!(at(None, Some(pvc.clone())), Some(Destination::Pvc(pvc.clone())));
+        assert_eq!(at(None, None), None);
+        assert_eq!(at(Some(s3.clone()), Some(pvc.clone())), None);
+        for store in [Destination::S3(s3), Destination::Pvc(pvc)] {
+            assert_eq!(StoredSnapshot::at(&store, "k".to_owned()).store(), Some(store));
+        }
+    }
+
+    #[test]
+    fn the_wire_has_one_field_for_the_store() {
+        let store = Destination::Pvc(PvcLocation { claim_name: "c".to_owned(), sub_path: None });
+        assert_eq!(serde_json::to_value(&store).unwrap(), serde_json::json!({"pvc": {"claimName": "c"}}));
+        assert!(serde_json::from_str::<Destination>(r#"{"pvc":{"claimName":"c"},"s3":{}}"#).is_err());
+    }
+}

@@ -16,6 +16,8 @@ use crate::api::member::Joined;
 pub mod build;
 pub mod cluster;
 pub mod drift;
+#[cfg(test)]
+pub mod fixtures;
 pub mod member;
 pub mod pods;
 pub mod safety;

@@ -6,6 +6,8 @@
 mod cluster;
 mod member;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

@@ -21,6 +21,8 @@ pub mod pod;
 pub mod pvc;
 pub mod service;
 pub mod store;
+#[cfg(test)]
+mod tests;
 
 /// Containers of a member's Pod.
 pub mod container {

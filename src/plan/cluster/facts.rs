@@ -73,10 +73,12 @@ impl Observed {
 
     /// Why etcd is silent: members that start, or a quorum that is lost.
     pub(super) fn silent(&self, why: &str, now: Timestamp) -> Next {
-        let starting = self.members.iter().any(|m| pods::starting(m.live_pod(), now));
-        if starting {
-            let message = "members are starting; no linearizable read succeeds yet";
-            return Next::wait(Reason::WaitingForEtcd, message, SOON);
+        // A Pod that is missing is made at once, but for a member whose claim is lost.
+        let starts = |m: &&Member| pods::starting(m.live_pod(), now) && (m.pod.is_some() || m.claim.is_some());
+        if let Some(first) = self.members.iter().find(starts) {
+            let soon = self.members.iter().filter(starts).any(|m| m.live_pod().is_some_and(pods::runs));
+            let message = format!("{} is starting; no linearizable read succeeds yet", first.name());
+            return Next::wait(Reason::WaitingForEtcd, message, if soon { SOON } else { Wake::AfterMillis(500) });
         }
         let said: Vec<String> = self
             .members

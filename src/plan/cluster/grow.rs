@@ -9,6 +9,7 @@ use super::plan::{POLL, SOON};
 use super::{Member, Membership, Observed};
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
+use crate::api::member::Birth;
 use crate::plan::valid::Wanted;
 use crate::plan::{Act, Next, Target, Wake, build, pods};
 
@@ -31,6 +32,18 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
 
 /// A membership that is not ours to grow.
 fn strange(seen: &Observed, etcd: &Membership) -> Option<Next> {
+    // A create of the forming days that arrived late: it can never serve here, since nothing is founded twice (I2).
+    let late = |m: &&Member| m.object.spec.role == Birth::Seed && !m.joined() && seen.listed(etcd, m.name()).is_none();
+    if let Some(seed) = seen.members.iter().find(late) {
+        if seed.deleting() {
+            let message = format!("{} came too late to found this cluster and is going", seed.name());
+            return Some(Next::wait(Reason::Growing, message, Wake::AfterMillis(1_000)));
+        }
+        return Some(Next::act(Act::DeleteMember {
+            member: Target::of(&seed.object.metadata),
+            why: "it came too late to found a cluster that has formed without it".to_owned(),
+        }));
+    }
     if let Some(listed) = etcd.members.iter().find(|l| seen.standing_for(l).is_none()) {
         let message = format!(
             "etcd lists member {:x} (name {:?}, {}), for which there is no EtcdMember; nothing is added while it is there. \

@@ -11,6 +11,8 @@ mod observed;
 mod plan;
 mod restore;
 mod status;
+#[cfg(test)]
+mod tests;
 
 pub use observed::*;
 pub use plan::plan;

@@ -7,6 +7,7 @@ use super::Observed;
 use super::plan::{cluster, unformed};
 use crate::api::cluster::Retention;
 use crate::api::condition::Reason;
+use crate::api::member::Birth;
 use crate::api::{MEMBER_FINALIZER, key};
 use crate::plan::{Act, Next, Seen, Target, Wake, pods};
 
@@ -23,7 +24,9 @@ pub(super) fn next(seen: &Observed) -> Next {
             return Next::wait(Reason::WaitingForReference, message, Wake::AfterMillis(1_000));
         }
         Seen::Known(Some(alive)) if !pods::deleting(&alive.metadata) => {
-            if !unformed(seen) || member.spec.joined.is_some() {
+            // A seed that never joined is nobody's, whether the cluster has formed without it or not at all.
+            let counted_on = member.spec.role != Birth::Seed && !unformed(seen);
+            if counted_on || member.spec.joined.is_some() {
                 let message = "it was deleted by hand while its cluster lives and counts on it; its Pod and claim are kept. \
                                Its finalizer is let go when the cluster is deleted";
                 return Next::wait(Reason::MemberStillListed, message, Wake::AfterMillis(10_000));

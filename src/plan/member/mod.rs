@@ -5,6 +5,8 @@ mod observed;
 mod plan;
 mod pod;
 mod status;
+#[cfg(test)]
+mod tests;
 mod volume;
 
 pub use observed::*;

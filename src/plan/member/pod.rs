@@ -30,8 +30,7 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
     let founds = !joined && member.spec.role == Birth::Seed;
     if founds && !unformed(seen) {
         // I2: a second seed, or the seed of a cluster that has formed without it.
-        let message = "the cluster has formed and this seed has never joined it; it is not started. Delete it by hand \
-                       if etcd does not list it";
+        let message = "the cluster has formed and this seed has never joined it; it is not started";
         return Next::wait(Reason::SafetyStop, message, Wake::AfterMillis(10_000));
     }
     // I9: restore steps only while the cluster is known not to have formed, and never for a member that has served.

@@ -186,10 +186,17 @@ fn admit(seen: &Observed, target: &Target) -> Verdict {
     rule("I16", votes, "clients reach members with a vote only")
 }
 
-/// The only members that go are those of an attempt that never formed anything.
+/// The only members that go are those of an attempt that never formed anything: where nothing has formed, or a seed
+/// that etcd does not know beside a cluster that formed without it.
 fn delete(seen: &Observed, target: &Target) -> Verdict {
-    target_member(seen, target)?;
-    rule("I4", latches(seen).formed.is_none(), "no member of a cluster that has formed is deleted")?;
+    let member = target_member(seen, target)?;
+    if latches(seen).formed.is_some() {
+        let etcd = known(seen)?;
+        let stranger = member.object.spec.role == Birth::Seed
+            && member.object.spec.joined.is_none()
+            && !etcd.members.iter().any(|l| stands_for(seen, l).is_some_and(|m| m.name() == member.name()));
+        return rule("I4", stranger, "no member of a cluster that has formed is deleted");
+    }
     let joined = seen.members.iter().any(|m| m.object.spec.joined.is_some());
     rule("I4", !joined, "no member is deleted where one has served")
 }

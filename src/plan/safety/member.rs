@@ -56,7 +56,10 @@ fn expendable(seen: &Observed) -> bool {
     match &seen.cluster {
         Seen::Unknown(_) => false,
         Seen::Known(None) => true,
-        Seen::Known(Some(cluster)) => pods::deleting(&cluster.metadata) || (unformed(seen) && !joined(seen)),
+        Seen::Known(Some(cluster)) => {
+            let seed = seen.member.spec.role == Birth::Seed;
+            pods::deleting(&cluster.metadata) || (!joined(seen) && (seed || unformed(seen)))
+        }
     }
 }
 

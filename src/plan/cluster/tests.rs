@@ -1,0 +1,660 @@
+use super::*;
+use crate::api::cluster::{Bootstrap, Latches, Restore};
+use crate::api::condition::Reason;
+use crate::api::member::Birth;
+use crate::api::name::LocalRef;
+use crate::api::snapshot::{Artifact, Failure, Phase};
+use crate::api::store::Destination;
+use crate::api::{EtcdSnapshot, EtcdSnapshotSpec, EtcdSnapshotStatus, key};
+use crate::plan::fixtures::{
+    CLUSTER_ID, answer, bare, claim_of, earlier, etcd, failed, formed, joined_member, labels, latches, named, noon,
+    pod_of, restoring, running, seeding, stored, with_learner,
+};
+use crate::plan::{Act, Plan, Seen, Target, Wake, build, pods, safety};
+
+/// The plan, which keeps the rules.
+fn planned(seen: &Observed) -> Plan<crate::api::EtcdClusterStatus> {
+    let plan = plan(seen, noon());
+    safety::cluster(seen, &plan).unwrap();
+    plan
+}
+
+fn act(seen: &Observed) -> Option<Act> {
+    planned(seen).act
+}
+
+fn waits(seen: &Observed) -> Option<Reason> {
+    let plan = planned(seen);
+    assert_eq!(plan.act, None);
+    plan.waiting.map(|w| w.reason)
+}
+
+/// `True`, `False` or `Unknown`, and the reason.
+fn condition(seen: &Observed, kind: &str) -> (String, String) {
+    let all = planned(seen).status.conditions;
+    let one = all.into_iter().find(|c| c.type_ == kind).unwrap();
+    (one.status, one.reason)
+}
+
+fn pair(status: &str, reason: &str) -> (String, String) {
+    (status.to_owned(), reason.to_owned())
+}
+
+fn member_target(seen: &Observed, n: usize) -> Target {
+    Target::of(&seen.members[n].object.metadata)
+}
+
+fn pod_target(seen: &Observed, n: usize) -> Target {
+    Target::of(&seen.members[n].pod.as_ref().unwrap().metadata)
+}
+
+fn restore(seen: &mut Observed, key: Option<&str>) {
+    let source = key.map(|k| restoring(k).source);
+    seen.cluster.spec.bootstrap =
+        source.map(|s| Bootstrap { restore: Some(Restore { snapshot_ref: None, source: Some(s) }) });
+}
+
+mod settled {
+    use super::*;
+
+    #[test]
+    fn a_cluster_as_desired_costs_nothing() {
+        for n in [1, 2, 3, 5] {
+            let seen = formed(n, i32::try_from(n).unwrap());
+            let plan = planned(&seen);
+            assert_eq!((plan.act, plan.waiting), (None, None));
+            assert_eq!(plan.ensures, vec![]);
+            assert_eq!(Some(plan.status), seen.cluster.status);
+            assert_eq!(plan.wake, Wake::AfterMillis(10_000));
+            assert_eq!(condition(&seen, "Ready"), pair("True", "AsDesired"));
+            assert_eq!(condition(&seen, "Available"), pair("True", "ReadSucceeded"));
+            assert_eq!(condition(&seen, "Progressing"), pair("False", "Idle"));
+            assert_eq!(condition(&seen, "Degraded"), pair("False", "NothingWrong"));
+        }
+    }
+
+    #[test]
+    fn the_status_tells_it_all() {
+        let status = planned(&formed(3, 3)).status;
+        assert_eq!((status.voters, status.ready_members), (3, 3));
+        assert_eq!(status.leader.as_deref(), Some("a-m0"));
+        assert_eq!(status.version.as_deref(), Some("3.6.16"));
+        assert_eq!(status.cluster_id.as_deref(), Some("c1"));
+        assert_eq!(status.cluster_token.as_deref(), Some("ns-a-u-a"));
+        assert_eq!(
+            status.selector.as_deref(),
+            Some("app.kubernetes.io/component=etcd-member,holdfast.dev/cluster=a,holdfast.dev/cluster-uid=u-a,holdfast.dev/role=voter")
+        );
+        let one = &status.members[1];
+        assert_eq!((one.name.as_str(), one.member_id.as_deref(), one.role.as_deref()), ("a-m1", Some("11"), Some("voter")));
+        assert!(one.healthy && one.reason.is_none());
+    }
+
+    #[test]
+    fn a_member_that_is_not_ready_is_waited_for() {
+        let mut seen = formed(3, 3);
+        running(seen.members[1].pod.as_mut().unwrap(), false);
+        assert_eq!(waits(&seen), Some(Reason::MemberRestarting));
+        assert_eq!(condition(&seen, "Ready"), pair("False", "MemberRestarting"));
+        assert_eq!(condition(&seen, "Available"), pair("True", "ReadSucceeded"));
+        assert_eq!(planned(&seen).status.ready_members, 2);
+    }
+
+    #[test]
+    fn others_objects_conditions_and_drift() {
+        let mut seen = formed(3, 3);
+        seen.client_service.as_mut().unwrap().spec.as_mut().unwrap().selector = labels(&[("app", "mine")]);
+        assert_eq!(planned(&seen).ensures.len(), 1);
+        seen.client_service.as_mut().unwrap().metadata.owner_references = None;
+        assert_eq!(planned(&seen).ensures, vec![]);
+        assert_eq!(waits(&seen), Some(Reason::NameConflict));
+        assert_eq!(condition(&seen, "Degraded"), pair("True", "NameConflict"));
+        let mut seen = formed(3, 3);
+        seen.budget = None;
+        assert_eq!(planned(&seen).ensures.len(), 1);
+    }
+
+    #[test]
+    fn warnings_do_not_make_it_unready() {
+        let mut seen = formed(3, 3);
+        seen.cluster.spec.version = "3.6.10".to_owned();
+        assert_eq!(condition(&seen, "Degraded"), pair("True", "UnsafeVersion"));
+        assert_eq!(condition(&seen, "Ready"), pair("True", "AsDesired"));
+        let mut seen = formed(3, 3);
+        for n in [0, 2] {
+            seen.members[n].pod.as_mut().unwrap().spec.as_mut().unwrap().node_name = Some("n1".to_owned());
+        }
+        assert_eq!(condition(&seen, "Degraded"), pair("True", "MembersColocated"));
+        seen.members[2].pod.as_mut().unwrap().spec.as_mut().unwrap().node_name = Some("n2".to_owned());
+        assert_eq!(condition(&seen, "Degraded"), pair("False", "NothingWrong"));
+        etcd(&mut seen).alarms.push(Alarm { member_id: 0x11, kind: "NOSPACE".to_owned() });
+        assert_eq!(condition(&seen, "Degraded"), pair("True", "AlarmRaised"));
+    }
+
+    #[test]
+    fn an_even_size_is_told_once_for_each_generation() {
+        let mut seen = formed(2, 2);
+        assert_eq!(planned(&seen).notes, vec![]);
+        seen.cluster.metadata.generation = Some(2);
+        assert_eq!(planned(&seen).notes[0].reason, "EvenReplicas");
+        let mut seen = formed(3, 3);
+        seen.cluster.metadata.generation = Some(2);
+        assert_eq!(planned(&seen).notes, vec![]);
+    }
+}
+
+mod idle {
+    use super::*;
+
+    #[test]
+    fn paused_deleted_and_refused_clusters_are_only_reported() {
+        let mut seen = formed(1, 3);
+        seen.cluster.spec.paused = true;
+        seen.client_service = None;
+        assert_eq!(waits(&seen), Some(Reason::Paused));
+        assert_eq!(planned(&seen).ensures, vec![]);
+        assert_eq!(condition(&seen, "Progressing"), pair("False", "Paused"));
+        let mut seen = formed(1, 3);
+        seen.cluster.metadata.deletion_timestamp = Some(earlier());
+        assert_eq!(waits(&seen), Some(Reason::Deleting));
+        let mut seen = formed(1, 3);
+        seen.cluster.spec.version = "4.0.0".to_owned();
+        assert_eq!(waits(&seen), Some(Reason::InvalidSpec));
+        assert_eq!(condition(&seen, "Ready"), pair("False", "InvalidSpec"));
+    }
+}
+
+mod bootstrap {
+    use super::*;
+
+    fn snapshot(phase: Phase) -> EtcdSnapshot {
+        let spec = EtcdSnapshotSpec {
+            cluster_ref: LocalRef { name: "old".to_owned() },
+            destination: Destination::Pvc(restoring("k").source.pvc.unwrap()),
+            compression: snapshot_agent::contract::Compression::Zstd,
+            deadline_seconds: None,
+            agent: None,
+        };
+        let mut one = EtcdSnapshot::new("s", spec);
+        one.status = Some(EtcdSnapshotStatus {
+            phase,
+            artifact: (phase == Phase::Complete).then(|| Artifact {
+                key: "k".to_owned(),
+                sha256: "5a".to_owned(),
+                ..Artifact::default()
+            }),
+            error: Some(Failure::default()),
+            ..EtcdSnapshotStatus::default()
+        });
+        one
+    }
+
+    fn named_snapshot(seen: &mut Observed, found: Option<EtcdSnapshot>) {
+        let named = LocalRef { name: "s".to_owned() };
+        seen.cluster.spec.bootstrap =
+            Some(Bootstrap { restore: Some(Restore { snapshot_ref: Some(named), source: None }) });
+        seen.snapshot = Some(Seen::Known(found));
+    }
+
+    #[test]
+    fn the_name_comes_before_the_member() {
+        let mut seen = bare(3);
+        let first = Latches { pending_member: Some("a-fresh".to_owned()), ..Latches::default() };
+        assert_eq!(act(&seen), Some(Act::Latch(Box::new(first.clone()))));
+        *latches(&mut seen) = first;
+        let Some(Act::CreateMember(member)) = act(&seen) else { panic!() };
+        assert_eq!(pods::name(&member.metadata), "a-fresh");
+        assert_eq!((member.spec.role, member.spec.restore.clone()), (Birth::Seed, None));
+        assert_eq!(member.spec.initial_cluster.as_deref(), Some("a-fresh=http://a-fresh.a.ns.svc:2380"));
+    }
+
+    #[test]
+    fn a_restore_is_latched_with_the_name() {
+        let mut seen = bare(3);
+        restore(&mut seen, Some("k1"));
+        let first = Latches {
+            pending_member: Some("a-fresh".to_owned()),
+            restoring: Some(restoring("k1")),
+            formed: None,
+        };
+        assert_eq!(act(&seen), Some(Act::Latch(Box::new(first.clone()))));
+        *latches(&mut seen) = first;
+        let Some(Act::CreateMember(member)) = act(&seen) else { panic!() };
+        assert_eq!(member.spec.restore, Some(restoring("k1")));
+        // Corrected before the member was made: latched anew, under another name.
+        seen.fresh_suffix = "other".to_owned();
+        restore(&mut seen, Some("k2"));
+        let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+        assert_eq!((latched.pending_member.as_deref(), latched.restoring), (Some("a-other"), Some(restoring("k2"))));
+    }
+
+    #[test]
+    fn a_snapshot_has_to_be_complete() {
+        let mut seen = bare(1);
+        for found in [None, Some(snapshot(Phase::Pending)), Some(snapshot(Phase::Running)), Some(snapshot(Phase::Failed))]
+        {
+            named_snapshot(&mut seen, found);
+            assert_eq!(waits(&seen), Some(Reason::WaitingForReference));
+        }
+        seen.snapshot = Some(Seen::Unknown("timeout".to_owned()));
+        assert_eq!(waits(&seen), Some(Reason::WaitingForReference));
+        named_snapshot(&mut seen, Some(snapshot(Phase::Complete)));
+        let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+        let attempt = latched.restoring.clone().unwrap();
+        assert_eq!((attempt.sha256.as_deref(), attempt.snapshot.as_deref()), (Some("5a"), Some("s")));
+        assert_eq!(attempt.source, restoring("k").source);
+        // Once latched the object is not needed any more.
+        *latches(&mut seen) = *latched;
+        named_snapshot(&mut seen, None);
+        assert!(matches!(act(&seen), Some(Act::CreateMember(m)) if m.spec.restore == Some(attempt)));
+    }
+
+    #[test]
+    fn the_attempt_is_the_same_for_a_retry_and_another_for_another_source() {
+        let (a, b) = (restoring("k1"), restoring("k2"));
+        assert_eq!(a, restoring("k1"));
+        assert_ne!(a.restore_uid, b.restore_uid);
+        assert_ne!(restore_uid("u-a", &a.source, None), restore_uid("u-b", &a.source, None));
+        assert_ne!(restore_uid("u-a", &a.source, None), restore_uid("u-a", &a.source, Some("5a")));
+        assert_eq!(a.restore_uid.len(), 16);
+        // What was written once must never read as another attempt.
+        assert_eq!(a.restore_uid, "RESTORE_UID");
+    }
+
+    #[test]
+    fn joined_then_no_empty_start_then_formed_then_clients() {
+        let mut seen = seeding(3);
+        let Some(Act::LatchJoined { member, joined }) = act(&seen) else { panic!() };
+        assert_eq!(member, member_target(&seen, 0));
+        assert_eq!((joined.member_id.as_str(), joined.cluster_id.as_str()), ("10", "c1"));
+        seen.members[0].object.spec.joined = Some(joined);
+        assert_eq!(act(&seen), Some(Act::ForbidEmptyStart { pod: pod_target(&seen, 0) }));
+        seen.members[0].pod.as_mut().unwrap().metadata.annotations = None;
+        let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+        let there = latched.formed.clone().unwrap();
+        assert_eq!((there.cluster_id.as_str(), there.at.as_str()), ("c1", "2026-01-01T12:00:00Z"));
+        assert_eq!(latched.pending_member, None);
+        assert_eq!(condition(&seen, "Available").0, "False");
+        *latches(&mut seen) = *latched;
+        assert_eq!(act(&seen), Some(Act::AdmitClients { pod: pod_target(&seen, 0) }));
+    }
+
+    #[test]
+    fn a_seed_counts_only_alone_and_as_itself() {
+        type Change = fn(&mut Observed);
+        let changes: [(&str, Change); 6] = [
+            ("etcd is silent", |s| s.etcd = Seen::Unknown("no".to_owned())),
+            ("its own server is silent", |s| drop(s.answers.insert(named(0), Seen::Unknown("no".to_owned())))),
+            ("its server is of another cluster", |s| {
+                s.answers.insert(named(0), Seen::Known(Answer { cluster_id: 9, ..answer(0) }));
+            }),
+            ("its server has another ID", |s| {
+                s.answers.insert(named(0), Seen::Known(Answer { member_id: 9, ..answer(0) }));
+            }),
+            ("etcd lists somebody else", |s| {
+                etcd(s).members[0].name = "b".to_owned();
+                etcd(s).members[0].peer_urls = vec!["http://b:2380".to_owned()];
+            }),
+            ("etcd lists two", |s| {
+                let two = etcd(s).members[0].clone();
+                etcd(s).members.push(two);
+            }),
+        ];
+        for (what, change) in changes {
+            let mut seen = seeding(1);
+            change(&mut seen);
+            assert_eq!(act(&seen), None, "{what}");
+            assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_corrected_restore_clears_the_failed_attempt_first() {
+        let mut seen = seeding(3);
+        seen.etcd = Seen::Unknown("no".to_owned());
+        seen.answers.clear();
+        seen.members[0].object.spec.restore = Some(restoring("k1"));
+        latches(&mut seen).restoring = Some(restoring("k1"));
+        restore(&mut seen, Some("k1"));
+        assert_eq!(act(&seen), None);
+        restore(&mut seen, Some("k2"));
+        assert!(matches!(act(&seen), Some(Act::DeleteMember { member, .. }) if member == member_target(&seen, 0)));
+        // Removed altogether: cleared as well.
+        let mut none = seen.clone();
+        restore(&mut none, None);
+        assert!(matches!(act(&none), Some(Act::DeleteMember { .. })));
+        // On its way out: its name is given up first, then it is waited for.
+        seen.members[0].object.metadata.deletion_timestamp = Some(earlier());
+        let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+        assert_eq!(latched.pending_member.as_deref(), Some("a-fresh"));
+        *latches(&mut seen) = *latched;
+        assert_eq!(waits(&seen), Some(Reason::ClearingFailedRestore));
+        seen.members.clear();
+        assert!(matches!(act(&seen), Some(Act::CreateMember(m)) if m.spec.restore == Some(restoring("k2"))));
+    }
+
+    #[test]
+    fn a_seed_that_has_served_is_past_the_point_of_correction() {
+        let mut seen = seeding(3);
+        seen.members[0].object.spec.restore = Some(restoring("k1"));
+        seen.members[0].object.spec.joined = joined_member(&seen.cluster, 0).spec.joined;
+        seen.members[0].pod.as_mut().unwrap().metadata.annotations = None;
+        restore(&mut seen, Some("k2"));
+        let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+        assert_eq!(latched.formed.unwrap().restored_from, Some(restoring("k1")));
+        etcd(&mut seen).cluster_id = 9;
+        assert_eq!(waits(&seen), Some(Reason::SafetyStop));
+    }
+
+    #[test]
+    fn a_failed_restore_gives_the_reason() {
+        for (code, reason) in [(65, "StoreAccessDenied"), (66, "ArtifactNotFound"), (67, "ArtifactCorrupt"), (69, "NoSpace")]
+        {
+            let mut seen = seeding(1);
+            seen.etcd = Seen::Unknown("no".to_owned());
+            seen.answers.clear();
+            seen.members[0].object.spec.restore = Some(restoring("k"));
+            latches(&mut seen).restoring = Some(restoring("k"));
+            restore(&mut seen, Some("k"));
+            let said = format!(r#"{{"kind":"failed","class":"NotFound","message":"said {code}"}}"#);
+            failed(seen.members[0].pod.as_mut().unwrap(), "restore", code, &said, earlier());
+            assert_eq!(condition(&seen, "Degraded"), pair("True", reason));
+            assert_eq!(condition(&seen, "Ready"), pair("False", reason));
+            assert_eq!(condition(&seen, "Progressing"), pair("True", "Restoring"));
+            let ready = planned(&seen).status.conditions.into_iter().find(|c| c.type_ == "Ready").unwrap();
+            assert!(ready.message.contains(&format!("said {code}")), "{}", ready.message);
+        }
+    }
+
+    #[test]
+    fn two_seeds_are_a_matter_for_a_person() {
+        let mut seen = seeding(1);
+        let mut two = seen.members[0].clone();
+        two.object.metadata.name = Some("a-two".to_owned());
+        seen.members.push(two);
+        assert_eq!(waits(&seen), Some(Reason::SafetyStop));
+    }
+
+    #[test]
+    fn a_lost_status_is_read_back() {
+        // A seed that restores: its own spec says from what.
+        let mut seen = seeding(1);
+        seen.etcd = Seen::Unknown("no".to_owned());
+        seen.members[0].object.spec.restore = Some(restoring("k"));
+        restore(&mut seen, Some("k"));
+        seen.cluster.status = None;
+        let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+        assert_eq!((latched.pending_member, latched.restoring), (Some(named(0)), Some(restoring("k"))));
+        // A cluster of three: it has formed, whatever the status forgot.
+        let mut seen = formed(3, 3);
+        seen.cluster.status = None;
+        assert!(matches!(act(&seen), Some(Act::Latch(l)) if l.formed.as_ref().unwrap().cluster_id == "c1"));
+        seen.etcd = Seen::Unknown("no".to_owned());
+        assert_eq!(act(&seen), None);
+    }
+}
+
+mod growing {
+    use super::*;
+
+    /// Two more members are made; etcd knows none of them.
+    fn two_made() -> Observed {
+        let mut seen = formed(1, 3);
+        for n in [1, 2] {
+            let mut object = joined_member(&seen.cluster, n);
+            object.spec.joined = None;
+            object.spec.initial_cluster = None;
+            seen.members.push(Member { pod: None, claim: Some(claim_of(&object)), object });
+        }
+        latches(&mut seen).pending_member = Some(named(2));
+        seen
+    }
+
+    fn list(seen: &mut Observed, n: usize) {
+        let url = build::member::peer_url(&seen.cluster, &named(n));
+        let id = 0x10 + u64::try_from(n).unwrap();
+        etcd(seen).members.push(Listed { id, name: String::new(), peer_urls: vec![url], learner: true });
+    }
+
+    #[test]
+    fn the_name_then_the_member() {
+        let mut seen = formed(1, 3);
+        let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+        assert_eq!(latched.pending_member.as_deref(), Some("a-fresh"));
+        assert_eq!(latched.formed, latches(&mut seen).formed);
+        *latches(&mut seen) = *latched;
+        let Some(Act::CreateMember(member)) = act(&seen) else { panic!() };
+        assert_eq!((member.spec.role, member.spec.initial_cluster.clone()), (Birth::Joiner, None));
+        assert_eq!(condition(&seen, "Progressing"), pair("True", "Growing"));
+    }
+
+    #[test]
+    fn beside_one_small_voter_all_are_made_then_added_then_told() {
+        let mut seen = two_made();
+        let Some(Act::AddLearner { name, peer_url, cluster_id }) = act(&seen) else { panic!() };
+        assert_eq!((name, cluster_id), (named(1), CLUSTER_ID));
+        assert_eq!(peer_url, "http://a-m1.a.ns.svc:2380");
+        list(&mut seen, 1);
+        assert!(matches!(act(&seen), Some(Act::AddLearner { name, .. }) if name == named(2)));
+        list(&mut seen, 2);
+        let everybody = "a-m0=http://a-m0.a.ns.svc:2380,a-m1=http://a-m1.a.ns.svc:2380,a-m2=http://a-m2.a.ns.svc:2380";
+        for n in [1, 2] {
+            let told =
+                Act::SetInitialCluster { member: member_target(&seen, n), initial_cluster: everybody.to_owned() };
+            assert_eq!(act(&seen), Some(told));
+            seen.members[n].object.spec.initial_cluster = Some(everybody.to_owned());
+        }
+        assert!(matches!(act(&seen), Some(Act::Latch(l)) if l.pending_member.is_none()));
+        latches(&mut seen).pending_member = None;
+        assert_eq!(waits(&seen), Some(Reason::WaitingForPod));
+    }
+
+    #[test]
+    fn otherwise_one_by_one() {
+        type Change = fn(&mut Observed);
+        let changes: [(&str, Change); 2] = [
+            ("3.5", |s| s.cluster.spec.version = "3.5.35".to_owned()),
+            ("a large database", |s| {
+                s.answers.insert(named(0), Seen::Known(Answer { db_bytes: 256 << 20, ..answer(0) }));
+            }),
+        ];
+        for (what, change) in changes {
+            let mut seen = two_made();
+            change(&mut seen);
+            list(&mut seen, 1);
+            // The second one waits until the first one has its vote.
+            assert!(
+                matches!(act(&seen), Some(Act::SetInitialCluster { member, .. }) if member == member_target(&seen, 1)),
+                "{what}"
+            );
+        }
+        // Several voters: the third member is made when the learner has its vote.
+        let seen = with_learner(2, 5);
+        assert!(matches!(act(&seen), Some(Act::LatchJoined { .. })));
+        let mut seen = with_learner(2, 5);
+        seen.answers.remove(&named(2));
+        assert_eq!(waits(&seen), Some(Reason::WaitingForLearner));
+    }
+
+    #[test]
+    fn nobody_is_added_to_what_is_not_well() {
+        let mut seen = two_made();
+        seen.answers.insert(named(0), Seen::Unknown("no".to_owned()));
+        assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd));
+        let mut seen = two_made();
+        etcd(&mut seen).alarms.push(Alarm { member_id: 0, kind: "CORRUPT".to_owned() });
+        assert_eq!(waits(&seen), Some(Reason::AlarmRaised));
+        let mut seen = formed(3, 5);
+        seen.answers.remove(&named(2));
+        assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd));
+        let mut seen = two_made();
+        seen.etcd = Seen::Unknown("no".to_owned());
+        assert_eq!(act(&seen), None);
+    }
+
+    #[test]
+    fn a_newcomer_that_never_started_is_told_again_when_the_list_changes() {
+        let mut seen = with_learner(1, 2);
+        seen.answers.remove(&named(1));
+        assert_eq!(waits(&seen), Some(Reason::WaitingForLearner));
+        seen.members[1].object.spec.initial_cluster = Some("a-m1=http://a-m1.a.ns.svc:2380".to_owned());
+        assert_eq!(waits(&seen), Some(Reason::WaitingForLearner), "it has started: etcd knows its name");
+        etcd(&mut seen).members[1].name = String::new();
+        assert!(matches!(act(&seen), Some(Act::SetInitialCluster { .. })));
+    }
+
+    #[test]
+    fn strangers_stop_growth() {
+        let mut seen = formed(1, 3);
+        list(&mut seen, 7);
+        assert_eq!(waits(&seen), Some(Reason::UnknownMember));
+        assert_eq!(condition(&seen, "Available"), pair("True", "ReadSucceeded"));
+        let mut seen = formed(3, 3);
+        etcd(&mut seen).members.pop();
+        assert_eq!(waits(&seen), Some(Reason::MemberNotListed));
+        let mut seen = formed(1, 3);
+        etcd(&mut seen).cluster_id = 9;
+        assert_eq!(waits(&seen), Some(Reason::SafetyStop));
+        assert_eq!(condition(&seen, "Available"), pair("False", "SafetyStop"));
+    }
+
+    #[test]
+    fn a_seed_that_came_too_late_goes() {
+        let mut seen = formed(1, 3);
+        let mut late = build::member::seed(&seen.cluster, "a-late", None);
+        stored(&mut late.metadata, "u-late");
+        seen.members.push(Member { object: late, pod: None, claim: None });
+        assert!(matches!(act(&seen), Some(Act::DeleteMember { member, .. }) if member == member_target(&seen, 1)));
+    }
+
+    #[test]
+    fn a_taken_name_is_not_taken_again() {
+        let mut seen = formed(1, 3);
+        seen.fresh_suffix = "m0".to_owned();
+        assert_eq!(waits(&seen), Some(Reason::Growing));
+    }
+}
+
+mod admitting {
+    use super::*;
+
+    #[test]
+    fn joined_then_no_empty_start_then_vote_then_clients() {
+        let mut seen = with_learner(1, 2);
+        let Some(Act::LatchJoined { member, joined }) = act(&seen) else { panic!() };
+        assert_eq!(member, member_target(&seen, 1));
+        seen.members[1].object.spec.joined = Some(joined);
+        assert_eq!(act(&seen), Some(Act::ForbidEmptyStart { pod: pod_target(&seen, 1) }));
+        seen.members[1].pod.as_mut().unwrap().metadata.annotations = None;
+        let plan = planned(&seen);
+        assert_eq!(plan.act, Some(Act::Promote { name: named(1), member_id: 0x11, cluster_id: CLUSTER_ID }));
+        assert_eq!(plan.wake, Wake::AfterMillis(100));
+        etcd(&mut seen).members[1].learner = false;
+        assert_eq!(act(&seen), Some(Act::AdmitClients { pod: pod_target(&seen, 1) }));
+    }
+
+    /// A learner that has joined and may not start empty any more.
+    fn candidate() -> Observed {
+        let mut seen = with_learner(1, 2);
+        seen.members[1].object.spec.joined = joined_member(&seen.cluster, 1).spec.joined;
+        seen.members[1].pod.as_mut().unwrap().metadata.annotations = None;
+        seen
+    }
+
+    #[test]
+    fn a_vote_needs_a_learner_that_keeps_up() {
+        let mut seen = candidate();
+        let lag = |behind| Seen::Known(Answer { learner: true, applied_index: 1_000_000 - behind, ..answer(1) });
+        seen.answers.insert(named(1), lag(1_001));
+        assert_eq!(waits(&seen), Some(Reason::WaitingForLearner));
+        seen.answers.insert(named(1), lag(1_000));
+        assert!(matches!(act(&seen), Some(Act::Promote { .. })));
+        seen.answers.remove(&named(1));
+        assert_eq!(act(&seen), None);
+        let mut seen = candidate();
+        etcd(&mut seen).leader = None;
+        assert_eq!(act(&seen), None);
+        let mut seen = candidate();
+        seen.members[1].pod = None;
+        assert_eq!(act(&seen), None);
+    }
+
+    #[test]
+    fn a_vote_needs_a_quorum_that_answers() {
+        let mut seen = with_learner(3, 4);
+        seen.members[3].object.spec.joined = joined_member(&seen.cluster, 3).spec.joined;
+        seen.members[3].pod.as_mut().unwrap().metadata.annotations = None;
+        seen.answers.remove(&named(1));
+        assert!(matches!(act(&seen), Some(Act::Promote { .. })), "two voters and the new one are a quorum of four");
+        seen.answers.remove(&named(2));
+        assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd));
+    }
+
+    #[test]
+    fn a_pod_made_anew_is_admitted_again() {
+        let mut seen = formed(3, 3);
+        seen.members[2].pod.as_mut().unwrap().metadata.labels.as_mut().unwrap().insert(key::ROLE.to_owned(), "learner".to_owned());
+        assert_eq!(act(&seen), Some(Act::AdmitClients { pod: pod_target(&seen, 2) }));
+        // A permission that came back is taken first.
+        let pod = seen.members[0].pod.as_mut().unwrap();
+        pod.metadata.annotations = labels(&[(key::MAY_START_EMPTY, "x")]);
+        assert_eq!(act(&seen), Some(Act::ForbidEmptyStart { pod: pod_target(&seen, 0) }));
+    }
+
+    #[test]
+    fn pods_that_go_or_belong_to_others_are_left_alone() {
+        let mut seen = formed(3, 3);
+        let pod = seen.members[2].pod.as_mut().unwrap();
+        pod.metadata.labels.as_mut().unwrap().remove(key::ROLE);
+        pod.metadata.deletion_timestamp = Some(earlier());
+        assert_eq!(act(&seen), None);
+        let pod = seen.members[2].pod.as_mut().unwrap();
+        pod.metadata.deletion_timestamp = None;
+        pod.metadata.owner_references = None;
+        assert_eq!(act(&seen), None);
+    }
+}
+
+mod silence {
+    use super::*;
+
+    fn silent() -> Observed {
+        let mut seen = formed(3, 3);
+        seen.etcd = Seen::Unknown("timed out".to_owned());
+        seen.answers = (0..2).map(|n| (named(n), Seen::Unknown("refused".to_owned()))).collect();
+        seen
+    }
+
+    #[test]
+    fn a_lost_quorum_is_named_member_by_member_and_nothing_is_touched() {
+        let seen = silent();
+        assert_eq!(waits(&seen), Some(Reason::QuorumLost));
+        assert_eq!(condition(&seen, "Available"), pair("False", "QuorumLost"));
+        assert_eq!(condition(&seen, "Ready"), pair("False", "QuorumLost"));
+        let message = planned(&seen).waiting.unwrap().message;
+        for said in ["a-m0 does not answer (refused)", "a-m2 does not run", "2 of 3"] {
+            assert!(message.contains(said), "{message}");
+        }
+        let status = planned(&seen).status;
+        assert_eq!((status.voters, status.leader), (3, None));
+        assert_eq!(status.members[0].role.as_deref(), Some("voter"));
+        // The budget stays.
+        assert_eq!(planned(&seen).ensures, vec![]);
+    }
+
+    #[test]
+    fn members_that_start_are_given_time() {
+        let mut seen = silent();
+        seen.members[1].pod = None;
+        assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd));
+        assert_eq!(planned(&seen).wake, Wake::AfterMillis(500));
+        seen.members[1].claim = None;
+        assert_eq!(waits(&seen), Some(Reason::QuorumLost), "without its claim no Pod is made");
+        let mut seen = silent();
+        let pod = pod_of(&seen.members[0].object);
+        seen.members[0].pod = Some(Pod { status: None, ..pod });
+        assert_eq!(waits(&seen), Some(Reason::QuorumLost), "it has been pending for two minutes");
+    }
+
+    use k8s_openapi::api::core::v1::Pod;
+}

@@ -1,0 +1,295 @@
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::*;
+use crate::api::cluster::Retention;
+use crate::api::condition::Reason;
+use crate::api::member::Birth;
+use crate::api::{EtcdCluster, EtcdMemberStatus, key, role};
+use crate::plan::fixtures::{earlier, etcd_cluster, failed, labels, noon, pod_of, restoring, running, serving, unborn};
+use crate::plan::{Act, Plan, Seen, Target, Wake, pods, safety};
+
+fn planned_at(seen: &Observed, now: Timestamp) -> Plan<EtcdMemberStatus> {
+    let plan = plan(seen, now);
+    safety::member(seen, &plan).unwrap();
+    plan
+}
+
+fn planned(seen: &Observed) -> Plan<EtcdMemberStatus> {
+    planned_at(seen, noon())
+}
+
+fn act(seen: &Observed) -> Option<Act> {
+    planned(seen).act
+}
+
+fn waits(seen: &Observed) -> Option<Reason> {
+    let plan = planned(seen);
+    assert_eq!(plan.act, None);
+    plan.waiting.map(|w| w.reason)
+}
+
+fn cluster(seen: &mut Observed) -> &mut EtcdCluster {
+    match &mut seen.cluster {
+        Seen::Known(Some(cluster)) => cluster,
+        Seen::Known(None) | Seen::Unknown(_) => panic!("no cluster"),
+    }
+}
+
+fn degraded(seen: &Observed) -> (String, String) {
+    let all = planned(seen).status.conditions;
+    all.into_iter().find(|c| c.type_ == "Degraded").map(|c| (c.reason, c.message)).unwrap()
+}
+
+mod standing {
+    use super::*;
+
+    #[test]
+    fn a_member_that_serves_costs_nothing() {
+        let mut seen = serving();
+        let plan = planned(&seen);
+        assert_eq!((plan.act, plan.waiting, plan.wake), (None, None, Wake::OnChange));
+        let status = plan.status.clone();
+        assert_eq!(status.claim.as_ref().map(|c| c.uid.as_str()), Some("u-data-a-m0"));
+        assert_eq!(status.pod.as_ref().map(|c| c.uid.as_str()), Some("u-pod-a-m0"));
+        seen.member.status = Some(status.clone());
+        assert_eq!(planned_at(&seen, noon() + SignedDuration::from_hours(1)).status, status);
+    }
+
+    #[test]
+    fn claim_then_pod() {
+        let mut seen = unborn(None);
+        let (claim, pod) = (seen.claim.take(), seen.pod.take());
+        let Some(Act::CreateClaim(made)) = act(&seen) else { panic!() };
+        assert_eq!(made.metadata.name.as_deref(), Some("data-a-m0"));
+        assert_eq!(made.metadata.owner_references, None);
+        assert_eq!(pods::label(&made.metadata, key::MEMBER_UID), Some("u-a-m0"));
+        seen.claim = claim;
+        let Some(Act::CreatePod(made)) = act(&seen) else { panic!() };
+        assert_eq!(made.metadata.annotations, labels(&[(key::MAY_START_EMPTY, "u-data-a-m0")]));
+        assert_eq!(pods::label(&made.metadata, key::ROLE), Some(role::LEARNER));
+        assert_eq!(pods::arguments(&made, "restore"), None);
+        assert!(pods::arguments(&made, "etcd").unwrap().iter().any(|a| a == "--seed"));
+        seen.pod = pod;
+        assert_eq!(planned(&seen).waiting, None);
+    }
+
+    #[test]
+    fn no_pod_before_etcd_knows_the_member() {
+        let mut seen = unborn(None);
+        seen.pod = None;
+        seen.member.spec.initial_cluster = None;
+        assert_eq!(waits(&seen), Some(Reason::Growing));
+    }
+
+    #[test]
+    fn a_pod_made_anew_for_a_joined_member_starts_on_its_own_data_only() {
+        let mut seen = serving();
+        seen.pod = None;
+        let Some(Act::CreatePod(made)) = act(&seen) else { panic!() };
+        assert!(!pods::may_start_empty(&made));
+        assert!(!pods::arguments(&made, "etcd").unwrap().iter().any(|a| a == "--seed" || a.starts_with("--after")));
+        // Also while the cluster cannot be read.
+        seen.cluster = Seen::Unknown("timeout".to_owned());
+        assert_eq!(act(&seen), Some(Act::CreatePod(made)));
+    }
+
+    #[test]
+    fn restore_steps_only_before_anything_has_formed() {
+        let mut seen = unborn(Some(restoring("k")));
+        seen.pod = None;
+        let Some(Act::CreatePod(made)) = act(&seen) else { panic!() };
+        assert!(pods::arguments(&made, "restore").unwrap().contains(&"--key=k".to_owned()));
+        seen.cluster = Seen::Unknown("timeout".to_owned());
+        assert_eq!(waits(&seen), Some(Reason::WaitingForReference));
+        let mut seen = unborn(Some(restoring("k")));
+        seen.pod = None;
+        *cluster(&mut seen) = match serving().cluster {
+            Seen::Known(Some(formed)) => formed,
+            Seen::Known(None) | Seen::Unknown(_) => panic!(),
+        };
+        assert_eq!(waits(&seen), Some(Reason::SafetyStop));
+        // Joined: the volume must hold this restore's data, and nothing is read again.
+        seen.member.spec.joined = serving().member.spec.joined;
+        let Some(Act::CreatePod(made)) = act(&seen) else { panic!() };
+        assert_eq!(pods::arguments(&made, "restore"), None);
+        let uid = format!("--restore-uid={}", restoring("k").restore_uid);
+        assert!(pods::arguments(&made, "etcd").unwrap().contains(&uid));
+    }
+
+    #[test]
+    fn what_belongs_to_others_is_left_alone() {
+        let mut seen = unborn(None);
+        seen.pod.as_mut().unwrap().metadata.owner_references = None;
+        assert_eq!(waits(&seen), Some(Reason::NameConflict));
+        let mut seen = unborn(None);
+        seen.claim.as_mut().unwrap().metadata.labels = labels(&[(key::MEMBER_UID, "another")]);
+        assert_eq!(waits(&seen), Some(Reason::NameConflict));
+        assert_eq!(degraded(&seen).0, "NameConflict");
+        assert_eq!(planned(&seen).status.claim, None);
+    }
+
+    #[test]
+    fn a_lost_claim_is_never_made_anew() {
+        let mut seen = serving();
+        seen.claim.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier());
+        assert_eq!(waits(&seen), Some(Reason::ClaimLost));
+        seen.claim = None;
+        assert_eq!(waits(&seen), Some(Reason::ClaimLost));
+        seen.pod = None;
+        assert_eq!(waits(&seen), Some(Reason::ClaimLost));
+        assert_eq!(degraded(&seen).0, "ClaimLost");
+    }
+
+    #[test]
+    fn before_it_has_joined_a_claim_that_goes_is_let_go() {
+        let mut seen = unborn(None);
+        seen.claim.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier());
+        assert!(matches!(act(&seen), Some(Act::DeletePod { .. })));
+        seen.pod = None;
+        assert_eq!(waits(&seen), Some(Reason::WaitingForPod));
+    }
+
+    #[test]
+    fn pods_are_made_anew_when_they_have_ended_and_never_when_they_run() {
+        for phase in ["Failed", "Succeeded"] {
+            let mut seen = serving();
+            seen.pod.as_mut().unwrap().status.as_mut().unwrap().phase = Some(phase.to_owned());
+            let target = Target::of(&seen.pod.as_ref().unwrap().metadata);
+            assert!(matches!(act(&seen), Some(Act::DeletePod { pod, .. }) if pod == target));
+        }
+        let mut seen = serving();
+        running(seen.pod.as_mut().unwrap(), false);
+        seen.member.spec.initial_cluster = Some("other".to_owned());
+        assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd), "a joined member keeps its Pod, whatever it was made for");
+        seen.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier());
+        assert_eq!(waits(&seen), Some(Reason::MemberRestarting));
+    }
+
+    #[test]
+    fn before_it_has_joined_a_pod_for_other_arguments_is_made_anew() {
+        let mut seen = unborn(None);
+        seen.member.spec.role = Birth::Joiner;
+        seen.pod = Some(pod_of(&seen.member));
+        assert_eq!(act(&seen), None);
+        seen.member.spec.initial_cluster = Some("a-m0=http://a-m0.a.ns.svc:2380,x=http://x:2380".to_owned());
+        assert!(matches!(act(&seen), Some(Act::DeletePod { .. })));
+    }
+
+    #[test]
+    fn a_failed_restore_is_tried_again_after_a_while() {
+        let mut seen = unborn(Some(restoring("k")));
+        let at = |seconds| Time(noon() - SignedDuration::from_secs(seconds));
+        failed(seen.pod.as_mut().unwrap(), "restore", 66, "no such key", at(29));
+        let plan = planned(&seen);
+        assert_eq!((plan.act, plan.wake), (None, Wake::AfterMillis(1_000)));
+        failed(seen.pod.as_mut().unwrap(), "restore", 66, "no such key", at(30));
+        assert!(matches!(act(&seen), Some(Act::DeletePod { .. })));
+    }
+
+    #[test]
+    fn a_failure_is_told_with_its_class_until_it_is_over() {
+        let mut seen = unborn(Some(restoring("k")));
+        let report = r#"{"kind":"failed","class":"Denied","message":"the store says 403"}"#;
+        failed(seen.pod.as_mut().unwrap(), "restore", 65, report, Time(noon()));
+        let (reason, message) = degraded(&seen);
+        assert_eq!(reason, "StoreAccessDenied");
+        assert!(message.contains("the store says 403") && message.contains("credentials"), "{message}");
+        let status = planned(&seen).status;
+        let told = status.last_failure.clone().unwrap();
+        assert_eq!((told.container.as_str(), told.exit_code, told.reason.as_deref()), ("restore", 65, Some("StoreAccessDenied")));
+        // The Pod is gone: what was said stays, until the next one is ready.
+        seen.member.status = Some(status);
+        seen.pod = None;
+        assert_eq!(planned(&seen).status.last_failure, Some(told));
+        seen.pod = Some(pod_of(&seen.member));
+        assert_eq!(planned(&seen).status.last_failure, None);
+        assert_eq!(degraded(&seen).0, "NothingWrong");
+    }
+
+    #[test]
+    fn a_cluster_that_is_gone_or_going_or_paused_gets_nothing_new() {
+        let mut seen = unborn(None);
+        seen.pod = None;
+        let mut gone = seen.clone();
+        gone.cluster = Seen::Known(None);
+        assert_eq!(waits(&gone), Some(Reason::Deleting));
+        let mut going = seen.clone();
+        cluster(&mut going).metadata.deletion_timestamp = Some(earlier());
+        assert_eq!(waits(&going), Some(Reason::Deleting));
+        cluster(&mut seen).spec.paused = true;
+        assert_eq!(waits(&seen), Some(Reason::Paused));
+        seen.member.spec.version = "4".to_owned();
+        cluster(&mut seen).spec.paused = false;
+        assert_eq!(waits(&seen), Some(Reason::InvalidSpec));
+    }
+}
+
+mod end {
+    use super::*;
+
+    fn deleted(mut seen: Observed) -> Observed {
+        seen.member.metadata.deletion_timestamp = Some(earlier());
+        seen
+    }
+
+    #[test]
+    fn pod_then_claim_then_let_go() {
+        let mut seen = deleted(serving());
+        seen.cluster = Seen::Known(None);
+        assert!(matches!(act(&seen), Some(Act::DeletePod { pod, .. }) if pod.uid == "u-pod-a-m0"));
+        seen.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier());
+        assert_eq!(waits(&seen), Some(Reason::Deleting));
+        seen.pod = None;
+        assert!(matches!(act(&seen), Some(Act::DeleteClaim { claim, .. }) if claim.uid == "u-data-a-m0"));
+        seen.claim.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier());
+        assert_eq!(waits(&seen), Some(Reason::Deleting));
+        seen.claim = None;
+        assert_eq!(act(&seen), Some(Act::ReleaseMember { member: Target::of(&seen.member.metadata) }));
+        seen.member.metadata.finalizers = None;
+        assert_eq!(waits(&seen), Some(Reason::Deleting));
+    }
+
+    #[test]
+    fn claims_to_keep_and_claims_of_others_stay() {
+        let mut seen = deleted(serving());
+        seen.cluster = Seen::Known(None);
+        seen.pod = None;
+        seen.member.spec.storage.retention = Retention::Retain;
+        assert!(matches!(act(&seen), Some(Act::ReleaseMember { .. })));
+        let mut seen = deleted(serving());
+        seen.cluster = Seen::Known(None);
+        seen.pod.as_mut().unwrap().metadata.owner_references = None;
+        seen.claim.as_mut().unwrap().metadata.labels = None;
+        assert!(matches!(act(&seen), Some(Act::ReleaseMember { .. })));
+    }
+
+    #[test]
+    fn the_clusters_word_on_retention_is_the_newer_one() {
+        let mut seen = deleted(serving());
+        seen.pod = None;
+        cluster(&mut seen).metadata.deletion_timestamp = Some(earlier());
+        assert!(matches!(act(&seen), Some(Act::DeleteClaim { .. })));
+        cluster(&mut seen).spec.storage.retention = Retention::Retain;
+        assert!(matches!(act(&seen), Some(Act::ReleaseMember { .. })));
+    }
+
+    #[test]
+    fn while_its_cluster_lives_nothing_of_a_counted_member_is_touched() {
+        assert_eq!(waits(&deleted(serving())), Some(Reason::MemberStillListed));
+        let mut seen = deleted(serving());
+        seen.cluster = Seen::Unknown("timeout".to_owned());
+        assert_eq!(waits(&seen), Some(Reason::WaitingForReference));
+        // A joiner of a formed cluster may be listed already.
+        let mut seen = deleted(serving());
+        seen.member.spec.joined = None;
+        seen.member.spec.role = Birth::Joiner;
+        assert_eq!(waits(&seen), Some(Reason::MemberStillListed));
+        // Another cluster of the same name has another UID and is no reason to keep or to delete anything of this one.
+        let mut seen = deleted(unborn(None));
+        seen.cluster = Seen::Known(Some(etcd_cluster(1)));
+        assert!(matches!(act(&seen), Some(Act::DeletePod { .. })));
+        cluster(&mut seen).spec.paused = true;
+        assert_eq!(waits(&seen), Some(Reason::Paused));
+    }
+}

@@ -1,0 +1,132 @@
+//! Stories of clusters, told by the real plans in a simulated world. Each story is a text file: lines that begin with
+//! `$` are what happens to the world, the lines below are what followed. `UPDATE_GOLDEN=1` writes them anew.
+
+#[path = "support/world.rs"]
+#[allow(dead_code, reason = "shared with another test")]
+mod world;
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{env, fs};
+
+use holdfast::api::snapshot::Phase;
+use world::World;
+
+/// Two minutes: more than any story needs.
+const PATIENCE: u64 = 1200;
+
+fn tell(world: &mut World, command: &str) {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    match words.as_slice() {
+        ["restore", "nothing"] => world.restore_from(None),
+        ["restore", "snapshot", name] => world.restore_of_snapshot(name),
+        ["restore", key] => world.restore_from(Some(key)),
+        ["broken", key] => {
+            world.broken.insert((*key).to_owned());
+        }
+        ["snapshot", name, "pending"] => world.snapshot(name, Phase::Pending, ""),
+        ["snapshot", name, "complete", key] => world.snapshot(name, Phase::Complete, key),
+        ["replicas", n] => world.edit(|s| s.replicas = n.parse().unwrap()),
+        ["until", "complete"] => {
+            assert!(world.run_until(PATIENCE, World::complete), "never complete:\n{}", world.log.join("\n"));
+        }
+        ["until", "stuck", reason] => {
+            let stuck = |w: &World| {
+                let status = w.cluster.as_ref().and_then(|c| c.status.as_ref());
+                status.is_some_and(|s| s.conditions.iter().any(|c| c.type_ == "Ready" && c.reason == *reason))
+            };
+            assert!(world.run_until(PATIENCE, stuck), "never {reason}:\n{}", world.log.join("\n"));
+        }
+        ["until", "empty"] => {
+            let empty = |w: &World| w.members.is_empty() && w.pods.is_empty();
+            assert!(world.run_until(PATIENCE, empty), "something stays:\n{}", world.log.join("\n"));
+            let claims = world.volumes.len();
+            world.say(format!("{claims} claims are left"));
+        }
+        ["ticks", n] => {
+            world.run_until(n.parse().unwrap(), |_| false);
+        }
+        ["settled"] => {
+            // I17: nothing is written while nothing happens.
+            let before = world.writes;
+            world.run_until(600, |_| false);
+            assert_eq!(world.writes, before, "written while nothing happened:\n{}", world.log.join("\n"));
+            world.say("one minute without a write");
+        }
+        ["delete", "pods", rest @ ..] => {
+            let names: Vec<String> = world.pods.keys().cloned().collect();
+            let count = rest.first().map_or(names.len(), |n| n.parse().unwrap());
+            for name in names.iter().take(count) {
+                world.delete_pod(name);
+            }
+        }
+        ["evict", "pods", n] => {
+            let names: Vec<String> = world.pods.keys().take(n.parse().unwrap()).cloned().collect();
+            for name in names {
+                world.evict_pod(&name);
+            }
+        }
+        ["delete", "cluster"] => world.delete_cluster(),
+        ["delete", "member"] => {
+            let name = world.members.keys().next().unwrap().clone();
+            world.delete_member(&name);
+        }
+        ["silence", n] => world.silent_until = world.now + n.parse::<u64>().unwrap(),
+        ["lose", "status"] => world.lose_status(),
+        ["pause"] => world.edit(|s| s.paused = true),
+        ["resume"] => world.edit(|s| s.paused = false),
+        ["foreign", "service", name] => world.foreign_service(name),
+        ["remove", "service", name] => world.remove_service(name),
+        ["no", "membership", "calls"] => assert_eq!(world.calls_to_membership, 0, "etcd's membership was changed"),
+        ["forget", "membership", "calls"] => world.calls_to_membership = 0,
+        _ => panic!("unknown command: {command}"),
+    }
+}
+
+/// The story with its transcript, from its commands alone.
+fn play(story: &str) -> String {
+    let mut out = String::new();
+    let mut world: Option<World> = None;
+    for line in story.lines().filter(|l| l.starts_with('$') || l.starts_with('#')) {
+        let Some(command) = line.strip_prefix("$ ") else {
+            writeln!(out, "{line}").unwrap();
+            continue;
+        };
+        writeln!(out, "{line}").unwrap();
+        match (command.split_whitespace().collect::<Vec<_>>().as_slice(), &mut world) {
+            (["cluster", n, version], slot @ None) => *slot = Some(World::new(n.parse().unwrap(), version)),
+            (_, Some(world)) => tell(world, command),
+            (_, None) => panic!("a story begins with: $ cluster N VERSION"),
+        }
+        for said in world.as_mut().map(|w| std::mem::take(&mut w.log)).unwrap_or_default() {
+            writeln!(out, "{said}").unwrap();
+        }
+    }
+    out
+}
+
+#[test]
+fn the_stories_are_told_as_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");
+    let mut stories: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
+    stories.sort();
+    assert!(stories.len() >= 9, "stories are missing");
+    let mut wrong = vec![];
+    for path in stories {
+        let written = fs::read_to_string(&path).unwrap();
+        let told = play(&written);
+        if env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&path, &told).unwrap();
+        } else if told != written {
+            let at = told.lines().zip(written.lines()).position(|(a, b)| a != b).unwrap_or_default();
+            wrong.push(format!(
+                "{} differs at line {}:\n  written: {}\n  told:    {}",
+                path.display(),
+                at + 1,
+                written.lines().nth(at).unwrap_or("(end)"),
+                told.lines().nth(at).unwrap_or("(end)")
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}\nUPDATE_GOLDEN=1 cargo test --release --test scenarios", wrong.join("\n"));
+}
