@@ -35,7 +35,11 @@ fn wanted() -> BTreeMap<String, String> {
     let one = Scope::Namespace("etcd".to_owned());
     for (file, command, text) in [
         ("rbac", "--only rbac", printed(&Scope::Cluster, &[Part::Rbac])),
-        ("cluster", "(without the definitions, which are in crds/)", printed(&Scope::Cluster, &[Part::Rbac, Part::Deployment])),
+        (
+            "cluster",
+            "(without the definitions, which are in crds/)",
+            printed(&Scope::Cluster, &[Part::Rbac, Part::Deployment]),
+        ),
         ("namespaced", "--namespace etcd", printed(&one, &[Part::Rbac, Part::Deployment])),
     ] {
         let head = format!("# What `holdfast manifests` {command} prints.\n");

@@ -41,7 +41,15 @@ const RULES: &[Rule] = &[
     },
     Rule {
         below: "src/api/",
-        never: &["crate::plan", "crate::operator", "crate::manifests", "crate::cli", "crate::agent", "tokio", "std::env"],
+        never: &[
+            "crate::plan",
+            "crate::operator",
+            "crate::manifests",
+            "crate::cli",
+            "crate::agent",
+            "tokio",
+            "std::env",
+        ],
         why: "the wire contract knows nobody",
     },
     Rule {
@@ -115,7 +123,8 @@ fn breaches(path: &str, text: &str) -> Vec<String> {
                 out.push(format!("{path}:{}: {word}: {}", number + 1, rule.why));
             }
         }
-        let pure_only = ["src/plan/", "src/api/", "src/operator/", "src/manifests/"].iter().any(|f| path.starts_with(f));
+        let pure_only =
+            ["src/plan/", "src/api/", "src/operator/", "src/manifests/"].iter().any(|f| path.starts_with(f));
         if pure_only && let Some((_, rest)) = line.split_once("snapshot_agent::") {
             let part: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             if !PURE_PART.contains(&part.as_str()) {
@@ -192,6 +201,11 @@ fn every_reason_that_needs_a_person_has_a_runbook() {
         there.insert(name);
     }
     found.extend(wanted.iter().filter(|n| !there.contains(**n)).map(|n| format!("runbooks/{n}.md is missing")));
-    found.extend(there.iter().filter(|n| !wanted.contains(n.as_str())).map(|n| format!("runbooks/{n}.md: no reason leads to it")));
+    found.extend(
+        there
+            .iter()
+            .filter(|n| !wanted.contains(n.as_str()))
+            .map(|n| format!("runbooks/{n}.md: no reason leads to it")),
+    );
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }

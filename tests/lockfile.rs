@@ -111,7 +111,8 @@ fn the_lock_file_holds_one_crate_for_one_job() {
 fn each_ban_is_noticed() {
     let good = include_str!("../Cargo.lock");
     let add = |name: &str, version: &str, needs: &str| {
-        let block = format!("\n[[package]]\nname = \"{name}\"\nversion = \"{version}\"\ndependencies = [\n \"{needs}\",\n]\n");
+        let block =
+            format!("\n[[package]]\nname = \"{name}\"\nversion = \"{version}\"\ndependencies = [\n \"{needs}\",\n]\n");
         complaints(&format!("{good}{block}"))
     };
     for (name, prefix, _) in BANNED {
@@ -119,7 +120,10 @@ fn each_ban_is_noticed() {
         assert!(found.iter().any(|f| f.starts_with(&format!("{name} {prefix}9.9 must not"))), "{name}: {found:?}");
     }
     for (name, _) in ONCE {
-        assert!(add(name, "999.0.0", "x").iter().any(|f| f.starts_with(&format!("{name} has to be here once"))), "{name}");
+        assert!(
+            add(name, "999.0.0", "x").iter().any(|f| f.starts_with(&format!("{name} has to be here once"))),
+            "{name}"
+        );
     }
     for (name, ..) in ONLY_THROUGH {
         assert!(add("other", "1.0.0", name).iter().any(|f| f.starts_with(&format!("{name} comes through other"))));

@@ -54,9 +54,6 @@ fn what_is_wrong_is_told_with_a_remedy() {
         (&["manifests", "--namespace", ""], "DNS label"),
         (&["manifests", "--only", "pods"], "crds, rbac, deployment"),
         (&["manifest"], "manifests"),
-        (&["operator", "--identity=me", "--agent-image="], "name the image"),
-        (&["operator", "--agent-image=i", "--identity="], "--identity"),
-        (&["operator", "--agent-image=i"], "--identity"),
         (&["operator", "--identity=me"], "--agent-image"),
         (&["operator", "--identity=me", "--agent-image=i", "--listen=8080"], "--listen"),
         (&["operator", "--identity=me", "--agent-image=i", "--watch-namespace=a/b"], "DNS label"),
@@ -95,31 +92,6 @@ fn the_agent_and_the_gate_read_what_the_contract_renders() {
     );
 }
 
-fn config(words: &[&str]) -> Config {
-    let words = [&["operator", "--identity=me", "--agent-image=i"], words].concat();
-    let Command::Operator(flags) = parse(&words).unwrap() else { panic!("{words:?}") };
-    (*flags).into()
-}
-
-#[test]
-fn the_operator_has_defaults_for_what_can_have_one() {
-    assert_eq!(
-        config(&[]),
-        Config {
-            watch_namespace: None,
-            lease_namespace: "holdfast-system".to_owned(),
-            lease_name: "holdfast".to_owned(),
-            identity: "me".to_owned(),
-            agent_image: "i".to_owned(),
-            etcd_repository: "gcr.io/etcd-development/etcd".to_owned(),
-            listen: "0.0.0.0:8080".parse().unwrap(),
-            die_after_writes: None,
-        }
-    );
-    assert_eq!(config(&["--watch-namespace=a"]).lease_namespace, "a");
-    assert_eq!(config(&["--watch-namespace=a", "--leader-election-namespace=b"]).lease_namespace, "b");
-}
-
 /// What is printed is what is read back: a flag that is renamed here and not there would only show in a cluster.
 #[test]
 fn the_deployment_starts_the_operator_it_means() {
@@ -131,7 +103,7 @@ fn the_deployment_starts_the_operator_it_means() {
         // These two come by environment.
         let more = ["--identity=pod", "--agent-image=r/h:1"];
         let Command::Operator(flags) = parse(&[&args[..], &more].concat()).unwrap() else { panic!("{args:?}") };
-        let config = Config::from(*flags);
+        let config = Config::from(flags);
         assert_eq!(config.watch_namespace.as_deref(), namespace);
         assert_eq!(config.lease_namespace, namespace.unwrap_or("holdfast-system"));
         let port = container["ports"][0]["containerPort"].as_u64().unwrap();

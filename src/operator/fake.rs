@@ -105,7 +105,7 @@ pub(super) fn refusal(code: u16, reason: &str) -> Value {
         "message": format!("refused: {reason}")})
 }
 
-async fn answer(State(script): State<Script>, request: Request) -> (StatusCode, axum::Json<Value>) {
+async fn answer(State(script): State<Script>, request: Request) -> (StatusCode, String) {
     let method = request.method().to_string();
     let path = request.uri().to_string();
     let bytes: Bytes = to_bytes(request.into_body(), 1 << 20).await.unwrap();
@@ -113,5 +113,5 @@ async fn answer(State(script): State<Script>, request: Request) -> (StatusCode, 
     let found = script.answers.iter().find(|(m, part, ..)| *m == method && path.contains(part));
     let (code, value) = found.map_or((404, refusal(404, "NotFound")), |(_, _, code, value)| (*code, value.clone()));
     script.log.lock().unwrap().push(Asked { method, path, body });
-    (StatusCode::from_u16(code).unwrap(), axum::Json(value))
+    (StatusCode::from_u16(code).unwrap(), value.to_string())
 }
