@@ -34,7 +34,7 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Manifests(flags) => show(&manifests::yaml(&manifests::objects(&flags.into())?)?),
         Command::Jobs(flags) => show(&manifests::jobs::samples(flags.to, &flags.image)?),
         Command::Version => show(concat!("holdfast ", env!("CARGO_PKG_VERSION"), "\n")),
-        Command::Operator(flags) => operator::run((*flags).into()).await.map(|()| 0),
+        Command::Operator(flags) => operator::run(flags.into()).await.map(|()| 0),
         Command::Agent(Agent::Save(request)) => Ok(agent::save(*request).await),
         Command::Agent(Agent::Restore(request)) => Ok(agent::restore(*request).await),
         Command::Gate(request) => Ok(agent::gate(*request).await),

@@ -1,4 +1,5 @@
-//! Copies the running binary to where another container finds it: etcd's own image does not hold us.
+//! Copies the running binary, and the CA certificates of its image, to where another container finds them: etcd's own
+//! image holds neither.
 
 use std::fs::File;
 use std::io;
@@ -6,6 +7,12 @@ use std::path::Path;
 
 use crate::error::{Error, Result, io_error};
 use crate::files;
+
+/// The public CA certificates of our image.
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// What their copy beside the program is called. A container without any names it in `SSL_CERT_FILE`.
+pub const CERTIFICATES_COPY: &str = "ca-certificates.crt";
 
 /// Copies this program to `target`, whole or not at all, executable for everybody.
 pub async fn run(target: &Path) -> Result<()> {
@@ -16,7 +23,15 @@ pub async fn run(target: &Path) -> Result<()> {
         if target.is_dir() {
             return Err(Error::config(format!("{} is a folder: name the file", target.display())));
         }
-        files::put(&target, 0o755, |file| io::copy(&mut source, file).map(drop))
+        files::put(&target, 0o755, |file| io::copy(&mut source, file).map(drop))?;
+        match File::open(CERTIFICATES) {
+            // By hand there may be none; then the machine's own are used.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(io_error(format!("opening {CERTIFICATES}"))(error)),
+            Ok(mut certificates) => files::put(&target.with_file_name(CERTIFICATES_COPY), 0o644, |file| {
+                io::copy(&mut certificates, file).map(drop)
+            }),
+        }
     };
     tokio::task::spawn_blocking(copy).await.map_err(|error| crate::error::task_error(&error))?
 }

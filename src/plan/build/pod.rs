@@ -168,6 +168,12 @@ fn restore_container(
         name: container::RESTORE.to_owned(),
         command: Some(vec![BIN.to_owned()]),
         args: Some(arguments(&["agent", "restore"], request.to_args())),
+        // etcd's image need not hold any CA certificates; without some no HTTP client can be made.
+        env: Some(vec![EnvVar {
+            name: "SSL_CERT_FILE".to_owned(),
+            value: Some(format!("{BIN_FOLDER}/ca-certificates.crt")),
+            value_from: None,
+        }]),
         volume_mounts: Some(mounts().into_iter().chain(opened.mounts.iter().cloned()).collect()),
         ..in_etcds_image
     }

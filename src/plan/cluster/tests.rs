@@ -564,7 +564,7 @@ mod admitting {
     #[test]
     fn a_vote_needs_a_learner_that_keeps_up() {
         let mut seen = candidate();
-        let lag = |behind| Seen::Known(Answer { learner: true, applied_index: 1_000_000 - behind, ..answer(1) });
+        let lag = |behind: u64| Seen::Known(Answer { learner: true, applied_index: 1_000_000 - behind, ..answer(1) });
         seen.answers.insert(named(1), lag(1_001));
         assert_eq!(waits(&seen), Some(Reason::WaitingForLearner));
         seen.answers.insert(named(1), lag(1_000));
