@@ -2,6 +2,14 @@
 //!
 //! `main`, `cli` → `operator` → `plan` → `api` → `snapshot_agent`'s pure part. Never the other way.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "tests end by panicking, and read the environment"
+)]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -169,8 +177,11 @@ fn a_file_is_a_room() {
     let mut found = vec![];
     for (path, text) in files() {
         let lines = text.lines().count();
-        if lines > MAX_LINES {
-            found.push(format!("{path} has {lines} lines, more than {MAX_LINES}: split it"));
+        // Tables and simulated worlds may be long; nobody lives in them.
+        let tests = path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("tests.rs");
+        let limit = if tests { 2 * MAX_LINES } else { MAX_LINES };
+        if lines > limit {
+            found.push(format!("{path} has {lines} lines, more than {limit}: split it"));
         }
         if !text.starts_with("//!") {
             found.push(format!("{path} does not begin by saying what it decides (`//!`)"));

@@ -1,5 +1,13 @@
 //! One crate for one job: what `Cargo.lock` must not hold, and what it must hold once.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "tests end by panicking, and read the environment"
+)]
+
 use std::collections::BTreeMap;
 
 /// Crates that must not be there in these versions (a prefix; empty: any), and why.

@@ -5,6 +5,14 @@
 //! a plan that breaks a safety rule, a status that is written again and again. `HOLDFAST_SOAK=n` tries n histories;
 //! without it a seeded sample is tried, the same each time.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "tests end by panicking, and read the environment"
+)]
+
 #[path = "support/world.rs"]
 #[allow(dead_code, reason = "shared with another test")]
 mod world;
@@ -88,11 +96,8 @@ fn happen(world: &mut World, event: Event) {
         Event::Silence(ticks) => world.silent_until = world.now + ticks,
         Event::LoseStatus => world.lose_status(),
         Event::CorrectRestore(broken) => {
-            let formed = world
-                .cluster
-                .as_ref()
-                .and_then(|c| c.status.as_ref())
-                .is_some_and(|s| s.latches.formed.is_some());
+            let formed =
+                world.cluster.as_ref().and_then(|c| c.status.as_ref()).is_some_and(|s| s.latches.formed.is_some());
             // The API server refuses it later; here nobody asks.
             if !formed {
                 world.restore_from(Some(if broken { "bad" } else { "good" }));
@@ -114,9 +119,11 @@ fn live(history: &History) -> Result<(), TestCaseError> {
         happen(&mut world, *event);
     }
     // The last word is one that can work.
-    let stuck_on_bad = world.cluster.as_ref().and_then(|c| c.spec.bootstrap.as_ref()).is_some_and(|b| {
-        b.restore.as_ref().and_then(|r| r.source.as_ref()).is_some_and(|s| s.key == "bad")
-    });
+    let stuck_on_bad = world
+        .cluster
+        .as_ref()
+        .and_then(|c| c.spec.bootstrap.as_ref())
+        .is_some_and(|b| b.restore.as_ref().and_then(|r| r.source.as_ref()).is_some_and(|s| s.key == "bad"));
     if stuck_on_bad {
         happen(&mut world, Event::CorrectRestore(false));
     }

@@ -1,6 +1,14 @@
 //! Stories of clusters, told by the real plans in a simulated world. Each story is a text file: lines that begin with
 //! `$` are what happens to the world, the lines below are what followed. `UPDATE_GOLDEN=1` writes them anew.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "tests end by panicking, and read the environment"
+)]
+
 #[path = "support/world.rs"]
 #[allow(dead_code, reason = "shared with another test")]
 mod world;

@@ -249,7 +249,9 @@ mod tests {
         let reworded = merge(&first, &[Wanted::no(Type::Ready, Reason::Growing, "b")], Some(2), later);
         assert_eq!(reworded[0].last_transition_time, Time(noon()));
         assert_eq!((reworded[0].reason.as_str(), reworded[0].observed_generation), ("Growing", Some(2)));
-        for other in [Wanted::yes(Type::Ready, Reason::AsDesired, ""), Wanted::unknown(Type::Ready, Reason::Seeding, "")] {
+        for other in
+            [Wanted::yes(Type::Ready, Reason::AsDesired, ""), Wanted::unknown(Type::Ready, Reason::Seeding, "")]
+        {
             assert_eq!(merge(&reworded, &[other], Some(2), later)[0].last_transition_time, Time(later));
         }
     }
@@ -258,7 +260,8 @@ mod tests {
     fn merging_twice_changes_nothing_and_conditions_of_others_stay() {
         let mut foreign = merge(&[], &[Wanted::yes(Type::Ready, Reason::AsDesired, "x")], None, noon());
         foreign[0].type_ = "example.org/Audited".to_owned();
-        let wanted = [Wanted::yes(Type::Ready, Reason::AsDesired, "y"), Wanted::no(Type::Degraded, Reason::NothingWrong, "")];
+        let wanted =
+            [Wanted::yes(Type::Ready, Reason::AsDesired, "y"), Wanted::no(Type::Degraded, Reason::NothingWrong, "")];
         let once = merge(&foreign, &wanted, Some(1), noon());
         assert_eq!(once.len(), 3);
         assert!(once.contains(&foreign[0]));

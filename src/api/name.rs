@@ -88,7 +88,8 @@ mod tests {
     fn names_of_the_longest_cluster_fit() {
         let cluster = "c".repeat(MAX_CLUSTER_NAME);
         let member = member(&cluster, "x2z4b");
-        for name in [client_service(&cluster), peer_service(&cluster), budget(&cluster), member.clone(), claim(&member)] {
+        for name in [client_service(&cluster), peer_service(&cluster), budget(&cluster), member.clone(), claim(&member)]
+        {
             assert!(name.len() <= MAX_LABEL, "{name}");
         }
     }

@@ -61,11 +61,7 @@ pub fn restoring(key: &str) -> Restoring {
         key: key.to_owned(),
         ..StoredSnapshot::default()
     };
-    Restoring {
-        restore_uid: cluster::restore_uid("u-a", &source, None),
-        source,
-        ..Restoring::default()
-    }
+    Restoring { restore_uid: cluster::restore_uid("u-a", &source, None), source, ..Restoring::default() }
 }
 
 /// Names of members: `a-m0`, `a-m1`, …
@@ -87,8 +83,7 @@ pub fn joined_member(cluster: &EtcdCluster, n: usize) -> EtcdMember {
     let everybody: Vec<String> =
         (0..=n).map(|i| format!("{}={}", named(i), build::member::peer_url(cluster, &named(i)))).collect();
     member.spec.initial_cluster = Some(everybody.join(","));
-    member.spec.joined =
-        Some(Joined { member_id: format!("{:x}", id(n)), cluster_id: format!("{CLUSTER_ID:x}") });
+    member.spec.joined = Some(Joined { member_id: format!("{:x}", id(n)), cluster_id: format!("{CLUSTER_ID:x}") });
     member
 }
 
@@ -199,12 +194,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         peer_urls: vec![build::member::peer_url(&object, &named(n))],
         learner: false,
     });
-    let etcd = Membership {
-        cluster_id: CLUSTER_ID,
-        leader: Some(id(0)),
-        members: listed.collect(),
-        alarms: vec![],
-    };
+    let etcd = Membership { cluster_id: CLUSTER_ID, leader: Some(id(0)), members: listed.collect(), alarms: vec![] };
     let replicas = usize::try_from(wanted).unwrap();
     let mut seen = cluster::Observed {
         peer_service: Some(service(&build::service::peer(&object))),
@@ -243,12 +233,7 @@ pub fn with_learner(there: usize, wanted: i32) -> cluster::Observed {
     running(&mut pod, false);
     seen.members.push(cluster::Member { pod: Some(pod), claim: Some(claim_of(&object)), object });
     let url = build::member::peer_url(&seen.cluster, &named(there));
-    etcd(&mut seen).members.push(Listed {
-        id: id(there),
-        name: named(there),
-        peer_urls: vec![url],
-        learner: true,
-    });
+    etcd(&mut seen).members.push(Listed { id: id(there), name: named(there), peer_urls: vec![url], learner: true });
     seen.answers.insert(named(there), Seen::Known(Answer { learner: true, ..answer(there) }));
     seen
 }

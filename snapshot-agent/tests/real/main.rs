@@ -2,6 +2,16 @@
 //!
 //! What replaces, signals or measures its own process runs in a child of this program: see `support::child`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_in_result,
+    clippy::disallowed_methods,
+    clippy::large_futures,
+    reason = "tests end by panicking, and read the clock and the environment"
+)]
+
 mod faults;
 mod gate;
 mod memory;

@@ -133,7 +133,10 @@ fn every_container_is_restricted() {
         assert!(one.resources.as_ref().unwrap().requests.as_ref().unwrap().contains_key("memory"));
     }
     let security = spec(&pod).security_context.as_ref().unwrap();
-    assert_eq!((security.run_as_non_root, security.run_as_user, security.fs_group), (Some(true), Some(USER), Some(USER)));
+    assert_eq!(
+        (security.run_as_non_root, security.run_as_user, security.fs_group),
+        (Some(true), Some(USER), Some(USER))
+    );
     assert_eq!(security.seccomp_profile.as_ref().unwrap().type_, "RuntimeDefault");
     assert_eq!(spec(&pod).automount_service_account_token, Some(false));
     assert_eq!(spec(&pod).enable_service_links, Some(false));
@@ -178,8 +181,7 @@ fn secrets_are_files_that_may_be_missing_when_a_member_reboots() {
 
 #[test]
 fn a_backup_volume_is_read_only_for_a_restore() {
-    let pvc =
-        Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: Some("team/a".to_owned()) });
+    let pvc = Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: Some("team/a".to_owned()) });
     let opened = open(&pvc, Use::Restore);
     assert_eq!(opened.flags.url, "file:///backup/team/a");
     assert_eq!(opened.mounts[0].read_only, Some(true));
@@ -193,13 +195,7 @@ fn joiners_start_after_those_before_them() {
     let member = newcomer("3.6.16");
     let everybody = "a-m0=http://m0:2380,a-m1=http://m1:2380,a-m2=http://m2:2380";
     let made = |may_start_empty| {
-        let start = Start {
-            claim_uid: "u",
-            initial_cluster: everybody,
-            may_start_empty,
-            found: false,
-            restore: None,
-        };
+        let start = Start { claim_uid: "u", initial_cluster: everybody, may_start_empty, found: false, restore: None };
         pod(&member, &valid::member(&member).unwrap(), &Placement::default(), &start, &settings())
     };
     let after = |pod: &Pod| -> Vec<String> {
@@ -220,8 +216,7 @@ fn nothing_a_user_writes_is_expanded() {
 #[test]
 fn placement_is_handed_through_and_members_keep_apart_by_default() {
     let member = newcomer("3.6.16");
-    let start =
-        Start { claim_uid: "u", initial_cluster: "x", may_start_empty: true, found: false, restore: None };
+    let start = Start { claim_uid: "u", initial_cluster: "x", may_start_empty: true, found: false, restore: None };
     let made = |placement: &Placement| {
         pod(&member, &valid::member(&member).unwrap(), placement, &start, &settings()).spec.unwrap()
     };
@@ -261,7 +256,14 @@ fn picks(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>)
 fn services_pick_members_of_this_very_cluster() {
     let cluster = etcd_cluster(3);
     let member = joined_member(&cluster, 0);
-    let learner = crate::plan::fixtures::pod_of(&EtcdMember { spec: { let mut s = member.spec.clone(); s.joined = None; s }, ..member.clone() });
+    let learner = crate::plan::fixtures::pod_of(&EtcdMember {
+        spec: {
+            let mut s = member.spec.clone();
+            s.joined = None;
+            s
+        },
+        ..member.clone()
+    });
     let learner = learner.metadata.labels.unwrap();
     let peers = service::peer(&cluster).spec.unwrap();
     let clients = service::client(&cluster).spec.unwrap();

@@ -1,3 +1,5 @@
+//! Table tests of the plans of a cluster: a good value, one thing changed, the exact answer.
+
 use super::*;
 use crate::api::cluster::{Bootstrap, Latches, Restore};
 use crate::api::condition::Reason;
@@ -83,10 +85,15 @@ mod settled {
         assert_eq!(status.cluster_token.as_deref(), Some("ns-a-u-a"));
         assert_eq!(
             status.selector.as_deref(),
-            Some("app.kubernetes.io/component=etcd-member,holdfast.dev/cluster=a,holdfast.dev/cluster-uid=u-a,holdfast.dev/role=voter")
+            Some(
+                "app.kubernetes.io/component=etcd-member,holdfast.dev/cluster=a,holdfast.dev/cluster-uid=u-a,holdfast.dev/role=voter"
+            )
         );
         let one = &status.members[1];
-        assert_eq!((one.name.as_str(), one.member_id.as_deref(), one.role.as_deref()), ("a-m1", Some("11"), Some("voter")));
+        assert_eq!(
+            (one.name.as_str(), one.member_id.as_deref(), one.role.as_deref()),
+            ("a-m1", Some("11"), Some("voter"))
+        );
         assert!(one.healthy && one.reason.is_none());
     }
 
@@ -212,11 +219,8 @@ mod bootstrap {
     fn a_restore_is_latched_with_the_name() {
         let mut seen = bare(3);
         restore(&mut seen, Some("k1"));
-        let first = Latches {
-            pending_member: Some("a-fresh".to_owned()),
-            restoring: Some(restoring("k1")),
-            formed: None,
-        };
+        let first =
+            Latches { pending_member: Some("a-fresh".to_owned()), restoring: Some(restoring("k1")), formed: None };
         assert_eq!(act(&seen), Some(Act::Latch(Box::new(first.clone()))));
         *latches(&mut seen) = first;
         let Some(Act::CreateMember(member)) = act(&seen) else { panic!() };
@@ -231,7 +235,8 @@ mod bootstrap {
     #[test]
     fn a_snapshot_has_to_be_complete() {
         let mut seen = bare(1);
-        for found in [None, Some(snapshot(Phase::Pending)), Some(snapshot(Phase::Running)), Some(snapshot(Phase::Failed))]
+        for found in
+            [None, Some(snapshot(Phase::Pending)), Some(snapshot(Phase::Running)), Some(snapshot(Phase::Failed))]
         {
             named_snapshot(&mut seen, found);
             assert_eq!(waits(&seen), Some(Reason::WaitingForReference));
@@ -258,7 +263,7 @@ mod bootstrap {
         assert_ne!(restore_uid("u-a", &a.source, None), restore_uid("u-a", &a.source, Some("5a")));
         assert_eq!(a.restore_uid.len(), 16);
         // What was written once must never read as another attempt.
-        assert_eq!(a.restore_uid, "RESTORE_UID");
+        assert_eq!(a.restore_uid, "0a109469e9f0e523");
     }
 
     #[test]
@@ -348,7 +353,8 @@ mod bootstrap {
 
     #[test]
     fn a_failed_restore_gives_the_reason() {
-        for (code, reason) in [(65, "StoreAccessDenied"), (66, "ArtifactNotFound"), (67, "ArtifactCorrupt"), (69, "NoSpace")]
+        for (code, reason) in
+            [(65, "StoreAccessDenied"), (66, "ArtifactNotFound"), (67, "ArtifactCorrupt"), (69, "NoSpace")]
         {
             let mut seen = seeding(1);
             seen.etcd = Seen::Unknown("no".to_owned());
@@ -593,7 +599,15 @@ mod admitting {
     #[test]
     fn a_pod_made_anew_is_admitted_again() {
         let mut seen = formed(3, 3);
-        seen.members[2].pod.as_mut().unwrap().metadata.labels.as_mut().unwrap().insert(key::ROLE.to_owned(), "learner".to_owned());
+        seen.members[2]
+            .pod
+            .as_mut()
+            .unwrap()
+            .metadata
+            .labels
+            .as_mut()
+            .unwrap()
+            .insert(key::ROLE.to_owned(), "learner".to_owned());
         assert_eq!(act(&seen), Some(Act::AdmitClients { pod: pod_target(&seen, 2) }));
         // A permission that came back is taken first.
         let pod = seen.members[0].pod.as_mut().unwrap();

@@ -1,3 +1,5 @@
+//! Table tests of the plans of a member: a good value, one thing changed, the exact answer.
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -161,7 +163,11 @@ mod standing {
         let mut seen = serving();
         running(seen.pod.as_mut().unwrap(), false);
         seen.member.spec.initial_cluster = Some("other".to_owned());
-        assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd), "a joined member keeps its Pod, whatever it was made for");
+        assert_eq!(
+            waits(&seen),
+            Some(Reason::WaitingForEtcd),
+            "a joined member keeps its Pod, whatever it was made for"
+        );
         seen.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier());
         assert_eq!(waits(&seen), Some(Reason::MemberRestarting));
     }
@@ -197,7 +203,10 @@ mod standing {
         assert!(message.contains("the store says 403") && message.contains("credentials"), "{message}");
         let status = planned(&seen).status;
         let told = status.last_failure.clone().unwrap();
-        assert_eq!((told.container.as_str(), told.exit_code, told.reason.as_deref()), ("restore", 65, Some("StoreAccessDenied")));
+        assert_eq!(
+            (told.container.as_str(), told.exit_code, told.reason.as_deref()),
+            ("restore", 65, Some("StoreAccessDenied"))
+        );
         // The Pod is gone: what was said stays, until the next one is ready.
         seen.member.status = Some(status);
         seen.pod = None;

@@ -266,10 +266,8 @@ fn members_that_count_are_never_deleted() {
 #[test]
 fn each_pass_keeps_to_its_own() {
     let seen = formed(1, 1);
-    let claim = Act::DeleteClaim {
-        claim: target(&seen.members[0].claim.as_ref().unwrap().metadata),
-        why: String::new(),
-    };
+    let claim =
+        Act::DeleteClaim { claim: target(&seen.members[0].claim.as_ref().unwrap().metadata), why: String::new() };
     assert_eq!(broken(&seen, claim), Some("I1"));
     let vote = Act::Promote { name: named(0), member_id: 1, cluster_id: 1 };
     assert_eq!(wrong(&serving(), vote), Some("I11"));
@@ -330,14 +328,9 @@ fn claims_are_made_once_and_without_an_owner() {
 
 #[test]
 fn nothing_of_a_member_that_counts_is_deleted() {
-    let pod = |seen: &Member| Act::DeletePod {
-        pod: target(&seen.pod.as_ref().unwrap().metadata),
-        why: String::new(),
-    };
-    let claim = |seen: &Member| Act::DeleteClaim {
-        claim: target(&seen.claim.as_ref().unwrap().metadata),
-        why: String::new(),
-    };
+    let pod = |seen: &Member| Act::DeletePod { pod: target(&seen.pod.as_ref().unwrap().metadata), why: String::new() };
+    let claim =
+        |seen: &Member| Act::DeleteClaim { claim: target(&seen.claim.as_ref().unwrap().metadata), why: String::new() };
     let release = |seen: &Member| Act::ReleaseMember { member: target(&seen.member.metadata) };
     let mut seen = serving();
     assert_eq!(wrong(&seen, pod(&seen)), Some("I1"));
