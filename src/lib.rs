@@ -16,6 +16,17 @@
 //!
 //! The dependency rule: `main`, `cli` → `operator` → `plan` → `api` → `snapshot_agent`'s pure part. Never the other way.
 
+#![cfg_attr(
+    test,
+    allow(
+        missing_docs,
+        unreachable_pub,
+        clippy::pedantic,
+        clippy::unwrap_in_result,
+        reason = "tests favour plain words"
+    )
+)]
+
 pub mod agent;
 pub mod api;
 pub mod cli;

@@ -6,11 +6,17 @@
 //! without it a seeded sample is tried, the same each time.
 
 #![allow(
+    unreachable_pub,
+    missing_docs,
+    clippy::unwrap_in_result,
+    clippy::pedantic,
+    clippy::collapsible_if,
+    clippy::manual_div_ceil,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::disallowed_methods,
-    reason = "tests end by panicking, and read the environment"
+    reason = "tests end by panicking, read the environment, and favour plain words over idiom"
 )]
 
 #[path = "support/world.rs"]
