@@ -343,6 +343,9 @@ pub struct SavedReport {
     pub storage_version: Option<String>,
     /// Milliseconds from the first byte to the manifest.
     pub millis: u64,
+    /// The most memory the agent's process held (kernel: `VmHWM`), for choosing a Job's limit; absent where unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_rss_bytes: Option<u64>,
 }
 
 /// What was restored.

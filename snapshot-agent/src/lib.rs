@@ -42,6 +42,7 @@ mod clock;
 mod files;
 mod interrupt;
 mod pipe;
+mod pool;
 mod unpack;
 
 pub use error::{Error, Result};

@@ -4,12 +4,12 @@
 //! threads of their own, so on two cores the stream runs at the speed of the slowest step and not of their sum.
 //! It does not publish: whether the upload is completed is for the caller, after he has seen the proof.
 //!
-//! Budget, whatever the database's size (a test measures it): HTTP/2 windows 16 MiB, parts of an S3 upload 4 × 16 MiB,
-//! queues between the steps at most 6 MiB, zstd at level 1 about 2 MiB.
+//! Budget, whatever the database's size (a test measures it): HTTP/2 windows 16 MiB, parts of an S3 upload 5 × 8 MiB,
+//! queues between the steps 6 MiB, zstd at level 1 about 2 MiB; the rest up to 96 MiB is the program and its allocator.
 
 use std::io::{self, Write};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use flate2::write::GzEncoder;
 use futures::{Stream, StreamExt};
 use sha2::{Digest, Sha256};
@@ -18,18 +18,13 @@ use tokio::task::JoinHandle;
 
 use crate::contract::Compression;
 use crate::error::{Error, Result, task_error};
+use crate::pool::{Buffer, Pool};
 use crate::progress::Progress;
 use crate::store::Upload;
 use crate::trailer::{self, Proven, TrailerError};
 
-/// etcd sends 32 KiB at a time: waking a thread for each would cost more than hashing it.
-const BATCH: usize = 512 << 10;
-
-/// Batches waiting for a step. Few: they only bridge the jitter between steps.
-const BATCHES: usize = 4;
-
-/// Compressed pieces: as large as a batch, so that a part is made of few.
-const PIECE: usize = 512 << 10;
+/// Pieces waiting for a step. Few: they only bridge the jitter between steps.
+const PIECES: usize = 4;
 
 /// zstd's fastest ordinary level; on etcd data as small as level 3.
 const ZSTD_LEVEL: i32 = 1;
@@ -52,24 +47,31 @@ pub(crate) async fn run(
     upload: &mut Upload,
     progress: &Progress,
 ) -> Result<Streamed> {
-    let (to_proof, proof_in) = mpsc::channel::<Vec<Bytes>>(BATCHES);
-    let (to_encoder, encoder_in) = mpsc::channel::<Vec<Bytes>>(BATCHES);
-    let (to_store, mut store_in) = mpsc::channel::<Bytes>(BATCHES);
+    let pool = Pool::default();
+    let (to_proof, proof_in) = mpsc::channel::<Bytes>(PIECES);
+    let (to_encoder, encoder_in) = mpsc::channel::<Bytes>(PIECES);
+    let (to_store, mut store_in) = mpsc::channel::<Bytes>(PIECES);
     let proof = tokio::task::spawn_blocking(move || prove(proof_in));
-    let encoder = tokio::task::spawn_blocking(move || encode(encoder_in, compression, to_store));
+    let outlet = Outlet { to_store, piece: pool.take(), pool: pool.clone(), hash: Sha256::new(), bytes: 0 };
+    let encoder = tokio::task::spawn_blocking(move || encode(encoder_in, compression, outlet));
 
     let feed = async {
-        let mut batch = Batch::default();
-        while let Some(bytes) = stream.next().await {
-            let bytes = bytes?;
-            progress.add(bytes.len());
-            batch.push(bytes);
-            if batch.bytes >= BATCH && !batch.send(&to_proof, &to_encoder).await {
-                // A step has ended early; its own result says why.
-                break;
+        // etcd's messages of 32 KiB are copied together: their own memory is free again at once.
+        let mut piece = pool.take();
+        'stream: while let Some(message) = stream.next().await {
+            let message = message?;
+            progress.add(message.len());
+            let mut rest = message.as_ref();
+            while !rest.is_empty() {
+                rest = rest.get(piece.put(rest)..).unwrap_or_default();
+                if piece.is_full() && !hand_on(std::mem::replace(&mut piece, pool.take()), &to_proof, &to_encoder).await
+                {
+                    // A step has ended early; its own result says why.
+                    break 'stream;
+                }
             }
         }
-        batch.send(&to_proof, &to_encoder).await;
+        hand_on(piece, &to_proof, &to_encoder).await;
         drop((to_proof, to_encoder));
         Ok(())
     };
@@ -90,32 +92,16 @@ async fn ended<T>(step: JoinHandle<T>) -> Result<T> {
     step.await.map_err(|error| task_error(&error))
 }
 
-/// Small messages on their way together.
-#[derive(Default)]
-struct Batch {
-    messages: Vec<Bytes>,
-    bytes: usize,
+/// Gives the same bytes to both steps. `false`: one of them has ended.
+async fn hand_on(piece: Buffer, proof: &mpsc::Sender<Bytes>, encoder: &mpsc::Sender<Bytes>) -> bool {
+    let bytes = piece.freeze();
+    bytes.is_empty() || (proof.send(bytes.clone()).await.is_ok() && encoder.send(bytes).await.is_ok())
 }
 
-impl Batch {
-    fn push(&mut self, bytes: Bytes) {
-        self.bytes += bytes.len();
-        self.messages.push(bytes);
-    }
-
-    /// Hands the same bytes to both steps. `false`: one of them has ended.
-    async fn send(&mut self, proof: &mpsc::Sender<Vec<Bytes>>, encoder: &mpsc::Sender<Vec<Bytes>>) -> bool {
-        let batch = std::mem::take(self).messages;
-        batch.is_empty() || (proof.send(batch.clone()).await.is_ok() && encoder.send(batch).await.is_ok())
-    }
-}
-
-fn prove(mut batches: mpsc::Receiver<Vec<Bytes>>) -> Result<Proven> {
+fn prove(mut pieces: mpsc::Receiver<Bytes>) -> Result<Proven> {
     let mut hasher = trailer::Hasher::default();
-    while let Some(batch) = batches.blocking_recv() {
-        for bytes in &batch {
-            hasher.update(bytes);
-        }
+    while let Some(piece) = pieces.blocking_recv() {
+        hasher.update(&piece);
     }
     hasher.finish().map_err(|error| {
         let message = format!("{error}; nothing was published");
@@ -127,16 +113,10 @@ fn prove(mut batches: mpsc::Receiver<Vec<Bytes>>) -> Result<Proven> {
     })
 }
 
-fn encode(
-    mut batches: mpsc::Receiver<Vec<Bytes>>,
-    compression: Compression,
-    to_store: mpsc::Sender<Bytes>,
-) -> io::Result<(u64, [u8; 32])> {
-    let mut encoder = Encoder::new(compression, Outlet::new(to_store))?;
-    while let Some(batch) = batches.blocking_recv() {
-        for bytes in &batch {
-            encoder.write_all(bytes)?;
-        }
+fn encode(mut pieces: mpsc::Receiver<Bytes>, compression: Compression, outlet: Outlet) -> io::Result<(u64, [u8; 32])> {
+    let mut encoder = Encoder::new(compression, outlet)?;
+    while let Some(piece) = pieces.blocking_recv() {
+        encoder.write_all(&piece)?;
     }
     encoder.finish()
 }
@@ -166,7 +146,6 @@ impl Encoder {
         match self {
             Self::Zstd(encoder) => encoder.write_all(bytes),
             Self::Gzip(encoder) => encoder.write_all(bytes),
-            // Copied once: parts made of etcd's small messages would keep the allocator from giving memory back.
             Self::None(outlet) => outlet.write_all(bytes),
         }
     }
@@ -184,16 +163,13 @@ impl Encoder {
 /// Counts and hashes what is stored, and sends it on in pieces.
 struct Outlet {
     to_store: mpsc::Sender<Bytes>,
-    piece: BytesMut,
+    piece: Buffer,
+    pool: Pool,
     hash: Sha256,
     bytes: u64,
 }
 
 impl Outlet {
-    fn new(to_store: mpsc::Sender<Bytes>) -> Self {
-        Self { to_store, piece: BytesMut::with_capacity(PIECE), hash: Sha256::new(), bytes: 0 }
-    }
-
     fn finish(mut self) -> io::Result<(u64, [u8; 32])> {
         self.flush()?;
         Ok((self.bytes, self.hash.finalize().into()))
@@ -202,9 +178,8 @@ impl Outlet {
 
 impl Write for Outlet {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let taken = bytes.len().min(PIECE - self.piece.len());
-        self.piece.extend_from_slice(bytes.get(..taken).unwrap_or(bytes));
-        if self.piece.len() == PIECE {
+        let taken = self.piece.put(bytes);
+        if self.piece.is_full() {
             self.flush()?;
         }
         Ok(taken)
@@ -214,7 +189,7 @@ impl Write for Outlet {
         if self.piece.is_empty() {
             return Ok(());
         }
-        let full = std::mem::replace(&mut self.piece, BytesMut::with_capacity(PIECE)).freeze();
+        let full = std::mem::replace(&mut self.piece, self.pool.take()).freeze();
         self.hash.update(&full);
         self.bytes += full.len() as u64;
         self.to_store.blocking_send(full).map_err(|_| io::ErrorKind::BrokenPipe.into())

@@ -190,12 +190,14 @@ impl<'a> Saving<'a> {
             etcd_version: manifest.etcd_version,
             storage_version: manifest.storage_version,
             millis: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+            peak_rss_bytes: peak_rss_bytes(),
         };
         tracing::info!(
             uri = report.uri,
             db_bytes = report.db_bytes,
             stored_bytes = report.stored_bytes,
             millis = report.millis,
+            peak_rss_bytes = report.peak_rss_bytes,
             "saved"
         );
         report
@@ -206,4 +208,11 @@ impl<'a> Saving<'a> {
 fn random_uid() -> Result<String> {
     let uid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(io_error("making a random UID"))?;
     Ok(uid.trim().to_owned())
+}
+
+/// The high-water mark of this process's memory (proc(5): `VmHWM`, in KiB).
+fn peak_rss_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().strip_suffix("kB")?;
+    Some(kib.trim().parse::<u64>().ok()? << 10)
 }

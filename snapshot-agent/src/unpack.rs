@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use flate2::read::MultiGzDecoder;
 use futures::{Stream, StreamExt};
 use sha2::{Digest, Sha256};
@@ -14,14 +14,14 @@ use tokio::sync::mpsc;
 
 use crate::contract::Compression;
 use crate::error::{Error, Result, io_error, task_error};
+use crate::pool::Pool;
 use crate::trailer::{self, Proven, TRAILER};
 
 /// Stored pieces waiting to be decompressed. A download's ranges are in memory anyway; this only bridges jitter.
 const PIECES_IN: usize = 8;
 
-/// Decompressed pieces on their way to hash and disk: 8 of 512 KiB.
+/// Decompressed pieces on their way to hash and disk.
 const PIECES_OUT: usize = 8;
-const PIECE: usize = 512 << 10;
 
 /// What came out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,25 +88,25 @@ fn copy(
     to_file: &mpsc::Sender<Bytes>,
     broken: impl Fn(io::Error) -> Error,
 ) -> Result<()> {
+    let pool = Pool::default();
     let mut total = 0;
     loop {
-        let mut piece = BytesMut::zeroed(PIECE);
-        let mut filled = 0;
-        while let Some(rest) = piece.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match from.read(rest).map_err(&broken)? {
+        let mut piece = pool.take();
+        while !piece.is_full() {
+            match from.read(piece.room()).map_err(&broken)? {
                 0 => break,
-                got => filled += got,
+                got => piece.advance(got),
             }
         }
-        piece.truncate(filled);
-        total += filled as u64;
+        let piece = piece.freeze();
+        total += piece.len() as u64;
         if total > limit {
             return Err(Error::corrupt(format!("the stored object unpacks to more than the {limit} bytes recorded")));
         }
-        if filled == 0 {
+        if piece.is_empty() {
             return Ok(());
         }
-        if to_file.blocking_send(piece.freeze()).is_err() {
+        if to_file.blocking_send(piece).is_err() {
             // The writer's own error says why.
             return Err(Error::transient("the snapshot's file is closed"));
         }

@@ -46,6 +46,11 @@ macro_rules! reasons {
                 match self { $(Self::$name => stringify!($name),)* }
             }
 
+            /// The reason of this name.
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|reason| reason.as_str() == name)
+            }
+
             /// Whether a person has to do something; then `runbooks/<Reason>.md` says what.
             pub const fn needs_a_person(self) -> bool {
                 match self { $(Self::$name => reasons!(@person $($runbook)?),)* }
@@ -274,6 +279,12 @@ mod tests {
         let list = merge(&[], &[Wanted::yes(Type::Ready, Reason::AsDesired, long)], None, noon());
         assert!(list[0].message.len() <= MAX_MESSAGE + '…'.len_utf8());
         assert!(list[0].message.ends_with('…'));
+    }
+
+    #[test]
+    fn every_reason_is_found_by_its_name() {
+        assert!(Reason::ALL.iter().all(|reason| Reason::named(reason.as_str()) == Some(*reason)));
+        assert_eq!(Reason::named("Nonsense"), None);
     }
 
     #[test]

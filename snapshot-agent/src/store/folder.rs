@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, OpenOptions};
 use futures::StreamExt;
@@ -19,11 +19,11 @@ use tokio::task::JoinHandle;
 use super::{Plan, Stat};
 use crate::error::{Error, Result, io_error, task_error};
 use crate::layout::{Folder, Key};
+use crate::pool::Pool;
 use crate::progress::Progress;
 
-/// Pieces on their way to or from the disk: 16 of at most 256 KiB.
-const PIECES: usize = 16;
-const PIECE: usize = 256 << 10;
+/// Pieces on their way to or from the disk.
+const PIECES: usize = 8;
 
 /// Clocks of two nodes differ by less than this, or nothing else works either.
 const GRACE_SECONDS: i64 = 600;
@@ -164,10 +164,11 @@ impl FolderStore {
         tokio::task::spawn_blocking(move || {
             let read = || -> io::Result<()> {
                 let mut file = root.open(&path)?;
+                let pool = Pool::default();
                 loop {
-                    let mut piece = BytesMut::zeroed(PIECE);
-                    let got = file.read(&mut piece)?;
-                    piece.truncate(got);
+                    let mut piece = pool.take();
+                    let got = file.read(piece.room())?;
+                    piece.advance(got);
                     // An error of sending means that nobody reads any more.
                     if got == 0 || pieces.blocking_send(Ok(piece.freeze())).is_err() {
                         return Ok(());

@@ -39,7 +39,7 @@ const RETRY_FOR: Duration = Duration::from_secs(15);
 /// A TCP and TLS handshake to the other side of the world takes a second.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// One part (16 MiB) at 0.4 MiB/s: slower than that, the stream would pin etcd's read transaction for hours.
+/// One part (8 MiB) at 0.2 MiB/s: slower than that, the stream would pin etcd's read transaction for hours.
 const WRITE_WITHIN: Duration = Duration::from_secs(40);
 
 /// Between two pieces of an answer's body; the run's own stall limit (20 s) ends it anyway.

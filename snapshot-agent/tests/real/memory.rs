@@ -10,9 +10,9 @@ use snapshot_agent::contract::{Compression, EtcdFlags};
 use snapshot_agent::save::{self, Member};
 use snapshot_agent::source::Candidate;
 
-/// What a save may take with default settings, whatever the database's size. Measured: 92 MiB, that is four parts of
-/// 16 MiB in flight, the next one being filled, and the allocator's own. The design asks for 80; that is still to be met.
-const BUDGET_MIB: u64 = 112;
+/// What a save may take with default settings above what the process has at its start, whatever the database's size:
+/// with the 16 MiB of HTTP/2 windows that this test has not, it makes 96 MiB.
+const BUDGET_MIB: u64 = 80;
 
 /// etcd's own message size.
 const MESSAGE: usize = 32 << 10;
@@ -64,7 +64,7 @@ async fn saves_half_a_gibibyte() {
         storage_version: "3.6.0".to_owned(),
     };
     let before = high_water_mib();
-    for compression in [Compression::None, Compression::Zstd] {
+    for compression in [Compression::Zstd, Compression::None] {
         let request = save_request(EtcdFlags::default(), s3.flags(), compression);
         let member = Member { facts: facts.clone(), name: "m".to_owned() };
         let saved =

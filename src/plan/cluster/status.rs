@@ -256,7 +256,7 @@ impl Facts<'_> {
     }
 
     fn failing_member(&self) -> Option<Verdict> {
-        self.seen.members.iter().filter(|m| !ready(m)).find_map(failed)
+        self.seen.members.iter().find_map(failed)
     }
 
     /// A majority on one node goes with that node.
@@ -278,8 +278,16 @@ impl Facts<'_> {
     }
 }
 
-/// How a member's Pod fails, in words.
+/// What is wrong with a member, in words: how its Pod fails, else what the member's own pass says. That one remembers a
+/// failure while the Pod is made anew, and knows what never gets as far as a Pod.
 fn failed(member: &Member) -> Option<Verdict> {
-    let failure: LastFailure = pods::failure(member.live_pod()?)?;
-    Some((pods::failure_reason(&failure), format!("{}: {}", member.name(), pods::explain(&failure))))
+    let failure: Option<LastFailure> = member.live_pod().filter(|p| !pods::ready(p)).and_then(pods::failure);
+    let (reason, message) = if let Some(failure) = failure {
+        (pods::failure_reason(&failure), pods::explain(&failure))
+    } else {
+        let told = member.object.status.iter().flat_map(|s| &s.conditions);
+        let wrong = told.into_iter().find(|c| c.type_ == Type::Degraded.as_str() && c.status == "True")?;
+        (Reason::named(&wrong.reason)?, wrong.message.clone())
+    };
+    Some((reason, format!("{}: {message}", member.name())))
 }

@@ -26,13 +26,13 @@ pub async fn tell(w: &World) -> Result<()> {
     hands(&["cp", &data_a, "/mnt/spare/a"]).await?;
     hands(&["rm", &data_a]).await?;
     w.delete("Pod", &a.name).await?;
-    w.step("the emptied volume is refused", refused(w, &a.name)).await?;
+    w.step("the emptied volume is refused", refused(w, &a.name, "is empty and may not be")).await?;
     ensure!(w.digest("keep").await? == digest, "the other two serve");
     ensure!(w.members("keep").await? == before, "nobody was removed");
 
     hands(&["cp", &data_b, &data_a]).await?;
     w.delete("Pod", &a.name).await?;
-    w.step("another member's volume is refused", refused(w, &a.name)).await?;
+    w.step("another member's volume is refused", refused(w, &a.name, "belongs to another member")).await?;
     ensure!(w.members("keep").await? == before, "nobody was removed");
 
     hands(&["rm", &data_a]).await?;
@@ -45,10 +45,12 @@ pub async fn tell(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the member says that the gate refused, of the Pod that runs now.
-async fn refused(w: &World, member: &str) -> Result<Value> {
+/// Waits until the member says that the gate refused, for this reason and no earlier one.
+async fn refused(w: &World, member: &str, why: &str) -> Result<Value> {
     w.wait("EtcdMember", member, "VolumeRefused", |m| {
-        condition(m, "Degraded").is_some_and(|(status, reason, _)| status == "True" && reason == "VolumeRefused")
+        condition(m, "Degraded").is_some_and(|(status, reason, message)| {
+            status == "True" && reason == "VolumeRefused" && message.contains(why)
+        })
     })
     .await
 }
