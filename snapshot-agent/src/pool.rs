@@ -98,7 +98,7 @@ mod tests {
     fn a_buffer_comes_back_empty_when_its_last_share_is_gone() {
         let pool = Pool::default();
         let mut buffer = pool.take();
-        assert_eq!(buffer.put(&[7; PIECE + 1]), PIECE);
+        assert_eq!(buffer.put(&vec![7; PIECE + 1]), PIECE);
         assert!(buffer.is_full());
         assert_eq!(buffer.put(&[7]), 0);
         let mut bytes = buffer.freeze();
