@@ -91,6 +91,11 @@ fn tell(world: &mut World, command: &str) {
         ["resume"] => world.edit(|s| s.paused = false),
         ["foreign", "service", name] => world.foreign_service(name),
         ["remove", "service", name] => world.remove_service(name),
+        ["earlier", "volumes", states @ ..] => {
+            let states: Vec<_> = states.iter().map(|s| s.split_once('=').unwrap_or((*s, ""))).collect();
+            let states: Vec<_> = states.into_iter().map(|(claim, state)| (claim, state == "going")).collect();
+            world.volumes_of_an_earlier_cluster(&states);
+        }
         ["no", "membership", "calls"] => assert_eq!(world.calls_to_membership, 0, "etcd's membership was changed"),
         ["forget", "membership", "calls"] => world.calls_to_membership = 0,
         _ => panic!("unknown command: {command}"),

@@ -113,6 +113,8 @@ reasons! {
     AlarmRaised => runbook,
     /// An object of the wanted name belongs to somebody else.
     NameConflict => runbook,
+    /// Claims of an earlier cluster of the same name are there.
+    ForeignVolumesFound => runbook,
     /// The API server refuses what the operator wants to write: a quota, a policy, or missing rights.
     WriteRefused => runbook,
     /// A plan broke a safety rule and nothing was done.

@@ -205,6 +205,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         cluster: object,
         members,
         snapshot: None,
+        foreign: vec![],
         fresh_suffix: "fresh".to_owned(),
         settings: settings(),
     };

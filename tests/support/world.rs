@@ -109,6 +109,8 @@ pub struct World {
     pub snapshots: BTreeMap<String, EtcdSnapshot>,
     /// Snapshots that cannot be read back.
     pub broken: BTreeSet<String>,
+    /// Volumes of an earlier cluster of the same name.
+    pub foreign: Vec<cluster::ForeignVolume>,
     pub groups: BTreeMap<u64, Group>,
     pub silent_until: u64,
     going: BTreeMap<(&'static str, String), u64>,
@@ -146,6 +148,7 @@ impl World {
             budget: None,
             snapshots: BTreeMap::new(),
             broken: BTreeSet::new(),
+            foreign: vec![],
             groups: BTreeMap::new(),
             silent_until: 0,
             going: BTreeMap::new(),
@@ -262,6 +265,14 @@ impl World {
         service.metadata.name = Some(name.to_owned());
         self.born(&mut service.metadata);
         self.services.insert(name.to_owned(), service);
+        self.changed();
+    }
+
+    pub fn volumes_of_an_earlier_cluster(&mut self, states: &[(&str, bool)]) {
+        self.foreign = states
+            .iter()
+            .map(|(claim, going)| cluster::ForeignVolume { claim: (*claim).to_owned(), going: *going })
+            .collect();
         self.changed();
     }
 
@@ -663,6 +674,7 @@ impl World {
             client_service: self.services.get("a-client").cloned(),
             budget: self.budget.clone(),
             members,
+            foreign: self.foreign.clone(),
             fresh_suffix: format!("m{:03}", self.counter),
             settings: settings(),
             cluster: object,

@@ -5,16 +5,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use rand::RngExt;
 
 use super::{labelled, owned_by};
-use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot, key, name};
+use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot, component, key, name};
 use crate::operator::error::Error;
 use crate::operator::etcd::{self, Address};
 use crate::operator::stores::{Only, Reader};
 use crate::plan::Seen;
-use crate::plan::cluster::{Answer, Member, Observed};
+use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed};
 
 /// The cluster of this name and UID with all it has; `None` when it is gone.
 pub(in crate::operator) async fn observe(
@@ -51,6 +51,8 @@ pub(in crate::operator) async fn observe(
             }
         },
     )?;
+    let formed = cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some());
+    let foreign = if formed { vec![] } else { foreign(reader, named, uid).await? };
     let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
 
     let addresses: Vec<Address> = members.iter().filter_map(address).collect();
@@ -68,9 +70,33 @@ pub(in crate::operator) async fn observe(
         etcd,
         answers,
         snapshot,
+        foreign,
         fresh_suffix: fresh_suffix(),
         settings: reader.ctx.settings.clone(),
     }))
+}
+
+/// Claims of members of another cluster that had this name: they may hold its data.
+async fn foreign(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<ForeignVolume>, Error> {
+    let earlier = |claim: &PersistentVolumeClaim| {
+        labelled(claim, key::CLUSTER, named)
+            && labelled(claim, key::COMPONENT, component::MEMBER)
+            && !labelled(claim, key::CLUSTER_UID, uid)
+    };
+    let mut found = vec![];
+    for claim in reader.list::<PersistentVolumeClaim>(Only::Label(key::CLUSTER, named), earlier).await? {
+        let going = claim.meta().deletion_timestamp.is_some() || its_member_goes(reader, &claim).await?;
+        found.push(ForeignVolume { claim: claim.name_any(), going });
+    }
+    Ok(found)
+}
+
+async fn its_member_goes(reader: Reader<'_>, claim: &PersistentVolumeClaim) -> Result<bool, Error> {
+    let (Some(member), Some(uid)) = (claim.labels().get(key::MEMBER), claim.labels().get(key::MEMBER_UID)) else {
+        return Ok(false);
+    };
+    let member = reader.get::<EtcdMember>(member).await?;
+    Ok(member.is_some_and(|m| m.uid().as_ref() == Some(uid) && m.meta().deletion_timestamp.is_some()))
 }
 
 fn with_parts(object: EtcdMember, pods: &[Pod], claims: &[PersistentVolumeClaim]) -> Member {

@@ -11,7 +11,7 @@ use super::{Member, Membership, Observed, restore};
 use crate::api::cluster::{Formed, Latches, Restoring};
 use crate::api::condition::Reason;
 use crate::api::member::{Birth, Joined};
-use crate::api::name;
+use crate::api::{key, name};
 use crate::plan::{Act, Next, Seen, Target, Wake, build, pods};
 
 /// What to do while no cluster ID has been latched.
@@ -20,6 +20,9 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
     // only the latch is missing (or was lost with the status).
     if let Some(joined) = seen.members.iter().find_map(|m| m.object.spec.joined.as_ref()) {
         return form(seen, joined, now);
+    }
+    if let Some(next) = beside_foreign_volumes(seen) {
+        return next;
     }
     let wanted = match restore::wanted(seen) {
         Ok(wanted) => wanted,
@@ -50,6 +53,27 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
         (Some(seed), None) if latches.restoring != wanted => latch(seed.name(), wanted),
         (Some(seed), None) => serve(seen, seed, now),
     }
+}
+
+/// Volumes of an earlier cluster of this name may hold the only copy of its data: a new one is founded, or restored,
+/// only when they are gone or a person has taken their label off. A cluster that came back from a backup of the
+/// Kubernetes objects has another UID and no status, and looks exactly like this (I2).
+fn beside_foreign_volumes(seen: &Observed) -> Option<Next> {
+    let (going, staying): (Vec<_>, Vec<_>) = seen.foreign.iter().partition(|f| f.going);
+    let names = |of: &[&super::ForeignVolume]| of.iter().map(|f| f.claim.as_str()).collect::<Vec<_>>().join(", ");
+    if !staying.is_empty() {
+        let message = format!(
+            "volumes of an earlier cluster of this name are here: {}. Nothing is founded or restored beside them. Save \
+             what is needed of their data; then delete them, or keep them and remove their label {}",
+            names(&staying),
+            key::CLUSTER
+        );
+        return Some(Next::wait(Reason::ForeignVolumesFound, message, Wake::OnChange));
+    }
+    (!going.is_empty()).then(|| {
+        let message = format!("volumes of an earlier cluster of this name are going: {}", names(&going));
+        Next::wait(Reason::WaitingForReference, message, Wake::OnChange)
+    })
 }
 
 fn latch(pending: &str, restoring: Option<Restoring>) -> Next {

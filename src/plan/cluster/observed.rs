@@ -27,6 +27,8 @@ pub struct Observed {
     pub answers: BTreeMap<String, Seen<Answer>>,
     /// The `EtcdSnapshot` that `bootstrap.restore.snapshotRef` names; `None` when none is named.
     pub snapshot: Option<Seen<Option<EtcdSnapshot>>>,
+    /// Volumes of an earlier cluster of this name; looked for only while this one has not formed.
+    pub foreign: Vec<ForeignVolume>,
     /// Five characters of luck for the next member's name.
     pub fresh_suffix: String,
     /// What the operator was started with.
@@ -42,6 +44,15 @@ pub struct Member {
     pub pod: Option<Pod>,
     /// Its claim (by member UID label).
     pub claim: Option<PersistentVolumeClaim>,
+}
+
+/// A volume that names this cluster, and belongs to another one that had this name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignVolume {
+    /// Name of the claim.
+    pub claim: String,
+    /// Whether it, or the member it belongs to, is on its way out.
+    pub going: bool,
 }
 
 /// etcd's membership at one moment.

@@ -95,6 +95,7 @@ fn create(seen: &Observed, member: &EtcdMember) -> Verdict {
         Birth::Seed => {
             rule("I2", old.formed.is_none(), "a cluster that has formed is never seeded again")?;
             rule("I2", seen.members.is_empty(), "there is one seed")?;
+            rule("I2", seen.foreign.is_empty(), "no cluster is founded beside volumes of an earlier one of its name")?;
             rule("I9", member.spec.restore == old.restoring, "a restore is latched before its seed is made")
         }
         Birth::Joiner => {
