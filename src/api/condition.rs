@@ -97,6 +97,8 @@ reasons! {
     JobPending,
     /// The snapshot's Job is running.
     JobRunning,
+    /// A snapshot's report is lost, and a Job asks the store for what was published.
+    AskingStore,
     /// The object is being deleted and its parts are going.
     Deleting,
     /// Reconciliation is paused by `spec.paused`.
@@ -113,6 +115,8 @@ reasons! {
     AlarmRaised => runbook,
     /// An object of the wanted name belongs to somebody else.
     NameConflict => runbook,
+    /// A Pod cannot start: an image, a node, a Secret or a claim is missing.
+    PodHeldUp => runbook,
     /// Claims of an earlier cluster of the same name are there.
     ForeignVolumesFound => runbook,
     /// The API server refuses what the operator wants to write: a quota, a policy, or missing rights.
@@ -143,7 +147,7 @@ reasons! {
     AgentTimedOut => runbook,
     /// Network or server trouble; it is tried again.
     StoreUnavailable => runbook,
-    /// A snapshot's Job ended without a report.
+    /// A snapshot's report is lost, and the store does not answer either.
     ReportLost => runbook,
     /// The agent ended without saying why.
     AgentCrashed => runbook,

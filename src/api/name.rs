@@ -55,6 +55,11 @@ pub fn job(snapshot: &str, uid: &str) -> String {
     format!("{}-{hash}", head.trim_end_matches('-'))
 }
 
+/// Name of the Job that asks the store about a snapshot: one for each `question`.
+pub fn inspection(snapshot: &str, uid: &str, question: &str) -> String {
+    job(snapshot, &format!("{uid}/inspect/{question}"))
+}
+
 /// A value that fits a label: itself where it does, else its beginning and a hash of the whole.
 pub fn label_value(name: &str) -> String {
     if name.len() <= MAX_LABEL {

@@ -9,7 +9,7 @@ use crate::api::cluster::Placement;
 use crate::api::name::LocalRef;
 use crate::api::snapshot::Agent;
 use crate::api::store::{Destination, PvcLocation, S3Location};
-use crate::plan::build::job::{SaveJob, save};
+use crate::plan::build::job::{self, AgentJob, Work};
 
 /// Where the sample saves to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -74,12 +74,12 @@ pub fn samples(only: Option<To>, image: &str) -> Result<String, serde_saphyr::se
 
 /// The sample as a file, with what to change on top.
 pub fn sample(to: To, image: &str) -> Result<String, serde_saphyr::ser::Error> {
-    let job = save(&SaveJob {
+    let job = job::job(&AgentJob {
         name: "my-etcd-save-1".to_owned(),
         namespace: None,
         owner: None,
         snapshot: None,
-        request: SaveRequest {
+        work: Work::Save(SaveRequest {
             etcd: EtcdFlags {
                 endpoints: (0..3).map(|i| format!("http://my-etcd-{i}.my-etcd.prod.svc:2379")).collect(),
             },
@@ -87,7 +87,7 @@ pub fn sample(to: To, image: &str) -> Result<String, serde_saphyr::ser::Error> {
             cluster: "my-etcd".to_owned(),
             deadline_seconds: DEFAULT_SAVE_DEADLINE_SECONDS,
             ..SaveRequest::default()
-        },
+        }),
         destination: to.destination(),
         image: image.to_owned(),
         agent: Agent::default(),

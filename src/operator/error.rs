@@ -156,6 +156,14 @@ impl Error {
         }
     }
 
+    /// What the API server said where it refuses until somebody changes something: a quota, a policy, a wrong field.
+    pub(super) fn refused(&self) -> Option<String> {
+        match self {
+            Self::Kube { source, .. } if matches!(self.class(), Class::Denied | Class::Invalid) => Some(said(source)),
+            _ => None,
+        }
+    }
+
     /// How long the API server asked us to wait, if it did.
     fn asked_to_wait(&self) -> Option<Duration> {
         let Self::Kube { source, .. } = self else { return None };

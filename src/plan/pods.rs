@@ -145,9 +145,14 @@ fn words(end: &ContainerStateTerminated) -> String {
         Ok(Report::Saved(_) | Report::Restored(_)) | Err(_) => raw.to_owned(),
     };
     let said = if said.is_empty() { end.reason.clone().unwrap_or_default() } else { said };
+    cut(&said)
+}
+
+/// Somebody else's words, not more than fit a condition.
+fn cut(said: &str) -> String {
     match said.char_indices().nth(MAX_WORDS) {
         Some((end, _)) => format!("{}…", &said[..end]),
-        None => said,
+        None => said.to_owned(),
     }
 }
 
@@ -171,4 +176,72 @@ pub fn explain(failure: &LastFailure) -> String {
         None => "Look at the logs of the container; it is started again",
     };
     format!("container {container} ended with code {exit_code}: {message}. {remedy}")
+}
+
+/// What keeps a Pod from running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldUp {
+    /// In the words of kubelet or the scheduler.
+    pub message: String,
+    /// Whether it lasts until somebody does something.
+    pub stuck: bool,
+}
+
+/// What keeps a Pod from running, where kubelet or the scheduler has said so.
+pub fn hold_up(pod: &Pod) -> Option<HoldUp> {
+    let status = pod.status.as_ref()?;
+    let all = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
+    let waiting = all.filter_map(|s| s.state.as_ref()?.waiting.as_ref());
+    let mut quiet = None;
+    for held in waiting {
+        let reason = held.reason.as_deref().unwrap_or_default();
+        match reason {
+            "" | "ContainerCreating" | "PodInitializing" => quiet = Some(preparing(pod)),
+            // How it failed is told by its last end.
+            "CrashLoopBackOff" => {}
+            // kubelet's own list of what it cannot mend by itself (pkg/kubelet/images, pkg/kubelet/kuberuntime).
+            "ErrImagePull"
+            | "ImagePullBackOff"
+            | "ErrImageNeverPull"
+            | "InvalidImageName"
+            | "CreateContainerConfigError"
+            | "CreateContainerError"
+            | "RunContainerError" => {
+                let said = held.message.as_deref().unwrap_or("kubelet gives no reason");
+                return Some(HoldUp { message: cut(&format!("{reason}: {said}")), stuck: true });
+            }
+            other => quiet = Some(HoldUp { message: other.to_owned(), stuck: false }),
+        }
+    }
+    quiet.or_else(|| unscheduled(pod))
+}
+
+/// kubelet says no more than that it is at it; what it may be waiting for stands in the Pod.
+fn preparing(pod: &Pod) -> HoldUp {
+    let volumes = || pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
+    let secrets: Vec<&str> = volumes().filter_map(|v| v.secret.as_ref()?.secret_name.as_deref()).collect();
+    let claims: Vec<&str> =
+        volumes().filter_map(|v| Some(v.persistent_volume_claim.as_ref()?.claim_name.as_str())).collect();
+    let mut parts = vec![];
+    if !secrets.is_empty() {
+        parts.push(format!("Secrets ({})", secrets.join(", ")));
+    }
+    if !claims.is_empty() {
+        parts.push(format!("volumes ({})", claims.join(", ")));
+    }
+    parts.push("image".to_owned());
+    let message = format!(
+        "its {} are being prepared; if that stays, `kubectl describe pod {}` says which of them is missing",
+        parts.join(", "),
+        name(&pod.metadata)
+    );
+    HoldUp { message, stuck: false }
+}
+
+fn unscheduled(pod: &Pod) -> Option<HoldUp> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let scheduled = conditions.iter().find(|c| c.type_ == "PodScheduled" && c.status == "False")?;
+    let reason = scheduled.reason.as_deref().unwrap_or("not scheduled");
+    let said = scheduled.message.as_deref().unwrap_or("the scheduler gives no reason");
+    Some(HoldUp { message: cut(&format!("{reason}: {said}")), stuck: reason == "Unschedulable" })
 }

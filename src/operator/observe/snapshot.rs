@@ -1,14 +1,22 @@
-//! What one pass over an `EtcdSnapshot` sees: the object, its cluster, its Job and the Job's Pods.
+//! What one pass over an `EtcdSnapshot` sees: the object, its cluster, its Jobs and their Pods.
 
+use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
+use kube::api::PostParams;
+use kube::{Api, Resource, ResourceExt};
 
-use super::owned_by;
-use crate::api::{EtcdCluster, EtcdSnapshot, name};
+use super::{labelled, owned_by};
+use crate::api::{EtcdCluster, EtcdSnapshot, key, name};
+use crate::operator::clock;
 use crate::operator::error::Error;
 use crate::operator::stores::{Only, Reader};
-use crate::plan::snapshot::Observed;
+use crate::plan::build::job::CONTAINER;
+use crate::plan::pods;
+use crate::plan::snapshot::{Observed, inspection};
+
+/// The Job controller makes a Job's first Pod within a second; a busy one within a few.
+const HAS_MADE_ITS_POD: SignedDuration = SignedDuration::from_secs(5);
 
 /// The label that the Job controller puts on its Pods.
 const JOB_UID: &str = "batch.kubernetes.io/controller-uid";
@@ -25,10 +33,59 @@ pub(in crate::operator) async fn observe(
     let job_name = name::job(named, uid);
     let (cluster, job) =
         futures::try_join!(reader.get::<EtcdCluster>(&snapshot.spec.cluster_ref.name), reader.get::<Job>(&job_name),)?;
-    let mut pods: Vec<Pod> = match job.as_ref().and_then(ResourceExt::uid) {
-        Some(job_uid) => reader.list::<Pod>(Only::Label(JOB_UID, &job_uid), |pod| owned_by(pod, &job_uid)).await?,
-        None => vec![],
+    let inspection = reader.get::<Job>(&inspection(&snapshot, job.as_ref())).await?;
+    let (pods, inspection_pods) =
+        futures::try_join!(pods_of(reader, job.as_ref()), pods_of(reader, inspection.as_ref()))?;
+    let strays = if job.is_some() { vec![] } else { strays(reader, named, uid).await? };
+    let refusal = match &job {
+        Some(job) if pods.is_empty() && waits(job) => refusal(reader, job).await,
+        Some(_) | None => None,
     };
+    let settings = reader.ctx.settings.clone();
+    Ok(Some(Observed { snapshot, cluster, job, pods, refusal, strays, inspection, inspection_pods, settings }))
+}
+
+/// The Pods of a Job, oldest first.
+async fn pods_of(reader: Reader<'_>, job: Option<&Job>) -> Result<Vec<Pod>, Error> {
+    let Some(uid) = job.and_then(ResourceExt::uid) else { return Ok(vec![]) };
+    let mut pods = reader.list::<Pod>(Only::Label(JOB_UID, &uid), |pod| owned_by(pod, &uid)).await?;
     pods.sort_by_key(|pod| pod.creation_timestamp().map(|at| at.0));
-    Ok(Some(Observed { snapshot, cluster, job, pods, settings: reader.ctx.settings.clone() }))
+    Ok(pods)
+}
+
+/// Pods that save this very snapshot and have not ended. Its name may have been another object's before, and a Job that
+/// is gone cannot say whose they are; what they were asked to do can.
+async fn strays(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<String>, Error> {
+    let label = name::label_value(named);
+    let asked = format!("--owner-uid={uid}");
+    let saves = |pod: &Pod| {
+        labelled(pod, key::SNAPSHOT, &label)
+            && !pods::ended(pod)
+            && pods::arguments(pod, CONTAINER).is_some_and(|args| args.contains(&asked))
+    };
+    Ok(reader.list::<Pod>(Only::Label(key::SNAPSHOT, &label), saves).await?.iter().map(ResourceExt::name_any).collect())
+}
+
+/// Whether a Job has had the time to make its first Pod, and nothing else explains that there is none.
+fn waits(job: &Job) -> bool {
+    let status = job.status.as_ref();
+    let begun = status.is_none_or(|s| s.conditions.is_none() && s.failed.is_none() && s.succeeded.is_none());
+    let suspended = job.spec.as_ref().and_then(|s| s.suspend) == Some(true);
+    let old = job.creation_timestamp().is_some_and(|at| clock::now() >= at.0 + HAS_MADE_ITS_POD);
+    begun && old && !suspended && job.meta().deletion_timestamp.is_none()
+}
+
+/// Why the API server takes no Pod of this Job: the Job controller says it in Events alone, so the server is asked with a
+/// Pod that it judges and does not keep (`dryRun`).
+async fn refusal(reader: Reader<'_>, job: &Job) -> Option<String> {
+    let template = job.spec.as_ref()?.template.clone();
+    let mut metadata = template.metadata.unwrap_or_default();
+    metadata.generate_name = Some(format!("{}-", job.name_any()));
+    let pod = Pod { metadata, spec: template.spec, status: None };
+    let api: Api<Pod> = Api::namespaced(reader.ctx.read.0.clone(), reader.namespace);
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    match reader.ctx.reading(|| "judge a Pod".to_owned(), api.create(&params, &pod)).await {
+        Ok(_) => None,
+        Err(error) => error.refused(),
+    }
 }

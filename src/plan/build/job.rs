@@ -1,7 +1,7 @@
-//! The Job that saves one snapshot.
+//! The Jobs that run the agent: to save one snapshot, or to look for one in its store.
 //!
-//! Decides the shape of the Job and its Pod. What is saved, from where and to where is decided before (`plan::snapshot`);
-//! what happens in the Pod is the agent's business. The agent needs no Kubernetes API and gets no token for it.
+//! Decides the shape of the Job and its Pod. What is asked of the agent is decided before (`plan::snapshot`); what
+//! happens in the Pod is the agent's business. The agent needs no Kubernetes API and gets no token for it.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use snapshot_agent::contract::{ExitClass, SaveRequest};
+use snapshot_agent::contract::{ExitClass, InspectRequest, SaveRequest, StoreFlags};
 
 use super::store::{self, Use};
 use super::{container_security, literal, pod_security};
@@ -41,9 +41,59 @@ pub const DEADLINE_SLACK_SECONDS: i64 = 120;
 /// Time between SIGTERM and SIGKILL: enough to abort a multipart upload.
 const GRACE_SECONDS: i64 = 30;
 
+/// How long a Job that has ended, and its Pod with the log, stay to be looked at. What matters is in the snapshot's status
+/// by then; where it is not, the store is asked.
+pub const KEPT_SECONDS: i32 = 3600;
+
+/// What the agent is asked. The store is filled in by the builder, from the Job's `destination`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// To save a snapshot.
+    Save(SaveRequest),
+    /// To say whether a snapshot was saved.
+    Inspect(InspectRequest),
+}
+
+impl Work {
+    const fn verb(&self) -> &'static str {
+        match self {
+            Self::Save(_) => "save",
+            Self::Inspect(_) => "inspect",
+        }
+    }
+
+    fn cluster(&self) -> &str {
+        match self {
+            Self::Save(request) => &request.cluster,
+            Self::Inspect(request) => &request.cluster,
+        }
+    }
+
+    const fn deadline_seconds(&self) -> u32 {
+        match self {
+            Self::Save(request) => request.deadline_seconds,
+            Self::Inspect(request) => request.deadline_seconds,
+        }
+    }
+
+    const fn uses(&self) -> Use {
+        match self {
+            Self::Save(_) => Use::Save,
+            Self::Inspect(_) => Use::Inspect,
+        }
+    }
+
+    fn to_args(&self, store: StoreFlags) -> Vec<String> {
+        match self {
+            Self::Save(request) => SaveRequest { store, ..request.clone() }.to_args(),
+            Self::Inspect(request) => InspectRequest { store, ..request.clone() }.to_args(),
+        }
+    }
+}
+
 /// What the builder needs; all of it has been judged before.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SaveJob {
+pub struct AgentJob {
     /// Name of the Job.
     pub name: String,
     /// Namespace of the Job; absent: whichever it is applied to.
@@ -52,9 +102,9 @@ pub struct SaveJob {
     pub owner: Option<OwnerReference>,
     /// Name of the `EtcdSnapshot`, for the label.
     pub snapshot: Option<String>,
-    /// What the agent is asked; its store is filled in here, from `destination`.
-    pub request: SaveRequest,
-    /// Where the backup goes.
+    /// What the agent is asked.
+    pub work: Work,
+    /// Where the backup goes, or is.
     pub destination: Destination,
     /// Image of the agent.
     pub image: String,
@@ -67,7 +117,7 @@ pub struct SaveJob {
 }
 
 /// The Job.
-pub fn save(want: &SaveJob) -> Job {
+pub fn job(want: &AgentJob) -> Job {
     let labels = labels(want);
     let attempts = (want.attempts_before > 0)
         .then(|| BTreeMap::from([(key::ATTEMPTS_BEFORE.to_owned(), want.attempts_before.to_string())]));
@@ -82,8 +132,9 @@ pub fn save(want: &SaveJob) -> Job {
         },
         spec: Some(JobSpec {
             backoff_limit: Some(BACKOFF_LIMIT),
-            active_deadline_seconds: Some(i64::from(want.request.deadline_seconds) + DEADLINE_SLACK_SECONDS),
+            active_deadline_seconds: Some(i64::from(want.work.deadline_seconds()) + DEADLINE_SLACK_SECONDS),
             pod_failure_policy: Some(failure_policy()),
+            ttl_seconds_after_finished: want.owner.is_some().then_some(KEPT_SECONDS),
             // Never two Pods at once on one volume.
             pod_replacement_policy: Some("Failed".to_owned()),
             template: PodTemplateSpec { metadata: Some(pod_metadata(want, labels)), spec: Some(pod(want)) },
@@ -95,12 +146,12 @@ pub fn save(want: &SaveJob) -> Job {
 
 /// Our labels: of the snapshot's Job and its Pod. The component is never a member's, so no Service, budget or affinity of
 /// the cluster ever selects this Pod.
-fn labels(want: &SaveJob) -> BTreeMap<String, String> {
+fn labels(want: &AgentJob) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::from([
         (key::NAME.to_owned(), "etcd".to_owned()),
         (key::COMPONENT.to_owned(), component::SNAPSHOT_AGENT.to_owned()),
         (key::MANAGED_BY.to_owned(), "holdfast".to_owned()),
-        (key::CLUSTER.to_owned(), label_value(&want.request.cluster)),
+        (key::CLUSTER.to_owned(), label_value(want.work.cluster())),
     ]);
     if let Some(snapshot) = &want.snapshot {
         labels.insert(key::SNAPSHOT.to_owned(), label_value(snapshot));
@@ -109,7 +160,7 @@ fn labels(want: &SaveJob) -> BTreeMap<String, String> {
 }
 
 /// The Pod's metadata: what the user adds, without keys of our domain, and ours on top.
-fn pod_metadata(want: &SaveJob, ours: BTreeMap<String, String>) -> ObjectMeta {
+fn pod_metadata(want: &AgentJob, ours: BTreeMap<String, String>) -> ObjectMeta {
     let PodMetadata { labels, annotations } = want.agent.pod_metadata.clone().unwrap_or_default();
     let foreign = |map: BTreeMap<String, String>| -> BTreeMap<String, String> {
         map.into_iter().filter(|(name, _)| !key::is_ours(name)).collect()
@@ -124,9 +175,9 @@ fn pod_metadata(want: &SaveJob, ours: BTreeMap<String, String>) -> ObjectMeta {
     }
 }
 
-fn pod(want: &SaveJob) -> PodSpec {
-    let opened = store::open(&want.destination, Use::Save);
-    let request = SaveRequest { store: opened.flags, ..want.request.clone() };
+fn pod(want: &AgentJob) -> PodSpec {
+    let opened = store::open(&want.destination, want.work.uses());
+    let args = want.work.to_args(opened.flags);
     // Never the affinity or the spread: a rule that keeps members apart must not keep a backup from running.
     let Placement {
         affinity: _,
@@ -150,8 +201,8 @@ fn pod(want: &SaveJob) -> PodSpec {
             name: CONTAINER.to_owned(),
             image: Some(want.image.clone()),
             image_pull_policy: Some("IfNotPresent".to_owned()),
-            command: Some(["/holdfast", "agent", "save"].map(str::to_owned).to_vec()),
-            args: Some(request.to_args().iter().map(|arg| literal(arg)).collect()),
+            command: Some(["/holdfast", "agent", want.work.verb()].map(str::to_owned).to_vec()),
+            args: Some(args.iter().map(|arg| literal(arg)).collect()),
             env: Some(vec![pod_uid()]),
             resources: Some(want.agent.resources.clone().unwrap_or_else(default_resources)),
             security_context: Some(container_security()),

@@ -36,6 +36,8 @@ pub struct Opened {
 pub enum Use {
     /// It writes a snapshot: the Secrets have to be there, or the Pod waits for them.
     Save,
+    /// It looks for one: the Secrets have to be there, and nothing is written.
+    Inspect,
     /// It reads one. Its Secrets are optional: a member that reboots years later does not hang on a deleted one.
     Restore,
 }
@@ -67,7 +69,7 @@ pub fn open(store: &Destination, used: Use) -> Opened {
             }
         }
         Destination::Pvc(pvc) => {
-            let read_only = used == Use::Restore;
+            let read_only = used != Use::Save;
             // The folder is opened beneath the mount by the agent: Kubernetes' own subPath would follow links.
             let url = pvc
                 .sub_path

@@ -19,6 +19,9 @@ use crate::plan::{Act, Next, Target, Wake, pods};
 /// minutes, and a corrected Secret or source must show sooner.
 const RETRY_RESTORE: SignedDuration = SignedDuration::from_secs(30);
 
+/// Before that nobody is told that a Pod is held up: a claim is bound, and a node found, within a few seconds.
+const HELD_UP_AFTER: SignedDuration = SignedDuration::from_secs(15);
+
 /// What to do about the Pod of a member whose claim is there.
 pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Timestamp) -> Next {
     let member = &seen.member;
@@ -64,18 +67,18 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         return anew(there, "it has ended: kubelet does not start it again");
     }
     if joined {
-        return standing(there);
+        return standing(there, now);
     }
     if outdated(there, &want) {
         return anew(there, "the member has not joined yet and its Pod was made for other arguments");
     }
     match retry_at(there, now) {
         Some(Retry::Now) => anew(there, "its restore step failed; it is tried again from the start"),
-        Some(Retry::In(left)) => match standing(there) {
+        Some(Retry::In(left)) => match standing(there, now) {
             Next::Wait(waiting, _) => Next::Wait(waiting, Wake::AfterMillis(left)),
             other @ (Next::Do(..) | Next::Settled(_)) => other,
         },
-        None => standing(there),
+        None => standing(there, now),
     }
 }
 
@@ -84,16 +87,23 @@ fn anew(pod: &Pod, why: &str) -> Next {
 }
 
 /// A Pod that is as it has to be: serving, or on its way.
-fn standing(pod: &Pod) -> Next {
+fn standing(pod: &Pod, now: Timestamp) -> Next {
     if pods::ready(pod) {
         return Next::Settled(Wake::OnChange);
     }
-    let (reason, message) = if pods::runs(pod) {
-        (Reason::WaitingForEtcd, "etcd runs and is not ready yet")
-    } else {
-        (Reason::WaitingForPod, "its Pod does not run yet")
+    if pods::runs(pod) {
+        return Next::wait(Reason::WaitingForEtcd, "etcd runs and is not ready yet", Wake::OnChange);
+    }
+    let Some(held) = pods::hold_up(pod) else {
+        return Next::wait(Reason::WaitingForPod, "its Pod does not run yet", Wake::OnChange);
     };
-    Next::wait(reason, message, Wake::OnChange)
+    let message = format!("its Pod does not run yet: {}", held.message);
+    let age = pod.metadata.creation_timestamp.as_ref().map_or(SignedDuration::MAX, |t| now.duration_since(t.0));
+    match u64::try_from((HELD_UP_AFTER - age).as_millis()) {
+        _ if !held.stuck => Next::wait(Reason::WaitingForPod, message, Wake::OnChange),
+        Ok(left) if left > 0 => Next::wait(Reason::WaitingForPod, message, Wake::AfterMillis(left)),
+        Ok(_) | Err(_) => Next::wait(Reason::PodHeldUp, message, Wake::OnChange),
+    }
 }
 
 /// Whether a container that decides about data would run with other arguments than it has to.

@@ -49,10 +49,24 @@ fn written_once(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>) -> Verdict {
 fn start(seen: &Observed, job: &Job) -> Verdict {
     let meta = &seen.snapshot.metadata;
     rule("I18", !pods::deleting(meta), "nothing is started for a snapshot that is being deleted")?;
-    rule("I7", seen.job.is_none(), "one Job at a time")?;
+    if asks(job) {
+        rule("I7", seen.inspection.is_none(), "the store is asked once")?;
+    } else {
+        rule("I7", seen.job.is_none() && seen.strays.is_empty(), "one Job at a time")?;
+        let again = seen.snapshot.status.as_ref().is_some_and(|s| s.started_at.is_some());
+        let answered = seen.inspection.as_ref().is_some_and(|j| pods::controlled_by(&j.metadata, pods::uid(meta)));
+        rule("I6", !again || answered, "another one is taken only when the store has been asked for the first")?;
+    }
     let owned = pods::controlled_by(&job.metadata, pods::uid(meta)) && job.metadata.namespace == meta.namespace;
     rule("I13", owned, "a snapshot's Job is its own and stands beside it")?;
     let template = job.spec.as_ref().map(|s| &s.template).and_then(|t| t.metadata.as_ref());
     let agent = template.is_some_and(|m| pods::label(m, key::COMPONENT) == Some(component::SNAPSHOT_AGENT));
     rule("I16", agent, "an agent's Pod never stands behind a Service of a cluster")
+}
+
+/// Whether a Job only asks the store.
+fn asks(job: &Job) -> bool {
+    let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref());
+    let containers = pod.iter().flat_map(|p| &p.containers);
+    containers.flat_map(|c| c.command.iter().flatten()).any(|word| word == "inspect")
 }

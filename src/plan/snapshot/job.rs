@@ -1,44 +1,77 @@
-//! What the Job of a snapshot is asked to do.
+//! What the Jobs of a snapshot are asked to do.
 //!
-//! Decides the request; the Job's shape is `plan::build::job`'s.
+//! Decides the requests; the Jobs' shape is `plan::build::job`'s.
 
 use k8s_openapi::api::batch::v1::Job;
-use snapshot_agent::contract::{DEFAULT_SAVE_DEADLINE_SECONDS, EtcdFlags, SaveRequest};
+use snapshot_agent::contract::{DEFAULT_SAVE_DEADLINE_SECONDS, EtcdFlags, InspectRequest, SaveRequest};
 
 use super::Observed;
 use super::plan::Source;
-use crate::api::{EtcdCluster, key, name};
-use crate::plan::build::job::{SaveJob, save};
+use crate::api::{EtcdCluster, EtcdSnapshot, key, name};
+use crate::plan::build::job::{AgentJob, Work, job};
 use crate::plan::{build, pods};
 
-/// The Job for what was seen.
-pub(super) fn build(seen: &Observed, cluster: &EtcdCluster, source: Source) -> Job {
+/// Listing a lineage of thousands of folders and reading a manifest takes seconds.
+const INSPECT_SECONDS: u32 = 120;
+
+/// The Job that saves what was seen.
+pub(super) fn save(seen: &Observed, cluster: &EtcdCluster, source: Source) -> Job {
     let snapshot = &seen.snapshot;
     let (own_name, own_uid) = (pods::name(&snapshot.metadata), pods::uid(&snapshot.metadata));
     let namespace = snapshot.metadata.namespace.clone().unwrap_or_default();
-    save(&SaveJob {
-        name: name::job(own_name, own_uid),
+    let request = SaveRequest {
+        etcd: EtcdFlags { endpoints: source.endpoints },
+        namespace,
+        cluster: snapshot.spec.cluster_ref.name.clone(),
+        cluster_uid: Some(pods::uid(&cluster.metadata).to_owned()),
+        // Whatever answers at these names now has to be the etcd that was meant.
+        expect_cluster_id: Some(source.cluster_id),
+        owner_name: Some(own_name.to_owned()),
+        owner_uid: Some(own_uid.to_owned()),
+        compression: snapshot.spec.compression,
+        deadline_seconds: snapshot.spec.deadline_seconds.unwrap_or(DEFAULT_SAVE_DEADLINE_SECONDS),
+        ..SaveRequest::default()
+    };
+    let attempts = snapshot.status.as_ref().map_or(0, |s| s.attempts);
+    of(seen, name::job(own_name, own_uid), Work::Save(request), attempts)
+}
+
+/// The Job that asks the store whether this snapshot is there. It needs no cluster: that may be gone by now, and its UID
+/// with it, so every lineage of that name is looked through.
+pub(super) fn inspect(seen: &Observed) -> Job {
+    let snapshot = &seen.snapshot;
+    let request = InspectRequest {
+        namespace: snapshot.metadata.namespace.clone().unwrap_or_default(),
+        cluster: snapshot.spec.cluster_ref.name.clone(),
+        owner_uid: pods::uid(&snapshot.metadata).to_owned(),
+        deadline_seconds: INSPECT_SECONDS,
+        ..InspectRequest::default()
+    };
+    of(seen, inspection(snapshot, seen.job.as_ref()), Work::Inspect(request), 0)
+}
+
+/// Name of the Job that asks the store, while this is (or is not) the Job that saves: what was answered before that Job
+/// was made says nothing of what came after.
+pub fn inspection(snapshot: &EtcdSnapshot, saving: Option<&Job>) -> String {
+    let attempts = snapshot.status.as_ref().map_or(0, |s| s.attempts);
+    let question =
+        saving.map_or_else(|| format!("after {attempts} attempts"), |job| pods::uid(&job.metadata).to_owned());
+    name::inspection(pods::name(&snapshot.metadata), pods::uid(&snapshot.metadata), &question)
+}
+
+fn of(seen: &Observed, name: String, work: Work, attempts_before: i32) -> Job {
+    let snapshot = &seen.snapshot;
+    job(&AgentJob {
+        name,
         namespace: snapshot.metadata.namespace.clone(),
         owner: Some(build::owner(snapshot)),
-        snapshot: Some(own_name.to_owned()),
-        request: SaveRequest {
-            etcd: EtcdFlags { endpoints: source.endpoints },
-            namespace,
-            cluster: snapshot.spec.cluster_ref.name.clone(),
-            cluster_uid: Some(pods::uid(&cluster.metadata).to_owned()),
-            // Whatever answers at these names now has to be the etcd that was meant.
-            expect_cluster_id: Some(source.cluster_id),
-            owner_name: Some(own_name.to_owned()),
-            owner_uid: Some(own_uid.to_owned()),
-            compression: snapshot.spec.compression,
-            deadline_seconds: snapshot.spec.deadline_seconds.unwrap_or(DEFAULT_SAVE_DEADLINE_SECONDS),
-            ..SaveRequest::default()
-        },
+        snapshot: Some(pods::name(&snapshot.metadata).to_owned()),
+        work,
         destination: snapshot.spec.destination.clone(),
         image: seen.settings.agent_image.clone(),
         agent: snapshot.spec.agent.clone().unwrap_or_default(),
-        placement: cluster.spec.placement.clone(),
-        attempts_before: snapshot.status.as_ref().map_or(0, |s| s.attempts),
+        placement: seen.cluster.as_ref().map(|c| c.spec.placement.clone()).unwrap_or_default(),
+        attempts_before,
     })
 }
 

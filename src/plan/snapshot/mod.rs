@@ -6,6 +6,7 @@ mod plan;
 mod report;
 mod status;
 
+pub use job::inspection;
 pub use observed::*;
 pub use plan::plan;
 

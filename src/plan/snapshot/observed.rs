@@ -17,6 +17,14 @@ pub struct Observed {
     pub job: Option<Job>,
     /// The Pods of its Job (by owner UID), oldest first.
     pub pods: Vec<Pod>,
+    /// Why the API server takes no Pod of its Job, where it has made none for a while.
+    pub refusal: Option<String>,
+    /// Names of Pods that save this snapshot for a Job that is gone, and have not ended.
+    pub strays: Vec<String>,
+    /// What stands where the Job belongs that asks the store, whoever owns it.
+    pub inspection: Option<Job>,
+    /// The Pods of that one, oldest first.
+    pub inspection_pods: Vec<Pod>,
     /// What the operator was started with.
     pub settings: Settings,
 }

@@ -1,9 +1,12 @@
 //! The order of decisions about one snapshot.
 //!
-//! A snapshot is one Job, made once; its Pod's report is what becomes the status. It decides nothing about where the
-//! bytes come from: the agent picks the member.
+//! A snapshot is one Job, made once; its Pod's report is what becomes the status. Where the report is lost, a second Job
+//! asks the store: what is published there is the truth (I6). It decides nothing about where the bytes come from: the
+//! agent picks the member.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
+use snapshot_agent::contract::ExitClass;
 
 use super::report::{self, Fact};
 use super::{Observed, job, status};
@@ -22,10 +25,20 @@ pub(super) enum Stage {
     /// What has to be there first is not, or something stands in the way.
     Blocked(Reason, String),
     /// No Job stands: this one is made.
-    Start(Box<k8s_openapi::api::batch::v1::Job>),
-    /// Its Job stands, and this is known of it.
+    Start(Box<Job>),
+    /// Its Job stands, or did, and this is known of it.
     Job(Fact),
+    /// Only the store knows; this Job, which asks it, is made.
+    Ask(Box<Job>),
+    /// The store is being asked.
+    Asking(String),
+    /// The store did not answer, and why.
+    Unknown(String),
 }
+
+/// A fresh object gets its first status within seconds. An older one without any has lost it, and the snapshot may be
+/// stored all the same.
+const FIRST_STATUS: SignedDuration = SignedDuration::from_secs(60);
 
 /// What to do next.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotStatus> {
@@ -43,32 +56,121 @@ fn stage(seen: &Observed, now: Timestamp) -> Stage {
         return Stage::Rest;
     }
     match &seen.job {
-        Some(job) if !pods::controlled_by(&job.metadata, pods::uid(meta)) => Stage::Blocked(
-            Reason::NameConflict,
-            format!(
-                "a Job {} stands here that is not this snapshot's: delete it, or create the snapshot under another name",
-                pods::name(&job.metadata)
-            ),
-        ),
-        Some(job) => Stage::Job(report::read(job, &seen.pods, now)),
-        None => match ready_cluster(seen) {
-            Ok((cluster, source)) => Stage::Start(Box::new(job::build(seen, cluster, source))),
-            Err(why) => Stage::Blocked(Reason::WaitingForReference, why),
-        },
+        Some(job) if !own(seen, job) => conflict(job),
+        Some(job) => of_job(seen, job, now),
+        None if began(seen, now) => without_job(seen, now),
+        None => start(seen),
+    }
+}
+
+fn own(seen: &Observed, job: &Job) -> bool {
+    pods::controlled_by(&job.metadata, pods::uid(&seen.snapshot.metadata))
+}
+
+fn conflict(job: &Job) -> Stage {
+    let message = format!(
+        "a Job {} stands here that is not this snapshot's: delete it, or create the snapshot under another name",
+        pods::name(&job.metadata)
+    );
+    Stage::Blocked(Reason::NameConflict, message)
+}
+
+fn start(seen: &Observed) -> Stage {
+    match ready_cluster(seen) {
+        Ok((cluster, source)) => Stage::Start(Box::new(job::save(seen, cluster, source))),
+        Err(why) => Stage::Blocked(Reason::WaitingForReference, why),
+    }
+}
+
+/// Its Job stands: what it says, or where it leaves that open, what the store says.
+fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
+    let fact = report::read(job, &seen.pods, seen.refusal.as_deref(), now);
+    if !report::doubtful(&fact, job, &seen.pods) {
+        return Stage::Job(fact);
+    }
+    match in_the_store(seen, now) {
+        Stored::Stage(stage) => stage,
+        Stored::Nothing(why) => Stage::Job(match fact {
+            Fact::Failed { .. } => fact,
+            _ => Fact::Failed {
+                class: Some(ExitClass::NotFound),
+                message: format!("the Job ended well, and nothing of this snapshot is in the store: {why}"),
+                at: None,
+            },
+        }),
+        Stored::Silent(why) => Stage::Unknown(why),
+    }
+}
+
+/// A Job has stood, and is gone: cleaned away, deleted, or lost with the whole cluster's state. If it has published, that
+/// is the snapshot (I6); only else is another one taken.
+fn without_job(seen: &Observed, now: Timestamp) -> Stage {
+    if let Some(pod) = seen.strays.first() {
+        // It may publish yet.
+        return Stage::Asking(format!("the Job is gone and its Pod {pod} is still ending"));
+    }
+    match in_the_store(seen, now) {
+        Stored::Stage(stage) => stage,
+        Stored::Nothing(_) => start(seen),
+        Stored::Silent(why) => Stage::Unknown(why),
+    }
+}
+
+/// Whether a Job was made for this snapshot, by all that is known.
+fn began(seen: &Observed, now: Timestamp) -> bool {
+    match &seen.snapshot.status {
+        Some(status) if status.started_at.is_some() => true,
+        Some(status) if !status.conditions.is_empty() => false,
+        Some(_) | None => {
+            let created = seen.snapshot.metadata.creation_timestamp.as_ref();
+            !seen.strays.is_empty() || created.is_some_and(|t| now >= t.0 + FIRST_STATUS)
+        }
+    }
+}
+
+/// What asking the store has come to.
+enum Stored {
+    /// It is not answered yet, or with the snapshot.
+    Stage(Stage),
+    /// It has nothing of this snapshot, in these words.
+    Nothing(String),
+    /// It did not answer, and why.
+    Silent(String),
+}
+
+fn in_the_store(seen: &Observed, now: Timestamp) -> Stored {
+    let Some(job) = &seen.inspection else { return Stored::Stage(Stage::Ask(Box::new(job::inspect(seen)))) };
+    if !own(seen, job) {
+        return Stored::Stage(conflict(job));
+    }
+    let again = |why: &str| {
+        let name = pods::name(&job.metadata);
+        Stored::Silent(format!("{why}. When that is mended, `kubectl delete job {name}` has the store asked again"))
+    };
+    match report::read(job, &seen.inspection_pods, None, now) {
+        Fact::Pending(words) | Fact::Running(words) | Fact::Held(_, words) => Stored::Stage(Stage::Asking(words)),
+        Fact::Settling => Stored::Stage(Stage::Asking(status::SETTLING.to_owned())),
+        stored @ Fact::Stored { .. } => Stored::Stage(Stage::Job(stored)),
+        Fact::Failed { class: Some(ExitClass::NotFound), message, .. } => Stored::Nothing(message),
+        Fact::Failed { message, .. } => again(&message),
+        Fact::Lost => again("the Job that asked the store ended well, and its report is gone"),
     }
 }
 
 fn next(stage: Stage) -> Next {
     match stage {
         Stage::Rest | Stage::Job(Fact::Stored { .. } | Fact::Failed { .. }) => Next::Settled(Wake::OnChange),
-        Stage::Blocked(reason, message) => Next::wait(reason, message, SLOW),
-        Stage::Start(job) => Next::act(Act::StartJob(job)),
+        Stage::Blocked(reason, message) | Stage::Job(Fact::Held(reason, message)) => Next::wait(reason, message, SLOW),
+        Stage::Start(job) | Stage::Ask(job) => Next::act(Act::StartJob(job)),
+        Stage::Asking(message) => Next::wait(Reason::AskingStore, message, SLOW),
+        Stage::Unknown(message) => Next::wait(Reason::ReportLost, status::lost(&message), SLOW),
         Stage::Job(Fact::Pending(message)) => Next::wait(Reason::JobPending, message, SLOW),
         Stage::Job(Fact::Running(message)) => Next::wait(Reason::JobRunning, message, SLOW),
         Stage::Job(Fact::Settling) => {
             Next::wait(Reason::JobRunning, status::SETTLING, Wake::AfterMillis(report::PATIENCE_MILLIS))
         }
-        Stage::Job(Fact::Lost) => Next::wait(Reason::ReportLost, status::LOST, Wake::OnChange),
+        // Not reached: what is lost is asked of the store.
+        Stage::Job(Fact::Lost) => Next::wait(Reason::ReportLost, status::lost(""), Wake::OnChange),
     }
 }
 

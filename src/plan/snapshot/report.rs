@@ -1,8 +1,8 @@
 //! What a Job and its Pods say about a snapshot.
 //!
-//! Decides how far the Job is and how it ended. A stored snapshot must never be called failed, and `Complete` must never
-//! be said without a report: so a report that says *saved* wins over everything the Job says, and a Job that ended well
-//! without one leaves the question open.
+//! Decides how far a Job is and how it ended. A stored snapshot must never be called failed, and `Complete` must never be
+//! said without a report: so a report that says *saved* wins over everything the Job says, and [`doubtful`] says when only
+//! the store itself can tell.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
@@ -11,7 +11,7 @@ use snapshot_agent::contract::{ExitClass, FailedReport, Report, SavedReport};
 
 use crate::api::condition::Reason;
 use crate::plan::build::job::{BACKOFF_LIMIT, CONTAINER};
-use crate::plan::pods;
+use crate::plan::pods::{self, HoldUp};
 
 /// The watch of Jobs may be ahead of the watch of Pods: so long after a Job's end a Pod's last words may still come.
 pub(super) const PATIENCE_MILLIS: u64 = 10_000;
@@ -23,6 +23,8 @@ pub(super) enum Fact {
     Pending(String),
     /// It works.
     Running(String),
+    /// It cannot go on before somebody does something.
+    Held(Reason, String),
     /// It ended, and the last words of a Pod may still be on their way.
     Settling,
     /// It ended well, and nobody knows with what.
@@ -52,8 +54,8 @@ impl Fact {
     }
 }
 
-/// Reads a Job of ours and its Pods, oldest first.
-pub(super) fn read(job: &Job, all: &[Pod], now: Timestamp) -> Fact {
+/// Reads a Job of ours and its Pods, oldest first. `refusal`: why the API server takes no Pod of it.
+pub(super) fn read(job: &Job, all: &[Pod], refusal: Option<&str>, now: Timestamp) -> Fact {
     if let Some(stored) = all.iter().rev().find_map(stored) {
         return stored;
     }
@@ -67,7 +69,42 @@ pub(super) fn read(job: &Job, all: &[Pod], now: Timestamp) -> Fact {
         let told = told == all.len() && i32::try_from(told).is_ok_and(|told| told >= counted.max(1));
         return if told || late(end, now) { failed(job, end, all) } else { Fact::Settling };
     }
-    progress(job, all)
+    progress(job, all, refusal)
+}
+
+/// Whether the snapshot may be stored although no report says so: the Job ended well, or a Pod of it is gone, or ended
+/// in a way that leaves open how far it had come.
+pub(super) fn doubtful(fact: &Fact, job: &Job, all: &[Pod]) -> bool {
+    match fact {
+        Fact::Lost => true,
+        Fact::Failed { .. } => {
+            let counted = job.status.as_ref().and_then(|s| s.failed).unwrap_or_default();
+            i32::try_from(all.len()).is_ok_and(|there| there < counted) || !all.iter().all(published_nothing)
+        }
+        Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Stored { .. } => false,
+    }
+}
+
+/// Whether a Pod has certainly published nothing: it never ran, or the agent itself says so. After trouble with the
+/// network or a deadline not even the agent knows: the answer to its last request may be what was lost.
+fn published_nothing(pod: &Pod) -> bool {
+    let status = pods::status(pod, CONTAINER);
+    let Some(end) = status.and_then(pods::last_end) else {
+        let runs = status.and_then(|s| s.state.as_ref()).is_some_and(|s| s.running.is_some());
+        return !runs;
+    };
+    match pods::report(pod, CONTAINER) {
+        Some(Report::Failed(failed)) => match failed.class {
+            ExitClass::Transient | ExitClass::Deadline => false,
+            ExitClass::Config
+            | ExitClass::Denied
+            | ExitClass::NotFound
+            | ExitClass::Corrupt
+            | ExitClass::Full
+            | ExitClass::Refused => end.exit_code == i32::from(failed.class.code()),
+        },
+        Some(Report::Saved(_) | Report::Restored(_) | Report::Gate(_)) | None => false,
+    }
 }
 
 /// A snapshot's Pod that stored it.
@@ -159,7 +196,7 @@ fn memory_limit(job: &Job) -> Option<&str> {
 }
 
 /// How far a Job is that has not ended. Times, never ages: the message must not change while nothing does (I17).
-fn progress(job: &Job, all: &[Pod]) -> Fact {
+fn progress(job: &Job, all: &[Pod], refusal: Option<&str>) -> Fact {
     let name = pods::name(&job.metadata);
     if pods::deleting(&job.metadata) {
         return Fact::Pending(format!(
@@ -172,6 +209,9 @@ fn progress(job: &Job, all: &[Pod]) -> Fact {
     let before = all.iter().rev().find_map(|pod| explain(pod, job));
     let before = before.map(|(_, words)| format!("; the attempt before: {words}")).unwrap_or_default();
     let Some(pod) = all.last() else {
+        if let Some(why) = refusal {
+            return Fact::Held(Reason::WriteRefused, format!("no Pod can be made for Job {name}: {why}"));
+        }
         return Fact::Pending(format!(
             "Job {name} has no Pod yet; if that stays, `kubectl describe job {name}` says why"
         ));
@@ -185,27 +225,16 @@ fn progress(job: &Job, all: &[Pod]) -> Fact {
     if end(pod).is_some() || pods::ended(pod) {
         return Fact::Running(format!("Job {name} makes the next Pod after a pause ({attempt} is over){before}"));
     }
-    Fact::Pending(format!("Pod {} does not run yet: {} ({attempt}){before}", pods::name(&pod.metadata), hold_up(pod)))
-}
-
-/// What keeps a Pod from running: what kubelet says of the container, else what the scheduler says.
-fn hold_up(pod: &Pod) -> String {
-    let waiting = pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()?.waiting.as_ref());
-    let held = waiting.and_then(|w| Some((w.reason.as_deref()?, w.message.as_deref())));
-    let name = pods::name(&pod.metadata);
-    match held {
-        Some(("ContainerCreating" | "PodInitializing", _)) => {
-            format!("its volumes and image are being prepared; if that stays, `kubectl describe pod {name}` says why")
+    let pod_name = pods::name(&pod.metadata);
+    match pods::hold_up(pod) {
+        Some(HoldUp { message, stuck: true }) => {
+            Fact::Held(Reason::PodHeldUp, format!("Pod {pod_name} does not run: {message} ({attempt}){before}"))
         }
-        Some((reason, Some(message))) => format!("{reason}: {message}"),
-        Some((reason, None)) => reason.to_owned(),
-        None => unscheduled(pod).unwrap_or_else(|| "kubelet has not said anything of it yet".to_owned()),
+        Some(HoldUp { message, stuck: false }) => {
+            Fact::Pending(format!("Pod {pod_name} does not run yet: {message} ({attempt}){before}"))
+        }
+        None => Fact::Pending(format!(
+            "Pod {pod_name} does not run yet: kubelet has not said anything of it ({attempt}){before}"
+        )),
     }
-}
-
-fn unscheduled(pod: &Pod) -> Option<String> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let scheduled = conditions.iter().find(|c| c.type_ == "PodScheduled" && c.status == "False")?;
-    let reason = scheduled.reason.as_deref().unwrap_or("not scheduled");
-    Some(format!("{reason}: {}", scheduled.message.as_deref().unwrap_or("the scheduler gives no reason")))
 }

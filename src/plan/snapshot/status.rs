@@ -14,9 +14,10 @@ use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::snapshot::{Artifact, Failure, Phase, Source};
 use crate::plan::{Note, pods};
 
-/// What is told of a Job that ended well without a report.
-pub(super) const LOST: &str = "the Job ended well, but its report is gone: the snapshot is most likely stored. The runbook says how to find it; \
-     deleting the Job has another one taken";
+/// What is told where neither the Job nor the store says whether the snapshot is stored.
+pub(super) fn lost(why: &str) -> String {
+    format!("the Job's report is gone, so only the store knows whether the snapshot is there; asking it failed: {why}")
+}
 
 /// What is told of a Job that has just ended.
 pub(super) const SETTLING: &str = "the Job has ended; its report is on its way";
@@ -30,7 +31,9 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
     let generation = seen.snapshot.metadata.generation;
     // What the operator told of its own trouble is told again by it, or over.
     let told: Vec<_> = old.conditions.iter().filter(|c| c.type_ != Type::Degraded.as_str()).cloned().collect();
-    let ours = matches!(stage, Stage::Job(_)).then_some(seen.job.as_ref()).flatten();
+    let ours = matches!(stage, Stage::Job(_) | Stage::Ask(_) | Stage::Asking(_) | Stage::Unknown(_))
+        .then_some(seen.job.as_ref())
+        .flatten();
     let made = ours.and_then(|job| job.metadata.creation_timestamp.as_ref()).map(|t| t.0.to_string());
     let base = EtcdSnapshotStatus {
         observed_generation: generation,
@@ -63,14 +66,22 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
         Stage::Rest
         | Stage::Blocked(..)
         | Stage::Start(_)
-        | Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::Settling | Fact::Lost) => base,
+        | Stage::Ask(_)
+        | Stage::Asking(_)
+        | Stage::Unknown(_)
+        | Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Lost) => base,
     }
 }
 
 const fn phase(stage: &Stage) -> Phase {
     match stage {
         Stage::Rest | Stage::Blocked(..) | Stage::Start(_) => Phase::Pending,
-        Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::Settling | Fact::Lost) => Phase::Running,
+        Stage::Ask(_)
+        | Stage::Asking(_)
+        | Stage::Unknown(_)
+        | Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Lost) => {
+            Phase::Running
+        }
         Stage::Job(Fact::Stored { .. }) => Phase::Complete,
         Stage::Job(Fact::Failed { .. }) => Phase::Failed,
     }
@@ -81,12 +92,15 @@ fn ready(stage: &Stage) -> Wanted {
     match stage {
         // Not reached: a status at rest is handed on as it is.
         Stage::Rest => no(Reason::Deleting, "the snapshot is being deleted"),
-        Stage::Blocked(reason, message) => no(*reason, message),
+        Stage::Blocked(reason, message) | Stage::Job(Fact::Held(reason, message)) => no(*reason, message),
         Stage::Start(_) => no(Reason::JobPending, "its Job is being made"),
         Stage::Job(Fact::Pending(message)) => no(Reason::JobPending, message),
         Stage::Job(Fact::Running(message)) => no(Reason::JobRunning, message),
         Stage::Job(Fact::Settling) => no(Reason::JobRunning, SETTLING),
-        Stage::Job(Fact::Lost) => Wanted::unknown(Type::Ready, Reason::ReportLost, LOST),
+        Stage::Ask(_) => no(Reason::AskingStore, "the Job's report is gone: the store is asked whether it is there"),
+        Stage::Asking(message) => no(Reason::AskingStore, message),
+        Stage::Unknown(why) => Wanted::unknown(Type::Ready, Reason::ReportLost, lost(why)),
+        Stage::Job(Fact::Lost) => Wanted::unknown(Type::Ready, Reason::ReportLost, lost("")),
         Stage::Job(Fact::Stored { report, .. }) => Wanted::yes(Type::Ready, Reason::Stored, stored_words(report)),
         Stage::Job(Fact::Failed { class, message, .. }) => no(Fact::reason(*class), message),
     }
@@ -115,10 +129,15 @@ pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
         Stage::Blocked(reason, message) if reason.needs_a_person() && newly(seen, *reason) => {
             vec![note(true, reason.as_str(), message.clone())]
         }
-        Stage::Job(Fact::Lost) if newly(seen, Reason::ReportLost) => {
-            vec![note(true, Reason::ReportLost.as_str(), LOST.to_owned())]
+        Stage::Unknown(why) if newly(seen, Reason::ReportLost) => {
+            vec![note(true, Reason::ReportLost.as_str(), lost(why))]
         }
-        Stage::Rest | Stage::Blocked(..) | Stage::Job(_) => vec![],
+        Stage::Job(Fact::Held(reason, message)) if newly(seen, *reason) => {
+            vec![note(true, reason.as_str(), message.clone())]
+        }
+        Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Ask(_) | Stage::Asking(_) | Stage::Unknown(_) => {
+            vec![]
+        }
     }
 }
 

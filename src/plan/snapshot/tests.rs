@@ -116,21 +116,27 @@ fn a_job_is_pending_until_its_pod_runs() {
         ..PodCondition::default()
     }]);
     let cases = [
-        (vec![], "has no Pod yet"),
-        (vec![waiting("ImagePullBackOff", Some("no such image"))], "ImagePullBackOff: no such image"),
-        (vec![waiting("CreateContainerConfigError", None)], "CreateContainerConfigError"),
-        (vec![waiting("ContainerCreating", None)], "`kubectl describe pod p-1`"),
-        (vec![unscheduled], "Unschedulable: 0/3 nodes are available"),
+        (vec![], "JobPending", "has no Pod yet"),
+        (vec![waiting("ImagePullBackOff", Some("no such image"))], "PodHeldUp", "ImagePullBackOff: no such image"),
+        (vec![waiting("CreateContainerConfigError", None)], "PodHeldUp", "CreateContainerConfigError"),
+        (vec![waiting("ContainerCreating", None)], "JobPending", "`kubectl describe pod p-1`"),
+        (vec![unscheduled], "PodHeldUp", "Unschedulable: 0/3 nodes are available"),
     ];
-    for (pods, says) in cases {
+    for (pods, why, says) in cases {
         let plan = planned(&with(pods));
         let (phase, ready, reason, message) = told(&plan.status);
-        assert_eq!((phase, ready, reason), (Phase::Running, "False", "JobPending"));
+        assert_eq!((phase, ready, reason), (Phase::Running, "False", why));
         assert!(message.contains(says), "{message}");
         assert_eq!(plan.act, None);
         assert_eq!(plan.status.started_at.as_deref(), Some("2026-11-21T11:59:00Z"));
         assert_eq!(plan.status.job.as_deref(), Some(name::job("nightly", "snap-uid").as_str()));
     }
+    let mut refused = with(vec![]);
+    refused.refusal = Some("pods is forbidden: exceeded quota: tight".to_owned());
+    let plan = planned(&refused);
+    assert_eq!(told(&plan.status).2, "WriteRefused");
+    assert!(told(&plan.status).3.ends_with("exceeded quota: tight"));
+    assert!(plan.notes[0].warning, "people hear of it");
     let mut suspended = with(vec![]);
     suspended.job.as_mut().unwrap().spec.as_mut().unwrap().suspend = Some(true);
     assert!(told(&planned(&suspended).status).3.contains("is suspended"));
@@ -206,24 +212,108 @@ fn only_the_agents_own_success_counts() {
     }
 }
 
+/// Told without a report: what the store has is the truth (I6).
 #[test]
-fn a_job_that_ended_well_without_a_report_leaves_the_question_open() {
+fn a_job_that_ended_well_without_a_report_has_the_store_asked() {
     let mut seen = with(vec![terminated("p-1", 0, "Completed", Some("not a report".to_owned()))]);
     ends(&mut seen, "Complete", "", 1);
     let plan = planned(&seen);
     let (phase, ready, reason, _) = told(&plan.status);
+    assert_eq!((phase, ready, reason), (Phase::Running, "False", "AskingStore"));
+    assert!(args(&started(&seen)).contains(&"--owner-uid=snap-uid".to_owned()));
+
+    let asking = asked(seen.clone(), vec![running()]);
+    assert_eq!((planned(&asking).act, told(&planned(&asking).status).2), (None, "AskingStore"));
+    let plan = planned(&asked(seen.clone(), vec![saved()]));
+    assert_eq!((plan.status.phase, plan.act), (Phase::Complete, None));
+    assert_eq!(plan.status.artifact.unwrap().key, "prod/a/cluster/x");
+    let status = planned(&asked(seen.clone(), nothing())).status;
+    assert_eq!((status.phase, status.error.unwrap().class.as_str()), (Phase::Failed, "NotFound"));
+
+    let silent = asked(seen, vec![failed("p-ask", ExitClass::Denied, "the key is wrong")]);
+    let plan = planned(&silent);
+    let (phase, ready, reason, message) = told(&plan.status);
     assert_eq!((phase, ready, reason), (Phase::Running, "Unknown", "ReportLost"));
+    assert!(message.contains("the key is wrong") && message.contains("kubectl delete job nightly-"), "{message}");
     assert_eq!((plan.act.as_ref(), plan.status.error.as_ref()), (None, None));
     assert_eq!(plan.notes[0].reason, "ReportLost");
-    seen.snapshot.status = Some(plan.status);
-    assert!(planned(&seen).notes.is_empty(), "told once");
+    let again = Observed {
+        snapshot: crate::api::EtcdSnapshot { status: Some(plan.status), ..silent.snapshot.clone() },
+        ..silent
+    };
+    assert!(planned(&again).notes.is_empty(), "told once");
 
     // The watch of Jobs may be ahead of that of Pods.
     let mut seen = with(vec![running()]);
     ends(&mut seen, "Complete", "", 9);
     assert_eq!(told(&planned(&seen).status).2, "JobRunning");
     ends(&mut seen, "Complete", "", 10);
-    assert_eq!(told(&planned(&seen).status).2, "ReportLost");
+    assert_eq!(told(&planned(&seen).status).2, "AskingStore");
+}
+
+/// A Job, its Pods and its report were cleaned away while the operator was not there.
+#[test]
+fn without_its_job_a_snapshot_is_what_the_store_says() {
+    let mut begun = fresh();
+    begun.snapshot.status = Some(planned(&with(vec![running()])).status);
+    // Neither the cluster nor its voters are needed to find what is stored.
+    begun.cluster = None;
+    assert_eq!(told(&planned(&begun).status).2, "AskingStore");
+    let status = planned(&asked(begun.clone(), vec![saved()])).status;
+    assert_eq!((status.phase, status.started_at.as_deref()), (Phase::Complete, Some("2026-11-21T11:59:00Z")));
+    assert_eq!(
+        told(&planned(&asked(begun, nothing())).status).2,
+        "WaitingForReference",
+        "nothing is stored, nobody to ask"
+    );
+
+    // The status itself is lost.
+    for status in [None, Some(EtcdSnapshotStatus::default())] {
+        let mut lost = fresh();
+        lost.snapshot.status = status;
+        lost.snapshot.metadata.creation_timestamp = Some(ago(59));
+        assert_eq!(told(&planned(&lost).status).2, "JobPending", "a fresh object has none yet");
+        lost.snapshot.metadata.creation_timestamp = Some(ago(60));
+        assert_eq!(told(&planned(&lost).status).2, "AskingStore");
+        assert_eq!(planned(&asked(lost.clone(), vec![saved()])).status.phase, Phase::Complete);
+        let again = started(&asked(lost.clone(), nothing()));
+        assert_eq!(again.metadata.name, started(&fresh()).metadata.name, "nothing is stored: it is taken now");
+        // Its Pod may publish yet.
+        lost.strays = vec!["p-old".to_owned()];
+        assert_eq!((planned(&lost).act, told(&planned(&lost).status).2), (None, "AskingStore"));
+    }
+}
+
+/// After network trouble, a deadline or a crash nobody knows whether the last request was carried out.
+#[test]
+fn a_failure_that_leaves_it_open_has_the_store_asked() {
+    let deadline = |pods: Vec<Pod>, counted: i32| {
+        let mut seen = with(pods);
+        ends(&mut seen, "Failed", "BackoffLimitExceeded", 60);
+        seen.job.as_mut().unwrap().status.as_mut().unwrap().failed = Some(counted);
+        seen
+    };
+    let sure = failed("p-1", ExitClass::Denied, "no");
+    let open = [
+        deadline(vec![failed("p-1", ExitClass::Transient, "503")], 1),
+        deadline(vec![failed("p-1", ExitClass::Deadline, "late")], 1),
+        deadline(vec![terminated("p-1", 137, "OOMKilled", None)], 1),
+        deadline(vec![terminated("p-1", 101, "Error", None)], 1),
+        deadline(vec![running()], 1),
+        deadline(vec![sure.clone()], 2),
+        deadline(vec![], 1),
+    ];
+    for seen in open {
+        assert_eq!(told(&planned(&seen).status).2, "AskingStore");
+        assert_eq!(planned(&asked(seen.clone(), vec![saved()])).status.phase, Phase::Complete);
+        let status = planned(&asked(seen, nothing())).status;
+        assert_eq!(status.phase, Phase::Failed);
+        assert!(!status.error.unwrap().message.contains("no folder"), "how saving failed says more");
+    }
+    for pods in [vec![sure.clone()], vec![sure, waiting("ImagePullBackOff", None)]] {
+        assert_eq!(planned(&deadline(pods, 1)).status.phase, Phase::Failed);
+    }
+    assert_eq!(planned(&deadline(vec![], 0)).status.phase, Phase::Failed, "no Pod was ever made");
 }
 
 #[test]
@@ -231,6 +321,9 @@ fn a_failure_is_told_by_class() {
     for class in ExitClass::ALL {
         let mut seen = with(vec![failed("p-1", class, "what happened, and what to do")]);
         ends(&mut seen, "Failed", "PodFailurePolicy", 1);
+        if matches!(class, ExitClass::Transient | ExitClass::Deadline) {
+            seen = asked(seen, nothing());
+        }
         let plan = planned(&seen);
         let (phase, ready, reason, message) = told(&plan.status);
         assert_eq!((phase, ready, message), (Phase::Failed, "False", "what happened, and what to do"));
@@ -247,6 +340,9 @@ fn a_failure_without_a_report_says_where_to_look() {
     let job_failed = |pods: Vec<Pod>, reason: &str| {
         let mut seen = with(pods);
         ends(&mut seen, "Failed", reason, 60);
+        if planned(&seen).act.is_some() {
+            seen = asked(seen, nothing());
+        }
         let status = planned(&seen).status;
         assert_eq!(status.phase, Phase::Failed);
         (told(&status).2.to_owned(), status.error.unwrap())
@@ -282,7 +378,7 @@ fn a_failed_job_is_believed_only_when_its_pods_have_spoken() {
     let plan = planned(&seen);
     assert_eq!((plan.status.phase, plan.wake), (Phase::Running, Wake::AfterMillis(10_000)));
     ends(&mut seen, "Failed", "DeadlineExceeded", 10);
-    assert_eq!(planned(&seen).status.phase, Phase::Failed);
+    assert_eq!(planned(&asked(seen, nothing())).status.phase, Phase::Failed);
 
     // Two failed by the Job's count, one is seen: the second may have been the one that stored it.
     let mut seen = with(vec![failed("p-1", ExitClass::Transient, "503")]);
@@ -300,6 +396,7 @@ fn a_job_that_was_deleted_is_made_again_and_counted_on() {
     assert!(told(&planned(&seen).status).3.contains("is being deleted"));
 
     let (job, pods) = (seen.job.take(), std::mem::take(&mut seen.pods));
+    let mut seen = asked(seen, nothing());
     let plan = planned(&seen);
     assert_eq!((plan.status.phase, plan.status.attempts), (Phase::Pending, 2));
     assert!(plan.notes[0].warning && plan.notes[0].message.contains("made again"));
@@ -402,6 +499,14 @@ mod rules {
         let mut going = fresh();
         going.snapshot.metadata.deletion_timestamp = Some(ago(1));
         assert_eq!(broken(&going, |p| p.act = planned(&fresh()).act), "I18");
+
+        let mut begun = fresh();
+        begun.snapshot.status = Some(planned(&with(vec![running()])).status);
+        assert_eq!(broken(&begun, |p| p.act = planned(&fresh()).act), "I6");
+        let asking = asked(begun.clone(), vec![running()]);
+        assert_eq!(broken(&asking, |p| p.act = planned(&begun).act), "I7");
+        begun.strays = vec!["p-old".to_owned()];
+        assert_eq!(broken(&begun, |p| p.act = planned(&fresh()).act), "I7");
 
         let change = |change: fn(&mut Job)| {
             broken(&fresh(), |p| {

@@ -10,19 +10,19 @@ use crate::api::name::LocalRef;
 use crate::api::role;
 use crate::api::store::{PvcLocation, S3Location};
 
-fn to_s3() -> SaveJob {
-    SaveJob {
+fn to_s3() -> AgentJob {
+    AgentJob {
         name: "nightly-0a1b2c3d".to_owned(),
         namespace: Some("prod".to_owned()),
         owner: Some(OwnerReference { controller: Some(true), uid: "snap-uid".to_owned(), ..OwnerReference::default() }),
         snapshot: Some("nightly".to_owned()),
-        request: SaveRequest {
+        work: Work::Save(SaveRequest {
             etcd: EtcdFlags { endpoints: vec!["http://a-1.a.prod.svc:2379".to_owned()] },
             namespace: "prod".to_owned(),
             cluster: "a".to_owned(),
             deadline_seconds: 600,
             ..SaveRequest::default()
-        },
+        }),
         destination: Destination::S3(S3Location {
             bucket: "backups".to_owned(),
             credentials_secret_ref: LocalRef { name: "s3-keys".to_owned() },
@@ -35,6 +35,34 @@ fn to_s3() -> SaveJob {
     }
 }
 
+fn asked(work: &Work) -> SaveRequest {
+    match work {
+        Work::Save(request) => request.clone(),
+        Work::Inspect(request) => panic!("{request:?}"),
+    }
+}
+
+#[test]
+fn a_job_that_looks_only_reads_and_is_the_same_otherwise() {
+    let request = InspectRequest {
+        namespace: "prod".to_owned(),
+        cluster: "a".to_owned(),
+        owner_uid: "snap-uid".to_owned(),
+        deadline_seconds: 60,
+        ..InspectRequest::default()
+    };
+    let to_pvc = Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None });
+    let want = AgentJob { work: Work::Inspect(request), destination: to_pvc, ..to_s3() };
+    let (spec, pod, container, labels) = parts(&job(&want));
+    assert_eq!(container.command.unwrap(), ["/holdfast", "agent", "inspect"]);
+    assert!(container.args.unwrap().contains(&"--owner-uid=snap-uid".to_owned()));
+    assert_eq!(container.volume_mounts.unwrap()[0].read_only, Some(true));
+    assert_eq!(pod.volumes.unwrap()[0].persistent_volume_claim.as_ref().unwrap().read_only, Some(true));
+    assert_eq!((spec.active_deadline_seconds, spec.ttl_seconds_after_finished), (Some(180), Some(KEPT_SECONDS)));
+    assert_eq!((labels[key::COMPONENT].as_str(), labels[key::CLUSTER].as_str()), (component::SNAPSHOT_AGENT, "a"));
+    assert_eq!(job(&AgentJob { owner: None, ..want }).spec.unwrap().ttl_seconds_after_finished, None, "kept by hand");
+}
+
 fn parts(job: &Job) -> (JobSpec, PodSpec, Container, BTreeMap<String, String>) {
     let spec = job.spec.clone().unwrap();
     let pod = spec.template.spec.clone().unwrap();
@@ -45,7 +73,7 @@ fn parts(job: &Job) -> (JobSpec, PodSpec, Container, BTreeMap<String, String>) {
 
 #[test]
 fn the_pod_meets_the_restricted_standard_and_holds_no_token() {
-    let (_, pod, container, _) = parts(&save(&to_s3()));
+    let (_, pod, container, _) = parts(&job(&to_s3()));
     assert_eq!(pod.automount_service_account_token, Some(false));
     assert_eq!(pod.enable_service_links, Some(false));
     assert_eq!(pod.containers.len(), 1);
@@ -69,7 +97,7 @@ fn the_pod_meets_the_restricted_standard_and_holds_no_token() {
 
 #[test]
 fn the_failure_policy_is_the_table_of_exit_classes() {
-    let (spec, pod, ..) = parts(&save(&to_s3()));
+    let (spec, pod, ..) = parts(&job(&to_s3()));
     let rules = spec.pod_failure_policy.unwrap().rules;
     assert_eq!(rules[0].action, "Ignore");
     assert_eq!(rules[0].on_pod_conditions.as_ref().unwrap()[0].type_, "DisruptionTarget");
@@ -106,8 +134,8 @@ fn no_service_of_a_cluster_selects_the_pod() {
             ("cost".to_owned(), "backup".to_owned()),
         ]),
     });
-    let job = save(&want);
-    let (spec, _, _, labels) = parts(&job);
+    let made = job(&want);
+    let (spec, _, _, labels) = parts(&made);
     assert_eq!(labels[key::COMPONENT], component::SNAPSHOT_AGENT);
     assert_eq!(labels[key::SNAPSHOT], "nightly");
     assert_eq!(labels["team"], "storage");
@@ -116,7 +144,7 @@ fn no_service_of_a_cluster_selects_the_pod() {
         spec.template.metadata.unwrap().annotations,
         Some(BTreeMap::from([("cost".to_owned(), "backup".to_owned())]))
     );
-    assert!(!job.metadata.labels.unwrap().contains_key("team"), "asked for the Pod, not for the Job");
+    assert!(!made.metadata.labels.unwrap().contains_key("team"), "asked for the Pod, not for the Job");
 
     let cluster = EtcdCluster {
         metadata: ObjectMeta { name: Some("a".to_owned()), uid: Some("uid".to_owned()), ..ObjectMeta::default() },
@@ -141,7 +169,7 @@ fn placement_goes_along_without_the_members_affinity() {
         priority_class_name: Some("high".to_owned()),
         image_pull_secrets: Some(vec![LocalObjectReference { name: "pull".to_owned() }]),
     };
-    let (_, pod, ..) = parts(&save(&want));
+    let (_, pod, ..) = parts(&job(&want));
     assert_eq!(pod.affinity, None);
     assert_eq!(pod.topology_spread_constraints, None);
     assert_eq!(pod.tolerations, want.placement.tolerations);
@@ -152,7 +180,7 @@ fn placement_goes_along_without_the_members_affinity() {
 
 #[test]
 fn resources_are_the_defaults_or_the_users() {
-    let (_, _, container, _) = parts(&save(&to_s3()));
+    let (_, _, container, _) = parts(&job(&to_s3()));
     let resources = container.resources.unwrap();
     assert_eq!(resources.requests.unwrap()["memory"], Quantity("128Mi".to_owned()));
     assert_eq!(resources.limits.unwrap()["memory"], Quantity("256Mi".to_owned()));
@@ -163,7 +191,7 @@ fn resources_are_the_defaults_or_the_users() {
         ..ResourceRequirements::default()
     };
     want.agent.resources = Some(own.clone());
-    assert_eq!(parts(&save(&want)).2.resources, Some(own));
+    assert_eq!(parts(&job(&want)).2.resources, Some(own));
 }
 
 #[test]
@@ -173,12 +201,12 @@ fn the_agent_reads_back_what_was_asked() {
         #[command(flatten)]
         request: SaveRequest,
     }
-    let (_, pod, container, _) = parts(&save(&to_s3()));
+    let (_, pod, container, _) = parts(&job(&to_s3()));
     assert_eq!(container.command, Some(["/holdfast", "agent", "save"].map(str::to_owned).to_vec()));
     let args = std::iter::once("save".to_owned()).chain(container.args.unwrap());
     let read = <Cli as clap::Parser>::try_parse_from(args).unwrap().request;
     let flags = store::open(&to_s3().destination, Use::Save).flags;
-    assert_eq!(read, SaveRequest { store: flags, ..to_s3().request });
+    assert_eq!(read, SaveRequest { store: flags, ..asked(&to_s3().work) });
 
     let env = container.env.unwrap();
     assert_eq!(env[0].name, "HOLDFAST_POD_UID");
@@ -193,7 +221,7 @@ fn a_claim_is_mounted_whole() {
     let mut want = to_s3();
     want.destination =
         Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: Some("etcd".to_owned()) });
-    let (_, pod, container, _) = parts(&save(&want));
+    let (_, pod, container, _) = parts(&job(&want));
     assert!(container.args.unwrap().contains(&"--store=file:///backup/etcd".to_owned()));
     let claim = pod.volumes.unwrap()[0].persistent_volume_claim.clone().unwrap();
     assert_eq!((claim.claim_name.as_str(), claim.read_only), ("backups", None));
@@ -205,15 +233,15 @@ fn a_claim_is_mounted_whole() {
 #[test]
 fn a_dollar_stays_a_dollar() {
     let mut want = to_s3();
-    want.request.owner_name = Some("$(HOLDFAST_POD_UID)".to_owned());
-    let args = parts(&save(&want)).2.args.unwrap();
+    want.work = Work::Save(SaveRequest { owner_name: Some("$(HOLDFAST_POD_UID)".to_owned()), ..asked(&want.work) });
+    let args = parts(&job(&want)).2.args.unwrap();
     assert!(args.contains(&"--owner-name=$$(HOLDFAST_POD_UID)".to_owned()), "{args:?}");
 }
 
 #[test]
 fn earlier_attempts_are_remembered_on_the_job() {
-    assert_eq!(save(&to_s3()).metadata.annotations, None);
-    let again = save(&SaveJob { attempts_before: 2, ..to_s3() });
+    assert_eq!(job(&to_s3()).metadata.annotations, None);
+    let again = job(&AgentJob { attempts_before: 2, ..to_s3() });
     assert_eq!(again.metadata.annotations.unwrap()[key::ATTEMPTS_BEFORE], "2");
     assert_eq!(again.metadata.owner_references.unwrap()[0].uid, "snap-uid");
 }

@@ -63,6 +63,10 @@ pub(super) fn fresh() -> Observed {
         }),
         job: None,
         pods: vec![],
+        refusal: None,
+        strays: vec![],
+        inspection: None,
+        inspection_pods: vec![],
         settings: Settings { agent_image: "r/holdfast:1".to_owned(), etcd_repository: "r/etcd".to_owned() },
     }
 }
@@ -81,6 +85,31 @@ pub(super) fn started(seen: &Observed) -> Job {
     }
 }
 
+/// The same, after the store was asked: by a Job that stands, with these Pods, and has ended if they have.
+pub(super) fn asked(mut seen: Observed, answer: Vec<Pod>) -> Observed {
+    let mut job = started(&seen);
+    assert!(
+        job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].command.as_ref().unwrap()[2]
+            == "inspect"
+    );
+    assert_eq!(job.metadata.name, Some(super::super::inspection(&seen.snapshot, seen.job.as_ref())));
+    job.metadata.uid = Some("inspection-uid".to_owned());
+    let kind = match answer.last().and_then(|p| p.status.as_ref()?.phase.as_deref()) {
+        Some("Succeeded") => Some("Complete"),
+        Some("Failed") => Some("Failed"),
+        _ => None,
+    };
+    job.status = kind.map(|kind| ended(kind, "", 60, 1));
+    seen.inspection = Some(job);
+    seen.inspection_pods = answer;
+    seen
+}
+
+/// The answer of a store that has nothing.
+pub(super) fn nothing() -> Vec<Pod> {
+    vec![failed("p-ask", ExitClass::NotFound, "no folder of this snapshot holds a manifest")]
+}
+
 /// [`fresh`], with its Job as the API server keeps it, and this Pod.
 pub(super) fn with(pods: Vec<Pod>) -> Observed {
     let mut seen = fresh();
@@ -94,6 +123,10 @@ pub(super) fn with(pods: Vec<Pod>) -> Observed {
 
 pub(super) fn ends(seen: &mut Observed, kind: &str, reason: &str, seconds_ago: i64) {
     let failed = i32::try_from(seen.pods.len()).unwrap();
+    seen.job.as_mut().unwrap().status = Some(ended(kind, reason, seconds_ago, failed));
+}
+
+fn ended(kind: &str, reason: &str, seconds_ago: i64, failed: i32) -> JobStatus {
     let condition = JobCondition {
         type_: kind.to_owned(),
         status: "True".to_owned(),
@@ -102,11 +135,11 @@ pub(super) fn ends(seen: &mut Observed, kind: &str, reason: &str, seconds_ago: i
         last_transition_time: Some(ago(seconds_ago)),
         ..JobCondition::default()
     };
-    seen.job.as_mut().unwrap().status = Some(JobStatus {
+    JobStatus {
         conditions: Some(vec![condition]),
         failed: (kind == "Failed").then_some(failed),
         ..JobStatus::default()
-    });
+    }
 }
 
 pub(super) fn pod(name: &str, phase: &str, state: ContainerState) -> Pod {
