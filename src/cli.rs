@@ -5,14 +5,19 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use snapshot_agent::contract::{GateRequest, RestoreRequest, SaveRequest};
+use snapshot_agent::contract::{Compression, GateRequest, RestoreRequest, SaveRequest};
 
-use crate::manifests::jobs::To;
+use crate::api::name::LocalRef;
+use crate::api::snapshot::EtcdSnapshotSpec;
+use crate::api::store::{Destination, PvcLocation, S3Location};
+use crate::manifests::jobs::Sample;
 use crate::manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
 use crate::operator::Config;
+use crate::snapshot;
 
 /// Runs etcd clusters on Kubernetes and proves that their backups restore.
 #[derive(Parser, Clone, Debug, PartialEq, Eq)]
@@ -50,8 +55,11 @@ pub enum Command {
     /// definitions once (`--only crds`), then `--namespace NS`, which needs no rights outside of that namespace.
     /// `--server-side` because the definitions are larger than the annotation that kubectl keeps otherwise.
     Manifests(ManifestsFlags),
-    /// Print the Jobs that save snapshots, for use without the operator.
+    /// Print Jobs that save snapshots without the operator, and a `CronJob` that has it save them.
     Jobs(JobsFlags),
+    /// Ask the operator for snapshots, with your own rights.
+    #[command(subcommand, disable_help_subcommand = true)]
+    Snapshot(Snapshot),
     /// Move data between an etcd and a store; needs no Kubernetes.
     #[command(subcommand, disable_help_subcommand = true)]
     Agent(Agent),
@@ -146,9 +154,139 @@ pub struct JobsFlags {
     /// Image of this binary.
     #[arg(long, default_value = IMAGE, value_parser = image)]
     pub image: String,
-    /// Print the one that saves to this.
+    /// Print this one only.
     #[arg(long, value_enum)]
-    pub to: Option<To>,
+    pub only: Option<Sample>,
+}
+
+/// Verbs of `snapshot`.
+#[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
+pub enum Snapshot {
+    /// Create an `EtcdSnapshot`, and wait for it with `--wait`.
+    Create(Box<CreateFlags>),
+}
+
+/// Flags of `snapshot create`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct CreateFlags {
+    /// The `EtcdCluster` to save.
+    #[arg(long, value_name = "NAME", value_parser = object)]
+    pub cluster: String,
+    /// Where to: `s3://BUCKET`, `s3://BUCKET/PREFIX`, `pvc://CLAIM` or `pvc://CLAIM/FOLDER`.
+    #[arg(long, value_name = "URL", value_parser = place)]
+    pub to: Place,
+    /// URL of the S3 server; without it AWS.
+    #[arg(long, value_name = "URL", help_heading = "S3")]
+    pub s3_endpoint: Option<String>,
+    /// Region.
+    #[arg(long, value_name = "REGION", help_heading = "S3")]
+    pub s3_region: Option<String>,
+    /// Name the bucket in the path and not in the host's name.
+    #[arg(long, help_heading = "S3")]
+    pub s3_force_path_style: bool,
+    /// Secret with the keys accessKeyID, secretAccessKey and, for temporary ones, sessionToken.
+    #[arg(long, value_name = "SECRET", value_parser = object, help_heading = "S3")]
+    pub s3_credentials: Option<String>,
+    /// Secret with the key ca.crt: the authorities to trust for the endpoint.
+    #[arg(long, value_name = "SECRET", value_parser = object, help_heading = "S3")]
+    pub s3_ca: Option<String>,
+    /// Namespace of the cluster; without it that of the kubeconfig's context, or of the Pod this runs in.
+    #[arg(short, long, value_name = "NS", value_parser = namespace)]
+    pub namespace: Option<String>,
+    /// Name of the `EtcdSnapshot`; without it one is made up. With it the command may be repeated.
+    #[arg(long, env = "HOLDFAST_SNAPSHOT_NAME", value_parser = object)]
+    pub name: Option<String>,
+    /// How to compress.
+    #[arg(long, value_enum, default_value_t)]
+    pub compression: Compression,
+    /// Seconds that saving may take; 3600 without it.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(10..=86400))]
+    pub deadline_seconds: Option<u32>,
+    /// Wait until it is complete (exit code 0) or has failed (1), and tell how far it is.
+    #[arg(long)]
+    pub wait: bool,
+    /// Wait no longer than this.
+    #[arg(long, value_name = "SECONDS", default_value_t = 7200, requires = "wait")]
+    pub timeout_seconds: u64,
+}
+
+/// The place in `--to`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A bucket, and a prefix in it.
+    S3(String, Option<String>),
+    /// A claim, and a folder on its volume.
+    Pvc(String, Option<String>),
+}
+
+impl CreateFlags {
+    /// What is asked for, or which flags do not go together.
+    pub fn request(self) -> anyhow::Result<snapshot::Request> {
+        let s3_flags = self.s3_endpoint.is_some()
+            || self.s3_region.is_some()
+            || self.s3_force_path_style
+            || self.s3_credentials.is_some()
+            || self.s3_ca.is_some();
+        let named = |name: String| LocalRef { name };
+        let destination = match self.to {
+            Place::Pvc(..) if s3_flags => anyhow::bail!("--to names a claim: leave the --s3-... flags out"),
+            Place::Pvc(claim_name, sub_path) => Destination::Pvc(PvcLocation { claim_name, sub_path }),
+            Place::S3(bucket, prefix) => Destination::S3(S3Location {
+                bucket,
+                prefix,
+                endpoint: self.s3_endpoint,
+                region: self.s3_region,
+                force_path_style: self.s3_force_path_style,
+                ca_ref: self.s3_ca.map(named),
+                credentials_secret_ref: self.s3_credentials.map(named).ok_or_else(|| {
+                    anyhow::anyhow!("--s3-credentials is missing: name the Secret of the bucket's credentials")
+                })?,
+            }),
+        };
+        Ok(snapshot::Request {
+            namespace: self.namespace,
+            name: self.name,
+            spec: EtcdSnapshotSpec {
+                cluster_ref: named(self.cluster),
+                destination,
+                compression: self.compression,
+                deadline_seconds: self.deadline_seconds,
+                agent: None,
+            },
+            wait: self.wait.then(|| Duration::from_secs(self.timeout_seconds)),
+        })
+    }
+}
+
+/// A place for backups. The API server judges the names in it.
+fn place(text: &str) -> Result<Place, String> {
+    let split = |rest: &str| match rest.trim_end_matches('/').split_once('/') {
+        Some((name, below)) => (name.to_owned(), Some(below.to_owned())),
+        None => (rest.trim_end_matches('/').to_owned(), None),
+    };
+    let named = |(name, below): (String, Option<String>), kind: fn(String, Option<String>) -> Place| {
+        (!name.is_empty()).then(|| kind(name, below))
+    };
+    let place = match text.split_once("://") {
+        Some(("s3", rest)) => named(split(rest), Place::S3),
+        Some(("pvc", rest)) => named(split(rest), Place::Pvc),
+        Some(_) | None => None,
+    };
+    place.ok_or_else(|| "s3://BUCKET[/PREFIX] or pvc://CLAIM[/FOLDER] is expected".to_owned())
+}
+
+/// An object's name: a DNS name.
+fn object(text: &str) -> Result<String, String> {
+    let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let fits = (1..=253).contains(&text.len())
+        && text.chars().all(|c| edge(c) || c == '-' || c == '.')
+        && text.starts_with(edge)
+        && text.ends_with(edge);
+    if fits {
+        Ok(text.to_owned())
+    } else {
+        Err("a name is made of a-z, 0-9, '-' and '.', at most 253 of them".to_owned())
+    }
 }
 
 /// Verbs of `agent`.

@@ -12,6 +12,7 @@
 //! * [`operator`]: effects, and nothing but effects: watches, reads, writes, etcd, the lease.
 //! * [`plan`]: pure decisions. A decision is a value; tests compare values. Start reading at `plan/mod.rs`.
 //! * [`cli`]: flags to plain structs; [`agent`]: the door to the data mover; [`logs`]: where log lines go.
+//! * [`snapshot`]: the command that asks the operator for one, for people and `CronJob`s.
 //! * [`manifests`]: what has to be applied for the operator to run.
 //!
 //! The dependency rule: `main`, `cli` → `operator` → `plan` → `api` → `snapshot_agent`'s pure part. Never the other way.
@@ -34,3 +35,4 @@ pub mod logs;
 pub mod manifests;
 pub mod operator;
 pub mod plan;
+pub mod snapshot;

@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
-use holdfast::cli::{Agent, Cli, Command};
-use holdfast::{agent, logs, manifests, operator};
+use holdfast::cli::{Agent, Cli, Command, Snapshot};
+use holdfast::{agent, logs, manifests, operator, snapshot};
 
 /// musl's own allocator is several times slower under threads.
 #[global_allocator]
@@ -32,7 +32,8 @@ async fn main() -> ExitCode {
 async fn run(command: Command) -> anyhow::Result<u8> {
     match command {
         Command::Manifests(flags) => show(&manifests::yaml(&manifests::objects(&flags.into())?)?),
-        Command::Jobs(flags) => show(&manifests::jobs::samples(flags.to, &flags.image)?),
+        Command::Jobs(flags) => show(&manifests::jobs::samples(flags.only, &flags.image)?),
+        Command::Snapshot(Snapshot::Create(flags)) => snapshot::create((*flags).request()?).await,
         Command::Version => show(concat!("holdfast ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Operator(flags) => operator::run(flags.into()).await.map(|()| 0),
         Command::Agent(Agent::Save(request)) => Ok(agent::save(*request).await),

@@ -53,8 +53,8 @@ fn wanted() -> BTreeMap<String, String> {
         let head = format!("# What `holdfast manifests` {command} prints.\n");
         files.insert(format!("charts/manifests/{file}.yaml"), head + &text);
     }
-    for to in jobs::To::ALL {
-        files.insert(format!("jobs/{}", to.file()), jobs::sample(to, IMAGE).unwrap());
+    for sample in jobs::Sample::ALL {
+        files.insert(format!("jobs/{}", sample.file()), sample.text(IMAGE).unwrap());
     }
     files
 }

@@ -92,6 +92,35 @@ fn the_agent_and_the_gate_read_what_the_contract_renders() {
     );
 }
 
+#[test]
+fn a_snapshot_is_asked_for_in_one_line() {
+    let request = |words: &[&str]| {
+        let words = [&["snapshot", "create", "--cluster=a"], words].concat();
+        let Command::Snapshot(Snapshot::Create(flags)) = parse(&words)? else { panic!("{words:?}") };
+        flags.request().map_err(|e| e.to_string())
+    };
+    let to_pvc = request(&["--to=pvc://backups/etcd/a/"]).unwrap();
+    let folder = PvcLocation { claim_name: "backups".to_owned(), sub_path: Some("etcd/a".to_owned()) };
+    assert_eq!(to_pvc.spec.destination, Destination::Pvc(folder));
+    assert_eq!((to_pvc.wait, to_pvc.name, to_pvc.namespace), (None, None, None));
+    let to_s3 = request(&["--to=s3://b", "--s3-credentials=keys", "--s3-region=r", "--wait", "-n", "prod"]).unwrap();
+    let Destination::S3(s3) = to_s3.spec.destination else { panic!() };
+    assert_eq!((s3.bucket.as_str(), s3.prefix, s3.credentials_secret_ref.name.as_str()), ("b", None, "keys"));
+    assert_eq!((to_s3.wait, to_s3.namespace.as_deref()), (Some(Duration::from_hours(2)), Some("prod")));
+    for (words, says) in [
+        (&["--to=s3://b"][..], "--s3-credentials is missing"),
+        (&["--to=pvc://c", "--s3-region=r"], "leave the --s3-... flags out"),
+        (&["--to=gs://b"], "s3://BUCKET"),
+        (&["--to=pvc://"], "pvc://CLAIM"),
+        (&["--to=pvc://c", "--name=A"], "--name"),
+        (&["--to=pvc://c", "--deadline-seconds=5"], "--deadline-seconds"),
+        (&["--to=pvc://c", "--timeout-seconds=5"], "--wait"),
+    ] {
+        let error = request(words).unwrap_err();
+        assert!(error.contains(says), "{words:?}: {error}");
+    }
+}
+
 /// What is printed is what is read back: a flag that is renamed here and not there would only show in a cluster.
 #[test]
 fn the_deployment_starts_the_operator_it_means() {

@@ -1,7 +1,8 @@
-//! The Jobs the operator starts, for people who save snapshots without it.
+//! Samples for people to edit: the Jobs the operator starts, for use without it, and a `CronJob` that has it save.
 //!
-//! Decides the names in the sample and the words above it. The Job itself comes from the same builder that the operator
-//! uses, so what is read here is what runs there, but for what only the operator knows: owner, UIDs, cluster ID.
+//! Decides the names in a sample and the words above it. A Job itself comes from the same builder that the operator
+//! uses, so what is read here is what runs there, but for what only the operator knows: owner, UIDs, cluster ID. The
+//! `CronJob` stands in `cronjob.rs`.
 
 use snapshot_agent::contract::{DEFAULT_SAVE_DEADLINE_SECONDS, EtcdFlags, SaveRequest};
 
@@ -11,27 +12,55 @@ use crate::api::snapshot::Agent;
 use crate::api::store::{Destination, PvcLocation, S3Location};
 use crate::plan::build::job::{self, AgentJob, Work};
 
-/// Where the sample saves to.
+/// The samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum To {
-    /// An S3 bucket.
-    S3,
-    /// A volume of the namespace.
-    Pvc,
+pub enum Sample {
+    /// A Job that saves to an S3 bucket.
+    SaveToS3,
+    /// A Job that saves to a volume of the namespace.
+    SaveToPvc,
+    /// A `CronJob` that has the operator save, with the rights it needs.
+    CronjobSnapshot,
 }
 
-impl To {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::S3, Self::Pvc];
+impl Sample {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::SaveToS3, Self::SaveToPvc, Self::CronjobSnapshot];
 
     /// The file of `jobs/` that holds it.
     pub const fn file(self) -> &'static str {
         match self {
-            Self::S3 => "save-to-s3.yaml",
-            Self::Pvc => "save-to-pvc.yaml",
+            Self::SaveToS3 => "save-to-s3.yaml",
+            Self::SaveToPvc => "save-to-pvc.yaml",
+            Self::CronjobSnapshot => "cronjob-snapshot.yaml",
         }
     }
 
+    /// The sample as a file, with what to change on top.
+    pub fn text(self, image: &str) -> Result<String, serde_saphyr::ser::Error> {
+        match self {
+            Self::SaveToS3 => saving(To::S3, self.file(), image),
+            Self::SaveToPvc => saving(To::Pvc, self.file(), image),
+            Self::CronjobSnapshot => super::cronjob::text(self.file(), image),
+        }
+    }
+}
+
+/// One sample, or all.
+pub fn samples(only: Option<Sample>, image: &str) -> Result<String, serde_saphyr::ser::Error> {
+    let wanted = only.map_or_else(|| Sample::ALL.to_vec(), |sample| vec![sample]);
+    let all: Result<Vec<_>, _> = wanted.into_iter().map(|sample| sample.text(image)).collect();
+    Ok(all?.join("---\n"))
+}
+
+/// Where a Job saves to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum To {
+    S3,
+    Pvc,
+}
+
+impl To {
     fn destination(self) -> Destination {
         match self {
             Self::S3 => Destination::S3(S3Location {
@@ -65,15 +94,7 @@ impl To {
     }
 }
 
-/// One sample, or all.
-pub fn samples(only: Option<To>, image: &str) -> Result<String, serde_saphyr::ser::Error> {
-    let wanted = only.map_or_else(|| To::ALL.to_vec(), |to| vec![to]);
-    let all: Result<Vec<_>, _> = wanted.into_iter().map(|to| sample(to, image)).collect();
-    Ok(all?.join("---\n"))
-}
-
-/// The sample as a file, with what to change on top.
-pub fn sample(to: To, image: &str) -> Result<String, serde_saphyr::ser::Error> {
+fn saving(to: To, file: &str, image: &str) -> Result<String, serde_saphyr::ser::Error> {
     let job = job::job(&AgentJob {
         name: "my-etcd-save-1".to_owned(),
         namespace: None,
@@ -94,10 +115,10 @@ pub fn sample(to: To, image: &str) -> Result<String, serde_saphyr::ser::Error> {
         placement: Placement::default(),
         attempts_before: 0,
     });
-    Ok(format!("{}{}", heading(to), super::yaml(&[job])?))
+    Ok(format!("{}{}", heading(to, file), super::yaml(&[job])?))
 }
 
-fn heading(to: To) -> String {
+fn heading(to: To, file: &str) -> String {
     format!(
         "\
 # Saves one snapshot of any etcd, without the operator: kubectl create -n NAMESPACE -f jobs/{file}
@@ -110,7 +131,6 @@ fn heading(to: To) -> String {
 # The report is the container's termination message (kubectl get pod -o yaml), the truth is manifest.json in the store.
 # A Job that ended is not run again: give the next one another name. Nothing stored is ever overwritten.
 ",
-        file = to.file(),
         to_change = to.to_change(),
     )
 }
@@ -121,13 +141,13 @@ mod tests {
 
     #[test]
     fn a_sample_is_free_of_what_only_the_operator_knows() {
-        for to in To::ALL {
-            let text = sample(to, "r/h:1").unwrap();
+        for sample in [Sample::SaveToS3, Sample::SaveToPvc] {
+            let text = sample.text("r/h:1").unwrap();
             for word in ["ownerReferences", "--owner-uid", "--cluster-uid", "--expect-cluster-id", "resourceVersion"] {
-                assert!(!text.contains(word), "{}: {word}", to.file());
+                assert!(!text.contains(word), "{}: {word}", sample.file());
             }
             assert!(text.contains("image: r/h:1\n"), "{text}");
-            assert!(text.contains(to.file()));
+            assert!(text.contains(sample.file()));
             let job: k8s_openapi::api::batch::v1::Job = serde_saphyr::from_str(&text).unwrap();
             assert_eq!(job.metadata.namespace, None, "it goes where it is created");
         }

@@ -11,6 +11,7 @@ use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot};
 
 pub mod jobs;
 
+mod cronjob;
 mod deployment;
 mod rbac;
 

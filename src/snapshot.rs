@@ -1,0 +1,180 @@
+//! `holdfast snapshot create`: makes an `EtcdSnapshot` as a person would, and waits for it where that is asked.
+//!
+//! Decides what the object says and what is told meanwhile. Saving is the operator's business: this needs the right to
+//! create and to watch `EtcdSnapshot`s, and nothing else. It works from a laptop and from a `CronJob`.
+
+#![allow(clippy::disallowed_types, reason = "a command for people talks to Kubernetes with their own rights")]
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use futures::{Stream, StreamExt};
+use kube::api::{ObjectMeta, PostParams};
+use kube::runtime::watcher::{self, watch_object};
+use kube::{Api, Client, Config, ResourceExt};
+
+use crate::api::snapshot::{EtcdSnapshotSpec, Phase};
+use crate::api::{EtcdSnapshot, EtcdSnapshotStatus, key};
+
+/// How often a line says that it is still so.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// One snapshot to make.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// Namespace; absent: the one of the kubeconfig's context, or of the Pod this runs in.
+    pub namespace: Option<String>,
+    /// Name of the object; absent: the cluster's name and five characters of the API server's choice. With a name the
+    /// command may be repeated: the snapshot is made once.
+    pub name: Option<String>,
+    /// What it says.
+    pub spec: EtcdSnapshotSpec,
+    /// Wait until it is complete, at most so long.
+    pub wait: Option<Duration>,
+}
+
+/// Makes the snapshot. The exit code is 0 when it is made, or with `wait` when it is complete, and 1 when it has failed.
+pub async fn create(request: Request) -> anyhow::Result<u8> {
+    let config = Config::infer().await.context("no Kubernetes to talk to: set KUBECONFIG, or run this in a Pod")?;
+    let namespace = request.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+    let api = Api::<EtcdSnapshot>::namespaced(Client::try_from(config)?, &namespace);
+    let made = post(&api, &request).await?;
+    let name = made.name_any();
+    let Some(limit) = request.wait else { return Ok(0) };
+    let watch = std::pin::pin!(watch_object(api, &name));
+    tokio::time::timeout(limit, follow(watch, &name)).await.unwrap_or_else(|_| {
+        bail!(
+            "EtcdSnapshot {name} was not complete after {} s; it goes on: kubectl get -n {namespace} etcdsnap {name}",
+            limit.as_secs()
+        )
+    })
+}
+
+async fn post(api: &Api<EtcdSnapshot>, request: &Request) -> anyhow::Result<EtcdSnapshot> {
+    let cluster = &request.spec.cluster_ref.name;
+    let metadata = ObjectMeta {
+        name: request.name.clone(),
+        generate_name: request.name.is_none().then(|| format!("{cluster}-")),
+        labels: Some([(key::CLUSTER.to_owned(), cluster.clone())].into()),
+        ..ObjectMeta::default()
+    };
+    let object = EtcdSnapshot { metadata, spec: request.spec.clone(), status: None };
+    match api.create(&PostParams::default(), &object).await {
+        Ok(made) => {
+            say(&mut io::stdout(), &format!("etcdsnapshot.holdfast.dev/{} created", made.name_any()))?;
+            Ok(made)
+        }
+        // The answer to an earlier try was lost, or this is a Job's second Pod.
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            let name = request.name.as_deref().unwrap_or_default();
+            let there = api.get(name).await?;
+            if there.spec != request.spec {
+                bail!("there is an EtcdSnapshot {name} that says something else: choose another --name");
+            }
+            say(&mut io::stdout(), &format!("etcdsnapshot.holdfast.dev/{name} unchanged"))?;
+            Ok(there)
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            bail!("the API server does not know EtcdSnapshots: install Holdfast first (holdfast manifests)")
+        }
+        Err(error) => Err(error).context("creating the EtcdSnapshot"),
+    }
+}
+
+/// Tells what happens until it is over.
+async fn follow(
+    mut watch: impl Stream<Item = watcher::Result<Option<EtcdSnapshot>>> + Unpin,
+    name: &str,
+) -> anyhow::Result<u8> {
+    let (begun, mut last) = (Instant::now(), String::new());
+    loop {
+        let Ok(next) = tokio::time::timeout(SILENCE, watch.next()).await else {
+            say(&mut io::stderr(), &format!("{:>5} s  still: {last}", begun.elapsed().as_secs()))?;
+            continue;
+        };
+        let status = match next {
+            Some(Ok(Some(seen))) => seen.status.unwrap_or_default(),
+            Some(Ok(None)) => bail!("EtcdSnapshot {name} was deleted"),
+            // The watch begins anew by itself.
+            Some(Err(error)) => {
+                tracing::debug!(%error, "watching");
+                continue;
+            }
+            None => bail!("the watch of EtcdSnapshot {name} has ended"),
+        };
+        let words = words(&status);
+        if words != last {
+            say(&mut io::stderr(), &format!("{:>5} s  {words}", begun.elapsed().as_secs()))?;
+            last = words;
+        }
+        match status.phase {
+            Phase::Complete => {
+                let artifact = status.artifact.unwrap_or_default();
+                say(&mut io::stdout(), &artifact.uri)?;
+                return Ok(0);
+            }
+            Phase::Failed => return Ok(1),
+            Phase::Pending | Phase::Running => {}
+        }
+    }
+}
+
+/// A status in one line.
+fn words(status: &EtcdSnapshotStatus) -> String {
+    let ready = status.conditions.iter().find(|c| c.type_ == "Ready");
+    let said = ready.map_or("the operator has not seen it yet", |c| c.message.as_str());
+    format!("{:<8}  {said}", format!("{:?}", status.phase))
+}
+
+/// A reader that has seen enough (`| head`) is no error.
+fn say(to: &mut impl Write, line: &str) -> io::Result<()> {
+    match writeln!(to, "{line}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::condition::{Reason, Type, Wanted, merge};
+    use jiff::Timestamp;
+
+    fn seen(phase: Phase) -> watcher::Result<Option<EtcdSnapshot>> {
+        let told = Wanted::no(Type::Ready, Reason::JobRunning, "so far so good");
+        let spec = serde_json::json!({"clusterRef": {"name": "a"}, "destination": {"pvc": {"claimName": "b"}}});
+        let status = EtcdSnapshotStatus {
+            phase,
+            conditions: merge(&[], &[told], None, Timestamp::UNIX_EPOCH),
+            ..EtcdSnapshotStatus::default()
+        };
+        let spec = serde_json::from_value(spec).unwrap();
+        Ok(Some(EtcdSnapshot { metadata: ObjectMeta::default(), spec, status: Some(status) }))
+    }
+
+    async fn followed(phases: Vec<watcher::Result<Option<EtcdSnapshot>>>) -> Result<u8, String> {
+        follow(futures::stream::iter(phases), "nightly").await.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn it_waits_for_the_end_and_says_how_it_was() {
+        assert_eq!(followed(vec![seen(Phase::Pending), seen(Phase::Running), seen(Phase::Complete)]).await, Ok(0));
+        assert_eq!(followed(vec![seen(Phase::Running), seen(Phase::Failed), seen(Phase::Complete)]).await, Ok(1));
+        assert!(followed(vec![seen(Phase::Running), Ok(None)]).await.unwrap_err().contains("was deleted"));
+        let trouble = Err(watcher::Error::NoResourceVersion);
+        assert_eq!(
+            followed(vec![trouble, seen(Phase::Complete)]).await,
+            Ok(0),
+            "a watch that begins anew is no trouble"
+        );
+        assert!(followed(vec![seen(Phase::Running)]).await.unwrap_err().contains("has ended"));
+    }
+
+    #[test]
+    fn a_status_is_one_line() {
+        let Ok(Some(snapshot)) = seen(Phase::Running) else { panic!() };
+        assert_eq!(words(&snapshot.status.unwrap()), "Running   so far so good");
+        assert_eq!(words(&EtcdSnapshotStatus::default()), "Pending   the operator has not seen it yet");
+    }
+}
