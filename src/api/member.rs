@@ -78,6 +78,15 @@ pub struct EtcdMemberSpec {
     /// Latched when it was first seen serving under its ID: from then on it never starts on an empty volume (I3, I5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<Joined>,
+    /// Number of the latest of its Pods that was seen serving, 1 for the first. A volume on which that one has not run is
+    /// an older copy, and is refused (I27).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub start_count: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A cluster, by name and UID: a new cluster of the same name is another one.

@@ -48,6 +48,8 @@ pub mod key {
     pub const ROLE: &str = "holdfast.dev/role";
     /// Annotation of a member's Pod: see [`snapshot_agent::contract::MAY_START_EMPTY`].
     pub const MAY_START_EMPTY: &str = snapshot_agent::contract::MAY_START_EMPTY;
+    /// Annotation of a member's Pod: see [`snapshot_agent::contract::STARTED`].
+    pub const STARTED: &str = snapshot_agent::contract::STARTED;
     /// Annotation of a snapshot's Job: Pods that earlier Jobs of the same snapshot had tried.
     pub const ATTEMPTS_BEFORE: &str = "holdfast.dev/attempts-before";
 

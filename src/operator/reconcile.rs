@@ -284,6 +284,7 @@ fn rebase(act: &mut Act, uid: &str, version: &str) {
         Act::ReleaseMember { member: target }
         | Act::DeleteMember { member: target, .. }
         | Act::SetInitialCluster { member: target, .. }
+        | Act::LatchStart { member: target, .. }
         | Act::LatchJoined { member: target, .. } => {
             if target.uid == uid {
                 version.clone_into(&mut target.resource_version);
@@ -293,6 +294,7 @@ fn rebase(act: &mut Act, uid: &str, version: &str) {
         | Act::CreateMember(_)
         | Act::AddLearner { .. }
         | Act::ForbidEmptyStart { .. }
+        | Act::MarkStarted { .. }
         | Act::Promote { .. }
         | Act::AdmitClients { .. }
         | Act::CreateClaim(_)

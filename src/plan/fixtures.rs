@@ -84,6 +84,7 @@ pub fn joined_member(cluster: &EtcdCluster, n: usize) -> EtcdMember {
         (0..=n).map(|i| format!("{}={}", named(i), build::member::peer_url(cluster, &named(i)))).collect();
     member.spec.initial_cluster = Some(everybody.join(","));
     member.spec.joined = Some(Joined { member_id: format!("{:x}", id(n)), cluster_id: format!("{CLUSTER_ID:x}") });
+    member.spec.start_count = 1;
     member
 }
 
@@ -96,6 +97,11 @@ pub fn claim_of(member: &EtcdMember) -> PersistentVolumeClaim {
 /// The Pod of a member, running and ready; a voter if it has joined.
 pub fn pod_of(member: &EtcdMember) -> Pod {
     let joined = member.spec.joined.is_some();
+    let mut member = member.clone();
+    let started = std::mem::take(&mut member.spec.start_count);
+    // It was made when one Pod fewer had served.
+    member.spec.start_count = started.saturating_sub(1);
+    let member = &member;
     let server = valid::member(member).unwrap();
     let claim_uid = format!("u-data-{}", pods::name(&member.metadata));
     let founds = !joined && member.spec.role == Birth::Seed;
@@ -111,6 +117,7 @@ pub fn pod_of(member: &EtcdMember) -> Pod {
     stored(&mut pod.metadata, &format!("u-pod-{}", pods::name(&member.metadata)));
     if joined {
         pod.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), role::VOTER.to_owned());
+        pod.metadata.annotations.get_or_insert_default().insert(key::STARTED.to_owned(), started.to_string());
     }
     running(&mut pod, true);
     pod

@@ -105,6 +105,20 @@ pub enum Act {
         /// The Pod.
         pod: Target,
     },
+    /// Latch `spec.startCount` of a member: its Pod of this number serves.
+    LatchStart {
+        /// The member.
+        member: Target,
+        /// The number.
+        count: u64,
+    },
+    /// Tell a Pod of its member's `spec.startCount`, for the gate at the next start of the container.
+    MarkStarted {
+        /// The Pod.
+        pod: Target,
+        /// The number.
+        count: u64,
+    },
     /// Give a learner its vote. etcd itself judges whether it has caught up.
     Promote {
         /// Name of the member.

@@ -58,6 +58,18 @@ pub fn may_start_empty(pod: &Pod) -> bool {
     pod.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(key::MAY_START_EMPTY))
 }
 
+/// The number of this Pod among its member's, as its gate was told; `None` for Pods made before there was one.
+pub fn start_number(pod: &Pod) -> Option<u64> {
+    let gate = arguments(pod, container::ETCD)?.iter().take_while(|arg| *arg != "--exec");
+    gate.filter_map(|arg| arg.strip_prefix("--start=")).find_map(|number| number.parse().ok())
+}
+
+/// The number of the latest Pod of its member that this Pod knows to have served.
+pub fn knows_started(pod: &Pod) -> u64 {
+    let said = pod.metadata.annotations.as_ref().and_then(|a| a.get(key::STARTED));
+    said.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
 /// Whether the Pod answers its readiness probe.
 pub fn ready(pod: &Pod) -> bool {
     pod.status

@@ -45,6 +45,7 @@ pub struct Data {
     member_uid: String,
     claim_uid: String,
     restore_uid: Option<String>,
+    start: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -458,6 +459,7 @@ impl World {
             member_uid: flag("member-uid").unwrap_or_default(),
             claim_uid: flag("claim-uid").unwrap_or_default(),
             restore_uid: uid,
+            start: 0,
         };
         self.volumes.get_mut(&format!("data-{name}")).unwrap().data = Some(data);
         Ok(())
@@ -483,7 +485,13 @@ impl World {
         if flag("claim-uid").as_deref() != Some(&claim) {
             return refused;
         }
+        let number = flag("start").and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
         if let Some(data) = &volume.data {
+            if data.start < pods::knows_started(pod) {
+                return refused;
+            }
+            self.volumes.get_mut(&format!("data-{name}")).unwrap().data.as_mut().unwrap().start =
+                data.start.max(number);
             let same = flag("member-uid").as_deref() == Some(&data.member_uid)
                 && data.claim_uid == claim
                 && flag("restore-uid").is_none_or(|uid| data.restore_uid.as_ref() == Some(&uid));
@@ -519,6 +527,7 @@ impl World {
             member_uid: flag("member-uid").unwrap_or_default(),
             claim_uid: claim,
             restore_uid: None,
+            start: number,
         });
         Stage::Booting
     }
@@ -897,6 +906,13 @@ impl World {
                 Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
                 self.write_member(&member.name, |m| m.spec.joined = Some(joined));
             }
+            Act::LatchStart { member, count } => {
+                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
+                self.write_member(&member.name, |m| m.spec.start_count = count);
+            }
+            Act::MarkStarted { pod, count } => self.patch_pod(&pod, |p| {
+                p.metadata.annotations.get_or_insert_default().insert(key::STARTED.to_owned(), count.to_string());
+            })?,
             Act::ForbidEmptyStart { pod } => self.patch_pod(&pod, |p| {
                 p.metadata.annotations.get_or_insert_default().remove(key::MAY_START_EMPTY);
             })?,
@@ -1051,6 +1067,8 @@ pub fn english(act: &Act) -> String {
             format!("tell {} of everybody: {}", member.name, names.join(", "))
         }
         Act::LatchJoined { member, .. } => format!("write down: {} has joined", member.name),
+        Act::LatchStart { member, count } => format!("write down: {} serves from its Pod number {count}", member.name),
+        Act::MarkStarted { pod, count } => format!("tell {} that number {count} has served", pod.name),
         Act::ForbidEmptyStart { pod } => format!("{} may not start empty any more", pod.name),
         Act::Promote { name, .. } => format!("give {name} its vote"),
         Act::AdmitClients { pod } => format!("let clients reach {}", pod.name),

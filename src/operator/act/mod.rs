@@ -63,6 +63,8 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::LatchJoined { member, joined } => patch::latch_joined(ctx, actor, member, joined).await,
         Act::ForbidEmptyStart { pod } => patch::forbid_empty_start(ctx, actor, pod).await,
         Act::AdmitClients { pod } => patch::admit_clients(ctx, actor, pod).await,
+        Act::LatchStart { member, count } => patch::latch_start(ctx, actor, member, *count).await,
+        Act::MarkStarted { pod, count } => patch::mark_started(ctx, actor, pod, *count).await,
         Act::ReleaseMember { member } => patch::release_member(ctx, actor, member).await,
         Act::AddLearner { name: _, peer_url, cluster_id } => {
             membership::add_learner(ctx, leader, peer_url, *cluster_id).await
@@ -89,6 +91,8 @@ pub(super) const fn label(act: &Act) -> &'static str {
         Act::DeletePod { .. } => "DeletePod",
         Act::DeleteClaim { .. } => "DeleteClaim",
         Act::DeleteMember { .. } => "DeleteMember",
+        Act::LatchStart { .. } => "LatchStart",
+        Act::MarkStarted { .. } => "MarkStarted",
         Act::ReleaseMember { .. } => "ReleaseMember",
         Act::StartJob(_) => "StartJob",
     }
@@ -115,6 +119,8 @@ pub(super) fn told(act: &Act) -> (String, String) {
         Act::DeletePod { pod, why } => (pod.name.clone(), format!("deleted the Pod: {why}")),
         Act::DeleteClaim { claim, why } => (claim.name.clone(), format!("deleted the claim and its data: {why}")),
         Act::DeleteMember { member, why } => (member.name.clone(), format!("deleted the member: {why}")),
+        Act::LatchStart { member, count } => (member.name.clone(), format!("serves from its Pod number {count}")),
+        Act::MarkStarted { pod, count } => (pod.name.clone(), format!("knows that Pod number {count} has served")),
         Act::ReleaseMember { member } => (member.name.clone(), "all its parts are gone".to_owned()),
         Act::StartJob(it) => (named(&it.metadata.name), "created the Job".to_owned()),
     }

@@ -36,6 +36,17 @@ pub(super) async fn latch_joined(
     patch::<EtcdMember>(ctx, actor, target, json!({"spec": {"joined": joined}})).await
 }
 
+/// Latches a member's `spec.startCount`.
+pub(super) async fn latch_start(ctx: &Context, actor: &Actor, target: &Target, count: u64) -> Result<Done, Error> {
+    patch::<EtcdMember>(ctx, actor, target, json!({"spec": {"startCount": count}})).await
+}
+
+/// Tells a Pod of its member's `spec.startCount`.
+pub(super) async fn mark_started(ctx: &Context, actor: &Actor, target: &Target, count: u64) -> Result<Done, Error> {
+    let annotations = json!({key::STARTED: count.to_string()});
+    patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": annotations}})).await
+}
+
 /// Removes the permission to start on an empty volume from a Pod.
 pub(super) async fn forbid_empty_start(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
     patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": {key::MAY_START_EMPTY: null}}})).await

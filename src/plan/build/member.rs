@@ -65,6 +65,7 @@ fn born(
             initial_cluster,
             restore,
             joined: None,
+            start_count: 0,
         },
         status: None,
     }

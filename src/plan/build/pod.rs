@@ -3,6 +3,7 @@
 //! Decides what runs and how it is probed. Whether a Pod is made, and whether it may start on an empty volume or
 //! restore, is decided by the member pass and given in [`Start`].
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{
@@ -102,11 +103,14 @@ fn metadata(member: &EtcdMember, start: &Start<'_>) -> ObjectMeta {
     // Clients reach nobody who has not been admitted by the cluster pass.
     labels.insert(key::ROLE.to_owned(), role::LEARNER.to_owned());
     let permission = start.may_start_empty.then(|| (key::MAY_START_EMPTY.to_owned(), start.claim_uid.to_owned()));
+    let count = member.spec.start_count;
+    let started = (count > 0).then(|| (key::STARTED.to_owned(), count.to_string()));
+    let annotations: BTreeMap<_, _> = permission.into_iter().chain(started).collect();
     ObjectMeta {
         name: member.metadata.name.clone(),
         namespace: member.metadata.namespace.clone(),
         labels: Some(labels),
-        annotations: permission.map(|p| [p].into()),
+        annotations: (!annotations.is_empty()).then_some(annotations),
         owner_references: Some(vec![super::owner(member)]),
         ..ObjectMeta::default()
     }
@@ -186,6 +190,8 @@ fn etcd_container(member: &EtcdMember, server: &Server, start: &Start<'_>, in_et
         seed: start.found,
         restore_uid: member.spec.restore.as_ref().map(|r| r.restore_uid.clone()),
         annotations: PathBuf::from(ANNOTATIONS),
+        // I27: the Pod after the latest one that was seen serving.
+        start: member.spec.start_count.saturating_add(1),
         after: if start.may_start_empty { after(member, start.initial_cluster) } else { vec![] },
         exec: std::iter::once(ETCD.to_owned()).chain(etcd_args(member, server, start.initial_cluster)).collect(),
     };

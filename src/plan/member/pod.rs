@@ -10,6 +10,7 @@ use super::Observed;
 use super::plan::{cluster, unformed};
 use crate::api::condition::Reason;
 use crate::api::member::Birth;
+use crate::api::{key, role};
 use crate::plan::build::container;
 use crate::plan::build::pod::{Start, pod};
 use crate::plan::valid::Server;
@@ -67,7 +68,7 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         return anew(there, "it has ended: kubelet does not start it again");
     }
     if joined {
-        return standing(there, now);
+        return count_start(seen, there).unwrap_or_else(|| standing(there, now));
     }
     if outdated(there, &want) {
         return anew(there, "the member has not joined yet and its Pod was made for other arguments");
@@ -80,6 +81,22 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         },
         None => standing(there, now),
     }
+}
+
+/// A Pod that serves is counted, and told so: its gate has written its number onto the volume before etcd started, so an
+/// older copy of the volume is known from now on (I27). After the voter's label, which is the cluster's pass to set.
+fn count_start(seen: &Observed, pod: &Pod) -> Option<Next> {
+    let counted = seen.member.spec.start_count;
+    let admitted = pods::label(&pod.metadata, key::ROLE) == Some(role::VOTER) && !pods::may_start_empty(pod);
+    if !admitted || !pods::ready(pod) {
+        return None;
+    }
+    if pods::start_number(pod) == Some(counted.saturating_add(1)) {
+        let member = Target::of(&seen.member.metadata);
+        return Some(Next::act(Act::LatchStart { member, count: counted.saturating_add(1) }));
+    }
+    let told = pods::start_number(pod).is_none_or(|number| number > counted) || pods::knows_started(pod) >= counted;
+    (!told).then(|| Next::act(Act::MarkStarted { pod: Target::of(&pod.metadata), count: counted }))
 }
 
 fn anew(pod: &Pod, why: &str) -> Next {

@@ -77,6 +77,82 @@ mod standing {
     }
 
     #[test]
+    fn a_pod_that_serves_is_counted_and_told_so() {
+        let mut seen = serving();
+        let member = Target::of(&seen.member.metadata);
+        seen.member.spec.start_count = 0;
+        let pod = seen.pod.as_mut().unwrap();
+        pod.metadata.annotations = None;
+        let pod_target = Target::of(&pod.metadata);
+        assert_eq!(act(&seen), Some(Act::LatchStart { member, count: 1 }));
+        for not_yet in [
+            |s: &mut Observed| running(s.pod.as_mut().unwrap(), false),
+            |s: &mut Observed| s.pod.as_mut().unwrap().metadata.annotations = labels(&[(key::MAY_START_EMPTY, "x")]),
+            |s: &mut Observed| s.pod.as_mut().unwrap().metadata.labels = labels(&[(key::ROLE, role::LEARNER)]),
+        ] {
+            let mut seen = seen.clone();
+            not_yet(&mut seen);
+            assert_eq!(act(&seen), None);
+        }
+        seen.member.spec.start_count = 1;
+        assert_eq!(act(&seen), Some(Act::MarkStarted { pod: pod_target, count: 1 }));
+        seen.pod.as_mut().unwrap().metadata.annotations = labels(&[(key::STARTED, "1")]);
+        assert_eq!(act(&seen), None);
+        // The next one, and what its gate is told.
+        seen.pod = None;
+        let Some(Act::CreatePod(made)) = act(&seen) else { panic!() };
+        assert_eq!((pods::start_number(&made), pods::knows_started(&made)), (Some(2), 1));
+        // Made before starts were counted: it is left alone.
+        let mut old = serving();
+        old.member.spec.start_count = 0;
+        let pod = old.pod.as_mut().unwrap();
+        let etcd = &mut pod.spec.as_mut().unwrap().containers[0];
+        etcd.args.as_mut().unwrap().retain(|arg| !arg.starts_with("--start="));
+        pod.metadata.annotations = None;
+        assert_eq!(act(&old), None);
+    }
+
+    #[test]
+    fn a_pod_that_is_held_up_says_by_what() {
+        let mut seen = serving();
+        let held = |reason: &str, message: &str| {
+            let waiting = k8s_openapi::api::core::v1::ContainerStateWaiting {
+                reason: Some(reason.to_owned()),
+                message: Some(message.to_owned()),
+            };
+            k8s_openapi::api::core::v1::ContainerStatus {
+                name: "install".to_owned(),
+                state: Some(k8s_openapi::api::core::v1::ContainerState {
+                    waiting: Some(waiting),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }
+        };
+        let mut with = |status| {
+            let pod = seen.pod.as_mut().unwrap();
+            pod.status = Some(k8s_openapi::api::core::v1::PodStatus {
+                phase: Some("Pending".to_owned()),
+                init_container_statuses: Some(vec![status]),
+                ..Default::default()
+            });
+            pod.metadata.creation_timestamp = Some(Time(noon() - SignedDuration::from_secs(10)));
+            seen.clone()
+        };
+        let preparing = with(held("ContainerCreating", ""));
+        assert_eq!(waits(&preparing), Some(Reason::WaitingForPod));
+        let message = planned(&preparing).waiting.unwrap().message;
+        assert!(message.contains("volumes (data-a-m0)") && message.contains("kubectl describe pod a-m0"), "{message}");
+        let pulling = with(held("ImagePullBackOff", "no such image"));
+        assert_eq!((waits(&pulling), planned(&pulling).wake), (Some(Reason::WaitingForPod), Wake::AfterMillis(5_000)));
+        let later = planned_at(&pulling, noon() + SignedDuration::from_secs(5));
+        assert_eq!(later.waiting.unwrap().reason, Reason::PodHeldUp);
+        let told = later.status.conditions.into_iter().find(|c| c.type_ == "Degraded").unwrap();
+        assert_eq!((told.status.as_str(), told.reason.as_str()), ("True", "PodHeldUp"));
+        assert!(told.message.ends_with("ImagePullBackOff: no such image"), "{}", told.message);
+    }
+
+    #[test]
     fn no_pod_before_etcd_knows_the_member() {
         let mut seen = unborn(None);
         seen.pod = None;

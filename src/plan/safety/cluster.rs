@@ -61,6 +61,8 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         | Act::DeletePod { .. }
         | Act::DeleteClaim { .. }
         | Act::ReleaseMember { .. }
+        | Act::LatchStart { .. }
+        | Act::MarkStarted { .. }
         | Act::StartJob(_) => rule("I1", false, "the cluster's pass never touches Pods, claims or Jobs"),
     }
 }

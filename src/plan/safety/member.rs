@@ -20,6 +20,8 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         Act::DeletePod { pod, .. } => delete_pod(seen, pod),
         Act::DeleteClaim { claim, .. } => delete_claim(seen, claim),
         Act::ReleaseMember { member } => release(seen, member),
+        Act::LatchStart { member, count } => latch_start(seen, member, *count),
+        Act::MarkStarted { pod, count } => mark_started(seen, pod, *count),
         Act::Latch(_)
         | Act::CreateMember(_)
         | Act::AddLearner { .. }
@@ -97,6 +99,30 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     let first = !joined(seen) && seen.member.spec.role == Birth::Seed && unformed(seen);
     rule("I9", first || !restores(pod), "restore steps only in the seed of a cluster that has not formed")?;
     rule("I2", first || !founds(pod), "only the seed of a cluster that has not formed founds one")
+}
+
+fn latch_start(seen: &Observed, target: &Target, count: u64) -> Verdict {
+    active(seen)?;
+    rule("I12", is(target, &seen.member.metadata), "the member is the one that was seen")?;
+    rule("I27", joined(seen), "starts count when the member has joined")?;
+    let pod = own_pod(seen);
+    rule("I27", pod.is_some_and(pods::ready), "a start counts when its Pod serves")?;
+    let numbered = pod.and_then(pods::start_number) == Some(count);
+    rule("I27", numbered && count == seen.member.spec.start_count + 1, "starts are counted one by one")
+}
+
+fn mark_started(seen: &Observed, target: &Target, count: u64) -> Verdict {
+    active(seen)?;
+    let pod = own_pod(seen);
+    rule("I12", pod.is_some_and(|p| is(target, &p.metadata)), "the Pod is the one that was seen")?;
+    rule("I27", count == seen.member.spec.start_count, "a Pod is told what is latched")?;
+    // A Pod whose own number is smaller would be refused at its next start.
+    let own = pod.and_then(pods::start_number).is_some_and(|number| number >= count);
+    rule("I27", own, "no Pod is told of a later one")
+}
+
+fn own_pod(seen: &Observed) -> Option<&Pod> {
+    seen.pod.as_ref().filter(|p| pods::controlled_by(&p.metadata, uid(seen)))
 }
 
 fn restores(pod: &Pod) -> bool {

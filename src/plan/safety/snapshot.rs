@@ -21,6 +21,8 @@ pub fn snapshot(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>) -> Verdict {
             | Act::SetInitialCluster { .. }
             | Act::LatchJoined { .. }
             | Act::ForbidEmptyStart { .. }
+            | Act::LatchStart { .. }
+            | Act::MarkStarted { .. }
             | Act::Promote { .. }
             | Act::AdmitClients { .. }
             | Act::CreateClaim(_)

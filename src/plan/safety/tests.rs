@@ -6,8 +6,8 @@ use crate::api::member::{Birth, Joined};
 use crate::api::{EtcdClusterStatus, EtcdMemberStatus, key};
 use crate::plan::cluster::Observed as Cluster;
 use crate::plan::fixtures::{
-    answer, bare, claim_of, earlier, etcd, formed, joined_member, labels, latches, named, pod_of, restoring, seeding,
-    serving, stored, unborn, with_learner,
+    answer, bare, claim_of, earlier, etcd, formed, joined_member, labels, latches, named, pod_of, restoring, running,
+    seeding, serving, stored, unborn, with_learner,
 };
 use crate::plan::member::Observed as Member;
 use crate::plan::{Act, Ensure, Plan, Seen, Wake, build};
@@ -241,6 +241,27 @@ fn votes_and_clients_come_last() {
     assert_eq!(broken(&foreign, admit.clone()), Some("I13"));
     seen.members[1].object.spec.joined = None;
     assert_eq!(broken(&seen, admit), Some("I3"));
+}
+
+#[test]
+fn starts_are_counted_one_by_one_of_pods_that_serve() {
+    let mut seen = serving();
+    let latch = |seen: &Member, count: u64| Act::LatchStart { member: target(&seen.member.metadata), count };
+    let mark =
+        |seen: &Member, count: u64| Act::MarkStarted { pod: target(&seen.pod.as_ref().unwrap().metadata), count };
+    assert_eq!(wrong(&seen, mark(&seen, 1)), None);
+    assert_eq!(wrong(&seen, mark(&seen, 2)), Some("I27"), "not what is latched");
+    assert_eq!(wrong(&seen, latch(&seen, 2)), Some("I27"), "its number is 1");
+    seen.member.spec.start_count = 0;
+    assert_eq!(wrong(&seen, latch(&seen, 1)), None);
+    let mut starting = seen.clone();
+    running(starting.pod.as_mut().unwrap(), false);
+    assert_eq!(wrong(&starting, latch(&starting, 1)), Some("I27"), "it does not serve");
+    let mut unjoined = seen.clone();
+    unjoined.member.spec.joined = None;
+    assert_eq!(wrong(&unjoined, latch(&unjoined, 1)), Some("I27"));
+    seen.member.spec.start_count = 2;
+    assert_eq!(wrong(&seen, mark(&seen, 2)), Some("I27"), "its own next start would be refused");
 }
 
 #[test]

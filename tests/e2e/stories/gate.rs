@@ -38,8 +38,22 @@ pub async fn tell(w: &World) -> Result<()> {
     hands(&["rm", &data_a]).await?;
     hands(&["cp", "/mnt/spare/a", &data_a]).await?;
     w.delete("Pod", &a.name).await?;
-    w.delete_and_wait("Pod", "hands").await?;
     w.step("its own volume is taken", w.wait_ready("keep", 3)).await?;
+    w.wait("EtcdMember", &a.name, "its second start counted", |m| m["spec"]["startCount"].as_u64() > Some(1)).await?;
+
+    let newest = format!("/mnt/{va}/newest");
+    hands(&["mv", &data_a, &newest]).await?;
+    hands(&["cp", "/mnt/spare/a", &data_a]).await?;
+    w.delete("Pod", &a.name).await?;
+    w.step("an older copy of its own volume is refused", refused(w, &a.name, "older copy")).await?;
+    ensure!(w.members("keep").await? == before, "nobody was removed");
+    ensure!(w.digest("keep").await? == digest, "the other two serve");
+
+    hands(&["rm", &data_a]).await?;
+    hands(&["mv", &newest, &data_a]).await?;
+    w.delete("Pod", &a.name).await?;
+    w.delete_and_wait("Pod", "hands").await?;
+    w.step("the newest is taken", w.wait_ready("keep", 3)).await?;
     ensure!(w.members("keep").await? == before, "the same members as ever");
     ensure!(w.digest("keep").await? == digest, "the same data as ever");
     Ok(())

@@ -5,8 +5,11 @@ mod deletion;
 mod gate;
 mod growth;
 mod input;
+mod lost;
 mod pods;
 mod quiet;
+mod recurring;
+mod refusals;
 mod snapshots;
 mod traffic;
 mod whole;
@@ -17,7 +20,12 @@ use crate::support::world::Story;
 /// Every story; the longest first, so that four at a time end together.
 pub fn all() -> Vec<Story> {
     vec![
+        story!("recurring_backups", recurring::tell),
         story!("the_whole_story", whole::tell),
+        story!("the_whole_story_on_3_5", whole::on_3_5),
+        story!("the_whole_story_on_3_7", whole::on_3_7),
+        story!("what_is_lost_is_read_back", lost::tell),
+        story!("refusals_are_told", refusals::tell),
         story!("clients_are_served_during_snapshots", traffic::tell),
         story!("a_flipped_bit_is_refused", corruption::tell),
         story!("clusters_grow", growth::tell),
@@ -27,6 +35,7 @@ pub fn all() -> Vec<Story> {
         story!("snapshots_wait_and_explain", snapshots::tell),
         story!("a_settled_cluster_is_quiet", quiet::tell),
         story!("deletion_leaves_nothing", deletion::tell),
+        story!("volumes_of_an_earlier_cluster", lost::beside_volumes),
         story!("bad_input_is_refused", input::tell),
     ]
 }

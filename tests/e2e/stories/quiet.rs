@@ -1,4 +1,4 @@
-//! A settled cluster costs no write, not even when the operator restarts (I17).
+//! A settled cluster costs no write, not even when the operator restarts or is upgraded (I17).
 
 use std::time::Duration;
 
@@ -31,6 +31,18 @@ pub async fn tell(w: &World) -> Result<()> {
     }
     w.wait("Deployment", "holdfast", "operator ready again", |d| d["status"]["readyReplicas"] == 1).await?;
     w.step("nothing is written after the operator's restart", async {
+        tokio::time::sleep(quiet).await;
+        let now = versions(w).await?;
+        ensure!(now == settled, "something was written:\n{settled:?}\n{now:?}");
+        Ok(())
+    })
+    .await?;
+
+    // Another name for the same image: only Pods that are made from now on get it.
+    let another = format!("HOLDFAST_IMAGE={}-next", w.env.image);
+    w.env.kubectl(&["set", "env", "-n", &w.ns, "deployment/holdfast", &another])?;
+    w.env.kubectl(&["rollout", "status", "-n", &w.ns, "deployment/holdfast", "--timeout=120s"])?;
+    w.step("nothing is written by an operator that was upgraded", async {
         tokio::time::sleep(quiet).await;
         let now = versions(w).await?;
         ensure!(now == settled, "something was written:\n{settled:?}\n{now:?}");

@@ -2,13 +2,32 @@
 //! each, and every key, value, version and lease the same.
 
 use anyhow::{Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::support::env::ETCD_VERSION;
 use crate::support::make;
 use crate::support::world::World;
 
 pub async fn tell(w: &World) -> Result<()> {
-    w.create(make::cluster("alpha", 3)).await?;
+    on(w, ETCD_VERSION).await
+}
+
+/// On the oldest minor that is supported: one learner at a time, no storage version.
+pub async fn on_3_5(w: &World) -> Result<()> {
+    on(w, "3.5.35").await
+}
+
+/// On the newest.
+pub async fn on_3_7(w: &World) -> Result<()> {
+    on(w, "3.7.3").await
+}
+
+async fn on(w: &World, version: &str) -> Result<()> {
+    let of_version = |mut cluster: Value| {
+        cluster["spec"]["version"] = json!(version);
+        cluster
+    };
+    w.create(of_version(make::cluster("alpha", 3))).await?;
     w.create(make::claim("backups", "1Gi")).await?;
     w.step("alpha has three voters", w.wait_ready("alpha", 3)).await?;
     w.step("fill alpha", w.fill("alpha", 5_000)).await?;
@@ -23,12 +42,12 @@ pub async fn tell(w: &World) -> Result<()> {
 
     w.step("delete alpha", w.delete_and_wait("EtcdCluster", "alpha")).await?;
 
-    w.create(make::restored("beta", 3, json!({"snapshotRef": {"name": "to-s3"}}))).await?;
+    w.create(of_version(make::restored("beta", 3, json!({"snapshotRef": {"name": "to-s3"}})))).await?;
     let source = json!({
         "pvc": {"claimName": "backups", "subPath": "house"},
         "key": pvc["status"]["artifact"]["key"],
     });
-    w.create(make::restored("gamma", 3, json!({ "source": source }))).await?;
+    w.create(of_version(make::restored("gamma", 3, json!({ "source": source })))).await?;
     w.step("beta restored from S3, three voters", w.wait_ready("beta", 3)).await?;
     w.step("gamma restored from the volume, three voters", w.wait_ready("gamma", 3)).await?;
     let beta = w.digest("beta").await?;
@@ -37,6 +56,7 @@ pub async fn tell(w: &World) -> Result<()> {
     ensure!(gamma == before, "gamma holds {gamma:?}, alpha held {before:?}");
 
     let status = w.get("EtcdCluster", "beta").await?["status"].clone();
+    ensure!(status["version"] == version, "the servers' own word: {status}");
     ensure!(status["restore"]["fromCluster"] == format!("{}/alpha", w.ns), "lineage: {}", status["restore"]);
     let pod = w.members("beta").await?.members[0].name.clone();
     let listed = w.exec(&pod, "etcd", &["etcdctl", "member", "list"]).await?;

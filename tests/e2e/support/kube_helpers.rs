@@ -11,7 +11,7 @@ use serde_json::Value;
 pub fn api(client: &Client, namespace: &str, kind: &str) -> Api<DynamicObject> {
     let (group, version) = match kind {
         "EtcdCluster" | "EtcdMember" | "EtcdSnapshot" => ("holdfast.dev", "v1alpha1"),
-        "Job" => ("batch", "v1"),
+        "Job" | "CronJob" => ("batch", "v1"),
         "Deployment" => ("apps", "v1"),
         "PodDisruptionBudget" => ("policy", "v1"),
         "EndpointSlice" => ("discovery.k8s.io", "v1"),

@@ -1,0 +1,49 @@
+//! Recurring backups the plain way: the sample `CronJob` as it stands, every minute for three minutes, and a cluster
+//! restored from the third.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use crate::support::kube_helpers::until;
+use crate::support::make;
+use crate::support::probe::service;
+use crate::support::world::{PATIENCE, World};
+
+const SAMPLE: &str = include_str!("../../../jobs/cronjob-snapshot.yaml");
+
+pub async fn tell(w: &World) -> Result<()> {
+    w.create(make::cluster("my-etcd", 1)).await?;
+    w.create(make::claim("backups", "1Gi")).await?;
+    w.step("the sample's cluster", w.wait_ready("my-etcd", 1)).await?;
+    w.fill("my-etcd", 100).await?;
+    // The image is what everybody has to name; the schedule is edited as a person would.
+    w.env.apply(Some(&w.ns), &SAMPLE.replace("image: holdfast:0.1.0", &format!("image: {}", w.env.image)))?;
+    w.patch("CronJob", "my-etcd-snapshot", json!({"spec": {"schedule": "* * * * *"}})).await?;
+    for nth in 1..=3 {
+        let (n, key) = (nth.to_string(), "written-before-the-nth-run");
+        w.probe_text(&["put", "--endpoint", &service("my-etcd"), "--key", key, "--value", &n]).await?;
+        w.step(&format!("run {nth}"), complete(w, nth)).await?;
+    }
+    w.patch("CronJob", "my-etcd-snapshot", json!({"spec": {"suspend": true}})).await?;
+    let digest = w.digest("my-etcd").await?;
+    let third = complete(w, 3).await?;
+    let jobs = w.names("Job").await?;
+    ensure!(jobs.contains(&third), "the snapshot {third} has the name of its Job: {jobs:?}");
+    w.create(make::restored("again", 1, json!({"snapshotRef": {"name": third}}))).await?;
+    w.step("restored from the third", w.wait_ready("again", 1)).await?;
+    ensure!(w.digest("again").await? == digest, "the third holds what was written before it");
+    Ok(())
+}
+
+/// The name of the n-th snapshot, once it and its Job are complete.
+async fn complete(w: &World, nth: usize) -> Result<String> {
+    let name = until(&format!("run {nth}"), PATIENCE, async || {
+        let mut names = w.names("EtcdSnapshot").await?;
+        names.sort();
+        Ok(names.get(nth - 1).cloned().ok_or(format!("{names:?}")))
+    })
+    .await?;
+    w.wait_complete(&name).await?;
+    w.wait("Job", &name, "complete", |j| j["status"]["succeeded"] == 1).await.context("the Job that asked for it")?;
+    Ok(name)
+}

@@ -1,0 +1,88 @@
+//! What the API server or kubelet refuses is told within a minute where people look, and goes on by itself when it is
+//! mended: a quota, an image that nobody has, names as long as they may be.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::support::kube_helpers::{condition, wait_for};
+use crate::support::make;
+use crate::support::world::World;
+
+/// So long a person is left without a reason.
+const MINUTE: Duration = Duration::from_mins(1);
+
+pub async fn tell(w: &World) -> Result<()> {
+    w.create(make::cluster("one", 1)).await?;
+    w.create(make::claim("backups", "1Gi")).await?;
+    w.step("one voter", w.wait_ready("one", 1)).await?;
+    w.fill("one", 50).await?;
+    let to = json!({"pvc": {"claimName": "backups"}});
+
+    let longest = "n".repeat(253);
+    for name in ["with.dots.2026-11", &longest] {
+        w.create(make::snapshot(name, "one", to.clone())).await?;
+    }
+    w.step("dotted and longest names", async {
+        w.wait_complete("with.dots.2026-11").await?;
+        w.wait_complete(&longest).await
+    })
+    .await?;
+
+    let pods = w.names("Pod").await?.len();
+    w.create(json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "tight"},
+        "spec": {"hard": {"pods": pods.to_string()}},
+    }))
+    .await?;
+    w.wait("ResourceQuota", "tight", "counted", |q| q["status"]["used"]["pods"].is_string()).await?;
+    w.create(make::snapshot("squeezed", "one", to.clone())).await?;
+    w.create(make::cluster("two", 1)).await?;
+    w.step("a quota is told of the snapshot", told(w, "EtcdSnapshot", "squeezed", "WriteRefused", "exceeded quota"))
+        .await?;
+    w.step("and of the cluster", told(w, "EtcdCluster", "two", "WriteRefused", "exceeded quota")).await?;
+    w.delete("ResourceQuota", "tight").await?;
+    w.step("both go on without it", async {
+        w.wait_complete("squeezed").await?;
+        w.wait_ready("two", 1).await
+    })
+    .await?;
+
+    let mut unknown = make::cluster("unknown", 1);
+    unknown["spec"]["image"] = json!({"repository": "localhost/nobody-has-this"});
+    w.create(unknown).await?;
+    w.step("an image that cannot be pulled is told", told(w, "EtcdCluster", "unknown", "PodHeldUp", "nobody-has-this"))
+        .await?;
+    w.step("and the cluster can be deleted", w.delete_and_wait("EtcdCluster", "unknown")).await?;
+
+    w.create(make::snapshot("nowhere", "one", json!({"pvc": {"claimName": "later"}}))).await?;
+    w.step("a claim that is not there is told", told(w, "EtcdSnapshot", "nowhere", "PodHeldUp", "later")).await?;
+    w.create(make::claim("later", "1Gi")).await?;
+    w.step("and is waited for", w.wait_complete("nowhere")).await?;
+
+    let mut secretless = make::s3();
+    secretless["credentialsSecretRef"]["name"] = json!("not-there-yet");
+    w.create(make::snapshot("secretless", "one", json!({ "s3": secretless }))).await?;
+    let waits = w.step(
+        "a Secret that is not there is told",
+        told(w, "EtcdSnapshot", "secretless", "JobPending", "not-there-yet"),
+    );
+    waits.await?;
+    let there = w.get("Secret", "s3-credentials").await?;
+    w.create(json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "not-there-yet"}, "data": there["data"],
+    }))
+    .await?;
+    w.step("and is waited for too", w.wait_complete("secretless")).await?;
+    Ok(())
+}
+
+/// Waits at most a minute until an object's `Ready` says this.
+async fn told(w: &World, kind: &str, name: &str, reason: &str, words: &str) -> Result<Value> {
+    let good = |object: &Value| {
+        condition(object, "Ready")
+            .is_some_and(|(status, why, message)| status == "False" && why == reason && message.contains(words))
+    };
+    wait_for(&w.api(kind), name, &format!("{reason}: {words}"), MINUTE, good).await
+}
