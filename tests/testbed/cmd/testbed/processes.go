@@ -5,7 +5,7 @@ package main
 
 import "path/filepath"
 
-func hostProcesses(l layout, s *partSet, v versions) []process {
+func hostProcesses(l layout, s *partSet) []process {
 	kube := s.binary(l, "kube", "kube")
 	pki := func(name string) string { return l.inState("pki", name) }
 	kubeconfig := func(name string) string { return "--kubeconfig=" + l.inState("kubeconfig", name) }
@@ -13,7 +13,7 @@ func hostProcesses(l layout, s *partSet, v versions) []process {
 
 	return []process{
 		{Name: "etcd", Args: []string{
-			s.binary(l, "etcd-"+v["CONTROL_PLANE_ETCD"], "etcd"),
+			s.binary(l, s.usualEtcd, "etcd"),
 			"--name=control-plane",
 			"--data-dir=" + l.inState("etcd"),
 			"--listen-client-urls=http://" + etcdClient,

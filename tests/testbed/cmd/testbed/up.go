@@ -43,7 +43,7 @@ func up(l layout, s *partSet, v versions) error {
 	if err := prepareHost(l); err != nil {
 		return err
 	}
-	if err := startSupervisor(l, hostProcesses(l, s, v)); err != nil {
+	if err := startSupervisor(l, hostProcesses(l, s)); err != nil {
 		return err
 	}
 	if err := bringUpCluster(l, s, v); err != nil {
