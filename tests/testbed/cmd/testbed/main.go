@@ -18,7 +18,7 @@ const usage = `usage: testbed VERB
   up                    bring the testbed up; also repairs one that is broken
   down [--force]        end it and remove all it left on the machine
   status                one line for each component
-  env                   shell exports: kubeconfig, PATH and where each etcd minor is
+  env                   shell exports: kubeconfig, audit log, each etcd minor's folder, PATH
   kubectl ARG...        kubectl on this testbed
   load-image FILE.tar   load an image archive (Docker's or OCI's form)
   image NAME SOURCE:PATH... [-- ENTRYPOINT...]

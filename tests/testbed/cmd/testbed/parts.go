@@ -112,7 +112,7 @@ func newPartSet(l layout, v versions) (*partSet, error) {
 	if s.key, err = hashFiles(l.source, []string{"."}, runtime.Version()); err != nil {
 		return nil, err
 	}
-	s.base, err = hashFiles(l.source, []string{"cmd", "go.mod", "versions.env", "manifests/cluster", "modules/kube", "modules/coredns",
+	s.base, err = hashFiles(l.source, []string{"cmd", "go.mod", "versions.env", "audit-policy.yaml", "manifests/cluster", "modules/kube", "modules/coredns",
 		"modules/" + s.usualEtcd}, runtime.Version())
 	return s, err
 }

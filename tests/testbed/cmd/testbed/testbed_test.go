@@ -166,9 +166,10 @@ func TestExportsNameEveryMinor(t *testing.T) {
 	}
 	out, err := exec.Command("sh", "-c", exports(l, s)+`
 		echo "$HOLDFAST_TESTBED_KUBECONFIG"
+		echo "$HOLDFAST_TESTBED_AUDIT"
 		echo "${HOLDFAST_ETCD_3_5%-*} ${HOLDFAST_ETCD_3_6%-*} ${HOLDFAST_ETCD_3_7%-*}"
 		echo "${PATH%%:*}"`).CombinedOutput()
-	want := "/st ate/admin.kubeconfig\n/ca'che/etcd-3.5 /ca'che/etcd-3.6 /ca'che/etcd-3.7\n" + l.programFolder(s) + "\n"
+	want := "/st ate/admin.kubeconfig\n/st ate/log/audit.log\n/ca'che/etcd-3.5 /ca'che/etcd-3.6 /ca'che/etcd-3.7\n" + l.programFolder(s) + "\n"
 	if err != nil || string(out) != want {
 		t.Errorf("%v, %q instead of %q", err, out, want)
 	}
@@ -191,6 +192,12 @@ func TestEveryMinorHasAnImage(t *testing.T) {
 		if !slices.ContainsFunc(images, func(m image) bool { return m.Name == name }) {
 			t.Errorf("no image %s", name)
 		}
+	}
+}
+
+func TestAuditLogIsNotEmptiedUnderTheAPIServer(t *testing.T) {
+	if auditMebibytes<<20 >= logLimit {
+		t.Errorf("it is rotated at %d MiB, but logs of %d bytes are emptied", auditMebibytes, logLimit)
 	}
 }
 

@@ -76,6 +76,14 @@ func prepareHost(l layout) error {
 	if err := writeContainerdConfig(l); err != nil {
 		return err
 	}
+	// A copy: the API server may be started again when the checkout is another, or gone.
+	policy, err := os.ReadFile(filepath.Join(l.source, "audit-policy.yaml"))
+	if err != nil {
+		return err
+	}
+	if err := writeFile(l.auditPolicy(), policy, 0o644); err != nil {
+		return err
+	}
 	return writeNodeConfig(l)
 }
 
