@@ -140,12 +140,11 @@ func buildPart(l layout, p *part, n, of int) error {
 
 // linkPrograms makes the folder that `env` puts into PATH.
 func linkPrograms(l layout, s *partSet) error {
-	newest := "etcd-" + s.minors[len(s.minors)-1]
 	links := map[string]string{
 		"kubectl":        s.binary(l, "kube", "kube"),
-		"etcd":           s.binary(l, newest, "etcd"),
-		"etcdctl":        s.binary(l, newest, "etcdctl"),
-		"etcdutl":        s.binary(l, newest, "etcdutl"),
+		"etcd":           s.binary(l, s.usualEtcd, "etcd"),
+		"etcdctl":        s.binary(l, s.usualEtcd, "etcdctl"),
+		"etcdutl":        s.binary(l, s.usualEtcd, "etcdutl"),
 		"versitygw":      s.binary(l, "versitygw", "versitygw"),
 		"holdfast-probe": s.binary(l, "probe", "holdfast-probe"),
 	}

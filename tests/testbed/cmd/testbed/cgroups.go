@@ -133,11 +133,46 @@ func cgroupPids(hostOnly bool) []int {
 	return slices.Compact(pids)
 }
 
+// findByArgs finds, among these, the process that was started with these arguments.
+func findByArgs(pids []int, args []string) (procID, bool) {
+	want := strings.Join(args, "\x00") + "\x00"
+	for _, pid := range pids {
+		id, err := identify(pid) // before its arguments: if the pid changes hands in between, id is not alive
+		if err != nil {
+			continue
+		}
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && string(b) == want && id.alive() {
+			return id, true
+		}
+	}
+	return procID{}, false
+}
+
+// thaw lets a frozen group's processes run, for until then they do not even end.
+// A group that is not frozen, or has no freezer, stays as it is.
+func thaw(dir string) {
+	frozen := func(file string) bool {
+		b, err := os.ReadFile(filepath.Join(dir, file))
+		return err == nil && strings.TrimSpace(string(b)) == "1"
+	}
+	if frozen("freezer.self_freezing") { // v1
+		os.WriteFile(filepath.Join(dir, "freezer.state"), []byte("THAWED"), 0o644)
+	}
+	if frozen("cgroup.freeze") { // v2
+		os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("0"), 0o644)
+	}
+}
+
 // killCgroups ends everything in the tree and removes the tree.
 func killCgroups() error {
 	trees, err := cgroupTrees()
 	if err != nil {
 		return err
+	}
+	for _, tree := range trees {
+		for _, dir := range cgroupFolders(tree) {
+			thaw(dir)
+		}
 	}
 	end := time.Now().Add(30 * time.Second)
 	for pids := cgroupPids(false); len(pids) > 0; pids = cgroupPids(false) {

@@ -4,11 +4,18 @@ package main
 // is images.go's; when it runs is supervise.go's.
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
+	"time"
 )
 
 func (l layout) containerdConfig() string { return l.inState("containerd.toml") }
@@ -72,8 +79,40 @@ func importImage(l layout, archive io.Reader) (string, error) {
 	return string(out), nil
 }
 
-// shimSockets lists the sockets of containers' shims. They are in a folder that
-// all of a machine's containerds share, and stay there when a shim is killed.
+// removeShimSockets removes the sockets of containers' shims that are gone. They
+// are in a folder that all of a machine's containerds share, and stay there when a
+// shim is killed; containerd forgets their names when it clears up after it. So
+// those go that nobody listens on, whosever they were: nobody can use them.
+func removeShimSockets(l layout) error {
+	var dead []string
+	entries, _ := os.ReadDir(l.shims)
+	for _, e := range entries {
+		if path := filepath.Join(l.shims, e.Name()); e.Type() == fs.ModeSocket && nobodyListens(path) {
+			dead = append(dead, path)
+		}
+	}
+	if len(dead) > 0 { // asked twice, for the maker of a new one may be about to listen
+		time.Sleep(50 * time.Millisecond)
+		dead = slices.DeleteFunc(dead, func(s string) bool { return !nobodyListens(s) })
+	}
+	for _, s := range append(shimSockets(l), dead...) {
+		if err := os.Remove(s); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func nobodyListens(socket string) bool {
+	c, err := net.Dial("unix", socket)
+	if err == nil {
+		c.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// shimSockets lists the sockets of the containers that containerd has. Only when
+// their shims are gone may they be removed.
 func shimSockets(l layout) []string {
 	var sockets []string
 	bundles := l.inRun("containerd", "io.containerd.runtime.v2.task", "k8s.io")

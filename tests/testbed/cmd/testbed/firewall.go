@@ -56,32 +56,43 @@ func (l layout) recordChains() error {
 		if err != nil && tool == "iptables" {
 			return err
 		}
-		for table, chains := range ourChains(rules, nil) {
-			for _, c := range chains {
-				before = append(before, tool+" "+table+" "+c)
-			}
-		}
+		before = append(before, chainsBefore(tool, rules)...)
 	}
 	return writeFile(file, []byte(strings.Join(before, "\n")), 0o644)
 }
 
+// chainsBefore leaves the guard out, whose name only a testbed uses: one that is
+// there already is left from a testbed whose state somebody has removed.
+func chainsBefore(tool, rules string) (before []string) {
+	for table, chains := range ourChains(rules, nil) {
+		for _, c := range chains {
+			if c != guardChain {
+				before = append(before, tool+" "+table+" "+c)
+			}
+		}
+	}
+	return before
+}
+
 func removeFirewall(l layout) error {
 	b, err := os.ReadFile(l.inState("chains-before"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // nothing was ever set up
-	} else if err != nil {
+	unknown := errors.Is(err, fs.ErrNotExist) // nothing was set up, or the state was removed by hand
+	if err != nil && !unknown {
 		return err
 	}
 	before := strings.Split(string(b), "\n")
 	for _, tool := range []string{"iptables", "ip6tables"} {
 		rules, err := saved(tool)
 		if err != nil {
-			if tool == "ip6tables" {
-				continue // a kernel without IPv6
+			if tool == "ip6tables" || unknown {
+				continue // a kernel without IPv6, or a machine without iptables
 			}
 			return err
 		}
-		keep := func(table, chain string) bool { return slices.Contains(before, tool+" "+table+" "+chain) }
+		keep := func(table, chain string) bool {
+			// Without the record others' chains cannot be told from ours, but for the guard.
+			return slices.Contains(before, tool+" "+table+" "+chain) || unknown && chain != guardChain
+		}
 		if script := removal(rules, keep); script != "" {
 			if err := restore(tool, script); err != nil {
 				return err

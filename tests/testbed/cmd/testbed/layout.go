@@ -5,7 +5,9 @@ package main
 // addresses. It decides paths only; who may use them is owner.go's.
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -38,6 +40,9 @@ type layout struct {
 	cache  string // built parts, shared by all checkouts on the machine
 	state  string // everything the running testbed keeps
 	run    string // its sockets
+
+	cniResults string // what CNI plugins answered: the CNI library keeps that here for all its users
+	shims      string // sockets of containers' shims, of all containerds on the machine
 }
 
 func newLayout() (layout, error) {
@@ -57,14 +62,35 @@ func newLayout() (layout, error) {
 	if state == "" {
 		state = "/var/lib/holdfast-testbed"
 	}
-	l := layout{source: source, cache: filepath.Join(cache, "testbed"), state: filepath.Clean(state), run: runFolder}
+	l := layout{source: source, cache: filepath.Join(cache, "testbed"), state: filepath.Clean(state), run: runFolder,
+		cniResults: "/var/lib/cni/results", shims: "/run/containerd/s"}
 	if !filepath.IsAbs(l.state) || !filepath.IsAbs(l.cache) {
 		return l, fmt.Errorf("HOLDFAST_STATE and HOLDFAST_CACHE must be absolute paths")
 	}
+	real, err := realPath(l.state)
+	if err != nil {
+		return l, err
+	}
+	l.state = real
 	if len(l.state) > 50 {
 		return l, fmt.Errorf("HOLDFAST_STATE is longer than 50 bytes, too long for the sockets the kubelet makes below it")
 	}
 	return l, nil
+}
+
+// realPath follows the symbolic links of a path whose end need not be there yet.
+// The kernel names mounts and loop devices' files by their real paths, and we
+// have to know ours among them.
+func realPath(path string) (string, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return real, err
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return "", fmt.Errorf("%s is a symbolic link to nothing", path)
+	}
+	parent, err := realPath(filepath.Dir(path))
+	return filepath.Join(parent, filepath.Base(path)), err
 }
 
 func (l layout) inState(elem ...string) string {

@@ -18,7 +18,7 @@ const usage = `usage: testbed VERB
   up                    bring the testbed up; also repairs one that is broken
   down [--force]        end it and remove all it left on the machine
   status                one line for each component
-  env                   shell exports: kubeconfig and PATH
+  env                   shell exports: kubeconfig, audit log, each etcd minor's folder, PATH
   kubectl ARG...        kubectl on this testbed
   load-image FILE.tar   load an image archive (Docker's or OCI's form)
   image NAME SOURCE:PATH... [-- ENTRYPOINT...]
@@ -79,7 +79,7 @@ func testbedMain(args []string) error {
 		if err := build(l, s); err != nil {
 			return err
 		}
-		fmt.Printf("export HOLDFAST_TESTBED_KUBECONFIG=%s\nexport PATH=%s:\"$PATH\"\n", quote(l.kubeconfig()), quote(l.programFolder(s)))
+		fmt.Print(exports(l, s))
 		return nil
 	case "kubectl":
 		if err := build(l, s); err != nil {
@@ -97,7 +97,7 @@ func testbedMain(args []string) error {
 	case "down":
 		return down(l, s.key, len(args) > 0 && args[0] == "--force")
 	case "status":
-		well, err := status(l, s, v)
+		well, err := status(l, s)
 		if err == nil && !well {
 			os.Exit(1)
 		}
@@ -110,5 +110,3 @@ func testbedMain(args []string) error {
 	fmt.Fprint(os.Stderr, usage)
 	return fmt.Errorf("no verb %q", verb)
 }
-
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -44,8 +44,12 @@ func below(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, folder+"/")
 }
 
-// unmountBelow undoes every mount at or below the folders, latest first, for a
-// later mount may lie on or in an earlier one.
+// inside is below without the folder itself.
+func inside(path, folder string) bool { return path != folder && below(path, folder) }
+
+// unmountBelow undoes every mount below the folders, latest first, for a later
+// mount may lie on or in an earlier one. A folder that is itself a mount, a disk
+// of its own say, was one before us.
 func unmountBelow(folders ...string) error {
 	end := time.Now().Add(20 * time.Second)
 	for {
@@ -56,7 +60,7 @@ func unmountBelow(folders ...string) error {
 		slices.Reverse(mounts)
 		left, busy := 0, error(nil)
 		for _, m := range mounts {
-			if !slices.ContainsFunc(folders, func(f string) bool { return below(m.point, f) }) {
+			if !slices.ContainsFunc(folders, func(f string) bool { return inside(m.point, f) }) {
 				continue
 			}
 			if err := syscall.Unmount(m.point, 0); err != nil && !errors.Is(err, syscall.EINVAL) {

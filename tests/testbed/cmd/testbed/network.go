@@ -113,7 +113,7 @@ func restoreKernelSettings(l layout) error {
 
 // removeNetwork deletes the bridge and whatever hangs on it. Pods' interfaces go
 // with their namespaces, but the kernel takes its time over that.
-func removeNetwork() error {
+func removeNetwork(l layout) error {
 	ports, _ := os.ReadDir("/sys/class/net/" + bridgeName + "/brif")
 	for _, p := range ports {
 		if err := run("ip", "link", "delete", p.Name()); err != nil {
@@ -127,18 +127,17 @@ func removeNetwork() error {
 			return err
 		}
 	}
-	return removeCNIResults()
+	return removeCNIResults(l)
 }
 
-// removeCNIResults forgets what the plugins answered. The CNI library keeps that
-// in a folder that all its users share; ours are told by the network's name, and
-// those of the loopback network by the sandboxes' ids.
-func removeCNIResults() error {
-	const results, ours = "/var/lib/cni/results/", cniNetwork + "-"
-	files, _ := filepath.Glob(results + ours + "*")
+// removeCNIResults forgets what the plugins answered: ours are told by the
+// network's name, and those of the loopback network by the sandboxes' ids.
+func removeCNIResults(l layout) error {
+	const ours = cniNetwork + "-"
+	files, _ := filepath.Glob(filepath.Join(l.cniResults, ours+"*"))
 	for _, f := range files {
 		id, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(f), ours), "-")
-		for _, f := range []string{f, results + "cni-loopback-" + id + "-lo"} {
+		for _, f := range []string{f, filepath.Join(l.cniResults, "cni-loopback-"+id+"-lo")} {
 			if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}

@@ -31,11 +31,12 @@ type part struct {
 type program struct{ name, pkg string }
 
 type partSet struct {
-	parts  []*part
-	byName map[string]*part
-	minors []string // of etcd, oldest first
-	key    string   // of the whole testbed: every source and every version
-	base   string   // of what a running cluster cannot change under its feet; see owner.go
+	parts     []*part
+	byName    map[string]*part
+	minors    []string // of etcd, in the order of their folders
+	usualEtcd string   // the part whose etcd programs are in PATH: the control plane's minor
+	key       string   // of the whole testbed: every source and every version
+	base      string   // of what a running cluster cannot change under its feet; see owner.go
 }
 
 func newPartSet(l layout, v versions) (*partSet, error) {
@@ -72,6 +73,7 @@ func newPartSet(l layout, v versions) (*partSet, error) {
 		minor := strings.TrimPrefix(filepath.Base(f), "etcd-")
 		folder := "modules/etcd-" + minor
 		s.minors = append(s.minors, minor)
+		// The minors share most of their dependencies' compiled packages, and with kube.
 		add(&part{name: "etcd-" + minor, folder: folder, usual: 30 * time.Second, programs: []program{
 			{"etcd", "go.etcd.io/etcd/server/v3"},
 			{"etcdctl", "go.etcd.io/etcd/etcdctl/v3"},
@@ -81,7 +83,8 @@ func newPartSet(l layout, v versions) (*partSet, error) {
 			check{folder, "go.etcd.io/etcd/etcdctl/v3", etcdVariable(minor)},
 			check{folder, "go.etcd.io/etcd/etcdutl/v3", etcdVariable(minor)})
 	}
-	if s.byName["etcd-"+v["CONTROL_PLANE_ETCD"]] == nil {
+	s.usualEtcd = "etcd-" + v["CONTROL_PLANE_ETCD"]
+	if s.byName[s.usualEtcd] == nil {
 		return nil, fmt.Errorf("versions.env: CONTROL_PLANE_ETCD=%s, but there is no folder modules/etcd-%[1]s", v["CONTROL_PLANE_ETCD"])
 	}
 
@@ -109,8 +112,8 @@ func newPartSet(l layout, v versions) (*partSet, error) {
 	if s.key, err = hashFiles(l.source, []string{"."}, runtime.Version()); err != nil {
 		return nil, err
 	}
-	s.base, err = hashFiles(l.source, []string{"cmd", "go.mod", "versions.env", "manifests/cluster", "modules/kube", "modules/coredns",
-		"modules/etcd-" + v["CONTROL_PLANE_ETCD"]}, runtime.Version())
+	s.base, err = hashFiles(l.source, []string{"cmd", "go.mod", "versions.env", "audit-policy.yaml", "manifests/cluster", "modules/kube", "modules/coredns",
+		"modules/" + s.usualEtcd}, runtime.Version())
 	return s, err
 }
 

@@ -3,9 +3,19 @@ package main
 // The host processes and their flags. Configuration files they read are made in
 // kubelet.go, containerd.go and pki.go; starting them is supervise.go's.
 
-import "path/filepath"
+import (
+	"path/filepath"
+	"strconv"
+)
 
-func hostProcesses(l layout, s *partSet, v versions) []process {
+// The audit log is rotated by the API server itself, which must come before the
+// supervisor empties it as it does other logs (logLimit).
+const (
+	auditMebibytes = 50
+	auditOldFiles  = 3
+)
+
+func hostProcesses(l layout, s *partSet) []process {
 	kube := s.binary(l, "kube", "kube")
 	pki := func(name string) string { return l.inState("pki", name) }
 	kubeconfig := func(name string) string { return "--kubeconfig=" + l.inState("kubeconfig", name) }
@@ -13,7 +23,7 @@ func hostProcesses(l layout, s *partSet, v versions) []process {
 
 	return []process{
 		{Name: "etcd", Args: []string{
-			s.binary(l, "etcd-"+v["CONTROL_PLANE_ETCD"], "etcd"),
+			s.binary(l, s.usualEtcd, "etcd"),
 			"--name=control-plane",
 			"--data-dir=" + l.inState("etcd"),
 			"--listen-client-urls=http://" + etcdClient,
@@ -48,6 +58,12 @@ func hostProcesses(l layout, s *partSet, v versions) []process {
 			"--kubelet-client-certificate=" + pki("admin.crt"),
 			"--kubelet-client-key=" + pki("admin.key"),
 			"--kubelet-preferred-address-types=InternalIP",
+			"--audit-policy-file=" + l.auditPolicy(),
+			"--audit-log-path=" + l.logFile("audit"),
+			"--audit-log-maxsize=" + strconv.Itoa(auditMebibytes),
+			"--audit-log-maxbackup=" + strconv.Itoa(auditOldFiles),
+			// A line is in the file before its answer is out, also if the next thing is SIGKILL.
+			"--audit-log-mode=blocking",
 		}},
 		{Name: "kube-controller-manager", Needs: needsAPI, Args: []string{kube, "kube-controller-manager",
 			kubeconfig("kube-controller-manager"),
@@ -103,4 +119,5 @@ func hostProcesses(l layout, s *partSet, v versions) []process {
 }
 
 func (l layout) volumeFolder() string { return l.inState("volumes") }
+func (l layout) auditPolicy() string  { return l.inState("audit-policy.yaml") }
 func (l layout) kubeletRoot() string  { return l.inState("kubelet") }

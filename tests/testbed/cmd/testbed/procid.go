@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -50,6 +51,23 @@ func (p procID) alive() bool {
 	}
 	state, start, err := statFields(string(b))
 	return err == nil && start == p.start && state != 'Z' && state != 'X'
+}
+
+// wake lets a stopped process go on: a test that stops one may have been cut short.
+func (p procID) wake() (was bool, err error) {
+	handle, err := os.FindProcess(p.pid)
+	if err != nil {
+		return false, nil
+	}
+	defer handle.Release()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+	if err != nil {
+		return false, nil
+	}
+	if state, start, err := statFields(string(b)); err != nil || start != p.start || state != 'T' {
+		return false, err
+	}
+	return true, handle.Signal(syscall.SIGCONT)
 }
 
 // kill ends the process and waits until it is gone. FindProcess holds on to
@@ -99,7 +117,9 @@ func (l layout) readPid(process string) (procID, bool) {
 	return p, err == nil && p.alive()
 }
 
-// writeFile replaces a file as a whole, and leaves one that is right untouched.
+// writeFile replaces a file as a whole, and leaves one that is right untouched. It
+// is on disk before it has its name: a machine that loses its power in between
+// must not find it there and empty.
 func writeFile(path string, content []byte, mode os.FileMode) error {
 	if have, err := os.ReadFile(path); err == nil && string(have) == string(content) {
 		return os.Chmod(path, mode)
@@ -108,7 +128,12 @@ func writeFile(path string, content []byte, mode os.FileMode) error {
 		return err
 	}
 	tmp := path + ".new"
-	if err := os.WriteFile(tmp, content, mode); err != nil {
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(tmp, path)

@@ -10,7 +10,7 @@ import (
 )
 
 // status gives whether everything is well.
-func status(l layout, s *partSet, v versions) (bool, error) {
+func status(l layout, s *partSet) (bool, error) {
 	o, taken, err := readOwner(l)
 	if err != nil {
 		return false, err
@@ -27,7 +27,7 @@ func status(l layout, s *partSet, v versions) (bool, error) {
 		}
 		fmt.Printf("%-5s %-24s %s\n", word, name, detail)
 	}
-	for _, name := range append([]string{supervisorName}, processNames(hostProcesses(l, s, v))...) {
+	for _, name := range append([]string{supervisorName}, processNames(hostProcesses(l, s))...) {
 		id, ok := l.readPid(name)
 		if !ok {
 			line(name, fmt.Errorf("not running; read %s", l.logFile(name)), "")

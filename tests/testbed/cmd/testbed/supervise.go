@@ -5,7 +5,8 @@ package main
 // are, and with which flags, it reads from a file that `up` writes.
 //
 // Its own death disturbs nothing: the processes live on, and the next supervisor
-// finds them by their pid files and watches them as if it had started them.
+// finds them by their pid files and watches them as if it had started them. There
+// is never more than one: two would start everything twice.
 
 import (
 	"encoding/json"
@@ -34,10 +35,30 @@ type process struct {
 	Needs []string `json:",omitempty"` // what must work before it is started: "tcp:HOST:PORT", "unix:PATH" or "api"
 }
 
-func (l layout) processFile() string { return l.inState("processes.json") }
+func (l layout) processFile() string    { return l.inState("processes.json") }
+func (l layout) supervisorLock() string { return l.inState("supervisor.lock") }
 
 // superviseMain is the supervisor's life. It ends only by a signal.
 func superviseMain(l layout) error {
+	only, err := tryLock(l.supervisorLock())
+	for end := time.Now().Add(5 * time.Second); err == nil && only == nil; only, err = tryLock(l.supervisorLock()) {
+		if time.Now().After(end) { // one that was killed a moment ago may have it still
+			return fmt.Errorf("another supervisor is at work already")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err != nil {
+		return err
+	}
+	defer only.release()
+	// Here and not in `up`, which may be killed when it has just started us.
+	self, err := identify(os.Getpid())
+	if err == nil {
+		err = l.writePid(supervisorName, self)
+	}
+	if err != nil {
+		return err
+	}
 	b, err := os.ReadFile(l.processFile())
 	if err != nil {
 		return err
@@ -65,7 +86,11 @@ func (l layout) keepRunning(p process) {
 	const least, most = 200 * time.Millisecond, 5 * time.Second
 	for pause := least; ; {
 		begin := time.Now()
-		if id, ok := l.readPid(p.Name); ok {
+		id, ok := l.readPid(p.Name)
+		if !ok {
+			id, ok = l.adopt(p)
+		}
+		if ok {
 			log.Printf("%s: watching process %d", p.Name, id.pid)
 			for id.alive() {
 				time.Sleep(200 * time.Millisecond)
@@ -82,6 +107,19 @@ func (l layout) keepRunning(p process) {
 		time.Sleep(pause)
 		pause = min(2*pause, most)
 	}
+}
+
+// adopt finds a process that runs without a pid file: its supervisor was killed
+// between starting it and noting that. A second one would fail over and over.
+func (l layout) adopt(p process) (procID, bool) {
+	id, ok := findByArgs(cgroupPids(true), p.Args)
+	if !ok {
+		return id, false
+	}
+	if err := l.writePid(p.Name, id); err != nil {
+		log.Printf("%s: process %d is at work, but: %v", p.Name, id.pid, err)
+	}
+	return id, true
 }
 
 // waitForNeeds gives up after a while and lets the process say itself what it misses.
@@ -154,7 +192,8 @@ func (l layout) limitLogs() {
 	}
 }
 
-// startSupervisor makes sure that one runs and that it runs these processes.
+// startSupervisor makes sure that one runs and that it runs these processes. It
+// returns when the supervisor has said who it is.
 func startSupervisor(l layout, processes []process) error {
 	b, err := json.MarshalIndent(processes, "", "\t")
 	if err != nil {
@@ -182,12 +221,39 @@ func startSupervisor(l layout, processes []process) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	id, err := identify(cmd.Process.Pid)
-	if err != nil {
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	err = waitFor("the supervisor", l.logFile(supervisorName), 10*time.Second, func() error {
+		if _, ok := l.readPid(supervisorName); !ok {
+			return fmt.Errorf("it has not said who it is")
+		}
+		return nil
+	})
+	if err == nil {
+		return nil
+	}
+	select {
+	case how := <-ended:
+		return fmt.Errorf("the supervisor ended at once: %v; read %s", how, l.logFile(supervisorName))
+	default:
 		return err
 	}
-	if err := l.writePid(supervisorName, id); err != nil {
-		return err
+}
+
+// wakeStopped lets all that is stopped go on.
+func wakeStopped(l layout, processes []process) error {
+	for _, name := range append([]string{supervisorName}, processNames(processes)...) {
+		id, ok := l.readPid(name)
+		if !ok {
+			continue
+		}
+		was, err := id.wake()
+		if err != nil {
+			return fmt.Errorf("waking %s: %w", name, err)
+		}
+		if was {
+			say("%s was stopped: process %d goes on", name, id.pid)
+		}
 	}
-	return cmd.Process.Release()
+	return nil
 }

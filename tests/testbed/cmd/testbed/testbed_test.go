@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -149,6 +150,54 @@ func TestPinnedVersionsAgreeEverywhere(t *testing.T) {
 		if out := expand(b, v); bytes.Contains(out, []byte("${")) {
 			t.Errorf("%s names a version that versions.env does not have", f)
 		}
+	}
+}
+
+// What `env` prints goes through a shell's eval, and tests look up one variable for each minor.
+func TestExportsNameEveryMinor(t *testing.T) {
+	v, err := readVersions(source(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := layout{source: source(t), cache: "/ca'che", state: "/st ate"}
+	s, err := newPartSet(l, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("sh", "-c", exports(l, s)+`
+		echo "$HOLDFAST_TESTBED_KUBECONFIG"
+		echo "$HOLDFAST_TESTBED_AUDIT"
+		echo "${HOLDFAST_ETCD_3_5%-*} ${HOLDFAST_ETCD_3_6%-*} ${HOLDFAST_ETCD_3_7%-*}"
+		echo "${PATH%%:*}"`).CombinedOutput()
+	want := "/st ate/admin.kubeconfig\n/st ate/log/audit.log\n/ca'che/etcd-3.5 /ca'che/etcd-3.6 /ca'che/etcd-3.7\n" + l.programFolder(s) + "\n"
+	if err != nil || string(out) != want {
+		t.Errorf("%v, %q instead of %q", err, out, want)
+	}
+}
+
+// Pods of every minor start from one repository, by the version alone.
+func TestEveryMinorHasAnImage(t *testing.T) {
+	v, err := readVersions(source(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := layout{source: source(t), cache: "/cache"}
+	s, err := newPartSet(l, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	images := testbedImages(l, s, v)
+	for _, variable := range []string{"ETCD_3_5", "ETCD_3_6", "ETCD_3_7"} {
+		name := "gcr.io/etcd-development/etcd:v" + v[variable]
+		if !slices.ContainsFunc(images, func(m image) bool { return m.Name == name }) {
+			t.Errorf("no image %s", name)
+		}
+	}
+}
+
+func TestAuditLogIsNotEmptiedUnderTheAPIServer(t *testing.T) {
+	if auditMebibytes<<20 >= logLimit {
+		t.Errorf("it is rotated at %d MiB, but logs of %d bytes are emptied", auditMebibytes, logLimit)
 	}
 }
 

@@ -29,11 +29,21 @@ func up(l layout, s *partSet, v versions) error {
 	if err := build(l, s); err != nil {
 		return err
 	}
-	lock, err := acquireLock(l.lockFile(), "another up or down")
+	lock, err := lockWhole(l)
 	if err != nil {
 		return err
 	}
 	defer lock.release()
+	if err := mayUse(l, s); err != nil { // again, for now nobody else changes it
+		return err
+	}
+	if _, taken, err := readOwner(l); err != nil {
+		return err
+	} else if !taken {
+		if err := endStrays(l); err != nil {
+			return err
+		}
+	}
 	if err := claim(l, s); err != nil {
 		return err
 	}
@@ -43,7 +53,11 @@ func up(l layout, s *partSet, v versions) error {
 	if err := prepareHost(l); err != nil {
 		return err
 	}
-	if err := startSupervisor(l, hostProcesses(l, s, v)); err != nil {
+	processes := hostProcesses(l, s)
+	if err := wakeStopped(l, processes); err != nil {
+		return err
+	}
+	if err := startSupervisor(l, processes); err != nil {
 		return err
 	}
 	if err := bringUpCluster(l, s, v); err != nil {
@@ -51,6 +65,22 @@ func up(l layout, s *partSet, v versions) error {
 	}
 	say("up after %s; kubeconfig: %s", time.Since(start).Round(time.Second/10), l.kubeconfig())
 	return nil
+}
+
+// lockWhole gives the lock on a testbed that no `down` has begun to remove.
+func lockWhole(l layout) (*lock, error) {
+	for {
+		lock, err := acquireLock(l.lockFile(), "another up or down")
+		if err != nil || !cutShort(l) {
+			return lock, err
+		}
+		say("a `down` was cut short: finishing it")
+		err = end(l)
+		lock.release()
+		if err != nil {
+			return nil, err
+		}
+	}
 }
 
 // prepareHost does what has to be there before the first process.
@@ -74,6 +104,14 @@ func prepareHost(l layout) error {
 		return err
 	}
 	if err := writeContainerdConfig(l); err != nil {
+		return err
+	}
+	// A copy: the API server may be started again when the checkout is another, or gone.
+	policy, err := os.ReadFile(filepath.Join(l.source, "audit-policy.yaml"))
+	if err != nil {
+		return err
+	}
+	if err := writeFile(l.auditPolicy(), policy, 0o644); err != nil {
 		return err
 	}
 	return writeNodeConfig(l)
