@@ -6,6 +6,7 @@ mod gate;
 mod growth;
 mod input;
 mod lost;
+mod namespace;
 mod pods;
 mod quiet;
 mod recurring;
@@ -35,6 +36,7 @@ pub fn all() -> Vec<Story> {
         story!("snapshots_wait_and_explain", snapshots::tell),
         story!("a_settled_cluster_is_quiet", quiet::tell),
         story!("deletion_leaves_nothing", deletion::tell),
+        story!("a_namespace_can_be_deleted", namespace::tell),
         story!("volumes_of_an_earlier_cluster", lost::beside_volumes),
         story!("bad_input_is_refused", input::tell),
     ]

@@ -1,0 +1,71 @@
+//! A namespace with a running cluster, one that is being restored, and a snapshot in flight is deleted like any other: no
+//! finalizer of ours holds it up.
+//!
+//! The operator stands in another namespace, as an install for the whole cluster does, and is limited to this one.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams};
+use serde_json::{Value, json};
+
+use crate::support::kube_helpers::{api, condition, until, wait_for};
+use crate::support::leftovers;
+use crate::support::make;
+use crate::support::world::{PATIENCE, World};
+
+/// The bound that is promised.
+const GONE_WITHIN: Duration = Duration::from_mins(1);
+
+/// Where an install for the whole cluster stands.
+const HOME: &str = "holdfast-system";
+
+pub async fn tell(w: &World) -> Result<()> {
+    let doomed = format!("{}-doomed", w.ns);
+    let told = w.step("a namespace with everything in it", furnish(w, &doomed)).await;
+    let swept = w.step("it is gone within a minute", gone(w, &doomed)).await;
+    w.env.kubectl(&["-n", HOME, "delete", "deployment", "holdfast", "--ignore-not-found"])?;
+    told.and(swept)
+}
+
+async fn furnish(w: &World, doomed: &str) -> Result<()> {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": doomed, "labels": {
+        "holdfast.dev/test": "e2e", leftovers::RUN: std::process::id().to_string(),
+    }}});
+    w.env.apply(None, &namespace.to_string())?;
+    w.env.apply(None, &w.env.manifests(&["--only", "rbac"])?)?;
+    let only_here = format!("- operator\n        - --watch-namespace={doomed}\n");
+    let deployment = w.env.manifests(&["--only", "deployment"])?.replacen("- operator\n", &only_here, 1);
+    ensure!(deployment.contains("--watch-namespace"), "{deployment}");
+    w.env.apply(None, &deployment)?;
+    w.env.apply(Some(doomed), &std::fs::read_to_string(&w.env.s3_manifest)?)?;
+
+    let put = |object: Value| w.env.apply(Some(doomed), &object.to_string());
+    put(make::cluster("alpha", 3))?;
+    let clusters = api(&w.client, doomed, "EtcdCluster");
+    let ready = |c: &Value| condition(c, "Ready").is_some_and(|(status, ..)| status == "True");
+    wait_for(&clusters, "alpha", "Ready", PATIENCE, ready).await?;
+    put(make::snapshot("done", "alpha", json!({ "s3": make::s3() })))?;
+    let snapshots = api(&w.client, doomed, "EtcdSnapshot");
+    wait_for(&snapshots, "done", "Complete", PATIENCE, |s| s["status"]["phase"] == "Complete").await?;
+    put(make::restored("beta", 3, json!({"snapshotRef": {"name": "done"}})))?;
+    put(make::snapshot("in-flight", "alpha", json!({ "s3": make::s3() })))?;
+    let begun = |s: &Value| s["status"]["phase"].as_str().is_some_and(|phase| phase != "Pending");
+    wait_for(&snapshots, "in-flight", "begun", PATIENCE, begun).await.map(drop)
+}
+
+async fn gone(w: &World, doomed: &str) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(w.client.clone());
+    let begun = Instant::now();
+    namespaces.delete(doomed, &DeleteParams::background()).await?;
+    until("the namespace to go", PATIENCE, async || {
+        Ok(match namespaces.get_opt(doomed).await? {
+            None => Ok(()),
+            Some(there) => Err(json!(there.status).to_string()),
+        })
+    })
+    .await?;
+    ensure!(begun.elapsed() <= GONE_WITHIN, "it took {} s", begun.elapsed().as_secs());
+    Ok(())
+}
