@@ -43,11 +43,12 @@ var verbs = map[string]verb{
 	"cp":      {"copy a folder", cpVerb},
 	"rm":      {"remove files and folders", rmVerb},
 	"occupy":  {"take a volume's space until so much is left", occupyVerb},
+	"s3fault": {"stand before an S3 server and break connections in chosen ways", s3faultVerb},
 	"flip":    {"invert one bit of a file", flipVerb},
 	"sleep":   {"do nothing for a while (for a Pod to be looked into)", sleepVerb},
 }
 
-var order = []string{"fill", "bulk", "digest", "members", "dial", "writer", "written", "wait", "put", "get", "mkdir", "ls", "mv", "cp", "rm", "occupy", "flip", "sleep"}
+var order = []string{"fill", "bulk", "digest", "members", "dial", "writer", "written", "wait", "put", "get", "mkdir", "ls", "mv", "cp", "rm", "occupy", "flip", "s3fault", "sleep"}
 
 func main() {
 	if len(os.Args) < 2 || verbs[os.Args[1]].setup == nil {
