@@ -42,11 +42,13 @@ var verbs = map[string]verb{
 	"mv":      {"rename a file or folder", mvVerb},
 	"cp":      {"copy a folder", cpVerb},
 	"rm":      {"remove files and folders", rmVerb},
+	"occupy":  {"take a volume's space until so much is left", occupyVerb},
+	"s3fault": {"stand before an S3 server and break connections in chosen ways", s3faultVerb},
 	"flip":    {"invert one bit of a file", flipVerb},
 	"sleep":   {"do nothing for a while (for a Pod to be looked into)", sleepVerb},
 }
 
-var order = []string{"fill", "bulk", "digest", "members", "dial", "writer", "written", "wait", "put", "get", "mkdir", "ls", "mv", "cp", "rm", "flip", "sleep"}
+var order = []string{"fill", "bulk", "digest", "members", "dial", "writer", "written", "wait", "put", "get", "mkdir", "ls", "mv", "cp", "rm", "occupy", "flip", "s3fault", "sleep"}
 
 func main() {
 	if len(os.Args) < 2 || verbs[os.Args[1]].setup == nil {
