@@ -12,6 +12,8 @@ mod quiet;
 mod recurring;
 mod refusals;
 mod snapshots;
+mod space;
+mod store_trouble;
 mod traffic;
 mod whole;
 
@@ -22,10 +24,12 @@ use crate::support::world::Story;
 pub fn all() -> Vec<Story> {
     vec![
         story!("recurring_backups", recurring::tell),
+        story!("trouble_with_the_store", store_trouble::tell),
         story!("the_whole_story", whole::tell),
         story!("the_whole_story_on_3_5", whole::on_3_5),
         story!("the_whole_story_on_3_7", whole::on_3_7),
         story!("what_is_lost_is_read_back", lost::tell),
+        story!("volumes_that_are_too_small", space::tell),
         story!("refusals_are_told", refusals::tell),
         story!("clients_are_served_during_snapshots", traffic::tell),
         story!("a_flipped_bit_is_refused", corruption::tell),

@@ -1,0 +1,182 @@
+//! The store is down, cut off, full of lies, or its credentials are wrong: one clear reason within a minute, nothing half
+//! published, and it goes on by itself, or once it is mended, without anything being deleted.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::support::kube_helpers::{condition, until, wait_for};
+use crate::support::make;
+use crate::support::probe::service;
+use crate::support::world::{PATIENCE, World};
+
+/// So long a person is left without a reason.
+const MINUTE: Duration = Duration::from_mins(1);
+
+const PROXY: &str = include_str!("../../testbed/manifests/s3fault.yaml");
+
+pub async fn tell(w: &World) -> Result<()> {
+    w.env.apply(Some(&w.ns), &PROXY.replace("localhost/holdfast-probe:1", &w.env.probe_image))?;
+    w.create(make::cluster("source", 1)).await?;
+    w.step("a source", w.wait_ready("source", 1)).await?;
+    w.fill("source", 500).await?;
+    w.probe_text(&["bulk", "--endpoint", &service("source"), "--bytes", "24MiB", "--value-bytes", "8192"]).await?;
+    let digest = w.digest("source").await?;
+    w.wait("Deployment", "s3-fault", "ready", |d| d["status"]["readyReplicas"] == 1).await?;
+
+    saving(w).await?;
+    restoring(w, &digest).await
+}
+
+async fn saving(w: &World) -> Result<()> {
+    w.fault("down")?;
+    w.create(make::snapshot("patient", "source", json!({ "s3": through() }))).await?;
+    let said = |s: &Value| condition(s, "Ready").is_some_and(|(.., words)| words.contains("the attempt before"));
+    let told = w.step("a store that is down is told", soon(w, "EtcdSnapshot", "patient", "a reason", said)).await?;
+    ensure!(told["status"]["phase"] == "Running", "{}", told["status"]);
+    ensure!(condition(&told, "Ready").is_some_and(|(.., words)| words.contains("s3-fault:7070")), "{}", told["status"]);
+    w.fault("ok")?;
+    w.step("it goes on by itself", w.wait_complete("patient")).await?;
+
+    // Slow enough to be caught in the middle of an upload.
+    w.fault("slow:1000000")?;
+    for (name, how) in [("deleted", Way::Delete), ("evicted", Way::Evict)] {
+        w.create(make::snapshot(name, "source", json!({ "s3": through() }))).await?;
+        let pod = w.step("its Pod uploads", uploading(w, name)).await?;
+        w.fault("slow:1000000")?;
+        until("bytes on their way", PATIENCE, async || {
+            let seen = w.fault("")?;
+            Ok(if seen["up"].as_u64() > Some(2_000_000) { Ok(()) } else { Err(seen.to_string()) })
+        })
+        .await?;
+        match how {
+            Way::Delete => w.delete("Pod", &pod).await?,
+            Way::Evict => evict(w, &pod)?,
+        }
+        until("the Pod to go", PATIENCE, async || {
+            let there = w.names_with("Pod", &format!("holdfast.dev/snapshot={name}")).await?;
+            let ended = w.get("Pod", &pod).await.map_or(true, |p| p["status"]["phase"] == "Failed");
+            Ok(if ended { Ok(()) } else { Err(format!("{there:?}")) })
+        })
+        .await?;
+    }
+    w.fault("ok")?;
+    for name in ["deleted", "evicted"] {
+        let done = w.step("another Pod saves it", w.wait_complete(name)).await?;
+        let uid = done["metadata"]["uid"].as_str().context("uid")?[..8].to_owned();
+        let files = bucket(w).await?;
+        let manifests = files.iter().filter(|f| f.contains(&uid) && f.contains("manifest.json")).count();
+        ensure!(manifests == 1, "{name}: one artifact, and nothing half published: {files:?}");
+    }
+    Ok(())
+}
+
+enum Way {
+    Delete,
+    Evict,
+}
+
+async fn restoring(w: &World, digest: &crate::support::probe::Digest) -> Result<()> {
+    let snapshot = w.get("EtcdSnapshot", "patient").await?;
+    let key = snapshot["status"]["artifact"]["key"].clone();
+    let source = |s3: Value| json!({"source": {"s3": s3, "key": key}});
+
+    w.fault("down")?;
+    w.create(make::restored("cut-off", 1, json!({"snapshotRef": {"name": "patient"}}))).await?;
+    w.step("a store that is down is told of the cluster", degraded(w, "cut-off", "StoreUnavailable")).await?;
+    w.fault("cut:100000")?;
+    until("a download to be cut", PATIENCE, async || {
+        let seen = w.fault("")?;
+        Ok(if seen["broken"].as_u64() > Some(0) { Ok(()) } else { Err(seen.to_string()) })
+    })
+    .await?;
+    w.fault("ok")?;
+    w.step("it goes on by itself", w.wait_ready("cut-off", 1)).await?;
+    ensure!(w.digest("cut-off").await? == *digest, "what was restored is what was saved");
+    w.delete("EtcdCluster", "cut-off").await?;
+
+    w.create(json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mistyped"},
+        "stringData": {"accessKeyID": "testbed-access", "secretAccessKey": "mistyped-canary"},
+    }))
+    .await?;
+    let mut mistyped = make::s3();
+    mistyped["credentialsSecretRef"]["name"] = json!("mistyped");
+    w.create(make::restored("mistyped", 1, source(mistyped))).await?;
+    let mut elsewhere = make::s3();
+    elsewhere["bucket"] = json!("no-such-bucket");
+    w.create(make::restored("elsewhere", 1, source(elsewhere))).await?;
+    let told = w.step("wrong credentials are told", degraded(w, "mistyped", "StoreAccessDenied")).await?;
+    ensure!(!told.to_string().contains("mistyped-canary"), "a secret leaked: {told}");
+    w.step("a bucket that is not there is told", degraded(w, "elsewhere", "ArtifactNotFound")).await?;
+    let right = w.get("Secret", "s3-credentials").await?["data"].clone();
+    w.patch("Secret", "mistyped", json!({ "data": right })).await?;
+    w.patch("EtcdCluster", "elsewhere", json!({"spec": {"bootstrap": {"restore": source(make::s3())}}})).await?;
+    w.step("a corrected Secret is enough", w.wait_ready("mistyped", 1)).await?;
+    w.step("so is a corrected bucket", w.wait_ready("elsewhere", 1)).await?;
+    for cluster in ["mistyped", "elsewhere"] {
+        ensure!(w.digest(cluster).await? == *digest, "{cluster} holds what was saved");
+    }
+    Ok(())
+}
+
+/// The bucket of the namespace's own server, through the proxy that breaks connections.
+fn through() -> Value {
+    let mut s3 = make::s3();
+    s3["endpoint"] = json!("http://s3-fault:7070");
+    s3
+}
+
+async fn soon(w: &World, kind: &str, name: &str, what: &str, good: impl Fn(&Value) -> bool) -> Result<Value> {
+    wait_for(&w.api(kind), name, what, MINUTE, good).await
+}
+
+/// Waits at most a minute until a cluster is `Degraded` with this reason, and checks that nothing has formed.
+async fn degraded(w: &World, cluster: &str, reason: &str) -> Result<Value> {
+    let good = |c: &Value| condition(c, "Degraded").is_some_and(|(status, why, _)| status == "True" && why == reason);
+    let told = soon(w, "EtcdCluster", cluster, reason, good).await?;
+    ensure!(
+        told["status"]["latches"].get("formed").is_none(),
+        "an empty cluster in place of a restore: {}",
+        told["status"]
+    );
+    Ok(told)
+}
+
+/// The Pod that saves a snapshot, once it runs.
+async fn uploading(w: &World, snapshot: &str) -> Result<String> {
+    until("its Pod to run", PATIENCE, async || {
+        for name in w.names_with("Pod", &format!("holdfast.dev/snapshot={snapshot}")).await? {
+            if w.get("Pod", &name).await?["status"]["phase"] == "Running" {
+                return Ok(Ok(name));
+            }
+        }
+        Ok(Err("no Pod runs".to_owned()))
+    })
+    .await
+}
+
+fn evict(w: &World, pod: &str) -> Result<()> {
+    let eviction = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": w.ns},
+    });
+    let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", w.ns);
+    w.env.kubectl_with(&["create", "--raw", &path, "-f", "-"], Some(&eviction.to_string())).map(drop)
+}
+
+/// Every file of the S3 server.
+async fn bucket(w: &World) -> Result<Vec<String>> {
+    let pod = w.names_with("Pod", "app=s3").await?.into_iter().next().context("the S3 server's Pod")?;
+    let files = w.exec(&pod, "versitygw", &["holdfast-probe", "ls", "/data/backups"]).await?;
+    Ok(files.lines().map(str::to_owned).collect())
+}
+
+impl World {
+    /// Sets how connections to the S3 server break, or with an empty mode tells what has met the present one.
+    fn fault(&self, mode: &str) -> Result<Value> {
+        let query = if mode.is_empty() { String::new() } else { format!("?mode={mode}") };
+        let path = format!("/api/v1/namespaces/{}/services/s3-fault:control/proxy/_fault{query}", self.ns);
+        Ok(serde_json::from_str(&self.env.kubectl(&["get", "--raw", &path])?)?)
+    }
+}
