@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use snapshot_agent::contract::{Compression, GateRequest, RestoreRequest, SaveRequest};
+use snapshot_agent::contract::{Compression, GateRequest, InspectRequest, RestoreRequest, SaveRequest};
 
 use crate::api::name::LocalRef;
 use crate::api::snapshot::EtcdSnapshotSpec;
@@ -297,6 +297,8 @@ fn object(text: &str) -> Result<String, String> {
 pub enum Agent {
     /// Save one snapshot of an etcd to a new folder of a store, checked against etcd's own hash before it is published.
     Save(Box<SaveRequest>),
+    /// Find the snapshot that an object asked for, and report it again from its manifest.
+    Inspect(Box<InspectRequest>),
     /// Rebuild a member's data directory from a stored snapshot; it becomes startable by one rename, after every check.
     Restore(Box<RestoreRequest>),
 }
