@@ -4,87 +4,14 @@
 //! Every request renders to flags with `to_args` and is read back by clap; a property test holds the round trip.
 
 mod args;
+mod outcome;
 
 use std::path::PathBuf;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-/// Why an agent run ended, as the process's exit code.
-///
-/// The Job's `podFailurePolicy` is written from this table: only [`ExitClass::Transient`] is tried again.
-/// Codes start at 64 so that none collides with a shell's, a runtime's or Rust's own (1, 2, 101, 125..=137).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum ExitClass {
-    /// The request itself is wrong: a flag, a location, a Secret without its keys.
-    Config,
-    /// Credentials are missing, wrong, or not allowed to do this.
-    Denied,
-    /// A bucket, object, file or manifest is not there.
-    NotFound,
-    /// Bytes are not what they have to be: trailer, hash, size, format.
-    Corrupt,
-    /// Network, an unhealthy member, a store's 5xx: the same request may succeed later.
-    Transient,
-    /// No space on the volume, or the store's quota.
-    Full,
-    /// The time given was not enough, or nothing moved for too long.
-    Deadline,
-    /// The volume holds data that is not this request's: nothing was touched (I9).
-    Refused,
-}
-
-impl ExitClass {
-    /// All classes, in the order of their codes.
-    pub const ALL: [Self; 8] = [
-        Self::Config,
-        Self::Denied,
-        Self::NotFound,
-        Self::Corrupt,
-        Self::Transient,
-        Self::Full,
-        Self::Deadline,
-        Self::Refused,
-    ];
-
-    /// The process's exit code.
-    pub const fn code(self) -> u8 {
-        match self {
-            Self::Config => 64,
-            Self::Denied => 65,
-            Self::NotFound => 66,
-            Self::Corrupt => 67,
-            Self::Transient => 68,
-            Self::Full => 69,
-            Self::Deadline => 70,
-            Self::Refused => 71,
-        }
-    }
-
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Config => "Config",
-            Self::Denied => "Denied",
-            Self::NotFound => "NotFound",
-            Self::Corrupt => "Corrupt",
-            Self::Transient => "Transient",
-            Self::Full => "Full",
-            Self::Deadline => "Deadline",
-            Self::Refused => "Refused",
-        }
-    }
-
-    /// The class of an exit code, if it is one of ours.
-    pub fn from_code(code: i32) -> Option<Self> {
-        Self::ALL.into_iter().find(|c| i32::from(c.code()) == code)
-    }
-
-    /// Whether the same request may succeed later without anybody changing anything.
-    pub const fn retryable(self) -> bool {
-        matches!(self, Self::Transient)
-    }
-}
+pub use outcome::{ExitClass, FailedReport, GateReport, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport};
 
 /// The etcd to read from. The same flag names as etcdctl has.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -197,6 +124,32 @@ pub struct SaveRequest {
 /// One hour: at 32 MiB/s that is 112 GiB, fourteen times the largest database etcd supports.
 pub const DEFAULT_SAVE_DEADLINE_SECONDS: u32 = 3600;
 
+/// `agent inspect`: find the snapshot that an object asked for and report it again, from what its manifest says.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct InspectRequest {
+    /// Where to look.
+    #[command(flatten)]
+    pub store: StoreFlags,
+    /// Namespace part of the key.
+    #[arg(long)]
+    pub namespace: String,
+    /// Cluster part of the key.
+    #[arg(long)]
+    pub cluster: String,
+    /// UID of the `EtcdCluster`; absent: every lineage under that namespace and name is looked at.
+    #[arg(long)]
+    pub cluster_uid: Option<String>,
+    /// UID of the object that asked for the snapshot.
+    #[arg(long)]
+    pub owner_uid: String,
+    /// Give up after this many seconds.
+    #[arg(long, default_value_t = DEFAULT_INSPECT_DEADLINE_SECONDS)]
+    pub deadline_seconds: u32,
+}
+
+/// Two minutes: fifty pages of a thousand folders each take less from the slowest store.
+pub const DEFAULT_INSPECT_DEADLINE_SECONDS: u32 = 120;
+
 /// `agent restore`: rebuild one seed member's data directory from one stored snapshot.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestoreRequest {
@@ -225,7 +178,7 @@ pub struct RestoreRequest {
     #[arg(long)]
     pub initial_cluster: String,
     /// File with the Pod's annotations (a downward API volume). An empty volume is filled only while
-    /// [`MAY_START_EMPTY`] there names the claim: init containers run again when the sandbox restarts, and a seed that
+    /// [`MAY_START_EMPTY`] there names the claim and [`STARTED`] names no Pod: init containers run again when the sandbox restarts, and a seed that
     /// has served and was emptied since must never be restored again (I2, I9). Absent (by hand): no such check.
     #[arg(long)]
     pub annotations: Option<PathBuf>,
@@ -272,6 +225,10 @@ pub struct GateRequest {
     /// File with the Pod's annotations (a downward API volume).
     #[arg(long)]
     pub annotations: PathBuf,
+    /// Number of this Pod among the starts of its member, 1 for the first; 0: not counted (a Pod made before there was
+    /// a count). The volume keeps the highest, so that an older copy of it is known (I27).
+    #[arg(long, default_value_t)]
+    pub start: u64,
     /// Peer URLs of members whose `/version` must answer before a *first* start, at most [`AFTER_PATIENCE_SECONDS`]
     /// long: two joiners that boot at the same moment wait 7 s for each other's answers. A member that has started
     /// before does not wait.
@@ -294,98 +251,6 @@ pub const DATA_DIR: &str = "data";
 /// acknowledge a write.
 pub const MAY_START_EMPTY: &str = "holdfast.dev/may-start-empty";
 
-/// What an agent leaves in its container's termination message: JSON of less than [`MAX_REPORT_BYTES`].
-/// It is a hint; the manifest in the store is the truth.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "camelCase")]
-pub enum Report {
-    /// A snapshot was published.
-    Saved(SavedReport),
-    /// A data directory was rebuilt, or was found complete.
-    Restored(RestoredReport),
-    /// The gate let etcd's process start, or refused.
-    Gate(GateReport),
-    /// Nothing was published and nothing became startable.
-    Failed(FailedReport),
-}
-
-/// kubelet cuts termination messages at 4096 bytes (Kubernetes: `containerStatuses[].state.terminated.message`).
-pub const MAX_REPORT_BYTES: usize = 4000;
-
-/// What was saved.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SavedReport {
-    /// Folder below the store's prefix.
-    pub key: String,
-    /// URI of the data object, without credentials.
-    pub uri: String,
-    /// Bytes of the database, without etcd's 32-byte trailer.
-    pub db_bytes: u64,
-    /// Bytes of the stored object.
-    pub stored_bytes: u64,
-    /// sha256 (hex) of the database, the same that etcd's trailer holds.
-    pub sha256: String,
-    /// sha256 (hex) of the stored object.
-    pub stored_sha256: String,
-    /// How it is compressed.
-    pub compression: Compression,
-    /// Name of the member it came from.
-    pub member: String,
-    /// ID (hex) of the member it came from.
-    pub member_id: String,
-    /// etcd cluster ID (hex).
-    pub cluster_id: String,
-    /// The member's etcd version.
-    pub etcd_version: String,
-    /// Storage version of the data; absent before 3.6.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub storage_version: Option<String>,
-    /// Milliseconds from the first byte to the manifest.
-    pub millis: u64,
-    /// The most memory the agent's process held (kernel: `VmHWM`), for choosing a Job's limit; absent where unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peak_rss_bytes: Option<u64>,
-}
-
-/// What was restored.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RestoredReport {
-    /// UID of the restore attempt.
-    pub restore_uid: String,
-    /// URI of the data object, without credentials.
-    pub uri: String,
-    /// Bytes of the database.
-    pub db_bytes: u64,
-    /// sha256 (hex) of the database.
-    pub sha256: String,
-    /// When the snapshot was taken (RFC 3339).
-    pub taken_at: String,
-    /// `namespace/name` of the cluster it was taken from.
-    pub from_cluster: String,
-    /// Whether the volume was complete already and nothing was read.
-    pub already: bool,
-    /// Milliseconds it took.
-    pub millis: u64,
-}
-
-/// What the gate saw.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct GateReport {
-    /// Closed list, for conditions: see [`crate::gate`].
-    pub verdict: String,
-    /// What a person can do about it.
-    pub message: String,
-}
-
-/// Why it failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct FailedReport {
-    /// The class, also the exit code.
-    pub class: ExitClass,
-    /// What happened and what to do; never a secret.
-    pub message: String,
-}
+/// Annotation of a member's Pod: the number (decimal) of the latest of the member's Pods that was seen serving. A volume
+/// that this Pod has not run on is an older copy. Absent or 0: none was seen.
+pub const STARTED: &str = "holdfast.dev/started";

@@ -6,18 +6,17 @@
 //! acknowledged writes, with either cluster state. Whether the volume may be empty is the operator's word, given as an
 //! annotation and taken back before the member may acknowledge anything.
 //!
-//! The gate alone chooses `--initial-cluster-state=new`. It does not see that a volume was rolled back to a copy made
-//! after the last start; for older copies it counts the starts.
+//! The gate alone chooses `--initial-cluster-state=new`. A volume that was rolled back to a copy from before the latest
+//! Pod that was seen serving is refused, by the Pods' numbers (I27). A copy made after that Pod's start is not seen.
 
 mod annotations;
 mod run;
 
-use crate::contract::{GateReport, GateRequest, IdentityFlags, MAY_START_EMPTY};
+use crate::contract::{GateReport, GateRequest, IdentityFlags, MAY_START_EMPTY, STARTED};
 use crate::identity::{IDENTITY_FILE, Identity};
 use crate::wal::Metadata;
 
-use annotations::annotation;
-pub(crate) use run::may_start_empty;
+pub use annotations::Annotations;
 pub use run::run;
 
 /// Why a start is refused: a closed list, for conditions and runbooks.
@@ -37,8 +36,12 @@ pub enum Verdict {
     WrongClaim,
     /// The data comes from another restore than the one asked for.
     WrongRestore,
-    /// The member has started here before, and its log is gone.
+    /// The member has started here before, and its log or its database is gone.
     EmptiedVolume,
+    /// A later Pod of this member has served than any that this volume has seen: it is an older copy.
+    OlderVolume,
+    /// What the operator says on the Pod cannot be read, so nobody knows what the volume must hold.
+    UnreadableAnnotations,
     /// The identity file is there and cannot be understood.
     UnreadableIdentity,
     /// The write-ahead log is there and cannot be understood.
@@ -49,7 +52,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// All verdicts.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::EmptyVolume,
         Self::RestoreIncomplete,
         Self::ForeignVolume,
@@ -58,6 +61,8 @@ impl Verdict {
         Self::WrongClaim,
         Self::WrongRestore,
         Self::EmptiedVolume,
+        Self::OlderVolume,
+        Self::UnreadableAnnotations,
         Self::UnreadableIdentity,
         Self::UnreadableWal,
         Self::WrongWal,
@@ -74,6 +79,8 @@ impl Verdict {
             Self::WrongClaim => "WrongClaim",
             Self::WrongRestore => "WrongRestore",
             Self::EmptiedVolume => "EmptiedVolume",
+            Self::OlderVolume => "OlderVolume",
+            Self::UnreadableAnnotations => "UnreadableAnnotations",
             Self::UnreadableIdentity => "UnreadableIdentity",
             Self::UnreadableWal => "UnreadableWal",
             Self::WrongWal => "WrongWal",
@@ -92,6 +99,8 @@ pub struct Facts {
     pub identity: Result<Option<Identity>, String>,
     /// The write-ahead log's metadata; `None` when there is no segment.
     pub wal: Result<Option<Metadata>, String>,
+    /// Whether the database (`member/snap/db`) is there and holds anything. etcd makes it before its log.
+    pub database: bool,
 }
 
 impl Facts {
@@ -136,40 +145,62 @@ pub enum Decision {
     Refuse(GateReport),
 }
 
-/// Decides. `may_start_empty` is the value of the Pod's annotation [`MAY_START_EMPTY`], if it has one.
-pub fn decide(facts: &Facts, request: &GateRequest, may_start_empty: Option<&str>) -> Decision {
+/// Decides, from what is on the volume and what the operator says on the Pod.
+pub fn decide(facts: &Facts, request: &GateRequest, told: &Annotations) -> Decision {
     let wanted = &request.identity;
-    let permitted = request.restore_uid.is_none()
-        && !wanted.claim_uid.is_empty()
-        && may_start_empty == Some(wanted.claim_uid.as_str());
     let found = match &facts.identity {
-        Ok(found) => found,
+        Ok(found) => found.as_ref(),
         Err(why) => return refuse(Verdict::UnreadableIdentity, wanted, why),
     };
+    let stranger = match found {
+        Some(found) => differs(found, wanted, request.restore_uid.as_deref()),
+        None if facts.empty() => None,
+        None => {
+            let names: Vec<_> = facts.beside.iter().chain(&facts.data).take(3).map(String::as_str).collect();
+            Some((Verdict::ForeignVolume, format!("it holds {}", names.join(", "))))
+        }
+    };
+    if let Some((verdict, why)) = stranger {
+        return refuse(verdict, wanted, &why);
+    }
+    let started = match &told.started {
+        Ok(started) => *started,
+        Err(why) => return refuse(Verdict::UnreadableAnnotations, wanted, why),
+    };
+    let permitted = request.restore_uid.is_none() && told.permit_empty(&wanted.claim_uid);
     let Some(found) = found else {
-        return match (facts.empty(), &request.restore_uid) {
-            (true, None) if permitted => start(Identity::new(wanted), request, None),
-            (true, None) => refuse(Verdict::EmptyVolume, wanted, &annotation_seen(may_start_empty)),
-            (true, Some(uid)) => refuse(Verdict::RestoreIncomplete, wanted, &format!("restore {uid} is not there")),
-            (false, _) => {
-                let names: Vec<_> = facts.beside.iter().chain(&facts.data).take(3).map(String::as_str).collect();
-                refuse(Verdict::ForeignVolume, wanted, &format!("it holds {}", names.join(", ")))
+        return match &request.restore_uid {
+            // I3: it has served, so an empty volume has lost what it acknowledged, whatever else is allowed.
+            _ if started > 0 => {
+                let why = format!("its Pod number {started} has served, and nothing is there now");
+                refuse(Verdict::EmptiedVolume, wanted, &why)
             }
+            None if permitted => start(Identity::new(wanted), request, None),
+            None => refuse(Verdict::EmptyVolume, wanted, &annotation_seen(told.may_start_empty.as_deref())),
+            Some(uid) => refuse(Verdict::RestoreIncomplete, wanted, &format!("restore {uid} is not there")),
         };
     };
-    if let Some((verdict, why)) = differs(found, wanted, request.restore_uid.as_deref()) {
-        return refuse(verdict, wanted, &why);
+    // I27: no member goes back in time.
+    if found.pod_start < started {
+        let why = format!(
+            "the latest of its Pods to run here was number {}, and number {started} has served since ({STARTED})",
+            found.pod_start
+        );
+        return refuse(Verdict::OlderVolume, wanted, &why);
     }
     match &facts.wal {
         Err(why) => refuse(Verdict::UnreadableWal, wanted, why),
         Ok(None) if permitted && found.restored.is_none() && found.member_id.is_none() => {
             start(found.clone(), request, None)
         }
-        Ok(None) => refuse(
-            Verdict::EmptiedVolume,
-            wanted,
-            &format!("it was started here {} times and has no log now", found.start_count),
-        ),
+        Ok(None) => {
+            let why = format!("it was started here {} times and has no log now", found.start_count);
+            refuse(Verdict::EmptiedVolume, wanted, &why)
+        }
+        // I3: etcd would replay the log onto an empty database; of a restored one only the restored data would be missing.
+        Ok(Some(_)) if !facts.database => {
+            refuse(Verdict::EmptiedVolume, wanted, "its log is there and its database (member/snap/db) is not")
+        }
         Ok(Some(wal)) => {
             let named = |latched: &Option<String>, id: u64| latched.as_ref().is_none_or(|hex| *hex == hex_id(id));
             if named(&found.cluster_id, wal.cluster_id) && named(&found.member_id, wal.member_id) {
@@ -190,6 +221,7 @@ pub(crate) fn hex_id(id: u64) -> String {
 
 fn start(mut identity: Identity, request: &GateRequest, wal: Option<Metadata>) -> Decision {
     identity.start_count = identity.start_count.saturating_add(1);
+    identity.pod_start = identity.pod_start.max(request.start);
     if let Some(wal) = wal {
         identity.cluster_id = Some(hex_id(wal.cluster_id));
         identity.member_id = Some(hex_id(wal.member_id));
@@ -266,8 +298,16 @@ fn refuse(verdict: Verdict, wanted: &IdentityFlags, why: &str) -> Decision {
              this restore gets a volume of its own"
         ),
         Verdict::EmptiedVolume => format!(
-            "the volume of member {member} has lost its log ({why}). Starting here could lose acknowledged writes. \
+            "the volume of member {member} has lost its data ({why}). Starting here could lose acknowledged writes. \
              Replace the member"
+        ),
+        Verdict::OlderVolume => format!(
+            "the volume of member {member} is an older copy ({why}): writes acknowledged since then are missing. \
+             Nothing was touched. Replace the member, or mount the newest volume"
+        ),
+        Verdict::UnreadableAnnotations => format!(
+            "nobody can tell what the volume of member {member} must hold, for its Pod's annotations cannot be read \
+             ({why}). Nothing was touched. Delete the Pod, so that it is made anew"
         ),
         Verdict::UnreadableIdentity => format!(
             "nobody can tell whose data is on the volume of member {member} ({why}). Replace the member, or put the \

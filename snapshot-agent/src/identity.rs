@@ -43,8 +43,12 @@ pub struct Identity {
     /// etcd member ID (hex), once a WAL has named it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member_id: Option<String>,
-    /// How often the gate has let etcd start here. A smaller number than was seen before means an older copy.
+    /// How often the gate has let etcd start here: containers, not Pods.
     pub start_count: u64,
+    /// The highest number of a Pod of this member that has run here. The operator knows which Pod has served last: a
+    /// smaller number here means an older copy (I27).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pod_start: u64,
     /// Version of the agent that wrote this file first.
     pub created_by: String,
     /// Fields of later versions.
@@ -87,6 +91,7 @@ impl Identity {
             cluster_id: None,
             member_id: None,
             start_count: 0,
+            pod_start: 0,
             created_by: env!("CARGO_PKG_VERSION").to_owned(),
             other: Map::new(),
         }
@@ -124,6 +129,11 @@ impl Identity {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +159,19 @@ mod tests {
         again.start_count += 1;
         again.write(folder.path()).unwrap();
         assert_eq!(Identity::read(folder.path()).unwrap().unwrap().other["later"], Value::Bool(true));
+    }
+
+    #[test]
+    fn a_file_from_before_pods_were_counted_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut identity = Identity { start_count: 3, pod_start: 7, ..Identity::new(&flags()) };
+        identity.write(folder.path()).unwrap();
+        assert_eq!(Identity::read(folder.path()).unwrap().unwrap().pod_start, 7);
+        let mut json: Value = serde_json::from_slice(&fs::read(folder.path().join(IDENTITY_FILE)).unwrap()).unwrap();
+        assert_eq!(json.as_object_mut().unwrap().remove("podStart"), Some(Value::from(7)));
+        fs::write(folder.path().join(IDENTITY_FILE), json.to_string()).unwrap();
+        identity.pod_start = 0;
+        assert_eq!(Identity::read(folder.path()), Ok(Some(identity)));
     }
 
     #[test]

@@ -11,9 +11,9 @@ mod volume;
 
 use std::time::{Duration, Instant};
 
-use crate::contract::{RestoreRequest, RestoredReport};
+use crate::contract::{MAY_START_EMPTY, RestoreRequest, RestoredReport};
 use crate::error::{Error, Result};
-use crate::gate::{differs, hex_id, may_start_empty};
+use crate::gate::{Annotations, differs, hex_id};
 use crate::identity::{Identity, Restored};
 use crate::layout::{Folder, Key};
 use crate::manifest::{self, Manifest};
@@ -105,13 +105,18 @@ fn already(volume: &Volume, request: &RestoreRequest, found: &Identity, since: I
 fn permitted(request: &RestoreRequest) -> Result<()> {
     let Some(annotations) = &request.annotations else { return Ok(()) };
     let claim = &request.identity.claim_uid;
-    if may_start_empty(annotations).is_some_and(|named| named == *claim && !claim.is_empty()) {
+    let told = Annotations::read(annotations);
+    if told.permit_empty(claim) {
         return Ok(());
     }
+    let why = match told.started {
+        Ok(0) => format!("the Pod's annotation {MAY_START_EMPTY} does not allow to fill it"),
+        Ok(number) => format!("Pod number {number} of this member has served"),
+        Err(why) => format!("the Pod's annotations cannot be read: {why}"),
+    };
     Err(Error::refused(format!(
-        "the volume (claim {claim}) is empty, and the Pod's annotation {} does not allow to fill it: a member that has \
-         served is replaced, never restored again",
-        crate::contract::MAY_START_EMPTY
+        "the volume (claim {claim}) is empty and is not filled: {why}. A member that has served is replaced, never \
+         restored again"
     )))
 }
 
@@ -171,7 +176,7 @@ impl Chosen {
             }
             error
         })?;
-        let manifest = Manifest::parse(&json)?;
+        let manifest = Manifest::parse(&json).map_err(|error| error.context(store.uri(&folder.manifest())))?;
         if let Some(expected) = &request.expect_sha256
             && !expected.eq_ignore_ascii_case(&manifest.sha256)
         {

@@ -7,7 +7,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use super::{EtcdFlags, GateRequest, IdentityFlags, RestoreRequest, SaveRequest, StoreFlags};
+use super::{EtcdFlags, GateRequest, IdentityFlags, InspectRequest, RestoreRequest, SaveRequest, StoreFlags};
 
 /// Collects `--name=value` elements.
 #[derive(Default)]
@@ -119,6 +119,21 @@ impl SaveRequest {
     }
 }
 
+impl InspectRequest {
+    /// The arguments after `agent inspect`.
+    pub fn to_args(&self) -> Vec<String> {
+        let Self { store, namespace, cluster, cluster_uid, owner_uid, deadline_seconds } = self;
+        Argv::default()
+            .and(store.to_args())
+            .flag("namespace", namespace)
+            .flag("cluster", cluster)
+            .option("cluster-uid", cluster_uid.as_ref())
+            .flag("owner-uid", owner_uid)
+            .flag("deadline-seconds", deadline_seconds)
+            .0
+    }
+}
+
 impl RestoreRequest {
     /// The arguments after `agent restore`.
     pub fn to_args(&self) -> Vec<String> {
@@ -152,13 +167,15 @@ impl RestoreRequest {
 impl GateRequest {
     /// The arguments after `gate`. `--exec` and what follows it come last: everything after it belongs to etcd.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { volume, identity, seed, restore_uid, annotations, after, exec } = self;
+        let Self { volume, identity, seed, restore_uid, annotations, start, after, exec } = self;
         let argv = Argv::default()
             .path("volume", volume)
             .and(identity.to_args())
             .switch("seed", *seed)
             .option("restore-uid", restore_uid.as_ref())
             .path("annotations", annotations);
+        // 0 says nothing, and Pods made before there was a count keep their arguments.
+        let argv = if *start == 0 { argv } else { argv.flag("start", start) };
         let argv = after.iter().fold(argv, |argv, url| argv.flag("after", url));
         if exec.is_empty() {
             return argv.0;
@@ -242,6 +259,15 @@ mod tests {
     }
 
     prop_compose! {
+        fn inspect()(
+            store in store(), namespace in text(), cluster in text(), cluster_uid in proptest::option::of(text()),
+            owner_uid in text(), deadline_seconds: u32,
+        ) -> InspectRequest {
+            InspectRequest { store, namespace, cluster, cluster_uid, owner_uid, deadline_seconds }
+        }
+    }
+
+    prop_compose! {
         fn restore()(
             store in store(), key in text(), expect_sha256 in proptest::option::of(text()), volume in path(),
             etcdutl in path(), identity in identity(), restore_uid in text(), initial_cluster in text(),
@@ -257,11 +283,11 @@ mod tests {
     prop_compose! {
         fn gate()(
             volume in path(), identity in identity(), seed: bool, restore_uid in proptest::option::of(text()),
-            annotations in path(),
+            annotations in path(), start in prop_oneof![Just(0), any::<u64>()],
             after in proptest::collection::vec(text().prop_map(|t| t.replace(',', "")), 0..4),
             exec in proptest::collection::vec(text(), 0..6),
         ) -> GateRequest {
-            GateRequest { volume, identity, seed, restore_uid, annotations, after, exec }
+            GateRequest { volume, identity, seed, restore_uid, annotations, start, after, exec }
         }
     }
 
@@ -269,6 +295,11 @@ mod tests {
         #[test]
         fn a_save_request_survives_the_command_line(request in save()) {
             prop_assert_eq!(parsed::<SaveRequest>(request.to_args())?, request);
+        }
+
+        #[test]
+        fn an_inspect_request_survives_the_command_line(request in inspect()) {
+            prop_assert_eq!(parsed::<InspectRequest>(request.to_args())?, request);
         }
 
         #[test]

@@ -1,15 +1,61 @@
-//! Reads one annotation from a downward API file.
+//! Reads what the operator says on the Pod, from a downward API file.
 //!
 //! kubelet writes a line for each annotation, `key="value"`, the value as a Go string literal: so a value can never
-//! begin a line of its own. A line that is not understood is passed over; a missing permission is then a refusal.
+//! begin a line of its own. It fails closed: a permission that is not understood is none, and a number that is not
+//! understood is an error, never an absent one.
 
-/// The value of this annotation, if the file has it.
-pub(crate) fn annotation(file: &str, key: &str) -> Option<String> {
-    file.lines().find_map(|line| {
-        let (name, literal) = line.split_once('=')?;
-        let quoted = literal.strip_prefix('"')?.strip_suffix('"')?;
-        (name == key).then(|| unescape(quoted)).flatten()
-    })
+use std::fs;
+use std::path::Path;
+
+use crate::contract::{MAY_START_EMPTY, STARTED};
+
+/// What the operator says on the Pod, now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Annotations {
+    /// [`MAY_START_EMPTY`].
+    pub may_start_empty: Option<String>,
+    /// [`STARTED`]; 0 when it is not there. `Err`: it is there and says nothing, or the file cannot be read.
+    pub started: Result<u64, String>,
+}
+
+impl Annotations {
+    /// Reads the file.
+    pub(crate) fn read(path: &Path) -> Self {
+        match fs::read_to_string(path) {
+            Ok(file) => Self::parse(&file),
+            Err(error) => Self { may_start_empty: None, started: Err(format!("{}: {error}", path.display())) },
+        }
+    }
+
+    fn parse(file: &str) -> Self {
+        let counted = |value: &str| number(value).ok_or_else(|| format!("{STARTED}={value:?} is no number"));
+        Self {
+            may_start_empty: annotation(file, MAY_START_EMPTY).ok().flatten(),
+            started: annotation(file, STARTED).and_then(|value| value.as_deref().map_or(Ok(0), counted)),
+        }
+    }
+
+    /// Whether this claim may be empty. One from which a Pod has served never may (I3).
+    pub(crate) fn permit_empty(&self, claim_uid: &str) -> bool {
+        let named = self.may_start_empty.as_deref() == Some(claim_uid);
+        named && !claim_uid.is_empty() && self.started == Ok(0)
+    }
+}
+
+/// Digits and nothing else: `parse` alone would take a sign.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// This annotation's value, if the file has it. `Err`: it has, and the value is not understood.
+fn annotation(file: &str, key: &str) -> Result<Option<String>, String> {
+    let literal = file.lines().find_map(|line| {
+        let (name, literal) = line.split_once('=').unwrap_or((line, ""));
+        (name == key).then_some(literal)
+    });
+    let Some(literal) = literal else { return Ok(None) };
+    let value = literal.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).and_then(unescape);
+    value.map(Some).ok_or_else(|| format!("{key} has no value that can be read"))
 }
 
 /// Undoes what Go's `strconv.Quote` does. `None`: it is no such literal.
@@ -64,24 +110,52 @@ mod tests {
     #[test]
     fn a_value_is_found_and_read() {
         let file = "a/b=\"1\"\nholdfast.dev/may-start-empty=\"0f-1\"\nz=\"tab\\t \\\"q\\\" \\u00e9 \\x41\"\n";
-        assert_eq!(annotation(file, "holdfast.dev/may-start-empty").as_deref(), Some("0f-1"));
-        assert_eq!(annotation(file, "z").as_deref(), Some("tab\t \"q\" é A"));
-        assert_eq!(annotation(file, "b"), None);
-        assert_eq!(annotation("", "b"), None);
+        let found = |key| annotation(file, key).unwrap();
+        assert_eq!(found("holdfast.dev/may-start-empty").as_deref(), Some("0f-1"));
+        assert_eq!(found("z").as_deref(), Some("tab\t \"q\" é A"));
+        assert_eq!(found("b"), None);
+        assert_eq!(annotation("", "b"), Ok(None));
     }
 
     #[test]
     fn another_annotations_value_is_no_annotation() {
         let file = "evil=\"\\nholdfast.dev/may-start-empty=\\\"u\\\"\"\n";
-        assert_eq!(annotation(file, "holdfast.dev/may-start-empty"), None);
+        assert_eq!(annotation(file, "holdfast.dev/may-start-empty"), Ok(None));
     }
 
     #[test]
     fn half_a_line_says_nothing() {
         for line in ["k=", "k=\"", "k=\"v", "k=v", "k", "k=\"a\"b\"", "k=\"\\\"", "k=\"\\x4\"", "k=\"\\q\""] {
-            assert_eq!(annotation(line, "k"), None, "{line:?}");
+            annotation(line, "k").expect_err(line);
         }
-        assert_eq!(annotation("k=\"\"", "k").as_deref(), Some(""));
+        assert_eq!(annotation("k=\"\"", "k"), Ok(Some(String::new())));
+    }
+
+    #[test]
+    fn a_number_is_digits_and_anything_else_is_an_error() {
+        let started = |value: &str| Annotations::parse(&format!("a=\"b\"\n{STARTED}={value}\n")).started;
+        for (value, expected) in [("\"0\"", 0), ("\"7\"", 7), ("\"18446744073709551615\"", u64::MAX)] {
+            assert_eq!(started(value), Ok(expected), "{value}");
+        }
+        for value in
+            ["", "7", "\"\"", "\"+7\"", "\"-1\"", "\" 7\"", "\"7 \"", "\"0x7\"", "\"18446744073709551616\"", "\"7"]
+        {
+            started(value).expect_err(value);
+        }
+        Annotations::parse(STARTED).started.expect_err("a name without a value");
+        assert_eq!(Annotations::parse("").started, Ok(0), "a Pod from before there was a count");
+        Annotations::read("/nonexistent".as_ref()).started.expect_err("unknown is not absent");
+    }
+
+    #[test]
+    fn a_claim_from_which_a_pod_has_served_is_never_permitted_to_be_empty() {
+        let permitted = |file: &str| Annotations::parse(file).permit_empty("u");
+        assert!(permitted(&format!("{MAY_START_EMPTY}=\"u\"\n")));
+        assert!(permitted(&format!("{MAY_START_EMPTY}=\"u\"\n{STARTED}=\"0\"\n")));
+        assert!(!permitted(&format!("{MAY_START_EMPTY}=\"u\"\n{STARTED}=\"1\"\n")));
+        assert!(!permitted(&format!("{MAY_START_EMPTY}=\"u\"\n{STARTED}=\"x\"\n")));
+        assert!(!permitted(&format!("{MAY_START_EMPTY}=\"v\"\n")));
+        assert!(!Annotations::parse(&format!("{MAY_START_EMPTY}=\"\"\n")).permit_empty(""));
     }
 
     proptest! {

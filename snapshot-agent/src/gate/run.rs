@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::{Decision, Facts, annotation, decide};
-use crate::contract::{AFTER_PATIENCE_SECONDS, DATA_DIR, GateRequest, MAY_START_EMPTY};
+use super::{Annotations, Decision, Facts, decide};
+use crate::contract::{AFTER_PATIENCE_SECONDS, DATA_DIR, GateRequest};
 use crate::error::{Error, Result, io_error};
 use crate::identity::{IDENTITY_FILE, Identity};
 use crate::{files, wal};
@@ -24,7 +24,7 @@ pub async fn run(request: GateRequest) -> Result<Infallible> {
     }
     let data_dir = request.volume.join(DATA_DIR);
     let facts = observe(&request.volume, &data_dir)?;
-    let (identity, state, first) = match decide(&facts, &request, may_start_empty(&request.annotations).as_deref()) {
+    let (identity, state, first) = match decide(&facts, &request, &Annotations::read(&request.annotations)) {
         Decision::Start { identity, state, first } => (identity, state, first),
         Decision::Refuse(report) => return Err(Error::gate(report)),
     };
@@ -33,7 +33,8 @@ pub async fn run(request: GateRequest) -> Result<Infallible> {
         wait_for(&request.after, Duration::from_secs(AFTER_PATIENCE_SECONDS)).await;
     }
     tracing::info!(
-        member = %identity.member_name, start = identity.start_count, state = state.flag(), first, "starting etcd"
+        member = %identity.member_name, start = identity.start_count, pod = identity.pod_start, state = state.flag(),
+        first, "starting etcd"
     );
     let error = Command::new(program).args(args).arg(state.flag()).exec();
     Err(Error::config(format!("{program} cannot be started: {error}")))
@@ -53,18 +54,12 @@ pub(super) fn observe(volume: &Path, data_dir: &Path) -> Result<Facts> {
         data,
         identity: Identity::read(data_dir),
         wal: wal::metadata_of(&data_dir.join("member").join("wal")).map_err(|error| error.to_string()),
+        database: match fs::metadata(data_dir.join("member").join("snap").join("db")) {
+            Ok(metadata) => metadata.len() > 0,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(io_error(doing())(error)),
+        },
     })
-}
-
-/// The annotation's value now. A file that cannot be read gives no permission; a member with its data needs none.
-pub(crate) fn may_start_empty(annotations: &Path) -> Option<String> {
-    match fs::read_to_string(annotations) {
-        Ok(file) => annotation(&file, MAY_START_EMPTY),
-        Err(error) => {
-            tracing::warn!(path = %annotations.display(), %error, "the Pod's annotations cannot be read");
-            None
-        }
-    }
 }
 
 /// Leaves the identity on the volume, durably, before etcd can write anything.

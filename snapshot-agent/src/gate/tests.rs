@@ -27,7 +27,7 @@ fn request() -> GateRequest {
 }
 
 fn empty() -> Facts {
-    Facts { beside: vec![], data: vec![], identity: Ok(None), wal: Ok(None) }
+    Facts { beside: vec![], data: vec![], identity: Ok(None), wal: Ok(None), database: false }
 }
 
 fn restored() -> Restored {
@@ -46,11 +46,23 @@ fn restored() -> Restored {
 fn used() -> Facts {
     let identity = Identity {
         start_count: 3,
+        pod_start: 2,
         cluster_id: Some("c1".to_owned()),
         member_id: Some("a1".to_owned()),
         ..Identity::new(&flags())
     };
-    Facts { data: vec!["member".to_owned()], identity: Ok(Some(identity)), wal: Ok(Some(WAL)), ..empty() }
+    Facts {
+        data: vec!["member".to_owned()],
+        identity: Ok(Some(identity)),
+        wal: Ok(Some(WAL)),
+        database: true,
+        ..empty()
+    }
+}
+
+/// What the operator says on the Pod.
+fn told(may_start_empty: Option<&str>, started: u64) -> Annotations {
+    Annotations { may_start_empty: may_start_empty.map(str::to_owned), started: Ok(started) }
 }
 
 fn changed(change: impl FnOnce(&mut Facts, &mut Identity)) -> Facts {
@@ -63,8 +75,8 @@ fn changed(change: impl FnOnce(&mut Facts, &mut Identity)) -> Facts {
     facts
 }
 
-fn verdict(facts: &Facts, request: &GateRequest, annotation: Option<&str>) -> String {
-    match decide(facts, request, annotation) {
+fn verdict(facts: &Facts, request: &GateRequest, told: &Annotations) -> String {
+    match decide(facts, request, told) {
         Decision::Start { state, first, .. } => format!("start {state:?} first={first}"),
         Decision::Refuse(report) => {
             assert!(report.message.contains("Nothing was touched") || report.message.contains(". "), "says what to do");
@@ -117,6 +129,7 @@ fn every_verdict_has_its_row() {
         // A log that is gone.
         (changed(|f, _| f.wal = Ok(None)), request(), None, "EmptiedVolume"),
         (changed(|f, _| f.wal = Ok(None)), seed.clone(), allowed, "EmptiedVolume"),
+        (changed(|f, _| f.database = false), seed.clone(), allowed, "EmptiedVolume"),
         (
             changed(|f, i| {
                 f.wal = Ok(None);
@@ -156,7 +169,12 @@ fn every_verdict_has_its_row() {
     ];
     let mut shown = BTreeSet::new();
     for (facts, request, annotation, expected) in rows {
-        assert_eq!(verdict(&facts, &request, annotation), expected, "{facts:?} {request:?} {annotation:?}");
+        // Before any Pod was seen serving, and before there was a count.
+        assert_eq!(verdict(&facts, &request, &told(annotation, 0)), expected, "{facts:?} {request:?} {annotation:?}");
+        shown.insert(expected);
+    }
+    for (what, facts, request, told, expected) in rows_of_counted_pods() {
+        assert_eq!(verdict(&facts, &request, &told), expected, "{what}");
         shown.insert(expected);
     }
     for verdict in Verdict::ALL {
@@ -164,38 +182,135 @@ fn every_verdict_has_its_row() {
     }
 }
 
+/// Rows in which the operator has seen a Pod serving.
+fn rows_of_counted_pods() -> Vec<(&'static str, Facts, GateRequest, Annotations, &'static str)> {
+    let seed = GateRequest { seed: true, start: 2, ..request() };
+    let restore = GateRequest { restore_uid: Some("restore-1".to_owned()), ..seed.clone() };
+    let unreadable = Annotations { started: Err("torn".to_owned()), ..told(Some(CLAIM), 0) };
+    let never_latched = |f: &mut Facts, i: &mut Identity| {
+        f.wal = Ok(None);
+        (i.member_id, i.cluster_id) = (None, None);
+    };
+    let goes_on = "start Existing first=false";
+    vec![
+        ("the same Pod's container again", used(), seed.clone(), told(None, 2), goes_on),
+        ("the next Pod", used(), GateRequest { start: 3, ..seed.clone() }, told(None, 2), goes_on),
+        ("a Pod that never served came between", changed(|_, i| i.pod_start = 4), seed.clone(), told(None, 2), goes_on),
+        ("a copy from before", changed(|_, i| i.pod_start = 1), seed.clone(), told(Some(CLAIM), 2), "OlderVolume"),
+        (
+            "a copy from before Pods were counted",
+            changed(|_, i| i.pod_start = 0),
+            seed.clone(),
+            told(None, 1),
+            "OlderVolume",
+        ),
+        (
+            "an older copy without a log",
+            changed(|f, i| (f.wal, i.pod_start) = (Ok(None), 1)),
+            seed.clone(),
+            told(None, 2),
+            "OlderVolume",
+        ),
+        (
+            "an older copy of another member",
+            changed(|_, i| (i.member_uid, i.pod_start) = ("m".to_owned(), 1)),
+            seed.clone(),
+            told(None, 2),
+            "WrongMember",
+        ),
+        ("emptied, and still permitted", empty(), seed.clone(), told(Some(CLAIM), 1), "EmptiedVolume"),
+        ("a restored one emptied", empty(), restore.clone(), told(Some(CLAIM), 1), "EmptiedVolume"),
+        (
+            "only the log emptied, before it was latched",
+            changed(never_latched),
+            seed.clone(),
+            told(Some(CLAIM), 2),
+            "EmptiedVolume",
+        ),
+        ("only the database emptied", changed(|f, _| f.database = false), seed.clone(), told(None, 2), "EmptiedVolume"),
+        ("nobody knows: our own", used(), seed.clone(), unreadable.clone(), "UnreadableAnnotations"),
+        ("nobody knows: empty and permitted", empty(), seed.clone(), unreadable.clone(), "UnreadableAnnotations"),
+        (
+            "nobody knows: restored",
+            changed(|_, i| i.restored = Some(restored())),
+            restore,
+            unreadable,
+            "UnreadableAnnotations",
+        ),
+    ]
+}
+
 #[test]
 fn a_start_is_counted_and_the_log_remembered() {
     let facts = changed(|_, i| (i.member_id, i.cluster_id) = (None, None));
-    let Decision::Start { identity, .. } = decide(&facts, &request(), None) else { panic!("refused") };
+    let started = |start| {
+        let Decision::Start { identity, .. } = decide(&facts, &GateRequest { start, ..request() }, &told(None, 2))
+        else {
+            panic!("refused")
+        };
+        identity
+    };
+    // The volume keeps the highest number: a Pod that is not counted takes nothing back.
+    assert_eq!([0, 1, 2, 3].map(|start| started(start).pod_start), [2, 2, 2, 3]);
+    let identity = started(0);
     assert_eq!(identity.start_count, 4);
     assert_eq!(identity.member_id.as_deref(), Some("a1"));
     assert_eq!(identity.cluster_id.as_deref(), Some("c1"));
 }
 
+/// A volume of which everything is possible.
+fn any_volume() -> impl Strategy<Value = Facts> {
+    let wal = prop_oneof![
+        Just(Ok(None)),
+        Just(Ok(Some(WAL))),
+        Just(Ok(Some(Metadata { member_id: 9, ..WAL }))),
+        Just(Err("torn".to_owned()))
+    ];
+    let (identity, was_restored, latched) = (any::<bool>(), any::<bool>(), any::<bool>());
+    let volume =
+        (wal, any::<bool>(), any::<bool>(), any::<bool>(), identity, was_restored, latched, any::<u64>(), 0..4u64);
+    volume.prop_map(|(wal, database, beside, data, identity, was_restored, latched, start_count, pod_start)| Facts {
+        beside: if beside { vec!["x".to_owned()] } else { vec![] },
+        data: if data { vec!["member".to_owned()] } else { vec![] },
+        identity: Ok(identity.then(|| Identity {
+            start_count,
+            pod_start,
+            restored: was_restored.then(restored),
+            member_id: latched.then(|| "a1".to_owned()),
+            ..Identity::new(&flags())
+        })),
+        wal,
+        database,
+    })
+}
+
 proptest! {
-    /// The one rule that loses data when it is broken, for every combination of everything else.
+    /// The rules that lose data when they are broken, for every combination of everything else (I3, I27).
     #[test]
-    fn no_log_and_no_permission_never_starts(
-        seed: bool, wanted_restore: bool, was_restored: bool, identity: bool, beside: bool, data: bool, count: u64,
-        annotation in proptest::option::of("claim-[0-9]"),
+    fn nothing_starts_that_could_lose_what_was_acknowledged(
+        facts in any_volume(), seed: bool, wanted_restore: bool, start in 0..5u64,
+        annotation in proptest::option::of("claim-[0-2]"),
+        started in prop_oneof![4 => (0..4u64).prop_map(Ok), 1 => Just(Err("torn".to_owned()))],
     ) {
-        let facts = Facts {
-            beside: if beside { vec!["x".to_owned()] } else { vec![] },
-            data: if data { vec!["member".to_owned()] } else { vec![] },
-            identity: Ok(identity.then(|| Identity {
-                start_count: count,
-                restored: was_restored.then(restored),
-                ..Identity::new(&flags())
-            })),
-            wal: Ok(None),
-        };
         let request =
-            GateRequest { seed, restore_uid: wanted_restore.then(|| "restore-1".to_owned()), ..request() };
-        if let Decision::Start { state, .. } = decide(&facts, &request, annotation.as_deref()) {
-            prop_assert_eq!(annotation.as_deref(), Some(CLAIM));
-            prop_assert!(!wanted_restore);
-            prop_assert_eq!(state == ClusterState::New, seed);
+            GateRequest { seed, start, restore_uid: wanted_restore.then(|| "restore-1".to_owned()), ..request() };
+        let told = Annotations { may_start_empty: annotation, started };
+        if let Decision::Start { state, first, identity } = decide(&facts, &request, &told) {
+            let had = facts.identity.clone().unwrap();
+            let number = told.started.clone().unwrap();
+            prop_assert!(had.as_ref().map_or(0, |had| had.pod_start) >= number, "an older copy");
+            prop_assert_eq!(identity.pod_start, had.as_ref().map_or(0, |had| had.pod_start).max(start));
+            prop_assert_eq!(first, facts.wal == Ok(None));
+            prop_assert_eq!(state == ClusterState::New, seed && first);
+            if first {
+                prop_assert_eq!(told.may_start_empty.as_deref(), Some(CLAIM));
+                prop_assert!(!wanted_restore && number == 0);
+                prop_assert!(had.is_none_or(|had| had.restored.is_none() && had.member_id.is_none()));
+            } else {
+                prop_assert!(facts.database);
+                let latched = had.is_some_and(|had| had.member_id.is_some());
+                prop_assert!(!latched || facts.wal == Ok(Some(WAL)));
+            }
         }
     }
 }

@@ -2,12 +2,18 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
-use crate::support::{CLAIM, Cli, Etcd, Running, bin, child, child_input, eventually, free_port, identity_flags};
+use crate::support::{
+    CLAIM, Cli, Etcd, RESTORE, Running, bin, child, child_input, eventually, file_store, files, free_port,
+    identity_flags, restore_request, save_request,
+};
 use clap::Parser;
-use snapshot_agent::contract::{DATA_DIR, ExitClass, GateRequest, MAY_START_EMPTY, Report};
-use snapshot_agent::identity::Identity;
-use snapshot_agent::{gate, report, wal};
+use snapshot_agent::contract::{
+    Compression, DATA_DIR, ExitClass, GateRequest, IdentityFlags, MAY_START_EMPTY, Report, RestoreRequest, STARTED,
+};
+use snapshot_agent::identity::{IDENTITY_FILE, Identity};
+use snapshot_agent::{gate, report, restore, save, wal};
 
 /// Not a test by itself: the process in which the gate runs, since it replaces the process.
 #[tokio::test]
@@ -26,8 +32,11 @@ struct Member {
 
 impl Member {
     fn new() -> Self {
+        Self::of(identity_flags())
+    }
+
+    fn of(identity: IdentityFlags) -> Self {
         let volume = tempfile::tempdir().unwrap();
-        let identity = identity_flags();
         let (url, peer) = (format!("http://127.0.0.1:{}", free_port()), format!("http://127.0.0.1:{}", free_port()));
         let data = volume.path().join("mount").join(DATA_DIR);
         let exec = vec![
@@ -55,7 +64,39 @@ impl Member {
     }
 
     fn allow(&self, claim: &str) {
-        fs::write(&self.request.annotations, format!("a=\"b\"\n{MAY_START_EMPTY}=\"{claim}\"\n")).unwrap();
+        self.tell(Some(claim), None);
+    }
+
+    /// What the operator says on the Pod.
+    fn tell(&self, may_start_empty: Option<&str>, started: Option<u64>) {
+        let mut file = "a=\"b\"\n".to_owned();
+        file.extend(may_start_empty.map(|claim| format!("{MAY_START_EMPTY}=\"{claim}\"\n")));
+        file.extend(started.map(|number| format!("{STARTED}=\"{number}\"\n")));
+        fs::write(&self.request.annotations, file).unwrap();
+    }
+
+    /// Runs until it has acknowledged this write, then dies; says what was there before.
+    async fn serves(&self, value: &str) -> Option<String> {
+        let etcd = self.spawn();
+        let mut client = self.client().await;
+        let before = client.get("k", None).await.unwrap();
+        client.put("k", value, None).await.unwrap();
+        drop((client, etcd));
+        before.kvs().first().map(|kv| kv.value_str().unwrap().to_owned())
+    }
+
+    /// What a snapshot of the volume would hold.
+    fn copy(&self) -> tempfile::TempDir {
+        let copy = tempfile::tempdir().unwrap();
+        copy_all(&self.request.volume, copy.path());
+        copy
+    }
+
+    /// Another content under the same mount.
+    fn mount(&self, copy: &tempfile::TempDir) {
+        fs::remove_dir_all(&self.request.volume).unwrap();
+        fs::create_dir(&self.request.volume).unwrap();
+        copy_all(copy.path(), &self.request.volume);
     }
 
     fn spawn(&self) -> Running {
@@ -76,8 +117,15 @@ impl Member {
         eventually("etcd's first answer", connect).await
     }
 
-    /// Starts, and expects the refusal with this verdict.
+    /// Starts, and gives the refusal's verdict. The volume is as before.
     fn refused(&self) -> String {
+        let before = (files(&self.request.volume), self.identity());
+        let verdict = self.verdict();
+        assert_eq!((files(&self.request.volume), self.identity()), before, "{verdict}: it touched the volume");
+        verdict
+    }
+
+    fn verdict(&self) -> String {
         let status = self.spawn().0.wait().unwrap();
         assert_eq!(status.code(), Some(i32::from(ExitClass::Refused.code())));
         let json = fs::read(self.volume.path().join("termination-log")).unwrap();
@@ -91,9 +139,18 @@ impl Member {
         self.request.volume.join(DATA_DIR)
     }
 
-    fn starts(&self) -> u64 {
-        Identity::read(&self.data()).unwrap().unwrap().start_count
+    fn identity(&self) -> Option<Identity> {
+        Identity::read(&self.data()).unwrap()
     }
+
+    fn starts(&self) -> u64 {
+        self.identity().unwrap().start_count
+    }
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    let from = format!("{}/.", from.display());
+    assert!(Command::new("cp").args(["-a", &from]).arg(to).status().unwrap().success());
 }
 
 fn mode(path: &Path) -> u32 {
@@ -104,6 +161,8 @@ fn mode(path: &Path) -> u32 {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_life_of_a_seed() {
     let mut member = Member::new();
+    assert_eq!(member.refused(), "UnreadableAnnotations", "there is no such file");
+    member.tell(None, None);
     assert_eq!(member.refused(), "EmptyVolume", "nobody has allowed it");
     assert!(!member.data().exists());
     member.allow("another-claim");
@@ -177,4 +236,141 @@ async fn a_first_start_waits_for_those_before_it() {
     member.client().await;
     answer.await.unwrap();
     drop(etcd);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_lost_something_is_never_started() {
+    let mut member = Member::new();
+    member.request.start = 1;
+    member.allow(CLAIM);
+    assert_eq!(member.serves("1").await, None);
+    // The operator has seen it serving; the permission may still be there when it dies.
+    member.tell(Some(CLAIM), Some(1));
+    let fresh = member.copy();
+    // Before the log's IDs are on the volume, and after.
+    for latched in [false, true] {
+        let good = member.copy();
+        assert_eq!(member.identity().unwrap().member_id.is_some(), latched);
+        for emptied in ["", "data", "data/member", "data/member/wal", "data/member/snap"] {
+            for claim in [None, Some(CLAIM)] {
+                member.tell(claim, Some(1));
+                let folder = member.request.volume.join(emptied);
+                fs::remove_dir_all(&folder).unwrap();
+                fs::create_dir_all(&folder).unwrap();
+                assert_eq!(member.refused(), "EmptiedVolume", "{emptied:?} emptied, permitted: {claim:?}");
+                member.mount(&good);
+            }
+        }
+        // Only the container starts again, on what it had: it goes on.
+        assert_eq!(member.serves("2").await.as_deref(), Some(if latched { "2" } else { "1" }));
+    }
+    assert_eq!((member.identity().unwrap().pod_start, member.starts()), (1, 3));
+
+    // The next Pod serves; then the volume is rolled back to a copy from before.
+    member.request.start = 2;
+    assert_eq!(member.serves("3").await.as_deref(), Some("2"));
+    assert_eq!(member.identity().unwrap().pod_start, 2);
+    let newest = member.copy();
+    member.tell(None, Some(2));
+    for start in [2, 3] {
+        member.request.start = start;
+        member.mount(&fresh);
+        assert_eq!(member.refused(), "OlderVolume", "under Pod {start}");
+    }
+    // A number that cannot be read is not the absence of one.
+    member.mount(&newest);
+    fs::write(&member.request.annotations, format!("{STARTED}=\"two\"\n")).unwrap();
+    assert_eq!(member.refused(), "UnreadableAnnotations");
+    member.tell(None, Some(2));
+    assert_eq!(member.serves("4").await.as_deref(), Some("3"), "nothing was lost");
+    assert_eq!(member.identity().unwrap().pod_start, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_of_somebody_else_is_never_started() {
+    let ours = identity_flags();
+    let named = |member: &str, uid: &str, claim: &str, token: &str| IdentityFlags {
+        member_name: member.to_owned(),
+        member_uid: uid.to_owned(),
+        claim_uid: claim.to_owned(),
+        cluster_token: token.to_owned(),
+    };
+    let serving = async |identity: IdentityFlags| {
+        let mut member = Member::of(identity);
+        member.request.start = 1;
+        member.allow(&member.request.identity.claim_uid);
+        member.serves("theirs").await;
+        // Its log's IDs are on the volume with the second start.
+        member.serves("theirs").await;
+        member
+    };
+    let own = serving(ours.clone()).await;
+    let newest = own.copy();
+    for (what, identity, verdict) in [
+        ("another member", named("orders-zzzzz", "u2", "c2", &ours.cluster_token), "WrongMember"),
+        ("another cluster", named("stock-abcde", "u3", "c3", "token-9"), "WrongCluster"),
+        ("another incarnation", named(&ours.member_name, "u4", "c4", "token-2"), "WrongCluster"),
+        ("the same name made anew", named(&ours.member_name, "u5", "c5", &ours.cluster_token), "WrongMember"),
+        ("another claim", named(&ours.member_name, &ours.member_uid, "c6", &ours.cluster_token), "WrongClaim"),
+    ] {
+        let theirs = serving(identity).await.copy();
+        for (claim, started) in [(None, None), (None, Some(1)), (Some(CLAIM), None), (Some(CLAIM), Some(1))] {
+            own.tell(claim, started);
+            own.mount(&theirs);
+            assert_eq!(own.refused(), verdict, "{what}, {claim:?}, {started:?}");
+            // Under our own identity file too.
+            fs::copy(newest.path().join(DATA_DIR).join(IDENTITY_FILE), own.data().join(IDENTITY_FILE)).unwrap();
+            assert_eq!(own.refused(), "WrongWal", "{what}, {claim:?}, {started:?}");
+        }
+    }
+    own.tell(None, Some(1));
+    own.mount(&newest);
+    assert_eq!(own.serves("ours").await.as_deref(), Some("theirs"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_seed_that_was_restored_and_lost_its_volume_is_not_restored_again() {
+    let etcd = Etcd::start().await;
+    etcd.client().await.put("k", "saved", None).await.unwrap();
+    let store = tempfile::tempdir().unwrap();
+    let request = save_request(etcd.flags(), file_store(store.path()), Compression::Zstd);
+    let saved = save::run(request).await.unwrap();
+
+    let mut member = Member::new();
+    member.request.start = 1;
+    member.request.restore_uid = Some(RESTORE.to_owned());
+    member.allow(CLAIM);
+    assert_eq!(member.refused(), "RestoreIncomplete", "the permission is the restore's alone");
+    let refill = RestoreRequest {
+        annotations: Some(member.request.annotations.clone()),
+        ..restore_request(file_store(store.path()), &saved.key, &member.request.volume)
+    };
+    restore::run(refill.clone()).await.unwrap();
+    let restored = member.copy();
+    assert_eq!(member.serves("1").await.as_deref(), Some("saved"));
+
+    // It has served. Its volume is emptied and all its containers run again, the permission still there.
+    member.tell(Some(CLAIM), Some(1));
+    fs::remove_dir_all(&member.request.volume).unwrap();
+    fs::create_dir(&member.request.volume).unwrap();
+    let error = restore::run(refill.clone()).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::Refused, "{error}");
+    assert_eq!(fs::read_dir(&member.request.volume).unwrap().count(), 0, "not even a staging folder");
+    assert_eq!(member.refused(), "EmptiedVolume");
+    // Nobody can read what the operator says.
+    fs::remove_file(&member.request.annotations).unwrap();
+    assert_eq!(restore::run(refill.clone()).await.unwrap_err().class(), ExitClass::Refused);
+    assert_eq!(fs::read_dir(&member.request.volume).unwrap().count(), 0);
+
+    // A copy from between restore and first start looks complete to the restore; the gate knows.
+    member.tell(Some(CLAIM), Some(1));
+    member.mount(&restored);
+    let before = files(&member.request.volume);
+    assert!(restore::run(refill).await.unwrap().already);
+    assert_eq!(files(&member.request.volume), before);
+    assert_eq!(member.refused(), "OlderVolume");
+    // Without its database the log alone would give back everything but the restored data.
+    member.tell(None, None);
+    fs::remove_file(member.data().join("member/snap/db")).unwrap();
+    assert_eq!(member.refused(), "EmptiedVolume");
 }

@@ -186,6 +186,7 @@ fn etcd_container(member: &EtcdMember, server: &Server, start: &Start<'_>, in_et
         seed: start.found,
         restore_uid: member.spec.restore.as_ref().map(|r| r.restore_uid.clone()),
         annotations: PathBuf::from(ANNOTATIONS),
+        start: 0,
         after: if start.may_start_empty { after(member, start.initial_cluster) } else { vec![] },
         exec: std::iter::once(ETCD.to_owned()).chain(etcd_args(member, server, start.initial_cluster)).collect(),
     };
