@@ -5,12 +5,17 @@
 use std::io::Write;
 use std::path::Path;
 
-use snapshot_agent::contract::{GateRequest, Report, RestoreRequest, SaveRequest};
-use snapshot_agent::{Result, gate, install, report, restore, save};
+use snapshot_agent::contract::{GateRequest, InspectRequest, Report, RestoreRequest, SaveRequest};
+use snapshot_agent::{Result, gate, inspect, install, report, restore, save};
 
 /// `agent save`.
 pub async fn save(request: SaveRequest) -> u8 {
     end(&save::run(request).await.map(Report::Saved))
+}
+
+/// `agent inspect`.
+pub async fn inspect(request: InspectRequest) -> u8 {
+    end(&inspect::run(request).await.map(Report::Saved))
 }
 
 /// `agent restore`.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use snapshot_agent::contract::{GateRequest, RestoreRequest, SaveRequest};
+use snapshot_agent::contract::{GateRequest, InspectRequest, RestoreRequest, SaveRequest};
 
 use crate::manifests::jobs::To;
 use crate::manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
@@ -159,6 +159,8 @@ pub struct JobsFlags {
 pub enum Agent {
     /// Save one snapshot of an etcd to a new folder of a store, checked against etcd's own hash before it is published.
     Save(Box<SaveRequest>),
+    /// Find the snapshot that an object asked for, and report it again from its manifest.
+    Inspect(Box<InspectRequest>),
     /// Rebuild a member's data directory from a stored snapshot; it becomes startable by one rename, after every check.
     Restore(Box<RestoreRequest>),
 }

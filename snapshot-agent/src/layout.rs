@@ -16,6 +16,10 @@ pub const MANIFEST: &str = "manifest.json";
 /// Name of the data object, before the compression's suffix.
 const DATA: &str = "snapshot.db";
 
+/// Folder of a lineage for what is under way; no attempt has such a name.
+const INTENTS: &str = "uploads";
+const INTENT: &str = ".json";
+
 /// The longest name that common file systems take is 255 bytes, and our temporary names are longer by at most 50.
 const MAX_SEGMENT: usize = 200;
 
@@ -110,6 +114,20 @@ impl Folder {
         Self::parse("key", &format!("{namespace}/{cluster}/{lineage}/{time}-{owner}-{pod}"))
     }
 
+    /// The folder that holds a cluster's snapshots: of one lineage, or, without a UID, of all of them.
+    pub fn of_cluster(namespace: &str, cluster: &str, cluster_uid: Option<&str>) -> Result<Self, LayoutError> {
+        let cluster = format!("{}/{}", segment("namespace", namespace)?, segment("cluster", cluster)?);
+        match cluster_uid {
+            Some(uid) => Self::parse("key", &format!("{cluster}/{}", first8("cluster UID", uid)?)),
+            None => Self::parse("key", &cluster),
+        }
+    }
+
+    /// A folder in this one.
+    pub fn child(&self, name: &str) -> Result<Self, LayoutError> {
+        Self::parse("key", &format!("{}/{}", self.0, segment("key", name)?))
+    }
+
     /// The folder this one is in, if it has one.
     pub fn parent(&self) -> Option<Self> {
         self.0.rsplit_once('/').map(|(parent, _)| Self(parent.to_owned()))
@@ -123,6 +141,25 @@ impl Folder {
     /// The data object's key.
     pub fn data(&self, compression: Compression) -> Key {
         Key { folder: self.clone(), name: format!("{DATA}{}", compression.suffix()) }
+    }
+
+    /// Where the intents of a lineage's uploads are, while these are under way.
+    #[must_use]
+    pub fn intents(&self) -> Self {
+        Self(format!("{}/{INTENTS}", self.0))
+    }
+
+    /// The intent of this attempt's upload.
+    pub fn intent(&self) -> Key {
+        let (lineage, attempt) = self.0.rsplit_once('/').unwrap_or(("", &self.0));
+        Key { folder: Self(lineage.to_owned()).intents(), name: format!("{attempt}{INTENT}") }
+    }
+
+    /// The attempt of this lineage that an intent's name stands for; `None`: it is no such name.
+    pub fn of_intent(&self, name: &str) -> Option<Self> {
+        let attempt = name.strip_suffix(INTENT)?;
+        owner8_of(attempt)?;
+        self.child(attempt).ok()
     }
 
     /// The path, without a slash at either end.
@@ -157,6 +194,14 @@ impl fmt::Display for Key {
 
 /// Stands where the owner's UID would, for snapshots that no object asked for.
 const BY_HAND: &str = "byhand";
+
+/// The owner's part in the name of an attempt's folder; `None`: it is no such name.
+pub fn owner8_of(name: &str) -> Option<&str> {
+    let mut parts = name.split('-');
+    let (time, owner, pod) = (parts.next()?, parts.next()?, parts.next()?);
+    let ours = parts.next().is_none() && time.len() == "20261121T162233Z".len() && !pod.is_empty();
+    ours.then_some(owner)
+}
 
 /// Checks one part of a key.
 fn segment<'a>(what: &'static str, value: &'a str) -> Result<&'a str, LayoutError> {
@@ -214,6 +259,39 @@ mod tests {
     fn by_hand_the_cluster_id_is_the_lineage() {
         let folder = Folder::of_attempt(&Attempt { cluster_uid: None, owner_uid: None, ..attempt() }).unwrap();
         assert_eq!(folder.as_str(), "shop/orders/etcd-000000000000cafe/20261121T162233Z-byhand-abcdef01");
+    }
+
+    #[test]
+    fn a_folder_is_found_again_by_its_name() {
+        let folder = Folder::of_attempt(&attempt()).unwrap();
+        let lineage = Folder::of_cluster("shop", "orders", attempt().cluster_uid).unwrap();
+        assert_eq!(folder.parent().unwrap(), lineage);
+        assert_eq!(lineage.parent().unwrap(), Folder::of_cluster("shop", "orders", None).unwrap());
+        let name = folder.as_str().rsplit('/').next().unwrap();
+        assert_eq!(lineage.child(name).unwrap(), folder);
+        assert_eq!(owner8_of(name), Some("99887766"));
+        for other in [
+            "",
+            "x",
+            "20261121T162233Z",
+            "20261121T162233Z-a",
+            "20261121T162233Z-a-b-c",
+            "x-a-b",
+            "20261121T162233Z-a-",
+        ] {
+            assert_eq!(owner8_of(other), None, "{other:?}");
+        }
+        assert_eq!(folder.intent().to_string(), format!("{lineage}/uploads/{name}.json"));
+        assert_eq!(lineage.of_intent(folder.intent().name()).as_ref(), Some(&folder));
+        assert_eq!(owner8_of("uploads"), None);
+        for other in ["x.json", name, ".json", "20261121T162233Z-a-b%2f.json"] {
+            assert_eq!(lineage.of_intent(other), None, "{other:?}");
+        }
+        for bad in ["..", "a/b", "", ".hidden"] {
+            lineage.child(bad).unwrap_err();
+            Folder::of_cluster(bad, "orders", None).unwrap_err();
+            Folder::of_cluster("shop", bad, None).unwrap_err();
+        }
     }
 
     #[test]

@@ -8,6 +8,8 @@
 //!     manifest.json           written last: its presence means complete
 //! ```
 //!
+//! While an upload to a bucket is under way, `<lineage>/uploads/<time>-<owner8>-<pod8>.json` says so and until when.
+//!
 //! `zstd -d` or `gzip -d` on the data gives a file that `etcdutl snapshot restore` takes: nothing is locked in.
 //!
 //! What it promises:
@@ -19,13 +21,14 @@
 //! * Memory does not depend on the database's size (`pipe.rs` has the budget, a test measures it).
 //! * Every end has a class, which is the exit code ([`contract::ExitClass`]), and a sentence without secrets.
 //!
-//! The verbs are [`save::run`], [`restore::run`], [`gate::run`] and [`install::run`]; [`report::finish`] ends a run.
+//! The verbs are [`save::run`], [`inspect::run`], [`restore::run`], [`gate::run`] and [`install::run`]; [`report::finish`] ends a run.
 //! The request and report types are in [`contract`], which, with [`layout`], is the part that a planner may use.
 
 pub mod contract;
 pub mod error;
 pub mod gate;
 pub mod identity;
+pub mod inspect;
 pub mod install;
 pub mod layout;
 pub mod manifest;

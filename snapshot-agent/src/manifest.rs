@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::contract::Compression;
+use crate::contract::{Compression, SavedReport};
 use crate::error::{Error, Result};
 
 /// The format this version writes, and the newest it reads.
@@ -120,6 +120,27 @@ impl Manifest {
             .map_err(|error| Error::corrupt(format!("the manifest cannot be written: {error}")))?;
         json.push(b'\n');
         Ok(json)
+    }
+
+    /// What a save reports of this snapshot, whose data is at `uri`.
+    pub fn saved(self, uri: String) -> SavedReport {
+        let millis = self.ended_at.as_millisecond().saturating_sub(self.started_at.as_millisecond());
+        SavedReport {
+            key: self.key,
+            uri,
+            db_bytes: self.db_bytes,
+            stored_bytes: self.stored_bytes,
+            sha256: self.sha256,
+            stored_sha256: self.stored_sha256,
+            compression: self.compression,
+            member: self.member,
+            member_id: self.member_id,
+            cluster_id: self.cluster_id,
+            etcd_version: self.etcd_version,
+            storage_version: self.storage_version,
+            millis: u64::try_from(millis).unwrap_or(0),
+            peak_rss_bytes: None,
+        }
     }
 
     /// `namespace/name` of the cluster.

@@ -112,13 +112,20 @@ impl<'a> Saving<'a> {
                 return Err(error);
             }
         };
-        // From here on nothing is taken back: an answer may be lost although the manifest was written.
+        // From here on nothing is taken back on a guess: an answer may be lost although the manifest was written.
         let manifest = self.manifest(storage_version, &streamed);
         let content = manifest.render()?;
+        let key = self.folder.manifest();
+        if let Err(error) = interrupt.unless(self.store.put_new(&key, content.into())).await {
+            self.upload.unpublished(self.store, &key).await;
+            return Err(error.context("the snapshot could not be published: its manifest is not written"));
+        }
+        // A run that stood still past its time may have been cleaned up after meanwhile (I6).
         interrupt
-            .unless(self.store.put_new(&self.folder.manifest(), content.into()))
+            .unless(self.store.stat(&self.folder.data(self.request.compression)))
             .await
-            .map_err(|error| error.context("the data is stored, its manifest is not"))?;
+            .map_err(|error| error.context("the manifest is written, and its data cannot be found"))?;
+        self.upload.published().await;
         Ok(self.report(manifest))
     }
 
@@ -176,21 +183,11 @@ impl<'a> Saving<'a> {
     }
 
     fn report(self, manifest: Manifest) -> SavedReport {
+        let uri = self.store.uri(&self.folder.data(manifest.compression));
         let report = SavedReport {
-            uri: self.store.uri(&self.folder.data(manifest.compression)),
-            key: manifest.key,
-            db_bytes: manifest.db_bytes,
-            stored_bytes: manifest.stored_bytes,
-            sha256: manifest.sha256,
-            stored_sha256: manifest.stored_sha256,
-            compression: manifest.compression,
-            member: manifest.member,
-            member_id: manifest.member_id,
-            cluster_id: manifest.cluster_id,
-            etcd_version: manifest.etcd_version,
-            storage_version: manifest.storage_version,
             millis: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
             peak_rss_bytes: peak_rss_bytes(),
+            ..manifest.saved(uri)
         };
         tracing::info!(
             uri = report.uri,

@@ -8,16 +8,22 @@ mod class;
 mod folder;
 mod s3;
 
+use std::fmt::Display;
+
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 
-use crate::contract::StoreFlags;
+use crate::contract::{ExitClass, StoreFlags};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key, LayoutError};
 use crate::progress::Progress;
 
 pub use s3::install_crypto;
+
+/// Clocks of two nodes differ by less than this, or nothing else works either: so much longer than its own time a dead
+/// attempt's garbage is left alone.
+const GRACE_SECONDS: i64 = 600;
 
 /// An opened store.
 #[derive(Clone, Debug)]
@@ -36,6 +42,35 @@ pub struct Stat {
     /// What a read can be tied to, so that two objects are never mixed.
     pub etag: Option<String>,
 }
+
+/// What a folder of a store holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Children {
+    /// How many folders are in it.
+    pub seen: usize,
+    /// The names of those that were wanted.
+    pub names: Vec<String>,
+}
+
+impl Children {
+    /// Counts one more, and keeps its name if it is wanted. More than `limit` are an error: nobody waits for the end of
+    /// a folder that may have none.
+    fn take(&mut self, name: &str, wanted: impl Fn(&str) -> bool, limit: usize) -> std::result::Result<(), TooMany> {
+        self.seen += 1;
+        if self.seen > limit {
+            return Err(TooMany(limit));
+        }
+        if wanted(name) {
+            self.names.push(name.to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// A folder with more folders in it than anybody looks at.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("more than {0} folders are in it")]
+struct TooMany(usize);
 
 /// What an upload should know beforehand.
 #[derive(Clone, Copy, Debug)]
@@ -148,11 +183,24 @@ impl Store {
         }
     }
 
-    /// Where an object is, for people. Holds no credentials.
-    pub fn uri(&self, key: &Key) -> String {
+    /// Names of the folders in this folder that are `wanted`; at most `limit` are looked at. A missing folder is empty.
+    pub async fn children(
+        &self,
+        folder: &Folder,
+        limit: usize,
+        wanted: impl Fn(&str) -> bool + Send + 'static,
+    ) -> Result<Children> {
         match self {
-            Self::S3(store) => store.uri(key),
-            Self::Folder(store) => store.uri(key),
+            Self::S3(store) => store.children(folder, limit, wanted).await,
+            Self::Folder(store) => store.children(folder, limit, wanted).await,
+        }
+    }
+
+    /// Where an object or a folder is, for people. Holds no credentials.
+    pub fn uri(&self, at: &(impl Display + Sync)) -> String {
+        match self {
+            Self::S3(store) => store.uri(at),
+            Self::Folder(store) => store.uri(at),
         }
     }
 }
@@ -174,6 +222,25 @@ impl Upload {
         }
     }
 
+    /// The manifest is written: nothing is under way any more, and nobody has to clean up.
+    pub async fn published(&mut self) {
+        match self {
+            Self::S3(upload) => upload.published().await,
+            // The temporary file was its own intent, and it has its name now.
+            Self::Folder(_) => {}
+        }
+    }
+
+    /// Takes the data back after its manifest could not be written, where that is certain: a folder says what is in it,
+    /// a bucket may yet carry out a request whose answer was lost.
+    pub async fn unpublished(&mut self, store: &Store, manifest: &Key) {
+        if let Self::Folder(upload) = self
+            && store.stat(manifest).await.is_err_and(|error| error.class() == ExitClass::NotFound)
+        {
+            upload.abort().await;
+        }
+    }
+
     /// Takes everything back, best effort. Never after the manifest was begun: that one may be there although the
     /// answer was lost, and then so must the data be.
     pub async fn abort(&mut self) {
@@ -187,7 +254,6 @@ impl Upload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::ExitClass;
 
     #[test]
     fn locations_are_read() {

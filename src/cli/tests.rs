@@ -78,7 +78,19 @@ fn the_agent_and_the_gate_read_what_the_contract_renders() {
     let parse = |words: Vec<String>| parse(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
     assert_eq!(parse(words(&["agent", "save"], save.to_args())), Command::Agent(Agent::Save(Box::new(save))));
 
+    let inspect = InspectRequest {
+        store: StoreFlags { url: "file:///x".to_owned(), ..StoreFlags::default() },
+        owner_uid: "u".to_owned(),
+        deadline_seconds: 7,
+        ..InspectRequest::default()
+    };
+    assert_eq!(
+        parse(words(&["agent", "inspect"], inspect.to_args())),
+        Command::Agent(Agent::Inspect(Box::new(inspect)))
+    );
+
     let gate = GateRequest {
+        start: 3,
         volume: "/var/lib/etcd".into(),
         annotations: "/a".into(),
         exec: ["etcd", "--log-level=debug", "--name=x"].map(str::to_owned).to_vec(),

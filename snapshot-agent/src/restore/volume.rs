@@ -81,7 +81,7 @@ impl Volume {
             return Ok(());
         }
         Err(Error::full(format!(
-            "the restore needs {} MiB of free space on the volume and there are {}: use a larger volume",
+            "the restore needs {} MiB of free space on the volume and there are {} MiB: use a larger volume",
             needed.div_ceil(1 << 20),
             free >> 20
         )))

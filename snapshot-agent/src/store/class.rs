@@ -3,7 +3,8 @@
 //! object_store keeps the status and body of an answer only as text, so that text is read here and nowhere else. Only
 //! the `<Code>` of a body reaches a message: bodies can hold what should not be in a custom resource's status.
 
-use std::error::Error as _;
+use std::error::Error as StdError;
+use std::io;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
@@ -21,7 +22,7 @@ pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
 
 fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitClass, String) {
     use object_store::Error as E;
-    if let Some(judged) = code.and_then(by_code) {
+    if let Some(judged) = code.and_then(by_code).or_else(|| tls(error).and_then(by_tls)) {
         return judged;
     }
     match error {
@@ -44,11 +45,14 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
                 (ExitClass::Config, "the bucket is in another region, or behind another endpoint".to_owned())
             }
             (Some(507), _) => (ExitClass::Full, "the store has no space left".to_owned()),
+            (Some(400), _) if text.contains("HTTP request to an HTTPS server") => {
+                (ExitClass::Config, "the endpoint speaks https: write https:// in front of it".to_owned())
+            }
             (Some(status @ 400..=499), _) if status != 408 && status != 429 => {
                 (ExitClass::Config, format!("the store refuses the request with status {status}"))
             }
             (Some(status), _) => (ExitClass::Transient, format!("the store answers with status {status}")),
-            (None, Some(kind)) => (ExitClass::Transient, transport_text(kind, error)),
+            (None, Some(kind)) => transport_text(kind, error),
             (None, None) if text.contains("incorrectly configured region") => {
                 (ExitClass::Config, "the bucket is in another region, or behind another endpoint".to_owned())
             }
@@ -110,19 +114,62 @@ fn transport(error: &object_store::Error) -> Option<HttpErrorKind> {
     None
 }
 
-fn transport_text(kind: HttpErrorKind, error: &object_store::Error) -> String {
+fn transport_text(kind: HttpErrorKind, error: &object_store::Error) -> (ExitClass, String) {
     // The last source is the operating system's or the TLS library's own word.
-    let mut deepest: &dyn std::error::Error = error;
+    let mut deepest: &dyn StdError = error;
+    let mut name_unknown = false;
     while let Some(source) = deepest.source() {
         deepest = source;
+        name_unknown |= deepest.to_string().starts_with("dns error");
+    }
+    let word = first_line(&deepest.to_string());
+    if word.contains("invalid HTTP") {
+        let what = format!("what answers there speaks no HTTP ({word}): is it https, or no S3 endpoint?");
+        return (ExitClass::Config, what);
     }
     let what = match kind {
+        HttpErrorKind::Connect if name_unknown => "the endpoint's name cannot be resolved",
         HttpErrorKind::Connect => "the store cannot be reached",
         HttpErrorKind::Timeout => "the store does not answer in time",
-        HttpErrorKind::Request | HttpErrorKind::Interrupted => "the connection to the store broke",
+        HttpErrorKind::Request | HttpErrorKind::Interrupted => {
+            "the connection to the store broke; if it speaks https, write https:// in front of it"
+        }
         HttpErrorKind::Unknown | HttpErrorKind::Decode | _ => "the store's answer cannot be used",
     };
-    format!("{what} ({})", first_line(&deepest.to_string()))
+    (ExitClass::Transient, format!("{what} ({word})"))
+}
+
+/// The TLS library's error underneath, if there is one.
+pub(super) fn tls<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(tls) = error.downcast_ref() {
+            return Some(tls);
+        }
+        // An operating system's error hides what was put into it from `source`.
+        let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = match inside {
+            Some(inside) => Some(inside),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+/// What TLS will say again at the next try too.
+fn by_tls(error: &rustls::Error) -> Option<(ExitClass, String)> {
+    use rustls::Error as E;
+    let what = match error {
+        E::InvalidCertificate(_) => {
+            "the store's certificate is not accepted: check the endpoint's name, and give the CA it is signed by"
+        }
+        E::InvalidMessage(_) => "what answers there speaks no TLS: is it http?",
+        E::AlertReceived(_) | E::PeerIncompatible(_) | E::NoApplicationProtocol => {
+            "the store refuses the TLS handshake"
+        }
+        _ => return None,
+    };
+    Some((ExitClass::Config, format!("{what} ({})", first_line(&error.to_string()))))
 }
 
 fn first_line(text: &str) -> String {
@@ -149,6 +196,33 @@ mod tests {
         assert_eq!(class("status code: 400 Bad Request: <Error><Code>ExpiredToken</Code>"), ExitClass::Denied);
         assert_eq!(class("status code: 404 Not Found: <Code>NoSuchBucket</Code>"), ExitClass::NotFound);
         assert_eq!(class("something new"), ExitClass::Transient);
+    }
+
+    /// As the HTTP client wraps it: an operating system's error around the TLS library's own.
+    fn wrapped(error: rustls::Error) -> Error {
+        let inner = io::Error::other(io::Error::other(error));
+        let http = HttpError::new(HttpErrorKind::Connect, inner);
+        classify("putting", &object_store::Error::Generic { store: "S3", source: Box::new(http) })
+    }
+
+    #[test]
+    fn what_tls_will_say_again_is_the_requests_fault() {
+        let foreign = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        assert!(tls(&io::Error::other(foreign.clone())).is_some());
+        let error = wrapped(foreign);
+        assert_eq!(error.class(), ExitClass::Config);
+        assert!(error.message().contains("UnknownIssuer"), "{error}");
+        assert_eq!(
+            wrapped(rustls::Error::AlertReceived(rustls::AlertDescription::HandshakeFailure)).class(),
+            ExitClass::Config
+        );
+        assert_eq!(
+            wrapped(rustls::Error::DecryptError).class(),
+            ExitClass::Transient,
+            "a broken record is the network's"
+        );
+        let refused = io::Error::from_raw_os_error(111);
+        assert!(tls(&refused).is_none());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! opening itself, not of a check before it. An upload is a temporary file in its final folder. Its name says until
 //! when its writer may live, so that a later run can clean up after a dead one without guessing by dates.
 
+use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use futures::stream::{self, BoxStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::{Plan, Stat};
+use super::{Children, GRACE_SECONDS, Plan, Stat};
 use crate::error::{Error, Result, io_error, task_error};
 use crate::layout::{Folder, Key};
 use crate::pool::Pool;
@@ -24,9 +25,6 @@ use crate::progress::Progress;
 
 /// Pieces on their way to or from the disk.
 const PIECES: usize = 8;
-
-/// Clocks of two nodes differ by less than this, or nothing else works either.
-const GRACE_SECONDS: i64 = 600;
 
 const TEMPORARY_PREFIX: &str = ".upload-until-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
@@ -69,8 +67,36 @@ impl FolderStore {
         Ok(Self { path, root: Arc::new(root) })
     }
 
-    pub(super) fn uri(&self, key: &Key) -> String {
-        format!("file://{}/{key}", self.path.display())
+    pub(super) fn uri(&self, at: &impl Display) -> String {
+        format!("file://{}/{at}", self.path.display())
+    }
+
+    pub(super) async fn children(
+        &self,
+        folder: &Folder,
+        limit: usize,
+        wanted: impl Fn(&str) -> bool + Send + 'static,
+    ) -> Result<Children> {
+        let (doing, path) = (format!("listing {}", self.uri(folder)), folder.to_string());
+        let calls = move |root: &Dir| {
+            let mut children = Children::default();
+            let folder = match root.open_dir(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Ok(children)),
+                folder => folder?,
+            };
+            for entry in folder.entries()? {
+                let entry = entry?;
+                // Links are no folders here, wherever they lead (I28).
+                if entry.file_type()?.is_dir()
+                    && let Some(name) = entry.file_name().to_str()
+                    && let Err(error) = children.take(name, &wanted, limit)
+                {
+                    return Ok(Err(error));
+                }
+            }
+            Ok(Ok(children))
+        };
+        self.below(doing.clone(), calls).await?.map_err(|error| Error::config(format!("{doing}: {error}")))
     }
 
     /// Runs file system calls off the async threads, below the root.
@@ -120,11 +146,18 @@ impl FolderStore {
             if folder.symlink_metadata(&name).is_ok() {
                 return Ok(folder.read(&name)? == content);
             }
-            let mut file =
-                folder.open_with(TEMPORARY_SMALL, OpenOptions::new().write(true).create(true).truncate(true))?;
-            file.write_all(&content)?;
-            file.sync_all()?;
-            folder.rename(TEMPORARY_SMALL, &folder, &name)?;
+            let write = || {
+                let mut file =
+                    folder.open_with(TEMPORARY_SMALL, OpenOptions::new().write(true).create(true).truncate(true))?;
+                file.write_all(&content)?;
+                file.sync_all()?;
+                folder.rename(TEMPORARY_SMALL, &folder, &name)
+            };
+            if let Err(error) = write() {
+                // A full volume gets its last bytes back.
+                let _gone = folder.remove_file(TEMPORARY_SMALL);
+                return Err(error);
+            }
             sync(&folder)?;
             Ok(true)
         };

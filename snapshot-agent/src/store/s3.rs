@@ -1,63 +1,52 @@
 //! A bucket as a store.
 //!
-//! It decides how the client is made, how much is on its way at a time, and what is asked again. Every request is
-//! signed and so is its payload: the store checks a sha256 of every part. Large objects cannot be create-only, so data
-//! goes under keys that nobody else uses, and the manifest, which is small, is the create-only one.
+//! It decides which request does what, and how much is on its way at a time; how the store is spoken to is decided in
+//! `s3/client.rs`. Every request is signed and so is its payload: the store checks a sha256 of every part. Large objects
+//! cannot be create-only, so data goes under keys that nobody else uses, and the manifest, which is small, is the
+//! create-only one.
 
 use std::fmt;
-use std::fs;
-use std::path::Path as FilePath;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::aws::AmazonS3;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
-use object_store::{
-    BackoffConfig, Certificate, ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
-    PutPayload, RetryConfig,
-};
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::class::classify;
-use super::{Plan, Stat};
+use super::{Children, Plan, Stat};
 use crate::contract::StoreFlags;
-use crate::error::{Error, Result, io_error};
+use crate::error::{Error, Result};
 use crate::layout::{Folder, Key};
 use crate::progress::Progress;
 
+mod client;
+mod intent;
 mod upload;
 
+use client::Clients;
+pub use client::install_crypto;
 pub(super) use upload::S3Upload;
-
-/// Enough for a store that hiccups, short enough that the reason shows while somebody still looks.
-const RETRIES: usize = 4;
-const RETRY_FOR: Duration = Duration::from_secs(15);
-
-/// A TCP and TLS handshake to the other side of the world takes a second.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-
-/// One part (8 MiB) at 0.2 MiB/s: slower than that, the stream would pin etcd's read transaction for hours.
-const WRITE_WITHIN: Duration = Duration::from_secs(40);
-
-/// Between two pieces of an answer's body; the run's own stall limit (20 s) ends it anyway.
-const READ_WITHIN: Duration = Duration::from_secs(15);
 
 /// Ranges of a download: large enough that the request's own cost vanishes, small enough to keep four in memory.
 const RANGE: u64 = 8 << 20;
 const RANGES_AT_A_TIME: usize = 4;
+
+/// The most that S3 puts on one page of a listing.
+const PAGE: usize = 1000;
 
 /// A bucket and a prefix in it.
 #[derive(Clone)]
 pub struct S3Store {
     bucket: String,
     prefix: Option<Folder>,
-    /// For uploads and small objects: one time limit for a whole request.
-    writer: Arc<AmazonS3>,
-    /// For downloads: a limit between pieces, none for the whole.
-    reader: Arc<AmazonS3>,
+    /// Endpoint and region, for people.
+    at: String,
+    clients: Clients,
 }
 
 /// object_store's own output holds the session token.
@@ -67,42 +56,23 @@ impl fmt::Debug for S3Store {
     }
 }
 
-/// Chooses ring for TLS, once for the process; what the binary has chosen stands.
-pub fn install_crypto() {
-    // An error says that one is installed already.
-    let _installed_before = rustls::crypto::ring::default_provider().install_default();
-}
-
 impl S3Store {
     pub(super) fn open(flags: &StoreFlags, bucket: String, prefix: Option<Folder>) -> Result<Self> {
-        install_crypto();
-        let client = client_options(flags)?;
-        let retry = RetryConfig {
-            backoff: BackoffConfig {
-                init_backoff: Duration::from_millis(200),
-                max_backoff: Duration::from_secs(3),
-                base: 2.0,
-            },
-            max_retries: RETRIES,
-            retry_timeout: RETRY_FOR,
+        let clients = Clients::of(flags, &bucket)?;
+        let region = client::region(flags);
+        let at = match &flags.s3_endpoint {
+            Some(endpoint) => format!("{endpoint}, region {region}"),
+            None => format!("AWS, region {region}"),
         };
-        let builder = address(credentials(flags)?, flags, &bucket)?
-            .with_bucket_name(&bucket)
-            .with_skip_signature(false)
-            .with_unsigned_payload(false)
-            // One DELETE is understood by every store; the bulk call is not.
-            .with_disable_bulk_delete(true)
-            .with_retry(retry);
-        let build = |client: ClientOptions| {
-            let store = builder.clone().with_client_options(client).build();
-            store.map(Arc::new).map_err(|error| classify("opening the store", &error))
-        };
-        let writer = build(client.clone().with_timeout(WRITE_WITHIN))?;
-        let reader = build(client.with_timeout_disabled().with_read_timeout(READ_WITHIN))?;
-        Ok(Self { bucket, prefix, writer, reader })
+        Ok(Self { bucket, prefix, at, clients })
     }
 
-    fn path(&self, key: &Key) -> Result<Path> {
+    /// What is being done, and where: with this every error begins.
+    fn doing(&self, what: &str, at: &impl fmt::Display) -> String {
+        format!("{what} {} (at {})", self.uri(at), self.at)
+    }
+
+    fn path(&self, key: &impl fmt::Display) -> Result<Path> {
         let key = match &self.prefix {
             Some(prefix) => format!("{prefix}/{key}"),
             None => key.to_string(),
@@ -110,22 +80,59 @@ impl S3Store {
         Path::parse(&key).map_err(|error| Error::config(format!("{key} is no key: {error}")))
     }
 
-    pub(super) fn uri(&self, key: &Key) -> String {
+    pub(super) fn uri(&self, at: &impl fmt::Display) -> String {
         match &self.prefix {
-            Some(prefix) => format!("s3://{}/{prefix}/{key}", self.bucket),
-            None => format!("s3://{}/{key}", self.bucket),
+            Some(prefix) => format!("s3://{}/{prefix}/{at}", self.bucket),
+            None => format!("s3://{}/{at}", self.bucket),
+        }
+    }
+
+    /// Page by page: what is not wanted is forgotten with its page.
+    pub(super) async fn children(
+        &self,
+        folder: &Folder,
+        limit: usize,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Children> {
+        let doing = self.doing("listing", folder);
+        let prefix = format!("{}/", self.path(folder)?);
+        let (mut children, mut page_token) = (Children::default(), None);
+        loop {
+            let options = PaginatedListOptions {
+                delimiter: Some("/".into()),
+                max_keys: Some(PAGE),
+                page_token,
+                ..PaginatedListOptions::default()
+            };
+            let page = self.clients.asker.list_paginated(Some(&prefix), options).await;
+            let page = page.map_err(|error| classify(&doing, &error))?;
+            for name in page.result.common_prefixes.iter().filter_map(Path::filename) {
+                let taken = children.take(name, &wanted, limit);
+                taken.map_err(|error| Error::config(format!("{doing}: {error}")))?;
+            }
+            page_token = page.page_token;
+            if page_token.is_none() {
+                return Ok(children);
+            }
         }
     }
 
     pub(super) async fn begin(&self, key: &Key, plan: Plan) -> Result<S3Upload> {
-        S3Upload::begin(Arc::clone(&self.writer), self.path(key)?, plan).await
+        let mut upload = S3Upload::begin(self, key, plan).await?;
+        if let Err(error) = intent::announce(self, key, upload.id(), plan).await {
+            upload.abort().await;
+            return Err(error);
+        }
+        // The store has shown that it works; what dead attempts have left is a courtesy.
+        intent::clean_up(self, key, plan.at).await;
+        Ok(upload)
     }
 
     pub(super) async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
         let path = self.path(key)?;
-        let doing = format!("writing {}", self.uri(key));
+        let doing = self.doing("writing", key);
         let options = PutOptions::from(PutMode::Create);
-        let result = self.writer.put_opts(&path, PutPayload::from_bytes(content.clone()), options).await;
+        let result = self.clients.asker.put_opts(&path, PutPayload::from_bytes(content.clone()), options).await;
         let Err(error) = result else { return Ok(()) };
         match &error {
             // Either somebody else wrote it, or we did and the answer was lost.
@@ -140,9 +147,9 @@ impl S3Store {
             object_store::Error::NotImplemented { .. } | object_store::Error::Generic { .. }
                 if error.to_string().contains("NotImplemented") || error.to_string().contains("status code: 501") =>
             {
-                match self.writer.head(&path).await {
+                match self.clients.asker.head(&path).await {
                     Err(object_store::Error::NotFound { .. }) => {
-                        let put = self.writer.put(&path, PutPayload::from_bytes(content)).await;
+                        let put = self.clients.asker.put(&path, PutPayload::from_bytes(content)).await;
                         put.map(drop).map_err(|error| classify(&doing, &error))
                     }
                     Err(error) => Err(classify(&doing, &error)),
@@ -154,14 +161,14 @@ impl S3Store {
     }
 
     pub(super) async fn stat(&self, key: &Key) -> Result<Stat> {
-        let meta = self.writer.head(&self.path(key)?).await;
-        let meta = meta.map_err(|error| classify(&format!("looking at {}", self.uri(key)), &error))?;
+        let meta = self.clients.asker.head(&self.path(key)?).await;
+        let meta = meta.map_err(|error| classify(&self.doing("looking at", key), &error))?;
         Ok(Stat { bytes: meta.size, etag: meta.e_tag })
     }
 
     pub(super) async fn get_small(&self, key: &Key, limit: u64) -> Result<Bytes> {
-        let doing = format!("reading {}", self.uri(key));
-        let result = self.reader.get(&self.path(key)?).await.map_err(|error| classify(&doing, &error))?;
+        let doing = self.doing("reading", key);
+        let result = self.clients.asker.get(&self.path(key)?).await.map_err(|error| classify(&doing, &error))?;
         if result.meta.size > limit {
             return Err(Error::corrupt(format!("{doing}: it has {} bytes, more than {limit}", result.meta.size)));
         }
@@ -183,8 +190,9 @@ impl S3Store {
             Ok(path) => path,
             Err(error) => return stream::once(async { Err(error) }).boxed(),
         };
-        let doing = format!("reading {}", self.uri(key));
-        let (store, etag, size, progress) = (Arc::clone(&self.reader), stat.etag.clone(), stat.bytes, progress.clone());
+        let doing = self.doing("reading", key);
+        let (store, etag, size, progress) =
+            (Arc::clone(&self.clients.reader), stat.etag.clone(), stat.bytes, progress.clone());
         stream::iter((0..size).step_by(usize::try_from(RANGE).unwrap_or(usize::MAX)))
             .map(move |from| {
                 let options = GetOptions {
@@ -226,104 +234,11 @@ async fn fetch(
     if got == wanted { Ok(pieces) } else { Err(Error::transient(format!("{doing}: the answer was cut short"))) }
 }
 
-/// Keys from a mounted Secret, or what the environment provides (a service account's role).
-fn credentials(flags: &StoreFlags) -> Result<AmazonS3Builder> {
-    let Some(folder) = &flags.credentials_dir else {
-        return Ok(AmazonS3Builder::from_env());
-    };
-    let required = |name: &str| {
-        secret(folder, name)?
-            .ok_or_else(|| Error::config(format!("the credentials have no {name} (looked in {})", folder.display())))
-    };
-    let builder = AmazonS3Builder::new()
-        .with_access_key_id(required("accessKeyID")?)
-        .with_secret_access_key(required("secretAccessKey")?);
-    Ok(match secret(folder, "sessionToken")? {
-        Some(token) => builder.with_token(token),
-        None => builder,
-    })
-}
-
-/// One file of a mounted Secret; people's Secrets often end in a newline.
-fn secret(folder: &FilePath, name: &str) -> Result<Option<String>> {
-    match fs::read_to_string(folder.join(name)) {
-        Ok(value) if value.trim().is_empty() => Ok(None),
-        Ok(value) => Ok(Some(value.trim().to_owned())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io_error(format!("reading the credentials' {name}"))(error)),
-    }
-}
-
-/// Region, endpoint, and whether the bucket is in the host name or in the path.
-fn address(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {
-    let builder = builder
-        .with_region(flags.s3_region.as_deref().unwrap_or("us-east-1"))
-        .with_virtual_hosted_style_request(!flags.s3_force_path_style);
-    let Some(endpoint) = &flags.s3_endpoint else { return Ok(builder) };
-    let endpoint = endpoint.trim_end_matches('/');
-    let (scheme, host) = endpoint
-        .split_once("://")
-        .filter(|(scheme, host)| {
-            matches!(*scheme, "http" | "https") && !host.is_empty() && !host.contains(['@', '/', '?'])
-        })
-        .ok_or_else(|| Error::config(format!("{endpoint:?} is no S3 endpoint: https://host[:port]")))?;
-    // object_store takes the endpoint of the virtual-hosted style with the bucket in it.
-    Ok(builder.with_endpoint(if flags.s3_force_path_style {
-        endpoint.to_owned()
-    } else {
-        format!("{scheme}://{bucket}.{host}")
-    }))
-}
-
-fn client_options(flags: &StoreFlags) -> Result<ClientOptions> {
-    let plain = flags.s3_endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
-    let options = ClientOptions::new().with_allow_http(plain).with_connect_timeout(CONNECT_WITHIN);
-    let Some(file) = &flags.s3_ca_file else { return Ok(options) };
-    let pem = fs::read(file).map_err(io_error(format!("reading the CA file {}", file.display())))?;
-    let certificates = Certificate::from_pem_bundle(&pem)
-        .ok()
-        .filter(|certificates| !certificates.is_empty())
-        .ok_or_else(|| Error::config(format!("{} holds no PEM certificate", file.display())))?;
-    let options = options.with_no_system_certificates(true);
-    Ok(certificates.into_iter().fold(options, ClientOptions::with_root_certificate))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
-    use crate::contract::ExitClass;
-
-    fn flags() -> StoreFlags {
-        StoreFlags { url: "s3://bkt/p".to_owned(), ..StoreFlags::default() }
-    }
-
-    fn refused(change: impl FnOnce(&mut StoreFlags)) -> Error {
-        let mut flags = flags();
-        change(&mut flags);
-        S3Store::open(&flags, "bkt".to_owned(), None).expect_err("was taken")
-    }
-
-    #[test]
-    fn one_wrong_flag_at_a_time() {
-        for endpoint in
-            ["", "host:90", "ftp://host", "https://", "https://u:p@host", "https://host/path", "https://h?x"]
-        {
-            let error = refused(|flags| flags.s3_endpoint = Some(endpoint.to_owned()));
-            assert_eq!(error.class(), ExitClass::Config, "{endpoint}");
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let error = refused(|flags| flags.credentials_dir = Some(folder.path().to_owned()));
-        assert_eq!(error.class(), ExitClass::Config);
-        assert!(error.message().contains("accessKeyID"), "{error}");
-        fs::write(folder.path().join("accessKeyID"), "key\n").unwrap();
-        fs::write(folder.path().join("secretAccessKey"), "\n").unwrap();
-        let error = refused(|flags| flags.credentials_dir = Some(folder.path().to_owned()));
-        assert!(error.message().contains("secretAccessKey"), "{error}");
-        let error = refused(|flags| flags.s3_ca_file = Some(folder.path().join("accessKeyID")));
-        assert_eq!(error.class(), ExitClass::Config);
-        let error = refused(|flags| flags.s3_ca_file = Some(folder.path().join("none")));
-        assert_eq!(error.class(), ExitClass::NotFound);
-    }
 
     #[test]
     fn secrets_do_not_show_in_debug_output() {
@@ -331,7 +246,7 @@ mod tests {
         for name in ["accessKeyID", "secretAccessKey", "sessionToken"] {
             fs::write(folder.path().join(name), "canary").unwrap();
         }
-        let flags = StoreFlags { credentials_dir: Some(folder.path().to_owned()), ..flags() };
+        let flags = StoreFlags { credentials_dir: Some(folder.path().to_owned()), ..StoreFlags::default() };
         let store = S3Store::open(&flags, "bkt".to_owned(), None).unwrap();
         assert!(!format!("{store:?}").contains("canary"));
     }

@@ -14,14 +14,14 @@ use snapshot_agent::source::Candidate;
 use snapshot_agent::{Error, Result};
 
 /// A snapshot as etcd would send it: pages and trailer.
-fn snapshot(pages: usize) -> Vec<u8> {
+pub(crate) fn snapshot(pages: usize) -> Vec<u8> {
     let mut bytes = noise(7, pages * 4096);
     let hash = Sha256::digest(&bytes);
     bytes.extend_from_slice(&hash);
     bytes
 }
 
-fn messages(bytes: &[u8]) -> Vec<Result<Bytes>> {
+pub(crate) fn messages(bytes: &[u8]) -> Vec<Result<Bytes>> {
     bytes.chunks(32 << 10).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect()
 }
 
@@ -42,7 +42,7 @@ fn member(db_bytes: usize) -> Member {
     Member { facts, name: "m".to_owned() }
 }
 
-async fn save_stream(
+pub(crate) async fn save_stream(
     request: SaveRequest,
     stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
 ) -> Result<snapshot_agent::contract::SavedReport> {
@@ -195,21 +195,4 @@ async fn a_key_never_leads_elsewhere() {
     }
     let request = save_request(EtcdFlags::default(), file_store(mount.path()), Compression::Zstd);
     save_stream(request, stream::iter(messages(&snapshot(4)))).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_full_volume_is_full() {
-    let mount = tempfile::tempdir().unwrap();
-    let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"])
-        .arg(mount.path())
-        .status()
-        .is_ok_and(|status| status.success());
-    assert!(mounted, "these tests run as root, as the testbed does");
-    let request = save_request(EtcdFlags::default(), file_store(mount.path()), Compression::None);
-    let result = save_stream(request, stream::iter(messages(&snapshot(1000)))).await;
-    let left = crate::support::files(mount.path());
-    std::process::Command::new("umount").arg(mount.path()).status().unwrap();
-    assert_eq!(result.unwrap_err().class(), ExitClass::Full);
-    assert_eq!(left, [] as [&str; 0]);
 }

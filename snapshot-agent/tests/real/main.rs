@@ -14,11 +14,15 @@
 
 mod faults;
 mod gate;
+mod inspect;
 mod memory;
+mod orphans;
 mod restore;
 mod round_trip;
 mod signal;
+mod space;
 mod support;
+mod trouble;
 
 /// The allocator of the binary: what is measured is what ships.
 #[global_allocator]

@@ -191,6 +191,11 @@ pub(crate) struct S3 {
 
 impl S3 {
     pub(crate) async fn start() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// With more flags.
+    pub(crate) async fn with(more: &[String]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["buckets/bkt", "credentials"] {
             fs::create_dir_all(folder.path().join(name)).unwrap();
@@ -199,9 +204,10 @@ impl S3 {
         fs::write(folder.path().join("credentials/secretAccessKey"), "secret\n").unwrap();
         let address = format!("127.0.0.1:{}", free_port());
         let buckets = folder.path().join("buckets").display().to_string();
-        let args =
-            ["--access", "key", "--secret", "secret", "--keep-alive", "--quiet", "--port", &address, "posix", &buckets];
-        let process = start("versitygw", &args.map(str::to_owned), &folder.path().join("versitygw.log"));
+        let args = ["--access", "key", "--secret", "secret", "--keep-alive", "--quiet", "--port", &address];
+        let backend = ["posix", &buckets].map(str::to_owned);
+        let args = [&args.map(str::to_owned)[..], more, &backend].concat();
+        let process = start("versitygw", &args, &folder.path().join("versitygw.log"));
         let s3 = Self { address, folder, _process: process };
         eventually("versitygw's port", async || TcpStream::connect(&s3.address).await.ok()).await;
         s3
@@ -356,4 +362,27 @@ async fn pass(client: TcpStream, server: TcpStream, mischief: Mischief) -> std::
     }
     up.abort();
     Ok(())
+}
+
+/// A small file system in memory, unmounted with the test.
+pub(crate) struct Small(TempDir);
+
+impl Small {
+    pub(crate) fn of(size: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(folder.path());
+        assert!(mount.status().is_ok_and(|status| status.success()), "these tests run as root, as the testbed does");
+        Self(folder)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _unmounted = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
 }

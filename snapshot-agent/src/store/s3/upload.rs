@@ -1,18 +1,19 @@
 //! One multipart upload: parts of one size, a few on their way, and nothing visible before `complete`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use object_store::aws::AmazonS3;
+use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
-use object_store::{MultipartUpload, ObjectStoreExt, PutPayload};
+use object_store::{ObjectStoreExt, PutPayload};
 use tokio::task::JoinSet;
 
-use super::Plan;
-use super::classify;
+use super::{Plan, S3Store, classify, intent};
 use crate::error::{Error, Result, task_error};
+use crate::layout::Key;
 
 /// The usual part. Measured: above 8 MiB the size hardly matters for speed, and 16 MiB would break the memory budget.
 pub(crate) const PART: u64 = 8 << 20;
@@ -34,19 +35,21 @@ pub(crate) fn part_size(estimate: u64) -> u64 {
 
 /// A multipart upload on its way.
 pub struct S3Upload {
-    store: Arc<AmazonS3>,
+    store: S3Store,
+    key: Key,
     path: Path,
-    upload: Box<dyn MultipartUpload>,
+    id: String,
     part: u64,
     filling: Vec<Bytes>,
     filled: u64,
-    under_way: JoinSet<object_store::Result<()>>,
-    parts: u64,
+    under_way: JoinSet<(usize, object_store::Result<PartId>)>,
+    begun: usize,
+    stored: BTreeMap<usize, PartId>,
     total: u64,
     completing: bool,
 }
 
-/// object_store's own output holds the session token.
+/// The upload's ID is nobody's business.
 impl fmt::Debug for S3Upload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("S3Upload").field("path", &self.path).field("total", &self.total).finish_non_exhaustive()
@@ -54,27 +57,33 @@ impl fmt::Debug for S3Upload {
 }
 
 impl S3Upload {
-    pub(super) async fn begin(store: Arc<AmazonS3>, path: Path, plan: Plan) -> Result<Self> {
-        let upload = store
-            .put_multipart(&path)
-            .await
-            .map_err(|error| classify(&format!("beginning the upload of {path}"), &error))?;
+    pub(super) async fn begin(store: &S3Store, key: &Key, plan: Plan) -> Result<Self> {
+        let path = store.path(key)?;
+        let id = store.clients.asker.create_multipart(&path).await;
+        let id = id.map_err(|error| classify(&store.doing("beginning the upload of", key), &error))?;
         Ok(Self {
-            store,
+            store: store.clone(),
+            key: key.clone(),
             path,
-            upload,
+            id,
             part: part_size(plan.estimate),
             filling: Vec::new(),
             filled: 0,
             under_way: JoinSet::new(),
-            parts: 0,
+            begun: 0,
+            stored: BTreeMap::new(),
             total: 0,
             completing: false,
         })
     }
 
+    /// The store's name for this upload.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
     fn doing(&self) -> String {
-        format!("uploading {}", self.path)
+        self.store.doing("uploading", &self.key)
     }
 
     pub(crate) async fn write(&mut self, mut bytes: Bytes) -> Result<()> {
@@ -97,21 +106,27 @@ impl S3Upload {
         while self.under_way.len() >= PARTS_UNDER_WAY {
             self.settle().await?;
         }
-        self.parts += 1;
-        if self.parts > MAX_PARTS {
+        let at = self.begun;
+        self.begun += 1;
+        if self.begun as u64 > MAX_PARTS {
             return Err(Error::config(format!("{}: more than {MAX_PARTS} parts", self.doing())));
         }
         self.filled = 0;
         let payload: PutPayload = std::mem::take(&mut self.filling).into_iter().collect();
-        self.under_way.spawn(self.upload.put_part(payload));
+        let (writer, path, id) = (Arc::clone(&self.store.clients.writer), self.path.clone(), self.id.clone());
+        self.under_way.spawn(async move { (at, writer.put_part(&path, &id, at, payload).await) });
         Ok(())
     }
 
     /// Waits for one part.
     async fn settle(&mut self) -> Result<()> {
         match self.under_way.join_next().await {
-            None | Some(Ok(Ok(()))) => Ok(()),
-            Some(Ok(Err(error))) => Err(classify(&self.doing(), &error)),
+            None => Ok(()),
+            Some(Ok((at, Ok(part)))) => {
+                self.stored.insert(at, part);
+                Ok(())
+            }
+            Some(Ok((_, Err(error)))) => Err(classify(&self.doing(), &error)),
             Some(Err(error)) => Err(task_error(&error)),
         }
     }
@@ -124,9 +139,10 @@ impl S3Upload {
             self.settle().await?;
         }
         self.completing = true;
-        let completed = self.upload.complete().await;
+        let parts = std::mem::take(&mut self.stored).into_values().collect();
+        let completed = self.store.clients.writer.complete_multipart(&self.path, &self.id, parts).await;
         // The store's own word on what it has now decides, also when the answer to `complete` was lost.
-        match (self.store.head(&self.path).await, completed) {
+        match (self.store.clients.asker.head(&self.path).await, completed) {
             (Ok(meta), _) if meta.size == self.total => Ok(()),
             (Ok(meta), Ok(_)) => Err(Error::corrupt(format!(
                 "{}: {} bytes were sent and the store has {}",
@@ -138,22 +154,40 @@ impl S3Upload {
         }
     }
 
+    /// The intent has served; if it stays, the next run sees the manifest and removes no more than the intent.
+    pub(crate) async fn published(&mut self) {
+        let removed = tokio::time::timeout(ABORT_WITHIN, intent::remove(&self.store, self.key.folder())).await;
+        if let Ok(Err(error)) = removed {
+            tracing::debug!(%error, "the upload's intent stays behind");
+        }
+    }
+
     pub(crate) async fn abort(&mut self) {
         let abort = async {
             self.under_way.shutdown().await;
-            if let Err(error) = self.upload.abort().await {
-                tracing::debug!(path = %self.path, %error, "the upload could not be aborted");
-            }
+            let asker = &self.store.clients.asker;
+            let aborted = match asker.abort_multipart(&self.path, &self.id).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => true,
+                Err(error) => {
+                    tracing::debug!(path = %self.path, %error, "the upload could not be aborted");
+                    false
+                }
+            };
             // Perhaps completed, but never to get a manifest. The key is ours alone.
             if self.completing
-                && let Ok(meta) = self.store.head(&self.path).await
-                && let Err(error) = self.store.delete(&self.path).await
+                && let Ok(meta) = asker.head(&self.path).await
+                && let Err(error) = asker.delete(&self.path).await
             {
                 tracing::warn!(path = %self.path, bytes = meta.size, %error, "data without a manifest stays behind");
+                return;
+            }
+            // What could not be taken back is left to the next run, and the intent tells it what.
+            if aborted && let Err(error) = intent::remove(&self.store, self.key.folder()).await {
+                tracing::debug!(%error, "the upload's intent stays behind");
             }
         };
         if tokio::time::timeout(ABORT_WITHIN, abort).await.is_err() {
-            tracing::warn!(path = %self.path, "the upload could not be aborted in time; a lifecycle rule of the bucket has to");
+            tracing::warn!(path = %self.path, "the upload could not be aborted in time; the lineage's next save does it");
         }
     }
 }

@@ -1,0 +1,152 @@
+//! `agent inspect`: finds the snapshot that an object asked for, and reports it again from its manifest.
+//!
+//! It decides which manifest is meant: the owner's first eight characters in a folder's name lead to it, the full UID in
+//! the manifest decides, and data of the recorded size has to be there (I6). It reads no data and writes nothing. A
+//! save's own report may be lost; what is in the store is the truth.
+
+use crate::contract::{ExitClass, InspectRequest, SavedReport};
+use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
+use crate::layout::{Folder, first8, owner8_of};
+use crate::manifest::{self, Manifest};
+use crate::store::{self, Store};
+
+/// Folders of one lineage that are looked at: a snapshot every ten minutes for a year, and fifty pages of S3's listing.
+const MAX_FOLDERS: usize = 50_000;
+
+/// Lineages of one name: clusters that were deleted and made anew.
+const MAX_LINEAGES: usize = 1_000;
+
+/// Folders that bear one owner's mark: a Job makes a handful of Pods. More are somebody's trick.
+const MAX_MARKED: usize = 200;
+
+/// Finds one complete snapshot and says where it is.
+pub async fn run(request: InspectRequest) -> Result<SavedReport> {
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    let store = Store::open(&request.store)?;
+    interrupt.unless(find(&store, &request)).await
+}
+
+/// What was seen on the way.
+#[derive(Default)]
+struct Seen {
+    folders: usize,
+    marked: usize,
+    without_manifest: usize,
+    complete: Vec<(Folder, Manifest)>,
+    broken: Vec<Error>,
+}
+
+/// What one folder is.
+enum Looked {
+    Complete(Box<Manifest>),
+    WithoutManifest,
+    AnotherOwners,
+    Broken(Error),
+}
+
+async fn find(store: &Store, request: &InspectRequest) -> Result<SavedReport> {
+    let InspectRequest { namespace, cluster, cluster_uid, owner_uid, .. } = request;
+    let owner8 = first8("owner UID", owner_uid).map_err(|error| store::layout(&error))?;
+    let place =
+        Folder::of_cluster(namespace, cluster, cluster_uid.as_deref()).map_err(|error| store::layout(&error))?;
+    let lineages = if cluster_uid.is_some() {
+        vec![place.clone()]
+    } else {
+        let names = store.children(&place, MAX_LINEAGES, |_| true).await?.names;
+        names.iter().filter_map(|name| place.child(name).ok()).collect()
+    };
+    let mut seen = Seen::default();
+    for lineage in lineages {
+        let mark = owner8.clone();
+        let children = store.children(&lineage, MAX_FOLDERS, move |name| owner8_of(name) == Some(&mark)).await?;
+        seen.folders += children.seen;
+        for folder in children.names.iter().filter_map(|name| lineage.child(name).ok()) {
+            seen.marked += 1;
+            if seen.marked > MAX_MARKED {
+                return Err(Error::config(format!(
+                    "more than {MAX_MARKED} folders below {} bear the mark {owner8}: name the cluster's UID",
+                    store.uri(&place)
+                )));
+            }
+            match look(store, &folder, request).await? {
+                Looked::Complete(manifest) => seen.complete.push((folder, *manifest)),
+                Looked::WithoutManifest => seen.without_manifest += 1,
+                Looked::AnotherOwners => {}
+                Looked::Broken(error) => seen.broken.push(error),
+            }
+        }
+    }
+    seen.oldest(store).ok_or_else(|| seen.nothing(&store.uri(&place), owner_uid))
+}
+
+/// Looks at one folder. `Err`: the store could not be asked, so nothing is known.
+async fn look(store: &Store, folder: &Folder, request: &InspectRequest) -> Result<Looked> {
+    let at = folder.manifest();
+    let json = match store.get_small(&at, manifest::MAX_BYTES).await {
+        Ok(json) => json,
+        Err(error) if error.class() == ExitClass::NotFound => return Ok(Looked::WithoutManifest),
+        Err(error) if error.class() == ExitClass::Corrupt => return Ok(Looked::Broken(error)),
+        Err(error) => return Err(error),
+    };
+    let manifest = match Manifest::parse(&json) {
+        Ok(manifest) => manifest,
+        Err(error) => return Ok(Looked::Broken(error.context(store.uri(&at)))),
+    };
+    if !is_wanted(&manifest, folder, request) {
+        return Ok(Looked::AnotherOwners);
+    }
+    let data = folder.data(manifest.compression);
+    Ok(match store.stat(&data).await {
+        Ok(stat) if stat.bytes == manifest.stored_bytes => Looked::Complete(Box::new(manifest)),
+        Ok(stat) => Looked::Broken(Error::corrupt(format!(
+            "{} has {} bytes, its manifest says {}: it was cut or exchanged",
+            store.uri(&data),
+            stat.bytes,
+            manifest.stored_bytes
+        ))),
+        Err(error) if error.class() == ExitClass::NotFound => {
+            Looked::Broken(error.context("the manifest is there and its data is not"))
+        }
+        Err(error) => return Err(error),
+    })
+}
+
+/// Whether this manifest stands in its place and was written for this object: eight characters prove nothing.
+fn is_wanted(manifest: &Manifest, folder: &Folder, request: &InspectRequest) -> bool {
+    let owner = manifest.origin.as_ref().and_then(|origin| origin.uid.as_deref());
+    let cluster = request.cluster_uid.as_ref().is_none_or(|uid| manifest.cluster_uid.as_ref() == Some(uid));
+    owner == Some(request.owner_uid.as_str())
+        && cluster
+        && manifest.key == folder.as_str()
+        && (&manifest.namespace, &manifest.cluster) == (&request.namespace, &request.cluster)
+}
+
+impl Seen {
+    /// The one that was complete first: of two Pods of one Job both may have published, and the answer must not change.
+    fn oldest(&mut self, store: &Store) -> Option<SavedReport> {
+        self.complete.sort_by_key(|(folder, manifest)| (manifest.ended_at, folder.clone()));
+        let complete = self.complete.len();
+        let (folder, manifest) = self.complete.drain(..).next()?;
+        let uri = store.uri(&folder.data(manifest.compression));
+        tracing::info!(uri, complete, folders = self.folders, "found; of several complete ones the oldest");
+        Some(manifest.saved(uri))
+    }
+
+    /// Why there is none: something broken says more than that nothing is there.
+    fn nothing(mut self, place: &str, owner_uid: &str) -> Error {
+        if !self.broken.is_empty() {
+            let count = self.broken.len();
+            let first = self.broken.swap_remove(0);
+            return first.context(format!("{count} broken and no complete snapshot of {owner_uid} below {place}"));
+        }
+        let Self { folders, marked, without_manifest, .. } = self;
+        Error::not_found(format!(
+            "no complete snapshot of {owner_uid} is below {place}: {folders} folders were looked at, {marked} bear its \
+             mark, {without_manifest} of these have no manifest (a save that has not ended)"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests;

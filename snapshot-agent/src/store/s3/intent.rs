@@ -1,0 +1,116 @@
+//! The small object that says which upload is under way, and until when its writer may live.
+//!
+//! It is written as soon as the store has given the upload a name, before the first byte of data, and removed at the
+//! end. A later run of the same lineage takes back what a dead writer has left (I21): judged by the time in the intent
+//! and by the absence of a manifest, never by the store's dates. A writer that dies between the upload's beginning and
+//! its intent leaves that upload to a lifecycle rule of the bucket.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use object_store::ObjectStoreExt;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::multipart::MultipartStore;
+use serde::{Deserialize, Serialize};
+
+use super::super::GRACE_SECONDS;
+use super::super::class::classify;
+use super::{PAGE, Plan, S3Store};
+use crate::contract::{Compression, ExitClass};
+use crate::error::{Error, Result};
+use crate::layout::{Folder, Key};
+
+/// What is under way.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Intent {
+    /// The data object's name in the attempt's folder.
+    name: String,
+    /// The store's name for the upload.
+    upload_id: String,
+    /// When the attempt is over at the latest.
+    until: Timestamp,
+}
+
+/// An intent has about 200 bytes, and an upload's name can be long.
+const MAX_BYTES: u64 = 4096;
+
+/// A save does not wait longer than this for the garbage of others.
+const CLEAN_WITHIN: Duration = Duration::from_secs(5);
+
+/// Says that this upload is under way.
+pub(super) async fn announce(store: &S3Store, data: &Key, upload_id: &str, plan: Plan) -> Result<()> {
+    let intent = Intent { name: data.name().to_owned(), upload_id: upload_id.to_owned(), until: plan.until };
+    let json = serde_json::to_vec(&intent)
+        .map_err(|error| Error::config(format!("the upload's intent cannot be written: {error}")))?;
+    store.put_new(&data.folder().intent(), json.into()).await
+}
+
+/// Takes back what dead attempts of this lineage have left, best effort: a backup does not fail because of old garbage.
+pub(super) async fn clean_up(store: &S3Store, data: &Key, now: Timestamp) {
+    let Some(lineage) = data.folder().parent() else { return };
+    match tokio::time::timeout(CLEAN_WITHIN, clean(store, &lineage, now)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "old garbage stays"),
+        Err(_) => tracing::debug!("old garbage stays: the store is slow"),
+    }
+}
+
+async fn clean(store: &S3Store, lineage: &Folder, now: Timestamp) -> Result<()> {
+    let doing = store.doing("listing the intents of", lineage);
+    let prefix = format!("{}/", store.path(&lineage.intents())?);
+    let options = PaginatedListOptions { max_keys: Some(PAGE), ..PaginatedListOptions::default() };
+    let page = store.clients.asker.list_paginated(Some(&prefix), options).await;
+    for object in page.map_err(|error| classify(&doing, &error))?.result.objects {
+        // The object's name says whose it is; what it says itself is anybody's who may write here.
+        let Some(attempt) = object.location.filename().and_then(|name| lineage.of_intent(name)) else { continue };
+        // One that cannot be judged does not keep the others.
+        if let Err(error) = judge(store, &attempt, now).await {
+            tracing::debug!(attempt = %attempt, %error, "left alone");
+        }
+    }
+    Ok(())
+}
+
+async fn judge(store: &S3Store, attempt: &Folder, now: Timestamp) -> Result<()> {
+    let json = store.get_small(&attempt.intent(), MAX_BYTES).await?;
+    let intent: Intent = serde_json::from_slice(&json)
+        .map_err(|error| Error::corrupt(format!("{} makes no sense: {error}", store.uri(&attempt.intent()))))?;
+    if intent.until.as_second().saturating_add(GRACE_SECONDS) < now.as_second() {
+        take_back(store, attempt, &intent).await?;
+        tracing::info!(attempt = %attempt, "removed what a dead attempt had left");
+    }
+    Ok(())
+}
+
+async fn take_back(store: &S3Store, attempt: &Folder, intent: &Intent) -> Result<()> {
+    match store.stat(&attempt.manifest()).await {
+        // Published: only its intent was forgotten.
+        Ok(_) => {}
+        Err(error) if error.class() == ExitClass::NotFound => {
+            let names = [Compression::Zstd, Compression::Gzip, Compression::None].map(|c| attempt.data(c));
+            if let Some(data) = names.iter().find(|data| data.name() == intent.name) {
+                let path = store.path(data)?;
+                let aborted = store.clients.asker.abort_multipart(&path, &intent.upload_id).await;
+                ended(&store.doing("aborting", data), aborted)?;
+                ended(&store.doing("removing", data), store.clients.asker.delete(&path).await)?;
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    remove(store, attempt).await
+}
+
+/// Removes an attempt's intent.
+pub(super) async fn remove(store: &S3Store, attempt: &Folder) -> Result<()> {
+    let at = attempt.intent();
+    ended(&store.doing("removing", &at), store.clients.asker.delete(&store.path(&at)?).await)
+}
+
+/// What is gone already is gone.
+fn ended(doing: &str, result: object_store::Result<()>) -> Result<()> {
+    match result {
+        Err(object_store::Error::NotFound { .. }) | Ok(()) => Ok(()),
+        Err(error) => Err(classify(doing, &error)),
+    }
+}

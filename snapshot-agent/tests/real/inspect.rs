@@ -1,0 +1,87 @@
+//! A lost report is found again in a real store, among more folders than fit on one page of a listing.
+
+use std::fs;
+
+use crate::faults::{messages, save_stream, snapshot};
+use crate::support::{S3, file_store, save_request};
+use futures::stream;
+use snapshot_agent::contract::{
+    Compression, EtcdFlags, ExitClass, InspectRequest, SaveRequest, SavedReport, StoreFlags,
+};
+use snapshot_agent::inspect;
+
+/// What the operator would ask after this save.
+fn request(save: &SaveRequest) -> InspectRequest {
+    InspectRequest {
+        store: save.store.clone(),
+        namespace: save.namespace.clone(),
+        cluster: save.cluster.clone(),
+        cluster_uid: save.cluster_uid.clone(),
+        owner_uid: save.owner_uid.clone().unwrap(),
+        deadline_seconds: 30,
+    }
+}
+
+async fn saved(store: StoreFlags, owner: &str) -> (SaveRequest, SavedReport) {
+    let request = SaveRequest {
+        owner_uid: Some(owner.to_owned()),
+        ..save_request(EtcdFlags::default(), store, Compression::Zstd)
+    };
+    let report = save_stream(request.clone(), stream::iter(messages(&snapshot(64)))).await.unwrap();
+    (request, report)
+}
+
+/// What a save measures of itself is in no manifest.
+fn comparable(report: SavedReport) -> SavedReport {
+    SavedReport { millis: 0, peak_rss_bytes: None, ..report }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_report_is_found_again() {
+    let s3 = S3::start().await;
+    let mount = tempfile::tempdir().unwrap();
+    for store in [s3.flags(), file_store(mount.path())] {
+        let (save, report) = saved(store.clone(), "99887766-0000-4000-8000-000000000001").await;
+        // Another object's snapshot under the same mark, and one of nobody.
+        saved(store.clone(), "99887766-0000-4000-8000-000000000002").await;
+        saved(store.clone(), "0000aaaa-0000").await;
+        let found = inspect::run(request(&save)).await.unwrap();
+        assert_eq!(comparable(found), comparable(report.clone()));
+        let any = InspectRequest { cluster_uid: None, ..request(&save) };
+        assert_eq!(inspect::run(any).await.unwrap().key, report.key);
+
+        let other_cluster = InspectRequest { cluster_uid: Some("ffffffff-0".to_owned()), ..request(&save) };
+        let error = inspect::run(other_cluster).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::NotFound);
+        assert!(error.message().contains("0 folders were looked at"), "{error}");
+        let nobody = InspectRequest { owner_uid: "99887766-9".to_owned(), ..request(&save) };
+        let error = inspect::run(nobody).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::NotFound);
+        assert!(error.message().contains("3 folders were looked at, 2 bear its mark, 0 of these"), "{error}");
+    }
+    // Its data is gone, then its manifest.
+    let (save, report) = saved(s3.flags(), "99887766-0000-4000-8000-000000000003").await;
+    fs::remove_file(s3.file(&report.key, "snapshot.db.zst")).unwrap();
+    let error = inspect::run(request(&save)).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::NotFound);
+    assert!(error.message().contains("its data is not"), "{error}");
+    fs::remove_file(s3.file(&report.key, "manifest.json")).unwrap();
+    inspect::run(request(&save)).await.unwrap_err();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_pages_of_a_long_lineage_are_read() {
+    let s3 = S3::start().await;
+    // Between and behind more folders than one page has, written where the server keeps its objects.
+    let (save, report) = saved(s3.flags(), "99887766-0000").await;
+    let lineage = s3.file(&report.key, "").parent().unwrap().to_owned();
+    for number in 0..2300_u32 {
+        let folder = lineage.join(format!("2024{number:04}T000000Z-0000aaaa-{number:08}"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("manifest.json"), "{}").unwrap();
+    }
+    assert_eq!(inspect::run(request(&save)).await.unwrap().key, report.key);
+    let nobody = InspectRequest { owner_uid: "77777777-9".to_owned(), ..request(&save) };
+    let error = inspect::run(nobody).await.unwrap_err();
+    assert!(error.message().contains("2301 folders were looked at, 0 bear its mark"), "{error}");
+}

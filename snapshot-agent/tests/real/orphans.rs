@@ -1,0 +1,170 @@
+//! What dead saves leave, and two saves of one object at once: no key twice, no manifest of half a snapshot, no leak.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use crate::faults::{messages, save_stream, snapshot};
+use crate::support::{Cli, Etcd, Mischief, Proxy, S3, child, child_input, eventually, file_store, save_request};
+use clap::Parser;
+use futures::stream;
+use serde_json::{Value, json};
+use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, InspectRequest, SaveRequest};
+use snapshot_agent::{inspect, save};
+
+/// Not a test by itself: the process that is killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn is_killed_while_saving() {
+    let Some(args) = child_input() else { return };
+    let cli = Cli::<SaveRequest>::parse_from(std::iter::once("save").chain(args.lines()));
+    save::run(cli.request).await.unwrap();
+}
+
+fn intents(s3: &S3, lineage: &str) -> Vec<PathBuf> {
+    let folder = s3.file("shop/orders", lineage).join("uploads");
+    let Ok(entries) = fs::read_dir(folder) else { return vec![] };
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+/// How many uploads the server keeps parts of, each in a folder of its own outside of the prefix.
+fn uploads_with_parts(s3: &S3) -> usize {
+    let files = s3.files();
+    let parts = files.iter().filter(|file| !file.contains("pre/fix"));
+    parts.filter_map(|file| Path::new(file).parent()).collect::<BTreeSet<_>>().len()
+}
+
+fn objects(s3: &S3) -> usize {
+    s3.files().iter().filter(|file| file.contains("pre/fix")).count()
+}
+
+/// Moves the time that an intent gives its writer into the past, or elsewhere.
+fn until(intent: &PathBuf, until: &str) {
+    let mut json: Value = serde_json::from_slice(&fs::read(intent).unwrap()).unwrap();
+    json["until"] = json!(until);
+    fs::write(intent, json.to_string()).unwrap();
+}
+
+async fn save_small(request: &SaveRequest) {
+    save_stream(request.clone(), stream::iter(messages(&snapshot(64)))).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_while_uploading_it_leaves_no_backup_and_the_next_run_cleans_up() {
+    let etcd = Etcd::start().await;
+    etcd.fill(40, 1 << 20).await;
+    let s3 = S3::start().await;
+    // The stream stands still in its second half, with parts uploaded already.
+    let proxy = Proxy::before(&etcd.url, Mischief::Freeze(30 << 20)).await;
+    let dies = SaveRequest {
+        etcd: EtcdFlags { endpoints: vec![proxy.url()] },
+        pod_uid: Some("dead-0000".to_owned()),
+        ..save_request(etcd.flags(), s3.flags(), Compression::None)
+    };
+    let elsewhere = SaveRequest { cluster_uid: Some("ffff0000-0".to_owned()), ..dies.clone() };
+    for (count, request, lineage) in [(1, &dies, "1a2b3c4d"), (2, &elsewhere, "ffff0000")] {
+        let output = fs::File::create(s3.folder.path().join(lineage)).unwrap();
+        let mut command = child("orphans::is_killed_while_saving", &request.to_args().join("\n"));
+        let mut process = command.stdout(Stdio::null()).stderr(output).spawn().unwrap();
+        eventually("the intent", async || (!intents(&s3, lineage).is_empty()).then_some(())).await;
+        eventually("a part", async || (uploads_with_parts(&s3) == count).then_some(())).await;
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+    let find = InspectRequest {
+        store: s3.flags(),
+        namespace: "shop".to_owned(),
+        cluster: "orders".to_owned(),
+        owner_uid: dies.owner_uid.clone().unwrap(),
+        deadline_seconds: 30,
+        ..InspectRequest::default()
+    };
+    assert_eq!(inspect::run(find.clone()).await.unwrap_err().class(), ExitClass::NotFound, "no manifest, no backup");
+
+    // The next run of that lineage leaves alone what may still live: until its time, and ten minutes more.
+    let next = SaveRequest {
+        pod_uid: Some("next-0000".to_owned()),
+        ..save_request(EtcdFlags::default(), s3.flags(), Compression::Zstd)
+    };
+    let [intent] = &intents(&s3, "1a2b3c4d")[..] else { panic!("one intent") };
+    let json = fs::read_to_string(intent).unwrap();
+    assert!(!json.contains("secret"), "{json}");
+    save_small(&next).await;
+    assert_eq!((objects(&s3), uploads_with_parts(&s3)), (4, 2), "data and manifest more, and nothing gone");
+
+    // Its time is over; so is that of the other lineage, which is not ours to judge.
+    until(intent, "2024-01-01T00:00:00Z");
+    until(&intents(&s3, "ffff0000")[0], "2024-01-01T00:00:00Z");
+    save_small(&SaveRequest { pod_uid: Some("later-000".to_owned()), ..next.clone() }).await;
+    assert_eq!(intents(&s3, "1a2b3c4d").len(), 0);
+    assert_eq!(intents(&s3, "ffff0000").len(), 1);
+    assert_eq!(uploads_with_parts(&s3), 1, "the other lineage's: {:?}", s3.files());
+    let there =
+        SaveRequest { cluster_uid: elsewhere.cluster_uid.clone(), pod_uid: Some("there-00".to_owned()), ..next };
+    save_small(&there).await;
+    assert_eq!(uploads_with_parts(&s3), 0, "{:?}", s3.files());
+    assert_eq!(s3.files().len(), 6, "three snapshots: {:?}", s3.files());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_intent_that_was_forgotten_takes_no_backup_along() {
+    let s3 = S3::start().await;
+    let request = |pod: &str| SaveRequest {
+        pod_uid: Some(pod.to_owned()),
+        ..save_request(EtcdFlags::default(), s3.flags(), Compression::Zstd)
+    };
+    let published = save_stream(request("p1-0"), stream::iter(messages(&snapshot(64)))).await.unwrap();
+    let orphan = save_stream(request("p2-0"), stream::iter(messages(&snapshot(64)))).await.unwrap();
+    // The second died between its data and its manifest.
+    fs::remove_file(s3.file(&orphan.key, "manifest.json")).unwrap();
+    let forget = |key: &str, name: &str| {
+        let attempt = key.rsplit('/').next().unwrap();
+        let folder = s3.file("shop/orders", "1a2b3c4d").join("uploads");
+        fs::create_dir_all(&folder).unwrap();
+        let intent = json!({"name": name, "uploadId": "gone", "until": "2024-01-01T00:00:00Z"});
+        fs::write(folder.join(format!("{attempt}.json")), intent.to_string()).unwrap();
+    };
+    forget(&published.key, "snapshot.db.zst");
+    forget(&orphan.key, "snapshot.db.zst");
+    // One that names what is no data object, and one that is no attempt's.
+    forget("x/20261121T162233Z-99887766-abcdef01", "../../precious");
+    forget("x/precious", "snapshot.db.zst");
+    // And one that makes no sense, before all the others.
+    let torn = s3.file("shop/orders", "1a2b3c4d").join("uploads/20000101T000000Z-99887766-abcdef01.json");
+    fs::write(torn, "{").unwrap();
+    save_small(&request("p3-0")).await;
+    let files = s3.files();
+    assert!(s3.file(&published.key, "snapshot.db.zst").exists(), "{files:?}");
+    assert!(!s3.file(&orphan.key, "snapshot.db.zst").exists(), "{files:?}");
+    assert_eq!(intents(&s3, "1a2b3c4d").len(), 2, "only what says nothing stays: {files:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_pods_of_one_job_save_under_two_keys() {
+    let s3 = S3::start().await;
+    let mount = tempfile::tempdir().unwrap();
+    for store in [s3.flags(), file_store(mount.path())] {
+        let request = |pod: &str| SaveRequest {
+            pod_uid: Some(pod.to_owned()),
+            ..save_request(EtcdFlags::default(), store.clone(), Compression::Zstd)
+        };
+        let bytes = snapshot(2000);
+        let (one, two) = tokio::join!(
+            save_stream(request("aaaaaaaa-1"), stream::iter(messages(&bytes))),
+            save_stream(request("bbbbbbbb-2"), stream::iter(messages(&bytes))),
+        );
+        let (one, two) = (one.unwrap(), two.unwrap());
+        assert_ne!(one.key, two.key);
+        let find = InspectRequest {
+            store: store.clone(),
+            namespace: "shop".to_owned(),
+            cluster: "orders".to_owned(),
+            cluster_uid: request("x").cluster_uid,
+            owner_uid: request("x").owner_uid.unwrap(),
+            deadline_seconds: 30,
+        };
+        let found = inspect::run(find.clone()).await.unwrap();
+        assert!([&one.key, &two.key].contains(&&found.key));
+        assert_eq!(inspect::run(find).await.unwrap(), found, "always the same one");
+    }
+}

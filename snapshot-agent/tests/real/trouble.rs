@@ -1,0 +1,248 @@
+//! Stores that cannot be reached, are not what they should be, or refuse: one clear reason each, in time, for both verbs.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::faults::{messages, save_stream, snapshot};
+use crate::support::{S3, free_port, restore_request, save_request};
+use futures::future::join_all;
+use futures::stream;
+use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, StoreFlags};
+use snapshot_agent::restore;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What a stand-in for a store does with a connection.
+#[derive(Clone, Copy)]
+enum Does<'a> {
+    /// Takes it and never says a word.
+    Nothing,
+    /// Answers every request with this.
+    Says(&'a str),
+    /// Says that to the first so many, and then leads them to a real store.
+    SaysTo(u64, &'a str, &'a str),
+}
+
+/// A stand-in for a store.
+struct Stand {
+    address: SocketAddr,
+    connections: Arc<AtomicU64>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Stand {
+    async fn that(does: Does<'_>) -> Self {
+        let (times, answer, server) = match does {
+            Does::Nothing => (u64::MAX, String::new(), String::new()),
+            Does::Says(answer) => (u64::MAX, answer.to_owned(), String::new()),
+            Does::SaysTo(times, answer, server) => (times, answer.to_owned(), server.to_owned()),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&connections);
+        let task = tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let before = count.fetch_add(1, Ordering::Relaxed);
+                let (answer, server) = (answer.clone(), server.clone());
+                tokio::spawn(async move {
+                    if before >= times {
+                        let mut server = TcpStream::connect(server).await?;
+                        return tokio::io::copy_bidirectional(&mut client, &mut server).await.map(drop);
+                    }
+                    let _request = client.read(&mut [0; 16 << 10]).await?;
+                    if answer.is_empty() {
+                        std::future::pending::<()>().await;
+                    }
+                    client.write_all(answer.as_bytes()).await
+                });
+            }
+        });
+        Self { address, connections, task }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+fn answer(status: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}")
+}
+
+fn s3_error(status: &str, code: &str) -> String {
+    let body = format!("<Error><Code>{code}</Code><Message>canary-body</Message></Error>");
+    answer(status, "content-type: application/xml\r\n", &body)
+}
+
+const SECRET: &str = "canary-secret";
+
+fn flags(endpoint: &str, credentials: &Path) -> StoreFlags {
+    StoreFlags {
+        url: "s3://bkt/pre/fix".to_owned(),
+        s3_endpoint: Some(endpoint.to_owned()),
+        s3_force_path_style: true,
+        credentials_dir: Some(credentials.to_owned()),
+        ..StoreFlags::default()
+    }
+}
+
+fn credentials() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("accessKeyID"), "key").unwrap();
+    fs::write(folder.path().join("secretAccessKey"), SECRET).unwrap();
+    folder
+}
+
+const KEY: &str = "shop/orders/1a2b3c4d/20261121T162233Z-99887766-abcdef01";
+
+/// What both verbs say about this store, and after how long.
+async fn reasons(store: StoreFlags) -> [(snapshot_agent::Error, Duration); 2] {
+    let begun = Instant::now();
+    let save = async {
+        let request = save_request(EtcdFlags::default(), store.clone(), Compression::Zstd);
+        // A stream that never says anything: the store's refusal must show without it.
+        (save_stream(request, stream::pending()).await.unwrap_err(), begun.elapsed())
+    };
+    let restore = async {
+        let volume = tempfile::tempdir().unwrap();
+        let request = restore_request(store.clone(), KEY, volume.path());
+        let error = restore::run(request).await.unwrap_err();
+        assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 0);
+        (error, begun.elapsed())
+    };
+    let (save, restore) = tokio::join!(save, restore);
+    [save, restore]
+}
+
+/// One row: what is wrong, the store, the class, a word of the reason, and within how many seconds.
+type Row = (&'static str, StoreFlags, ExitClass, &'static str, u64);
+
+async fn check(rows: Vec<Row>) {
+    let checks = rows.into_iter().map(async |(what, store, class, word, seconds)| {
+        let endpoint = store.s3_endpoint.clone().unwrap();
+        for (verb, (error, took)) in ["save", "restore"].into_iter().zip(reasons(store).await) {
+            let message = error.message();
+            println!("{what}, {verb}, {:.1} s: {:?} {message}", took.as_secs_f32(), error.class());
+            assert_eq!(error.class(), class, "{what}, {verb}: {message}");
+            for part in [word, "s3://bkt/pre/fix/shop/orders/1a2b3c4d/", endpoint.as_str()] {
+                assert!(message.contains(part), "{what}, {verb}: no {part:?} in {message}");
+            }
+            assert!(!message.contains("canary") && !message.contains(SECRET), "{what}, {verb}: {message}");
+            assert!(took < Duration::from_secs(seconds), "{what}, {verb}: took {took:?}: {message}");
+        }
+    });
+    join_all(checks).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_cannot_be_reached_or_used_is_told_in_time() {
+    let credentials = credentials();
+    let at = |endpoint: &str| flags(endpoint, credentials.path());
+    let nobody = format!("http://127.0.0.1:{}", free_port());
+    let silent = Stand::that(Does::Nothing).await;
+    let silent_tls = silent.url().replace("http://", "https://");
+    let slow = Stand::that(Does::Says(&s3_error("503 Slow Down", "SlowDown"))).await;
+    let broken = Stand::that(Does::Says(&answer("500 Internal Server Error", "", ""))).await;
+    let elsewhere = Stand::that(Does::Says(&answer("200 OK", "", ""))).await;
+    let redirect = |status| answer(status, &format!("location: {}/bkt\r\n", elsewhere.url()), "");
+    let moved = Stand::that(Does::Says(&redirect("301 Moved Permanently"))).await;
+    let temporary = Stand::that(Does::Says(&redirect("307 Temporary Redirect"))).await;
+    let bare = Stand::that(Does::Says(&s3_error("301 Moved Permanently", "PermanentRedirect"))).await;
+    let region = Stand::that(Does::Says(&s3_error("400 Bad Request", "AuthorizationHeaderMalformed"))).await;
+    let denied = Stand::that(Does::Says(&s3_error("403 Forbidden", "AccessDenied"))).await;
+    let secret = Stand::that(Does::Says(&s3_error("403 Forbidden", "SignatureDoesNotMatch"))).await;
+    let key = Stand::that(Does::Says(&s3_error("403 Forbidden", "InvalidAccessKeyId"))).await;
+    let bucket = Stand::that(Does::Says(&s3_error("404 Not Found", "NoSuchBucket"))).await;
+    let full = Stand::that(Does::Says(&s3_error("507 Insufficient Storage", "XMinioStorageFull"))).await;
+    let proxy_https =
+        Stand::that(Does::Says(&answer("400 Bad Request", "", "Client sent an HTTP request to an HTTPS server.\n")))
+            .await;
+    let no_http = Stand::that(Does::Says("SSH-2.0-OpenSSH_9.2\r\n")).await;
+    let rows: Vec<Row> = vec![
+        ("nobody listens", at(&nobody), ExitClass::Transient, "cannot be reached", 40),
+        ("no such name", at("http://store.invalid:9000"), ExitClass::Transient, "", 40),
+        ("silence", at(&silent.url()), ExitClass::Transient, "does not answer in time", 40),
+        ("silence instead of TLS", at(&silent_tls), ExitClass::Transient, "", 40),
+        ("slow down", at(&slow.url()), ExitClass::Transient, "slow down", 40),
+        ("its own trouble", at(&broken.url()), ExitClass::Transient, "status 500", 40),
+        ("https on an http port", at(&bare.url().replace("http", "https")), ExitClass::Config, "no TLS", 3),
+        ("http on an https port", at(&proxy_https.url()), ExitClass::Config, "speaks https", 3),
+        ("no HTTP", at(&no_http.url()), ExitClass::Config, "no HTTP", 3),
+        ("moved", at(&moved.url()), ExitClass::Config, "another region", 3),
+        ("moved for now", at(&temporary.url()), ExitClass::Config, "another region", 3),
+        ("moved to nowhere", at(&bare.url()), ExitClass::Config, "another region", 3),
+        ("another region", at(&region.url()), ExitClass::Config, "another region", 3),
+        ("denied", at(&denied.url()), ExitClass::Denied, "policy", 3),
+        ("a wrong secret", at(&secret.url()), ExitClass::Denied, "secret key", 3),
+        ("an unknown key", at(&key.url()), ExitClass::Denied, "access key", 3),
+        ("no bucket", at(&bucket.url()), ExitClass::NotFound, "bucket does not exist", 3),
+        ("a full store", at(&full.url()), ExitClass::Full, "no space", 40),
+    ];
+    check(rows).await;
+    assert_eq!(elsewhere.connections(), 0, "a redirect leads nowhere");
+    assert!(slow.connections() > 6, "it was asked again: {}", slow.connections());
+    assert_eq!(denied.connections(), 2, "a refusal is final, once for each verb");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_is_checked_against_the_ca_that_was_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, names: &[&str]| {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        let (cert, key) = (folder.path().join(format!("{name}.crt")), folder.path().join(format!("{name}.key")));
+        fs::write(&cert, made.cert.pem()).unwrap();
+        fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        (cert, key)
+    };
+    let server = |(cert, key): &(std::path::PathBuf, std::path::PathBuf)| {
+        ["--cert".to_owned(), cert.display().to_string(), "--key".to_owned(), key.display().to_string()]
+    };
+    let (ours, foreign) = (write("ours", &["127.0.0.1"]), write("foreign", &["127.0.0.1"]));
+    let other_name = write("other-name", &["store.example.com"]);
+    let s3 = S3::with(&server(&ours)).await;
+    let misnamed = S3::with(&server(&other_name)).await;
+    let at = |s3: &S3, ca: Option<&std::path::PathBuf>| StoreFlags {
+        s3_endpoint: Some(format!("https://{}", s3.address)),
+        s3_ca_file: ca.cloned(),
+        ..s3.flags()
+    };
+    let rows: Vec<Row> = vec![
+        ("a foreign CA", at(&s3, Some(&foreign.0)), ExitClass::Config, "certificate is not accepted", 3),
+        ("no CA given", at(&s3, None), ExitClass::Config, "certificate is not accepted", 3),
+        ("another name", at(&misnamed, Some(&other_name.0)), ExitClass::Config, "certificate is not accepted", 3),
+        // It hangs up without a word, as a store that is restarted may.
+        ("http on a TLS port", s3.flags(), ExitClass::Transient, "if it speaks https", 40),
+    ];
+    check(rows).await;
+    let request = save_request(EtcdFlags::default(), at(&s3, Some(&ours.0)), Compression::Zstd);
+    save_stream(request, stream::iter(messages(&snapshot(64)))).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_of_slow_down_is_waited_for() {
+    let s3 = S3::start().await;
+    let slow = s3_error("503 Slow Down", "SlowDown");
+    let stand = Stand::that(Does::SaysTo(5, &slow, &s3.address)).await;
+    let store = StoreFlags { s3_endpoint: Some(stand.url()), ..s3.flags() };
+    let request = save_request(EtcdFlags::default(), store, Compression::None);
+    save_stream(request, stream::iter(messages(&snapshot(5000)))).await.unwrap();
+    assert!(stand.connections() > 5, "{}", stand.connections());
+    assert_eq!(s3.files().len(), 2, "{:?}", s3.files());
+}
