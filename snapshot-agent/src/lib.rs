@@ -8,6 +8,8 @@
 //!     manifest.json           written last: its presence means complete
 //! ```
 //!
+//! While an upload to a bucket is under way, `<lineage>/uploads/<time>-<owner8>-<pod8>.json` says so and until when.
+//!
 //! `zstd -d` or `gzip -d` on the data gives a file that `etcdutl snapshot restore` takes: nothing is locked in.
 //!
 //! What it promises:

@@ -176,7 +176,7 @@ impl Chosen {
             }
             error
         })?;
-        let manifest = Manifest::parse(&json)?;
+        let manifest = Manifest::parse(&json).map_err(|error| error.context(store.uri(&folder.manifest())))?;
         if let Some(expected) = &request.expect_sha256
             && !expected.eq_ignore_ascii_case(&manifest.sha256)
         {

@@ -237,6 +237,7 @@ pub fn with_learner(there: usize, wanted: i32) -> cluster::Observed {
     let mut seen = formed(there, wanted);
     let mut object = joined_member(&seen.cluster, there);
     object.spec.joined = None;
+    object.spec.start_count = 0;
     let mut pod = pod_of(&object);
     running(&mut pod, false);
     seen.members.push(cluster::Member { pod: Some(pod), claim: Some(claim_of(&object)), object });
@@ -273,6 +274,7 @@ pub fn seeding(wanted: i32) -> cluster::Observed {
     *latches(&mut seen) = Latches { pending_member: Some(named(0)), ..Latches::default() };
     let member = &mut seen.members[0];
     member.object.spec.joined = None;
+    member.object.spec.start_count = 0;
     member.pod = Some(pod_of(&member.object));
     seen
 }
@@ -297,6 +299,7 @@ pub fn unborn(restore: Option<Restoring>) -> member::Observed {
         cluster.status = None;
     }
     seen.member.spec.joined = None;
+    seen.member.spec.start_count = 0;
     seen.member.spec.restore = restore;
     seen.pod = Some(pod_of(&seen.member));
     seen

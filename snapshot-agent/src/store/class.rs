@@ -198,6 +198,33 @@ mod tests {
         assert_eq!(class("something new"), ExitClass::Transient);
     }
 
+    /// As the HTTP client wraps it: an operating system's error around the TLS library's own.
+    fn wrapped(error: rustls::Error) -> Error {
+        let inner = io::Error::other(io::Error::other(error));
+        let http = HttpError::new(HttpErrorKind::Connect, inner);
+        classify("putting", &object_store::Error::Generic { store: "S3", source: Box::new(http) })
+    }
+
+    #[test]
+    fn what_tls_will_say_again_is_the_requests_fault() {
+        let foreign = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        assert!(tls(&io::Error::other(foreign.clone())).is_some());
+        let error = wrapped(foreign);
+        assert_eq!(error.class(), ExitClass::Config);
+        assert!(error.message().contains("UnknownIssuer"), "{error}");
+        assert_eq!(
+            wrapped(rustls::Error::AlertReceived(rustls::AlertDescription::HandshakeFailure)).class(),
+            ExitClass::Config
+        );
+        assert_eq!(
+            wrapped(rustls::Error::DecryptError).class(),
+            ExitClass::Transient,
+            "a broken record is the network's"
+        );
+        let refused = io::Error::from_raw_os_error(111);
+        assert!(tls(&refused).is_none());
+    }
+
     #[test]
     fn a_body_does_not_reach_the_message() {
         let error = generic("status code: 403: <Code>SignatureDoesNotMatch</Code><StringToSign>canary</StringToSign>");

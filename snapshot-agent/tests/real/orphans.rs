@@ -1,7 +1,8 @@
 //! What dead saves leave, and two saves of one object at once: no key twice, no manifest of half a snapshot, no leak.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use crate::faults::{messages, save_stream, snapshot};
@@ -26,9 +27,15 @@ fn intents(s3: &S3, lineage: &str) -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// How many files the server keeps that are no objects yet.
-fn parts(s3: &S3) -> usize {
-    s3.files().iter().filter(|file| !file.contains("pre/fix")).count()
+/// How many uploads the server keeps parts of, each in a folder of its own outside of the prefix.
+fn uploads_with_parts(s3: &S3) -> usize {
+    let files = s3.files();
+    let parts = files.iter().filter(|file| !file.contains("pre/fix"));
+    parts.filter_map(|file| Path::new(file).parent()).collect::<BTreeSet<_>>().len()
+}
+
+fn objects(s3: &S3) -> usize {
+    s3.files().iter().filter(|file| file.contains("pre/fix")).count()
 }
 
 /// Moves the time that an intent gives its writer into the past, or elsewhere.
@@ -55,17 +62,14 @@ async fn killed_while_uploading_it_leaves_no_backup_and_the_next_run_cleans_up()
         ..save_request(etcd.flags(), s3.flags(), Compression::None)
     };
     let elsewhere = SaveRequest { cluster_uid: Some("ffff0000-0".to_owned()), ..dies.clone() };
-    let mut dying = 0;
-    for (request, lineage) in [(&dies, "1a2b3c4d"), (&elsewhere, "ffff0000")] {
+    for (count, request, lineage) in [(1, &dies, "1a2b3c4d"), (2, &elsewhere, "ffff0000")] {
         let output = fs::File::create(s3.folder.path().join(lineage)).unwrap();
         let mut command = child("orphans::is_killed_while_saving", &request.to_args().join("\n"));
         let mut process = command.stdout(Stdio::null()).stderr(output).spawn().unwrap();
         eventually("the intent", async || (!intents(&s3, lineage).is_empty()).then_some(())).await;
-        eventually("a part", async || (parts(&s3) > dying).then_some(())).await;
+        eventually("a part", async || (uploads_with_parts(&s3) == count).then_some(())).await;
         process.kill().unwrap();
         process.wait().unwrap();
-        dying = parts(&s3);
-        println!("{lineage}: {:#?}", s3.files());
     }
     let find = InspectRequest {
         store: s3.flags(),
@@ -85,11 +89,8 @@ async fn killed_while_uploading_it_leaves_no_backup_and_the_next_run_cleans_up()
     let [intent] = &intents(&s3, "1a2b3c4d")[..] else { panic!("one intent") };
     let json = fs::read_to_string(intent).unwrap();
     assert!(!json.contains("secret"), "{json}");
-    let before = s3.files().len();
-    println!("before: {:#?}", s3.files());
     save_small(&next).await;
-    println!("after: {:#?}", s3.files());
-    assert_eq!(s3.files().len(), before + 2, "data and manifest, and nothing is gone");
+    assert_eq!((objects(&s3), uploads_with_parts(&s3)), (4, 2), "data and manifest more, and nothing gone");
 
     // Its time is over; so is that of the other lineage, which is not ours to judge.
     until(intent, "2024-01-01T00:00:00Z");
@@ -97,12 +98,11 @@ async fn killed_while_uploading_it_leaves_no_backup_and_the_next_run_cleans_up()
     save_small(&SaveRequest { pod_uid: Some("later-000".to_owned()), ..next.clone() }).await;
     assert_eq!(intents(&s3, "1a2b3c4d").len(), 0);
     assert_eq!(intents(&s3, "ffff0000").len(), 1);
-    let left = parts(&s3);
-    assert!(left > 0 && left < dying, "the other lineage's parts: {:?}", s3.files());
+    assert_eq!(uploads_with_parts(&s3), 1, "the other lineage's: {:?}", s3.files());
     let there =
         SaveRequest { cluster_uid: elsewhere.cluster_uid.clone(), pod_uid: Some("there-00".to_owned()), ..next };
     save_small(&there).await;
-    assert_eq!(parts(&s3), 0, "{:?}", s3.files());
+    assert_eq!(uploads_with_parts(&s3), 0, "{:?}", s3.files());
     assert_eq!(s3.files().len(), 6, "three snapshots: {:?}", s3.files());
 }
 
@@ -129,11 +129,14 @@ async fn an_intent_that_was_forgotten_takes_no_backup_along() {
     // One that names what is no data object, and one that is no attempt's.
     forget("x/20261121T162233Z-99887766-abcdef01", "../../precious");
     forget("x/precious", "snapshot.db.zst");
+    // And one that makes no sense, before all the others.
+    let torn = s3.file("shop/orders", "1a2b3c4d").join("uploads/20000101T000000Z-99887766-abcdef01.json");
+    fs::write(torn, "{").unwrap();
     save_small(&request("p3-0")).await;
     let files = s3.files();
     assert!(s3.file(&published.key, "snapshot.db.zst").exists(), "{files:?}");
     assert!(!s3.file(&orphan.key, "snapshot.db.zst").exists(), "{files:?}");
-    assert_eq!(intents(&s3, "1a2b3c4d").len(), 1, "only what is no attempt's stays: {files:?}");
+    assert_eq!(intents(&s3, "1a2b3c4d").len(), 2, "only what says nothing stays: {files:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

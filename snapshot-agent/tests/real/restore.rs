@@ -314,7 +314,42 @@ async fn a_broken_object_in_s3_is_refused() {
     assert_eq!(restore::run(request.clone()).await.unwrap_err().class(), ExitClass::Corrupt);
     fs::write(&file, &good[..good.len() / 2]).unwrap();
     assert_eq!(restore::run(request.clone()).await.unwrap_err().class(), ExitClass::Corrupt);
+    let refused = async |class: ExitClass, words: &[&str]| {
+        let error = restore::run(request.clone()).await.unwrap_err();
+        assert_eq!(error.class(), class, "{error}");
+        for word in words {
+            assert!(error.message().contains(word), "no {word:?} in {error}");
+        }
+        assert_eq!(files(volume.path()), [] as [&str; 0]);
+    };
+    // As long as it was, and not what it was.
+    let mut other = good.clone();
+    other.rotate_left(good.len() / 3);
+    fs::write(&file, other).unwrap();
+    refused(ExitClass::Corrupt, &[]).await;
     fs::remove_file(&file).unwrap();
-    assert_eq!(restore::run(request.clone()).await.unwrap_err().class(), ExitClass::NotFound);
-    assert_eq!(files(volume.path()), [] as [&str; 0]);
+    refused(ExitClass::NotFound, &["snapshot.db.zst", "s3://bkt/", &s3.address]).await;
+    fs::write(&file, good).unwrap();
+    let manifest = s3.file(&saved.key, "manifest.json");
+    let mut newer: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    newer["formatVersion"] = json!(2);
+    fs::write(&manifest, newer.to_string()).unwrap();
+    refused(ExitClass::Config, &["format 2", "newer"]).await;
+    fs::remove_file(&manifest).unwrap();
+    refused(ExitClass::NotFound, &["no complete snapshot", "manifest.json", &s3.address]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn data_exchanged_for_that_of_another_snapshot_is_refused() {
+    let etcd = Etcd::start().await;
+    etcd.fill(20, 4000).await;
+    let first = Stored::of(&etcd, Compression::None).await;
+    etcd.client().await.put("k0", "changed", None).await.unwrap();
+    let second = Stored::of(&etcd, Compression::None).await;
+    assert_eq!(first.saved.stored_bytes, second.saved.stored_bytes, "etcd's file does not grow by one write");
+    assert_ne!(first.saved.sha256, second.saved.sha256);
+    fs::copy(second.data(), first.data()).unwrap();
+    let (class, message) = first.refused(|_| ()).await;
+    assert_eq!(class, ExitClass::Corrupt, "{message}");
+    assert!(message.contains("its manifest says"), "{message}");
 }

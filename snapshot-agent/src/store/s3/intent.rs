@@ -64,12 +64,21 @@ async fn clean(store: &S3Store, lineage: &Folder, now: Timestamp) -> Result<()> 
     for object in page.map_err(|error| classify(&doing, &error))?.result.objects {
         // The object's name says whose it is; what it says itself is anybody's who may write here.
         let Some(attempt) = object.location.filename().and_then(|name| lineage.of_intent(name)) else { continue };
-        let json = store.get_small(&attempt.intent(), MAX_BYTES).await?;
-        let Ok(intent) = serde_json::from_slice::<Intent>(&json) else { continue };
-        if intent.until.as_second().saturating_add(GRACE_SECONDS) < now.as_second() {
-            take_back(store, &attempt, &intent).await?;
-            tracing::info!(attempt = %attempt, "removed what a dead attempt had left");
+        // One that cannot be judged does not keep the others.
+        if let Err(error) = judge(store, &attempt, now).await {
+            tracing::debug!(attempt = %attempt, %error, "left alone");
         }
+    }
+    Ok(())
+}
+
+async fn judge(store: &S3Store, attempt: &Folder, now: Timestamp) -> Result<()> {
+    let json = store.get_small(&attempt.intent(), MAX_BYTES).await?;
+    let intent: Intent = serde_json::from_slice(&json)
+        .map_err(|error| Error::corrupt(format!("{} makes no sense: {error}", store.uri(&attempt.intent()))))?;
+    if intent.until.as_second().saturating_add(GRACE_SECONDS) < now.as_second() {
+        take_back(store, attempt, &intent).await?;
+        tracing::info!(attempt = %attempt, "removed what a dead attempt had left");
     }
     Ok(())
 }
