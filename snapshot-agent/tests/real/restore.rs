@@ -343,10 +343,17 @@ async fn a_broken_object_in_s3_is_refused() {
 async fn data_exchanged_for_that_of_another_snapshot_is_refused() {
     let etcd = Etcd::start().await;
     etcd.fill(20, 4000).await;
-    let first = Stored::of(&etcd, Compression::None).await;
-    etcd.client().await.put("k0", "changed", None).await.unwrap();
-    let second = Stored::of(&etcd, Compression::None).await;
-    assert_eq!(first.saved.stored_bytes, second.saved.stored_bytes, "etcd's file does not grow by one write");
+    let (mut first, mut second) =
+        (Stored::of(&etcd, Compression::None).await, Stored::of(&etcd, Compression::None).await);
+    // etcd's file grows in steps: some writes are between two of them.
+    for write in 0..20 {
+        etcd.client().await.put("k0", format!("changed {write}"), None).await.unwrap();
+        first = std::mem::replace(&mut second, Stored::of(&etcd, Compression::None).await);
+        if first.saved.stored_bytes == second.saved.stored_bytes {
+            break;
+        }
+    }
+    assert_eq!(first.saved.stored_bytes, second.saved.stored_bytes);
     assert_ne!(first.saved.sha256, second.saved.sha256);
     fs::copy(second.data(), first.data()).unwrap();
     let (class, message) = first.refused(|_| ()).await;
