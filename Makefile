@@ -26,6 +26,7 @@ check: ## formatting, lints, unit and golden tests; no cluster (2 min; 10 min co
 	@tests/bin/deps
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
+	cargo clippy --release --test e2e -- -D warnings
 	cargo test --release --lib --bins --test golden --test layering --test lockfile --test scenarios --test plan_props
 
 golden: ## rewrite crds/, charts/manifests/, jobs/ and scenario transcripts from the code (1 min)

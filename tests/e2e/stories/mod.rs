@@ -1,6 +1,8 @@
 //! The stories, each in a file of its own.
 
+mod api_trouble;
 mod corruption;
+mod crashes;
 mod deletion;
 mod gate;
 mod growth;
@@ -16,6 +18,7 @@ mod space;
 mod store_trouble;
 mod traffic;
 mod whole;
+mod zombie;
 
 use crate::story;
 use crate::support::world::Story;
@@ -25,6 +28,11 @@ pub fn all() -> Vec<Story> {
     vec![
         story!("recurring_backups", recurring::tell),
         story!("trouble_with_the_store", store_trouble::tell),
+        story!(on host "crashes_while_growing", crashes::growing),
+        story!(on host "crashes_while_restoring", crashes::restoring),
+        story!(on host "api_trouble", api_trouble::tell),
+        story!(on host "zombie", zombie::tell),
+        story!(on host "crashes_while_saving", crashes::saving),
         story!("the_whole_story", whole::tell),
         story!("the_whole_story_on_3_5", whole::on_3_5),
         story!("the_whole_story_on_3_7", whole::on_3_7),

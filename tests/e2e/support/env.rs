@@ -22,6 +22,8 @@ pub struct Env {
     pub logs: PathBuf,
     /// The `holdfast` binary under test.
     pub holdfast: PathBuf,
+    /// Whether it is the testbed of this machine, whose Pods can be reached from here.
+    pub throwaway: bool,
 }
 
 /// The etcd version the stories run on.
@@ -50,6 +52,7 @@ impl Env {
             s3_manifest: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/testbed/manifests/s3.yaml"),
             logs: PathBuf::from(var("HOLDFAST_LOGS")?),
             holdfast: PathBuf::from(env!("CARGO_BIN_EXE_holdfast")),
+            throwaway,
         };
         std::fs::create_dir_all(&env.logs)?;
         eprintln!("e2e: context {}", env.kubectl(&["config", "current-context"])?.trim());

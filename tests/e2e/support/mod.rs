@@ -1,9 +1,23 @@
 //! What stories are told with.
 
 pub mod env;
+pub mod host_operator;
+pub mod kfault;
 pub mod kube_helpers;
+pub mod ledger;
 pub mod leftovers;
+pub mod luck;
 pub mod make;
+pub mod mask;
+pub mod oracle;
 pub mod probe;
 pub mod steps;
+pub mod workload;
 pub mod world;
+
+/// Whether a tool does as it should; if not, what is wrong.
+pub type Check = fn() -> Result<(), String>;
+
+/// Whether the tools that judge do so rightly: without a cluster, and named as tests.
+pub const CHECKS: [(&str, Check); 2] =
+    [("tools: requests are read", kfault::call::check), ("tools: what is random is masked", mask::check)];

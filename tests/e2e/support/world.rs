@@ -1,6 +1,7 @@
 //! One namespace with its own operator, S3 server and toolbox: everything a story needs, made anew and taken away.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 
 use super::env::Env;
+use super::host_operator::Seat;
 use super::kube_helpers::{self, until, wait_for};
 use super::leftovers;
 use super::make;
@@ -23,16 +25,25 @@ pub type Telling = Pin<Box<dyn Future<Output = Result<World>>>>;
 pub struct Story {
     /// Also the name of the test.
     pub name: &'static str,
+    /// Whether its operators are processes of this machine, which the story starts itself.
+    pub on_host: bool,
     /// What happens.
     pub tell: fn(World) -> Telling,
 }
 
-/// Wraps an async function as a story.
+/// Wraps an async function as a story; `on host` when it starts its operators itself.
 #[macro_export]
 macro_rules! story {
     ($name:literal, $tell:path) => {
+        $crate::story!($name, $tell, false)
+    };
+    (on host $name:literal, $tell:path) => {
+        $crate::story!($name, $tell, true)
+    };
+    ($name:literal, $tell:path, $on_host:literal) => {
         $crate::support::world::Story {
             name: $name,
+            on_host: $on_host,
             tell: |world| {
                 Box::pin(async move {
                     $tell(&world).await?;
@@ -54,6 +65,8 @@ pub struct World {
     pub ns: String,
     /// A client with full rights.
     pub client: Client,
+    /// Whether the story starts its operators itself.
+    on_host: bool,
 }
 
 /// Generous: a machine with two busy cores starts four of everything at a time.
@@ -72,6 +85,7 @@ impl World {
                 env: env.clone(),
                 ns: format!("e2e-{}-{:05x}", story.name.replace('_', "-"), std::process::id() & 0xf_ffff),
                 client: Client::try_from(config)?,
+                on_host: story.on_host,
             };
             let told = async {
                 world.step("namespace, operator, S3 server and toolbox", world.furnish()).await?;
@@ -110,11 +124,18 @@ impl World {
             }}
         });
         self.env.apply(None, &namespace.to_string())?;
-        self.env.apply(Some(&self.ns), &self.env.manifests(&["--namespace", &self.ns])?)?;
+        let mut wanted = vec!["--namespace", &self.ns];
+        if self.on_host {
+            wanted.extend(["--only", "rbac"]);
+            self.forget_logs()?;
+        }
+        self.env.apply(Some(&self.ns), &self.env.manifests(&wanted)?)?;
         self.env.apply(Some(&self.ns), &std::fs::read_to_string(&self.env.s3_manifest)?)?;
         self.create(make::claim("look", "256Mi")).await?;
         self.create(make::toolbox("toolbox", &self.env.probe_image, &["look"])).await?;
-        self.wait("Deployment", "holdfast", "operator ready", |d| d["status"]["readyReplicas"] == 1).await?;
+        if !self.on_host {
+            self.wait("Deployment", "holdfast", "operator ready", |d| d["status"]["readyReplicas"] == 1).await?;
+        }
         self.wait("Deployment", "s3", "S3 server ready", |d| d["status"]["readyReplicas"] == 1).await?;
         self.wait("Pod", "toolbox", "running", |p| p["status"]["phase"] == "Running").await?;
         Ok(())
@@ -122,6 +143,14 @@ impl World {
 
     /// Deletes the namespace and waits until nothing is left of it: a finalizer that nobody removes would show here.
     async fn sweep(&self) -> Result<()> {
+        // The story's own operators have ended with it; somebody has to let the members go.
+        let _sweeper = if self.on_host {
+            // None of them is left to renew their lease.
+            self.env.kubectl(&["delete", "lease", "holdfast", "-n", &self.ns, "--ignore-not-found"])?;
+            Some(Seat::new(self, "sweeper", None)?.start(&[])?)
+        } else {
+            None
+        };
         for kind in ["EtcdSnapshot", "EtcdCluster"] {
             let api = self.api(kind);
             api.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
@@ -219,6 +248,25 @@ impl World {
         tokio::task::spawn_blocking(move || env.kubectl(&args.iter().map(String::as_str).collect::<Vec<_>>())).await?
     }
 
+    /// Logs of operators that the story started itself.
+    fn operator_logs(&self) -> Result<Vec<PathBuf>> {
+        let ours = format!("{}.", self.story);
+        let mut found = vec![];
+        for entry in std::fs::read_dir(&self.env.logs)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(&ours) && name.ends_with(".log") {
+                found.push(entry.path());
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    fn forget_logs(&self) -> Result<()> {
+        Ok(self.operator_logs()?.iter().try_for_each(std::fs::remove_file)?)
+    }
+
     /// What a person would look at after a failure, in one file.
     fn keep_evidence(&self, why: &str) -> String {
         let path = self.env.logs.join(format!("{}.txt", self.story));
@@ -235,6 +283,12 @@ impl World {
         ask(&["get", "etcd,pods,jobs", "-o", "yaml"]);
         for pod in ask(&["get", "pods", "-o", "name"]).lines() {
             ask(&["logs", pod, "--all-containers", "--tail=60"]);
+        }
+        for path in self.operator_logs().unwrap_or_default() {
+            let log = std::fs::read_to_string(&path).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let last = lines[lines.len().saturating_sub(400)..].join("\n");
+            text.extend(["\n===== ", &path.display().to_string(), "\n", &last]);
         }
         match std::fs::write(&path, text) {
             Ok(()) => path.display().to_string(),

@@ -1,0 +1,213 @@
+//! The operator is killed after its n-th write, for every n, and started again: it always ends like an undisturbed run,
+//! and nothing is made twice on the way.
+//!
+//! A run with `make test` takes three n by chance, `make soak` all of them. Three crashes are told apart: after the
+//! answer was heard, after the write was carried out and before anybody heard of it, and before it was sent.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::support::env::soak;
+use crate::support::host_operator::{DIE_AFTER, HostOperator, Seat, send};
+use crate::support::kfault::{Fault, Kfault, Rule};
+use crate::support::ledger::Ledger;
+use crate::support::luck::Luck;
+use crate::support::oracle::End;
+use crate::support::workload::{Ground, Workload};
+use crate::support::world::{PATIENCE, World};
+
+/// A cluster grows from nothing to three members.
+pub async fn growing(w: &World) -> Result<()> {
+    sweep(w, Workload::Grow).await
+}
+
+/// A snapshot is saved to a volume.
+pub async fn saving(w: &World) -> Result<()> {
+    sweep(w, Workload::Save).await
+}
+
+/// A member is restored from a snapshot.
+pub async fn restoring(w: &World) -> Result<()> {
+    sweep(w, Workload::Restore).await
+}
+
+/// Where a run is broken off.
+#[derive(Clone, Copy, Debug)]
+enum Crash {
+    /// After the answer to the n-th write, changes of etcd's membership counted.
+    AfterAnswer(u64),
+    /// After the n-th write to the API server was carried out, and before its answer.
+    BeforeAnswer(u64),
+    /// Before the n-th write to the API server.
+    BeforeWrite(u64),
+}
+
+impl Crash {
+    const fn n(self) -> u64 {
+        match self {
+            Self::AfterAnswer(n) | Self::BeforeAnswer(n) | Self::BeforeWrite(n) => n,
+        }
+    }
+
+    /// The name of its run.
+    fn run(self) -> String {
+        match self {
+            Self::AfterAnswer(n) => format!("a{n}"),
+            Self::BeforeAnswer(n) => format!("b{n}"),
+            Self::BeforeWrite(n) => format!("c{n}"),
+        }
+    }
+
+    const fn earlier(self) -> Self {
+        let n = self.n() - 1 - self.n() / 8;
+        match self {
+            Self::AfterAnswer(_) => Self::AfterAnswer(n),
+            Self::BeforeAnswer(_) => Self::BeforeAnswer(n),
+            Self::BeforeWrite(_) => Self::BeforeWrite(n),
+        }
+    }
+}
+
+struct Sweep<'a> {
+    w: &'a World,
+    workload: Workload,
+    ground: Ground,
+    ledger: Ledger,
+    /// Straight to the API server.
+    direct: Seat,
+    /// Through the proxy, under the same identity.
+    proxied: Seat,
+    proxy: Kfault,
+    reference: End,
+}
+
+async fn sweep(w: &World, workload: Workload) -> Result<()> {
+    let ledger = Ledger::start(w).await?;
+    let proxy = Kfault::start(&w.env).await?;
+    let direct = Seat::new(w, "host", None)?;
+    let proxied = Seat::new(w, "host", Some(&proxy.url))?;
+    let mut operator = direct.start(&[])?;
+    let ground = w.step("what it needs", workload.prepare(w)).await?;
+
+    operator.until_leading().await?;
+    let before = operator.writes().await?;
+    let undisturbed = async {
+        workload.begin(w, "r0").await?;
+        workload.finish(w, "r0", &ground).await?;
+        End::reached(w, &ledger, &workload.mask("r0")).await
+    };
+    let reference = w.step("an undisturbed run", undisturbed).await?;
+    let writes = operator.writes().await? - before;
+    ensure!(writes >= 3, "an undisturbed run made {writes} writes only");
+    workload.clear(w, "r0").await?;
+    operator.kill()?;
+
+    let sweep = Sweep { w, workload, ground, ledger, direct, proxied, proxy, reference };
+    if soak() {
+        sweep.all(writes).await?;
+    } else {
+        sweep.sample(writes).await?;
+    }
+    sweep.direct.no_defects()
+}
+
+impl Sweep<'_> {
+    /// Every n, until a run comes to its end without a crash; the other two crashes at every fourth.
+    async fn all(&self, writes: u64) -> Result<()> {
+        for n in 1.. {
+            if !self.crash(Crash::AfterAnswer(n)).await? {
+                ensure!(n > writes / 2, "an undisturbed run makes {writes} writes, and this one fewer than {n}");
+                return Ok(());
+            }
+            if n % 4 == 1 {
+                self.crash(Crash::BeforeAnswer(n)).await?;
+                self.crash(Crash::BeforeWrite(n)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One crash of each sort: early, in the middle and late, by chance.
+    async fn sample(&self, writes: u64) -> Result<()> {
+        let mut luck = Luck::of(self.w.story);
+        let third = (writes / 3).max(1);
+        let mut at: Vec<u64> = (0..3).map(|part| (1 + part * third + luck.below(third)).min(writes)).collect();
+        let turn = usize::try_from(luck.below(3))?;
+        at.rotate_left(turn);
+        let &[a, b, c] = at.as_slice() else { anyhow::bail!("three of {at:?}") };
+        for crash in [Crash::AfterAnswer(a), Crash::BeforeAnswer(b), Crash::BeforeWrite(c)] {
+            // How many writes a run makes varies a little: a crash that was set too late is set earlier.
+            let mut crash = crash;
+            while !self.crash(crash).await? {
+                ensure!(crash.n() > 1, "a run without a single write: {crash:?}");
+                crash = crash.earlier();
+            }
+        }
+        Ok(())
+    }
+
+    /// One run with a crash, compared with the undisturbed one. Whether it came to the crash.
+    async fn crash(&self, crash: Crash) -> Result<bool> {
+        self.w.step(&format!("{crash:?}"), self.disturbed(crash, &crash.run())).await
+    }
+
+    async fn disturbed(&self, crash: Crash, run: &str) -> Result<bool> {
+        let Self { w, workload, .. } = *self;
+        workload.begin(w, run).await?;
+        let mut operator = self.doomed(crash)?;
+        let crashed = self.until_crash(&mut operator, run).await?;
+        if crashed {
+            operator = self.direct.start(&[])?;
+        }
+        workload.finish(w, run, &self.ground).await?;
+        End::same(w, &self.ledger, &workload.mask(run), &self.reference).await.with_context(|| format!("{crash:?}"))?;
+        if !crashed {
+            operator.kill()?;
+            operator = self.direct.start(&[])?;
+        }
+        workload.clear(w, run).await?;
+        operator.kill()?;
+        Ok(crashed)
+    }
+
+    /// An operator that will crash there.
+    fn doomed(&self, crash: Crash) -> Result<HostOperator> {
+        self.proxy.clear();
+        let n = match crash {
+            Crash::AfterAnswer(n) => return self.direct.start(&[(DIE_AFTER, n.to_string())]),
+            Crash::BeforeAnswer(n) | Crash::BeforeWrite(n) => n,
+        };
+        let operator = self.proxied.start(&[])?;
+        let pid = operator.pid();
+        let blow = std::sync::Arc::new(move || drop(send("KILL", pid)));
+        self.proxy.add(match crash {
+            Crash::BeforeWrite(_) => Rule::at_write("killed before a write", n, Fault::KillBefore(blow)),
+            _ => Rule::at_write("killed after a write", n, Fault::KillAfterCommit(blow)),
+        });
+        Ok(operator)
+    }
+
+    /// Waits for the crash, or for an end without one.
+    async fn until_crash(&self, operator: &mut HostOperator, run: &str) -> Result<bool> {
+        let begun = Instant::now();
+        let mut done: Option<Instant> = None;
+        loop {
+            if let Some(status) = operator.ended()? {
+                // By its own hand or by ours; any other end is a defect.
+                ensure!(matches!(status.signal(), Some(6 | 9)), "the operator ended with {status}");
+                return Ok(true);
+            }
+            if done.is_none() && self.workload.done(self.w, run).await? {
+                done = Some(Instant::now());
+            }
+            // The last writes come after what a user waits for.
+            if done.is_some_and(|at| at.elapsed() > Duration::from_secs(3)) {
+                return Ok(false);
+            }
+            ensure!(begun.elapsed() < PATIENCE, "neither a crash nor an end");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The operator as a process of this machine, which a story may kill, freeze and start again at any moment.
+//!
+//! It works in the story's namespace alone, as the ServiceAccount that is installed there and with a token of its own,
+//! so its rights are the real ones. It decides nothing about what the operator does.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use kube::config::Kubeconfig;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::kube_helpers::until;
+use super::world::{PATIENCE, World};
+
+/// Ends the operator at this write; see `holdfast operator`.
+pub const DIE_AFTER: &str = "HOLDFAST_DIE_AFTER_WRITES";
+
+/// What an operator is started with, again and again: identity, rights, and where it writes its log.
+pub struct Seat {
+    holdfast: PathBuf,
+    image: String,
+    ns: String,
+    identity: String,
+    /// Holds the kubeconfig; goes with the last that needs it.
+    folder: Arc<TempDir>,
+    log: PathBuf,
+}
+
+impl Seat {
+    /// A seat under this identity. `server` is asked in place of the API server.
+    pub fn new(w: &World, identity: &str, server: Option<&str>) -> Result<Self> {
+        let seat = Self {
+            holdfast: w.env.holdfast.clone(),
+            image: w.env.image.clone(),
+            ns: w.ns.clone(),
+            identity: identity.to_owned(),
+            folder: Arc::new(tempfile::tempdir()?),
+            log: w.env.logs.join(format!("{}.{identity}.log", w.story)),
+        };
+        let token = w.env.kubectl(&["create", "token", "holdfast", "-n", &w.ns, "--duration=3h"])?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(seat.kubeconfig())?;
+        let cluster = match server {
+            Some(url) => json!({ "server": url }),
+            None => api_server(&w.env.kubeconfig)?,
+        };
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "here",
+            "clusters": [{"name": "here", "cluster": cluster}],
+            "users": [{"name": "holdfast", "user": {"token": token.trim()}}],
+            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "holdfast"}}],
+        });
+        file.write_all(kubeconfig.to_string().as_bytes())?;
+        Ok(seat)
+    }
+
+    /// Starts an operator. After a crash the same identity leads again at once, as a container that kubelet restarts.
+    pub fn start(&self, more: &[(&str, String)]) -> Result<HostOperator> {
+        // Free a moment ago; whoever takes it in between makes the start fail loudly.
+        let listen = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
+        note(&log, &format!("---- {} starts {more:?}", self.identity))?;
+        // It ends with the thread that tells the story, also when that is killed.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(&self.holdfast)
+            .args(["operator", "--log-format=json", "--leader-election-name=holdfast"])
+            .args([
+                format!("--watch-namespace={}", self.ns),
+                format!("--leader-election-namespace={}", self.ns),
+                format!("--identity={}", self.identity),
+                format!("--agent-image={}", self.image),
+                format!("--listen={listen}"),
+            ])
+            .env_clear()
+            .env("KUBECONFIG", self.kubeconfig())
+            .env("HOLDFAST_LOG_LEVEL", "info,holdfast=debug")
+            .envs(more.iter().map(|(name, value)| (*name, value)))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log.try_clone()?)
+            .spawn()
+            .context("start the operator")?;
+        Ok(HostOperator { child, listen, log, _folder: Arc::clone(&self.folder) })
+    }
+
+    /// Whether none of the operators of this identity panicked, or planned what a safety rule forbids.
+    pub fn no_defects(&self) -> Result<()> {
+        let log = std::fs::read_to_string(&self.log)?;
+        let bad: Vec<&str> =
+            log.lines().filter(|l| l.contains("panicked at") || l.contains("\"invariant\":")).take(5).collect();
+        ensure!(bad.is_empty(), "{} has a defect: {bad:?}", self.identity);
+        Ok(())
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+}
+
+/// The API server and its certificate authority, and no credentials.
+fn api_server(kubeconfig: &std::path::Path) -> Result<Value> {
+    let config = Kubeconfig::read_from(kubeconfig)?;
+    let current = config.current_context.as_deref().context("current-context")?;
+    let context = config.contexts.iter().find(|c| c.name == current).and_then(|c| c.context.as_ref());
+    let cluster = &context.context("context")?.cluster;
+    let found = config.clusters.iter().find(|c| &c.name == cluster).and_then(|c| c.cluster.as_ref());
+    Ok(serde_json::to_value(found.context("cluster")?)?)
+}
+
+/// An operator that runs; it is killed when this is dropped.
+pub struct HostOperator {
+    child: Child,
+    listen: SocketAddr,
+    log: File,
+    _folder: Arc<TempDir>,
+}
+
+impl HostOperator {
+    /// For [`send`].
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Waits until it has ended.
+    pub async fn end(&mut self, patience: Duration) -> Result<ExitStatus> {
+        until("the operator to end", patience, async || Ok(self.child.try_wait()?.ok_or_else(|| "it runs".to_owned())))
+            .await
+    }
+
+    /// Ends it without a warning.
+    pub fn kill(&mut self) -> Result<()> {
+        note(&self.log, "---- killed")?;
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Asks it to end, so that it gives its lease back, and waits for it.
+    pub async fn retire(&mut self) -> Result<()> {
+        send("TERM", self.pid())?;
+        let status = self.end(Duration::from_secs(20)).await?;
+        ensure!(status.success(), "an operator that was asked to end ended with {status}");
+        Ok(())
+    }
+
+    /// Stops it in the middle of whatever it does.
+    pub fn freeze(&self) -> Result<()> {
+        note(&self.log, "---- frozen")?;
+        send("STOP", self.pid())
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) -> Result<()> {
+        note(&self.log, "---- thawed")?;
+        send("CONT", self.pid())
+    }
+
+    /// Waits until it leads.
+    pub async fn until_leading(&self) -> Result<()> {
+        until("the operator to lead", PATIENCE, async || {
+            Ok(if self.number("holdfast_leader").await? == 1 { Ok(()) } else { Err("it does not".to_owned()) })
+        })
+        .await
+    }
+
+    /// How many writes it has made, by its own count.
+    pub async fn writes(&self) -> Result<u64> {
+        self.number("holdfast_writes_total").await
+    }
+
+    /// The sum of one of its metrics.
+    async fn number(&self, metric: &str) -> Result<u64> {
+        let mut connection = tokio::net::TcpStream::connect(self.listen).await?;
+        connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
+        let mut page = String::new();
+        connection.read_to_string(&mut page).await?;
+        let values = page.lines().filter_map(|line| {
+            let rest = line.strip_prefix(metric)?;
+            rest.starts_with([' ', '{']).then(|| rest.rsplit(' ').next()?.parse::<u64>().ok()).flatten()
+        });
+        Ok(values.sum())
+    }
+}
+
+impl Drop for HostOperator {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends a signal to a process that we started.
+pub fn send(signal: &str, pid: u32) -> Result<()> {
+    let status = Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status()?;
+    if !status.success() {
+        bail!("kill -{signal} {pid}: {status}");
+    }
+    Ok(())
+}
+
+fn note(mut log: &File, text: &str) -> Result<()> {
+    Ok(writeln!(log, "{text}")?)
+}

@@ -1,0 +1,159 @@
+//! When two runs have ended alike: the same objects with the same fields, and as often created and deleted on the way.
+//!
+//! Only what differs between undisturbed runs, too, is left out (`mask`). Counts by kind and name find what an end state
+//! hides: a second seed that was cleared away again, a Pod that was made twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+
+use super::kube_helpers;
+use super::ledger::{Count, Ledger};
+use super::mask::Mask;
+use super::world::World;
+use kube::ResourceExt;
+use kube::api::ListParams;
+
+const KINDS: [&str; 8] = [
+    "EtcdCluster",
+    "EtcdMember",
+    "EtcdSnapshot",
+    "Pod",
+    "PersistentVolumeClaim",
+    "Service",
+    "PodDisruptionBudget",
+    "Job",
+];
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Each object, masked, and how many there are of it.
+    objects: BTreeMap<String, usize>,
+    counts: BTreeMap<String, Count>,
+}
+
+/// How long an end has to stay as it is before it counts as one.
+const STILL: Duration = Duration::from_secs(2);
+
+impl End {
+    /// What stands now.
+    async fn now(w: &World, ledger: &Ledger, mask: &Mask) -> Result<Self> {
+        let mut objects = BTreeMap::new();
+        for kind in KINDS {
+            for object in w.api(kind).list(&ListParams::default()).await?.items {
+                if mask.owns(&object.name_any()) {
+                    *objects.entry(masked(kind, &kube_helpers::json(&object), mask)).or_default() += 1;
+                }
+            }
+        }
+        let counts = ledger.counts(|name| mask.owns(name).then(|| mask.text(name)));
+        Ok(Self { objects, counts })
+    }
+
+    /// What stands when nothing changes any more.
+    pub async fn reached(w: &World, ledger: &Ledger, mask: &Mask) -> Result<Self> {
+        let begun = Instant::now();
+        let mut last = Self::now(w, ledger, mask).await?;
+        loop {
+            tokio::time::sleep(STILL).await;
+            let now = Self::now(w, ledger, mask).await?;
+            if now == last {
+                return Ok(now);
+            }
+            if begun.elapsed() > Duration::from_secs(40) {
+                bail!("the end does not stand still: {}", differences(&last, &now));
+            }
+            last = now;
+        }
+    }
+
+    /// Waits for the same end as the reference's. One that stands still and is another one is an error that tells what
+    /// differs.
+    pub async fn same(w: &World, ledger: &Ledger, mask: &Mask, reference: &Self) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let now = Self::reached(w, ledger, mask).await?;
+            if now == *reference {
+                return Ok(());
+            }
+            // Conditions that follow probes settle with the slowest one; a count never comes back.
+            if now.counts != reference.counts || begun.elapsed() > Duration::from_secs(20) {
+                bail!("it ended otherwise than the undisturbed run:\n{}", differences(reference, &now));
+            }
+        }
+    }
+}
+
+fn differences(should: &End, is: &End) -> String {
+    let mut out = vec![];
+    for (key, count) in &should.counts {
+        let other = is.counts.get(key).copied().unwrap_or_default();
+        if other != *count {
+            out.push(format!("{key}: created and deleted {other:?} times, undisturbed {count:?}"));
+        }
+    }
+    out.extend(
+        is.counts
+            .iter()
+            .filter(|(key, _)| !should.counts.contains_key(*key))
+            .map(|(key, count)| format!("{key}: created and deleted {count:?} times, undisturbed never")),
+    );
+    // What is only in the one beside what is only in the other: of the same kind and name where there is such a pair.
+    let lacking = |a: &End, b: &End| -> Vec<Value> {
+        let only = a.objects.iter().filter(|(text, n)| b.objects.get(*text) != Some(*n));
+        only.filter_map(|(text, _)| serde_json::from_str(text).ok()).collect()
+    };
+    let called = |object: &Value| format!("{} {}", object["kind"], object["metadata"]["name"]);
+    let mut strange = lacking(is, should);
+    for object in lacking(should, is) {
+        match strange.iter().position(|other| called(other) == called(&object)) {
+            Some(at) => compare(&called(&object), &object, &strange.remove(at), &mut out),
+            None => out.push(format!("{}: another number of them, or none", called(&object))),
+        }
+    }
+    out.extend(strange.iter().map(|object| format!("{}: not in the undisturbed run: {object}", called(object))));
+    out.join("\n")
+}
+
+/// Tells where two values differ.
+fn compare(path: &str, should: &Value, is: &Value, out: &mut Vec<String>) {
+    match (should, is) {
+        (Value::Object(a), Value::Object(b)) => {
+            for field in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
+                compare(&format!("{path}.{field}"), &should[field], &is[field], out);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (n, (a, b)) in a.iter().zip(b).enumerate() {
+                compare(&format!("{path}[{n}]"), a, b, out);
+            }
+        }
+        _ if should == is => {}
+        _ => out.push(format!("{path}: {is}, undisturbed {should}")),
+    }
+}
+
+/// An object as it is compared: who it is, whose it is, what it wants, and the part of its status that lasts.
+fn masked(kind: &str, object: &Value, mask: &Mask) -> String {
+    let mut meta = object["metadata"].clone();
+    if let (Some(annotations), "Pod" | "PersistentVolumeClaim") = (meta["annotations"].as_object_mut(), kind) {
+        // Kubernetes' own word about binding and scheduling.
+        annotations.retain(|name, _| !name.contains("kubernetes.io/"));
+    }
+    let status = &object["status"];
+    let conditions = status["conditions"]
+        .as_array()
+        .map(|all| all.iter().map(|c| json!([c["type"], c["status"], c["reason"]])).collect::<Vec<Value>>());
+    let lasting = match kind {
+        "EtcdCluster" => json!([status["latches"], status["voters"], status["replicas"], conditions]),
+        "EtcdMember" => json!([conditions]),
+        "EtcdSnapshot" => json!([status["phase"], status["attempts"], conditions]),
+        "Pod" | "PersistentVolumeClaim" => status["phase"].clone(),
+        _ => Value::Null,
+    };
+    let whole = json!({"kind": kind, "metadata": meta, "spec": object["spec"], "status": lasting});
+    mask.value(&whole).to_string()
+}

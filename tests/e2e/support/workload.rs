@@ -1,0 +1,133 @@
+//! What an operator is disturbed at: a cluster that grows from nothing to three members, a snapshot to a volume, and a
+//! restore into one member. Each run has names of its own, so that runs can be counted apart.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::kube_helpers::condition;
+use super::make;
+use super::mask::Mask;
+use super::probe::Digest;
+use super::world::World;
+
+/// A workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// From nothing to three members.
+    Grow,
+    /// A snapshot to a volume.
+    Save,
+    /// A member from a snapshot.
+    Restore,
+}
+
+/// What snapshots and restores need to be there.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    digest: Option<Digest>,
+}
+
+impl Workload {
+    /// Makes what has to be there before the first run; an operator has to run.
+    pub async fn prepare(self, w: &World) -> Result<Ground> {
+        if self == Self::Grow {
+            return Ok(Ground { digest: None });
+        }
+        w.create(make::claim("backups", "1Gi")).await?;
+        w.create(make::cluster("source", 1)).await?;
+        w.wait_ready("source", 1).await?;
+        w.fill("source", 500).await?;
+        let digest = Some(w.digest("source").await?);
+        if self == Self::Restore {
+            w.create(make::snapshot("base", "source", volume())).await?;
+            w.wait_complete("base").await?;
+        } else {
+            w.create(make::toolbox("shelf", &w.env.probe_image, &["backups"])).await?;
+            w.wait("Pod", "shelf", "running", |p| p["status"]["phase"] == "Running").await?;
+        }
+        Ok(Ground { digest })
+    }
+
+    /// What a run's name stands for.
+    pub fn mask(self, run: &str) -> Mask {
+        Mask::new(&[(run, if self == Self::Save { "SNAPSHOT" } else { "CLUSTER" })])
+    }
+
+    /// Asks for it, as a user would.
+    pub async fn begin(self, w: &World, run: &str) -> Result<()> {
+        let wish = match self {
+            Self::Grow => make::cluster(run, 3),
+            Self::Save => make::snapshot(run, "source", volume()),
+            Self::Restore => make::restored(run, 1, json!({"snapshotRef": {"name": "base"}})),
+        };
+        w.create(wish).await.map(drop)
+    }
+
+    /// Whether it is there.
+    pub async fn done(self, w: &World, run: &str) -> Result<bool> {
+        let object = w.get(self.kind(), run).await?;
+        if self == Self::Save {
+            ensure!(object["status"]["phase"] != "Failed", "{run} failed: {}", object["status"]);
+            return Ok(object["status"]["phase"] == "Complete");
+        }
+        Ok(self.ready(&object))
+    }
+
+    fn ready(self, cluster: &Value) -> bool {
+        condition(cluster, "Ready").is_some_and(|(status, ..)| status == "True")
+            && cluster["status"]["voters"] == self.members()
+            && cluster["metadata"]["generation"] == cluster["status"]["observedGeneration"]
+    }
+
+    /// Waits until it is there, and looks at it from outside: through etcd's own client, and into the store.
+    pub async fn finish(self, w: &World, run: &str, ground: &Ground) -> Result<()> {
+        match self {
+            Self::Save => {
+                let snapshot = w.wait_complete(run).await?;
+                // A folder is named after its owner's UID.
+                let owner = snapshot["metadata"]["uid"].as_str().and_then(|uid| uid.get(..8)).context("a UID")?;
+                let stored = w.exec("shelf", "probe", &["holdfast-probe", "ls", "/mnt/backups"]).await?;
+                let manifests =
+                    stored.lines().filter(|l| l.contains("manifest.json") && l.contains(&format!("-{owner}-"))).count();
+                ensure!(manifests == 1, "{manifests} manifests of {run} in the store:\n{stored}");
+            }
+            Self::Grow | Self::Restore => {
+                w.wait_ready(run, self.members()).await?;
+                let listed: BTreeSet<String> = w.members(run).await?.members.into_iter().map(|m| m.name).collect();
+                let wanted: BTreeSet<String> =
+                    w.names_with("EtcdMember", &format!("holdfast.dev/cluster={run}")).await?.into_iter().collect();
+                ensure!(listed == wanted, "etcd lists {listed:?}, and the members are {wanted:?}");
+            }
+        }
+        if self == Self::Restore {
+            let (is, was) = (w.digest(run).await?, ground.digest.as_ref().context("the source's digest")?);
+            ensure!(is == *was, "restored {is:?} from {was:?}");
+        }
+        Ok(())
+    }
+
+    /// Takes it away, and waits until it is gone.
+    pub async fn clear(self, w: &World, run: &str) -> Result<()> {
+        w.delete_and_wait(self.kind(), run).await
+    }
+
+    const fn kind(self) -> &'static str {
+        match self {
+            Self::Save => "EtcdSnapshot",
+            Self::Grow | Self::Restore => "EtcdCluster",
+        }
+    }
+
+    const fn members(self) -> usize {
+        match self {
+            Self::Grow => 3,
+            Self::Save | Self::Restore => 1,
+        }
+    }
+}
+
+fn volume() -> Value {
+    json!({"pvc": {"claimName": "backups", "subPath": "house"}})
+}
