@@ -62,6 +62,7 @@ async fn strays(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<String
         labelled(pod, key::SNAPSHOT, &label)
             && !pods::ended(pod)
             && pods::arguments(pod, CONTAINER).is_some_and(|args| args.contains(&asked))
+            && pod.spec.iter().flat_map(|s| &s.containers).flat_map(|c| c.command.iter().flatten()).any(|w| w == "save")
     };
     Ok(reader.list::<Pod>(Only::Label(key::SNAPSHOT, &label), saves).await?.iter().map(ResourceExt::name_any).collect())
 }

@@ -11,6 +11,7 @@ use snapshot_agent::contract::ExitClass;
 use super::report::{self, Fact};
 use super::{Observed, job, status};
 use crate::api::condition::Reason;
+use crate::api::snapshot::Phase;
 use crate::api::{EtcdCluster, EtcdSnapshotStatus, name};
 use crate::plan::{Act, Next, Plan, Wake, pods};
 
@@ -119,7 +120,8 @@ fn without_job(seen: &Observed, now: Timestamp) -> Stage {
 /// Whether a Job was made for this snapshot, by all that is known.
 fn began(seen: &Observed, now: Timestamp) -> bool {
     match &seen.snapshot.status {
-        Some(status) if status.started_at.is_some() => true,
+        // `Running` without a start: the store is being asked, since the status was lost.
+        Some(status) if status.started_at.is_some() || status.phase == Phase::Running => true,
         Some(status) if !status.conditions.is_empty() => false,
         Some(_) | None => {
             let created = seen.snapshot.metadata.creation_timestamp.as_ref();

@@ -276,6 +276,14 @@ fn without_its_job_a_snapshot_is_what_the_store_says() {
         lost.snapshot.metadata.creation_timestamp = Some(ago(60));
         assert_eq!(told(&planned(&lost).status).2, "AskingStore");
         assert_eq!(planned(&asked(lost.clone(), vec![saved()])).status.phase, Phase::Complete);
+        // What the pass that asks writes must not make the next one forget why.
+        let (job, written) = (started(&lost), planned(&lost).status);
+        let told_since = Observed {
+            snapshot: crate::api::EtcdSnapshot { status: Some(written), ..lost.snapshot.clone() },
+            ..lost.clone()
+        };
+        assert_eq!(started(&told_since).metadata.name, job.metadata.name);
+        assert_eq!(planned(&asked(told_since, vec![saved()])).status.phase, Phase::Complete);
         let again = started(&asked(lost.clone(), nothing()));
         assert_eq!(again.metadata.name, started(&fresh()).metadata.name, "nothing is stored: it is taken now");
         // Its Pod may publish yet.
