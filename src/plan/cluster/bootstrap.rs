@@ -68,7 +68,8 @@ fn beside_foreign_volumes(seen: &Observed) -> Option<Next> {
             names(&staying),
             key::CLUSTER
         );
-        return Some(Next::wait(Reason::ForeignVolumesFound, message, Wake::OnChange));
+        // Without its label a claim no longer tells whom it concerns, so nothing wakes this pass.
+        return Some(Next::wait(Reason::ForeignVolumesFound, message, Wake::AfterMillis(5_000)));
     }
     (!going.is_empty()).then(|| {
         let message = format!("volumes of an earlier cluster of this name are going: {}", names(&going));

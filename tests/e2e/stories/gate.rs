@@ -26,7 +26,7 @@ pub async fn tell(w: &World) -> Result<()> {
     hands(&["cp", &data_a, "/mnt/spare/a"]).await?;
     hands(&["rm", &data_a]).await?;
     w.delete("Pod", &a.name).await?;
-    w.step("the emptied volume is refused", refused(w, &a.name, "is empty and may not be")).await?;
+    w.step("the emptied volume is refused", refused(w, &a.name, "has lost its data")).await?;
     ensure!(w.digest("keep").await? == digest, "the other two serve");
     ensure!(w.members("keep").await? == before, "nobody was removed");
 
