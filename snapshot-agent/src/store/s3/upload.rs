@@ -27,6 +27,9 @@ const MAX_PARTS: u64 = 10_000;
 /// An abort is a courtesy; the kubelet gives 30 s in all.
 const ABORT_WITHIN: Duration = Duration::from_secs(10);
 
+/// Parts that are on their way when an upload is taken back get so long to arrive: 32 MiB at 11 MiB/s.
+const LAND_WITHIN: Duration = Duration::from_secs(3);
+
 /// The part size for about this many bytes: as usual, or as much larger as [`MAX_PARTS`] asks for.
 pub(crate) fn part_size(estimate: u64) -> u64 {
     // Twice the estimate: a database grows while its size is asked, and incompressible data grows a little.
@@ -164,7 +167,11 @@ impl S3Upload {
 
     pub(crate) async fn abort(&mut self) {
         let abort = async {
-            self.under_way.shutdown().await;
+            // A part that is on its way when an upload is aborted may be kept all the same (S3: AbortMultipartUpload).
+            let landed = async { while self.under_way.join_next().await.is_some() {} };
+            if tokio::time::timeout(LAND_WITHIN, landed).await.is_err() {
+                self.under_way.shutdown().await;
+            }
             let asker = &self.store.clients.asker;
             let aborted = match asker.abort_multipart(&self.path, &self.id).await {
                 Ok(()) | Err(object_store::Error::NotFound { .. }) => true,
