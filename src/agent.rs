@@ -5,8 +5,8 @@
 use std::io::Write;
 use std::path::Path;
 
-use snapshot_agent::contract::{GateRequest, InspectRequest, Report, RestoreRequest, SaveRequest};
-use snapshot_agent::{Result, gate, inspect, install, report, restore, save};
+use snapshot_agent::contract::{GateRequest, InspectRequest, Report, RestoreRequest, SaveRequest, VerifyRequest};
+use snapshot_agent::{Result, gate, inspect, install, report, restore, save, verify};
 
 /// `agent save`.
 pub async fn save(request: SaveRequest) -> u8 {
@@ -21,6 +21,17 @@ pub async fn inspect(request: InspectRequest) -> u8 {
 /// `agent restore`.
 pub async fn restore(request: RestoreRequest) -> u8 {
     end(&restore::run(request).await.map(Report::Restored))
+}
+
+/// `agent verify`: what is found is printed, and goes nowhere else.
+pub async fn verify(request: VerifyRequest) -> anyhow::Result<u8> {
+    match verify::run(request).await {
+        Ok(found) => {
+            writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&found)?)?;
+            Ok(0)
+        }
+        Err(error) => Ok(end(&Err(error))),
+    }
 }
 
 /// `gate`: comes back only when etcd may not start.

@@ -190,6 +190,14 @@ pub struct RestoreRequest {
 /// 20 s without a byte: the reason is then in the cluster's status within 30 s.
 pub const DEFAULT_RESTORE_STALL_SECONDS: u32 = 20;
 
+/// `agent verify`: whether a snapshot file on this disk is whole and sound.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct VerifyRequest {
+    /// The file: an unpacked snapshot, or a copy of a member's `member/snap/db`.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
 /// Who a data volume belongs to.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdentityFlags {

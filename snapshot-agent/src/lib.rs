@@ -21,7 +21,7 @@
 //! * Memory does not depend on the database's size (`pipe.rs` has the budget, a test measures it).
 //! * Every end has a class, which is the exit code ([`contract::ExitClass`]), and a sentence without secrets.
 //!
-//! The verbs are [`save::run`], [`inspect::run`], [`restore::run`], [`gate::run`] and [`install::run`]; [`report::finish`] ends a run.
+//! The verbs are [`save::run`], [`inspect::run`], [`restore::run`], [`verify::run`], [`gate::run`] and [`install::run`]; [`report::finish`] ends a run.
 //! The request and report types are in [`contract`], which, with [`layout`], is the part that a planner may use.
 
 pub mod contract;
@@ -36,9 +36,11 @@ pub mod progress;
 pub mod report;
 pub mod restore;
 pub mod save;
+pub mod scan;
 pub mod source;
 pub mod store;
 pub mod trailer;
+pub mod verify;
 pub mod wal;
 
 mod clock;

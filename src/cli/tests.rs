@@ -58,6 +58,7 @@ fn what_is_wrong_is_told_with_a_remedy() {
         (&["operator", "--identity=me", "--agent-image=i", "--listen=8080"], "--listen"),
         (&["operator", "--identity=me", "--agent-image=i", "--watch-namespace=a/b"], "DNS label"),
         (&["agent", "save"], "--endpoints"),
+        (&["agent", "verify"], "FILE"),
         (&["gate"], "--volume"),
     ] {
         let error = parse(words).unwrap_err();

@@ -1,0 +1,290 @@
+//! bbolt's page formats. No I/O and no trust: everything is checked against the bytes at hand.
+//!
+//! All numbers are little endian. A page is a header (id u64, flags u16, count u16, overflow u32), a table of elements of
+//! 16 bytes, and what they point to, one behind the other in the table's order: bbolt writes nothing else, so a gap or a
+//! step back is a defect. A page with an overflow of n goes on over the next n pages.
+
+/// Bytes of a page's header.
+pub(super) const HEADER: usize = 16;
+const ELEMENT: usize = 16;
+
+/// Kinds of pages, as their flags.
+const BRANCH: u16 = 0x01;
+const LEAF: u16 = 0x02;
+const META: u16 = 0x04;
+const FREELIST: u16 = 0x10;
+
+/// The flag of a leaf's element that is a bucket.
+pub(super) const BUCKET: u32 = 0x01;
+
+/// bbolt's meta page: magic number and format version.
+const MAGIC: u32 = 0xED0C_DAED;
+const VERSION: u32 = 2;
+/// Header, and eight numbers of which the last is the checksum of those before.
+pub(super) const META_BYTES: usize = HEADER + 64;
+const CHECKED: usize = 56;
+
+/// What bbolt writes for "the list of free pages is not stored"; etcd never stores it.
+const NOT_STORED: u64 = u64::MAX;
+
+/// Page sizes: bbolt looks for powers of two from 1 KiB to 16 MiB, where a page is that of the operating system.
+pub(super) const SMALLEST: usize = 1 << 10;
+/// The largest page size.
+pub(super) const LARGEST: usize = 16 << 20;
+
+/// What is wrong with a page, to be read after its number.
+pub(super) type Defect = &'static str;
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+}
+
+/// What a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Branch,
+    Leaf,
+    Meta,
+    Freelist,
+}
+
+/// A page's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) id: u64,
+    pub(super) kind: Kind,
+    pub(super) count: usize,
+    /// Pages it takes: one and its overflow.
+    pub(super) span: u64,
+}
+
+impl Header {
+    pub(super) fn parse(page: &[u8]) -> Option<Self> {
+        let kind = match u16_at(page, 8)? {
+            BRANCH => Kind::Branch,
+            LEAF => Kind::Leaf,
+            META => Kind::Meta,
+            FREELIST => Kind::Freelist,
+            _ => return None,
+        };
+        let span = u64::from(u32_at(page, 12)?) + 1;
+        Some(Self { id: u64_at(page, 0)?, kind, count: usize::from(u16_at(page, 10)?), span })
+    }
+
+    /// Whether the elements of a branch or a leaf can be there at all: a cheap look at a page that may be none.
+    pub(super) fn plausible(&self, page: &[u8], page_size: usize) -> bool {
+        let position = match self.kind {
+            Kind::Branch => HEADER,
+            Kind::Leaf => HEADER + 4,
+            Kind::Meta | Kind::Freelist => return true,
+        };
+        let table = self.count * ELEMENT;
+        let room = usize::try_from(self.span).ok().and_then(|span| span.checked_mul(page_size));
+        room.is_some_and(|room| HEADER + table <= room)
+            && match self.count {
+                0 => self.kind == Kind::Leaf,
+                _ => u32_at(page, position).is_some_and(|at| usize::try_from(at) == Ok(table)),
+            }
+    }
+}
+
+/// A valid meta page: where the tree begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Meta {
+    pub(super) page_size: usize,
+    /// Root page of the root bucket.
+    pub(super) root: u64,
+    /// Where the list of free pages is stored, if it is.
+    pub(super) freelist: Option<u64>,
+    /// Pages in use are below this.
+    pub(super) high_water: u64,
+    txid: u64,
+}
+
+impl Meta {
+    /// Reads the meta page 0 or 1.
+    fn parse(page: &[u8], id: u64) -> Option<Self> {
+        let header = Header::parse(page)?;
+        let body = page.get(HEADER..META_BYTES)?;
+        if header.kind != Kind::Meta || header.id != id || u32_at(body, 0)? != MAGIC || u32_at(body, 4)? != VERSION {
+            return None;
+        }
+        if u64_at(body, CHECKED)? != fnv1a(body.get(..CHECKED)?) {
+            return None;
+        }
+        let page_size = usize::try_from(u32_at(body, 8)?).ok()?;
+        if !page_size.is_power_of_two() || !(SMALLEST..=LARGEST).contains(&page_size) {
+            return None;
+        }
+        Some(Self {
+            page_size,
+            root: u64_at(body, 16)?,
+            freelist: Some(u64_at(body, 32)?).filter(|id| *id != NOT_STORED),
+            high_water: u64_at(body, 40)?,
+            txid: u64_at(body, 48)?,
+        })
+    }
+
+    /// The newer valid one of the two at a file's beginning. `None`: none is valid, or not enough of the file is there.
+    ///
+    /// Where the second one is depends on the page size, which only a valid one tells: if the first is not, every size
+    /// is tried. When the beginning is shorter than two pages of the size found, more of it has to be brought.
+    pub(super) fn choose(beginning: &[u8]) -> Option<Self> {
+        let second = |size: usize| {
+            let page = beginning.get(size..)?;
+            Self::parse(page, 1).filter(|meta| meta.page_size == size)
+        };
+        let Some(first) = Self::parse(beginning, 0) else {
+            let mut sizes = (0..).map(|shift| SMALLEST << shift).take_while(|size| *size <= LARGEST);
+            return sizes.find_map(second);
+        };
+        if beginning.len() < first.page_size + META_BYTES {
+            return None;
+        }
+        Some(second(first.page_size).filter(|second| second.txid > first.txid).unwrap_or(first))
+    }
+
+    /// Bytes up to the high-water mark.
+    pub(super) fn bytes(&self) -> u64 {
+        self.high_water.saturating_mul(self.page_size as u64)
+    }
+}
+
+/// FNV-1a of 64 bits.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// An element of a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Element<'a> {
+    pub(super) flags: u32,
+    pub(super) key: &'a [u8],
+    pub(super) value: &'a [u8],
+    /// Where key and value lie in the page, one behind the other.
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// The elements of a leaf in order, each checked as it comes; ends after the first defect.
+pub(super) fn leaf(page: &[u8], count: usize) -> impl Iterator<Item = Result<Element<'_>, Defect>> {
+    let mut table = Table::new(page, count);
+    std::iter::from_fn(move || {
+        table.next(|element| Some((u32_at(element, 4)?, u32_at(element, 8)?, u32_at(element, 12)?))).map(|next| {
+            let (element, start, key, value) = next?;
+            let flags = u32_at(element, 0).ok_or("ends within its table")?;
+            Ok(Element { flags, key, value, start, end: start + key.len() + value.len() })
+        })
+    })
+}
+
+/// The keys and children of a branch in order, each checked as it comes; ends after the first defect.
+pub(super) fn branch(page: &[u8], count: usize) -> impl Iterator<Item = Result<(&[u8], u64), Defect>> {
+    let mut table = Table::new(page, count);
+    std::iter::from_fn(move || {
+        table.next(|element| Some((u32_at(element, 0)?, u32_at(element, 4)?, 0))).map(|next| {
+            let (element, _, key, _) = next?;
+            Ok((key, u64_at(element, 8).ok_or("ends within its table")?))
+        })
+    })
+}
+
+/// Goes over a page's elements.
+struct Table<'a> {
+    page: &'a [u8],
+    /// The element that is next, and how many are left.
+    at: usize,
+    left: usize,
+    /// Where its key has to be.
+    key_at: usize,
+    before: Option<&'a [u8]>,
+}
+
+/// An element, where its key begins, its key and its value.
+type Entry<'a> = (&'a [u8], usize, &'a [u8], &'a [u8]);
+
+impl<'a> Table<'a> {
+    fn new(page: &'a [u8], count: usize) -> Self {
+        Self { page, at: HEADER, left: count, key_at: HEADER + count * ELEMENT, before: None }
+    }
+
+    /// The next entry; `sizes` finds position, key size and value size in an element.
+    fn next(&mut self, sizes: impl Fn(&[u8]) -> Option<(u32, u32, u32)>) -> Option<Result<Entry<'a>, Defect>> {
+        self.left = self.left.checked_sub(1)?;
+        let entry = self.entry(sizes);
+        if entry.is_err() {
+            self.left = 0;
+        }
+        Some(entry)
+    }
+
+    fn entry(&mut self, sizes: impl Fn(&[u8]) -> Option<(u32, u32, u32)>) -> Result<Entry<'a>, Defect> {
+        let start = self.key_at;
+        let element = self.page.get(self.at..self.at + ELEMENT).ok_or("ends within its table")?;
+        let (position, key, value) = sizes(element).ok_or("ends within its table")?;
+        if self.at.checked_add(position as usize) != Some(start) {
+            return Err("has an element that is not where it should be");
+        }
+        let rest = self.page.get(start..).unwrap_or_default();
+        let (key, rest) = rest.split_at_checked(key as usize).ok_or("has a key beyond its end")?;
+        let value = rest.get(..value as usize).ok_or("has a value beyond its end")?;
+        if key.is_empty() {
+            return Err("has an element without a key");
+        }
+        if self.before.is_some_and(|before| before >= key) {
+            return Err("has keys out of order");
+        }
+        self.before = Some(key);
+        self.at += ELEMENT;
+        self.key_at = start + key.len() + value.len();
+        Ok((element, start, key, value))
+    }
+}
+
+/// Whether what the elements of a branch or a leaf point to takes all of its pages, as bbolt allocates them (older
+/// versions: one more, when it just fits). Otherwise an overflow could swallow free pages, and nothing would tell.
+pub(super) fn fills(page: &[u8], header: &Header) -> bool {
+    if header.span == 1 {
+        return true;
+    }
+    let end = match header.kind {
+        Kind::Leaf => leaf_end(page, header.count).ok(),
+        _ => branch_end(page, header.count),
+    };
+    let last_page = usize::try_from(header.span).ok().and_then(|span| page.len().checked_div(span));
+    last_page.zip(end).is_some_and(|(last_page, end)| end >= page.len() - last_page)
+}
+
+/// Where the elements of a leaf end, all of which are checked.
+pub(super) fn leaf_end(page: &[u8], count: usize) -> Result<usize, Defect> {
+    leaf(page, count).try_fold(HEADER, |_, element| Ok(element?.end))
+}
+
+fn branch_end(page: &[u8], count: usize) -> Option<usize> {
+    branch(page, count).try_fold(HEADER + count * ELEMENT, |end, element| Some(end + element.ok()?.0.len()))
+}
+
+/// A bucket's value in the root bucket: a root page, or 0 and the only page behind it.
+pub(super) fn bucket(value: &[u8]) -> Option<(u64, &[u8])> {
+    Some((u64_at(value, 0)?, value.get(HEADER..)?))
+}
+
+/// Ids in a page of the list of free pages.
+pub(super) fn freelist(page: &[u8], count: usize) -> Result<impl Iterator<Item = u64>, Defect> {
+    // A count that does not fit the header stands before the ids.
+    let (at, count) = match count {
+        0xffff => (HEADER + 8, u64_at(page, HEADER).and_then(|count| usize::try_from(count).ok())),
+        count => (HEADER, Some(count)),
+    };
+    let bytes = count.and_then(|count| count.checked_mul(8)).and_then(|bytes| page.get(at..)?.get(..bytes));
+    let bytes = bytes.ok_or("ends within its list")?;
+    Ok(bytes.as_chunks::<8>().0.iter().map(|id| u64::from_le_bytes(*id)))
+}

@@ -1,0 +1,273 @@
+//! Random access to a database that lies in a file: the same proof as the stream's, HashKV at any revision, the records.
+//!
+//! It holds one page at a time, and summaries only of what is in the tree: what a stream's budget could not hold may fit
+//! here. HashKV is computed here a second way, in two passes and without putting CRCs together.
+
+use std::collections::HashMap;
+use std::io;
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+use super::budget::Meter;
+use super::contents::Contents;
+use super::page::{self, Header, Kind, LARGEST, META_BYTES, Meta};
+use super::proof::{HashKv, Proven, ScanError};
+use super::prove::{Before, NEVER, entries, prove, whole};
+use super::records::{Fingerprints, Records, Rev};
+use super::summary::{Source, Summary, branch};
+use super::tree::{Leaf, Tree};
+use super::wire::KeyValue;
+
+/// Bytes that can be read anywhere.
+pub trait ReadAt {
+    /// Fills the buffer from there, or fails.
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()>;
+}
+
+impl ReadAt for std::fs::File {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(self, buffer, at)
+    }
+}
+
+impl ReadAt for [u8] {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        let from = usize::try_from(at).ok().and_then(|at| self.get(at..)).and_then(|from| from.get(..buffer.len()));
+        buffer.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}
+
+impl<R: ReadAt + ?Sized> ReadAt for &R {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        (**self).read_at(buffer, at)
+    }
+}
+
+/// One revision of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The revision.
+    pub main: i64,
+    /// Its place among the changes of one transaction.
+    pub sub: i64,
+    /// Whether the key was deleted at this revision.
+    pub tombstone: bool,
+    /// The key; empty for a revision bump.
+    pub key: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// The revision at which the key came to be.
+    pub create_revision: i64,
+    /// How often the key was written since.
+    pub version: i64,
+    /// The lease it hangs on; 0 for none.
+    pub lease: i64,
+}
+
+/// A database in a file.
+#[derive(Debug)]
+pub struct Reader<R> {
+    pages: Pages<R>,
+    bytes: u64,
+    budget: usize,
+}
+
+/// Is shown a record: its revision, its bytes as key and value, and what the value holds.
+type Show<'s> = &'s mut dyn FnMut(Rev, &[u8], &[u8], KeyValue<'_>);
+
+/// The pages of a file.
+#[derive(Debug)]
+struct Pages<R> {
+    file: R,
+    meta: Meta,
+    budget: usize,
+    fingerprints: Fingerprints,
+    page: Vec<u8>,
+}
+
+impl<R: ReadAt> Reader<R> {
+    /// Opens a database of so many bytes (without etcd's trailer), to be read within a memory budget.
+    pub fn open(file: R, bytes: u64, budget_bytes: usize) -> Result<Self, ScanError> {
+        let mut beginning = Vec::new();
+        // Most pages are of 4 KiB.
+        let meta = [16 << 10, LARGEST + META_BYTES].into_iter().find_map(|length| {
+            let length = usize::try_from(bytes).map_or(length, |bytes| length.min(bytes));
+            beginning.resize(length, 0);
+            file.read_at(&mut beginning, 0).map(|()| Meta::choose(&beginning)).transpose()
+        });
+        let meta = meta.transpose().map_err(|error| io_error(&error))?.ok_or(ScanError::NoMeta { bytes })?;
+        whole(&meta, bytes)?;
+        let pages = Pages { file, meta, budget: budget_bytes, fingerprints: Fingerprints::default(), page: Vec::new() };
+        Ok(Self { pages, bytes, budget: budget_bytes })
+    }
+
+    /// Checks the whole tree and says what is in it, as [`super::Scan`] does. The compact revision is the file's own,
+    /// unless one is given for HashKV to be compared with.
+    pub fn prove(&mut self, compact_revision: Option<i64>) -> Result<Proven, ScanError> {
+        let compact = match compact_revision {
+            Some(compact) => compact,
+            None => self.compact_revision()?,
+        };
+        let records = Records::new(Some(compact), self.pages.fingerprints.clone());
+        let before = Before { meta: self.pages.meta, bytes: self.bytes, compact: Some(compact) };
+        prove(&mut self.pages, before, records, &mut Meter::new(self.budget))
+    }
+
+    /// The file's compact revision, scheduled or finished; -1 for none.
+    pub fn compact_revision(&mut self) -> Result<i64, ScanError> {
+        let mut contents = Contents::default();
+        let over = ScanError::OverBudget { budget: self.budget };
+        self.walk(b"meta", &mut |bucket, leaf| {
+            entries(leaf, bucket, |key, value| contents.add(b"meta", key, value, &mut Meter::new(usize::MAX)), &over)
+        })?;
+        Ok(contents.compact_revision().unwrap_or(NEVER))
+    }
+
+    /// etcd's HashKV at a revision, taken with a compact revision, as far as the records for it are still there: the
+    /// revision must not be below the file's compact revision. Also where a compaction is half done: what is yet to be
+    /// deleted does not count, as long as any key exists.
+    pub fn hash_kv(&mut self, revision: i64, compact_revision: i64) -> Result<HashKv, ScanError> {
+        let newest = self.newest(revision)?;
+        let nothing_exists = newest.values().all(|rev| rev.tombstone);
+        let fingerprints = self.pages.fingerprints.clone();
+        let mut hash = Digest::new(CrcAlgorithm::Crc32Iscsi);
+        hash.update(b"key");
+        self.each(&mut |rev, key, bytes, kv| {
+            let skipped = rev.main > revision
+                || rev.main == compact_revision && rev.tombstone
+                || rev.main <= compact_revision
+                    && !nothing_exists
+                    && (rev.tombstone || newest.get(&fingerprints.of(kv.key)) != Some(&rev));
+            if !skipped {
+                hash.update(key);
+                hash.update(bytes);
+            }
+        })?;
+        // The algorithm has 32 bits.
+        let hash = u32::try_from(hash.finalize()).unwrap_or_default();
+        Ok(HashKv { hash, revision, compact_revision })
+    }
+
+    /// Shows every record, by revision.
+    pub fn records(&mut self, mut show: impl FnMut(Record<'_>)) -> Result<(), ScanError> {
+        self.each(&mut |rev, _, _, kv| show(record(rev, kv)))
+    }
+
+    /// Shows the keys that exist at a revision, each with its newest record there, by revision; without the record of a
+    /// revision bump.
+    pub fn live(&mut self, revision: i64, mut show: impl FnMut(Record<'_>)) -> Result<(), ScanError> {
+        let newest = self.newest(revision)?;
+        let fingerprints = self.pages.fingerprints.clone();
+        self.each(&mut |rev, _, _, kv| {
+            if !rev.tombstone && !kv.key.is_empty() && newest.get(&fingerprints.of(kv.key)) == Some(&rev) {
+                show(record(rev, kv));
+            }
+        })
+    }
+
+    /// Each key's newest record up to a revision.
+    fn newest(&mut self, revision: i64) -> Result<HashMap<u64, Rev>, ScanError> {
+        let budget = self.budget;
+        let fingerprints = self.pages.fingerprints.clone();
+        let (mut newest, mut over) = (HashMap::new(), false);
+        self.each(&mut |rev, _, _, kv| {
+            if rev.main <= revision && !over {
+                newest.insert(fingerprints.of(kv.key), rev);
+                // An entry and its control byte; while the table doubles, half of it is there twice.
+                over = newest.capacity() > budget / (size_of::<(u64, Rev)>() + 1) / 3 * 2;
+            }
+        })?;
+        if over { Err(ScanError::OverBudget { budget }) } else { Ok(newest) }
+    }
+
+    /// Shows every record.
+    fn each(&mut self, show: Show<'_>) -> Result<(), ScanError> {
+        self.walk(b"key", &mut |bucket, leaf| {
+            let Leaf::Raw { id, count, page } = leaf else {
+                return Ok(());
+            };
+            for element in page::leaf(page, count) {
+                let element = element.map_err(|what| ScanError::Page { page: id, what })?;
+                let rev = Rev::parse(element.key).ok_or_else(|| bucket.error("a key is no revision"))?;
+                let kv = KeyValue::parse(element.value);
+                let kv = kv.map_err(|_| bucket.error("there is a record that etcd cannot read"))?;
+                show(rev, element.key, element.value, kv);
+            }
+            Ok(())
+        })
+    }
+
+    /// Shows the leaves of one bucket.
+    fn walk(
+        &mut self,
+        name: &[u8],
+        visit: &mut dyn FnMut(&super::tree::Bucket, Leaf<'_>) -> Result<(), ScanError>,
+    ) -> Result<(), ScanError> {
+        let fingerprints = self.pages.fingerprints.clone();
+        let mut meter = Meter::new(self.budget);
+        let mut tree = Tree::new(self.pages.meta, &mut meter)?;
+        for bucket in tree.buckets(&mut self.pages, &fingerprints, &mut meter)? {
+            if bucket.name == name {
+                tree.bucket(&mut self.pages, &fingerprints, &bucket, &mut |leaf| visit(&bucket, leaf))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn record(rev: Rev, kv: KeyValue<'_>) -> Record<'_> {
+    let Rev { main, sub, tombstone } = rev;
+    let KeyValue { key, value, create_revision, version, lease, .. } = kv;
+    Record { main, sub, tombstone, key, value, create_revision, version, lease }
+}
+
+fn io_error(error: &io::Error) -> ScanError {
+    ScanError::Io(error.to_string())
+}
+
+impl<R: ReadAt> Pages<R> {
+    /// Brings a page with all that belongs to it into the buffer.
+    fn read(&mut self, id: u64, kinds: &[Kind]) -> Result<Header, ScanError> {
+        let error = |what| ScanError::Page { page: id, what };
+        let size = self.meta.page_size;
+        let at = id.checked_mul(size as u64).filter(|_| id < self.meta.high_water);
+        let at = at.ok_or_else(|| error("is pointed to and out of range"))?;
+        self.page.resize(size, 0);
+        self.file.read_at(&mut self.page, at).map_err(|error| io_error(&error))?;
+        let header = Header::parse(&self.page).filter(|header| header.id == id && kinds.contains(&header.kind));
+        let header = header.ok_or_else(|| error("is part of the tree and no valid page"))?;
+        if header.span > self.meta.high_water - id {
+            return Err(error("goes on beyond the high-water mark"));
+        }
+        let length = usize::try_from(header.span).ok().and_then(|span| span.checked_mul(size));
+        let length = length.filter(|length| *length <= self.budget / 2);
+        self.page.resize(length.ok_or(ScanError::OverBudget { budget: self.budget })?, 0);
+        if let Some((_, rest)) = self.page.split_at_mut_checked(size) {
+            self.file.read_at(rest, at + size as u64).map_err(|error| io_error(&error))?;
+        }
+        Ok(header)
+    }
+}
+
+impl<R: ReadAt> Source for Pages<R> {
+    fn page(&mut self, id: u64) -> Result<Summary<'_>, ScanError> {
+        let header = self.read(id, &[Kind::Branch, Kind::Leaf])?;
+        if !page::fills(&self.page, &header) {
+            return Err(ScanError::Page { page: id, what: "is part of the tree and no valid page" });
+        }
+        let Header { kind, count, span, .. } = header;
+        if kind == Kind::Leaf {
+            return Ok(Summary::Leaf { span, count, page: &self.page });
+        }
+        let branch = branch(&self.page, count, &self.fingerprints);
+        let (first, children, keys) = branch.map_err(|what| ScanError::Page { page: id, what })?;
+        Ok(Summary::Branch { span, first, children, keys })
+    }
+
+    fn freelist(&mut self, id: u64) -> Result<(u64, Vec<u64>), ScanError> {
+        let header = self.read(id, &[Kind::Freelist])?;
+        let ids = page::freelist(&self.page, header.count).map_err(|what| ScanError::Page { page: id, what })?;
+        Ok((header.span, ids.collect()))
+    }
+}

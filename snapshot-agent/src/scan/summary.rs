@@ -1,0 +1,255 @@
+//! What is kept of a page until the tree is walked, and the one way to ask for it.
+
+use std::hash::Hasher;
+
+use super::budget::{Arena, Meter, OverBudget, Place};
+use super::page::{self, Defect};
+use super::proof::ScanError;
+use super::records::{Fingerprints, Records, Rev, Revs};
+use super::wire::{put_varint, take, varint};
+
+/// A page of the tree.
+#[derive(Debug)]
+pub(super) enum Summary<'a> {
+    /// A branch. Its keys must be the first keys of its children, so a fingerprint of them all is enough.
+    Branch {
+        /// Pages it takes.
+        span: u64,
+        first: &'a [u8],
+        children: Vec<u64>,
+        keys: u64,
+    },
+    /// A leaf of records of the bucket `key`.
+    Records {
+        /// Pages it takes.
+        span: u64,
+        revs: Revs,
+    },
+    /// A leaf of anything, with its bytes.
+    Leaf {
+        /// Pages it takes.
+        span: u64,
+        count: usize,
+        page: &'a [u8],
+    },
+}
+
+/// Where a tree's pages come from: summaries of a stream, or a file.
+pub(super) trait Source {
+    /// A page that the tree points to; its ID is in range.
+    fn page(&mut self, id: u64) -> Result<Summary<'_>, ScanError>;
+
+    /// The list of free pages: pages that the list itself takes, and the IDs in it.
+    fn freelist(&mut self, id: u64) -> Result<(u64, Vec<u64>), ScanError>;
+}
+
+/// Adds a key to the fingerprint of a branch's keys.
+pub(super) fn add_key(list: &mut impl Hasher, key: &[u8]) {
+    list.write_usize(key.len());
+    list.write(key);
+}
+
+/// First key, children and fingerprint of the keys of a branch.
+pub(super) fn branch<'a>(
+    page: &'a [u8],
+    count: usize,
+    fingerprints: &Fingerprints,
+) -> Result<(&'a [u8], Vec<u64>, u64), Defect> {
+    let (mut first, mut children, mut keys) = (None, Vec::with_capacity(count), fingerprints.list());
+    for element in page::branch(page, count) {
+        let (key, child) = element?;
+        first = first.or(Some(key));
+        children.push(child);
+        add_key(&mut keys, key);
+    }
+    Ok((first.ok_or("is a branch without children")?, children, keys.finish()))
+}
+
+/// The summaries of the pages of a stream. Also those of pages that turn out to be free: a header says nothing.
+#[derive(Debug, Default)]
+pub(super) struct Summaries {
+    /// By page: the place of its summary, counted from 1.
+    places: Vec<u32>,
+    arena: Arena,
+    scratch: Vec<u8>,
+    freelist: Option<(u64, Vec<u64>)>,
+    /// Pages that were left out for the budget.
+    left_out: bool,
+}
+
+const BRANCH: u8 = 0;
+const RECORDS: u8 = 1;
+const LEAF: u8 = 2;
+
+/// A record's main revision from which on a leaf is kept with its bytes as well: what looks like a revision may be a
+/// user's name of 17 letters, as `platform_operator` is. Letters make a number above this, 10^18.
+const HARDLY_A_REVISION: i64 = 1 << 60;
+
+impl Summaries {
+    /// There will be no summary for some page, because there was no room.
+    pub(super) fn leave_out(&mut self) {
+        self.left_out = true;
+    }
+
+    /// Sums up a page that looks like a part of the tree. One that is not well formed is passed over: if the tree
+    /// reaches it, it is missing.
+    pub(super) fn add(
+        &mut self,
+        header: page::Header,
+        page: &[u8],
+        records: &mut Records,
+        meter: &mut Meter,
+    ) -> Result<(), OverBudget> {
+        if matches!(header.kind, page::Kind::Branch | page::Kind::Leaf) && !page::fills(page, &header) {
+            return Ok(());
+        }
+        self.scratch.clear();
+        let out = &mut self.scratch;
+        let mut body = &[][..];
+        match header.kind {
+            page::Kind::Meta => return Ok(()),
+            page::Kind::Freelist => {
+                if let Ok(ids) = page::freelist(page, header.count) {
+                    meter.take(page.len())?;
+                    self.freelist = Some((header.span, ids.collect()));
+                }
+                return Ok(());
+            }
+            page::Kind::Branch => {
+                let Ok((first, children, keys)) = branch(page, header.count, &records.fingerprints) else {
+                    return Ok(());
+                };
+                out.push(BRANCH);
+                put_varint(header.span, out);
+                put_varint(first.len() as u64, out);
+                out.extend_from_slice(first);
+                out.extend_from_slice(&keys.to_le_bytes());
+                put_varint(children.len() as u64, out);
+                // Children often lie close together: differences are two bytes, where an ID is eight.
+                let mut before = header.id;
+                for child in children {
+                    put_varint(zigzag(child.wrapping_sub(before).cast_signed()), out);
+                    before = child;
+                }
+            }
+            page::Kind::Leaf => {
+                let first = page::leaf(page, header.count).next().and_then(Result::ok);
+                let first = first.and_then(|element| Rev::parse(element.key));
+                let is_records = first.is_some_and(|rev| rev.main < HARDLY_A_REVISION);
+                if let Some(Ok(revs)) = is_records.then(|| records.add(page, header.count, meter)) {
+                    put_records(header.span, revs, out);
+                } else {
+                    let Ok(end) = page::leaf_end(page, header.count) else {
+                        return Ok(());
+                    };
+                    out.push(LEAF);
+                    put_varint(header.span, out);
+                    put_varint(header.count as u64, out);
+                    body = page.get(..end).unwrap_or_default();
+                    put_varint(body.len() as u64, out);
+                }
+            }
+        }
+        let place = match self.arena.put(&self.scratch, body, meter) {
+            // HashKV can be done without, the structure cannot.
+            Err(OverBudget) if records.give_up(meter) => self.arena.put(&self.scratch, body, meter)?,
+            place => place?,
+        };
+        let index = usize::try_from(header.id).map_err(|_| OverBudget)?;
+        if self.places.len() <= index {
+            let grown = index.checked_add(1).ok_or(OverBudget)?;
+            meter.take((grown - self.places.len()) * size_of::<u32>())?;
+            self.places.resize(grown, 0);
+        }
+        if let Some(slot) = self.places.get_mut(index) {
+            *slot = place.0.checked_add(1).ok_or(OverBudget)?;
+        }
+        Ok(())
+    }
+
+    fn find(&self, id: u64) -> Option<Summary<'_>> {
+        let place = usize::try_from(id).ok().and_then(|id| self.places.get(id)).and_then(|place| place.checked_sub(1));
+        let mut bytes = self.arena.get(Place(place?));
+        let bytes = &mut bytes;
+        let (kind, span) = (take(bytes, 1)?.first().copied()?, varint(bytes)?);
+        match kind {
+            BRANCH => {
+                let length = varint(bytes)?;
+                let first = take(bytes, length)?;
+                let keys = u64::from_le_bytes(*take(bytes, 8)?.first_chunk()?);
+                let (count, mut before) = (varint(bytes)?, id);
+                let mut children = Vec::with_capacity(usize::try_from(count).ok()?);
+                for _ in 0..count {
+                    before = before.wrapping_add(unzigzag(varint(bytes)?).cast_unsigned());
+                    children.push(before);
+                }
+                Some(Summary::Branch { span, first, children, keys })
+            }
+            RECORDS => Some(Summary::Records { span, revs: get_records(bytes)? }),
+            LEAF => {
+                let (count, length) = (varint(bytes)?, varint(bytes)?);
+                Some(Summary::Leaf { span, count: usize::try_from(count).ok()?, page: take(bytes, length)? })
+            }
+            _ => None,
+        }
+    }
+}
+
+fn put_records(span: u64, revs: Revs, out: &mut Vec<u8>) {
+    out.push(RECORDS);
+    put_varint(span, out);
+    put_varint(revs.count, out);
+    put_varint(revs.place.map_or(0, |place| u64::from(place.0) + 1), out);
+    let mut before = 0;
+    for rev in [revs.first, revs.last] {
+        // Revisions go up within a page, so the second is the larger.
+        put_varint(rev.main.abs_diff(before) << 1 | u64::from(rev.tombstone), out);
+        put_varint(rev.sub.unsigned_abs(), out);
+        before = rev.main;
+    }
+}
+
+fn get_records(bytes: &mut &[u8]) -> Option<Revs> {
+    let (count, place) = (varint(bytes)?, varint(bytes)?);
+    let place = place.checked_sub(1).and_then(|place| u32::try_from(place).ok()).map(Place);
+    let mut before = 0;
+    let mut rev = || {
+        let (main, sub) = (varint(bytes)?, varint(bytes)?);
+        before += i64::try_from(main >> 1).ok()?;
+        Some(Rev { main: before, sub: i64::try_from(sub).ok()?, tombstone: main & 1 == 1 })
+    };
+    Some(Revs { count, first: rev()?, last: rev()?, place })
+}
+
+fn zigzag(number: i64) -> u64 {
+    (number << 1 ^ number >> 63).cast_unsigned()
+}
+
+fn unzigzag(number: u64) -> i64 {
+    (number >> 1 ^ (number & 1).wrapping_neg()).cast_signed()
+}
+
+/// Summaries and the budget they were made with, for the walk.
+pub(super) struct Seen<'a> {
+    pub(super) summaries: &'a Summaries,
+    pub(super) budget: usize,
+}
+
+impl Seen<'_> {
+    fn missing(&self, page: u64) -> ScanError {
+        if self.summaries.left_out {
+            return ScanError::OverBudget { budget: self.budget };
+        }
+        ScanError::Page { page, what: "is part of the tree and no valid page" }
+    }
+}
+
+impl Source for Seen<'_> {
+    fn page(&mut self, id: u64) -> Result<Summary<'_>, ScanError> {
+        self.summaries.find(id).ok_or_else(|| self.missing(id))
+    }
+
+    fn freelist(&mut self, id: u64) -> Result<(u64, Vec<u64>), ScanError> {
+        self.summaries.freelist.clone().ok_or_else(|| self.missing(id))
+    }
+}

@@ -1,0 +1,206 @@
+//! Protocol buffers, as far as etcd's database has them: three small messages and no recursion.
+//!
+//! It is at least as strict as etcd's own decoder, which ends the process of a member on what it cannot read.
+
+/// The bytes are no message of this kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// A field's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Value<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+    /// 32 or 64 fixed bits: no field that is known here has them.
+    Fixed,
+}
+
+impl<'a> Value<'a> {
+    fn number(self) -> Result<u64, Malformed> {
+        match self {
+            Self::Number(number) => Ok(number),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn bytes(self) -> Result<&'a [u8], Malformed> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+/// A varint at the beginning of the bytes, which move on behind it.
+pub(super) fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (first, rest) = bytes.split_first()?;
+        *bytes = rest;
+        let bits = u64::from(first & 0x7f);
+        if bits << shift >> shift != bits {
+            return None;
+        }
+        number |= bits << shift;
+        if first & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+/// Adds a varint.
+pub(super) fn put_varint(mut number: u64, out: &mut Vec<u8>) {
+    loop {
+        let low = (number & 0x7f) as u8;
+        number >>= 7;
+        if number == 0 {
+            out.push(low);
+            return;
+        }
+        out.push(low | 0x80);
+    }
+}
+
+/// As many bytes from the beginning, which move on behind them.
+pub(super) fn take<'a>(bytes: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
+    let (taken, rest) = bytes.split_at_checked(usize::try_from(length).ok()?)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+/// The next field's number and value; `None` at the end.
+fn field<'a>(bytes: &mut &'a [u8]) -> Result<Option<(u64, Value<'a>)>, Malformed> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let tag = varint(bytes).ok_or(Malformed)?;
+    let value = match tag & 7 {
+        0 => Value::Number(varint(bytes).ok_or(Malformed)?),
+        1 => take(bytes, 8).map(|_| Value::Fixed).ok_or(Malformed)?,
+        2 => {
+            let length = varint(bytes).ok_or(Malformed)?;
+            Value::Bytes(take(bytes, length).ok_or(Malformed)?)
+        }
+        5 => take(bytes, 4).map(|_| Value::Fixed).ok_or(Malformed)?,
+        _ => return Err(Malformed),
+    };
+    if tag >> 3 == 0 {
+        return Err(Malformed);
+    }
+    Ok(Some((tag >> 3, value)))
+}
+
+/// etcd's `mvccpb.KeyValue`: the value of a record in the bucket `key`. A revision bump is an empty one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct KeyValue<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) create_revision: i64,
+    pub(super) mod_revision: i64,
+    pub(super) version: i64,
+    pub(super) value: &'a [u8],
+    pub(super) lease: i64,
+}
+
+impl<'a> KeyValue<'a> {
+    pub(super) fn parse(mut bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut kv = Self::default();
+        while let Some((number, value)) = field(&mut bytes)? {
+            match number {
+                1 => kv.key = value.bytes()?,
+                2 => kv.create_revision = value.number()?.cast_signed(),
+                3 => kv.mod_revision = value.number()?.cast_signed(),
+                4 => kv.version = value.number()?.cast_signed(),
+                5 => kv.value = value.bytes()?,
+                6 => kv.lease = value.number()?.cast_signed(),
+                _ => {}
+            }
+        }
+        Ok(kv)
+    }
+}
+
+/// ID and time to live of etcd's `leasepb.Lease`.
+pub(super) fn lease(mut bytes: &[u8]) -> Result<(i64, i64), Malformed> {
+    let (mut id, mut ttl) = (0, 0);
+    while let Some((number, value)) = field(&mut bytes)? {
+        match number {
+            1 => id = value.number()?.cast_signed(),
+            2 => ttl = value.number()?.cast_signed(),
+            _ => {}
+        }
+    }
+    Ok((id, ttl))
+}
+
+/// The name in etcd's `authpb.User` or `authpb.Role`.
+pub(super) fn name(mut bytes: &[u8]) -> Result<&[u8], Malformed> {
+    let mut name = &[][..];
+    while let Some((number, value)) = field(&mut bytes)? {
+        if number == 1 {
+            name = value.bytes()?;
+        }
+    }
+    Ok(name)
+}
+
+/// Member ID and kind of etcd's `etcdserverpb.AlarmMember`.
+pub(super) fn alarm(mut bytes: &[u8]) -> Result<(u64, u64), Malformed> {
+    let (mut member, mut kind) = (0, 0);
+    while let Some((number, value)) = field(&mut bytes)? {
+        match number {
+            1 => member = value.number()?,
+            2 => kind = value.number()?,
+            _ => {}
+        }
+    }
+    Ok((member, kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// `{key: "k", create_revision: 2, mod_revision: 300, version: 1, value: "v", lease: -1}`
+    const RECORD: &[u8] = b"\x0a\x01k\x10\x02\x18\xac\x02\x20\x01\x2a\x01v\x30\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
+
+    #[test]
+    fn a_record_is_read() {
+        let kv = KeyValue { key: b"k", create_revision: 2, mod_revision: 300, version: 1, value: b"v", lease: -1 };
+        assert_eq!(KeyValue::parse(RECORD), Ok(kv));
+        assert_eq!(KeyValue::parse(b""), Ok(KeyValue::default()), "a revision bump");
+        assert_eq!(KeyValue::parse(b"\x0a\x01k\x99\x06\0\0\0\0\0\0\0\0").map(|kv| kv.key), Ok(&b"k"[..]), "unknown");
+    }
+
+    #[test]
+    fn what_etcd_cannot_read_is_refused() {
+        for bad in [
+            &b"\x0a\x02k"[..],
+            b"\x08\x01",
+            b"\x02\x00",
+            b"\x0b",
+            b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+            b"\x80",
+        ] {
+            assert_eq!(KeyValue::parse(bad), Err(Malformed), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_number_comes_back(number: u64) {
+            let mut bytes = Vec::new();
+            put_varint(number, &mut bytes);
+            let mut rest = &bytes[..];
+            prop_assert_eq!(varint(&mut rest), Some(number));
+            prop_assert!(rest.is_empty());
+        }
+
+        #[test]
+        fn nothing_panics(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = (KeyValue::parse(&bytes), lease(&bytes), alarm(&bytes), name(&bytes));
+        }
+    }
+}

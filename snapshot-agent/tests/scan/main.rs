@@ -1,0 +1,19 @@
+//! The page scan on trial: against real etcd of every supported minor, against flipped bits, and against garbage.
+//!
+//! `HOLDFAST_SOAK=1` runs the full counts.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::pedantic,
+    clippy::unwrap_in_result,
+    clippy::disallowed_methods,
+    unreachable_pub,
+    missing_docs,
+    reason = "tests end by panicking, and know their numbers"
+)]
+
+mod flips;
+mod props;
+mod support;
+mod truth;
