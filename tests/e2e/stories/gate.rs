@@ -23,8 +23,13 @@ pub async fn tell(w: &World) -> Result<()> {
     let hands = async |args: &[&str]| w.exec("hands", "probe", &[&["holdfast-probe"], args].concat()).await;
     let (data_a, data_b) = (format!("/mnt/{va}/data"), format!("/mnt/{vb}/data"));
 
-    hands(&["cp", &data_a, "/mnt/spare/a"]).await?;
-    hands(&["rm", &data_a]).await?;
+    // Renamed, not copied: what a running etcd still writes goes along, or its log would lose what it has acknowledged.
+    let aside = format!("/mnt/{va}/aside");
+    hands(&["mv", &data_a, &aside]).await?;
+    w.delete("Pod", &a.name).await?;
+    w.step("a volume with data of nobody is refused", refused(w, &a.name, "has not put there")).await?;
+    hands(&["cp", &aside, "/mnt/spare/a"]).await?;
+    hands(&["rm", &aside]).await?;
     w.delete("Pod", &a.name).await?;
     w.step("the emptied volume is refused", refused(w, &a.name, "has lost its data")).await?;
     ensure!(w.digest("keep").await? == digest, "the other two serve");
