@@ -10,16 +10,16 @@ export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## the whole story on a throwaway Kubernetes (3 min; 25 min on a bare machine)
+demo: ## the whole story on a throwaway Kubernetes (75 s; 17 min on a bare machine)
 	@tests/bin/deps && tests/bin/demo
 
-test: ## everything, with seeded samples of the long sweeps (12 min; 40 min on a bare machine)
+test: ## everything, with seeded samples of the long sweeps (18 min, 26 after a change; 40 min on a bare machine)
 	@tests/bin/test
 
-soak: ## everything, with the full counts (1 h)
+soak: ## everything, with the full counts (2 h)
 	@HOLDFAST_SOAK=1 tests/bin/test
 
-e2e: ## only the end-to-end stories (5 min); STORY=name for one
+e2e: ## only the end-to-end stories (14 min); STORY=name for one
 	@tests/bin/deps && tests/bin/e2e $(STORY)
 
 check: ## formatting, lints, unit and golden tests; no cluster (2 min; 10 min cold)
