@@ -277,16 +277,7 @@ fn place(text: &str) -> Result<Place, String> {
 
 /// An object's name: a DNS name.
 fn object(text: &str) -> Result<String, String> {
-    let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let fits = (1..=253).contains(&text.len())
-        && text.chars().all(|c| edge(c) || c == '-' || c == '.')
-        && text.starts_with(edge)
-        && text.ends_with(edge);
-    if fits {
-        Ok(text.to_owned())
-    } else {
-        Err("a name is made of a-z, 0-9, '-' and '.', at most 253 of them".to_owned())
-    }
+    dns(text, "-.", 253, "a name is made of a-z, 0-9, '-' and '.', at most 253 of them")
 }
 
 /// Verbs of `agent`.
@@ -323,17 +314,18 @@ fn image(text: &str) -> Result<String, String> {
 
 /// A namespace's name: a DNS label.
 fn namespace(text: &str) -> Result<String, String> {
+    let remedy = "a namespace is a DNS label: a-z, 0-9 and '-', at most 63 characters";
+    dns(text, "-", crate::api::name::MAX_LABEL, remedy)
+}
+
+/// A name of lower-case letters and digits, with `between` allowed inside.
+fn dns(text: &str, between: &str, most: usize, remedy: &str) -> Result<String, String> {
     let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let fits = !text.is_empty()
-        && text.len() <= crate::api::name::MAX_LABEL
-        && text.chars().all(|c| edge(c) || c == '-')
+    let fits = (1..=most).contains(&text.len())
+        && text.chars().all(|c| edge(c) || between.contains(c))
         && text.starts_with(edge)
         && text.ends_with(edge);
-    if fits {
-        Ok(text.to_owned())
-    } else {
-        Err("a namespace is a DNS label: a-z, 0-9 and '-', at most 63 characters".to_owned())
-    }
+    if fits { Ok(text.to_owned()) } else { Err(remedy.to_owned()) }
 }
 
 #[cfg(test)]

@@ -178,8 +178,9 @@ pub struct RestoreRequest {
     #[arg(long)]
     pub initial_cluster: String,
     /// File with the Pod's annotations (a downward API volume). An empty volume is filled only while
-    /// [`MAY_START_EMPTY`] there names the claim and [`STARTED`] names no Pod: init containers run again when the sandbox restarts, and a seed that
-    /// has served and was emptied since must never be restored again (I2, I9). Absent (by hand): no such check.
+    /// [`MAY_START_EMPTY`] there names the claim and [`STARTED`] names no Pod: init containers run again when the sandbox
+    /// restarts, and a seed that has served and was emptied since must never be restored again (I2, I9). Absent (by
+    /// hand): no such check.
     #[arg(long)]
     pub annotations: Option<PathBuf>,
     /// Give up when nothing has moved for this many seconds, so that the reason shows early.

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 pub const TRAILER: usize = 32;
 
 /// etcd writes whole pages, and every page size is a multiple of this (etcdctl checks the same).
-const PAGE_UNIT: u64 = 512;
+pub(crate) const PAGE_UNIT: u64 = 512;
 
 /// What a whole snapshot came to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,16 +14,13 @@ use crate::contract::VerifyRequest;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::gate::hex_id;
 use crate::scan::{NoHashKv, Reader, ScanError};
-use crate::trailer::{Hasher, TRAILER};
+use crate::trailer::{Hasher, PAGE_UNIT, TRAILER};
 
 /// Enough for the records of a database of the largest size that etcd supports, at a kilobyte each.
 const BUDGET: usize = 512 << 20;
 
 /// Pieces that the file is hashed in.
 const PIECE: usize = 1 << 20;
-
-/// Every page size of bbolt is a multiple of this.
-const PAGE_UNIT: u64 = 512;
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -32,7 +32,8 @@ pub(in crate::operator) async fn observe(
         .and_then(|b| b.restore.as_ref())
         .and_then(|r| r.snapshot_ref.as_ref())
         .map(|r| r.name.clone());
-    let (objects, pods, claims, peer_service, client_service, budget, snapshot) = futures::try_join!(
+    let formed = cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some());
+    let (objects, pods, claims, peer_service, client_service, budget, snapshot, foreign) = futures::try_join!(
         // By a field that only we write; a lost label must not make a member look absent.
         reader.list::<EtcdMember>(Only::Field("spec.clusterRef.uid", uid), |m| m.spec.cluster_ref.uid == uid),
         reader.list::<Pod>(Only::Label(key::CLUSTER_UID, uid), |p| labelled(p, key::CLUSTER_UID, uid)),
@@ -50,9 +51,8 @@ pub(in crate::operator) async fn observe(
                 None => Ok(None),
             }
         },
+        async { if formed { Ok(vec![]) } else { foreign(reader, named, uid).await } },
     )?;
-    let formed = cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some());
-    let foreign = if formed { vec![] } else { foreign(reader, named, uid).await? };
     let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
 
     let addresses: Vec<Address> = members.iter().filter_map(address).collect();

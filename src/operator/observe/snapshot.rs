@@ -11,7 +11,7 @@ use crate::api::{EtcdCluster, EtcdSnapshot, key, name};
 use crate::operator::clock;
 use crate::operator::error::Error;
 use crate::operator::stores::{Only, Reader};
-use crate::plan::build::job::CONTAINER;
+use crate::plan::build::job::{CONTAINER, saves};
 use crate::plan::pods;
 use crate::plan::snapshot::{Observed, inspection};
 
@@ -62,7 +62,7 @@ async fn strays(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<String
         labelled(pod, key::SNAPSHOT, &label)
             && !pods::ended(pod)
             && pods::arguments(pod, CONTAINER).is_some_and(|args| args.contains(&asked))
-            && pod.spec.iter().flat_map(|s| &s.containers).flat_map(|c| c.command.iter().flatten()).any(|w| w == "save")
+            && pod.spec.as_ref().is_some_and(saves)
     };
     Ok(reader.list::<Pod>(Only::Label(key::SNAPSHOT, &label), saves).await?.iter().map(ResourceExt::name_any).collect())
 }

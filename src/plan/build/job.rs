@@ -54,11 +54,29 @@ pub enum Work {
     Inspect(InspectRequest),
 }
 
+/// The verbs of `agent`, as they stand in a Pod's command.
+const SAVE: &str = "save";
+const INSPECT: &str = "inspect";
+
+/// Whether a Pod of ours saves.
+pub fn saves(pod: &PodSpec) -> bool {
+    runs(pod, SAVE)
+}
+
+/// Whether a Pod of ours only asks the store.
+pub fn inspects(pod: &PodSpec) -> bool {
+    runs(pod, INSPECT)
+}
+
+fn runs(pod: &PodSpec, verb: &str) -> bool {
+    pod.containers.iter().flat_map(|c| c.command.iter().flatten()).any(|word| word == verb)
+}
+
 impl Work {
     const fn verb(&self) -> &'static str {
         match self {
-            Self::Save(_) => "save",
-            Self::Inspect(_) => "inspect",
+            Self::Save(_) => SAVE,
+            Self::Inspect(_) => INSPECT,
         }
     }
 

@@ -86,7 +86,7 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     rule("I21", !going(seen), "nothing is made for a member that goes")?;
     rule("I5", seen.pod.is_none(), "a member has one Pod")?;
     rule("I13", pods::controlled_by(&pod.metadata, uid(seen)), "a Pod is owned by its member")?;
-    let claim = seen.claim.as_ref().filter(|c| pods::label(&c.metadata, key::MEMBER_UID) == Some(uid(seen)));
+    let claim = own_claim(seen);
     rule("I5", claim.is_some_and(|c| !pods::deleting(&c.metadata)), "a Pod starts on its member's own claim")?;
     let learner = pods::label(&pod.metadata, key::ROLE) == Some(role::LEARNER);
     rule("I16", learner, "clients reach no Pod that has not been admitted")?;
@@ -121,8 +121,14 @@ fn mark_started(seen: &Observed, target: &Target, count: u64) -> Verdict {
     rule("I27", own, "no Pod is told of a later one")
 }
 
+/// What stands where its Pod belongs, if it is its own.
 fn own_pod(seen: &Observed) -> Option<&Pod> {
     seen.pod.as_ref().filter(|p| pods::controlled_by(&p.metadata, uid(seen)))
+}
+
+/// What stands where its claim belongs, if it is its own.
+fn own_claim(seen: &Observed) -> Option<&PersistentVolumeClaim> {
+    seen.claim.as_ref().filter(|c| pods::label(&c.metadata, key::MEMBER_UID) == Some(uid(seen)))
 }
 
 fn restores(pod: &Pod) -> bool {
@@ -138,7 +144,7 @@ fn founds(pod: &Pod) -> bool {
 
 fn delete_pod(seen: &Observed, target: &Target) -> Verdict {
     active(seen)?;
-    let own = seen.pod.as_ref().filter(|p| pods::controlled_by(&p.metadata, uid(seen)));
+    let own = own_pod(seen);
     rule("I13", own.is_some(), "only the member's own Pod is deleted")?;
     rule("I12", own.is_some_and(|p| is(target, &p.metadata)), "the Pod is the one that was seen")?;
     let ended = own.is_some_and(pods::ended);
@@ -149,12 +155,11 @@ fn delete_pod(seen: &Observed, target: &Target) -> Verdict {
 fn delete_claim(seen: &Observed, target: &Target) -> Verdict {
     rule("I4", going(seen), "the claim of a member that stays is not deleted")?;
     active(seen)?;
-    let claim = seen.claim.as_ref().filter(|c| pods::label(&c.metadata, key::MEMBER_UID) == Some(uid(seen)));
+    let claim = own_claim(seen);
     rule("I4", claim.is_some() && !uid(seen).is_empty(), "only a claim labelled with the member's UID is deleted")?;
     rule("I12", claim.is_some_and(|c| is(target, &c.metadata)), "the claim is the one that was seen")?;
     rule("I4", expendable(seen), "no claim is deleted that a living cluster may count on")?;
-    let used = seen.pod.as_ref().is_some_and(|p| pods::controlled_by(&p.metadata, uid(seen)));
-    rule("I4", !used, "a claim goes after its Pod")?;
+    rule("I4", own_pod(seen).is_none(), "a claim goes after its Pod")?;
     rule("I4", retention(seen) == Retention::Delete, "the claim is to be kept")
 }
 
@@ -170,8 +175,6 @@ fn release(seen: &Observed, target: &Target) -> Verdict {
     active(seen)?;
     rule("I12", is(target, &seen.member.metadata), "the member is the one that was seen")?;
     rule("I4", expendable(seen), "a living cluster counts on this member")?;
-    let pod = seen.pod.as_ref().is_some_and(|p| pods::controlled_by(&p.metadata, uid(seen)));
-    rule("I21", !pod, "its Pod is still there")?;
-    let claim = seen.claim.as_ref().is_some_and(|c| pods::label(&c.metadata, key::MEMBER_UID) == Some(uid(seen)));
-    rule("I21", !claim || retention(seen) == Retention::Retain, "its claim is still there")
+    rule("I21", own_pod(seen).is_none(), "its Pod is still there")?;
+    rule("I21", own_claim(seen).is_none() || retention(seen) == Retention::Retain, "its claim is still there")
 }

@@ -4,6 +4,7 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::{Verdict, rule};
 use crate::api::{EtcdSnapshotStatus, component, key};
+use crate::plan::build::job::inspects;
 use crate::plan::snapshot::Observed;
 use crate::plan::{Act, Plan, pods};
 
@@ -51,7 +52,7 @@ fn written_once(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>) -> Verdict {
 fn start(seen: &Observed, job: &Job) -> Verdict {
     let meta = &seen.snapshot.metadata;
     rule("I18", !pods::deleting(meta), "nothing is started for a snapshot that is being deleted")?;
-    if asks(job) {
+    if job.spec.as_ref().and_then(|s| s.template.spec.as_ref()).is_some_and(inspects) {
         rule("I7", seen.inspection.is_none(), "the store is asked once")?;
     } else {
         rule("I7", seen.job.is_none() && seen.strays.is_empty(), "one Job at a time")?;
@@ -64,11 +65,4 @@ fn start(seen: &Observed, job: &Job) -> Verdict {
     let template = job.spec.as_ref().map(|s| &s.template).and_then(|t| t.metadata.as_ref());
     let agent = template.is_some_and(|m| pods::label(m, key::COMPONENT) == Some(component::SNAPSHOT_AGENT));
     rule("I16", agent, "an agent's Pod never stands behind a Service of a cluster")
-}
-
-/// Whether a Job only asks the store.
-fn asks(job: &Job) -> bool {
-    let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref());
-    let containers = pod.iter().flat_map(|p| &p.containers);
-    containers.flat_map(|c| c.command.iter().flatten()).any(|word| word == "inspect")
 }

@@ -3,16 +3,15 @@
 //! Decides the requests; the Jobs' shape is `plan::build::job`'s.
 
 use k8s_openapi::api::batch::v1::Job;
-use snapshot_agent::contract::{DEFAULT_SAVE_DEADLINE_SECONDS, EtcdFlags, InspectRequest, SaveRequest};
+use snapshot_agent::contract::{
+    DEFAULT_INSPECT_DEADLINE_SECONDS, DEFAULT_SAVE_DEADLINE_SECONDS, EtcdFlags, InspectRequest, SaveRequest,
+};
 
 use super::Observed;
 use super::plan::Source;
 use crate::api::{EtcdCluster, EtcdSnapshot, key, name};
 use crate::plan::build::job::{AgentJob, Work, job};
 use crate::plan::{build, pods};
-
-/// Listing a lineage of thousands of folders and reading a manifest takes seconds.
-const INSPECT_SECONDS: u32 = 120;
 
 /// The Job that saves what was seen.
 pub(super) fn save(seen: &Observed, cluster: &EtcdCluster, source: Source) -> Job {
@@ -44,7 +43,7 @@ pub(super) fn inspect(seen: &Observed) -> Job {
         namespace: snapshot.metadata.namespace.clone().unwrap_or_default(),
         cluster: snapshot.spec.cluster_ref.name.clone(),
         owner_uid: pods::uid(&snapshot.metadata).to_owned(),
-        deadline_seconds: INSPECT_SECONDS,
+        deadline_seconds: DEFAULT_INSPECT_DEADLINE_SECONDS,
         ..InspectRequest::default()
     };
     of(seen, inspection(snapshot, seen.job.as_ref()), Work::Inspect(request), 0)

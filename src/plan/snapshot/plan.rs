@@ -168,11 +168,10 @@ fn next(stage: Stage) -> Next {
         Stage::Unknown(message) => Next::wait(Reason::ReportLost, status::lost(&message), SLOW),
         Stage::Job(Fact::Pending(message)) => Next::wait(Reason::JobPending, message, SLOW),
         Stage::Job(Fact::Running(message)) => Next::wait(Reason::JobRunning, message, SLOW),
-        Stage::Job(Fact::Settling) => {
+        // What is lost is asked of the store and does not come so far.
+        Stage::Job(Fact::Settling | Fact::Lost) => {
             Next::wait(Reason::JobRunning, status::SETTLING, Wake::AfterMillis(report::PATIENCE_MILLIS))
         }
-        // Not reached: what is lost is asked of the store.
-        Stage::Job(Fact::Lost) => Next::wait(Reason::ReportLost, status::lost(""), Wake::OnChange),
     }
 }
 

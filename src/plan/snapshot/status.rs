@@ -96,11 +96,10 @@ fn ready(stage: &Stage) -> Wanted {
         Stage::Start(_) => no(Reason::JobPending, "its Job is being made"),
         Stage::Job(Fact::Pending(message)) => no(Reason::JobPending, message),
         Stage::Job(Fact::Running(message)) => no(Reason::JobRunning, message),
-        Stage::Job(Fact::Settling) => no(Reason::JobRunning, SETTLING),
+        Stage::Job(Fact::Settling | Fact::Lost) => no(Reason::JobRunning, SETTLING),
         Stage::Ask(_) => no(Reason::AskingStore, "the Job's report is gone: the store is asked whether it is there"),
         Stage::Asking(message) => no(Reason::AskingStore, message),
         Stage::Unknown(why) => Wanted::unknown(Type::Ready, Reason::ReportLost, lost(why)),
-        Stage::Job(Fact::Lost) => Wanted::unknown(Type::Ready, Reason::ReportLost, lost("")),
         Stage::Job(Fact::Stored { report, .. }) => Wanted::yes(Type::Ready, Reason::Stored, stored_words(report)),
         Stage::Job(Fact::Failed { class, message, .. }) => no(Fact::reason(*class), message),
     }
