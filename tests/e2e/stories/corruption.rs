@@ -34,12 +34,11 @@ pub async fn tell(w: &World) -> Result<()> {
         .await?;
     ensure!(refused["status"]["latches"].get("formed").is_none(), "formed from corrupt data: {}", refused["status"]);
     let seed = seed(w, "copy").await?;
-    w.create(make::toolbox("look-inside", &w.env.probe_image, &[&format!("data-{seed}")])).await?;
-    w.wait("Pod", "look-inside", "running", |p| p["status"]["phase"] == "Running").await?;
-    let files = w.exec("look-inside", "probe", &["holdfast-probe", "ls", &format!("/mnt/data-{seed}")]).await?;
+    w.toolbox("look-inside", &[&format!("data-{seed}")]).await?;
+    let files = w.files("look-inside", &format!("/mnt/data-{seed}")).await?;
     ensure!(
-        !files.lines().any(|f| f.contains("/data ") || f.contains("/data/") || f.contains(".db")),
-        "the refused restore left something behind: {files}"
+        !files.iter().any(|f| f.contains("/data ") || f.contains("/data/") || f.contains(".db")),
+        "the refused restore left something behind: {files:?}"
     );
     w.delete_and_wait("Pod", "look-inside").await?;
 
@@ -65,7 +64,7 @@ impl World {
         let uri = artifact["uri"].as_str().context("uri")?;
         let path = format!("/data/{}", uri.strip_prefix("s3://").context("an s3 URI")?);
         let size = artifact["storedBytes"].as_u64().context("storedBytes")?;
-        let pod = self.names_with("Pod", "app=s3").await?.into_iter().next().context("the S3 server's Pod")?;
+        let pod = self.s3_pod().await?;
         let offset = (size / 2).to_string();
         self.exec(&pod, "versitygw", &["holdfast-probe", "flip", "--file", &path, "--offset", &offset]).await.map(drop)
     }

@@ -18,8 +18,7 @@ pub async fn tell(w: &World) -> Result<()> {
     // These hands hold both volumes while their Pods live: everything is on one node.
     let (va, vb) = (format!("data-{}", a.name), format!("data-{}", b.name));
     w.create(make::claim("spare", "1Gi")).await?;
-    w.create(make::toolbox("hands", &w.env.probe_image, &[&va, &vb, "spare"])).await?;
-    w.wait("Pod", "hands", "running", |p| p["status"]["phase"] == "Running").await?;
+    w.toolbox("hands", &[&va, &vb, "spare"]).await?;
     let hands = async |args: &[&str]| w.exec("hands", "probe", &[&["holdfast-probe"], args].concat()).await;
     let (data_a, data_b) = (format!("/mnt/{va}/data"), format!("/mnt/{vb}/data"));
 

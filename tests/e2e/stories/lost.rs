@@ -11,7 +11,7 @@ use crate::support::world::{PATIENCE, World};
 pub async fn tell(w: &World) -> Result<()> {
     w.create(make::cluster("kept", 1)).await?;
     w.create(make::claim("backups", "1Gi")).await?;
-    w.create(make::toolbox("shelf", &w.env.probe_image, &["backups"])).await?;
+    w.toolbox("shelf", &["backups"]).await?;
     w.step("one voter", w.wait_ready("kept", 1)).await?;
     w.fill("kept", 500).await?;
     let to = json!({"pvc": {"claimName": "backups"}});
@@ -98,8 +98,9 @@ fn same_artifact(before: &Value, after: &Value) -> Result<()> {
 
 /// The manifests on the backup volume.
 async fn manifests(w: &World) -> Result<Vec<String>> {
-    let files = w.exec("shelf", "probe", &["holdfast-probe", "ls", "/mnt/backups"]).await?;
-    Ok(files.lines().filter(|line| line.contains("manifest.json")).map(str::to_owned).collect())
+    let mut files = w.files("shelf", "/mnt/backups").await?;
+    files.retain(|file| file.contains("manifest.json"));
+    Ok(files)
 }
 
 async fn delete_jobs(w: &World, snapshot: &str) -> Result<()> {

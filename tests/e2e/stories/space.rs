@@ -12,7 +12,7 @@ use crate::support::world::World;
 pub async fn tell(w: &World) -> Result<()> {
     w.create(make::cluster("large", 1)).await?;
     w.create(make::claim("backups", "512Mi")).await?;
-    w.create(make::toolbox("shelf", &w.env.probe_image, &["backups"])).await?;
+    w.toolbox("shelf", &["backups"]).await?;
     w.step("a source", w.wait_ready("large", 1)).await?;
     w.step("200 MiB in it", async {
         w.probe_text(&["bulk", "--endpoint", &service("large"), "--bytes", "200MiB", "--value-bytes", "65536"]).await
@@ -25,8 +25,9 @@ pub async fn tell(w: &World) -> Result<()> {
     w.create(make::snapshot("squeezed", "large", to.clone())).await?;
     let failed = w.step("a full backup volume is told", w.wait_failed("squeezed")).await?;
     ensure!(failed["status"]["error"]["class"] == "Full", "{}", failed["status"]);
-    let left = w.exec("shelf", "probe", &["holdfast-probe", "ls", "/mnt/backups"]).await?;
-    ensure!(!left.contains("snapshot.db") && !left.contains("manifest.json"), "something half is left: {left}");
+    let left = w.files("shelf", "/mnt/backups").await?;
+    let half = |file: &String| file.contains("snapshot.db") || file.contains("manifest.json");
+    ensure!(!left.iter().any(half), "something half is left: {left:?}");
     w.exec("shelf", "probe", &["holdfast-probe", "rm", "/mnt/backups/occupied"]).await?;
     w.create(make::snapshot("roomy", "large", to)).await?;
     w.step("with room it is saved", w.wait_complete("roomy")).await?;

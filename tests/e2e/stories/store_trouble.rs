@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::support::kube_helpers::{condition, until, wait_for};
 use crate::support::make;
 use crate::support::probe::service;
+use crate::support::stored::manifests;
 use crate::support::world::{PATIENCE, World};
 
 /// So long a person is left without a reason.
@@ -64,10 +65,8 @@ async fn saving(w: &World) -> Result<()> {
     w.fault("ok")?;
     for name in ["deleted", "evicted"] {
         let done = w.step("another Pod saves it", w.wait_complete(name)).await?;
-        let uid = done["metadata"]["uid"].as_str().context("uid")?[..8].to_owned();
-        let files = bucket(w).await?;
-        let manifests = files.iter().filter(|f| f.contains(&uid) && f.contains("manifest.json")).count();
-        ensure!(manifests == 1, "{name}: one artifact, and nothing half published: {files:?}");
+        let files = w.bucket().await?;
+        ensure!(manifests(&files, &done)?.len() == 1, "{name}: one artifact, and nothing half published: {files:?}");
     }
     Ok(())
 }
@@ -163,13 +162,6 @@ fn evict(w: &World, pod: &str) -> Result<()> {
     });
     let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", w.ns);
     w.env.kubectl_with(&["create", "--raw", &path, "-f", "-"], Some(&eviction.to_string())).map(drop)
-}
-
-/// Every file of the S3 server.
-async fn bucket(w: &World) -> Result<Vec<String>> {
-    let pod = w.names_with("Pod", "app=s3").await?.into_iter().next().context("the S3 server's Pod")?;
-    let files = w.exec(&pod, "versitygw", &["holdfast-probe", "ls", "/data/backups"]).await?;
-    Ok(files.lines().map(str::to_owned).collect())
 }
 
 impl World {

@@ -44,6 +44,13 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<(&'a str, &'a str,
     Some((found["status"].as_str()?, found["reason"].as_str()?, found["message"].as_str().unwrap_or("")))
 }
 
+/// Whether a cluster is `Ready` with that many voters, and says so of its present spec.
+pub fn is_ready(cluster: &Value, voters: usize) -> bool {
+    condition(cluster, "Ready").is_some_and(|(status, ..)| status == "True")
+        && cluster["status"]["voters"] == voters
+        && cluster["metadata"]["generation"] == cluster["status"]["observedGeneration"]
+}
+
 /// Asks four times a second until `good` answers, or fails with what was last seen.
 pub async fn until<T>(
     what: &str,

@@ -12,6 +12,7 @@ pub mod mask;
 pub mod oracle;
 pub mod probe;
 pub mod steps;
+pub mod stored;
 pub mod workload;
 pub mod world;
 

@@ -6,10 +6,11 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::kube_helpers::condition;
+use super::kube_helpers::is_ready;
 use super::make;
 use super::mask::Mask;
 use super::probe::Digest;
+use super::stored::manifests;
 use super::world::World;
 
 /// A workload.
@@ -44,8 +45,7 @@ impl Workload {
             w.create(make::snapshot("base", "source", volume())).await?;
             w.wait_complete("base").await?;
         } else {
-            w.create(make::toolbox("shelf", &w.env.probe_image, &["backups"])).await?;
-            w.wait("Pod", "shelf", "running", |p| p["status"]["phase"] == "Running").await?;
+            w.toolbox("shelf", &["backups"]).await?;
         }
         Ok(Ground { digest })
     }
@@ -72,13 +72,7 @@ impl Workload {
             ensure!(object["status"]["phase"] != "Failed", "{run} failed: {}", object["status"]);
             return Ok(object["status"]["phase"] == "Complete");
         }
-        Ok(self.ready(&object))
-    }
-
-    fn ready(self, cluster: &Value) -> bool {
-        condition(cluster, "Ready").is_some_and(|(status, ..)| status == "True")
-            && cluster["status"]["voters"] == self.members()
-            && cluster["metadata"]["generation"] == cluster["status"]["observedGeneration"]
+        Ok(is_ready(&object, self.members()))
     }
 
     /// Waits until it is there, and looks at it from outside: through etcd's own client, and into the store.
@@ -86,12 +80,9 @@ impl Workload {
         match self {
             Self::Save => {
                 let snapshot = w.wait_complete(run).await?;
-                // A folder is named after its owner's UID.
-                let owner = snapshot["metadata"]["uid"].as_str().and_then(|uid| uid.get(..8)).context("a UID")?;
-                let stored = w.exec("shelf", "probe", &["holdfast-probe", "ls", "/mnt/backups"]).await?;
-                let manifests =
-                    stored.lines().filter(|l| l.contains("manifest.json") && l.contains(&format!("-{owner}-"))).count();
-                ensure!(manifests == 1, "{manifests} manifests of {run} in the store:\n{stored}");
+                let stored = w.files("shelf", "/mnt/backups").await?;
+                let manifests = manifests(&stored, &snapshot)?.len();
+                ensure!(manifests == 1, "{manifests} manifests of {run} in the store: {stored:?}");
             }
             Self::Grow | Self::Restore => {
                 w.wait_ready(run, self.members()).await?;

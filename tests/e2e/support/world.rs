@@ -215,9 +215,7 @@ impl World {
     /// Waits until a cluster is `Ready`, and checks that etcd itself lists that many voters and nothing else.
     pub async fn wait_ready(&self, cluster: &str, voters: usize) -> Result<()> {
         self.wait("EtcdCluster", cluster, &format!("Ready with {voters} voters"), |c| {
-            kube_helpers::condition(c, "Ready").is_some_and(|(status, ..)| status == "True")
-                && c["status"]["voters"] == voters
-                && c["metadata"]["generation"] == c["status"]["observedGeneration"]
+            kube_helpers::is_ready(c, voters)
         })
         .await?;
         let members = self.members(cluster).await?;
