@@ -117,7 +117,10 @@ struct Pages {
     next: u64,
     /// Rows of pages whose end has not come.
     open: Vec<Header>,
-    /// Bytes of rows of pages that were read.
+    /// Where the rows end that the page last looked at could be part of: unlike `open` independent of how the bytes were
+    /// cut into pieces.
+    ends: Vec<u64>,
+    /// Bytes of rows of pages that were read, or will be.
     read: u64,
 }
 
@@ -133,6 +136,7 @@ impl Pages {
             // The meta pages are done with.
             next: 2,
             open: Vec::new(),
+            ends: Vec::new(),
             read: 0,
         }
     }
@@ -188,15 +192,13 @@ impl Pages {
             let Some(header) = self.candidate(id, page) else {
                 continue;
             };
-            if id + header.span > end {
-                if self.open.len() < MAX_OPEN && self.fits(header.span) {
-                    self.open.push(header);
-                } else {
-                    self.summaries.leave_out();
-                }
-                continue;
+            if !self.admit(&header) {
+                self.summaries.leave_out();
+            } else if id + header.span > end {
+                self.open.push(header);
+            } else {
+                self.sum_up(header, row(&header).unwrap_or_default())?;
             }
-            self.sum_up(header, row(&header).unwrap_or_default())?;
         }
         let (done, open) = self.open.iter().partition(|header| header.id + header.span <= end);
         self.open = open;
@@ -211,16 +213,25 @@ impl Pages {
     }
 
     fn sum_up(&mut self, header: Header, row: &[u8]) -> Result<(), OverBudget> {
-        if header.span > 1 {
-            let looked_at = self.next.saturating_mul(self.meta.page_size as u64);
-            self.read = self.read.saturating_add(row.len() as u64);
-            if self.read > looked_at.saturating_mul(MAX_READS) {
-                self.read -= row.len() as u64;
-                self.summaries.leave_out();
-                return Ok(());
-            }
-        }
         self.summaries.add(header, row, &mut self.records, &mut self.meter)
+    }
+
+    /// Whether a row of pages is read. Judged by what stands before its end, never by how much of it is there.
+    fn admit(&mut self, header: &Header) -> bool {
+        if header.span == 1 {
+            return true;
+        }
+        self.ends.retain(|end| *end > header.id);
+        let (end, size) = (header.id + header.span, self.meta.page_size as u64);
+        let read = self.read.saturating_add(header.span.saturating_mul(size));
+        let may = self.ends.len() < MAX_OPEN
+            && self.fits(header.span)
+            && read <= end.saturating_mul(size).saturating_mul(MAX_READS);
+        if may {
+            self.ends.push(end);
+            self.read = read;
+        }
+        may
     }
 
     /// The header of a page that may be part of the tree.

@@ -69,6 +69,14 @@ fn a_lie() -> impl Strategy<Value = (u16, usize, u32, Vec<u8>)> {
     (flags, 0_usize..70, overflow, body)
 }
 
+#[test]
+fn a_large_value_may_lie_at_the_very_beginning() {
+    for size in [1_024, 4_096, 16_384] {
+        let bytes = database(size, &[(0, 1_500_000, false), (1, 10, false)], None, |_| {});
+        assert_eq!(both_ways(&bytes).keys, Some(2));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
 
