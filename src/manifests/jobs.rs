@@ -115,7 +115,7 @@ fn saving(to: To, file: &str, image: &str) -> Result<String, serde_saphyr::ser::
         placement: Placement::default(),
         attempts_before: 0,
     });
-    Ok(format!("{}{}", heading(to, file), super::yaml(&[job])?))
+    Ok(format!("{}{}", heading(to, file), super::yaml(&[serde_json::json!(job)])?))
 }
 
 fn heading(to: To, file: &str) -> String {
@@ -148,8 +148,8 @@ mod tests {
             }
             assert!(text.contains("image: r/h:1\n"), "{text}");
             assert!(text.contains(sample.file()));
-            let job: k8s_openapi::api::batch::v1::Job = serde_saphyr::from_str(&text).unwrap();
-            assert_eq!(job.metadata.namespace, None, "it goes where it is created");
+            let job: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+            assert_eq!(job["metadata"].get("namespace"), None, "it goes where it is created");
         }
     }
 }

@@ -87,8 +87,8 @@ pub fn crds() -> Result<Vec<Value>, serde_json::Error> {
     [EtcdCluster::crd(), EtcdMember::crd(), EtcdSnapshot::crd()].iter().map(serde_json::to_value).collect()
 }
 
-/// Objects as one YAML stream that kubectl reads.
-pub fn yaml<T: serde::Serialize>(objects: &[T]) -> Result<String, serde_saphyr::ser::Error> {
+/// Objects as one YAML stream that kubectl reads. Values, not types: YAML code for each type of a Pod is slow to compile.
+pub fn yaml(objects: &[Value]) -> Result<String, serde_saphyr::ser::Error> {
     let mut out = String::new();
     for (i, object) in objects.iter().enumerate() {
         if i > 0 {
