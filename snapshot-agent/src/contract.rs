@@ -11,7 +11,9 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-pub use outcome::{ExitClass, FailedReport, GateReport, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport};
+pub use outcome::{
+    ExitClass, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,
+};
 
 /// The etcd to read from. The same flag names as etcdctl has.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -116,9 +118,35 @@ pub struct SaveRequest {
     /// How to compress.
     #[arg(long, value_enum, default_value_t)]
     pub compression: Compression,
+    /// Whether members are asked for their HashKV, to compare it with the snapshot's.
+    #[arg(long, value_enum, default_value_t)]
+    pub ask_members: AskMembers,
     /// Give up after this many seconds.
     #[arg(long, default_value_t = DEFAULT_SAVE_DEADLINE_SECONDS)]
     pub deadline_seconds: u32,
+}
+
+/// Whether members are asked if they hold what the snapshot holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum AskMembers {
+    /// Yes, except a leader with 1 GiB or more: its clients would wait while it hashes.
+    #[default]
+    Auto,
+    /// Yes, whatever it costs.
+    Always,
+    /// No: only the snapshot's own structure is proven.
+    Never,
+}
+
+impl AskMembers {
+    /// The flag's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Always => "always",
+            Self::Never => "never",
+        }
+    }
 }
 
 /// One hour: at 32 MiB/s that is 112 GiB, fourteen times the largest database etcd supports.

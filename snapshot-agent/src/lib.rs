@@ -14,8 +14,8 @@
 //!
 //! What it promises:
 //!
-//! * A manifest is only ever written for data whose hash, as etcd itself computed it, was found right, and whose full
-//!   length the store has confirmed. A run that ends otherwise leaves no manifest and takes its upload back.
+//! * A manifest is only ever written for data whose hash, as etcd itself computed it, was found right, whose pages hold
+//!   together as a database, which no member contradicts (HashKV), and whose full length the store has confirmed. A run that ends otherwise leaves no manifest and takes its upload back.
 //! * A restored data directory appears on the volume at once, by one rename, after the stored object, the database and
 //!   etcd's own hash have all been checked. Nothing half done can be started, and nothing that is not ours is touched.
 //! * Memory does not depend on the database's size (`pipe.rs` has the budget, a test measures it).
@@ -44,6 +44,7 @@ pub mod trailer;
 pub mod verify;
 pub mod wal;
 
+mod agree;
 mod clock;
 mod files;
 mod interrupt;

@@ -15,6 +15,7 @@ use futures::stream::{self, Stream, StreamExt};
 use tonic::Code;
 use tonic::transport::Endpoint;
 
+use crate::agree::Voter;
 use crate::contract::EtcdFlags;
 use crate::error::{Error, Result};
 
@@ -65,6 +66,12 @@ pub struct Source {
     pub facts: Candidate,
     /// Its name in the member list.
     pub name: String,
+    /// The revision of a linearizable read through it: what was acknowledged before is at or below this.
+    pub revision: i64,
+    /// IDs and names of all members, as the member list had them.
+    members: Vec<(u64, String)>,
+    /// Other members that could be read from, best first.
+    others: Vec<(Client, Candidate)>,
 }
 
 /// Members to read from, best first.
@@ -105,7 +112,10 @@ pub async fn choose(flags: &EtcdFlags, expect_cluster_id: Option<&str>) -> Resul
     for chosen in rank(&candidates) {
         let Some(client) = candidates.iter().position(|c| c == chosen).and_then(|at| clients.get(at)) else { continue };
         match confirm(client.clone(), chosen).await {
-            Ok(source) => {
+            Ok(mut source) => {
+                let of = |other: &Candidate| candidates.iter().position(|c| c == other).and_then(|at| clients.get(at));
+                let others = rank(&candidates).into_iter().filter(|other| other.member_id != chosen.member_id);
+                source.others = others.filter_map(|other| Some((of(other)?.clone(), other.clone()))).collect();
                 tracing::info!(
                     member = source.name,
                     endpoint = source.facts.endpoint,
@@ -189,15 +199,21 @@ async fn ask(endpoint: &str) -> Result<(Client, Candidate)> {
 async fn confirm(mut client: Client, chosen: &Candidate) -> Result<Source> {
     let endpoint = &chosen.endpoint;
     // Any key will do; this one is short and nobody has it.
-    in_time(endpoint, client.get([0], Some(GetOptions::new().with_keys_only().with_limit(1)))).await?;
+    let read = in_time(endpoint, client.get([0], Some(GetOptions::new().with_keys_only().with_limit(1)))).await?;
+    let revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
     let members = in_time(endpoint, client.member_list()).await?;
     let status = in_time(endpoint, client.status()).await?;
     let facts = candidate(endpoint, &status)?;
     if (facts.cluster_id, facts.member_id) != (chosen.cluster_id, chosen.member_id) {
         return Err(Error::transient(format!("{endpoint} led to another member meanwhile")));
     }
-    let name = members.members().iter().find(|member| member.id() == facts.member_id).map(|m| m.name().to_owned());
-    Ok(Source { client, facts, name: name.unwrap_or_default() })
+    let members: Vec<_> = members.members().iter().map(|member| (member.id(), member.name().to_owned())).collect();
+    let name = name_of(&members, facts.member_id);
+    Ok(Source { client, facts, name, revision, members, others: Vec::new() })
+}
+
+fn name_of(members: &[(u64, String)], id: u64) -> String {
+    members.iter().find(|(member, _)| *member == id).map(|(_, name)| name.clone()).unwrap_or_default()
 }
 
 fn candidate(endpoint: &str, status: &StatusResponse) -> Result<Candidate> {
@@ -261,6 +277,21 @@ impl Source {
     }
 }
 
+impl Source {
+    /// The members to ask whether they hold the same, this one first.
+    pub(crate) fn voters(&self) -> Vec<Voter> {
+        let this = std::iter::once((&self.client, &self.facts));
+        let all = this.chain(self.others.iter().map(|(client, facts)| (client, facts)));
+        let voter = |(client, facts): (&Client, &Candidate)| Voter {
+            client: client.clone(),
+            endpoint: facts.endpoint.clone(),
+            name: name_of(&self.members, facts.member_id),
+            leader: facts.leader == facts.member_id,
+        };
+        all.map(voter).collect()
+    }
+}
+
 /// A message whose bytes are used where they lie.
 struct Blob(etcd_client::SnapshotResponse);
 
@@ -271,7 +302,7 @@ impl AsRef<[u8]> for Blob {
 }
 
 /// What etcd's answer means for the run.
-fn etcd_error(endpoint: &str, error: &etcd_client::Error) -> Error {
+pub(crate) fn etcd_error(endpoint: &str, error: &etcd_client::Error) -> Error {
     let etcd_client::Error::GRpcStatus(status) = error else {
         return match error {
             etcd_client::Error::InvalidArgs(_) | etcd_client::Error::InvalidUri(_) => {

@@ -7,7 +7,9 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use super::{EtcdFlags, GateRequest, IdentityFlags, InspectRequest, RestoreRequest, SaveRequest, StoreFlags};
+use super::{
+    AskMembers, EtcdFlags, GateRequest, IdentityFlags, InspectRequest, RestoreRequest, SaveRequest, StoreFlags,
+};
 
 /// Collects `--name=value` elements.
 #[derive(Default)]
@@ -101,6 +103,7 @@ impl SaveRequest {
             owner_uid,
             pod_uid,
             compression,
+            ask_members,
             deadline_seconds,
         } = self;
         Argv::default()
@@ -114,6 +117,7 @@ impl SaveRequest {
             .option("owner-uid", owner_uid.as_ref())
             .option("pod-uid", pod_uid.as_ref())
             .flag("compression", compression.as_str())
+            .option("ask-members", (*ask_members != AskMembers::Auto).then(|| ask_members.as_str().to_owned()).as_ref())
             .flag("deadline-seconds", deadline_seconds)
             .0
     }
@@ -249,11 +253,12 @@ mod tests {
                 proptest::option::of(text()), proptest::option::of(text()), proptest::option::of(text()),
                 proptest::option::of(text()), proptest::option::of(text())),
             compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
+            ask_members in prop_oneof![Just(AskMembers::Auto), Just(AskMembers::Always), Just(AskMembers::Never)],
             deadline_seconds: u32,
         ) -> SaveRequest {
             SaveRequest {
                 etcd: EtcdFlags { endpoints }, store, namespace, cluster, cluster_uid, expect_cluster_id, owner_name,
-                owner_uid, pod_uid, compression, deadline_seconds,
+                owner_uid, pod_uid, compression, ask_members, deadline_seconds,
             }
         }
     }

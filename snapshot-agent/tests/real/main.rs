@@ -12,6 +12,9 @@
     reason = "tests end by panicking, and read the clock and the environment"
 )]
 
+mod agreement;
+#[path = "../scan/support/bolt.rs"]
+mod bolt;
 mod faults;
 mod gate;
 mod inspect;
