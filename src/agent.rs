@@ -5,8 +5,10 @@
 use std::io::Write;
 use std::path::Path;
 
-use snapshot_agent::contract::{GateRequest, InspectRequest, Report, RestoreRequest, SaveRequest, VerifyRequest};
-use snapshot_agent::{Result, gate, inspect, install, report, restore, save, verify};
+use snapshot_agent::contract::{
+    GateRequest, InspectRequest, ListRequest, Report, RestoreRequest, SaveRequest, VerifyRequest,
+};
+use snapshot_agent::{Result, gate, inspect, install, list, report, restore, save, verify};
 
 /// `agent save`.
 pub async fn save(request: SaveRequest) -> u8 {
@@ -32,6 +34,17 @@ pub async fn verify(request: VerifyRequest) -> anyhow::Result<u8> {
         }
         Err(error) => Ok(end(&Err(error))),
     }
+}
+
+/// `agent list`: a table, or JSON for programs.
+pub async fn list(request: ListRequest) -> anyhow::Result<u8> {
+    let json = request.json;
+    match list::run(request).await {
+        Ok(found) if json => writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&found)?)?,
+        Ok(found) => write!(std::io::stdout(), "{}", list::table(&found))?,
+        Err(error) => return Ok(end(&Err(error))),
+    }
+    Ok(0)
 }
 
 /// `gate`: comes back only when etcd may not start.

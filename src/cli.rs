@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use snapshot_agent::contract::{Compression, GateRequest, InspectRequest, RestoreRequest, SaveRequest, VerifyRequest};
+use snapshot_agent::contract::{
+    Compression, GateRequest, InspectRequest, ListRequest, RestoreRequest, SaveRequest, VerifyRequest,
+};
 
 use crate::api::name::LocalRef;
 use crate::api::snapshot::EtcdSnapshotSpec;
@@ -290,6 +292,8 @@ pub enum Agent {
     Save(Box<SaveRequest>),
     /// Find the snapshot that an object asked for, and report it again from its manifest.
     Inspect(Box<InspectRequest>),
+    /// List what a store holds of one cluster: complete snapshots, unfinished and broken ones, newest first.
+    List(Box<ListRequest>),
     /// Say whether a snapshot file on this disk is whole and sound, and what is in it, as JSON.
     Verify(VerifyRequest),
     /// Rebuild a member's data directory from a stored snapshot; it becomes startable by one rename, after every check.

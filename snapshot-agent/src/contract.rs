@@ -175,6 +175,29 @@ pub struct InspectRequest {
     pub deadline_seconds: u32,
 }
 
+/// `agent list`: what a store holds of one cluster.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListRequest {
+    /// Where to look.
+    #[command(flatten)]
+    pub store: StoreFlags,
+    /// Namespace part of the key.
+    #[arg(long)]
+    pub namespace: String,
+    /// Cluster part of the key.
+    #[arg(long)]
+    pub cluster: String,
+    /// UID of the `EtcdCluster`: only what was saved of this incarnation.
+    #[arg(long)]
+    pub cluster_uid: Option<String>,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    pub json: bool,
+    /// Give up after this many seconds.
+    #[arg(long, default_value_t = DEFAULT_INSPECT_DEADLINE_SECONDS)]
+    pub deadline_seconds: u32,
+}
+
 /// Two minutes: fifty pages of a thousand folders each take less from the slowest store.
 pub const DEFAULT_INSPECT_DEADLINE_SECONDS: u32 = 120;
 

@@ -21,7 +21,7 @@
 //! * Memory does not depend on the database's size (`pipe.rs` has the budget, a test measures it).
 //! * Every end has a class, which is the exit code ([`contract::ExitClass`]), and a sentence without secrets.
 //!
-//! The verbs are [`save::run`], [`inspect::run`], [`restore::run`], [`verify::run`], [`gate::run`] and [`install::run`];
+//! The verbs are [`save::run`], [`inspect::run`], [`list::run`], [`restore::run`], [`verify::run`], [`gate::run`] and [`install::run`];
 //! [`report::finish`] ends a run.
 //! The request and report types are in [`contract`], which, with [`layout`], is the part that a planner may use.
 
@@ -32,6 +32,7 @@ pub mod identity;
 pub mod inspect;
 pub mod install;
 pub mod layout;
+pub mod list;
 pub mod manifest;
 pub mod progress;
 pub mod report;
@@ -48,6 +49,7 @@ mod agree;
 mod clock;
 mod files;
 mod interrupt;
+mod look;
 mod pipe;
 mod pool;
 mod unpack;

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::contract::{Level, StoreFlags, Verification};
+use crate::contract::{ExitClass, Level, StoreFlags, Verification};
 
 const OWNER: &str = "99887766-1111-4000-8000-000000000000";
 const CLUSTER: &str = "1a2b3c4d-0000-4000-8000-000000000000";
