@@ -4,6 +4,7 @@
 //! one writes the manifest again. Manifests are never rewritten in a store.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -19,7 +20,7 @@ pub const FORMAT_VERSION: u32 = 1;
 pub const MAX_BYTES: u64 = 1 << 20;
 
 /// What is known about one stored snapshot.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
     /// [`FORMAT_VERSION`].
@@ -70,8 +71,10 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
     /// When the stream was opened.
+    #[schemars(with = "String", extend("format" = "date-time"))]
     pub started_at: Timestamp,
     /// When the data was complete in the store.
+    #[schemars(with = "String", extend("format" = "date-time"))]
     pub ended_at: Timestamp,
     /// Version of the agent that wrote this.
     pub agent_version: String,
@@ -81,7 +84,7 @@ pub struct Manifest {
 }
 
 /// What is in a database, read from its pages as they went by.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Contents {
     /// The revision a member that starts on it reports.
@@ -138,7 +141,7 @@ impl From<&Proven> for Contents {
 }
 
 /// The object that asked for a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
     /// Its name.
@@ -150,6 +153,11 @@ pub struct Origin {
     /// Fields of later versions.
     #[serde(flatten)]
     pub other: Map<String, Value>,
+}
+
+/// The manifest's JSON schema, for programs that read stores by themselves.
+pub fn schema() -> Value {
+    schemars::schema_for!(Manifest).to_value()
 }
 
 impl Manifest {
@@ -245,6 +253,17 @@ mod tests {
         let mut value = good();
         change(&mut value);
         parse(&value).expect_err("was taken").class()
+    }
+
+    /// What the first version wrote is read for ever, so nothing may be added that a reader cannot do without.
+    #[test]
+    fn what_format_1_requires_never_changes() {
+        let mut required: Vec<String> = serde_json::from_value(schema()["required"].clone()).unwrap();
+        required.sort();
+        let first: Vec<String> =
+            good().as_object().unwrap().keys().filter(|key| *key != "storageVersion").cloned().collect();
+        assert_eq!(required, first);
+        assert_eq!(parse(&good()).unwrap().verification, None);
     }
 
     #[test]
