@@ -2,7 +2,7 @@
 # The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak e2e check golden image bench cluster-up cluster-down cluster-status
+.PHONY: help demo test soak e2e check golden image bench bench-save cluster-up cluster-down cluster-status
 
 export HOLDFAST_CACHE ?= $(HOME)/.cache/holdfast
 export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
@@ -38,6 +38,9 @@ image: ## the container image, loaded into the testbed if it runs (1 min; 8 min 
 
 bench: ## formation times, and throughput of snapshots beside etcdctl in the same run (6 min)
 	@tests/bin/deps && tests/bin/bench
+
+bench-save: ## agent save beside etcdctl snapshot save: folder, S3, TLS, distances, memory (15 min)
+	@tests/bin/bench-save
 
 cluster-up: ## start the throwaway Kubernetes (20 s; 12 min the first time)
 	@tests/testbed/testbed up

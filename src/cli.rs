@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use snapshot_agent::contract::{
-    Compression, GateRequest, InspectRequest, ListRequest, RestoreRequest, SaveRequest, VerifyRequest,
+    Compression, GateRequest, InspectRequest, ListRequest, RestoreRequest, SaveRequest, Verify, VerifyRequest,
 };
 
 use crate::api::name::LocalRef;
@@ -252,6 +252,7 @@ impl CreateFlags {
                 cluster_ref: named(self.cluster),
                 destination,
                 compression: self.compression,
+                verify: Verify::default(),
                 deadline_seconds: self.deadline_seconds,
                 agent: None,
             },

@@ -36,7 +36,7 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Snapshot(Snapshot::Create(flags)) => snapshot::create((*flags).request()?).await,
         Command::Version => show(concat!("holdfast ", env!("CARGO_PKG_VERSION"), "\n")),
         Command::Operator(flags) => operator::run(flags.into()).await.map(|()| 0),
-        Command::Agent(Agent::Save(request)) => Ok(agent::save(*request).await),
+        Command::Agent(Agent::Save(request)) => agent::save(*request).await,
         Command::Agent(Agent::Inspect(request)) => Ok(agent::inspect(*request).await),
         Command::Agent(Agent::Restore(request)) => Ok(agent::restore(*request).await),
         Command::Agent(Agent::List(request)) => agent::list(*request).await,

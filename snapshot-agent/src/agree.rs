@@ -87,7 +87,7 @@ pub(crate) async fn verify(
         tracing::warn!(reason, "a member's HashKV was not compared");
     }
     if !agreed_by.is_empty() {
-        return Ok(Verification { level: Level::HashKV, agreed_by, reason: None });
+        return Ok(Verification { level: Level::HashKV, agreed_by, ..Verification::default() });
     }
     if reasons.is_empty() {
         reasons.push("there was no member to ask".to_owned());
@@ -100,7 +100,7 @@ const REASON: usize = 600;
 
 fn only(level: Level, mut reason: String) -> Verification {
     reason.truncate(reason.floor_char_boundary(REASON));
-    Verification { level, agreed_by: Vec::new(), reason: Some(reason) }
+    Verification { level, reason: Some(reason), ..Verification::default() }
 }
 
 fn without_hash(why: NoHashKv) -> String {

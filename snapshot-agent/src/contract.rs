@@ -42,6 +42,10 @@ pub struct EtcdFlags {
     /// File that holds this user's password; a line break at its end is not part of it.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
+    /// HTTP/2 window in bytes; absent: 16 MiB. A smaller one saves memory and costs speed with every millisecond of
+    /// distance.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(65_535..=0x7fff_ffff))]
+    pub http2_window: Option<u32>,
 }
 
 /// A place for backups: `s3://bucket/prefix` or `file:///folder`.
@@ -146,9 +150,36 @@ pub struct SaveRequest {
     /// Whether members are asked for their HashKV, to compare it with the snapshot's.
     #[arg(long, value_enum, default_value_t)]
     pub ask_members: AskMembers,
+    /// What is checked beyond the stream before the snapshot is published.
+    #[arg(long, value_enum, default_value_t)]
+    pub verify: Verify,
+    /// Do everything but storing: read, prove and compress a snapshot, compare it with the members, and tell how fast that
+    /// was. The store is only asked whether it would take it.
+    #[arg(long)]
+    pub dry_run: bool,
     /// Give up after this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_SAVE_DEADLINE_SECONDS)]
     pub deadline_seconds: u32,
+}
+
+/// What is checked before a snapshot is published, beyond the stream itself, which is proven always.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema)]
+pub enum Verify {
+    /// The stream alone.
+    Stream,
+    /// And the store gives back what it was given.
+    #[default]
+    Stored,
+}
+
+impl Verify {
+    /// The flag's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stream => "stream",
+            Self::Stored => "stored",
+        }
+    }
 }
 
 /// Whether members are asked if they hold what the snapshot holds.

@@ -21,7 +21,7 @@
 //! * Memory does not depend on the database's size (`pipe.rs` has the budget, a test measures it).
 //! * Every end has a class, which is the exit code ([`contract::ExitClass`]), and a sentence without secrets.
 //!
-//! The verbs are [`save::run`], [`inspect::run`], [`list::run`], [`restore::run`], [`verify::run`], [`gate::run`] and [`install::run`];
+//! The verbs are [`save::run`], [`rehearse::run`], [`inspect::run`], [`list::run`], [`restore::run`], [`verify::run`], [`gate::run`] and [`install::run`];
 //! [`report::finish`] ends a run.
 //! The request and report types are in [`contract`], which, with [`layout`], is the part that a planner may use.
 
@@ -35,6 +35,7 @@ pub mod layout;
 pub mod list;
 pub mod manifest;
 pub mod progress;
+pub mod rehearse;
 pub mod report;
 pub mod restore;
 pub mod save;
@@ -52,6 +53,7 @@ mod interrupt;
 mod look;
 mod pipe;
 mod pool;
+mod read_back;
 mod unpack;
 
 pub use error::{Error, Result};

@@ -2,7 +2,8 @@
 //!
 //! It decides the order: the upload is begun first, so that wrong credentials show before etcd has sent a byte; it is
 //! completed only when etcd's own hash at the end of the stream agrees, the database's structure is sound and no member
-//! says that it holds something else; the manifest comes last and makes it a backup.
+//! says that it holds something else; then it is read back if that is asked for; the manifest comes last and makes it a
+//! backup.
 //! Every other way out takes the upload back. How bytes flow is in `pipe.rs`, where they go in `store.rs`.
 
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use futures::Stream;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::agree::{self, Voter};
-use crate::contract::{SaveRequest, SavedReport, Verification};
+use crate::contract::{AskMembers, SaveRequest, SavedReport, Verification, Verify};
 use crate::error::{Error, Result, io_error};
 use crate::gate::hex_id;
 use crate::interrupt::Interrupt;
@@ -20,12 +21,13 @@ use crate::layout::{Attempt, Folder};
 use crate::manifest::{Contents, FORMAT_VERSION, Manifest, Origin};
 use crate::pipe::{self, Streamed};
 use crate::progress::Progress;
+use crate::read_back;
 use crate::scan::Proven;
-use crate::source::{self, Candidate};
+use crate::source::{self, Candidate, Source};
 use crate::store::{self, Plan, Store, Upload};
 
 /// Without a byte from etcd, or room for one, for this long, the stream only pins etcd's read transaction.
-const STALL: Duration = Duration::from_mins(1);
+pub(crate) const STALL: Duration = Duration::from_mins(1);
 
 /// Saves one snapshot and says where it is.
 pub async fn run(request: SaveRequest) -> Result<SavedReport> {
@@ -33,19 +35,39 @@ pub async fn run(request: SaveRequest) -> Result<SavedReport> {
     let store = Store::open(&request.store)?;
     let chosen = Box::pin(source::choose(&request.etcd, request.expect_cluster_id.as_deref()));
     let mut source = interrupt.unless(chosen).await?;
-    let member = Member { facts: source.facts.clone(), name: source.name.clone() };
-    let attempt = Saving::begin(&request, &store, member, &mut interrupt).await?;
+    let attempt = Saving::begin(&request, &store, source.member(), &mut interrupt).await?;
     let opened = interrupt.unless(source.open()).await;
-    let ask = Ask { voters: source.voters(), at_least: source.revision };
-    attempt.finish(opened, ask, &mut interrupt).await
+    attempt.finish(opened, Ask::of(&source), &mut interrupt).await
 }
 
 /// What the proven database is compared with.
 #[derive(Default)]
-struct Ask {
+pub(crate) struct Ask {
     voters: Vec<Voter>,
+    /// The member that was read.
+    member: String,
     /// What was acknowledged before the stream has at most this revision, so the snapshot must reach it.
     at_least: i64,
+}
+
+impl Ask {
+    pub(crate) fn of(source: &Source) -> Self {
+        Self { voters: source.voters(), member: source.name.clone(), at_least: source.revision }
+    }
+
+    /// Compares what went by with what the members say (I14).
+    pub(crate) async fn verify(mut self, streamed: &Streamed, ask_members: AskMembers) -> Result<Verification> {
+        if let Ok(Proven { revision, .. }) = &streamed.scanned
+            && *revision < self.at_least
+        {
+            return Err(Error::corrupt(format!(
+                "the snapshot of {} ends at revision {revision}, and {} was read from it before: acknowledged writes are \
+                 missing; nothing was published",
+                self.member, self.at_least
+            )));
+        }
+        agree::verify(&mut self.voters, ask_members, &streamed.scanned).await
+    }
 }
 
 /// The facts of a member that a manifest records, for streams that do not come from [`run`].
@@ -77,7 +99,7 @@ struct Data {
 }
 
 /// One attempt whose upload has begun.
-struct Saving<'a> {
+pub(crate) struct Saving<'a> {
     request: &'a SaveRequest,
     store: &'a Store,
     member: Member,
@@ -89,7 +111,8 @@ struct Saving<'a> {
 }
 
 impl<'a> Saving<'a> {
-    async fn begin(
+    /// Begins the upload.
+    pub(crate) async fn begin(
         request: &'a SaveRequest,
         store: &'a Store,
         member: Member,
@@ -116,6 +139,11 @@ impl<'a> Saving<'a> {
         let plan = Plan { estimate: member.facts.db_bytes, at, until };
         let upload = interrupt.unless(store.begin(&folder.data(request.compression), plan)).await?;
         Ok(Self { request, store, member, folder, pod_uid, upload, at, since })
+    }
+
+    /// Takes the upload back.
+    pub(crate) async fn abandon(mut self) {
+        self.upload.abort().await;
     }
 
     async fn finish<S>(
@@ -160,25 +188,17 @@ impl<'a> Saving<'a> {
         let progress = Progress::new("saving", self.member.facts.db_bytes);
         let pipe = pipe::run(stream, self.request.compression, &mut self.upload, &progress);
         let streamed = interrupt.unless(progress.watch(STALL, pipe)).await?;
-        let verification = interrupt.unless(self.verify(&streamed, ask)).await?;
+        let mut verification = interrupt.unless(ask.verify(&streamed, self.request.ask_members)).await?;
         interrupt.unless(self.upload.complete()).await?;
+        if self.request.verify == Verify::Stored {
+            let key = self.folder.data(self.request.compression);
+            let Streamed { stored_bytes, stored_sha256, .. } = streamed;
+            interrupt.unless(read_back::compare(self.store, &key, stored_bytes, stored_sha256, STALL)).await?;
+            verification.read_back = true;
+        }
         let said = &self.member.facts.storage_version;
         let storage_version = [&version, said].into_iter().find(|version| !version.is_empty()).cloned();
         Ok(Data { storage_version, streamed, verification })
-    }
-
-    /// Compares what went by with what the members say (I14).
-    async fn verify(&self, streamed: &Streamed, mut ask: Ask) -> Result<Verification> {
-        if let Ok(Proven { revision, .. }) = &streamed.scanned
-            && *revision < ask.at_least
-        {
-            return Err(Error::corrupt(format!(
-                "the snapshot of {} ends at revision {revision}, and {} was read from it before: acknowledged writes are \
-                 missing; nothing was published",
-                self.member.name, ask.at_least
-            )));
-        }
-        agree::verify(&mut ask.voters, self.request.ask_members, &streamed.scanned).await
     }
 
     fn manifest(&self, data: Data) -> Manifest {
@@ -247,7 +267,7 @@ fn random_uid() -> Result<String> {
 }
 
 /// The high-water mark of this process's memory (proc(5): `VmHWM`, in KiB).
-fn peak_rss_bytes() -> Option<u64> {
+pub(crate) fn peak_rss_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().strip_suffix("kB")?;
     Some(kib.trim().parse::<u64>().ok()? << 10)

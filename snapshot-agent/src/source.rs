@@ -15,6 +15,7 @@ use futures::stream::{self, Stream, StreamExt};
 use crate::agree::Voter;
 use crate::contract::EtcdFlags;
 use crate::error::{Error, Result};
+use crate::save::Member;
 
 mod connect;
 mod tls;
@@ -256,6 +257,11 @@ impl Source {
 }
 
 impl Source {
+    /// What a manifest records of it.
+    pub(crate) fn member(&self) -> Member {
+        Member { facts: self.facts.clone(), name: self.name.clone() }
+    }
+
     /// The members to ask whether they hold the same, this one first.
     pub(crate) fn voters(&self) -> Vec<Voter> {
         let this = std::iter::once((&self.client, &self.facts));

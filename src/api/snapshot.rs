@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use snapshot_agent::contract::{Compression, Level};
+use snapshot_agent::contract::{Compression, Level, Verify};
 
 use crate::api::name::LocalRef;
 use crate::api::store::Destination;
@@ -64,6 +64,10 @@ pub struct EtcdSnapshotSpec {
     /// `zstd` (default), `gzip` or `none`.
     #[serde(default)]
     pub compression: Compression,
+    /// `Stored` (default): the store has to give back what it was given before the snapshot is published. `Stream`: what
+    /// came from etcd is proven, and the store is believed.
+    #[serde(default)]
+    pub verify: Verify,
     /// Seconds the Job may take; default 3600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 86400))]
@@ -219,6 +223,9 @@ pub struct Verification {
     /// Members whose HashKV was equal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agreed_by: Vec<String>,
+    /// Whether the store gave back what it was given.
+    #[serde(default)]
+    pub read_back: bool,
     /// What was found, or why it is not proven further.
     pub message: String,
 }

@@ -55,7 +55,7 @@ impl Argv {
 impl EtcdFlags {
     /// These flags as elements of an argument vector. An endpoint holds no comma: one with a comma is read back as two.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { endpoints, cacert, cert, key, server_name, user, password_file } = self;
+        let Self { endpoints, cacert, cert, key, server_name, user, password_file, http2_window } = self;
         endpoints
             .iter()
             .fold(Argv::default(), |argv, endpoint| argv.flag("endpoints", endpoint))
@@ -65,6 +65,7 @@ impl EtcdFlags {
             .option("server-name", server_name.as_ref())
             .option("user", user.as_ref())
             .option_path("password-file", password_file.as_deref())
+            .option("http2-window", http2_window.map(|bytes| bytes.to_string()).as_ref())
             .0
     }
 }
@@ -113,6 +114,8 @@ impl SaveRequest {
             pod_uid,
             compression,
             ask_members,
+            verify,
+            dry_run,
             deadline_seconds,
         } = self;
         Argv::default()
@@ -127,6 +130,8 @@ impl SaveRequest {
             .option("pod-uid", pod_uid.as_ref())
             .flag("compression", compression.as_str())
             .option("ask-members", (*ask_members != AskMembers::Auto).then(|| ask_members.as_str().to_owned()).as_ref())
+            .flag("verify", verify.as_str())
+            .switch("dry-run", *dry_run)
             .flag("deadline-seconds", deadline_seconds)
             .0
     }
@@ -205,7 +210,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::contract::Compression;
+    use crate::contract::{Compression, Verify};
 
     #[derive(Parser)]
     struct Cli<T: Args> {
@@ -253,8 +258,9 @@ mod tests {
             cacert in proptest::option::of(path()), cert in proptest::option::of(path()),
             key in proptest::option::of(path()), server_name in proptest::option::of(text()),
             user in proptest::option::of(text()), password_file in proptest::option::of(path()),
+            http2_window in proptest::option::of(65_535..=0x7fff_ffff_u32),
         ) -> EtcdFlags {
-            EtcdFlags { endpoints, cacert, cert, key, server_name, user, password_file }
+            EtcdFlags { endpoints, cacert, cert, key, server_name, user, password_file, http2_window }
         }
     }
 
@@ -273,11 +279,11 @@ mod tests {
                 proptest::option::of(text()), proptest::option::of(text())),
             compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
             ask_members in prop_oneof![Just(AskMembers::Auto), Just(AskMembers::Always), Just(AskMembers::Never)],
-            deadline_seconds: u32,
+            verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)], dry_run: bool, deadline_seconds: u32,
         ) -> SaveRequest {
             SaveRequest {
                 etcd, store, namespace, cluster, cluster_uid, expect_cluster_id, owner_name, owner_uid, pod_uid,
-                compression, ask_members, deadline_seconds,
+                compression, ask_members, verify, dry_run, deadline_seconds,
             }
         }
     }

@@ -133,6 +133,9 @@ pub struct Verification {
     /// Members whose HashKV was equal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agreed_by: Vec<String>,
+    /// Whether the store gave back what it was given.
+    #[serde(default)]
+    pub read_back: bool,
     /// Why not further; absent at `HashKV`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

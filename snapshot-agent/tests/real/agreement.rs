@@ -7,7 +7,7 @@ use std::time::Duration;
 use etcd_client::CompactionOptions;
 use snapshot_agent::contract::{AskMembers, Compression, EtcdFlags, ExitClass, Level, SavedReport, Verification};
 use snapshot_agent::manifest::Manifest;
-use snapshot_agent::{Result, save};
+use snapshot_agent::{Result, rehearse, save};
 
 use crate::support::{Etcd, S3, eventually, file_store, noise, save_request};
 
@@ -24,7 +24,8 @@ fn rand_id() -> u32 {
 }
 
 fn proof(saved: &SavedReport) -> (Level, usize) {
-    let Verification { level, agreed_by, reason } = saved.verification.clone().unwrap();
+    let Verification { level, agreed_by, reason, read_back } = saved.verification.clone().unwrap();
+    assert!(read_back);
     assert_eq!(reason.is_none(), level == Level::HashKV, "{reason:?}");
     (level, agreed_by.len())
 }
@@ -73,6 +74,15 @@ async fn every_line_agrees_with_its_own_snapshot() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         let idle = saved(etcd.flags(), mount.path(), AskMembers::Auto).await.unwrap();
         assert_eq!((idle.compact_revision, proof(&idle)), (Some(revision), (Level::HashKV, 1)), "{line}: idle");
+
+        let mut request = save_request(etcd.flags(), file_store(mount.path()), Compression::Zstd);
+        request.dry_run = true;
+        let kept = crate::support::files(mount.path());
+        let rehearsed = rehearse::run(request).await.unwrap();
+        let proven = Verification { read_back: false, ..idle.verification.clone().unwrap() };
+        assert_eq!((rehearsed.revision, rehearsed.verification), (idle.revision, proven));
+        assert_eq!(rehearsed.stored_bytes, idle.stored_bytes, "{line}: the same bytes, and kept nowhere");
+        assert_eq!(crate::support::files(mount.path()), kept);
 
         let never = saved(etcd.flags(), mount.path(), AskMembers::Never).await.unwrap();
         assert_eq!(proof(&never), (Level::Structure, 0), "{line}");

@@ -9,7 +9,7 @@ use crate::support::{Etcd, Mischief, Proxy, S3, file_store, noise, save_request}
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt};
 use sha2::{Digest, Sha256};
-use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, SaveRequest, StoreFlags};
+use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, SaveRequest, StoreFlags, Verify};
 use snapshot_agent::save::{self, Member};
 use snapshot_agent::source::Candidate;
 use snapshot_agent::{Error, Result};
@@ -166,6 +166,20 @@ async fn a_connection_to_etcd_that_breaks_is_transient() {
         assert_eq!(error.class(), ExitClass::Transient, "cut after {limit}: {error}");
         assert_eq!(crate::support::files(mount.path()), [] as [&str; 0], "cut after {limit}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_gives_back_something_else_is_found_out() {
+    let s3 = S3::start().await;
+    let proxy = Proxy::before(&s3.address, Mischief::Spoil).await;
+    let store = StoreFlags { s3_endpoint: Some(proxy.url()), ..s3.flags() };
+    let stream = || stream::iter(messages(&snapshot(2000)));
+    let request = save_request(EtcdFlags::default(), store.clone(), Compression::None);
+    let error = save_stream(request.clone(), stream()).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::Corrupt, "{error}");
+    assert!(error.message().contains("the store gives back"), "{error}");
+    assert_eq!(s3.files(), [] as [&str; 0], "nothing is published, and the data is taken back");
+    save_stream(SaveRequest { verify: Verify::Stream, ..request }, stream()).await.unwrap();
 }
 
 async fn class_of(store: StoreFlags) -> (ExitClass, String) {

@@ -337,6 +337,8 @@ pub(crate) enum Mischief {
     Cut(u64),
     /// Goes quiet after so many bytes of the server's, and stays open.
     Freeze(u64),
+    /// Alters a byte in each long run of the server's bytes.
+    Spoil,
 }
 
 /// A proxy in front of a server.
@@ -381,7 +383,10 @@ async fn pass(client: TcpStream, server: TcpStream, mischief: Mischief) -> std::
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let up = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
-    let (Mischief::Cut(limit) | Mischief::Freeze(limit)) = mischief;
+    let limit = match mischief {
+        Mischief::Cut(limit) | Mischief::Freeze(limit) => limit,
+        Mischief::Spoil => u64::MAX,
+    };
     let (mut passed, mut buffer) = (0_u64, vec![0; 16 << 10]);
     while passed < limit {
         let got = from_server.read(&mut buffer).await?;
@@ -389,6 +394,9 @@ async fn pass(client: TcpStream, server: TcpStream, mischief: Mischief) -> std::
             return Ok(());
         }
         passed += got as u64;
+        if matches!(mischief, Mischief::Spoil) && got == buffer.len() {
+            buffer[got / 2] ^= 1;
+        }
         to_client.write_all(&buffer[..got]).await?;
     }
     if let Mischief::Freeze(_) = mischief {

@@ -135,7 +135,8 @@ fn verification(report: &SavedReport) -> Option<Verification> {
         Level::Structure => format!("the database is sound, and was not compared with a live member: {reason}"),
         Level::Trailer => format!("the bytes are those that etcd sent, and the database was not looked into: {reason}"),
     };
-    Some(Verification { level: found.level, agreed_by: found.agreed_by.clone(), message })
+    let message = if found.read_back { format!("{message}; the store gives back what it was given") } else { message };
+    Some(Verification { level: found.level, agreed_by: found.agreed_by.clone(), read_back: found.read_back, message })
 }
 
 /// What people hear: once for each change, so that a pass that repeats says nothing.

@@ -42,6 +42,7 @@ fn a_snapshot_of_a_formed_cluster_starts_its_job() {
         "--owner-uid=snap-uid",
         "--deadline-seconds=3600",
         "--compression=zstd",
+        "--verify=stored",
         "--store=file:///backup",
     ] {
         assert!(args.contains(&arg.to_owned()), "{arg} is missing in {args:?}");
@@ -198,13 +199,13 @@ fn how_far_it_is_proven_is_told() {
         let notes: Vec<_> = plan.notes.iter().map(|note| note.reason.clone()).collect();
         (verified.status, verified.reason, plan.status.verification.unwrap().message, notes.join(" "))
     };
-    let agreed = "HashKV 4294967295 at revision 40 is also that of a-3 and a-1";
+    let agreed = "HashKV 4294967295 at revision 40 is also that of a-3 and a-1; the store gives back what it was given";
     let both = ["True", "MembersAgree", agreed, "SnapshotStored"].map(str::to_owned);
     assert_eq!(<[String; 4]>::from(proven(saved())), both);
     for (level, words) in [(Level::Structure, "the database is sound"), (Level::Trailer, "the bytes are those")] {
         let why = Some("a-3: it has gone on".to_owned());
         let (status, reason, message, notes) =
-            proven(saved_and(Verification { level, agreed_by: vec![], reason: why }));
+            proven(saved_and(Verification { level, reason: why, ..Verification::default() }));
         assert_eq!(
             (status.as_str(), reason.as_str(), notes.as_str()),
             ("False", "NotCompared", "SnapshotStored NotCompared")
