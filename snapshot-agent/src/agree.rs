@@ -16,7 +16,7 @@ use tonic::Code;
 use crate::contract::{AskMembers, Level, Verification};
 use crate::error::{Error, Result};
 use crate::scan::{HashKv, NoHashKv, Proven, ScanError};
-use crate::source::etcd_error;
+use crate::source::{etcd_error, logged_in};
 
 /// From this size on hashing is felt by clients: no leader and no second voter is asked.
 const LARGE: u64 = 1 << 30;
@@ -137,8 +137,9 @@ async fn ask(voter: &mut Voter, found: HashKv) -> Result<Answer> {
     // it is asked for its newest revision, which it hashes anew (etcd: server/storage/mvcc/hash.go).
     for revision in [found.revision, 0] {
         let answer = loop {
-            let call = timeout(HASHED_WITHIN, voter.client.hash_kv(revision)).await;
-            let answer = call.map_err(|_| {
+            // The stream may have taken longer than a login lasts.
+            let call = logged_in(&voter.client, |mut client| async move { client.hash_kv(revision).await });
+            let answer = timeout(HASHED_WITHIN, call).await.map_err(|_| {
                 let seconds = HASHED_WITHIN.as_secs();
                 Error::transient(format!("{}: no HashKV within {seconds} s", voter.endpoint))
             })?;

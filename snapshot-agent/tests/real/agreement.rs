@@ -128,7 +128,7 @@ fn damage(data: &Path, marker: &[u8]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_has_other_data_stops_the_snapshot() {
     let mut members = Etcd::three().await;
-    let flags = EtcdFlags { endpoints: members.iter().map(|m| m.url.clone()).collect() };
+    let flags = EtcdFlags { endpoints: members.iter().map(|m| m.url.clone()).collect(), ..EtcdFlags::default() };
     let mount = tempfile::tempdir().unwrap();
     let marker = b"a-value-that-is-nowhere-else";
     members[0].client().await.put("marker", marker.as_slice(), None).await.unwrap();

@@ -25,6 +25,7 @@ mod round_trip;
 mod signal;
 mod space;
 mod support;
+mod tls;
 mod trouble;
 
 /// The allocator of the binary: what is measured is what ships.

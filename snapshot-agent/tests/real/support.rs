@@ -198,7 +198,7 @@ impl Etcd {
     }
 
     pub(crate) fn flags(&self) -> EtcdFlags {
-        EtcdFlags { endpoints: vec![self.url.clone()] }
+        EtcdFlags { endpoints: vec![self.url.clone()], ..EtcdFlags::default() }
     }
 }
 
