@@ -96,7 +96,7 @@ async fn look(store: &Store, folder: &Folder, request: &InspectRequest) -> Resul
     if !is_wanted(&manifest, folder, request) {
         return Ok(Looked::AnotherOwners);
     }
-    let data = folder.data(manifest.compression);
+    let data = folder.data(manifest.format());
     Ok(match store.stat(&data).await {
         Ok(stat) if stat.bytes == manifest.stored_bytes => Looked::Complete(Box::new(manifest)),
         Ok(stat) => Looked::Broken(Error::corrupt(format!(
@@ -128,7 +128,7 @@ impl Seen {
         self.complete.sort_by_key(|(folder, manifest)| (manifest.ended_at, folder.clone()));
         let complete = self.complete.len();
         let (folder, manifest) = self.complete.drain(..).next()?;
-        let uri = store.uri(&folder.data(manifest.compression));
+        let uri = store.uri(&folder.data(manifest.format()));
         tracing::info!(uri, complete, folders = self.folders, "found; of several complete ones the oldest");
         Some(manifest.saved(uri))
     }

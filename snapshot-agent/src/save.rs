@@ -11,11 +11,12 @@ use futures::Stream;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::contract::{SaveRequest, SavedReport};
+use crate::crypt::Recipients;
 use crate::error::{Error, Result, io_error};
 use crate::gate::hex_id;
 use crate::interrupt::Interrupt;
-use crate::layout::{Attempt, Folder};
-use crate::manifest::{FORMAT_VERSION, Manifest, Origin};
+use crate::layout::{Attempt, Folder, Format};
+use crate::manifest::{Encryption, FORMAT_VERSION, Manifest, Origin};
 use crate::pipe::{self, Streamed};
 use crate::progress::Progress;
 use crate::source::{self, Candidate, Source};
@@ -27,6 +28,8 @@ const STALL: Duration = Duration::from_mins(1);
 /// Saves one snapshot and says where it is.
 pub async fn run(request: SaveRequest) -> Result<SavedReport> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    // Before anybody is asked for anything.
+    Recipients::parse(&request.age_recipients)?;
     let store = Store::open(&request.store)?;
     let chosen = Box::pin(source::choose(&request.etcd, request.expect_cluster_id.as_deref()));
     let mut source = interrupt.unless(chosen).await?;
@@ -60,6 +63,7 @@ struct Saving<'a> {
     store: &'a Store,
     member: Member,
     folder: Folder,
+    recipients: Recipients,
     pod_uid: String,
     upload: Upload,
     at: Timestamp,
@@ -79,6 +83,7 @@ impl<'a> Saving<'a> {
 
     async fn of(request: &'a SaveRequest, store: &'a Store, member: Member, interrupt: &mut Interrupt) -> Result<Self> {
         let (at, since) = (crate::clock::now(), Instant::now());
+        let recipients = Recipients::parse(&request.age_recipients)?;
         let pod_uid = match &request.pod_uid {
             Some(uid) => uid.clone(),
             None => random_uid()?,
@@ -97,8 +102,9 @@ impl<'a> Saving<'a> {
             .checked_add(SignedDuration::from_secs(request.deadline_seconds.into()))
             .map_err(|_| Error::config("the deadline is beyond all calendars"))?;
         let plan = Plan { estimate: member.facts.db_bytes, at, until };
-        let upload = interrupt.unless(store.begin(&folder.data(request.compression), plan)).await?;
-        Ok(Self { request, store, member, folder, pod_uid, upload, at, since })
+        let format = Format { compression: request.compression, encrypted: !recipients.is_empty() };
+        let upload = interrupt.unless(store.begin(&folder.data(format), plan)).await?;
+        Ok(Self { request, store, member, folder, recipients, pod_uid, upload, at, since })
     }
 
     async fn finish<S>(mut self, stream: Result<(String, S)>, interrupt: &mut Interrupt) -> Result<SavedReport>
@@ -122,7 +128,7 @@ impl<'a> Saving<'a> {
         }
         // A run that stood still past its time may have been cleaned up after meanwhile (I6).
         interrupt
-            .unless(self.store.stat(&self.folder.data(self.request.compression)))
+            .unless(self.store.stat(&self.folder.data(manifest.format())))
             .await
             .map_err(|error| error.context("the manifest is written, and its data cannot be found"))?;
         self.upload.published().await;
@@ -140,7 +146,7 @@ impl<'a> Saving<'a> {
     {
         let (version, stream) = stream?;
         let progress = Progress::new("saving", self.member.facts.db_bytes);
-        let pipe = pipe::run(stream, self.request.compression, &mut self.upload, &progress);
+        let pipe = pipe::run(stream, self.request.compression, &self.recipients, &mut self.upload, &progress);
         let streamed = interrupt.unless(progress.watch(STALL, pipe)).await?;
         interrupt.unless(self.upload.complete()).await?;
         let said = &self.member.facts.storage_version;
@@ -175,6 +181,7 @@ impl<'a> Saving<'a> {
             stored_bytes: streamed.stored_bytes,
             stored_sha256: hex::encode(streamed.stored_sha256),
             compression: request.compression,
+            encryption: Encryption::for_recipients(&self.recipients),
             started_at: self.at,
             ended_at: crate::clock::now(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -183,7 +190,7 @@ impl<'a> Saving<'a> {
     }
 
     fn report(self, manifest: Manifest) -> SavedReport {
-        let uri = self.store.uri(&self.folder.data(manifest.compression));
+        let uri = self.store.uri(&self.folder.data(manifest.format()));
         let report = SavedReport {
             millis: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
             peak_rss_bytes: peak_rss_bytes(),

@@ -101,9 +101,10 @@ impl SaveRequest {
             owner_uid,
             pod_uid,
             compression,
+            age_recipients,
             deadline_seconds,
         } = self;
-        Argv::default()
+        let argv = Argv::default()
             .and(etcd.to_args())
             .and(store.to_args())
             .flag("namespace", namespace)
@@ -113,9 +114,9 @@ impl SaveRequest {
             .option("owner-name", owner_name.as_ref())
             .option("owner-uid", owner_uid.as_ref())
             .option("pod-uid", pod_uid.as_ref())
-            .flag("compression", compression.as_str())
-            .flag("deadline-seconds", deadline_seconds)
-            .0
+            .flag("compression", compression.as_str());
+        let argv = age_recipients.iter().fold(argv, |argv, recipient| argv.flag("age-recipient", recipient));
+        argv.flag("deadline-seconds", deadline_seconds).0
     }
 }
 
@@ -141,6 +142,7 @@ impl RestoreRequest {
             store,
             key,
             expect_sha256,
+            age_identity_dirs,
             volume,
             etcdutl,
             identity,
@@ -149,11 +151,10 @@ impl RestoreRequest {
             annotations,
             stall_seconds,
         } = self;
-        Argv::default()
-            .and(store.to_args())
-            .flag("key", key)
-            .option("expect-sha256", expect_sha256.as_ref())
-            .path("volume", volume)
+        let argv =
+            Argv::default().and(store.to_args()).flag("key", key).option("expect-sha256", expect_sha256.as_ref());
+        let argv = age_identity_dirs.iter().fold(argv, |argv, folder| argv.path("age-identity-dir", folder));
+        argv.path("volume", volume)
             .path("etcdutl", etcdutl)
             .and(identity.to_args())
             .flag("restore-uid", restore_uid)
@@ -249,11 +250,11 @@ mod tests {
                 proptest::option::of(text()), proptest::option::of(text()), proptest::option::of(text()),
                 proptest::option::of(text()), proptest::option::of(text())),
             compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
-            deadline_seconds: u32,
+            age_recipients in proptest::collection::vec(text(), 0..3), deadline_seconds: u32,
         ) -> SaveRequest {
             SaveRequest {
                 etcd: EtcdFlags { endpoints }, store, namespace, cluster, cluster_uid, expect_cluster_id, owner_name,
-                owner_uid, pod_uid, compression, deadline_seconds,
+                owner_uid, pod_uid, compression, age_recipients, deadline_seconds,
             }
         }
     }
@@ -271,10 +272,11 @@ mod tests {
         fn restore()(
             store in store(), key in text(), expect_sha256 in proptest::option::of(text()), volume in path(),
             etcdutl in path(), identity in identity(), restore_uid in text(), initial_cluster in text(),
-            annotations in proptest::option::of(path()), stall_seconds: u32,
+            annotations in proptest::option::of(path()), age_identity_dirs in proptest::collection::vec(path(), 0..3),
+            stall_seconds: u32,
         ) -> RestoreRequest {
             RestoreRequest {
-                store, key, expect_sha256, volume, etcdutl, identity, restore_uid, initial_cluster, annotations,
+                store, key, expect_sha256, age_identity_dirs, volume, etcdutl, identity, restore_uid, initial_cluster, annotations,
                 stall_seconds,
             }
         }

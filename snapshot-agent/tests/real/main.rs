@@ -12,6 +12,7 @@
     reason = "tests end by panicking, and read the clock and the environment"
 )]
 
+mod age;
 mod faults;
 mod gate;
 mod inspect;

@@ -64,15 +64,20 @@ async fn saves_half_a_gibibyte() {
         storage_version: "3.6.0".to_owned(),
     };
     let before = high_water_mib();
-    for compression in [Compression::Zstd, Compression::None] {
-        let request = save_request(EtcdFlags::default(), s3.flags(), compression);
+    let encrypted = vec![crate::age::PAIRS[0].0.to_owned()];
+    for (compression, age_recipients) in
+        [(Compression::Zstd, vec![]), (Compression::None, vec![]), (Compression::Zstd, encrypted)]
+    {
+        let mut request = save_request(EtcdFlags::default(), s3.flags(), compression);
+        request.age_recipients = age_recipients;
         let member = Member { facts: facts.clone(), name: "m".to_owned() };
         let saved =
             save::from_stream(request, member, Ok((String::new(), stream::iter(messages.clone())))).await.unwrap();
         let peak = high_water_mib();
         let rate = 512_000 / saved.millis.max(1);
         println!(
-            "{compression:?}: {rate} MiB/s, stored {} MiB, VmHWM {before} -> {peak} MiB",
+            "{compression:?}, encrypted: {}: {rate} MiB/s, stored {} MiB, VmHWM {before} -> {peak} MiB",
+            saved.encrypted,
             saved.stored_bytes >> 20
         );
         assert!(peak - before <= BUDGET_MIB, "{compression:?}: {before} -> {peak} MiB, budget {BUDGET_MIB}");

@@ -53,7 +53,7 @@ fn pod_target(seen: &Observed, n: usize) -> Target {
 fn restore(seen: &mut Observed, key: Option<&str>) {
     let source = key.map(|k| restoring(k).source);
     seen.cluster.spec.bootstrap =
-        source.map(|s| Bootstrap { restore: Some(Restore { snapshot_ref: None, source: Some(s) }) });
+        source.map(|s| Bootstrap { restore: Some(Restore { source: Some(s), ..Restore::default() }) });
 }
 
 mod settled {
@@ -179,6 +179,7 @@ mod bootstrap {
             cluster_ref: LocalRef { name: "old".to_owned() },
             destination: Destination::Pvc(restoring("k").source.pvc.unwrap()),
             compression: snapshot_agent::contract::Compression::Zstd,
+            encryption: None,
             deadline_seconds: None,
             agent: None,
         };
@@ -199,7 +200,7 @@ mod bootstrap {
     fn named_snapshot(seen: &mut Observed, found: Option<EtcdSnapshot>) {
         let named = LocalRef { name: "s".to_owned() };
         seen.cluster.spec.bootstrap =
-            Some(Bootstrap { restore: Some(Restore { snapshot_ref: Some(named), source: None }) });
+            Some(Bootstrap { restore: Some(Restore { snapshot_ref: Some(named), ..Restore::default() }) });
         seen.snapshot = Some(Seen::Known(found));
     }
 
@@ -259,8 +260,8 @@ mod bootstrap {
         let (a, b) = (restoring("k1"), restoring("k2"));
         assert_eq!(a, restoring("k1"));
         assert_ne!(a.restore_uid, b.restore_uid);
-        assert_ne!(restore_uid("u-a", &a.source, None), restore_uid("u-b", &a.source, None));
-        assert_ne!(restore_uid("u-a", &a.source, None), restore_uid("u-a", &a.source, Some("5a")));
+        assert_ne!(restore_uid("u-a", &a.source, None, &[]), restore_uid("u-b", &a.source, None, &[]));
+        assert_ne!(restore_uid("u-a", &a.source, None, &[]), restore_uid("u-a", &a.source, Some("5a"), &[]));
         assert_eq!(a.restore_uid.len(), 16);
         // What was written once must never read as another attempt.
         assert_eq!(a.restore_uid, "0a109469e9f0e523");

@@ -159,6 +159,7 @@ fn artifact(report: &SavedReport) -> Artifact {
         stored_bytes: report.stored_bytes,
         sha256: report.sha256.clone(),
         compression: report.compression,
+        encrypted: report.encrypted,
         etcd_version: report.etcd_version.clone(),
         storage_version: report.storage_version.clone(),
     }

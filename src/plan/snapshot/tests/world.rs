@@ -45,6 +45,7 @@ pub(super) fn fresh() -> Observed {
         cluster_ref: LocalRef { name: "a".to_owned() },
         destination: Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }),
         compression: snapshot_agent::contract::Compression::Zstd,
+        encryption: None,
         deadline_seconds: None,
         agent: None,
     };
