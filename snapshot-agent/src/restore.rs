@@ -273,7 +273,7 @@ fn identities(encryption: &Encryption, request: &RestoreRequest) -> Result<Ident
     if found.iter().any(|identity| encryption.recipients.contains(&identity.recipient().to_string())) {
         return Ok(found);
     }
-    Err(Error::denied(format!(
+    Err(Error::config(format!(
         "the snapshot is encrypted for {recipients}, and the identities given are those of {}: {remedy}",
         found.recipients()
     )))

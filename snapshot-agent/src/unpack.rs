@@ -73,7 +73,7 @@ fn decode(
     let mut inlet = Inlet { received, piece: Bytes::new(), hash: Sha256::new(), bytes: 0 };
     let broken = |error: io::Error| Error::corrupt(format!("the stored object cannot be unpacked: {error}"));
     let mut opened = Opening::new(identities.as_ref(), &mut inlet).map_err(|error| match error {
-        CryptError::NoMatch => Error::denied("none of the identities given can decrypt the stored object"),
+        CryptError::NoMatch => Error::config("none of the identities given can decrypt the stored object"),
         other => broken(other.into()),
     })?;
     match compression {

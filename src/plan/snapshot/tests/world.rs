@@ -183,6 +183,7 @@ pub(super) fn saved() -> Pod {
         key: "prod/a/cluster/x".to_owned(),
         uri: "file:///backup/prod/a/cluster/x/snapshot.db.zst".to_owned(),
         db_bytes: 3 * 1024 * 1024,
+        encrypted: true,
         member: "a-3".to_owned(),
         cluster_id: "c1".to_owned(),
         ..SavedReport::default()
