@@ -94,12 +94,16 @@ fn random<const N: usize>() -> Result<Zeroizing<[u8; N]>, CryptError> {
 /// A writer that encrypts if there is anybody to encrypt for.
 pub(crate) enum Sealing<W: Write> {
     Plain(W),
-    Age(Encryptor<W>),
+    Age(Box<Encryptor<W>>),
 }
 
 impl<W: Write> Sealing<W> {
     pub(crate) fn new(recipients: &Recipients, to: W) -> io::Result<Self> {
-        if recipients.is_empty() { Ok(Self::Plain(to)) } else { Ok(Self::Age(Encryptor::new(recipients, to)?)) }
+        if recipients.is_empty() {
+            Ok(Self::Plain(to))
+        } else {
+            Ok(Self::Age(Box::new(Encryptor::new(recipients, to)?)))
+        }
     }
 
     /// Writes the last piece, without which nothing can be decrypted to its end.
@@ -130,14 +134,14 @@ impl<W: Write> Write for Sealing<W> {
 /// A reader that decrypts if there is something to decrypt with.
 pub(crate) enum Opening<R: Read> {
     Plain(R),
-    Age(Decryptor<R>),
+    Age(Box<Decryptor<R>>),
 }
 
 impl<R: Read> Opening<R> {
     pub(crate) fn new(identities: Option<&Identities>, from: R) -> Result<Self, CryptError> {
         match identities {
             None => Ok(Self::Plain(from)),
-            Some(identities) => Ok(Self::Age(Decryptor::new(identities, from)?)),
+            Some(identities) => Ok(Self::Age(Box::new(Decryptor::new(identities, from)?))),
         }
     }
 }

@@ -46,7 +46,8 @@ pub(crate) async fn run(
     let (to_decoder, decoder_in) = mpsc::channel::<Bytes>(PIECES_IN);
     let (to_file, file_in) = mpsc::channel::<Bytes>(PIECES_OUT);
     let limit = db_bytes.saturating_add(TRAILER as u64);
-    let decoding = tokio::task::spawn_blocking(move || decode(decoder_in, compression, identities, limit, &to_file));
+    let decoding =
+        tokio::task::spawn_blocking(move || decode(decoder_in, compression, identities.as_ref(), limit, &to_file));
     let writer = tokio::task::spawn_blocking(move || write(file, file_in));
     while let Some(bytes) = stream.next().await {
         // An error of sending: the decoder has ended early, and says why.
@@ -66,13 +67,13 @@ pub(crate) async fn run(
 fn decode(
     received: mpsc::Receiver<Bytes>,
     compression: Compression,
-    identities: Option<Identities>,
+    identities: Option<&Identities>,
     limit: u64,
     to_file: &mpsc::Sender<Bytes>,
 ) -> Result<(u64, [u8; 32])> {
     let mut inlet = Inlet { received, piece: Bytes::new(), hash: Sha256::new(), bytes: 0 };
     let broken = |error: io::Error| Error::corrupt(format!("the stored object cannot be unpacked: {error}"));
-    let mut opened = Opening::new(identities.as_ref(), &mut inlet).map_err(|error| match error {
+    let mut opened = Opening::new(identities, &mut inlet).map_err(|error| match error {
         CryptError::NoMatch => Error::config("none of the identities given can decrypt the stored object"),
         other => broken(other.into()),
     })?;
