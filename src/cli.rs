@@ -12,9 +12,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use snapshot_agent::contract::{
     Compression, GateRequest, InspectRequest, ListRequest, RestoreRequest, SaveRequest, Verify, VerifyRequest,
 };
+use snapshot_agent::crypt::Recipients;
 
 use crate::api::name::LocalRef;
-use crate::api::snapshot::EtcdSnapshotSpec;
+use crate::api::snapshot::{Age, Encryption, EtcdSnapshotSpec};
 use crate::api::store::{Destination, PvcLocation, S3Location};
 use crate::manifests::jobs::Sample;
 use crate::manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
@@ -201,6 +202,9 @@ pub struct CreateFlags {
     /// How to compress.
     #[arg(long, value_enum, default_value_t)]
     pub compression: Compression,
+    /// Public key of age (`age1...`) to encrypt for; may be given several times. Without it nothing is encrypted.
+    #[arg(long = "age-recipient", value_name = "RECIPIENT")]
+    pub age_recipients: Vec<String>,
     /// Seconds that saving may take; 3600 without it.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(10..=86400))]
     pub deadline_seconds: Option<u32>,
@@ -229,6 +233,8 @@ impl CreateFlags {
             || self.s3_force_path_style
             || self.s3_credentials.is_some()
             || self.s3_ca.is_some();
+        // A private key that was given by mistake must not reach the API server.
+        let recipients: Vec<_> = Recipients::parse(&self.age_recipients)?.iter().map(ToString::to_string).collect();
         let named = |name: String| LocalRef { name };
         let destination = match self.to {
             Place::Pvc(..) if s3_flags => anyhow::bail!("--to names a claim: leave the --s3-... flags out"),
@@ -253,6 +259,7 @@ impl CreateFlags {
                 destination,
                 compression: self.compression,
                 verify: Verify::default(),
+                encryption: (!recipients.is_empty()).then_some(Encryption { age: Age { recipients } }),
                 deadline_seconds: self.deadline_seconds,
                 agent: None,
             },

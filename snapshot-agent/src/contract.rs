@@ -157,6 +157,10 @@ pub struct SaveRequest {
     /// was. The store is only asked whether it would take it.
     #[arg(long)]
     pub dry_run: bool,
+    /// Public key of age (`age1...`) to encrypt for, after compressing; may be given several times, and each one's
+    /// identity alone can decrypt. Absent: not encrypted.
+    #[arg(long = "age-recipient", value_name = "RECIPIENT")]
+    pub age_recipients: Vec<String>,
     /// Give up after this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_SAVE_DEADLINE_SECONDS)]
     pub deadline_seconds: u32,
@@ -269,6 +273,10 @@ pub struct RestoreRequest {
     /// sha256 (hex) that the manifest must record for the database; absent: the manifest's own word is taken.
     #[arg(long)]
     pub expect_sha256: Option<String>,
+    /// Folder whose files are all identity files as `age-keygen` writes them (a mounted Secret), to decrypt with; may be
+    /// given several times. Read only when the snapshot is encrypted.
+    #[arg(long = "age-identity-dir", value_name = "DIR")]
+    pub age_identity_dirs: Vec<PathBuf>,
     /// Folder that holds the member's data directory (the volume's mount point).
     #[arg(long)]
     pub volume: PathBuf,

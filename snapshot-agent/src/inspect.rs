@@ -81,7 +81,7 @@ impl Seen {
         self.complete.sort_by_key(|(folder, manifest)| (manifest.ended_at, folder.clone()));
         let complete = self.complete.len();
         let (folder, manifest) = self.complete.drain(..).next()?;
-        let uri = store.uri(&folder.data(manifest.compression));
+        let uri = store.uri(&folder.data(manifest.format()));
         tracing::info!(uri, complete, folders = self.folders, "found; of several complete ones the oldest");
         Some(manifest.saved(uri))
     }

@@ -15,8 +15,11 @@ use crate::contract::Compression;
 /// Name of the object that is written last; its presence means complete.
 pub const MANIFEST: &str = "manifest.json";
 
-/// Name of the data object, before the compression's suffix.
+/// Name of the data object, before the suffixes of its [`Format`].
 const DATA: &str = "snapshot.db";
+
+/// What follows the compression's suffix when the object is encrypted.
+const ENCRYPTED: &str = ".age";
 
 /// Folder of a lineage for what is under way; no attempt has such a name.
 const INTENTS: &str = "uploads";
@@ -72,6 +75,35 @@ pub struct Attempt<'a> {
     pub pod_uid: &'a str,
     /// When the attempt began.
     pub at: Timestamp,
+}
+
+/// What was done to the bytes of a data object; its name says so, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// First it was compressed.
+    pub compression: Compression,
+    /// Then it was encrypted.
+    pub encrypted: bool,
+}
+
+impl Format {
+    /// Every format that a data object can have.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let both = |compression| [false, true].map(|encrypted| Self { compression, encrypted });
+        [Compression::Zstd, Compression::Gzip, Compression::None].into_iter().flat_map(both)
+    }
+
+    /// The data object's name in its folder.
+    pub fn name(self) -> String {
+        format!("{DATA}{}{}", self.compression.suffix(), if self.encrypted { ENCRYPTED } else { "" })
+    }
+}
+
+impl From<Compression> for Format {
+    /// Compressed, and not encrypted.
+    fn from(compression: Compression) -> Self {
+        Self { compression, encrypted: false }
+    }
 }
 
 /// A relative path of one or more safe segments: a snapshot's folder, or the prefix of a store.
@@ -141,8 +173,8 @@ impl Folder {
     }
 
     /// The data object's key.
-    pub fn data(&self, compression: Compression) -> Key {
-        Key { folder: self.clone(), name: format!("{DATA}{}", compression.suffix()) }
+    pub fn data(&self, format: impl Into<Format>) -> Key {
+        Key { folder: self.clone(), name: format.into().name() }
     }
 
     /// Where the intents of a lineage's uploads are, while these are under way.
@@ -261,6 +293,10 @@ mod tests {
             "shop/orders/1a2b3c4d/20261121T162233Z-99887766-abcdef01/snapshot.db.zst"
         );
         assert_eq!(folder.manifest().name(), "manifest.json");
+        let names: Vec<_> = Format::all().map(Format::name).collect();
+        let none = ["snapshot.db", "snapshot.db.age"];
+        let expected = ["snapshot.db.zst", "snapshot.db.zst.age", "snapshot.db.gz", "snapshot.db.gz.age"];
+        assert_eq!(names, [&expected[..], &none].concat());
         assert_eq!(folder.parent().unwrap().as_str(), "shop/orders/1a2b3c4d");
     }
 

@@ -4,13 +4,14 @@
 //!
 //! ```text
 //! <prefix>/<namespace>/<cluster>/<lineage>/<time>-<owner8>-<pod8>/
-//!     snapshot.db[.zst|.gz]   the bytes of etcd's snapshot stream, its 32-byte sha256 at the end included
-//!     manifest.json           written last: its presence means complete
+//!     snapshot.db[.zst|.gz][.age]   the bytes of etcd's snapshot stream, its 32-byte sha256 at the end included
+//!     manifest.json                 written last: its presence means complete
 //! ```
 //!
 //! While an upload to a bucket is under way, `<lineage>/uploads/<time>-<owner8>-<pod8>.json` says so and until when.
 //!
-//! `zstd -d` or `gzip -d` on the data gives a file that `etcdutl snapshot restore` takes: nothing is locked in.
+//! `zstd -d` or `gzip -d` on the data, and `age -d` before where it is encrypted, gives a file that
+//! `etcdutl snapshot restore` takes: nothing is locked in. A save knows public keys alone and cannot read its own backups.
 //!
 //! What it promises:
 //!
@@ -26,6 +27,7 @@
 //! The request and report types are in [`contract`], which, with [`layout`], is the part that a planner may use.
 
 pub mod contract;
+pub mod crypt;
 pub mod error;
 pub mod gate;
 pub mod identity;

@@ -37,7 +37,7 @@ pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manife
     if !wanted(&manifest) {
         return Ok(Looked::Unwanted);
     }
-    let data = folder.data(manifest.compression);
+    let data = folder.data(manifest.format());
     Ok(match store.stat(&data).await {
         Ok(stat) if stat.bytes == manifest.stored_bytes => Looked::Complete(Box::new(manifest)),
         Ok(stat) => Looked::Broken(Error::corrupt(format!(

@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::contract::{Compression, SavedReport, Verification};
+use crate::crypt::Recipients;
 use crate::error::{Error, Result};
 use crate::gate::hex_id;
+use crate::layout::Format;
 use crate::scan::Proven;
 
 /// The format this version writes, and the newest it reads.
@@ -70,6 +72,9 @@ pub struct Manifest {
     /// How far it was proven before this was written; absent in manifests from before there was a proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
+    /// How the stored object is encrypted, after it was compressed; absent: it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<Encryption>,
     /// When the stream was opened.
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub started_at: Timestamp,
@@ -160,6 +165,33 @@ pub fn schema() -> Value {
     schemars::schema_for!(Manifest).to_value()
 }
 
+/// How a stored object is encrypted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Encryption {
+    /// [`AGE`].
+    pub kind: String,
+    /// Public keys of those who can decrypt, each alone, so that a person knows which key is asked for.
+    pub recipients: Vec<String>,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// The one kind of encryption there is: the age format.
+pub const AGE: &str = "age";
+
+impl Encryption {
+    /// Encrypted for these; `None`: for nobody, so it is not encrypted.
+    pub fn for_recipients(recipients: &Recipients) -> Option<Self> {
+        (!recipients.is_empty()).then(|| Self {
+            kind: AGE.to_owned(),
+            recipients: recipients.iter().map(ToString::to_string).collect(),
+            other: Map::new(),
+        })
+    }
+}
+
 impl Manifest {
     /// Reads a manifest, checking first that its format is one this version understands.
     pub fn parse(json: &[u8]) -> Result<Self> {
@@ -178,6 +210,12 @@ impl Manifest {
             )));
         }
         let manifest: Self = serde_json::from_slice(json).map_err(broken)?;
+        if let Some(other) = manifest.encryption.as_ref().filter(|encryption| encryption.kind != AGE) {
+            return Err(Error::config(format!(
+                "the snapshot is encrypted with {:?}, this agent knows only {AGE}: use a newer one",
+                other.kind
+            )));
+        }
         for (what, hash) in [("sha256", &manifest.sha256), ("storedSha256", &manifest.stored_sha256)] {
             if hex::decode(hash).is_ok_and(|bytes| bytes.len() == 32) {
                 continue;
@@ -185,6 +223,11 @@ impl Manifest {
             return Err(Error::corrupt(format!("the manifest's {what} is no sha256, so the data cannot be proven")));
         }
         Ok(manifest)
+    }
+
+    /// What was done to the stored object's bytes; its name says the same.
+    pub const fn format(&self) -> Format {
+        Format { compression: self.compression, encrypted: self.encryption.is_some() }
     }
 
     /// The manifest as it is stored: JSON for people and programs.
@@ -207,6 +250,7 @@ impl Manifest {
             sha256: self.sha256,
             stored_sha256: self.stored_sha256,
             compression: self.compression,
+            encrypted: self.encryption.is_some(),
             member: self.member,
             member_id: self.member_id,
             cluster_id: self.cluster_id,
@@ -276,11 +320,27 @@ mod tests {
     }
 
     #[test]
+    fn what_says_nothing_of_encryption_is_not_encrypted() {
+        let plain = parse(&good()).unwrap();
+        assert_eq!(plain.format().name(), "snapshot.db.zst");
+        assert!(!plain.saved(String::new()).encrypted);
+        let mut value = good();
+        value["encryption"] = json!({"kind": "age", "recipients": ["age1x"], "later": 1});
+        let encrypted = parse(&value).unwrap();
+        assert_eq!(encrypted.format().name(), "snapshot.db.zst.age");
+        let again: Value = serde_json::from_slice(&encrypted.render().unwrap()).unwrap();
+        assert_eq!(again, value);
+        assert!(encrypted.saved(String::new()).encrypted);
+    }
+
+    #[test]
     fn one_wrong_field_at_a_time() {
         assert_eq!(refused(|m| m["formatVersion"] = json!(2)), ExitClass::Config);
         assert_eq!(refused(|m| m["formatVersion"] = json!(0)), ExitClass::Config);
         assert_eq!(refused(|m| m["formatVersion"] = json!("1")), ExitClass::Corrupt);
         assert_eq!(refused(|m| m["compression"] = json!("xz")), ExitClass::Corrupt);
+        assert_eq!(refused(|m| m["encryption"] = json!({"kind": "gpg", "recipients": []})), ExitClass::Config);
+        assert_eq!(refused(|m| m["encryption"] = json!({"kind": "age"})), ExitClass::Corrupt);
         assert_eq!(refused(|m| m["sha256"] = json!("")), ExitClass::Corrupt);
         assert_eq!(refused(|m| m["storedSha256"] = json!("zz")), ExitClass::Corrupt);
         assert_eq!(refused(|m| m["dbBytes"] = json!(-1)), ExitClass::Corrupt);

@@ -1,4 +1,4 @@
-//! The way down: snapshot stream → proof → compression → hash of what is stored → upload, in one pass.
+//! The way down: snapshot stream → proof → compression → encryption → hash of what is stored → upload, in one pass.
 //!
 //! It decides how much is in memory at a time, and that hashing and compressing never hold up the network: they have
 //! threads of their own, so on two cores the stream runs at the speed of the slowest step and not of their sum.
@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::contract::Compression;
+use crate::crypt::{Recipients, Sealing};
 use crate::error::{Error, Result, task_error};
 use crate::pool::{Buffer, Pool};
 use crate::progress::Progress;
@@ -56,6 +57,7 @@ pub(crate) struct Streamed {
 pub(crate) async fn run(
     mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     compression: Compression,
+    recipients: &Recipients,
     upload: &mut Upload,
     progress: &Progress,
 ) -> Result<Streamed> {
@@ -69,7 +71,8 @@ pub(crate) async fn run(
     let proof = tokio::task::spawn_blocking(move || prove(proof_in));
     let scan = tokio::task::spawn_blocking(move || look(scan_in, budget));
     let outlet = Outlet { to_store, piece: pool.take(), pool: pool.clone(), hash: Sha256::new(), bytes: 0 };
-    let encoder = tokio::task::spawn_blocking(move || encode(encoder_in, compression, outlet));
+    let recipients = recipients.clone();
+    let encoder = tokio::task::spawn_blocking(move || encode(encoder_in, compression, &recipients, outlet));
 
     let feed = async {
         // etcd's messages of 32 KiB are copied together: their own memory is free again at once.
@@ -100,8 +103,9 @@ pub(crate) async fn run(
     // First, for where the end is missing both are wrong, and only this one says that trying again may help.
     let database = ended(proof).await??;
     let scanned = ended(scan).await??;
-    let (stored_bytes, stored_sha256) =
-        ended(encoder).await?.map_err(|error| Error::transient(format!("compressing failed: {error}")))?;
+    let (stored_bytes, stored_sha256) = ended(encoder)
+        .await?
+        .map_err(|error| Error::transient(format!("compressing or encrypting failed: {error}")))?;
     Ok(Streamed { database, scanned, stored_bytes, stored_sha256 })
 }
 
@@ -156,23 +160,28 @@ fn look(
     }
 }
 
-fn encode(mut pieces: mpsc::Receiver<Bytes>, compression: Compression, outlet: Outlet) -> io::Result<(u64, [u8; 32])> {
-    let mut encoder = Encoder::new(compression, outlet)?;
+fn encode(
+    mut pieces: mpsc::Receiver<Bytes>,
+    compression: Compression,
+    recipients: &Recipients,
+    outlet: Outlet,
+) -> io::Result<(u64, [u8; 32])> {
+    let mut encoder = Encoder::new(compression, Sealing::new(recipients, outlet)?)?;
     while let Some(piece) = pieces.blocking_recv() {
         encoder.write_all(&piece)?;
     }
     encoder.finish()
 }
 
-/// One of the compressions, in front of the outlet.
+/// One of the compressions, in front of the encryption and the outlet.
 enum Encoder {
-    Zstd(zstd::stream::write::Encoder<'static, Outlet>),
-    Gzip(GzEncoder<Outlet>),
-    None(Outlet),
+    Zstd(zstd::stream::write::Encoder<'static, Sealing<Outlet>>),
+    Gzip(GzEncoder<Sealing<Outlet>>),
+    None(Sealing<Outlet>),
 }
 
 impl Encoder {
-    fn new(compression: Compression, outlet: Outlet) -> io::Result<Self> {
+    fn new(compression: Compression, outlet: Sealing<Outlet>) -> io::Result<Self> {
         Ok(match compression {
             Compression::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(outlet, ZSTD_LEVEL)?;
@@ -199,6 +208,7 @@ impl Encoder {
             Self::Gzip(encoder) => encoder.finish()?,
             Self::None(outlet) => outlet,
         }
+        .finish()?
         .finish()
     }
 }

@@ -8,12 +8,13 @@ use std::time::Instant;
 use serde::Serialize;
 
 use crate::contract::{Compression, SaveRequest, Verification};
+use crate::crypt::Recipients;
 use crate::error::Result;
 use crate::gate::hex_id;
 use crate::interrupt::Interrupt;
 use crate::pipe;
 use crate::progress::Progress;
-use crate::save::{Ask, Saving, STALL, peak_rss_bytes};
+use crate::save::{Ask, STALL, Saving, peak_rss_bytes};
 use crate::source;
 use crate::store::{Store, Upload};
 
@@ -63,7 +64,8 @@ pub async fn run(request: SaveRequest) -> Result<Rehearsed> {
     let (_, stream) = interrupt.unless(source.open()).await?;
     let progress = Progress::new("reading", source.facts.db_bytes);
     let mut nowhere = Upload::Nowhere;
-    let pipe = pipe::run(stream, request.compression, &mut nowhere, &progress);
+    let recipients = Recipients::parse(&request.age_recipients)?;
+    let pipe = pipe::run(stream, request.compression, &recipients, &mut nowhere, &progress);
     let streamed = interrupt.unless(progress.watch(STALL, pipe)).await?;
     let verification = interrupt.unless(Ask::of(&source).verify(&streamed, request.ask_members)).await?;
     let proven = streamed.scanned.as_ref().ok();

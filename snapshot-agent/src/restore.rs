@@ -12,11 +12,12 @@ mod volume;
 use std::time::{Duration, Instant};
 
 use crate::contract::{MAY_START_EMPTY, RestoreRequest, RestoredReport};
+use crate::crypt::Identities;
 use crate::error::{Error, Result};
 use crate::gate::{Annotations, differs, hex_id};
 use crate::identity::{Identity, Restored};
 use crate::layout::{Folder, Key};
-use crate::manifest::{self, Manifest};
+use crate::manifest::{self, Encryption, Manifest};
 use crate::progress::Progress;
 use crate::store::{self, Stat, Store};
 use crate::{unpack, wal};
@@ -165,6 +166,8 @@ struct Chosen {
     manifest: Manifest,
     data: Key,
     stat: Stat,
+    /// What it is decrypted with, when it is encrypted.
+    identities: Option<Identities>,
 }
 
 impl Chosen {
@@ -185,7 +188,8 @@ impl Chosen {
                 manifest.sha256
             )));
         }
-        let data = folder.data(manifest.compression);
+        let identities = manifest.encryption.as_ref().map(|encryption| identities(encryption, request)).transpose()?;
+        let data = folder.data(manifest.format());
         let stat = store.stat(&data).await?;
         if stat.bytes != manifest.stored_bytes {
             return Err(Error::corrupt(format!(
@@ -195,7 +199,7 @@ impl Chosen {
                 manifest.stored_bytes
             )));
         }
-        Ok(Self { manifest, data, stat })
+        Ok(Self { manifest, data, stat, identities })
     }
 
     /// Data is restored into the version it was written with, or a newer one.
@@ -216,7 +220,8 @@ impl Chosen {
         let Manifest { db_bytes, stored_bytes, compression, .. } = self.manifest;
         let progress = Progress::new("reading the snapshot", stored_bytes);
         let stream = store.read(&self.data, &self.stat, &progress);
-        let unpacked = progress.watch(stall, unpack::run(stream, compression, db_bytes, file)).await?;
+        let unpacking = unpack::run(stream, compression, self.identities.clone(), db_bytes, file);
+        let unpacked = progress.watch(stall, unpacking).await?;
         let found = [
             ("size", unpacked.stored_bytes.to_string(), stored_bytes.to_string()),
             ("sha256", hex::encode(unpacked.stored_sha256), self.manifest.stored_sha256.clone()),
@@ -245,6 +250,33 @@ impl Chosen {
             other: serde_json::Map::new(),
         }
     }
+}
+
+/// The identities given, one of which has to be a recipient's. They are not read for a snapshot that is not encrypted:
+/// having keys does not say that all snapshots are, and encryption would not prove who wrote one either; that is what the
+/// expected sha256 is for.
+fn identities(encryption: &Encryption, request: &RestoreRequest) -> Result<Identities> {
+    let recipients = encryption.recipients.join(", ");
+    let remedy = "name a Secret with the identity file of one of these keys in spec.bootstrap.restore.identitySecretRefs \
+                  (by hand: --age-identity-dir)";
+    let found = Identities::read(&request.age_identity_dirs)?;
+    if found.is_empty() {
+        let none = if request.age_identity_dirs.is_empty() {
+            "none is given"
+        } else {
+            "the Secrets hold none, or are missing"
+        };
+        return Err(Error::config(format!(
+            "the snapshot is encrypted for {recipients}, and an identity is needed to read it: {none}. Please {remedy}"
+        )));
+    }
+    if found.iter().any(|identity| encryption.recipients.contains(&identity.recipient().to_string())) {
+        return Ok(found);
+    }
+    Err(Error::config(format!(
+        "the snapshot is encrypted for {recipients}, and the identities given are those of {}: {remedy}",
+        found.recipients()
+    )))
 }
 
 /// `major.minor`: all that storage formats depend on.

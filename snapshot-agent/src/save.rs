@@ -14,11 +14,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::agree::{self, Voter};
 use crate::contract::{AskMembers, SaveRequest, SavedReport, Verification, Verify};
+use crate::crypt::Recipients;
 use crate::error::{Error, Result, io_error};
 use crate::gate::hex_id;
 use crate::interrupt::Interrupt;
-use crate::layout::{Attempt, Folder};
-use crate::manifest::{Contents, FORMAT_VERSION, Manifest, Origin};
+use crate::layout::{Attempt, Folder, Format};
+use crate::manifest::{Contents, Encryption, FORMAT_VERSION, Manifest, Origin};
 use crate::pipe::{self, Streamed};
 use crate::progress::Progress;
 use crate::read_back;
@@ -32,6 +33,8 @@ pub(crate) const STALL: Duration = Duration::from_mins(1);
 /// Saves one snapshot and says where it is.
 pub async fn run(request: SaveRequest) -> Result<SavedReport> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    // Before anybody is asked for anything.
+    Recipients::parse(&request.age_recipients)?;
     let store = Store::open(&request.store)?;
     let chosen = Box::pin(source::choose(&request.etcd, request.expect_cluster_id.as_deref()));
     let mut source = interrupt.unless(chosen).await?;
@@ -104,6 +107,8 @@ pub(crate) struct Saving<'a> {
     store: &'a Store,
     member: Member,
     folder: Folder,
+    format: Format,
+    recipients: Recipients,
     pod_uid: String,
     upload: Upload,
     at: Timestamp,
@@ -119,6 +124,7 @@ impl<'a> Saving<'a> {
         interrupt: &mut Interrupt,
     ) -> Result<Self> {
         let (at, since) = (crate::clock::now(), Instant::now());
+        let recipients = Recipients::parse(&request.age_recipients)?;
         let pod_uid = match &request.pod_uid {
             Some(uid) => uid.clone(),
             None => random_uid()?,
@@ -137,8 +143,9 @@ impl<'a> Saving<'a> {
             .checked_add(SignedDuration::from_secs(request.deadline_seconds.into()))
             .map_err(|_| Error::config("the deadline is beyond all calendars"))?;
         let plan = Plan { estimate: member.facts.db_bytes, at, until };
-        let upload = interrupt.unless(store.begin(&folder.data(request.compression), plan)).await?;
-        Ok(Self { request, store, member, folder, pod_uid, upload, at, since })
+        let format = Format { compression: request.compression, encrypted: !recipients.is_empty() };
+        let upload = interrupt.unless(store.begin(&folder.data(format), plan)).await?;
+        Ok(Self { request, store, member, folder, format, recipients, pod_uid, upload, at, since })
     }
 
     /// Takes the upload back.
@@ -172,7 +179,7 @@ impl<'a> Saving<'a> {
         }
         // A run that stood still past its time may have been cleaned up after meanwhile (I6).
         interrupt
-            .unless(self.store.stat(&self.folder.data(self.request.compression)))
+            .unless(self.store.stat(&self.folder.data(manifest.format())))
             .await
             .map_err(|error| error.context("the manifest is written, and its data cannot be found"))?;
         self.upload.published().await;
@@ -186,12 +193,12 @@ impl<'a> Saving<'a> {
     {
         let (version, stream) = stream?;
         let progress = Progress::new("saving", self.member.facts.db_bytes);
-        let pipe = pipe::run(stream, self.request.compression, &mut self.upload, &progress);
+        let pipe = pipe::run(stream, self.request.compression, &self.recipients, &mut self.upload, &progress);
         let streamed = interrupt.unless(progress.watch(STALL, pipe)).await?;
         let mut verification = interrupt.unless(ask.verify(&streamed, self.request.ask_members)).await?;
         interrupt.unless(self.upload.complete()).await?;
         if self.request.verify == Verify::Stored {
-            let key = self.folder.data(self.request.compression);
+            let key = self.folder.data(self.format);
             let Streamed { stored_bytes, stored_sha256, .. } = streamed;
             interrupt.unless(read_back::compare(self.store, &key, stored_bytes, stored_sha256, STALL)).await?;
             verification.read_back = true;
@@ -231,6 +238,7 @@ impl<'a> Saving<'a> {
             compression: request.compression,
             contents: streamed.scanned.as_ref().ok().map(Contents::from),
             verification: Some(verification),
+            encryption: Encryption::for_recipients(&self.recipients),
             started_at: self.at,
             ended_at: crate::clock::now(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -239,7 +247,7 @@ impl<'a> Saving<'a> {
     }
 
     fn report(self, manifest: Manifest) -> SavedReport {
-        let uri = self.store.uri(&self.folder.data(manifest.compression));
+        let uri = self.store.uri(&self.folder.data(manifest.format()));
         let report = SavedReport {
             millis: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
             peak_rss_bytes: peak_rss_bytes(),

@@ -1,4 +1,4 @@
-//! The way up: stored bytes → hash of what was stored → decompression → proof → file.
+//! The way up: stored bytes → hash of what was stored → decryption → decompression → proof → file.
 //!
 //! It decides nothing about the result: it gives back what came out, and the caller compares it with the manifest
 //! before anything is used. It never writes more than it was told to expect, so a small object cannot fill a volume.
@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
 use crate::contract::Compression;
+use crate::crypt::{CryptError, Identities, Opening};
 use crate::error::{Error, Result, io_error, task_error};
 use crate::pool::Pool;
 use crate::trailer::{self, Proven, TRAILER};
@@ -34,17 +35,19 @@ pub(crate) struct Unpacked {
     pub(crate) stored_sha256: [u8; 32],
 }
 
-/// Writes a stored snapshot into a file, trailer and all, and makes it durable.
+/// Writes a stored snapshot into a file, trailer and all, and makes it durable. Without `identities` it is not encrypted.
 pub(crate) async fn run(
     mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     compression: Compression,
+    identities: Option<Identities>,
     db_bytes: u64,
     file: File,
 ) -> Result<Unpacked> {
     let (to_decoder, decoder_in) = mpsc::channel::<Bytes>(PIECES_IN);
     let (to_file, file_in) = mpsc::channel::<Bytes>(PIECES_OUT);
     let limit = db_bytes.saturating_add(TRAILER as u64);
-    let decoding = tokio::task::spawn_blocking(move || decode(decoder_in, compression, limit, &to_file));
+    let decoding =
+        tokio::task::spawn_blocking(move || decode(decoder_in, compression, identities.as_ref(), limit, &to_file));
     let writer = tokio::task::spawn_blocking(move || write(file, file_in));
     while let Some(bytes) = stream.next().await {
         // An error of sending: the decoder has ended early, and says why.
@@ -64,20 +67,26 @@ pub(crate) async fn run(
 fn decode(
     received: mpsc::Receiver<Bytes>,
     compression: Compression,
+    identities: Option<&Identities>,
     limit: u64,
     to_file: &mpsc::Sender<Bytes>,
 ) -> Result<(u64, [u8; 32])> {
     let mut inlet = Inlet { received, piece: Bytes::new(), hash: Sha256::new(), bytes: 0 };
-    let broken = |error: io::Error| Error::corrupt(format!("the stored object cannot be decompressed: {error}"));
+    let broken = |error: io::Error| Error::corrupt(format!("the stored object cannot be unpacked: {error}"));
+    let mut opened = Opening::new(identities, &mut inlet).map_err(|error| match error {
+        CryptError::NoMatch => Error::config("none of the identities given can decrypt the stored object"),
+        other => broken(other.into()),
+    })?;
     match compression {
         Compression::Zstd => {
-            let decoder = zstd::stream::read::Decoder::new(&mut inlet).map_err(broken)?;
+            let decoder = zstd::stream::read::Decoder::new(&mut opened).map_err(broken)?;
             copy(decoder, limit, to_file, broken)?;
         }
-        Compression::Gzip => copy(MultiGzDecoder::new(&mut inlet), limit, to_file, broken)?,
-        Compression::None => copy(&mut inlet, limit, to_file, broken)?,
+        Compression::Gzip => copy(MultiGzDecoder::new(&mut opened), limit, to_file, broken)?,
+        Compression::None => copy(&mut opened, limit, to_file, broken)?,
     }
-    // A decoder stops where its format ends; whatever follows belongs to the stored object's hash.
+    // A decoder stops where its format ends. What follows has to be proven too, and belongs to the stored object's hash.
+    io::copy(&mut opened, &mut io::sink()).map_err(broken)?;
     io::copy(&mut inlet, &mut io::sink()).map_err(broken)?;
     Ok((inlet.bytes, inlet.hash.finalize().into()))
 }

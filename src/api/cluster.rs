@@ -307,6 +307,13 @@ pub struct Restore {
     /// A stored snapshot by its place; no `EtcdSnapshot` object is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<StoredSnapshot>,
+    /// Secrets of this namespace with the identities (private keys) of age that an encrypted snapshot is read with, at most
+    /// 10. Every key of each Secret is an identity file as `age-keygen` writes it. One that fits is enough; a snapshot
+    /// that is not encrypted needs none. The operator never reads them; they are mounted into the step that restores, and
+    /// may be deleted when the cluster has formed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub identity_secret_refs: Vec<LocalRef>,
 }
 
 /// What is.
@@ -407,6 +414,9 @@ pub struct Restoring {
     /// Name of the `EtcdSnapshot`, where one was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
+    /// Secrets with the identities it is decrypted with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub identity_secret_refs: Vec<LocalRef>,
 }
 
 /// The moment the cluster ID was first read.

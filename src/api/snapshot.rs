@@ -68,6 +68,9 @@ pub struct EtcdSnapshotSpec {
     /// came from etcd is proven, and the store is believed.
     #[serde(default)]
     pub verify: Verify,
+    /// Encrypt what is stored, before it leaves the agent's Pod. Default: it is not encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<Encryption>,
     /// Seconds the Job may take; default 3600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 86400))]
@@ -75,6 +78,24 @@ pub struct EtcdSnapshotSpec {
     /// The agent's Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Agent>,
+}
+
+/// How what is stored is encrypted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Encryption {
+    /// With age, for X25519 keys: `age -d` decrypts it without Holdfast.
+    pub age: Age,
+}
+
+/// Who can decrypt.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Age {
+    /// Public keys (`age1...`, as `age-keygen -y` prints them), 1 to 10. Each one's identity alone can decrypt; whoever
+    /// saves cannot. Without any of the identities the data is lost: keep them elsewhere than in this Kubernetes cluster.
+    #[schemars(length(min = 1, max = 10), inner(length(min = 62, max = 62), regex(pattern = r"^age1[0-9a-z]+$")))]
+    pub recipients: Vec<String>,
 }
 
 /// The agent's Pod.
@@ -206,6 +227,9 @@ pub struct Artifact {
     pub hash_kv: Option<i64>,
     /// How it is compressed.
     pub compression: Compression,
+    /// Whether it is encrypted: then a restore needs `identitySecretRefs`.
+    #[serde(default)]
+    pub encrypted: bool,
     /// The member's etcd version.
     pub etcd_version: String,
     /// Storage version of the data (3.6 and later).

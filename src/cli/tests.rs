@@ -151,12 +151,19 @@ fn a_snapshot_is_asked_for_in_one_line() {
     let Destination::S3(s3) = to_s3.spec.destination else { panic!() };
     assert_eq!((s3.bucket.as_str(), s3.prefix, s3.credentials_secret_ref.name.as_str()), ("b", None, "keys"));
     assert_eq!((to_s3.wait, to_s3.namespace.as_deref()), (Some(Duration::from_hours(2)), Some("prod")));
+    let key = "age1xmwwc06ly3ee5rytxm9mflaz2u56jjj36s0mypdrwsvlul66mv4q47ryef";
+    let encrypted = request(&["--to=pvc://c", &format!("--age-recipient={key}")]).unwrap();
+    assert_eq!(encrypted.spec.encryption.unwrap().age.recipients, [key]);
+    let secret = "AGE-SECRET-KEY-1EGTZVFFV20835NWYV6270LXYVK2VKNX2MMDKWYKLMGR48UAWX40Q2P2LM0";
+    let error = request(&["--to=pvc://c", &format!("--age-recipient={secret}")]).unwrap_err();
+    assert!(error.contains("private key") && !error.contains("EGTZVFF"), "{error}");
     for (words, says) in [
         (&["--to=s3://b"][..], "--s3-credentials is missing"),
         (&["--to=pvc://c", "--s3-region=r"], "leave the --s3-... flags out"),
         (&["--to=gs://b"], "s3://BUCKET"),
         (&["--to=pvc://"], "pvc://CLAIM"),
         (&["--to=pvc://c", "--name=A"], "--name"),
+        (&["--to=pvc://c", "--age-recipient=age1oops"], "--age-recipient \"age1oops\""),
         (&["--to=pvc://c", "--deadline-seconds=5"], "--deadline-seconds"),
         (&["--to=pvc://c", "--timeout-seconds=5"], "--wait"),
     ] {

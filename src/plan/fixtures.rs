@@ -61,7 +61,7 @@ pub fn restoring(key: &str) -> Restoring {
         key: key.to_owned(),
         ..StoredSnapshot::default()
     };
-    Restoring { restore_uid: cluster::restore_uid("u-a", &source, None), source, ..Restoring::default() }
+    Restoring { restore_uid: cluster::restore_uid("u-a", &source, None, &[]), source, ..Restoring::default() }
 }
 
 /// Names of members: `a-m0`, `a-m1`, …

@@ -294,7 +294,9 @@ mod tests {
     #[test]
     fn a_restore_names_one_source() {
         let restore = |snapshot_ref, source| {
-            refused(|s| s.bootstrap = Some(Bootstrap { restore: Some(Restore { snapshot_ref, source }) }))
+            refused(|s| {
+                s.bootstrap = Some(Bootstrap { restore: Some(Restore { snapshot_ref, source, ..Restore::default() }) })
+            })
         };
         let named = Some(LocalRef { name: "s".to_owned() });
         assert_eq!(restore(None, None), Some("spec.bootstrap.restore"));

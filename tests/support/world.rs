@@ -223,12 +223,12 @@ impl World {
             pvc: Some(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }),
             key: key.to_owned(),
         });
-        let restore = source.map(|source| Restore { snapshot_ref: None, source: Some(source) });
+        let restore = source.map(|source| Restore { source: Some(source), ..Restore::default() });
         self.edit(|s| s.bootstrap = restore.map(|restore| Bootstrap { restore: Some(restore) }));
     }
 
     pub fn restore_of_snapshot(&mut self, name: &str) {
-        let restore = Restore { snapshot_ref: Some(LocalRef { name: name.to_owned() }), source: None };
+        let restore = Restore { snapshot_ref: Some(LocalRef { name: name.to_owned() }), ..Restore::default() };
         self.edit(|s| s.bootstrap = Some(Bootstrap { restore: Some(restore) }));
     }
 
@@ -239,6 +239,7 @@ impl World {
                 cluster_ref: LocalRef { name: "old".to_owned() },
                 destination: Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }),
                 compression: snapshot_agent::contract::Compression::Zstd,
+                encryption: None,
                 deadline_seconds: None,
                 agent: None,
             },

@@ -116,9 +116,10 @@ impl SaveRequest {
             ask_members,
             verify,
             dry_run,
+            age_recipients,
             deadline_seconds,
         } = self;
-        Argv::default()
+        let argv = Argv::default()
             .and(etcd.to_args())
             .and(store.to_args())
             .flag("namespace", namespace)
@@ -131,9 +132,9 @@ impl SaveRequest {
             .flag("compression", compression.as_str())
             .option("ask-members", (*ask_members != AskMembers::Auto).then(|| ask_members.as_str().to_owned()).as_ref())
             .flag("verify", verify.as_str())
-            .switch("dry-run", *dry_run)
-            .flag("deadline-seconds", deadline_seconds)
-            .0
+            .switch("dry-run", *dry_run);
+        let argv = age_recipients.iter().fold(argv, |argv, recipient| argv.flag("age-recipient", recipient));
+        argv.flag("deadline-seconds", deadline_seconds).0
     }
 }
 
@@ -159,6 +160,7 @@ impl RestoreRequest {
             store,
             key,
             expect_sha256,
+            age_identity_dirs,
             volume,
             etcdutl,
             identity,
@@ -167,11 +169,10 @@ impl RestoreRequest {
             annotations,
             stall_seconds,
         } = self;
-        Argv::default()
-            .and(store.to_args())
-            .flag("key", key)
-            .option("expect-sha256", expect_sha256.as_ref())
-            .path("volume", volume)
+        let argv =
+            Argv::default().and(store.to_args()).flag("key", key).option("expect-sha256", expect_sha256.as_ref());
+        let argv = age_identity_dirs.iter().fold(argv, |argv, folder| argv.path("age-identity-dir", folder));
+        argv.path("volume", volume)
             .path("etcdutl", etcdutl)
             .and(identity.to_args())
             .flag("restore-uid", restore_uid)
@@ -279,11 +280,12 @@ mod tests {
                 proptest::option::of(text()), proptest::option::of(text())),
             compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
             ask_members in prop_oneof![Just(AskMembers::Auto), Just(AskMembers::Always), Just(AskMembers::Never)],
-            verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)], dry_run: bool, deadline_seconds: u32,
+            verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)], dry_run: bool,
+            age_recipients in proptest::collection::vec(text(), 0..3), deadline_seconds: u32,
         ) -> SaveRequest {
             SaveRequest {
                 etcd, store, namespace, cluster, cluster_uid, expect_cluster_id, owner_name, owner_uid, pod_uid,
-                compression, ask_members, verify, dry_run, deadline_seconds,
+                compression, ask_members, verify, dry_run, age_recipients, deadline_seconds,
             }
         }
     }
@@ -301,10 +303,11 @@ mod tests {
         fn restore()(
             store in store(), key in text(), expect_sha256 in proptest::option::of(text()), volume in path(),
             etcdutl in path(), identity in identity(), restore_uid in text(), initial_cluster in text(),
-            annotations in proptest::option::of(path()), stall_seconds: u32,
+            annotations in proptest::option::of(path()), age_identity_dirs in proptest::collection::vec(path(), 0..3),
+            stall_seconds: u32,
         ) -> RestoreRequest {
             RestoreRequest {
-                store, key, expect_sha256, volume, etcdutl, identity, restore_uid, initial_cluster, annotations,
+                store, key, expect_sha256, age_identity_dirs, volume, etcdutl, identity, restore_uid, initial_cluster, annotations,
                 stall_seconds,
             }
         }

@@ -159,6 +159,9 @@ pub struct SavedReport {
     pub stored_sha256: String,
     /// How it is compressed.
     pub compression: Compression,
+    /// Whether the stored object is encrypted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub encrypted: bool,
     /// Name of the member it came from.
     pub member: String,
     /// ID (hex) of the member it came from.

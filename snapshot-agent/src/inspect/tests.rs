@@ -67,6 +67,7 @@ async fn the_report_is_what_the_manifest_says() {
         sha256: "00".repeat(32),
         stored_sha256: "11".repeat(32),
         compression: crate::contract::Compression::Zstd,
+        encrypted: false,
         member: "orders-x".to_owned(),
         member_id: "1".to_owned(),
         cluster_id: "cafe".to_owned(),
@@ -76,7 +77,11 @@ async fn the_report_is_what_the_manifest_says() {
         compact_revision: Some(4),
         keys: Some(3),
         hash_kv: Some(7),
-        verification: Some(Verification { level: Level::HashKV, agreed_by: vec!["orders-x".to_owned()], reason: None }),
+        verification: Some(Verification {
+            level: Level::HashKV,
+            agreed_by: vec!["orders-x".to_owned()],
+            ..Verification::default()
+        }),
         millis: 1500,
         peak_rss_bytes: None,
     };
@@ -90,7 +95,7 @@ async fn the_report_is_what_the_manifest_says() {
 #[tokio::test]
 async fn one_wrong_thing_at_a_time_and_it_is_not_found() {
     type Change = fn(&mut Value);
-    let changes: [(&str, Change, ExitClass); 9] = [
+    let changes: [(&str, Change, ExitClass); 10] = [
         ("another owner with the same mark", |m| m["origin"]["uid"] = json!("99887766-2222"), ExitClass::NotFound),
         ("no owner", |m| m["origin"] = json!(null), ExitClass::NotFound),
         ("copied from elsewhere", |m| m["key"] = json!("shop/orders/1a2b3c4d/x"), ExitClass::NotFound),
@@ -98,6 +103,11 @@ async fn one_wrong_thing_at_a_time_and_it_is_not_found() {
         ("another namespace", |m| m["namespace"] = json!("stock"), ExitClass::NotFound),
         ("data cut", |m| m["storedBytes"] = json!(6), ExitClass::Corrupt),
         ("data under another name", |m| m["compression"] = json!("gzip"), ExitClass::NotFound),
+        (
+            "encrypted, and its data is not",
+            |m| m["encryption"] = json!({"kind": "age", "recipients": ["age1x"]}),
+            ExitClass::NotFound,
+        ),
         ("a newer format", |m| m["formatVersion"] = json!(2), ExitClass::Config),
         ("no sha256", |m| m["sha256"] = json!(""), ExitClass::Corrupt),
     ];

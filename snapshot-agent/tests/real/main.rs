@@ -12,6 +12,7 @@
     reason = "tests end by panicking, and read the clock and the environment"
 )]
 
+mod age;
 mod agreement;
 #[path = "../scan/support/bolt.rs"]
 mod bolt;

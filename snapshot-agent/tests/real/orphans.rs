@@ -61,7 +61,12 @@ async fn killed_while_uploading_it_leaves_no_backup_and_the_next_run_cleans_up()
         pod_uid: Some("dead-0000".to_owned()),
         ..save_request(etcd.flags(), s3.flags(), Compression::None)
     };
-    let elsewhere = SaveRequest { cluster_uid: Some("ffff0000-0".to_owned()), ..dies.clone() };
+    // Encrypted: the data's name is another one.
+    let elsewhere = SaveRequest {
+        cluster_uid: Some("ffff0000-0".to_owned()),
+        age_recipients: vec![crate::age::PAIRS[0].0.to_owned()],
+        ..dies.clone()
+    };
     for (count, request, lineage) in [(1, &dies, "1a2b3c4d"), (2, &elsewhere, "ffff0000")] {
         let output = fs::File::create(s3.folder.path().join(lineage)).unwrap();
         let mut command = child("orphans::is_killed_while_saving", &request.to_args().join("\n"));

@@ -55,7 +55,9 @@ pub struct Start<'a> {
 
 /// The Pod.
 pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &Start<'_>, settings: &Settings) -> Pod {
-    let restore = start.restore.map(|(restoring, store)| (restoring, open(store, Use::Restore)));
+    let restore = start.restore.map(|(restoring, store)| {
+        (restoring, open(store, Use::Restore).with_identities(&restoring.identity_secret_refs))
+    });
     let etcd_image = super::etcd_image(member.spec.image.as_ref(), &member.spec.version, &settings.etcd_repository);
     let pull = member.spec.image.as_ref().and_then(|i| i.pull_policy).map_or("IfNotPresent", |p| p.as_str());
     let in_etcds_image = Container {
@@ -160,6 +162,7 @@ fn restore_container(
         store: opened.flags.clone(),
         key: restoring.source.key.clone(),
         expect_sha256: restoring.sha256.clone(),
+        age_identity_dirs: opened.identity_dirs.clone(),
         volume: PathBuf::from(VOLUME),
         etcdutl: PathBuf::from(ETCDUTL),
         identity: identity(member, start),

@@ -8,12 +8,15 @@ use std::path::PathBuf;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume, VolumeMount};
 use snapshot_agent::contract::StoreFlags;
 
+use crate::api::name::LocalRef;
 use crate::api::store::Destination;
 
 /// Where the credentials' Secret is mounted.
 const CREDENTIALS: &str = "/etc/holdfast/credentials";
 /// Where the CA's Secret is mounted.
 const CA: &str = "/etc/holdfast/ca";
+/// Below this the Secrets with identities are mounted, each in a folder of its own: their keys may have the same names.
+const IDENTITIES: &str = "/etc/holdfast/identities";
 /// Where a backup volume is mounted.
 const BACKUP: &str = "/backup";
 
@@ -29,6 +32,23 @@ pub struct Opened {
     pub volumes: Vec<Volume>,
     /// Mounts of the agent's container.
     pub mounts: Vec<VolumeMount>,
+    /// Folders with identities, for a restore.
+    pub identity_dirs: Vec<PathBuf>,
+}
+
+impl Opened {
+    /// With these Secrets to decrypt with. They are optional like the store's: the agent tells which is missing, and only
+    /// if the snapshot is encrypted.
+    #[must_use]
+    pub fn with_identities(mut self, secrets: &[LocalRef]) -> Self {
+        for (number, secret) in secrets.iter().enumerate() {
+            let (volume, path) = (format!("identities-{number}"), format!("{IDENTITIES}/{number}"));
+            self.volumes.push(secret_volume(&volume, &secret.name, Some(true)));
+            self.mounts.push(mount(&volume, &path, true));
+            self.identity_dirs.push(PathBuf::from(path));
+        }
+        self
+    }
 }
 
 /// How the Pod uses the store.
@@ -66,6 +86,7 @@ pub fn open(store: &Destination, used: Use) -> Opened {
                 },
                 volumes: secrets.iter().map(|(volume, secret, _)| secret_volume(volume, secret, optional)).collect(),
                 mounts: secrets.iter().map(|(volume, _, path)| mount(volume, path, true)).collect(),
+                identity_dirs: vec![],
             }
         }
         Destination::Pvc(pvc) => {
@@ -86,6 +107,7 @@ pub fn open(store: &Destination, used: Use) -> Opened {
                     ..Volume::default()
                 }],
                 mounts: vec![mount("backup", BACKUP, read_only)],
+                identity_dirs: vec![],
             }
         }
     }

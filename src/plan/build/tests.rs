@@ -38,10 +38,16 @@ fn s3() -> Destination {
 
 /// A seed's Pod with a restore step from S3.
 fn restoring_pod() -> Pod {
+    decrypting_pod(&[])
+}
+
+/// The same, with these Secrets to decrypt with.
+fn decrypting_pod(identities: &[&str]) -> Pod {
     let mut member = member::seed(&etcd_cluster(1), "a-m0", Some(restoring("k")));
     stored(&mut member.metadata, "u-a-m0");
     let store = s3();
-    let restoring = member.spec.restore.clone().unwrap();
+    let mut restoring = member.spec.restore.clone().unwrap();
+    restoring.identity_secret_refs = identities.iter().map(|name| LocalRef { name: (*name).to_owned() }).collect();
     let start = Start {
         claim_uid: "u-claim",
         initial_cluster: "a-m0=http://a-m0.a.ns.svc:2380",
@@ -177,6 +183,26 @@ fn secrets_are_files_that_may_be_missing_when_a_member_reboots() {
     assert!(restore.args.as_ref().unwrap().contains(&"--s3-ca-file=/etc/holdfast/ca/ca.crt".to_owned()));
     // A Job that saves waits for its Secrets instead.
     assert_eq!(open(&s3(), Use::Save).volumes[0].secret.as_ref().unwrap().optional, None);
+}
+
+#[test]
+fn identities_are_mounted_one_secret_beside_the_other_where_data_is_read_back_and_nowhere_else() {
+    let pod = decrypting_pod(&["age-old", "age-new"]);
+    let [install, restore, etcd] = containers(&pod)[..] else { panic!() };
+    for (number, secret) in ["age-old", "age-new"].into_iter().enumerate() {
+        let name = format!("identities-{number}");
+        let volume = spec(&pod).volumes.iter().flatten().find(|v| v.name == name).unwrap().secret.as_ref().unwrap();
+        assert_eq!(volume.secret_name.as_deref(), Some(secret));
+        assert_eq!((volume.optional, volume.default_mode), (Some(true), Some(0o400)));
+        let path = format!("/etc/holdfast/identities/{number}");
+        assert!(restore.args.as_ref().unwrap().contains(&format!("--age-identity-dir={path}")));
+        let mounted = |c: &Container| c.volume_mounts.iter().flatten().find(|m| m.name == name).cloned();
+        let mount = mounted(restore).unwrap();
+        assert_eq!((mount.mount_path, mount.read_only), (path, Some(true)));
+        assert_eq!((mounted(install), mounted(etcd)), (None, None), "nobody else sees them");
+    }
+    let without = restoring_pod();
+    assert!(!format!("{without:?}").contains("identit"), "a restore without them has a Pod as before");
 }
 
 #[test]

@@ -28,7 +28,11 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
     let name = &named.name;
     let wait = |message: String| Err(Waiting { reason: Reason::WaitingForReference, message });
     // The latch holds all that is needed: an EtcdSnapshot that goes away under way stops nothing.
-    let latched = seen.under_way().filter(|r| r.snapshot.as_ref() == Some(name));
+    let latched = seen.under_way().filter(|r| r.snapshot.as_ref() == Some(name)).map(|latched| {
+        // Corrected identities are another attempt, whether or not the object is still there.
+        let corrected = latched.identity_secret_refs != identities(seen);
+        if corrected { attempt(seen, latched.source, latched.sha256, latched.snapshot) } else { latched }
+    });
     let snapshot = match &seen.snapshot {
         Some(Seen::Known(Some(snapshot))) => snapshot,
         Some(Seen::Known(None)) => {
@@ -68,15 +72,31 @@ impl Observed {
 }
 
 fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, snapshot: Option<String>) -> Restoring {
-    let restore_uid = restore_uid(pods::uid(&seen.cluster.metadata), &source, sha256.as_deref());
-    Restoring { restore_uid, source, sha256, snapshot }
+    let identity_secret_refs = identities(seen).to_vec();
+    let uid = pods::uid(&seen.cluster.metadata);
+    let restore_uid = restore_uid(uid, &source, sha256.as_deref(), &identity_secret_refs);
+    Restoring { restore_uid, source, sha256, snapshot, identity_secret_refs }
 }
 
-/// UID of the attempt to restore this source into this cluster: the same for a retry, another for a corrected source.
-pub fn restore_uid(cluster_uid: &str, source: &StoredSnapshot, sha256: Option<&str>) -> String {
+/// The Secrets that the spec names now.
+fn identities(seen: &Observed) -> &[LocalRef] {
+    let restore = seen.cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
+    restore.map(|r| r.identity_secret_refs.as_slice()).unwrap_or_default()
+}
+
+/// UID of the attempt to restore this source into this cluster: the same for a retry, another for a corrected source or
+/// for other identities.
+pub fn restore_uid(
+    cluster_uid: &str,
+    source: &StoredSnapshot,
+    sha256: Option<&str>,
+    identities: &[LocalRef],
+) -> String {
     let mut hash = Sha256::new();
-    // Lengths keep two different triples from reading the same. JSON of our own types cannot fail.
-    for part in [cluster_uid, &serde_json::to_string(source).unwrap_or_default(), sha256.unwrap_or_default()] {
+    // Lengths keep two different lists from reading the same. JSON of our own types cannot fail.
+    let source = serde_json::to_string(source).unwrap_or_default();
+    let secrets = identities.iter().map(|secret| secret.name.as_str());
+    for part in [cluster_uid, &source, sha256.unwrap_or_default()].into_iter().chain(secrets) {
         hash.update(part.len().to_be_bytes());
         hash.update(part.as_bytes());
     }

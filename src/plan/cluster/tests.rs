@@ -53,7 +53,7 @@ fn pod_target(seen: &Observed, n: usize) -> Target {
 fn restore(seen: &mut Observed, key: Option<&str>) {
     let source = key.map(|k| restoring(k).source);
     seen.cluster.spec.bootstrap =
-        source.map(|s| Bootstrap { restore: Some(Restore { snapshot_ref: None, source: Some(s) }) });
+        source.map(|s| Bootstrap { restore: Some(Restore { source: Some(s), ..Restore::default() }) });
 }
 
 mod settled {
@@ -180,6 +180,7 @@ mod bootstrap {
             destination: Destination::Pvc(restoring("k").source.pvc.unwrap()),
             compression: snapshot_agent::contract::Compression::Zstd,
             verify: snapshot_agent::contract::Verify::default(),
+            encryption: None,
             deadline_seconds: None,
             agent: None,
         };
@@ -200,7 +201,7 @@ mod bootstrap {
     fn named_snapshot(seen: &mut Observed, found: Option<EtcdSnapshot>) {
         let named = LocalRef { name: "s".to_owned() };
         seen.cluster.spec.bootstrap =
-            Some(Bootstrap { restore: Some(Restore { snapshot_ref: Some(named), source: None }) });
+            Some(Bootstrap { restore: Some(Restore { snapshot_ref: Some(named), ..Restore::default() }) });
         seen.snapshot = Some(Seen::Known(found));
     }
 
@@ -256,12 +257,42 @@ mod bootstrap {
     }
 
     #[test]
+    fn other_identities_are_another_attempt_also_when_the_snapshot_object_is_gone() {
+        let secrets = |names: &[&str]| -> Vec<LocalRef> {
+            names.iter().map(|name| LocalRef { name: (*name).to_owned() }).collect()
+        };
+        let name = |seen: &mut Observed, names: &[&str]| {
+            let bootstrap = seen.cluster.spec.bootstrap.as_mut().unwrap();
+            bootstrap.restore.as_mut().unwrap().identity_secret_refs = secrets(names);
+        };
+        let mut seen = bare(1);
+        named_snapshot(&mut seen, Some(snapshot(Phase::Complete)));
+        name(&mut seen, &["wrong"]);
+        let Some(Act::Latch(first)) = act(&seen) else { panic!() };
+        let wrong = first.restoring.clone().unwrap();
+        assert_eq!(wrong.identity_secret_refs, secrets(&["wrong"]));
+        *latches(&mut seen) = *first;
+        named_snapshot(&mut seen, None);
+        name(&mut seen, &["wrong"]);
+        assert!(matches!(act(&seen), Some(Act::CreateMember(m)) if m.spec.restore.as_ref() == Some(&wrong)));
+        name(&mut seen, &["wrong", "right"]);
+        seen.fresh_suffix = "other".to_owned();
+        let Some(Act::Latch(second)) = act(&seen) else { panic!() };
+        let right = second.restoring.unwrap();
+        assert_eq!(right.identity_secret_refs, secrets(&["wrong", "right"]));
+        assert_eq!((&right.source, &right.sha256, &right.snapshot), (&wrong.source, &wrong.sha256, &wrong.snapshot));
+        assert_ne!(right.restore_uid, wrong.restore_uid);
+    }
+
+    #[test]
     fn the_attempt_is_the_same_for_a_retry_and_another_for_another_source() {
         let (a, b) = (restoring("k1"), restoring("k2"));
         assert_eq!(a, restoring("k1"));
         assert_ne!(a.restore_uid, b.restore_uid);
-        assert_ne!(restore_uid("u-a", &a.source, None), restore_uid("u-b", &a.source, None));
-        assert_ne!(restore_uid("u-a", &a.source, None), restore_uid("u-a", &a.source, Some("5a")));
+        assert_ne!(restore_uid("u-a", &a.source, None, &[]), restore_uid("u-b", &a.source, None, &[]));
+        assert_ne!(restore_uid("u-a", &a.source, None, &[]), restore_uid("u-a", &a.source, Some("5a"), &[]));
+        let identities = [LocalRef { name: "age".to_owned() }];
+        assert_ne!(restore_uid("u-a", &a.source, None, &[]), restore_uid("u-a", &a.source, None, &identities));
         assert_eq!(a.restore_uid.len(), 16);
         // What was written once must never read as another attempt.
         assert_eq!(a.restore_uid, "0a109469e9f0e523");

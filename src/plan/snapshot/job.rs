@@ -29,6 +29,7 @@ pub(super) fn save(seen: &Observed, cluster: &EtcdCluster, source: Source) -> Jo
         owner_uid: Some(own_uid.to_owned()),
         compression: snapshot.spec.compression,
         verify: snapshot.spec.verify,
+        age_recipients: snapshot.spec.encryption.as_ref().map(|e| e.age.recipients.clone()).unwrap_or_default(),
         deadline_seconds: snapshot.spec.deadline_seconds.unwrap_or(DEFAULT_SAVE_DEADLINE_SECONDS),
         ..SaveRequest::default()
     };

@@ -198,6 +198,7 @@ fn artifact(report: &SavedReport) -> Artifact {
         keys: report.keys.and_then(|keys| i64::try_from(keys).ok()),
         hash_kv: report.hash_kv.map(i64::from),
         compression: report.compression,
+        encrypted: report.encrypted,
         etcd_version: report.etcd_version.clone(),
         storage_version: report.storage_version.clone(),
     }

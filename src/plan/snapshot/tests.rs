@@ -12,7 +12,7 @@ use snapshot_agent::contract::{ExitClass, Level, Report, SavedReport, Verificati
 use self::world::*;
 use super::*;
 use crate::api::EtcdSnapshotStatus;
-use crate::api::snapshot::{Artifact, Failure, Phase};
+use crate::api::snapshot::{Age, Artifact, Encryption, Failure, Phase};
 use crate::api::{key, name};
 use crate::plan::{Act, Plan, Wake, safety};
 
@@ -48,6 +48,19 @@ fn a_snapshot_of_a_formed_cluster_starts_its_job() {
         assert!(args.contains(&arg.to_owned()), "{arg} is missing in {args:?}");
     }
     assert!(!args.iter().any(|a| a.contains("a-2")), "a learner is never asked");
+}
+
+#[test]
+fn whoever_saves_gets_public_keys_alone() {
+    let plain = args(&started(&fresh()));
+    assert!(!plain.iter().any(|arg| arg.contains("age")), "{plain:?}");
+    let mut seen = fresh();
+    let recipients = vec!["age1one".to_owned(), "age1two".to_owned()];
+    seen.snapshot.spec.encryption = Some(Encryption { age: Age { recipients } });
+    let job = started(&seen);
+    let asked: Vec<_> = args(&job).into_iter().filter(|arg| arg.contains("age")).collect();
+    assert_eq!(asked, ["--age-recipient=age1one", "--age-recipient=age1two"]);
+    assert!(!format!("{job:?}").contains("identit"), "no private key is anywhere near");
 }
 
 #[test]
@@ -185,6 +198,7 @@ fn a_report_makes_it_complete_at_once() {
     );
     let artifact = status.artifact.as_ref().unwrap();
     assert_eq!((artifact.key.as_str(), artifact.db_bytes), ("prod/a/cluster/x", 3 * 1024 * 1024));
+    assert!(artifact.encrypted);
     assert_eq!(status.source.as_ref().unwrap().member, "a-3");
     assert_eq!(status.error, None);
     assert_eq!((plan.notes[0].reason.as_str(), plan.wake), ("SnapshotStored", Wake::OnChange));

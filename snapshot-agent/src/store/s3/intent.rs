@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::super::GRACE_SECONDS;
 use super::super::class::classify;
 use super::{PAGE, Plan, S3Store};
-use crate::contract::{Compression, ExitClass};
+use crate::contract::ExitClass;
 use crate::error::{Error, Result};
-use crate::layout::{Folder, Key};
+use crate::layout::{Folder, Format, Key};
 
 /// What is under way.
 #[derive(Debug, Serialize, Deserialize)]
@@ -88,12 +88,12 @@ async fn take_back(store: &S3Store, attempt: &Folder, intent: &Intent) -> Result
         // Published: only its intent was forgotten.
         Ok(_) => {}
         Err(error) if error.class() == ExitClass::NotFound => {
-            let names = [Compression::Zstd, Compression::Gzip, Compression::None].map(|c| attempt.data(c));
-            if let Some(data) = names.iter().find(|data| data.name() == intent.name) {
-                let path = store.path(data)?;
+            let mut names = Format::all().map(|format| attempt.data(format));
+            if let Some(data) = names.find(|data| data.name() == intent.name) {
+                let path = store.path(&data)?;
                 let aborted = store.clients.asker.abort_multipart(&path, &intent.upload_id).await;
-                ended(&store.doing("aborting", data), aborted)?;
-                ended(&store.doing("removing", data), store.clients.asker.delete(&path).await)?;
+                ended(&store.doing("aborting", &data), aborted)?;
+                ended(&store.doing("removing", &data), store.clients.asker.delete(&path).await)?;
             }
         }
         Err(error) => return Err(error),

@@ -46,6 +46,7 @@ pub(super) fn fresh() -> Observed {
         destination: Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }),
         compression: snapshot_agent::contract::Compression::Zstd,
         verify: snapshot_agent::contract::Verify::default(),
+        encryption: None,
         deadline_seconds: None,
         agent: None,
     };
@@ -188,6 +189,7 @@ pub(super) fn saved_and(verification: Verification) -> Pod {
         key: "prod/a/cluster/x".to_owned(),
         uri: "file:///backup/prod/a/cluster/x/snapshot.db.zst".to_owned(),
         db_bytes: 3 * 1024 * 1024,
+        encrypted: true,
         member: "a-3".to_owned(),
         cluster_id: "c1".to_owned(),
         revision: Some(40),
