@@ -180,7 +180,12 @@ pub(super) fn terminated(name: &str, code: i32, reason: &str, message: Option<St
 }
 
 pub(super) fn saved() -> Pod {
-    saved_and(Verification { level: Level::HashKV, agreed_by: vec!["a-3".to_owned(), "a-1".to_owned()], reason: None })
+    saved_and(Verification {
+        level: Level::HashKV,
+        agreed_by: vec!["a-3".to_owned(), "a-1".to_owned()],
+        read_back: true,
+        reason: None,
+    })
 }
 
 /// Saved, and proven so far.
