@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 mod connect;
 mod tls;
 
-use connect::{Dialer, in_time};
+use connect::{Dialer, ask, in_time};
 pub(crate) use connect::{etcd_error, logged_in};
 
 /// How many entries a member may be behind. Members' answers are some milliseconds apart and a busy cluster applies
@@ -179,13 +179,14 @@ async fn meet(dialer: &Dialer, endpoint: &str) -> Result<(Client, Candidate)> {
 }
 
 /// A linearizable read, the member's name, and its state after that.
-async fn confirm(mut client: Client, chosen: &Candidate) -> Result<Source> {
+async fn confirm(client: Client, chosen: &Candidate) -> Result<Source> {
     let endpoint = &chosen.endpoint;
     // Any key will do; this one is short and nobody has it.
-    let read = in_time(endpoint, client.get([0], Some(GetOptions::new().with_keys_only().with_limit(1)))).await?;
+    let one = || Some(GetOptions::new().with_keys_only().with_limit(1));
+    let read = ask(endpoint, &client, |mut client| async move { client.get([0], one()).await }).await?;
     let revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
-    let members = in_time(endpoint, client.member_list()).await?;
-    let status = in_time(endpoint, client.status()).await?;
+    let members = ask(endpoint, &client, |mut client| async move { client.member_list().await }).await?;
+    let status = ask(endpoint, &client, |mut client| async move { client.status().await }).await?;
     let facts = candidate(endpoint, &status)?;
     if (facts.cluster_id, facts.member_id) != (chosen.cluster_id, chosen.member_id) {
         return Err(Error::transient(format!("{endpoint} led to another member meanwhile")));
@@ -238,8 +239,7 @@ impl Source {
     pub async fn open(&mut self) -> Result<(String, impl Stream<Item = Result<Bytes>> + Send + Unpin + use<>)> {
         let endpoint = self.facts.endpoint.clone();
         // The upload was begun meanwhile, so the login may have expired.
-        let call = logged_in(&self.client, |mut client| async move { client.snapshot().await });
-        let mut messages = in_time(&endpoint, call).await?;
+        let mut messages = ask(&endpoint, &self.client, |mut client| async move { client.snapshot().await }).await?;
         let first = in_time(&endpoint, messages.message()).await?;
         let version = first.as_ref().map(|first| first.version().to_owned()).unwrap_or_default();
         let rest = stream::unfold((messages, endpoint), |(mut messages, endpoint)| async move {

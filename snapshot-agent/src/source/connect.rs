@@ -65,7 +65,7 @@ impl Dialer {
 
     /// Connects to this member and asks for its status, which proves that everything fits.
     ///
-    /// A login lasts for some minutes, so later calls are made through [`logged_in`]; a stream that is open goes on.
+    /// A login lasts for some minutes, so calls are made through [`logged_in`]; a stream that is open goes on.
     pub(crate) async fn dial(&self, endpoint: &str) -> Result<(Client, StatusResponse)> {
         let url = parse(endpoint, self.secure)?;
         match self.meet(endpoint, &url).await {
@@ -79,8 +79,8 @@ impl Dialer {
     }
 
     async fn meet(&self, endpoint: &str, url: &Uri) -> Result<(Client, StatusResponse)> {
-        let mut client = self.log_in(endpoint, url).await?;
-        let status = in_time(endpoint, client.status()).await?;
+        let client = self.log_in(endpoint, url).await?;
+        let status = ask(endpoint, &client, |mut client| async move { client.status().await }).await?;
         Ok((client, status))
     }
 
@@ -116,9 +116,10 @@ impl Dialer {
     /// Why no call got through, when TLS knows.
     async fn explain(&self, url: &Uri) -> Option<Error> {
         let (host, port) = (host(url)?, url.port_u16()?);
-        match self.tls.as_ref().filter(|_| is_https(url)) {
-            Some(tls) => tls.explain(host, port).await,
-            None => tls::speaks_tls(host, port).await.then(|| {
+        match &self.tls {
+            Some(tls) if is_https(url) => tls.explain(host, port).await,
+            _ if is_https(url) => None,
+            _ => tls::speaks_tls(host, port).await.then(|| {
                 Error::config(
                     "this member speaks TLS: write https:// in front of the endpoint, and name its CA with --cacert",
                 )
@@ -198,12 +199,20 @@ fn user(flags: &EtcdFlags) -> Result<Option<User>> {
     Ok(Some(User { name: name.clone(), password: password.to_owned() }))
 }
 
-/// Makes a call that has to be answered soon.
+/// Waits for an answer that has to come soon.
 pub(super) async fn in_time<T>(endpoint: &str, call: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T> {
     match tokio::time::timeout(ANSWER_WITHIN, call).await {
         Ok(result) => result.map_err(|error| etcd_error(endpoint, &error)),
         Err(_) => Err(Error::transient(format!("{endpoint} does not answer within {} s", ANSWER_WITHIN.as_secs()))),
     }
+}
+
+/// Makes a call that has to be answered soon, logged in.
+pub(super) async fn ask<T, C>(endpoint: &str, client: &Client, call: impl Fn(Client) -> C) -> Result<T>
+where
+    C: Future<Output = Result<T, etcd_client::Error>>,
+{
+    in_time(endpoint, logged_in(client, call)).await
 }
 
 /// Makes a call; when the login has expired meanwhile, logs in again and makes it once more.
