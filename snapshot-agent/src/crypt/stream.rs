@@ -133,7 +133,7 @@ impl<R: Read> Decryptor<R> {
         let file_key = header::read(&mut from, identities)?;
         let mut nonce = [0; NONCE];
         if fill(&mut from, &mut nonce)? != NONCE {
-            return Err(CryptError::Piece(0));
+            return Err(CryptError::Header("it ends too early"));
         }
         let piece = Zeroizing::new(vec![0; SEALED + 1]);
         Ok(Self {

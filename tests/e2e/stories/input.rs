@@ -49,6 +49,15 @@ const SNAPSHOT: &[Case] = &[
     ),
     ("two destinations", |s| s["spec"]["destination"]["pvc"] = json!({"claimName": "c"}), "destination"),
     ("a codec we do not have", |s| s["spec"]["compression"] = json!("lz4"), "compression"),
+    (
+        "a private key in the place of a public one",
+        |s| {
+            let private = "AGE-SECRET-KEY-1S0ATAU5WZJ208424SSKWEFPV24AQF0NQ5Z03FS2JASVAJ8J9CJ3QZ7CD6E";
+            s["spec"]["encryption"] = json!({"age": {"recipients": [private]}});
+        },
+        "recipients",
+    ),
+    ("encryption for nobody", |s| s["spec"]["encryption"] = json!({"age": {"recipients": []}}), "recipients"),
 ];
 
 pub async fn tell(w: &World) -> Result<()> {
