@@ -13,6 +13,7 @@
     reason = "tests end by panicking, and know their numbers"
 )]
 
+mod files;
 mod flips;
 mod props;
 mod support;
