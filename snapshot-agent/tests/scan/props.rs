@@ -287,7 +287,8 @@ pub(crate) fn rows(depth: u32) -> impl FnMut(&mut Bolt) {
         while left > 0 {
             left -= 1;
             // A value of four bytes of length, as far as the last page.
-            let length = left * 4_096 + 3_000;
+            let size = bolt.size as u32;
+            let length = left * size + size / 4 * 3;
             let varint = [0, 7, 14, 21].map(|shift| (length >> shift) as u8 & 0x7f | if shift < 21 { 0x80 } else { 0 });
             let mut fake = header(bolt.pages(), 2, 1, left);
             for number in [0, 16, 17, length + 8] {
