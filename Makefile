@@ -2,7 +2,7 @@
 # The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak e2e check golden image bench cluster-up cluster-down cluster-status
+.PHONY: help demo test soak e2e check fuzz golden image bench bench-save cluster-up cluster-down cluster-status
 
 export HOLDFAST_CACHE ?= $(HOME)/.cache/holdfast
 export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
@@ -29,6 +29,9 @@ check: ## formatting, lints, unit and golden tests; no cluster (2 min; 10 min co
 	cargo clippy --release --test e2e -- -D warnings
 	cargo test --release --lib --bins --test golden --test layering --test lockfile --test scenarios --test plan_props
 
+fuzz: ## a minute of libFuzzer for the page scan and one for manifests, with the stable compiler (2.5 min; 4 min cold); TIME=600 for longer
+	@tests/bin/deps && tests/bin/fuzz $(TIME)
+
 golden: ## rewrite crds/, charts/manifests/, jobs/ and scenario transcripts from the code (1 min)
 	UPDATE_GOLDEN=1 cargo test --release --test golden --test scenarios
 	@git status --short crds charts jobs tests/scenarios
@@ -38,6 +41,9 @@ image: ## the container image, loaded into the testbed if it runs (1 min; 8 min 
 
 bench: ## formation times, and throughput of snapshots beside etcdctl in the same run (6 min)
 	@tests/bin/deps && tests/bin/bench
+
+bench-save: ## agent save beside etcdctl snapshot save: folder, S3, TLS, distances, memory (15 min)
+	@tests/bin/bench-save
 
 cluster-up: ## start the throwaway Kubernetes (20 s; 12 min the first time)
 	@tests/testbed/testbed up

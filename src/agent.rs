@@ -5,12 +5,18 @@
 use std::io::Write;
 use std::path::Path;
 
-use snapshot_agent::contract::{GateRequest, InspectRequest, Report, RestoreRequest, SaveRequest, VerifyRequest};
-use snapshot_agent::{Result, gate, inspect, install, report, restore, save, verify};
+use serde::Serialize;
+use snapshot_agent::contract::{
+    GateRequest, InspectRequest, ListRequest, Report, RestoreRequest, SaveRequest, VerifyRequest,
+};
+use snapshot_agent::{Result, gate, inspect, install, list, rehearse, report, restore, save, verify};
 
 /// `agent save`.
-pub async fn save(request: SaveRequest) -> u8 {
-    end(&save::run(request).await.map(Report::Saved))
+pub async fn save(request: SaveRequest) -> anyhow::Result<u8> {
+    if request.dry_run {
+        return print(rehearse::run(request).await);
+    }
+    Ok(end(&save::run(request).await.map(Report::Saved)))
 }
 
 /// `agent inspect`.
@@ -25,12 +31,18 @@ pub async fn restore(request: RestoreRequest) -> u8 {
 
 /// `agent verify`: what is found is printed, and goes nowhere else.
 pub async fn verify(request: VerifyRequest) -> anyhow::Result<u8> {
-    match verify::run(request).await {
-        Ok(found) => {
-            writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&found)?)?;
+    print(verify::run(request).await)
+}
+
+/// `agent list`: a table, or JSON for programs.
+pub async fn list(request: ListRequest) -> anyhow::Result<u8> {
+    let json = request.json;
+    match list::run(request).await {
+        Ok(found) if !json => {
+            write!(std::io::stdout(), "{}", list::table(&found))?;
             Ok(0)
         }
-        Err(error) => Ok(end(&Err(error))),
+        found => print(found),
     }
 }
 
@@ -44,6 +56,17 @@ pub async fn install(target: &Path) -> u8 {
     match install::run(target).await {
         Ok(()) => 0,
         Err(error) => end(&Err(error)),
+    }
+}
+
+/// What was found, as JSON on standard output; it is no report, and goes nowhere else.
+fn print(found: Result<impl Serialize>) -> anyhow::Result<u8> {
+    match found {
+        Ok(found) => {
+            writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&found)?)?;
+            Ok(0)
+        }
+        Err(error) => Ok(end(&Err(error))),
     }
 }
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use snapshot_agent::contract::{Compression, GateRequest, InspectRequest, RestoreRequest, SaveRequest, VerifyRequest};
+use snapshot_agent::contract::{
+    Compression, GateRequest, InspectRequest, ListRequest, RestoreRequest, SaveRequest, Verify, VerifyRequest,
+};
 use snapshot_agent::crypt::Recipients;
 
 use crate::api::name::LocalRef;
@@ -256,6 +258,7 @@ impl CreateFlags {
                 cluster_ref: named(self.cluster),
                 destination,
                 compression: self.compression,
+                verify: Verify::default(),
                 encryption: (!recipients.is_empty()).then_some(Encryption { age: Age { recipients } }),
                 deadline_seconds: self.deadline_seconds,
                 agent: None,
@@ -294,14 +297,37 @@ fn object(text: &str) -> Result<String, String> {
 #[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
 pub enum Agent {
     /// Save one snapshot of an etcd to a new folder of a store, checked against etcd's own hash before it is published.
+    #[command(after_help = SAVE_EXAMPLES)]
     Save(Box<SaveRequest>),
     /// Find the snapshot that an object asked for, and report it again from its manifest.
     Inspect(Box<InspectRequest>),
+    /// List what a store holds of one cluster: complete snapshots, unfinished and broken ones, newest first.
+    List(Box<ListRequest>),
     /// Say whether a snapshot file on this disk is whole and sound, and what is in it, as JSON.
     Verify(VerifyRequest),
     /// Rebuild a member's data directory from a stored snapshot; it becomes startable by one rename, after every check.
     Restore(Box<RestoreRequest>),
 }
+
+/// By hand, against any etcd.
+const SAVE_EXAMPLES: &str = "\
+Examples:
+  An etcd without TLS, to a folder:
+    holdfast agent save --endpoints http://127.0.0.1:2379 \\
+      --store file:///var/backups --namespace site-a --cluster orders
+
+  The etcd of a kubeadm control plane, to a bucket of AWS (keys or role from the environment):
+    holdfast agent save --endpoints https://127.0.0.1:2379 \\
+      --cacert /etc/kubernetes/pki/etcd/ca.crt \\
+      --cert /etc/kubernetes/pki/etcd/healthcheck-client.crt \\
+      --key /etc/kubernetes/pki/etcd/healthcheck-client.key \\
+      --store s3://BUCKET/etcd --s3-region eu-central-1 --namespace kube-system --cluster etcd
+
+  Three members with users, to an S3 server of one's own:
+    holdfast agent save --endpoints https://a:2379,https://b:2379,https://c:2379 \\
+      --cacert ca.crt --user root --password-file root.password \\
+      --store s3://BUCKET --s3-endpoint https://s3.example.com --s3-force-path-style \\
+      --credentials-dir keys --namespace site-a --cluster orders";
 
 /// Flags of `install`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]

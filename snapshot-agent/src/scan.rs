@@ -17,9 +17,9 @@
 //!
 //! What is proven: every byte of every record of the bucket `key` that HashKV covers, once the member's HashKV is equal;
 //! the shape of the tree and the order of its keys in all buckets. What is not: free pages, the unused end of pages,
-//! which of two valid meta pages was meant, values in other buckets, a bucket's sequence number (etcd has no use for it),
-//! records that HashKV leaves out, and a count that has become 0 in a bucket other than `key` of one page. For all of
-//! those there is the sha256 of the whole.
+//! which of two valid meta pages was meant, names and values in other buckets as far as etcd could read them, a bucket's
+//! sequence number (etcd has no use for it), records that HashKV leaves out, and a count that has become 0 in a bucket
+//! other than `key` of one page. For all of those there is the sha256 of the whole.
 
 mod budget;
 mod contents;

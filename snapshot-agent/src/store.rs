@@ -90,6 +90,8 @@ pub enum Upload {
     S3(s3::S3Upload),
     /// To a folder.
     Folder(folder::FolderUpload),
+    /// For a rehearsal: what is written is dropped.
+    Nowhere,
 }
 
 /// Where a location points.
@@ -211,6 +213,7 @@ impl Upload {
         match self {
             Self::S3(upload) => upload.write(bytes).await,
             Self::Folder(upload) => upload.write(bytes).await,
+            Self::Nowhere => Ok(()),
         }
     }
 
@@ -219,6 +222,7 @@ impl Upload {
         match self {
             Self::S3(upload) => upload.complete().await,
             Self::Folder(upload) => upload.complete().await,
+            Self::Nowhere => Ok(()),
         }
     }
 
@@ -227,7 +231,7 @@ impl Upload {
         match self {
             Self::S3(upload) => upload.published().await,
             // The temporary file was its own intent, and it has its name now.
-            Self::Folder(_) => {}
+            Self::Folder(_) | Self::Nowhere => {}
         }
     }
 
@@ -247,6 +251,7 @@ impl Upload {
         match self {
             Self::S3(upload) => upload.abort().await,
             Self::Folder(upload) => upload.abort().await,
+            Self::Nowhere => {}
         }
     }
 }

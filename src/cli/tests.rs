@@ -69,7 +69,7 @@ fn what_is_wrong_is_told_with_a_remedy() {
 #[test]
 fn the_agent_and_the_gate_read_what_the_contract_renders() {
     let save = SaveRequest {
-        etcd: EtcdFlags { endpoints: vec!["http://a:2379".to_owned()] },
+        etcd: EtcdFlags { endpoints: vec!["http://a:2379".to_owned()], ..EtcdFlags::default() },
         store: StoreFlags { url: "s3://b".to_owned(), ..StoreFlags::default() },
         namespace: "ns".to_owned(),
         cluster: "c".to_owned(),
@@ -103,6 +103,37 @@ fn the_agent_and_the_gate_read_what_the_contract_renders() {
         parse(words(&["install", "--to=/bin/holdfast"], vec![])),
         Command::Install(InstallFlags { to: "/bin/holdfast".into() })
     );
+}
+
+#[test]
+fn the_examples_of_save_are_commands() {
+    let readme = include_str!("../../README.md");
+    let examples: Vec<_> = [SAVE_EXAMPLES, readme]
+        .into_iter()
+        .flat_map(|text| text.split("holdfast agent save --endpoints").skip(1))
+        .map(|rest| rest.replace("\\\n", " ").lines().next().unwrap().to_owned())
+        .collect();
+    assert_eq!(examples.len(), 4);
+    for example in examples {
+        let words: Vec<_> = ["agent", "save", "--endpoints"].into_iter().chain(example.split_whitespace()).collect();
+        assert!(matches!(parse(&words), Ok(Command::Agent(Agent::Save(_)))), "{words:?}: {:?}", parse(&words));
+    }
+}
+
+#[test]
+fn the_flags_of_save_stand_in_groups() {
+    let command = Cli::command();
+    let save = command.find_subcommand("agent").and_then(|agent| agent.find_subcommand("save")).unwrap();
+    for (flag, heading) in [
+        ("endpoints", Some("etcd")),
+        ("password_file", Some("etcd")),
+        ("url", Some("Store")),
+        ("namespace", Some("Filed under")),
+        ("compression", None),
+    ] {
+        let arg = save.get_arguments().find(|arg| arg.get_id() == flag).unwrap();
+        assert_eq!(arg.get_help_heading(), heading, "{flag}");
+    }
 }
 
 #[test]

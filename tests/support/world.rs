@@ -239,6 +239,7 @@ impl World {
                 cluster_ref: LocalRef { name: "old".to_owned() },
                 destination: Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }),
                 compression: snapshot_agent::contract::Compression::Zstd,
+                verify: snapshot_agent::contract::Verify::default(),
                 encryption: None,
                 deadline_seconds: None,
                 agent: None,

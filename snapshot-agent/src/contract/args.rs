@@ -7,7 +7,9 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use super::{EtcdFlags, GateRequest, IdentityFlags, InspectRequest, RestoreRequest, SaveRequest, StoreFlags};
+use super::{
+    AskMembers, EtcdFlags, GateRequest, IdentityFlags, InspectRequest, RestoreRequest, SaveRequest, StoreFlags,
+};
 
 /// Collects `--name=value` elements.
 #[derive(Default)]
@@ -53,8 +55,18 @@ impl Argv {
 impl EtcdFlags {
     /// These flags as elements of an argument vector. An endpoint holds no comma: one with a comma is read back as two.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { endpoints } = self;
-        endpoints.iter().fold(Argv::default(), |argv, endpoint| argv.flag("endpoints", endpoint)).0
+        let Self { endpoints, cacert, cert, key, server_name, user, password_file, http2_window } = self;
+        endpoints
+            .iter()
+            .fold(Argv::default(), |argv, endpoint| argv.flag("endpoints", endpoint))
+            .option_path("cacert", cacert.as_deref())
+            .option_path("cert", cert.as_deref())
+            .option_path("key", key.as_deref())
+            .option("server-name", server_name.as_ref())
+            .option("user", user.as_ref())
+            .option_path("password-file", password_file.as_deref())
+            .option("http2-window", http2_window.map(|bytes| bytes.to_string()).as_ref())
+            .0
     }
 }
 
@@ -101,6 +113,9 @@ impl SaveRequest {
             owner_uid,
             pod_uid,
             compression,
+            ask_members,
+            verify,
+            dry_run,
             age_recipients,
             deadline_seconds,
         } = self;
@@ -114,7 +129,10 @@ impl SaveRequest {
             .option("owner-name", owner_name.as_ref())
             .option("owner-uid", owner_uid.as_ref())
             .option("pod-uid", pod_uid.as_ref())
-            .flag("compression", compression.as_str());
+            .flag("compression", compression.as_str())
+            .option("ask-members", (*ask_members != AskMembers::Auto).then(|| ask_members.as_str().to_owned()).as_ref())
+            .flag("verify", verify.as_str())
+            .switch("dry-run", *dry_run);
         let argv = age_recipients.iter().fold(argv, |argv, recipient| argv.flag("age-recipient", recipient));
         argv.flag("deadline-seconds", deadline_seconds).0
     }
@@ -193,7 +211,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::contract::Compression;
+    use crate::contract::{Compression, Verify};
 
     #[derive(Parser)]
     struct Cli<T: Args> {
@@ -236,6 +254,18 @@ mod tests {
     }
 
     prop_compose! {
+        fn etcd()(
+            endpoints in proptest::collection::vec(text().prop_map(|t| t.replace(',', "")), 1..5),
+            cacert in proptest::option::of(path()), cert in proptest::option::of(path()),
+            key in proptest::option::of(path()), server_name in proptest::option::of(text()),
+            user in proptest::option::of(text()), password_file in proptest::option::of(path()),
+            http2_window in proptest::option::of(65_535..=0x7fff_ffff_u32),
+        ) -> EtcdFlags {
+            EtcdFlags { endpoints, cacert, cert, key, server_name, user, password_file, http2_window }
+        }
+    }
+
+    prop_compose! {
         fn identity()(cluster_token in text(), member_name in text(), member_uid in text(), claim_uid in text())
             -> IdentityFlags {
             IdentityFlags { cluster_token, member_name, member_uid, claim_uid }
@@ -244,17 +274,18 @@ mod tests {
 
     prop_compose! {
         fn save()(
-            endpoints in proptest::collection::vec(text().prop_map(|t| t.replace(',', "")), 1..5), store in store(),
-            namespace in text(), cluster in text(),
+            etcd in etcd(), store in store(), namespace in text(), cluster in text(),
             (cluster_uid, expect_cluster_id, owner_name, owner_uid, pod_uid) in (
                 proptest::option::of(text()), proptest::option::of(text()), proptest::option::of(text()),
                 proptest::option::of(text()), proptest::option::of(text())),
             compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
+            ask_members in prop_oneof![Just(AskMembers::Auto), Just(AskMembers::Always), Just(AskMembers::Never)],
+            verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)], dry_run: bool,
             age_recipients in proptest::collection::vec(text(), 0..3), deadline_seconds: u32,
         ) -> SaveRequest {
             SaveRequest {
-                etcd: EtcdFlags { endpoints }, store, namespace, cluster, cluster_uid, expect_cluster_id, owner_name,
-                owner_uid, pod_uid, compression, age_recipients, deadline_seconds,
+                etcd, store, namespace, cluster, cluster_uid, expect_cluster_id, owner_name, owner_uid, pod_uid,
+                compression, ask_members, verify, dry_run, age_recipients, deadline_seconds,
             }
         }
     }

@@ -10,7 +10,7 @@ use std::hash::{BuildHasher as _, DefaultHasher, RandomState};
 
 use super::budget::{Arena, Meter, OverBudget, Place};
 use super::hashkv::crc32c;
-use super::page::{self, Defect};
+use super::page::{self, Defect, Element};
 use super::wire::{KeyValue, put_varint, take, varint};
 
 /// A key of the bucket `key`: main revision and sub revision, 8 bytes each with `_` between, and `t` for a tombstone.
@@ -116,6 +116,40 @@ pub(super) struct Revs {
     pub(super) place: Option<Place>,
 }
 
+/// A record's main revision from which on it may well be a user's name of 17 letters, as `platform_operator` is. Letters
+/// make a number above this, 10^18.
+const HARDLY_A_REVISION: i64 = 1 << 60;
+
+/// Whether a leaf begins as one of the bucket `key` does: a cheap look.
+pub(super) fn begins_like_records(page: &[u8], count: usize) -> bool {
+    let first = records(page, count).next();
+    first.is_some_and(|first| first.is_ok_and(|(_, rev, _)| rev.main < HARDLY_A_REVISION))
+}
+
+/// Whether a leaf is one of the bucket `key`, by its looks. No other bucket may have such a leaf: of a stream its bytes
+/// are not kept, and a bucket that leads to a freed page of records has lost its content.
+pub(super) fn look_like_records(page: &[u8], count: usize) -> bool {
+    begins_like_records(page, count) && records(page, count).all(|record| record.is_ok())
+}
+
+/// The records of a leaf in order, each checked as it comes; ends after the first defect of the page.
+fn records(page: &[u8], count: usize) -> impl Iterator<Item = Result<(Element<'_>, Rev, KeyValue<'_>), Defect>> {
+    let mut before = None;
+    page::leaf(page, count).map(move |element| {
+        let element = element?;
+        let rev = Rev::parse(element.key).ok_or("has a key that is no revision")?;
+        if element.flags != 0 {
+            return Err("has a bucket among the records");
+        }
+        // In bytes a tombstone follows its revision; etcd never writes both.
+        if before.replace((rev.main, rev.sub)).is_some_and(|before| before >= (rev.main, rev.sub)) {
+            return Err("has two records of one revision");
+        }
+        let kv = KeyValue::parse(element.value).map_err(|_| "has a record that etcd cannot read")?;
+        Ok((element, rev, kv))
+    })
+}
+
 /// The records of all leaves that were seen, also of those that turn out to be free pages.
 #[derive(Debug)]
 pub(super) struct Records {
@@ -147,18 +181,9 @@ impl Records {
         let (mut ends, mut before) = (None::<(Rev, Rev)>, 0);
         self.olds.clear();
         self.news.clear();
-        for element in page::leaf(page, count) {
-            let element = element?;
-            let rev = Rev::parse(element.key).ok_or("has a key that is no revision")?;
-            if element.flags != 0 {
-                return Err("has a bucket among the records");
-            }
-            // In bytes a tombstone follows its revision; etcd never writes both.
-            if ends.is_some_and(|(_, last)| (last.main, last.sub) >= (rev.main, rev.sub)) {
-                return Err("has two records of one revision");
-            }
+        for record in records(page, count) {
+            let (element, rev, kv) = record?;
             ends = Some((ends.map_or(rev, |(first, _)| first), rev));
-            let kv = KeyValue::parse(element.value).map_err(|_| "has a record that etcd cannot read")?;
             let mark = self.fingerprints.of(kv.key) | if rev.tombstone { TOMBSTONE } else { 0 };
             if rev.main > self.compact {
                 news += 1;

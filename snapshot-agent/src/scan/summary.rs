@@ -5,7 +5,7 @@ use std::hash::Hasher;
 use super::budget::{Arena, Meter, OverBudget, Place};
 use super::page::{self, Defect};
 use super::proof::ScanError;
-use super::records::{Fingerprints, Records, Rev, Revs};
+use super::records::{Fingerprints, Records, Rev, Revs, begins_like_records};
 use super::wire::{put_varint, take, varint};
 
 /// A page of the tree.
@@ -81,10 +81,6 @@ const BRANCH: u8 = 0;
 const RECORDS: u8 = 1;
 const LEAF: u8 = 2;
 
-/// A record's main revision from which on a leaf is kept with its bytes as well: what looks like a revision may be a
-/// user's name of 17 letters, as `platform_operator` is. Letters make a number above this, 10^18.
-const HARDLY_A_REVISION: i64 = 1 << 60;
-
 impl Summaries {
     /// There will be no summary for some page, because there was no room.
     pub(super) fn leave_out(&mut self) {
@@ -133,9 +129,8 @@ impl Summaries {
                 }
             }
             page::Kind::Leaf => {
-                let first = page::leaf(page, header.count).next().and_then(Result::ok);
-                let first = first.and_then(|element| Rev::parse(element.key));
-                let is_records = first.is_some_and(|rev| rev.main < HARDLY_A_REVISION);
+                // Any other is kept with its bytes: a bucket of names may have letters that look like a revision.
+                let is_records = begins_like_records(page, header.count);
                 if let Some(Ok(revs)) = is_records.then(|| records.add(page, header.count, meter)) {
                     put_records(header.span, revs, out);
                 } else {

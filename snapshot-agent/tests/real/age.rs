@@ -250,7 +250,7 @@ async fn a_snapshot_that_is_not_encrypted_asks_for_no_identity_and_minds_none() 
 async fn a_bad_recipient_ends_the_run_before_anything_is_asked_or_stored() {
     let mount = tempfile::tempdir().unwrap();
     for (bad, says) in [("age1oops", "--age-recipient \"age1oops\""), (PAIRS[0].1, "private key")] {
-        let etcd = EtcdFlags { endpoints: vec!["http://127.0.0.1:1".to_owned()] };
+        let etcd = EtcdFlags { endpoints: vec!["http://127.0.0.1:1".to_owned()], ..EtcdFlags::default() };
         let mut request = save_request(etcd, file_store(mount.path()), Compression::Zstd);
         request.age_recipients = vec![PAIRS[1].0.to_owned(), bad.to_owned()];
         let error = save::run(request).await.unwrap_err();

@@ -13,6 +13,9 @@
 )]
 
 mod age;
+mod agreement;
+#[path = "../scan/support/bolt.rs"]
+mod bolt;
 mod faults;
 mod gate;
 mod inspect;
@@ -23,6 +26,7 @@ mod round_trip;
 mod signal;
 mod space;
 mod support;
+mod tls;
 mod trouble;
 
 /// The allocator of the binary: what is measured is what ships.

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::support::roles::Role;
-use crate::support::{Dice, Server, scan};
+use crate::support::{BUDGET, Dice, Server, scan};
 use serde_json::json;
-use snapshot_agent::scan::{Proven, ScanError};
+use sha2::{Digest as _, Sha256};
+use snapshot_agent::scan::{Proven, Reader, ScanError};
+use snapshot_agent::trailer::{Hasher, TRAILER, TrailerError};
 
 /// A snapshot with a bit of everything: rows of pages, free pages, tombstones below the compact revision, other buckets.
 fn snapshot(line: &str) -> (Vec<u8>, Proven) {
@@ -35,60 +37,102 @@ fn snapshot(line: &str) -> (Vec<u8>, Proven) {
     (checked.bytes, checked.proven)
 }
 
+/// What neither structure nor HashKV can prove; the sha256 of the whole is there for it.
+const UNPROVEN: [Role; 8] = [
+    Role::Free,
+    Role::Padding,
+    Role::NewerMeta,
+    Role::OlderMeta,
+    Role::Sequence,
+    Role::LeftOut,
+    Role::OtherName,
+    Role::OtherValue,
+];
+
+/// A stored snapshot's verdict: the proof at its end, and the hash that the manifest has.
+fn at_rest(bytes: &[u8], trailer: &[u8; TRAILER]) -> Result<[u8; 32], TrailerError> {
+    let mut hasher = Hasher::default();
+    hasher.update(bytes);
+    hasher.update(trailer);
+    hasher.finish().map(|proven| proven.sha256)
+}
+
 fn flips(line: &str) {
     let (mut bytes, proven) = snapshot(line);
     let compact = proven.compact_revision;
     let roles = crate::support::roles::roles(&bytes, compact.unwrap_or(-1));
-    let pieces = 32 << 10;
+    let trailer: [u8; 32] = Sha256::digest(&bytes).into();
+    assert_eq!(at_rest(&bytes, &trailer), Ok(trailer));
     let mut counts: BTreeMap<(Role, &str), usize> = BTreeMap::new();
     let mut dice = Dice(2_026);
     let count = if std::env::var_os("HOLDFAST_SOAK").is_some_and(|v| !v.is_empty()) { 10_000 } else { 500 };
-    // Half of them anywhere, half of them where they matter: other buckets and structure are few bytes.
-    let rare: Vec<usize> =
-        (0..bytes.len()).filter(|at| !matches!(roles[*at], Role::Covered | Role::Free | Role::Padding)).collect();
+    // A third anywhere, which is free pages most often; a third in what HashKV covers; a third in what is few bytes:
+    // structure and other buckets.
+    let among = |wanted: &dyn Fn(&Role) -> bool| -> Vec<usize> {
+        roles.iter().enumerate().filter(|(_, role)| wanted(role)).map(|(at, _)| at).collect()
+    };
+    let places = [
+        (0..bytes.len()).collect(),
+        among(&|role| *role == Role::Covered),
+        among(&|role| !matches!(role, Role::Covered | Role::Free | Role::Padding)),
+    ];
     for i in 0..count {
-        let at = if i % 2 == 0 {
-            dice.below(bytes.len() as u64) as usize
-        } else {
-            rare[dice.below(rare.len() as u64) as usize]
-        };
+        let places = &places[i % 3];
+        let at = places[dice.below(places.len() as u64) as usize];
         let flip = 1_u8.max(dice.below(256) as u8);
         bytes[at] ^= flip;
+
+        // At rest it is refused wherever it is; with a proof that was made to match, by the manifest's hash.
+        assert!(matches!(at_rest(&bytes, &trailer), Err(TrailerError::Mismatch(_))), "at {at}");
+        let matching: [u8; 32] = Sha256::digest(&bytes).into();
+        assert!(at_rest(&bytes, &matching).is_ok_and(|sha256| sha256 != trailer), "at {at}");
+
+        // On its way, with that matching proof, it is the scan's.
         let role = roles[at];
-        let what = match scan(&bytes, compact, pieces) {
+        let scanned = scan(&bytes, compact, 32 << 10);
+        let what = match &scanned {
             Err(ScanError::OverBudget { .. } | ScanError::Io(_)) => panic!("not a verdict"),
             Err(_) => "refused",
             Ok(other) if other.hash_kv != proven.hash_kv => "HashKV differs",
-            Ok(other) if other != proven => {
-                assert!(matches!(role, Role::OtherBucket | Role::Sequence), "{role:?} at {at}: {other:?}");
+            Ok(other) if *other != proven => {
+                assert!(
+                    matches!(role, Role::OtherName | Role::OtherValue | Role::Sequence),
+                    "{role:?} at {at}: {other:?}"
+                );
                 "other facts differ"
             }
             Ok(_) => {
-                let invisible =
-                    [Role::Free, Role::Padding, Role::Meta, Role::Sequence, Role::LeftOut, Role::OtherBucket];
-                assert!(invisible.contains(&role), "{role:?} at {at} (page {}) is not seen", at / 4096);
+                assert!(UNPROVEN.contains(&role), "{role:?} at {at} (page {}) is not seen", at / 4096);
                 "not seen"
             }
         };
+        let length = bytes.len() as u64;
+        let read = Reader::open(&bytes[..], length, BUDGET).and_then(|mut reader| reader.prove(compact));
+        assert_eq!(scanned.is_ok(), read.is_ok(), "{role:?} at {at}: {scanned:?} {read:?}");
+        assert!(scanned.is_err() || scanned == read, "{role:?} at {at}: {scanned:?} {read:?}");
         *counts.entry((role, what)).or_default() += 1;
         bytes[at] ^= flip;
     }
-    assert_eq!(scan(&bytes, compact, pieces).as_ref(), Ok(&proven));
+    assert_eq!(scan(&bytes, compact, 32 << 10).as_ref(), Ok(&proven));
     let mut total: BTreeMap<Role, usize> = BTreeMap::new();
     for role in &roles {
         *total.entry(*role).or_default() += 1;
     }
-    println!("etcd {line}: {} bytes {total:?}\n{counts:#?}", bytes.len());
+    println!("etcd {line}: {count} flips in {} bytes: {total:?}", bytes.len());
+    for ((role, what), flips) in counts {
+        println!("{flips:6} {role:?}: {what}");
+    }
 }
 
 fn cuts(line: &str) {
     let (bytes, proven) = snapshot(line);
-    for end in (0..bytes.len()).step_by(proven.page_size as usize) {
-        let error = scan(&bytes[..end], proven.compact_revision, 1 << 20).unwrap_err();
-        assert!(matches!(error, ScanError::Cut { .. } | ScanError::NoMeta { .. }), "{error}");
-    }
-    for end in [bytes.len() - 1, bytes.len() - 511, 4096 + 80, 100, 1] {
-        assert!(scan(&bytes[..end], proven.compact_revision, 1 << 20).is_err());
+    let size = proven.page_size as usize;
+    let odd = [bytes.len() - 1, bytes.len() - 511, size + 80, 100, 1];
+    for end in (0..bytes.len()).step_by(size).chain(odd) {
+        let cut = &bytes[..end];
+        let streamed = scan(cut, proven.compact_revision, 1 << 20).unwrap_err();
+        assert!(matches!(streamed, ScanError::Cut { .. } | ScanError::NoMeta { .. }), "{end}: {streamed}");
+        assert_eq!(Reader::open(cut, end as u64, BUDGET).unwrap_err(), streamed);
     }
 }
 
@@ -108,6 +152,16 @@ fn flips_37() {
 }
 
 #[test]
+fn cuts_35() {
+    cuts("3.5");
+}
+
+#[test]
 fn cuts_36() {
     cuts("3.6");
+}
+
+#[test]
+fn cuts_37() {
+    cuts("3.7");
 }

@@ -13,7 +13,12 @@
     reason = "tests end by panicking, and know their numbers"
 )]
 
+mod corpus;
+mod files;
 mod flips;
+/// The promises that the fuzzer holds the scan to.
+#[path = "../../../fuzz/src/oracle.rs"]
+mod oracle;
 mod props;
 mod support;
 mod truth;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use snapshot_agent::scan::{NoHashKv, Proven, Reader, ScanError};
 
 /// Records: (key, value length, tombstone), one revision each from 2 on.
-fn entries(records: &[(u8, usize, bool)]) -> Vec<Entry> {
+pub(crate) fn entries(records: &[(u8, usize, bool)]) -> Vec<Entry> {
     let one = |(i, (key, length, tombstone)): (usize, &(u8, usize, bool))| {
         let key = format!("key{key}");
         let main = i64::try_from(i / 3 + 2).unwrap();
@@ -19,7 +19,7 @@ fn entries(records: &[(u8, usize, bool)]) -> Vec<Entry> {
     records.iter().enumerate().map(one).collect()
 }
 
-fn meta(compact: Option<i64>) -> Vec<Entry> {
+pub(crate) fn meta(compact: Option<i64>) -> Vec<Entry> {
     let mut meta = vec![(b"consistent_index".to_vec(), 9_u64.to_be_bytes().to_vec())];
     if let Some(compact) = compact {
         meta.push((b"finishedCompactRev".to_vec(), rev(compact, 0, false)));
@@ -28,7 +28,12 @@ fn meta(compact: Option<i64>) -> Vec<Entry> {
     meta
 }
 
-fn database(size: usize, records: &[(u8, usize, bool)], compact: Option<i64>, junk: impl FnMut(&mut Bolt)) -> Vec<u8> {
+pub(crate) fn database(
+    size: usize,
+    records: &[(u8, usize, bool)],
+    compact: Option<i64>,
+    junk: impl FnMut(&mut Bolt),
+) -> Vec<u8> {
     let mut bolt = Bolt::new(size);
     let root = bolt.tree(&entries(records), junk);
     bolt.finish(&[("key", root)], &[("lease", &[]), ("meta", &meta(compact))])
@@ -208,6 +213,14 @@ fn crafted_trees_are_refused() {
         same(&bolt.finish(&[("key", first)], &[]), if ring { "is used twice" } else { "is too deep" });
     }
 
+    // A bucket that leads to a page of the bucket `key`, or has one within: its own content is lost.
+    for inline in [false, true] {
+        let mut bolt = Bolt::new(4_096);
+        let roots = [("key", bolt.tree(&some, |_| {})), ("meta", bolt.tree(&some, |_| {}))];
+        let bytes = if inline { bolt.finish(&roots[..1], &[("meta", &some)]) } else { bolt.finish(&roots, &[]) };
+        same(&bytes, "bucket meta: it has a page that looks like one of the bucket `key`");
+    }
+
     // A revision key that is none; a value etcd cannot read; a bucket among the records; a user under another's name.
     let bad: [(&str, Vec<Entry>); 2] = [
         ("is no revision", vec![(b"abc".to_vec(), key_value(b"k", b"v"))]),
@@ -268,13 +281,14 @@ fn one_meta_page_is_enough() {
 }
 
 /// Rows of pages that lie within each other, all well formed, as a value can be made to look.
-fn rows(depth: u32) -> impl FnMut(&mut Bolt) {
+pub(crate) fn rows(depth: u32) -> impl FnMut(&mut Bolt) {
     let mut left = depth;
     move |bolt: &mut Bolt| {
         while left > 0 {
             left -= 1;
             // A value of four bytes of length, as far as the last page.
-            let length = left * 4_096 + 3_000;
+            let size = bolt.size as u32;
+            let length = left * size + size / 4 * 3;
             let varint = [0, 7, 14, 21].map(|shift| (length >> shift) as u8 & 0x7f | if shift < 21 { 0x80 } else { 0 });
             let mut fake = header(bolt.pages(), 2, 1, left);
             for number in [0, 16, 17, length + 8] {

@@ -89,6 +89,30 @@ fn value_sizes(line: &str) {
     assert!(server.check().compared);
 }
 
+/// Forty puts, deletes and transactions over few keys: the newest revision, and the last one that is a tombstone.
+fn change(server: &Server, dice: &mut Dice) -> (i64, Option<i64>) {
+    let (mut revision, mut tombstone) = (0, None);
+    for _ in 0..40 {
+        let key = |dice: &mut Dice| format!("k{}", dice.below(12)).into_bytes();
+        revision = match dice.below(8) {
+            0 | 1 => {
+                let before = server.put(b"tick", b"");
+                let after = server.delete(&key(dice));
+                tombstone = if after > before { Some(after) } else { tombstone };
+                after
+            }
+            2 => {
+                let ops =
+                    (0..12).filter(|_| dice.below(3) == 0).map(|i| Server::put_op(format!("k{i}").as_bytes(), b"t"));
+                let ops: Vec<_> = ops.collect();
+                server.txn(&ops)
+            }
+            _ => server.put(&key(dice), &vec![b'v'; dice.below(200) as usize]),
+        };
+    }
+    (revision, tombstone)
+}
+
 /// Puts, deletes and transactions over few keys, compacted at many revisions.
 fn history(line: &str, seed: u64) {
     let mut server = Server::start(line, &[]);
@@ -96,26 +120,8 @@ fn history(line: &str, seed: u64) {
     let (mut compacted, mut tombstone, mut compared) = (0, 0, 0);
     let rounds = if soak() { 40 } else { 6 };
     for round in 0..rounds {
-        let mut revision = 0;
-        for _ in 0..40 {
-            let key = |dice: &mut Dice| format!("k{}", dice.below(12)).into_bytes();
-            revision = match dice.below(8) {
-                0 | 1 => {
-                    let before = server.put(b"tick", b"");
-                    let after = server.delete(&key(&mut dice));
-                    tombstone = if after > before { after } else { tombstone };
-                    after
-                }
-                2 => {
-                    let ops = (0..12)
-                        .filter(|_| dice.below(3) == 0)
-                        .map(|i| Server::put_op(format!("k{i}").as_bytes(), b"t"));
-                    let ops: Vec<_> = ops.collect();
-                    server.txn(&ops)
-                }
-                _ => server.put(&key(&mut dice), &vec![b'v'; dice.below(200) as usize]),
-            };
-        }
+        let (revision, deleted) = change(&server, &mut dice);
+        tombstone = deleted.unwrap_or(tombstone);
         // At a tombstone, at the newest revision, or anywhere between the last compaction and now.
         let at = match round % 3 {
             0 if tombstone > compacted => tombstone,
@@ -209,6 +215,54 @@ fn bumped(line: &str) {
     server.restore(&path, 0);
     server.launch();
     assert!(server.check().compared);
+}
+
+/// What can be read at the newest revision: keys, values, and how often each was written.
+fn live(bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>, i64)> {
+    let mut live = Vec::new();
+    reader(bytes)
+        .live(i64::MAX, |record| live.push((record.key.to_vec(), record.value.to_vec(), record.version)))
+        .unwrap();
+    live.sort();
+    live
+}
+
+/// Random changes, a compaction between two snapshots, a restore of either with a bump: and so on from there.
+fn restored(line: &str) {
+    let mut server = Server::start(line, &[]);
+    let mut dice = Dice(4_711);
+    let rounds = if soak() { 15 } else { 3 };
+    let (mut bumped, mut compared) = (0, 0);
+    for round in 0..rounds {
+        change(&server, &mut dice);
+        let before = server.check();
+        let (revision, tombstone) = change(&server, &mut dice);
+        // At a tombstone, or anywhere since the last bump.
+        let at = tombstone.filter(|_| round % 3 == 1);
+        let at = at.unwrap_or_else(|| bumped + 1 + dice.below((revision - bumped) as u64) as i64);
+        server.compact(at);
+        let after = server.check();
+        assert_eq!(after.proven.compact_revision, Some(at));
+        let bump = 1 + dice.below(2_000_000) as i64;
+        let from = if dice.below(2) == 0 { &before } else { &after };
+        server.restore(&from.path, bump as u64);
+        bumped = from.proven.revision + bump;
+
+        // Before a member runs on it, when it first does, and when it has gone on.
+        let restored = std::fs::read(server.db()).unwrap();
+        let proven = both_ways(&restored);
+        assert_eq!((proven.revision, proven.keys), (bumped, from.proven.keys));
+        assert_eq!(live(&restored), live(&from.bytes));
+        server.launch();
+        let first = server.check();
+        assert_eq!((first.proven.revision, first.proven.compact_revision), (bumped, Some(bumped)));
+        assert_eq!((first.proven.keys, live(&first.bytes)), (from.proven.keys, live(&from.bytes)));
+        change(&server, &mut dice);
+        let later = server.check();
+        assert!(later.proven.revision > bumped);
+        compared += [&before, &after, &first, &later].into_iter().filter(|checked| checked.compared).count();
+    }
+    assert!(compared >= 3 * rounds, "{compared} of {}", 4 * rounds);
 }
 
 fn contents(line: &str) {
@@ -337,6 +391,8 @@ macro_rules! lines {
             fn mass_delete() { super::mass_delete($line); }
             #[test]
             fn bumped() { super::bumped($line); }
+            #[test]
+            fn restored() { super::restored($line); }
             #[test]
             fn contents() { super::contents($line); }
             #[test]

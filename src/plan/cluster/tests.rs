@@ -179,6 +179,7 @@ mod bootstrap {
             cluster_ref: LocalRef { name: "old".to_owned() },
             destination: Destination::Pvc(restoring("k").source.pvc.unwrap()),
             compression: snapshot_agent::contract::Compression::Zstd,
+            verify: snapshot_agent::contract::Verify::default(),
             encryption: None,
             deadline_seconds: None,
             agent: None,

@@ -19,7 +19,7 @@ pub(super) fn save(seen: &Observed, cluster: &EtcdCluster, source: Source) -> Jo
     let (own_name, own_uid) = (pods::name(&snapshot.metadata), pods::uid(&snapshot.metadata));
     let namespace = snapshot.metadata.namespace.clone().unwrap_or_default();
     let request = SaveRequest {
-        etcd: EtcdFlags { endpoints: source.endpoints },
+        etcd: EtcdFlags { endpoints: source.endpoints, ..EtcdFlags::default() },
         namespace,
         cluster: snapshot.spec.cluster_ref.name.clone(),
         cluster_uid: Some(pods::uid(&cluster.metadata).to_owned()),
@@ -28,6 +28,7 @@ pub(super) fn save(seen: &Observed, cluster: &EtcdCluster, source: Source) -> Jo
         owner_name: Some(own_name.to_owned()),
         owner_uid: Some(own_uid.to_owned()),
         compression: snapshot.spec.compression,
+        verify: snapshot.spec.verify,
         age_recipients: snapshot.spec.encryption.as_ref().map(|e| e.age.recipients.clone()).unwrap_or_default(),
         deadline_seconds: snapshot.spec.deadline_seconds.unwrap_or(DEFAULT_SAVE_DEADLINE_SECONDS),
         ..SaveRequest::default()

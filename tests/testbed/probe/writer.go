@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,6 +19,8 @@ type writerResult struct {
 	Revision  int64   `json:"revision"`  // that the last one was acknowledged at
 	Failed    int     `json:"failed"`    // attempts without an answer; each was repeated
 	LongestMs float64 `json:"longestGapMs"`
+	P50Ms     float64 `json:"p50Ms"` // of the acknowledged attempts
+	P99Ms     float64 `json:"p99Ms"`
 	LastError string  `json:"lastError,omitempty"`
 }
 
@@ -43,13 +46,16 @@ func writerVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 		tick := time.NewTicker(time.Second / time.Duration(max(1, *rate)))
 		defer tick.Stop()
 		begin := time.Now()
+		var took []float64
 		for last := begin; ctx.Err() == nil; {
 			n := r.LastAcked + 1
+			asked := time.Now()
 			attempt, done := context.WithTimeout(ctx, *timeout)
 			answer, err := c.Put(attempt, writerKey(*prefix, n), strconv.FormatInt(n, 10))
 			done()
 			if err == nil {
 				now := time.Now()
+				took = append(took, float64(now.Sub(asked).Microseconds())/1000)
 				r.LastAcked, r.Revision = n, answer.Header.Revision
 				r.LongestMs = max(r.LongestMs, float64(now.Sub(last).Microseconds())/1000)
 				last = now
@@ -63,6 +69,9 @@ func writerVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 			case <-tick.C:
 			case <-ctx.Done():
 			}
+		}
+		if slices.Sort(took); len(took) > 0 {
+			r.P50Ms, r.P99Ms = took[len(took)/2], took[len(took)*99/100]
 		}
 		return r, nil
 	}

@@ -8,8 +8,10 @@ pub(crate) enum Role {
     Free,
     /// A page's end, behind its last element.
     Padding,
-    /// Either meta page: in a snapshot both say the same.
-    Meta,
+    /// The meta page that counts. Without it the older one does, which in a snapshot says the same.
+    NewerMeta,
+    /// The meta page that would only count without the newer one.
+    OlderMeta,
     /// Headers, elements, branch keys, bucket headers, names of buckets.
     Structure,
     /// A bucket's sequence number, which etcd does not use.
@@ -18,8 +20,10 @@ pub(crate) enum Role {
     Covered,
     /// A record that HashKV leaves out.
     LeftOut,
-    /// An entry of a bucket other than `key`.
-    OtherBucket,
+    /// The name of a bucket other than `key`, or of an entry in one.
+    OtherName,
+    /// A value in a bucket other than `key`.
+    OtherValue,
 }
 
 fn number(bytes: &[u8], at: usize, length: usize) -> usize {
@@ -38,11 +42,11 @@ pub(crate) struct Map<'a> {
 pub(crate) fn roles(bytes: &[u8], compact: i64) -> Vec<Role> {
     let size = number(bytes, 24, 4);
     let mut map = Map { bytes, size, roles: vec![Role::Free; bytes.len()], records: Vec::new() };
-    for meta in 0..2 {
-        map.set(meta * size, size, Role::Padding);
-        map.set(meta * size, 80, Role::Meta);
-    }
     let newer = usize::from(number(bytes, size + 64, 8) > number(bytes, 64, 8));
+    for (meta, role) in [(newer, Role::NewerMeta), (1 - newer, Role::OlderMeta)] {
+        map.set(meta * size, size, Role::Padding);
+        map.set(meta * size, 80, role);
+    }
     map.page(number(bytes, newer * size + 32, 8), "");
     let records = std::mem::take(&mut map.records);
     let newest: HashMap<&[u8], usize> = records.iter().map(|record| (record.4.as_slice(), record.0)).collect();
@@ -85,7 +89,7 @@ impl Map<'_> {
             let value = key + key_length;
             if number(self.bytes, element, 4) == 1 {
                 let name = String::from_utf8(self.bytes[key..value].to_vec()).unwrap();
-                self.set(key, key_length, if name == "key" { Role::Structure } else { Role::OtherBucket });
+                self.set(key, key_length, if name == "key" { Role::Structure } else { Role::OtherName });
                 self.set(value, 8, Role::Structure);
                 self.set(value + 8, 8, Role::Sequence);
                 match number(self.bytes, value, 8) {
@@ -105,7 +109,8 @@ impl Map<'_> {
                 };
                 self.records.push((key, key_length + length, main, key_length == 18, user_key));
             } else {
-                self.set(key, key_length + length, Role::OtherBucket);
+                self.set(key, key_length, Role::OtherName);
+                self.set(value, length, Role::OtherValue);
             }
         }
     }
