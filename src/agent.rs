@@ -5,8 +5,10 @@
 use std::io::Write;
 use std::path::Path;
 
-use snapshot_agent::contract::{GateRequest, InspectRequest, Report, RestoreRequest, SaveRequest, VerifyRequest};
-use snapshot_agent::{Result, gate, inspect, install, report, restore, save, verify};
+use snapshot_agent::contract::{
+    GateRequest, InspectRequest, ProbeRequest, Report, RestoreRequest, SaveRequest, VerifyRequest,
+};
+use snapshot_agent::{Result, gate, inspect, install, probe, report, restore, save, verify};
 
 /// `agent save`.
 pub async fn save(request: SaveRequest) -> u8 {
@@ -32,6 +34,18 @@ pub async fn verify(request: VerifyRequest) -> anyhow::Result<u8> {
         }
         Err(error) => Ok(end(&Err(error))),
     }
+}
+
+/// `agent probe`: what was found is printed also when it is not enough.
+pub async fn probe(request: ProbeRequest) -> anyhow::Result<u8> {
+    let json = request.json;
+    let ended = match probe::run(request).await {
+        Ok(ended) => ended,
+        Err(error) => return Ok(end(&Err(error))),
+    };
+    let text = if json { serde_json::to_string_pretty(&ended.probed)? + "\n" } else { ended.probed.table() };
+    write!(std::io::stdout(), "{text}")?;
+    Ok(ended.failed.map_or(0, |error| end(&Err(error))))
 }
 
 /// `gate`: comes back only when etcd may not start.

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use snapshot_agent::contract::{Compression, GateRequest, InspectRequest, RestoreRequest, SaveRequest, VerifyRequest};
+use snapshot_agent::contract::{
+    Compression, GateRequest, InspectRequest, ProbeRequest, RestoreRequest, SaveRequest, VerifyRequest,
+};
 
 use crate::api::name::LocalRef;
 use crate::api::snapshot::EtcdSnapshotSpec;
@@ -292,6 +294,8 @@ pub enum Agent {
     Inspect(Box<InspectRequest>),
     /// Say whether a snapshot file on this disk is whole and sound, and what is in it, as JSON.
     Verify(VerifyRequest),
+    /// Try a store: say what it really does, and whether snapshots can be saved there and restored from there.
+    Probe(Box<ProbeRequest>),
     /// Rebuild a member's data directory from a stored snapshot; it becomes startable by one rename, after every check.
     Restore(Box<RestoreRequest>),
 }

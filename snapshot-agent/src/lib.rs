@@ -21,8 +21,8 @@
 //! * Memory does not depend on the database's size (`pipe.rs` has the budget, a test measures it).
 //! * Every end has a class, which is the exit code ([`contract::ExitClass`]), and a sentence without secrets.
 //!
-//! The verbs are [`save::run`], [`inspect::run`], [`restore::run`], [`verify::run`], [`gate::run`] and [`install::run`];
-//! [`report::finish`] ends a run.
+//! The verbs are [`save::run`], [`inspect::run`], [`restore::run`], [`verify::run`], [`probe::run`], [`gate::run`] and
+//! [`install::run`]; [`report::finish`] ends a run.
 //! The request and report types are in [`contract`], which, with [`layout`], is the part that a planner may use.
 
 pub mod contract;
@@ -33,6 +33,7 @@ pub mod inspect;
 pub mod install;
 pub mod layout;
 pub mod manifest;
+pub mod probe;
 pub mod progress;
 pub mod report;
 pub mod restore;

@@ -1,0 +1,182 @@
+//! Azure Blob Storage: address and credentials.
+//!
+//! An upload has no name of its own there: blocks wait under the object's name until they are committed, and none can be
+//! aborted. An empty object discards them, otherwise Azure does after a week.
+
+use object_store::ClientOptions;
+use object_store::azure::{AzureAccessKey, MicrosoftAzureBuilder, split_sas};
+
+use super::bucket::http::{self, Clients};
+use super::bucket::{Bucket, Options, Protocol};
+use super::class::classify;
+use super::location::Place;
+use crate::contract::StoreFlags;
+use crate::error::{Error, Result};
+
+/// Azure: "Scalability and performance targets for Blob storage", blocks of one block blob.
+const PROTOCOL: Protocol = Protocol { scheme: "azure", most_parts: 50_000, parts_stay: true };
+
+/// Reads the credentials and contacts nobody.
+pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
+    let (builder, account) = credentials(flags)?;
+    let mut builder = builder
+        .with_container_name(&place.name)
+        .with_skip_signature(false)
+        .with_use_emulator(false)
+        .with_client_options(ClientOptions::new().with_allow_http(http::plain(flags.azure_endpoint.as_ref())))
+        .with_retry(http::retry());
+    let mut at = "Azure".to_owned();
+    if let Some(endpoint) = &flags.azure_endpoint {
+        // Emulators, and stores behind one address, have the account in the path.
+        let (scheme, rest) = http::endpoint("--azure-endpoint", endpoint, true)?;
+        at = format!("{scheme}://{rest}");
+        builder = builder.with_endpoint(at.clone());
+    }
+    if let Some(account) = account {
+        at = format!("{at}, account {account}");
+    }
+    let clients = Clients::of(http::certificates(flags.azure_ca_file.as_deref())?, |connector| {
+        let store = builder.clone().with_http_connector(connector).build();
+        store.map_err(|error| classify("opening the store", &error))
+    })?;
+    Ok(Bucket::new(place, at, PROTOCOL, Options::default(), clients))
+}
+
+/// Keys from a mounted Secret, or what the environment provides (a workload's or the node's identity).
+fn credentials(flags: &StoreFlags) -> Result<(MicrosoftAzureBuilder, Option<String>)> {
+    let named = flags.azure_account.clone();
+    if let Some(account) = &named {
+        is_account("--azure-account", account)?;
+    }
+    let Some(folder) = &flags.credentials_dir else {
+        let builder = MicrosoftAzureBuilder::from_env();
+        // Without the flag the environment has to say it, as it does for Azure's own tools.
+        return match named {
+            Some(account) => Ok((builder.with_account(&account), Some(account))),
+            None if builder.get_config_value(&object_store::azure::AzureConfigKey::AccountName).is_some() => {
+                Ok((builder, None))
+            }
+            None => {
+                Err(Error::config("--azure-account is missing: without --credentials-dir it names the storage account"))
+            }
+        };
+    };
+    let account = match (http::secret(folder, "accountName")?, named) {
+        (Some(one), Some(other)) if one != other => {
+            return Err(Error::config(format!(
+                "--azure-account={other} is another one than the credentials' accountName: leave the flag out"
+            )));
+        }
+        (Some(account), _) | (None, Some(account)) => account,
+        (None, None) => return Err(http::missing(folder, "accountName")),
+    };
+    is_account("the credentials' accountName", &account)?;
+    let builder = MicrosoftAzureBuilder::new().with_account(&account);
+    let builder = match (http::secret(folder, "accountKey")?, http::secret(folder, "sasToken")?) {
+        (Some(_), Some(_)) => {
+            return Err(Error::config(format!(
+                "the credentials in {} have an accountKey and a sasToken: leave one out",
+                folder.display()
+            )));
+        }
+        (Some(key), None) => {
+            // The error of the decoder would hold a part of the key.
+            AzureAccessKey::try_new(&key).map_err(|_| {
+                Error::config("the credentials' accountKey is not base64: copy it as the portal shows it")
+            })?;
+            builder.with_access_key(key)
+        }
+        (None, Some(token)) => {
+            let pairs = split_sas(&token).ok().filter(|pairs| pairs.iter().any(|(name, _)| name == "sig"));
+            let broken = || Error::config("the credentials' sasToken is no shared access signature: it has no sig=");
+            builder.with_sas_authorization(pairs.ok_or_else(broken)?)
+        }
+        (None, None) => return Err(http::missing(folder, "accountKey or sasToken")),
+    };
+    Ok((builder, Some(account)))
+}
+
+/// Azure's rule; the name becomes part of a host name.
+fn is_account(what: &str, name: &str) -> Result<()> {
+    let good = (3..=24).contains(&name.len()) && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    if good {
+        return Ok(());
+    }
+    Err(Error::config(format!("{what} {name:?} is no storage account: 3 to 24 lower-case letters and digits")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::contract::ExitClass;
+
+    fn opened(secret: &[(&str, &str)], change: impl FnOnce(&mut StoreFlags)) -> Result<Bucket> {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, value) in secret {
+            fs::write(folder.path().join(name), value).unwrap();
+        }
+        let mut flags = StoreFlags { credentials_dir: Some(folder.path().to_owned()), ..StoreFlags::default() };
+        change(&mut flags);
+        open(&flags, Place { name: "backups".to_owned(), prefix: None })
+    }
+
+    const ACCOUNT: (&str, &str) = ("accountName", "acc\n");
+    const SAS: &str = "?sv=2023-11-03&sig=Y2FuYXJ5";
+
+    #[test]
+    fn what_is_missing_is_named() {
+        for (secret, says) in [
+            (&[][..], "no accountName"),
+            (&[ACCOUNT], "no accountKey or sasToken"),
+            (&[("accountKey", "a2V5")], "no accountName"),
+            (&[ACCOUNT, ("accountKey", "a2V5"), ("sasToken", SAS)], "leave one out"),
+            (&[("accountName", "Acc"), ("accountKey", "a2V5")], "accountName"),
+            (&[("accountName", "a.evil.example/"), ("accountKey", "a2V5")], "accountName"),
+            (&[ACCOUNT, ("accountKey", "canary!")], "accountKey is not base64"),
+            (&[ACCOUNT, ("sasToken", "canary")], "sasToken"),
+        ] {
+            let error = opened(secret, |_| {}).unwrap_err();
+            assert_eq!(error.class(), ExitClass::Config, "{error}");
+            assert!(error.message().contains(says), "{error}");
+            assert!(!error.message().contains("canary"), "{error}");
+        }
+        let error = opened(&[], |flags| flags.credentials_dir = None).unwrap_err();
+        assert!(error.message().contains("--azure-account"), "{error}");
+    }
+
+    #[test]
+    fn a_key_a_signature_or_the_environment_will_do() {
+        for secret in [&[ACCOUNT, ("accountKey", "a2V5")][..], &[ACCOUNT, ("sasToken", SAS)]] {
+            let bucket = opened(secret, |_| {}).unwrap();
+            assert!(!format!("{bucket:?}").contains("Y2FuYXJ5"));
+        }
+        opened(&[("accountKey", "a2V5")], |flags| flags.azure_account = Some("acc".to_owned())).unwrap();
+        let other = |flags: &mut StoreFlags| flags.azure_account = Some("other".to_owned());
+        let error = opened(&[ACCOUNT, ("accountKey", "a2V5")], other).unwrap_err();
+        assert!(error.message().contains("--azure-account"), "{error}");
+        let ambient = |flags: &mut StoreFlags| {
+            flags.azure_account = Some("acc".to_owned());
+            flags.credentials_dir = None;
+        };
+        opened(&[], ambient).unwrap();
+    }
+
+    #[test]
+    fn an_endpoint_may_have_the_account_in_its_path() {
+        let at = |endpoint: &str| {
+            opened(&[ACCOUNT, ("accountKey", "a2V5")], |flags| flags.azure_endpoint = Some(endpoint.to_owned()))
+        };
+        for good in ["http://127.0.0.1:10000/acc", "https://acc.blob.core.usgovcloudapi.net/"] {
+            at(good).unwrap();
+        }
+        for bad in ["", "host", "ftp://h", "https://u:p@h/acc", "https://h/acc?sig=x", "https:///acc"] {
+            let error = at(bad).unwrap_err();
+            assert!(error.message().starts_with("--azure-endpoint"), "{error}");
+        }
+        let none = |flags: &mut StoreFlags| flags.azure_ca_file = Some(Path::new("/nonexistent/ca").to_owned());
+        assert_eq!(opened(&[ACCOUNT, ("accountKey", "a2V5")], none).unwrap_err().class(), ExitClass::NotFound);
+    }
+}
