@@ -93,7 +93,7 @@ pub struct Plan {
 #[derive(Debug)]
 pub enum Upload {
     /// To a bucket.
-    Bucket(bucket::BucketUpload),
+    Bucket(Box<bucket::BucketUpload>),
     /// To a folder.
     Folder(folder::FolderUpload),
 }
@@ -117,7 +117,7 @@ impl Store {
     /// Begins to upload one object. A first request goes out: wrong credentials or a missing bucket show here.
     pub async fn begin(&self, key: &Key, plan: Plan) -> Result<Upload> {
         match self {
-            Self::Bucket(store) => store.begin(key, plan).await.map(Upload::Bucket),
+            Self::Bucket(store) => store.begin(key, plan).await.map(|upload| Upload::Bucket(Box::new(upload))),
             Self::Folder(store) => store.begin(key, plan).await.map(Upload::Folder),
         }
     }

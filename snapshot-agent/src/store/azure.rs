@@ -113,11 +113,16 @@ mod tests {
     use super::*;
     use crate::contract::ExitClass;
 
-    fn opened(secret: &[(&str, &str)], change: impl FnOnce(&mut StoreFlags)) -> Result<Bucket> {
+    fn mounted(secret: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (name, value) in secret {
             fs::write(folder.path().join(name), value).unwrap();
         }
+        folder
+    }
+
+    fn opened(secret: &[(&str, &str)], change: impl FnOnce(&mut StoreFlags)) -> Result<Bucket> {
+        let folder = mounted(secret);
         let mut flags = StoreFlags { credentials_dir: Some(folder.path().to_owned()), ..StoreFlags::default() };
         change(&mut flags);
         open(&flags, Place { name: "backups".to_owned(), prefix: None })

@@ -90,23 +90,28 @@ mod tests {
     use super::*;
     use crate::contract::ExitClass;
 
-    fn opened(json: Option<String>, change: impl FnOnce(&mut StoreFlags)) -> Result<Bucket> {
+    fn mounted(json: Option<String>) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         if let Some(json) = json {
             fs::write(folder.path().join(KEY), json).unwrap();
         }
+        folder
+    }
+
+    fn opened(json: Option<String>, change: impl FnOnce(&mut StoreFlags)) -> Result<Bucket> {
+        let folder = mounted(json);
         let mut flags = StoreFlags { credentials_dir: Some(folder.path().to_owned()), ..StoreFlags::default() };
         change(&mut flags);
         open(&flags, Place { name: "backups".to_owned(), prefix: None })
     }
 
-    fn key(change: impl FnOnce(&mut Value)) -> Option<String> {
+    fn key(change: impl FnOnce(&mut Value)) -> String {
         let mut key = json!({
             "type": "service_account", "client_email": "saver@project.iam.gserviceaccount.com",
             "private_key_id": "1", "private_key": "-----BEGIN canary-----",
         });
         change(&mut key);
-        Some(key.to_string())
+        key.to_string()
     }
 
     #[test]
@@ -115,14 +120,14 @@ mod tests {
         for (json, says) in [
             (None, "have no serviceAccountJSON"),
             (Some("canary".to_owned()), "not JSON"),
-            (without("type"), "type"),
-            (without("client_email"), "client_email"),
-            (without("private_key"), "private_key is missing"),
-            (without("private_key_id"), "private_key_id is missing"),
-            (key(|key| key["type"] = json!("external_account")), "leave --credentials-dir out"),
-            (key(|key| key["gcs_base_url"] = json!("http://evil.example")), "gcs_base_url"),
-            (key(|key| key["disable_oauth"] = json!(true)), "disable_oauth"),
-            (key(|_| {}), "no RSA key"),
+            (Some(without("type")), "type"),
+            (Some(without("client_email")), "client_email"),
+            (Some(without("private_key")), "private_key is missing"),
+            (Some(without("private_key_id")), "private_key_id is missing"),
+            (Some(key(|key| key["type"] = json!("external_account"))), "leave --credentials-dir out"),
+            (Some(key(|key| key["gcs_base_url"] = json!("http://evil.example"))), "gcs_base_url"),
+            (Some(key(|key| key["disable_oauth"] = json!(true))), "disable_oauth"),
+            (Some(key(|_| {})), "no RSA key"),
         ] {
             let error = opened(json, |_| {}).unwrap_err();
             assert_eq!(error.class(), ExitClass::Config, "{error}");

@@ -192,7 +192,7 @@ mod tests {
     fn refused(change: impl FnOnce(&mut StoreFlags)) -> Error {
         let mut flags = StoreFlags { url: "s3://bkt/p".to_owned(), ..StoreFlags::default() };
         change(&mut flags);
-        open(&flags, place()).err().expect("was taken")
+        open(&flags, place()).expect_err("was taken")
     }
 
     #[test]

@@ -12,6 +12,7 @@
     reason = "tests end by panicking, and read the clock and the environment"
 )]
 
+mod backends;
 mod faults;
 mod gate;
 mod inspect;
@@ -21,6 +22,7 @@ mod restore;
 mod round_trip;
 mod signal;
 mod space;
+mod stores;
 mod support;
 mod trouble;
 

@@ -62,14 +62,11 @@ impl Clients {
         build: impl Fn(Connector) -> Result<C>,
     ) -> Result<Self> {
         install_crypto();
-        let build = |whole, between| -> Result<Arc<dyn Client>> {
-            let connector = Connector { certificates: certificates.clone(), whole, between };
-            Ok(Arc::new(build(connector)?))
-        };
+        let connector = Connector { certificates, whole: None, between: None };
         Ok(Self {
-            asker: build(Some(ASK_WITHIN), None)?,
-            writer: build(Some(WRITE_WITHIN), None)?,
-            reader: build(None, Some(READ_WITHIN))?,
+            asker: Arc::new(build(Connector { whole: Some(ASK_WITHIN), ..connector.clone() })?),
+            writer: Arc::new(build(Connector { whole: Some(WRITE_WITHIN), ..connector.clone() })?),
+            reader: Arc::new(build(Connector { between: Some(READ_WITHIN), ..connector })?),
         })
     }
 }
@@ -126,11 +123,11 @@ impl HttpConnector for Connector {
 
 /// What an answer's headers say and object_store passes over; it hands on what is put beside an answer.
 #[derive(Clone, Debug, Default)]
-pub(in crate::store) struct Heard {
+pub(crate) struct Heard {
     /// The store's clock.
-    pub(in crate::store) date: Option<String>,
+    pub(crate) date: Option<String>,
     /// Names and values of the checksums that the store says the object has.
-    pub(in crate::store) checksums: Vec<(String, String)>,
+    pub(crate) checksums: Vec<(String, String)>,
 }
 
 impl Heard {
