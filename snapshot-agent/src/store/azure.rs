@@ -1,7 +1,7 @@
 //! Azure Blob Storage: address and credentials.
 //!
-//! An upload has no name of its own there: blocks wait under the object's name until they are committed, and none can be
-//! aborted. An empty object discards them, otherwise Azure does after a week.
+//! An upload has no name of its own there: blocks wait under the object's name until some of them are committed, and
+//! none can be aborted. Committing none discards all of them (Azure: "Put Block List"), otherwise Azure does after a week.
 
 use object_store::ClientOptions;
 use object_store::azure::{AzureAccessKey, MicrosoftAzureBuilder, split_sas};

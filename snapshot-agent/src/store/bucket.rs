@@ -49,7 +49,7 @@ pub(super) struct Protocol {
     /// The most parts that one object may be made of.
     pub(super) most_parts: u64,
     /// Whether the parts of an unfinished upload belong to the object's name and cannot be aborted (Azure's blocks):
-    /// an empty object under that name discards them.
+    /// an object that is made of none of them discards them, and is removed.
     pub(super) parts_stay: bool,
 }
 
@@ -165,7 +165,7 @@ impl Bucket {
         let asker = &self.clients.asker;
         gone(asker.abort_multipart(path, &id.to_owned()).await)?;
         if self.protocol.parts_stay {
-            asker.put(path, PutPayload::new()).await?;
+            asker.complete_multipart(path, &id.to_owned(), Vec::new()).await?;
             gone(asker.delete(path).await)?;
         }
         Ok(())

@@ -13,6 +13,8 @@ use snapshot_agent::contract::{
 };
 use snapshot_agent::probe::{Outcome, Trial};
 use snapshot_agent::{inspect, probe, restore, save};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 fn request(store: &StoreFlags, pod: &str) -> SaveRequest {
     SaveRequest {
@@ -272,7 +274,57 @@ async fn a_probe_says_what_a_store_does_and_leaves_nothing() {
     }
 }
 
-/// What a real S3 server takes is in the object; what it does not take names the flag.
+/// A server that ignores the condition of a put, between us and one that does not: the header loses its name.
+async fn deaf(server: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = server.to_owned();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(&server).await.unwrap();
+            let (mut from_client, mut to_client) = client.into_split();
+            let (mut from_server, mut to_server) = server.into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+            tokio::spawn(async move {
+                let mut buffer = vec![0; 64 << 10];
+                while let Ok(got @ 1..) = from_client.read(&mut buffer).await {
+                    let said = &mut buffer[..got];
+                    if let Some(at) = said.windows(13).position(|window| window == b"if-none-match") {
+                        said[at..at + 13].copy_from_slice(b"x-passed-over");
+                    }
+                    if to_server.write_all(said).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    address.to_string()
+}
+
+/// With a signature instead of the key, as the headers are not signed then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_overwrites_is_found_out_and_a_signature_will_do() {
+    let backend = Backend::azure().await;
+    let signed = backend.with_signature();
+    save_small(&signed, "aaaa0000-1").await;
+    let ended = probed(&signed).await;
+    assert_eq!(outcome(&ended, Trial::CreateOnly), Outcome::Yes, "{}", ended.probed.table());
+
+    let endpoint = signed.azure_endpoint.clone().unwrap();
+    let (server, account) = endpoint.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let address = deaf(server).await;
+    let store = StoreFlags { azure_endpoint: Some(format!("http://{address}/{account}")), ..signed };
+    let ended = probed(&store).await;
+    let table = ended.probed.table();
+    assert_eq!(outcome(&ended, Trial::CreateOnly), Outcome::No, "{table}");
+    assert!(table.contains("a second put overwrote the first"), "{table}");
+    assert!(ended.failed.is_none() && ended.probed.usable, "it only weakens:\n{table}");
+    assert!(!table.contains("sig="), "{table}");
+    assert_eq!(backend.objects().await.len(), 2, "the probe leaves nothing");
+}
+
+/// What a real S3 server takes is in the object.
 #[tokio::test(flavor = "multi_thread")]
 async fn options_of_s3_reach_the_store() {
     let backend = Backend::s3().await;
@@ -283,5 +335,8 @@ async fn options_of_s3_reach_the_store() {
     }
     let store = StoreFlags { s3_tag: vec!["kept-by=holdfast".to_owned(), "a=".to_owned()], ..backend.flags.clone() };
     let saved = save_small(&store, "tagged00-0").await;
-    assert_eq!(inspect::run(find(&store)).await.unwrap().sha256.len(), saved.sha256.len());
+    for name in ["snapshot.db", "manifest.json"] {
+        let about = backend.attributes(&saved.key, name);
+        assert!(about.contains("kept-by") && about.contains("holdfast"), "{name}: {about}");
+    }
 }

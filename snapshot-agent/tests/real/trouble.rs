@@ -11,8 +11,8 @@ use crate::faults::{messages, save_stream, snapshot};
 use crate::support::{S3, free_port, restore_request, save_request};
 use futures::future::join_all;
 use futures::stream;
-use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, StoreFlags};
-use snapshot_agent::restore;
+use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, ProbeRequest, S3Sse, StoreFlags};
+use snapshot_agent::{probe, restore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -245,4 +245,43 @@ async fn a_burst_of_slow_down_is_waited_for() {
     save_stream(request, stream::iter(messages(&snapshot(5000)))).await.unwrap();
     assert!(stand.connections() > 5, "{}", stand.connections());
     assert_eq!(s3.files().len(), 2, "{:?}", s3.files());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_option_that_a_store_refuses_is_named() {
+    let secret = credentials();
+    for (code, flag) in [
+        ("InvalidStorageClass", "--s3-storage-class"),
+        ("KMS.NotFoundException", "--s3-sse"),
+        ("InvalidTag", "--s3-tag"),
+    ] {
+        let stand = Stand::that(Does::Says(&s3_error("400 Bad Request", code))).await;
+        let store = StoreFlags {
+            s3_sse: Some(S3Sse::AwsKms),
+            s3_storage_class: Some("STANDARD_IA".to_owned()),
+            s3_tag: vec!["a=b".to_owned()],
+            ..flags(&stand.url(), secret.path())
+        };
+        let request = save_request(EtcdFlags::default(), store, Compression::Zstd);
+        let error = save_stream(request, stream::pending()).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Config, "{error}");
+        assert!(error.message().contains(&format!("not take {flag};")), "{error}");
+        assert!(!error.message().contains("canary"), "{error}");
+        assert_eq!(stand.connections(), 1, "a refusal is not asked for again");
+    }
+}
+
+/// It answers 200 to everything, with what a begun upload looks like.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_does_not_believe_a_store_that_only_says_yes() {
+    let secret = credentials();
+    let body = "<InitiateMultipartUploadResult><UploadId>x</UploadId></InitiateMultipartUploadResult>";
+    let headers = "etag: \"x\"\r\nlast-modified: Sat, 21 Nov 2026 16:22:33 GMT\r\n";
+    let stand = Stand::that(Does::Says(&answer("200 OK", headers, body))).await;
+    let store = flags(&stand.url(), secret.path());
+    let ended = probe::run(ProbeRequest { store, json: false, deadline_seconds: 60 }).await.unwrap();
+    assert!(ended.failed.is_some() && !ended.probed.usable, "{}", ended.probed.table());
+    let left = ended.probed.left_behind.as_ref().unwrap();
+    assert!(left.starts_with("s3://bkt/pre/fix/.holdfast-probe-"), "{left}");
+    assert!(!ended.probed.table().contains(SECRET));
 }
