@@ -6,9 +6,9 @@ use std::io::Write;
 use std::path::Path;
 
 use snapshot_agent::contract::{
-    GateRequest, InspectRequest, ProbeRequest, Report, RestoreRequest, SaveRequest, VerifyRequest,
+    GateRequest, InspectRequest, ListRequest, ProbeRequest, Report, RestoreRequest, SaveRequest, VerifyRequest,
 };
-use snapshot_agent::{Result, gate, inspect, install, probe, report, restore, save, verify};
+use snapshot_agent::{Result, gate, inspect, install, list, probe, report, restore, save, verify};
 
 /// `agent save`.
 pub async fn save(request: SaveRequest) -> u8 {
@@ -46,6 +46,17 @@ pub async fn probe(request: ProbeRequest) -> anyhow::Result<u8> {
     let text = if json { serde_json::to_string_pretty(&ended.probed)? + "\n" } else { ended.probed.table() };
     write!(std::io::stdout(), "{text}")?;
     Ok(ended.failed.map_or(0, |error| end(&Err(error))))
+}
+
+/// `agent list`: a table, or JSON for programs.
+pub async fn list(request: ListRequest) -> anyhow::Result<u8> {
+    let json = request.json;
+    match list::run(request).await {
+        Ok(found) if json => writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&found)?)?,
+        Ok(found) => write!(std::io::stdout(), "{}", list::table(&found))?,
+        Err(error) => return Ok(end(&Err(error))),
+    }
+    Ok(0)
 }
 
 /// `gate`: comes back only when etcd may not start.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use snapshot_agent::contract::{
-    Compression, GateRequest, InspectRequest, ProbeRequest, RestoreRequest, SaveRequest, VerifyRequest,
+    Compression, GateRequest, InspectRequest, ListRequest, ProbeRequest, RestoreRequest, SaveRequest, VerifyRequest,
 };
 
 use crate::api::name::LocalRef;
@@ -289,9 +289,12 @@ fn object(text: &str) -> Result<String, String> {
 #[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
 pub enum Agent {
     /// Save one snapshot of an etcd to a new folder of a store, checked against etcd's own hash before it is published.
+    #[command(after_help = SAVE_EXAMPLES)]
     Save(Box<SaveRequest>),
     /// Find the snapshot that an object asked for, and report it again from its manifest.
     Inspect(Box<InspectRequest>),
+    /// List what a store holds of one cluster: complete snapshots, unfinished and broken ones, newest first.
+    List(Box<ListRequest>),
     /// Say whether a snapshot file on this disk is whole and sound, and what is in it, as JSON.
     Verify(VerifyRequest),
     /// Try a store: say what it really does, and whether snapshots can be saved there and restored from there.
@@ -299,6 +302,26 @@ pub enum Agent {
     /// Rebuild a member's data directory from a stored snapshot; it becomes startable by one rename, after every check.
     Restore(Box<RestoreRequest>),
 }
+
+/// By hand, against any etcd.
+const SAVE_EXAMPLES: &str = "\
+Examples:
+  An etcd without TLS, to a folder:
+    holdfast agent save --endpoints http://127.0.0.1:2379 \\
+      --store file:///var/backups --namespace site-a --cluster orders
+
+  The etcd of a kubeadm control plane, to a bucket of AWS (keys or role from the environment):
+    holdfast agent save --endpoints https://127.0.0.1:2379 \\
+      --cacert /etc/kubernetes/pki/etcd/ca.crt \\
+      --cert /etc/kubernetes/pki/etcd/healthcheck-client.crt \\
+      --key /etc/kubernetes/pki/etcd/healthcheck-client.key \\
+      --store s3://BUCKET/etcd --s3-region eu-central-1 --namespace kube-system --cluster etcd
+
+  Three members with users, to an S3 server of one's own:
+    holdfast agent save --endpoints https://a:2379,https://b:2379,https://c:2379 \\
+      --cacert ca.crt --user root --password-file root.password \\
+      --store s3://BUCKET --s3-endpoint https://s3.example.com --s3-force-path-style \\
+      --credentials-dir keys --namespace site-a --cluster orders";
 
 /// Flags of `install`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]

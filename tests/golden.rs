@@ -1,5 +1,5 @@
-//! What the binary prints is checked in: `crds/`, `charts/manifests/`, `jobs/`. A change of the code shows as a change
-//! of these files, where people read it.
+//! What the binary prints is checked in: `crds/`, `charts/manifests/`, `jobs/`; and the shape of what it stores,
+//! `docs/schemas/`. A change of the code shows as a change of these files, where people read it.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use holdfast::manifests::{self, IMAGE, Options, Part, Scope, jobs};
 
 /// Folders that hold nothing but what is printed.
-const FOLDERS: [&str; 3] = ["crds", "charts/manifests", "jobs"];
+const FOLDERS: [&str; 4] = ["crds", "charts/manifests", "jobs", "docs/schemas"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -56,6 +56,8 @@ fn wanted() -> BTreeMap<String, String> {
     for sample in jobs::Sample::ALL {
         files.insert(format!("jobs/{}", sample.file()), sample.text(IMAGE).unwrap());
     }
+    let schema = serde_json::to_string_pretty(&snapshot_agent::manifest::schema()).unwrap();
+    files.insert("docs/schemas/manifest.json".to_owned(), schema + "\n");
     files
 }
 

@@ -11,18 +11,42 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-pub use outcome::{ExitClass, FailedReport, GateReport, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport};
+pub use outcome::{
+    ExitClass, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,
+};
 
-/// The etcd to read from. The same flag names as etcdctl has.
+/// The etcd to read from. The same flag names as etcdctl has; secrets come in files, never as values.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[command(next_help_heading = "etcd")]
 pub struct EtcdFlags {
     /// Client URLs of the members, comma separated; the agent picks one (a healthy, caught-up follower when there is one).
-    #[arg(long, value_delimiter = ',', required = true)]
+    ///
+    /// `https://HOST:PORT`, `http://HOST:PORT`, or `HOST:PORT`, which is https when one of the TLS flags is there.
+    #[arg(long, value_delimiter = ',', required = true, value_name = "URL")]
     pub endpoints: Vec<String>,
+    /// PEM file with the CA certificates to trust for https, instead of the system's.
+    #[arg(long, value_name = "FILE")]
+    pub cacert: Option<PathBuf>,
+    /// PEM file with the client certificate, for an etcd that asks for one; goes with --key.
+    #[arg(long, value_name = "FILE")]
+    pub cert: Option<PathBuf>,
+    /// PEM file with the private key of that certificate, not encrypted.
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Name that the servers' certificates have to be for, when it is not the endpoint's host.
+    #[arg(long, value_name = "NAME")]
+    pub server_name: Option<String>,
+    /// User to log in as, for an etcd with authentication: a snapshot needs the role root. Goes with --password-file.
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// File that holds this user's password; a line break at its end is not part of it.
+    #[arg(long, value_name = "FILE")]
+    pub password_file: Option<PathBuf>,
 }
 
 /// A place for backups: a bucket of S3, Azure or Google, or a folder.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[command(next_help_heading = "Store")]
 pub struct StoreFlags {
     /// Where the store is: `s3://bucket[/prefix]`, `azure://container[/prefix]`, `gs://bucket[/prefix]`, or
     /// `file:///mounted/folder` for a volume.
@@ -164,6 +188,9 @@ impl Compression {
     }
 }
 
+/// Heading of what a snapshot is filed under, in help texts.
+const FILED: &str = "Filed under";
+
 /// `agent save`: one snapshot of one etcd to one new folder of a store.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SaveRequest {
@@ -174,33 +201,59 @@ pub struct SaveRequest {
     #[command(flatten)]
     pub store: StoreFlags,
     /// Namespace part of the key.
-    #[arg(long)]
+    #[arg(long, help_heading = FILED)]
     pub namespace: String,
     /// Cluster part of the key.
-    #[arg(long)]
+    #[arg(long, help_heading = FILED)]
     pub cluster: String,
     /// UID of the `EtcdCluster`; its first 8 characters are the lineage in the key. By hand: leave it out, the etcd
     /// cluster ID takes its place.
-    #[arg(long)]
+    #[arg(long, value_name = "UID", help_heading = FILED)]
     pub cluster_uid: Option<String>,
     /// etcd cluster ID (hex) this snapshot must come from; another one is refused.
-    #[arg(long)]
+    #[arg(long, value_name = "ID")]
     pub expect_cluster_id: Option<String>,
     /// Name of the object that asked for this snapshot.
-    #[arg(long)]
+    #[arg(long, value_name = "NAME", help_heading = FILED)]
     pub owner_name: Option<String>,
     /// UID of the object that asked for this snapshot.
-    #[arg(long)]
+    #[arg(long, value_name = "UID", help_heading = FILED)]
     pub owner_uid: Option<String>,
     /// UID of the Pod this runs in; with it two Pods of one Job never share a key. Read from the environment in a Pod.
-    #[arg(long, env = "HOLDFAST_POD_UID")]
+    #[arg(long, value_name = "UID", env = "HOLDFAST_POD_UID", help_heading = FILED)]
     pub pod_uid: Option<String>,
     /// How to compress.
     #[arg(long, value_enum, default_value_t)]
     pub compression: Compression,
+    /// Whether members are asked for their HashKV, to compare it with the snapshot's.
+    #[arg(long, value_enum, default_value_t)]
+    pub ask_members: AskMembers,
     /// Give up after this many seconds.
-    #[arg(long, default_value_t = DEFAULT_SAVE_DEADLINE_SECONDS)]
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_SAVE_DEADLINE_SECONDS)]
     pub deadline_seconds: u32,
+}
+
+/// Whether members are asked if they hold what the snapshot holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum AskMembers {
+    /// Yes, except a leader with 1 GiB or more: its clients would wait while it hashes.
+    #[default]
+    Auto,
+    /// Yes, whatever it costs.
+    Always,
+    /// No: only the snapshot's own structure is proven.
+    Never,
+}
+
+impl AskMembers {
+    /// The flag's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Always => "always",
+            Self::Never => "never",
+        }
+    }
 }
 
 /// One hour: at 32 MiB/s that is 112 GiB, fourteen times the largest database etcd supports.
@@ -224,6 +277,29 @@ pub struct InspectRequest {
     /// UID of the object that asked for the snapshot.
     #[arg(long)]
     pub owner_uid: String,
+    /// Give up after this many seconds.
+    #[arg(long, default_value_t = DEFAULT_INSPECT_DEADLINE_SECONDS)]
+    pub deadline_seconds: u32,
+}
+
+/// `agent list`: what a store holds of one cluster.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListRequest {
+    /// Where to look.
+    #[command(flatten)]
+    pub store: StoreFlags,
+    /// Namespace part of the key.
+    #[arg(long)]
+    pub namespace: String,
+    /// Cluster part of the key.
+    #[arg(long)]
+    pub cluster: String,
+    /// UID of the `EtcdCluster`: only what was saved of this incarnation.
+    #[arg(long)]
+    pub cluster_uid: Option<String>,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    pub json: bool,
     /// Give up after this many seconds.
     #[arg(long, default_value_t = DEFAULT_INSPECT_DEADLINE_SECONDS)]
     pub deadline_seconds: u32,

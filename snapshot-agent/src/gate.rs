@@ -104,9 +104,11 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// All looks have to agree: what appeared between two of them is not nothing.
     fn empty(&self) -> bool {
         let leftover = format!(".{IDENTITY_FILE}.new");
-        self.beside.is_empty() && self.data.iter().all(|name| *name == leftover)
+        let nothing_read = matches!(self.wal, Ok(None)) && !self.database;
+        nothing_read && self.beside.is_empty() && self.data.iter().all(|name| *name == leftover)
     }
 }
 
@@ -156,7 +158,10 @@ pub fn decide(facts: &Facts, request: &GateRequest, told: &Annotations) -> Decis
         Some(found) => differs(found, wanted, request.restore_uid.as_deref()),
         None if facts.empty() => None,
         None => {
-            let names: Vec<_> = facts.beside.iter().chain(&facts.data).take(3).map(String::as_str).collect();
+            let mut names: Vec<_> = facts.beside.iter().chain(&facts.data).take(3).map(String::as_str).collect();
+            if names.is_empty() {
+                names.push("a log or a database");
+            }
             Some((Verdict::ForeignVolume, format!("it holds {}", names.join(", "))))
         }
     };

@@ -4,18 +4,17 @@
 //! the manifest decides, and data of the recorded size has to be there (I6). It reads no data and writes nothing. A
 //! save's own report may be lost; what is in the store is the truth.
 
-use crate::contract::{ExitClass, InspectRequest, SavedReport};
+use crate::contract::{InspectRequest, SavedReport};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::layout::{Folder, first8, owner8_of};
-use crate::manifest::{self, Manifest};
+use crate::list::lineages;
+use crate::look::{Looked, look};
+use crate::manifest::Manifest;
 use crate::store::{self, Store};
 
 /// Folders of one lineage that are looked at: a snapshot every ten minutes for a year, and fifty pages of S3's listing.
 const MAX_FOLDERS: usize = 50_000;
-
-/// Lineages of one name: clusters that were deleted and made anew.
-const MAX_LINEAGES: usize = 1_000;
 
 /// Folders that bear one owner's mark: a Job makes a handful of Pods. More are somebody's trick.
 const MAX_MARKED: usize = 200;
@@ -37,27 +36,13 @@ struct Seen {
     broken: Vec<Error>,
 }
 
-/// What one folder is.
-enum Looked {
-    Complete(Box<Manifest>),
-    WithoutManifest,
-    AnotherOwners,
-    Broken(Error),
-}
-
 async fn find(store: &Store, request: &InspectRequest) -> Result<SavedReport> {
     let InspectRequest { namespace, cluster, cluster_uid, owner_uid, .. } = request;
     let owner8 = first8("owner UID", owner_uid).map_err(|error| store::layout(&error))?;
-    let place =
-        Folder::of_cluster(namespace, cluster, cluster_uid.as_deref()).map_err(|error| store::layout(&error))?;
-    let lineages = if cluster_uid.is_some() {
-        vec![place.clone()]
-    } else {
-        let names = store.children(&place, MAX_LINEAGES, |_| true).await?.names;
-        names.iter().filter_map(|name| place.child(name).ok()).collect()
-    };
+    let place = Folder::of_cluster(namespace, cluster, cluster_uid.as_deref());
+    let place = place.map_err(|error| store::layout(&error))?;
     let mut seen = Seen::default();
-    for lineage in lineages {
+    for lineage in lineages(store, namespace, cluster, cluster_uid.as_deref()).await? {
         let mark = owner8.clone();
         let children = store.children(&lineage, MAX_FOLDERS, move |name| owner8_of(name) == Some(&mark)).await?;
         seen.folders += children.seen;
@@ -69,47 +54,15 @@ async fn find(store: &Store, request: &InspectRequest) -> Result<SavedReport> {
                     store.uri(&place)
                 )));
             }
-            match look(store, &folder, request).await? {
+            match look(store, &folder, |manifest| is_wanted(manifest, &folder, request)).await? {
                 Looked::Complete(manifest) => seen.complete.push((folder, *manifest)),
                 Looked::WithoutManifest => seen.without_manifest += 1,
-                Looked::AnotherOwners => {}
+                Looked::Unwanted => {}
                 Looked::Broken(error) => seen.broken.push(error),
             }
         }
     }
     seen.oldest(store).ok_or_else(|| seen.nothing(&store.uri(&place), owner_uid))
-}
-
-/// Looks at one folder. `Err`: the store could not be asked, so nothing is known.
-async fn look(store: &Store, folder: &Folder, request: &InspectRequest) -> Result<Looked> {
-    let at = folder.manifest();
-    let json = match store.get_small(&at, manifest::MAX_BYTES).await {
-        Ok(json) => json,
-        Err(error) if error.class() == ExitClass::NotFound => return Ok(Looked::WithoutManifest),
-        Err(error) if error.class() == ExitClass::Corrupt => return Ok(Looked::Broken(error)),
-        Err(error) => return Err(error),
-    };
-    let manifest = match Manifest::parse(&json) {
-        Ok(manifest) => manifest,
-        Err(error) => return Ok(Looked::Broken(error.context(store.uri(&at)))),
-    };
-    if !is_wanted(&manifest, folder, request) {
-        return Ok(Looked::AnotherOwners);
-    }
-    let data = folder.data(manifest.compression);
-    Ok(match store.stat(&data).await {
-        Ok(stat) if stat.bytes == manifest.stored_bytes => Looked::Complete(Box::new(manifest)),
-        Ok(stat) => Looked::Broken(Error::corrupt(format!(
-            "{} has {} bytes, its manifest says {}: it was cut or exchanged",
-            store.uri(&data),
-            stat.bytes,
-            manifest.stored_bytes
-        ))),
-        Err(error) if error.class() == ExitClass::NotFound => {
-            Looked::Broken(error.context("the manifest is there and its data is not"))
-        }
-        Err(error) => return Err(error),
-    })
 }
 
 /// Whether this manifest stands in its place and was written for this object: eight characters prove nothing.

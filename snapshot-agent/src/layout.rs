@@ -7,6 +7,8 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 
 use crate::contract::Compression;
 
@@ -212,6 +214,13 @@ pub fn owner8_of(name: &str) -> Option<&str> {
     ours.then_some(owner)
 }
 
+/// When the attempt began whose folder has this name; `None`: it is no such name.
+pub fn attempt_time(name: &str) -> Option<Timestamp> {
+    owner8_of(name)?;
+    let time = DateTime::strptime("%Y%m%dT%H%M%SZ", name.split('-').next()?).ok()?;
+    time.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
+}
+
 /// Checks one part of a key.
 fn segment<'a>(what: &'static str, value: &'a str) -> Result<&'a str, LayoutError> {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -279,6 +288,8 @@ mod tests {
         let name = folder.as_str().rsplit('/').next().unwrap();
         assert_eq!(lineage.child(name).unwrap(), folder);
         assert_eq!(owner8_of(name), Some("99887766"));
+        assert_eq!(attempt_time(name).map(|at| at.to_string()).as_deref(), Some("2026-11-21T16:22:33Z"));
+        assert_eq!(attempt_time(&name.replace("1121T", "1341T")), None);
         for other in [
             "",
             "x",

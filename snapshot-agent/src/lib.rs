@@ -14,15 +14,15 @@
 //!
 //! What it promises:
 //!
-//! * A manifest is only ever written for data whose hash, as etcd itself computed it, was found right, and whose full
-//!   length the store has confirmed. A run that ends otherwise leaves no manifest and takes its upload back.
+//! * A manifest is only ever written for data whose hash, as etcd itself computed it, was found right, whose pages hold
+//!   together as a database, which no member contradicts (HashKV), and whose full length the store has confirmed. A run that ends otherwise leaves no manifest and takes its upload back.
 //! * A restored data directory appears on the volume at once, by one rename, after the stored object, the database and
 //!   etcd's own hash have all been checked. Nothing half done can be started, and nothing that is not ours is touched.
 //! * Memory does not depend on the database's size (`pipe.rs` has the budget, a test measures it).
 //! * Every end has a class, which is the exit code ([`contract::ExitClass`]), and a sentence without secrets.
 //!
-//! The verbs are [`save::run`], [`inspect::run`], [`restore::run`], [`verify::run`], [`probe::run`], [`gate::run`] and
-//! [`install::run`]; [`report::finish`] ends a run.
+//! The verbs are [`save::run`], [`inspect::run`], [`list::run`], [`restore::run`], [`verify::run`], [`probe::run`],
+//! [`gate::run`] and [`install::run`]; [`report::finish`] ends a run.
 //! The request and report types are in [`contract`], which, with [`layout`], is the part that a planner may use.
 
 pub mod contract;
@@ -32,6 +32,7 @@ pub mod identity;
 pub mod inspect;
 pub mod install;
 pub mod layout;
+pub mod list;
 pub mod manifest;
 pub mod probe;
 pub mod progress;
@@ -45,9 +46,11 @@ pub mod trailer;
 pub mod verify;
 pub mod wal;
 
+mod agree;
 mod clock;
 mod files;
 mod interrupt;
+mod look;
 mod pipe;
 mod pool;
 mod unpack;

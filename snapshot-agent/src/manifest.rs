@@ -4,11 +4,14 @@
 //! one writes the manifest again. Manifests are never rewritten in a store.
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::contract::{Compression, SavedReport};
+use crate::contract::{Compression, SavedReport, Verification};
 use crate::error::{Error, Result};
+use crate::gate::hex_id;
+use crate::scan::Proven;
 
 /// The format this version writes, and the newest it reads.
 pub const FORMAT_VERSION: u32 = 1;
@@ -17,7 +20,7 @@ pub const FORMAT_VERSION: u32 = 1;
 pub const MAX_BYTES: u64 = 1 << 20;
 
 /// What is known about one stored snapshot.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
     /// [`FORMAT_VERSION`].
@@ -61,9 +64,17 @@ pub struct Manifest {
     pub stored_sha256: String,
     /// How the stored object is compressed.
     pub compression: Compression,
+    /// What is in the database; absent where its structure was not proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contents: Option<Contents>,
+    /// How far it was proven before this was written; absent in manifests from before there was a proof.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification: Option<Verification>,
     /// When the stream was opened.
+    #[schemars(with = "String", extend("format" = "date-time"))]
     pub started_at: Timestamp,
     /// When the data was complete in the store.
+    #[schemars(with = "String", extend("format" = "date-time"))]
     pub ended_at: Timestamp,
     /// Version of the agent that wrote this.
     pub agent_version: String,
@@ -72,8 +83,65 @@ pub struct Manifest {
     pub other: Map<String, Value>,
 }
 
+/// What is in a database, read from its pages as they went by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Contents {
+    /// The revision a member that starts on it reports.
+    pub revision: i64,
+    /// The revision below which history is gone; absent when there was no compaction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compact_revision: Option<i64>,
+    /// Keys that exist at that revision; absent where there were too many to count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<u64>,
+    /// Records: every revision of every key, tombstones included.
+    pub revisions: u64,
+    /// etcd's HashKV at that revision with that compact revision.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "hashKV")]
+    pub hash_kv: Option<u32>,
+    /// Raft index of the last entry applied to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consistent_index: Option<u64>,
+    /// IDs (hex) of the members; a restore replaces them.
+    pub members: Vec<String>,
+    /// Leases.
+    pub leases: u64,
+    /// Alarms that were on.
+    pub alarms: u64,
+    /// Whether authentication is on: a restored cluster asks for these users.
+    pub auth_enabled: bool,
+    /// Users.
+    pub users: u64,
+    /// Roles.
+    pub roles: u64,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl From<&Proven> for Contents {
+    fn from(proven: &Proven) -> Self {
+        Self {
+            revision: proven.revision,
+            compact_revision: proven.compact_revision,
+            keys: proven.keys,
+            revisions: proven.revisions,
+            hash_kv: proven.hash_kv.ok().map(|found| found.hash),
+            consistent_index: proven.consistent_index,
+            members: proven.members.iter().map(|member| hex_id(member.id)).collect(),
+            leases: proven.leases.len() as u64,
+            alarms: proven.alarms.len() as u64,
+            auth_enabled: proven.auth_enabled,
+            users: proven.users,
+            roles: proven.roles,
+            other: Map::new(),
+        }
+    }
+}
+
 /// The object that asked for a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
     /// Its name.
@@ -85,6 +153,11 @@ pub struct Origin {
     /// Fields of later versions.
     #[serde(flatten)]
     pub other: Map<String, Value>,
+}
+
+/// The manifest's JSON schema, for programs that read stores by themselves.
+pub fn schema() -> Value {
+    schemars::schema_for!(Manifest).to_value()
 }
 
 impl Manifest {
@@ -124,6 +197,7 @@ impl Manifest {
 
     /// What a save reports of this snapshot, whose data is at `uri`.
     pub fn saved(self, uri: String) -> SavedReport {
+        let contents = self.contents.as_ref();
         let millis = self.ended_at.as_millisecond().saturating_sub(self.started_at.as_millisecond());
         SavedReport {
             key: self.key,
@@ -138,6 +212,11 @@ impl Manifest {
             cluster_id: self.cluster_id,
             etcd_version: self.etcd_version,
             storage_version: self.storage_version,
+            revision: contents.map(|contents| contents.revision),
+            compact_revision: contents.and_then(|contents| contents.compact_revision),
+            keys: contents.and_then(|contents| contents.keys),
+            hash_kv: contents.and_then(|contents| contents.hash_kv),
+            verification: self.verification,
             millis: u64::try_from(millis).unwrap_or(0),
             peak_rss_bytes: None,
         }
@@ -174,6 +253,17 @@ mod tests {
         let mut value = good();
         change(&mut value);
         parse(&value).expect_err("was taken").class()
+    }
+
+    /// What the first version wrote is read for ever, so nothing may be added that a reader cannot do without.
+    #[test]
+    fn what_format_1_requires_never_changes() {
+        let mut required: Vec<String> = serde_json::from_value(schema()["required"].clone()).unwrap();
+        required.sort();
+        let first: Vec<String> =
+            good().as_object().unwrap().keys().filter(|key| *key != "storageVersion").cloned().collect();
+        assert_eq!(required, first);
+        assert_eq!(parse(&good()).unwrap().verification, None);
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! It does not publish: whether the upload is completed is for the caller, after he has seen the proof.
 //!
 //! Budget, whatever the database's size (a test measures it): HTTP/2 windows 16 MiB, parts of an S3 upload 5 × 8 MiB,
-//! queues between the steps 6 MiB, zstd at level 1 about 2 MiB; the rest up to 96 MiB is the program and its allocator.
+//! queues between the steps 8 MiB, zstd at level 1 about 2 MiB; the rest up to 96 MiB is the program and its allocator.
+//! The scan adds what it keeps of each page: about 5 MiB for a gigabyte of 8 KiB values, `scan_budget` at most.
 
 use std::io::{self, Write};
 
@@ -20,8 +21,9 @@ use crate::contract::Compression;
 use crate::error::{Error, Result, task_error};
 use crate::pool::{Buffer, Pool};
 use crate::progress::Progress;
+use crate::scan::{self, Scan, ScanError};
 use crate::store::Upload;
-use crate::trailer::{self, Proven, TrailerError};
+use crate::trailer::{self, KeepBack, Proven, TrailerError};
 
 /// Pieces waiting for a step. Few: they only bridge the jitter between steps.
 const PIECES: usize = 4;
@@ -29,11 +31,21 @@ const PIECES: usize = 4;
 /// zstd's fastest ordinary level; on etcd data as small as level 3.
 const ZSTD_LEVEL: i32 = 1;
 
+/// Memory for the summaries of the database's pages: room for about a million records in each gigabyte, and never more
+/// than fits a Job's usual limit. A database of more and smaller ones is proven by its trailer alone, and that is told.
+fn scan_budget(estimate: u64) -> usize {
+    const BASE: u64 = 32 << 20;
+    const MOST: u64 = 128 << 20;
+    usize::try_from((BASE + estimate / 32).min(MOST)).unwrap_or(usize::MAX)
+}
+
 /// What went through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Streamed {
     /// The database, proven by etcd's own hash.
     pub(crate) database: Proven,
+    /// What is in it; the only error is that it did not fit the memory budget.
+    pub(crate) scanned: std::result::Result<scan::Proven, ScanError>,
     /// Bytes that were stored.
     pub(crate) stored_bytes: u64,
     /// sha256 of the bytes that were stored.
@@ -49,9 +61,13 @@ pub(crate) async fn run(
 ) -> Result<Streamed> {
     let pool = Pool::default();
     let (to_proof, proof_in) = mpsc::channel::<Bytes>(PIECES);
+    let (to_scan, scan_in) = mpsc::channel::<Bytes>(PIECES);
     let (to_encoder, encoder_in) = mpsc::channel::<Bytes>(PIECES);
     let (to_store, mut store_in) = mpsc::channel::<Bytes>(PIECES);
+    let steps = [to_proof, to_scan, to_encoder];
+    let budget = scan_budget(progress.total());
     let proof = tokio::task::spawn_blocking(move || prove(proof_in));
+    let scan = tokio::task::spawn_blocking(move || look(scan_in, budget));
     let outlet = Outlet { to_store, piece: pool.take(), pool: pool.clone(), hash: Sha256::new(), bytes: 0 };
     let encoder = tokio::task::spawn_blocking(move || encode(encoder_in, compression, outlet));
 
@@ -64,15 +80,14 @@ pub(crate) async fn run(
             let mut rest = message.as_ref();
             while !rest.is_empty() {
                 rest = rest.get(piece.put(rest)..).unwrap_or_default();
-                if piece.is_full() && !hand_on(std::mem::replace(&mut piece, pool.take()), &to_proof, &to_encoder).await
-                {
+                if piece.is_full() && !hand_on(std::mem::replace(&mut piece, pool.take()), &steps).await {
                     // A step has ended early; its own result says why.
                     break 'stream;
                 }
             }
         }
-        hand_on(piece, &to_proof, &to_encoder).await;
-        drop((to_proof, to_encoder));
+        hand_on(piece, &steps).await;
+        drop(steps);
         Ok(())
     };
     let store = async {
@@ -82,20 +97,30 @@ pub(crate) async fn run(
         Ok(())
     };
     tokio::try_join!(feed, store)?;
+    // First, for where the end is missing both are wrong, and only this one says that trying again may help.
     let database = ended(proof).await??;
+    let scanned = ended(scan).await??;
     let (stored_bytes, stored_sha256) =
         ended(encoder).await?.map_err(|error| Error::transient(format!("compressing failed: {error}")))?;
-    Ok(Streamed { database, stored_bytes, stored_sha256 })
+    Ok(Streamed { database, scanned, stored_bytes, stored_sha256 })
 }
 
 async fn ended<T>(step: JoinHandle<T>) -> Result<T> {
     step.await.map_err(|error| task_error(&error))
 }
 
-/// Gives the same bytes to both steps. `false`: one of them has ended.
-async fn hand_on(piece: Buffer, proof: &mpsc::Sender<Bytes>, encoder: &mpsc::Sender<Bytes>) -> bool {
+/// Gives the same bytes to all steps. `false`: one of them has ended.
+async fn hand_on(piece: Buffer, steps: &[mpsc::Sender<Bytes>]) -> bool {
     let bytes = piece.freeze();
-    bytes.is_empty() || (proof.send(bytes.clone()).await.is_ok() && encoder.send(bytes).await.is_ok())
+    if bytes.is_empty() {
+        return true;
+    }
+    for step in steps {
+        if step.send(bytes.clone()).await.is_err() {
+            return false;
+        }
+    }
+    true
 }
 
 fn prove(mut pieces: mpsc::Receiver<Bytes>) -> Result<Proven> {
@@ -111,6 +136,24 @@ fn prove(mut pieces: mpsc::Receiver<Bytes>) -> Result<Proven> {
             TrailerError::Mismatch(_) => Error::corrupt(message),
         }
     })
+}
+
+/// Reads the database's pages as they go by. Running out of memory is no fault of the database.
+fn look(
+    mut pieces: mpsc::Receiver<Bytes>,
+    budget_bytes: usize,
+) -> Result<std::result::Result<scan::Proven, ScanError>> {
+    let (mut scan, mut trailer) =
+        (Scan::new(scan::Options { compact_revision: None, budget_bytes }), KeepBack::default());
+    while let Some(piece) = pieces.blocking_recv() {
+        trailer.pass(&piece, |settled| scan.push(settled));
+    }
+    match scan.finish() {
+        Err(error) if !matches!(error, ScanError::OverBudget { .. }) => {
+            Err(Error::corrupt(format!("the snapshot is no sound database: {error}; nothing was published")))
+        }
+        scanned => Ok(scanned),
+    }
 }
 
 fn encode(mut pieces: mpsc::Receiver<Bytes>, compression: Compression, outlet: Outlet) -> io::Result<(u64, [u8; 32])> {

@@ -54,6 +54,11 @@ impl Progress {
         self.shared.bytes.load(Ordering::Relaxed)
     }
 
+    /// About how many it will be.
+    pub fn total(&self) -> u64 {
+        self.shared.total
+    }
+
     /// Runs this work while telling how far it is; ends it when nothing has moved for `stall`.
     pub async fn watch<T>(&self, stall: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
         let result = tokio::select! {

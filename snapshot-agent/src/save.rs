@@ -1,7 +1,8 @@
 //! `agent save`: one snapshot of one etcd, proven before it is published.
 //!
 //! It decides the order: the upload is begun first, so that wrong credentials show before etcd has sent a byte; it is
-//! completed only when etcd's own hash at the end of the stream agrees; the manifest comes last and makes it a backup.
+//! completed only when etcd's own hash at the end of the stream agrees, the database's structure is sound and no member
+//! says that it holds something else; the manifest comes last and makes it a backup.
 //! Every other way out takes the upload back. How bytes flow is in `pipe.rs`, where they go in `store.rs`.
 
 use std::time::{Duration, Instant};
@@ -10,15 +11,17 @@ use bytes::Bytes;
 use futures::Stream;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::contract::{SaveRequest, SavedReport};
+use crate::agree::{self, Voter};
+use crate::contract::{SaveRequest, SavedReport, Verification};
 use crate::error::{Error, Result, io_error};
 use crate::gate::hex_id;
 use crate::interrupt::Interrupt;
 use crate::layout::{Attempt, Folder};
-use crate::manifest::{FORMAT_VERSION, Manifest, Origin};
+use crate::manifest::{Contents, FORMAT_VERSION, Manifest, Origin};
 use crate::pipe::{self, Streamed};
 use crate::progress::Progress;
-use crate::source::{self, Candidate, Source};
+use crate::scan::Proven;
+use crate::source::{self, Candidate};
 use crate::store::{self, Plan, Store, Upload};
 
 /// Without a byte from etcd, or room for one, for this long, the stream only pins etcd's read transaction.
@@ -30,9 +33,19 @@ pub async fn run(request: SaveRequest) -> Result<SavedReport> {
     let store = Store::open(&request.store)?;
     let chosen = Box::pin(source::choose(&request.etcd, request.expect_cluster_id.as_deref()));
     let mut source = interrupt.unless(chosen).await?;
-    let attempt = Saving::begin(&request, &store, &source, &mut interrupt).await?;
+    let member = Member { facts: source.facts.clone(), name: source.name.clone() };
+    let attempt = Saving::begin(&request, &store, member, &mut interrupt).await?;
     let opened = interrupt.unless(source.open()).await;
-    attempt.finish(opened, &mut interrupt).await
+    let ask = Ask { voters: source.voters(), at_least: source.revision };
+    attempt.finish(opened, ask, &mut interrupt).await
+}
+
+/// What the proven database is compared with.
+#[derive(Default)]
+struct Ask {
+    voters: Vec<Voter>,
+    /// What was acknowledged before the stream has at most this revision, so the snapshot must reach it.
+    at_least: i64,
 }
 
 /// The facts of a member that a manifest records, for streams that do not come from [`run`].
@@ -44,14 +57,23 @@ pub struct Member {
     pub name: String,
 }
 
-/// Saves one snapshot from any stream of bytes: [`run`] without etcd, for tests of streams that go wrong.
+/// Saves one snapshot from any stream of bytes: [`run`] without etcd, for tests of streams that go wrong. No member is
+/// asked.
 pub async fn from_stream<S>(request: SaveRequest, member: Member, stream: Result<(String, S)>) -> Result<SavedReport>
 where
     S: Stream<Item = Result<Bytes>> + Send + Unpin,
 {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let store = Store::open(&request.store)?;
-    Saving::of(&request, &store, member, &mut interrupt).await?.finish(stream, &mut interrupt).await
+    let attempt = Saving::begin(&request, &store, member, &mut interrupt).await?;
+    attempt.finish(stream, Ask::default(), &mut interrupt).await
+}
+
+/// Data that is whole in the store, and what is known of it.
+struct Data {
+    storage_version: Option<String>,
+    streamed: Streamed,
+    verification: Verification,
 }
 
 /// One attempt whose upload has begun.
@@ -70,14 +92,9 @@ impl<'a> Saving<'a> {
     async fn begin(
         request: &'a SaveRequest,
         store: &'a Store,
-        source: &Source,
+        member: Member,
         interrupt: &mut Interrupt,
     ) -> Result<Self> {
-        let member = Member { facts: source.facts.clone(), name: source.name.clone() };
-        Self::of(request, store, member, interrupt).await
-    }
-
-    async fn of(request: &'a SaveRequest, store: &'a Store, member: Member, interrupt: &mut Interrupt) -> Result<Self> {
         let (at, since) = (crate::clock::now(), Instant::now());
         let pod_uid = match &request.pod_uid {
             Some(uid) => uid.clone(),
@@ -101,11 +118,16 @@ impl<'a> Saving<'a> {
         Ok(Self { request, store, member, folder, pod_uid, upload, at, since })
     }
 
-    async fn finish<S>(mut self, stream: Result<(String, S)>, interrupt: &mut Interrupt) -> Result<SavedReport>
+    async fn finish<S>(
+        mut self,
+        stream: Result<(String, S)>,
+        ask: Ask,
+        interrupt: &mut Interrupt,
+    ) -> Result<SavedReport>
     where
         S: Stream<Item = Result<Bytes>> + Send + Unpin,
     {
-        let (storage_version, streamed) = match self.data(stream, interrupt).await {
+        let data = match self.data(stream, ask, interrupt).await {
             Ok(data) => data,
             Err(error) => {
                 self.upload.abort().await;
@@ -113,7 +135,7 @@ impl<'a> Saving<'a> {
             }
         };
         // From here on nothing is taken back on a guess: an answer may be lost although the manifest was written.
-        let manifest = self.manifest(storage_version, &streamed);
+        let manifest = self.manifest(data);
         let content = manifest.render()?;
         let key = self.folder.manifest();
         if let Err(error) = interrupt.unless(self.store.put_new(&key, content.into())).await {
@@ -130,11 +152,7 @@ impl<'a> Saving<'a> {
     }
 
     /// Streams, proves, completes: after this the data is whole in the store, and no backup yet.
-    async fn data<S>(
-        &mut self,
-        stream: Result<(String, S)>,
-        interrupt: &mut Interrupt,
-    ) -> Result<(Option<String>, Streamed)>
+    async fn data<S>(&mut self, stream: Result<(String, S)>, ask: Ask, interrupt: &mut Interrupt) -> Result<Data>
     where
         S: Stream<Item = Result<Bytes>> + Send + Unpin,
     {
@@ -142,13 +160,29 @@ impl<'a> Saving<'a> {
         let progress = Progress::new("saving", self.member.facts.db_bytes);
         let pipe = pipe::run(stream, self.request.compression, &mut self.upload, &progress);
         let streamed = interrupt.unless(progress.watch(STALL, pipe)).await?;
+        let verification = interrupt.unless(self.verify(&streamed, ask)).await?;
         interrupt.unless(self.upload.complete()).await?;
         let said = &self.member.facts.storage_version;
         let storage_version = [&version, said].into_iter().find(|version| !version.is_empty()).cloned();
-        Ok((storage_version, streamed))
+        Ok(Data { storage_version, streamed, verification })
     }
 
-    fn manifest(&self, storage_version: Option<String>, streamed: &Streamed) -> Manifest {
+    /// Compares what went by with what the members say (I14).
+    async fn verify(&self, streamed: &Streamed, mut ask: Ask) -> Result<Verification> {
+        if let Ok(Proven { revision, .. }) = &streamed.scanned
+            && *revision < ask.at_least
+        {
+            return Err(Error::corrupt(format!(
+                "the snapshot of {} ends at revision {revision}, and {} was read from it before: acknowledged writes are \
+                 missing; nothing was published",
+                self.member.name, ask.at_least
+            )));
+        }
+        agree::verify(&mut ask.voters, self.request.ask_members, &streamed.scanned).await
+    }
+
+    fn manifest(&self, data: Data) -> Manifest {
+        let Data { storage_version, streamed, verification } = data;
         let (request, facts) = (self.request, &self.member.facts);
         let origin = (request.owner_name.is_some() || request.owner_uid.is_some()).then(|| Origin {
             name: request.owner_name.clone(),
@@ -175,6 +209,8 @@ impl<'a> Saving<'a> {
             stored_bytes: streamed.stored_bytes,
             stored_sha256: hex::encode(streamed.stored_sha256),
             compression: request.compression,
+            contents: streamed.scanned.as_ref().ok().map(Contents::from),
+            verification: Some(verification),
             started_at: self.at,
             ended_at: crate::clock::now(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -193,6 +229,9 @@ impl<'a> Saving<'a> {
             uri = report.uri,
             db_bytes = report.db_bytes,
             stored_bytes = report.stored_bytes,
+            revision = report.revision,
+            keys = report.keys,
+            verified = report.verification.as_ref().map(|verification| verification.level.as_str()),
             millis = report.millis,
             peak_rss_bytes = report.peak_rss_bytes,
             "saved"

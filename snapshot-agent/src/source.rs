@@ -1,31 +1,26 @@
 //! The etcd side of a save: which member to read from, and its snapshot as a stream of bytes.
 //!
 //! It decides the source: a healthy voter without a CORRUPT alarm whose applied index is close to the leader's, a
-//! follower when there is one, so that the leader's disk is left alone. Each member has a client of its own, because a
-//! client with several endpoints balances, and these calls must reach the member that was chosen. A linearizable read
-//! on that member comes first: a member cut off from its quorum fails there and not in the backup.
+//! follower when there is one, so that the leader's disk is left alone. A linearizable read on that member comes first:
+//! a member cut off from its quorum fails there and not in the backup. How a member is spoken to is decided in
+//! `source/connect.rs`.
 
 use std::cmp::Reverse;
-use std::time::Duration;
 
 use bytes::Bytes;
-use etcd_client::{Channel, Client, GetOptions, StatusResponse};
+use etcd_client::{Client, GetOptions, StatusResponse};
 use futures::future::join_all;
 use futures::stream::{self, Stream, StreamExt};
-use tonic::Code;
-use tonic::transport::Endpoint;
 
+use crate::agree::Voter;
 use crate::contract::EtcdFlags;
 use crate::error::{Error, Result};
 
-/// Five times the throughput of the default window at 10 ms; more gains nothing and costs memory.
-const WINDOW: u32 = 16 << 20;
+mod connect;
+mod tls;
 
-/// A member that does not answer its own status within this is not healthy. Longer than one election (1 s).
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-
-/// Notices a dead connection in the middle of a stream.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
+use connect::{Dialer, in_time};
+pub(crate) use connect::{etcd_error, logged_in};
 
 /// How many entries a member may be behind. Members' answers are some milliseconds apart and a busy cluster applies
 /// some thousand entries a second; a member that lags for real lags by more.
@@ -65,6 +60,12 @@ pub struct Source {
     pub facts: Candidate,
     /// Its name in the member list.
     pub name: String,
+    /// The revision of a linearizable read through it: what was acknowledged before is at or below this.
+    pub revision: i64,
+    /// IDs and names of all members, as the member list had them.
+    members: Vec<(u64, String)>,
+    /// Other members that could be read from, best first.
+    others: Vec<(Client, Candidate)>,
 }
 
 /// Members to read from, best first.
@@ -86,7 +87,8 @@ pub fn rank(candidates: &[Candidate]) -> Vec<&Candidate> {
 /// Asks every member and connects to the one to read from.
 pub async fn choose(flags: &EtcdFlags, expect_cluster_id: Option<&str>) -> Result<Source> {
     let expected = expect_cluster_id.map(parse_id).transpose()?;
-    let answers = join_all(flags.endpoints.iter().map(|endpoint| ask(endpoint))).await;
+    let dialer = Dialer::of(flags)?;
+    let answers = join_all(flags.endpoints.iter().map(|endpoint| meet(&dialer, endpoint))).await;
     let (mut clients, mut candidates, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     for answer in answers {
         match answer {
@@ -105,7 +107,10 @@ pub async fn choose(flags: &EtcdFlags, expect_cluster_id: Option<&str>) -> Resul
     for chosen in rank(&candidates) {
         let Some(client) = candidates.iter().position(|c| c == chosen).and_then(|at| clients.get(at)) else { continue };
         match confirm(client.clone(), chosen).await {
-            Ok(source) => {
+            Ok(mut source) => {
+                let of = |other: &Candidate| candidates.iter().position(|c| c == other).and_then(|at| clients.get(at));
+                let others = rank(&candidates).into_iter().filter(|other| other.member_id != chosen.member_id);
+                source.others = others.filter_map(|other| Some((of(other)?.clone(), other.clone()))).collect();
                 tracing::info!(
                     member = source.name,
                     endpoint = source.facts.endpoint,
@@ -124,9 +129,11 @@ pub async fn choose(flags: &EtcdFlags, expect_cluster_id: Option<&str>) -> Resul
 }
 
 /// Why no member can be read from, when it is not a member's own answer.
-fn nobody(candidates: &[Candidate], mut errors: Vec<Error>) -> Error {
+fn nobody(candidates: &[Candidate], errors: Vec<Error>) -> Error {
     if candidates.is_empty() {
-        return errors.pop().unwrap_or_else(|| Error::config("no endpoint was given"));
+        // A member that is away may come back; what the others refuse, they will refuse again.
+        let last = errors.into_iter().max_by_key(|error| !error.class().retryable());
+        return last.unwrap_or_else(|| Error::config("no endpoint was given"));
     }
     let why = |c: &Candidate| {
         let what = match c {
@@ -166,22 +173,8 @@ fn parse_id(hex: &str) -> Result<u64> {
         .map_err(|_| Error::config(format!("{hex:?} is no etcd cluster ID (hex)")))
 }
 
-async fn ask(endpoint: &str) -> Result<(Client, Candidate)> {
-    let url = if endpoint.contains("://") { endpoint.to_owned() } else { format!("http://{endpoint}") };
-    if !url.starts_with("http://") {
-        return Err(Error::config(format!("{endpoint}: only http:// is supported yet")));
-    }
-    let channel = Endpoint::from_shared(url)
-        .map_err(|error| Error::config(format!("{endpoint} is no endpoint: {error}")))?
-        .connect_timeout(ANSWER_WITHIN)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .connect_lazy();
-    let mut client = Client::from_channel(Channel::Tonic(channel), None).await.map_err(|e| etcd_error(endpoint, &e))?;
-    let status = in_time(endpoint, client.status()).await?;
+async fn meet(dialer: &Dialer, endpoint: &str) -> Result<(Client, Candidate)> {
+    let (client, status) = dialer.dial(endpoint).await?;
     Ok((client, candidate(endpoint, &status)?))
 }
 
@@ -189,15 +182,21 @@ async fn ask(endpoint: &str) -> Result<(Client, Candidate)> {
 async fn confirm(mut client: Client, chosen: &Candidate) -> Result<Source> {
     let endpoint = &chosen.endpoint;
     // Any key will do; this one is short and nobody has it.
-    in_time(endpoint, client.get([0], Some(GetOptions::new().with_keys_only().with_limit(1)))).await?;
+    let read = in_time(endpoint, client.get([0], Some(GetOptions::new().with_keys_only().with_limit(1)))).await?;
+    let revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
     let members = in_time(endpoint, client.member_list()).await?;
     let status = in_time(endpoint, client.status()).await?;
     let facts = candidate(endpoint, &status)?;
     if (facts.cluster_id, facts.member_id) != (chosen.cluster_id, chosen.member_id) {
         return Err(Error::transient(format!("{endpoint} led to another member meanwhile")));
     }
-    let name = members.members().iter().find(|member| member.id() == facts.member_id).map(|m| m.name().to_owned());
-    Ok(Source { client, facts, name: name.unwrap_or_default() })
+    let members: Vec<_> = members.members().iter().map(|member| (member.id(), member.name().to_owned())).collect();
+    let name = name_of(&members, facts.member_id);
+    Ok(Source { client, facts, name, revision, members, others: Vec::new() })
+}
+
+fn name_of(members: &[(u64, String)], id: u64) -> String {
+    members.iter().find(|(member, _)| *member == id).map(|(_, name)| name.clone()).unwrap_or_default()
 }
 
 fn candidate(endpoint: &str, status: &StatusResponse) -> Result<Candidate> {
@@ -231,13 +230,6 @@ fn names_corrupt(errors: &[String], member_id: u64) -> bool {
     })
 }
 
-async fn in_time<T>(endpoint: &str, call: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T> {
-    match tokio::time::timeout(ANSWER_WITHIN, call).await {
-        Ok(result) => result.map_err(|error| etcd_error(endpoint, &error)),
-        Err(_) => Err(Error::transient(format!("{endpoint} does not answer within {} s", ANSWER_WITHIN.as_secs()))),
-    }
-}
-
 impl Source {
     /// Opens the snapshot: the storage version it was made with (empty before 3.6), and its bytes, trailer and all.
     ///
@@ -245,7 +237,9 @@ impl Source {
     /// nothing remains.
     pub async fn open(&mut self) -> Result<(String, impl Stream<Item = Result<Bytes>> + Send + Unpin + use<>)> {
         let endpoint = self.facts.endpoint.clone();
-        let mut messages = in_time(&endpoint, self.client.snapshot()).await?;
+        // The upload was begun meanwhile, so the login may have expired.
+        let call = logged_in(&self.client, |mut client| async move { client.snapshot().await });
+        let mut messages = in_time(&endpoint, call).await?;
         let first = in_time(&endpoint, messages.message()).await?;
         let version = first.as_ref().map(|first| first.version().to_owned()).unwrap_or_default();
         let rest = stream::unfold((messages, endpoint), |(mut messages, endpoint)| async move {
@@ -261,33 +255,27 @@ impl Source {
     }
 }
 
+impl Source {
+    /// The members to ask whether they hold the same, this one first.
+    pub(crate) fn voters(&self) -> Vec<Voter> {
+        let this = std::iter::once((&self.client, &self.facts));
+        let all = this.chain(self.others.iter().map(|(client, facts)| (client, facts)));
+        let voter = |(client, facts): (&Client, &Candidate)| Voter {
+            client: client.clone(),
+            endpoint: facts.endpoint.clone(),
+            name: name_of(&self.members, facts.member_id),
+            leader: facts.leader == facts.member_id,
+        };
+        all.map(voter).collect()
+    }
+}
+
 /// A message whose bytes are used where they lie.
 struct Blob(etcd_client::SnapshotResponse);
 
 impl AsRef<[u8]> for Blob {
     fn as_ref(&self) -> &[u8] {
         self.0.blob()
-    }
-}
-
-/// What etcd's answer means for the run.
-fn etcd_error(endpoint: &str, error: &etcd_client::Error) -> Error {
-    let etcd_client::Error::GRpcStatus(status) = error else {
-        return match error {
-            etcd_client::Error::InvalidArgs(_) | etcd_client::Error::InvalidUri(_) => {
-                Error::config(format!("{endpoint}: {error}"))
-            }
-            _ => Error::transient(format!("{endpoint}: {error}")),
-        };
-    };
-    let message = format!("{endpoint}: {}", status.message());
-    match status.code() {
-        Code::Unauthenticated | Code::PermissionDenied => Error::denied(message),
-        // This is how etcd says that authentication is on and nobody has logged in.
-        Code::InvalidArgument if status.message().contains("user name is empty") => Error::denied(message),
-        Code::DataLoss => Error::corrupt(message),
-        Code::Unimplemented => Error::config(format!("{message} (is this etcd?)")),
-        _ => Error::transient(message),
     }
 }
 
@@ -380,5 +368,7 @@ mod tests {
         assert_eq!(nobody(&members, vec![]).class(), ExitClass::Corrupt);
         assert_eq!(nobody(&[], vec![]).class(), ExitClass::Config);
         assert_eq!(nobody(&[], vec![Error::denied("no")]).class(), ExitClass::Denied);
+        let mixed = vec![Error::transient("away"), Error::denied("no"), Error::transient("away")];
+        assert_eq!(nobody(&[], mixed).class(), ExitClass::Denied, "asked again, it says the same");
     }
 }

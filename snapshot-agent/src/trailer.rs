@@ -33,11 +33,34 @@ pub enum TrailerError {
     Mismatch(u64),
 }
 
-/// Hashes a snapshot as it goes by, keeping back the last 32 bytes.
+/// Lets a snapshot through but for its last 32 bytes, whatever pieces it comes in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeepBack {
+    tail: Vec<u8>,
+}
+
+impl KeepBack {
+    /// Takes the next bytes, and gives on those that are not among the last 32 so far.
+    pub(crate) fn pass(&mut self, bytes: &[u8], mut on: impl FnMut(&[u8])) {
+        if let Some((settled, tail)) = bytes.split_last_chunk::<TRAILER>() {
+            on(&self.tail);
+            on(settled);
+            self.tail.clear();
+            self.tail.extend_from_slice(tail);
+            return;
+        }
+        self.tail.extend_from_slice(bytes);
+        let settled = self.tail.len().saturating_sub(TRAILER);
+        on(&self.tail[..settled]);
+        self.tail.drain(..settled);
+    }
+}
+
+/// Hashes a snapshot as it goes by, keeping back the trailer.
 #[derive(Clone, Debug, Default)]
 pub struct Hasher {
     hash: Sha256,
-    tail: Vec<u8>,
+    trailer: KeepBack,
     total: u64,
 }
 
@@ -45,17 +68,8 @@ impl Hasher {
     /// Takes the next bytes; any cutting into pieces gives the same result.
     pub fn update(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
-        if let Some((settled, tail)) = bytes.split_last_chunk::<TRAILER>() {
-            self.hash.update(&self.tail);
-            self.hash.update(settled);
-            self.tail.clear();
-            self.tail.extend_from_slice(tail);
-            return;
-        }
-        self.tail.extend_from_slice(bytes);
-        let settled = self.tail.len().saturating_sub(TRAILER);
-        self.hash.update(&self.tail[..settled]);
-        self.tail.drain(..settled);
+        let Self { hash, trailer, .. } = self;
+        trailer.pass(bytes, |settled| hash.update(settled));
     }
 
     /// The verdict, once the last byte is in.
@@ -68,7 +82,7 @@ impl Hasher {
             return Err(TrailerError::Cut(self.total));
         }
         let sha256: [u8; 32] = self.hash.finalize().into();
-        if self.tail != sha256 {
+        if self.trailer.tail != sha256 {
             return Err(TrailerError::Mismatch(self.total));
         }
         Ok(Proven { db_bytes, sha256 })

@@ -17,6 +17,8 @@ pub enum Type {
     Progressing,
     /// Something is wrong although it works, or needs a person.
     Degraded,
+    /// What is stored was found to be a live member's key space.
+    Verified,
 }
 
 impl Type {
@@ -27,6 +29,7 @@ impl Type {
             Self::Available => "Available",
             Self::Progressing => "Progressing",
             Self::Degraded => "Degraded",
+            Self::Verified => "Verified",
         }
     }
 }
@@ -73,6 +76,8 @@ reasons! {
     Idle,
     /// A snapshot is stored and its manifest published.
     Stored,
+    /// Live members have the HashKV that was worked out from what is stored.
+    MembersAgree,
 
     // On the way.
     /// The first member is being made.
@@ -139,6 +144,8 @@ reasons! {
     ArtifactNotFound => runbook,
     /// Stored or streamed bytes are not what they have to be.
     ArtifactCorrupt => runbook,
+    /// What is stored is whole, and could not be compared with a live member.
+    NotCompared => runbook,
     /// The request to the agent was wrong.
     AgentMisconfigured => runbook,
     /// The volume or the store is full.

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use snapshot_agent::contract::Compression;
+use snapshot_agent::contract::{Compression, Level};
 
 use crate::api::name::LocalRef;
 use crate::api::store::Destination;
@@ -29,11 +29,18 @@ use crate::api::store::Destination;
     doc = "One backup of one etcd cluster, made once. Terminal phases are final.",
     printcolumn(name = "CLUSTER", type_ = "string", json_path = ".spec.clusterRef.name"),
     printcolumn(name = "PHASE", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "REVISION", type_ = "integer", json_path = ".status.artifact.revision"),
     printcolumn(
         name = "SIZE",
         type_ = "string",
         json_path = ".status.artifact.size",
         description = "size of the database"
+    ),
+    printcolumn(
+        name = "VERIFIED",
+        type_ = "string",
+        json_path = ".status.verification.level",
+        description = "how far it is proven: HashKV (members agree), Structure, Trailer"
     ),
     printcolumn(name = "COMPLETED", type_ = "date", json_path = ".status.completedAt"),
     printcolumn(name = "REASON", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
@@ -139,10 +146,13 @@ pub struct EtcdSnapshotStatus {
     /// What was stored. Written once (I7).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact: Option<Artifact>,
+    /// How far what is stored is proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification: Option<Verification>,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
-    /// `Ready`.
+    /// `Ready`, and `Verified` once it is complete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -178,6 +188,18 @@ pub struct Artifact {
     pub stored_bytes: u64,
     /// sha256 of the database, hexadecimal, as etcd's own trailer has it.
     pub sha256: String,
+    /// The revision of the key space.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// The revision below which history is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compact_revision: Option<i64>,
+    /// Keys that exist at that revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<i64>,
+    /// etcd's HashKV at that revision, as `etcdctl endpoint hashkv` shows it.
+    #[serde(default, rename = "hashKV", skip_serializing_if = "Option::is_none")]
+    pub hash_kv: Option<i64>,
     /// How it is compressed.
     pub compression: Compression,
     /// The member's etcd version.
@@ -185,6 +207,20 @@ pub struct Artifact {
     /// Storage version of the data (3.6 and later).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_version: Option<String>,
+}
+
+/// How far a snapshot was proven before it was published.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Verification {
+    /// `Trailer`: the bytes are those that etcd sent. `Structure`: they are a sound database. `HashKV`: live members have
+    /// the same key space.
+    pub level: Level,
+    /// Members whose HashKV was equal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agreed_by: Vec<String>,
+    /// What was found, or why it is not proven further.
+    pub message: String,
 }
 
 /// Why a snapshot failed.

@@ -69,7 +69,7 @@ fn what_is_wrong_is_told_with_a_remedy() {
 #[test]
 fn the_agent_and_the_gate_read_what_the_contract_renders() {
     let save = SaveRequest {
-        etcd: EtcdFlags { endpoints: vec!["http://a:2379".to_owned()] },
+        etcd: EtcdFlags { endpoints: vec!["http://a:2379".to_owned()], ..EtcdFlags::default() },
         store: StoreFlags { url: "s3://b".to_owned(), ..StoreFlags::default() },
         namespace: "ns".to_owned(),
         cluster: "c".to_owned(),

@@ -103,6 +103,7 @@ fn saving(to: To, file: &str, image: &str) -> Result<String, serde_saphyr::ser::
         work: Work::Save(SaveRequest {
             etcd: EtcdFlags {
                 endpoints: (0..3).map(|i| format!("http://my-etcd-{i}.my-etcd.prod.svc:2379")).collect(),
+                ..EtcdFlags::default()
             },
             namespace: "prod".to_owned(),
             cluster: "my-etcd".to_owned(),

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use super::{
-    EtcdFlags, GateRequest, IdentityFlags, InspectRequest, ProbeRequest, RestoreRequest, S3Checksum, S3Sse,
+    AskMembers, EtcdFlags, GateRequest, IdentityFlags, InspectRequest, ProbeRequest, RestoreRequest, S3Checksum, S3Sse,
     SaveRequest, StoreFlags,
 };
 
@@ -56,8 +56,17 @@ impl Argv {
 impl EtcdFlags {
     /// These flags as elements of an argument vector. An endpoint holds no comma: one with a comma is read back as two.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { endpoints } = self;
-        endpoints.iter().fold(Argv::default(), |argv, endpoint| argv.flag("endpoints", endpoint)).0
+        let Self { endpoints, cacert, cert, key, server_name, user, password_file } = self;
+        endpoints
+            .iter()
+            .fold(Argv::default(), |argv, endpoint| argv.flag("endpoints", endpoint))
+            .option_path("cacert", cacert.as_deref())
+            .option_path("cert", cert.as_deref())
+            .option_path("key", key.as_deref())
+            .option("server-name", server_name.as_ref())
+            .option("user", user.as_ref())
+            .option_path("password-file", password_file.as_deref())
+            .0
     }
 }
 
@@ -134,6 +143,7 @@ impl SaveRequest {
             owner_uid,
             pod_uid,
             compression,
+            ask_members,
             deadline_seconds,
         } = self;
         Argv::default()
@@ -147,6 +157,7 @@ impl SaveRequest {
             .option("owner-uid", owner_uid.as_ref())
             .option("pod-uid", pod_uid.as_ref())
             .flag("compression", compression.as_str())
+            .option("ask-members", (*ask_members != AskMembers::Auto).then(|| ask_members.as_str().to_owned()).as_ref())
             .flag("deadline-seconds", deadline_seconds)
             .0
     }
@@ -288,6 +299,17 @@ mod tests {
     }
 
     prop_compose! {
+        fn etcd()(
+            endpoints in proptest::collection::vec(text().prop_map(|t| t.replace(',', "")), 1..5),
+            cacert in proptest::option::of(path()), cert in proptest::option::of(path()),
+            key in proptest::option::of(path()), server_name in proptest::option::of(text()),
+            user in proptest::option::of(text()), password_file in proptest::option::of(path()),
+        ) -> EtcdFlags {
+            EtcdFlags { endpoints, cacert, cert, key, server_name, user, password_file }
+        }
+    }
+
+    prop_compose! {
         fn identity()(cluster_token in text(), member_name in text(), member_uid in text(), claim_uid in text())
             -> IdentityFlags {
             IdentityFlags { cluster_token, member_name, member_uid, claim_uid }
@@ -296,17 +318,17 @@ mod tests {
 
     prop_compose! {
         fn save()(
-            endpoints in proptest::collection::vec(text().prop_map(|t| t.replace(',', "")), 1..5), store in store(),
-            namespace in text(), cluster in text(),
+            etcd in etcd(), store in store(), namespace in text(), cluster in text(),
             (cluster_uid, expect_cluster_id, owner_name, owner_uid, pod_uid) in (
                 proptest::option::of(text()), proptest::option::of(text()), proptest::option::of(text()),
                 proptest::option::of(text()), proptest::option::of(text())),
             compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
+            ask_members in prop_oneof![Just(AskMembers::Auto), Just(AskMembers::Always), Just(AskMembers::Never)],
             deadline_seconds: u32,
         ) -> SaveRequest {
             SaveRequest {
-                etcd: EtcdFlags { endpoints }, store, namespace, cluster, cluster_uid, expect_cluster_id, owner_name,
-                owner_uid, pod_uid, compression, deadline_seconds,
+                etcd, store, namespace, cluster, cluster_uid, expect_cluster_id, owner_name, owner_uid, pod_uid,
+                compression, ask_members, deadline_seconds,
             }
         }
     }

@@ -86,6 +86,7 @@ impl ExitClass {
 /// It is a hint; the manifest in the store is the truth.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
+#[expect(clippy::large_enum_variant, reason = "there is one in a process")]
 pub enum Report {
     /// A snapshot was published.
     Saved(SavedReport),
@@ -99,6 +100,43 @@ pub enum Report {
 
 /// kubelet cuts termination messages at 4096 bytes (Kubernetes: `containerStatuses[].state.terminated.message`).
 pub const MAX_REPORT_BYTES: usize = 4000;
+
+/// How far a snapshot was proven before it was published; each level includes those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+pub enum Level {
+    /// The bytes are those that etcd sent: the sha256 at the end of its stream.
+    #[default]
+    Trailer,
+    /// They are a sound database: the structure of every page in use.
+    Structure,
+    /// Its key space is that of a live member: etcd's HashKV, worked out from the bytes, is what the member says.
+    HashKV,
+}
+
+impl Level {
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Trailer => "Trailer",
+            Self::Structure => "Structure",
+            Self::HashKV => "HashKV",
+        }
+    }
+}
+
+/// What was proven of a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Verification {
+    /// How far.
+    pub level: Level,
+    /// Members whose HashKV was equal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agreed_by: Vec<String>,
+    /// Why not further; absent at `HashKV`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
 
 /// What was saved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,6 +167,21 @@ pub struct SavedReport {
     /// Storage version of the data; absent before 3.6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_version: Option<String>,
+    /// The revision of the key space; absent where the structure was not proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// The revision below which history is gone; absent when there was no compaction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compact_revision: Option<i64>,
+    /// Keys that exist at that revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<u64>,
+    /// etcd's HashKV at that revision.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "hashKV")]
+    pub hash_kv: Option<u32>,
+    /// How far it is proven; absent for what was saved before this was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification: Option<Verification>,
     /// Milliseconds from the first byte to the manifest.
     pub millis: u64,
     /// The most memory the agent's process held (kernel: `VmHWM`), for choosing a Job's limit; absent where unknown.

@@ -110,6 +110,9 @@ fn every_verdict_has_its_row() {
         // Somebody else's data, also when an empty volume would be allowed.
         (Facts { beside: vec!["default.etcd".to_owned()], ..empty() }, seed.clone(), allowed, "ForeignVolume"),
         (Facts { data: vec!["member".to_owned()], ..empty() }, seed.clone(), allowed, "ForeignVolume"),
+        (Facts { wal: Ok(Some(WAL)), ..empty() }, seed.clone(), allowed, "ForeignVolume"),
+        (Facts { wal: Err("torn".to_owned()), ..empty() }, seed.clone(), allowed, "ForeignVolume"),
+        (Facts { database: true, ..empty() }, seed.clone(), allowed, "ForeignVolume"),
         (Facts { beside: vec![".holdfast-staging".to_owned()], ..empty() }, restore.clone(), None, "ForeignVolume"),
         (changed(|f, _| f.identity = Ok(None)), seed.clone(), allowed, "ForeignVolume"),
         // Our own.

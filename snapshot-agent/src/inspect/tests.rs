@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::contract::StoreFlags;
+use crate::contract::{ExitClass, Level, StoreFlags, Verification};
 
 const OWNER: &str = "99887766-1111-4000-8000-000000000000";
 const CLUSTER: &str = "1a2b3c4d-0000-4000-8000-000000000000";
@@ -51,7 +51,13 @@ async fn found(request: InspectRequest) -> Result<String> {
 #[tokio::test]
 async fn the_report_is_what_the_manifest_says() {
     let mount = tempfile::tempdir().unwrap();
-    put(mount.path(), GOOD, |_| ());
+    put(mount.path(), GOOD, |manifest| {
+        manifest["contents"] = json!({
+            "revision": 9, "compactRevision": 4, "keys": 3, "revisions": 6, "hashKV": 7, "members": ["1"], "leases": 0,
+            "alarms": 0, "authEnabled": false, "users": 0, "roles": 0,
+        });
+        manifest["verification"] = json!({"level": "HashKV", "agreedBy": ["orders-x"]});
+    });
     let report = run(request(mount.path())).await.unwrap();
     let expected = SavedReport {
         key: GOOD.to_owned(),
@@ -66,6 +72,11 @@ async fn the_report_is_what_the_manifest_says() {
         cluster_id: "cafe".to_owned(),
         etcd_version: "3.6.16".to_owned(),
         storage_version: Some("3.6.0".to_owned()),
+        revision: Some(9),
+        compact_revision: Some(4),
+        keys: Some(3),
+        hash_kv: Some(7),
+        verification: Some(Verification { level: Level::HashKV, agreed_by: vec!["orders-x".to_owned()], reason: None }),
         millis: 1500,
         peak_rss_bytes: None,
     };

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
+use crate::bolt::{Bolt, key_value, rev};
 use crate::support::{Etcd, Mischief, Proxy, S3, file_store, noise, save_request};
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt};
@@ -13,11 +14,36 @@ use snapshot_agent::save::{self, Member};
 use snapshot_agent::source::Candidate;
 use snapshot_agent::{Error, Result};
 
-/// A snapshot as etcd would send it: pages and trailer.
+/// A snapshot as etcd would send it: so many pages of a sound database that does not compress, and the trailer.
 pub(crate) fn snapshot(pages: usize) -> Vec<u8> {
-    let mut bytes = noise(7, pages * 4096);
+    with_trailer(database(pages))
+}
+
+pub(crate) fn with_trailer(mut bytes: Vec<u8>) -> Vec<u8> {
     let hash = Sha256::digest(&bytes);
     bytes.extend_from_slice(&hash);
+    bytes
+}
+
+/// A database of so many pages (4 or more), a key on each that is not needed for the tree.
+pub(crate) fn database(pages: usize) -> Vec<u8> {
+    // Two meta pages, the root bucket and the top of the tree; branches of some eighty children.
+    let keys = pages.saturating_sub(5 + pages / 60);
+    let entries: Vec<_> = (0..keys)
+        .map(|i| {
+            (
+                rev(i64::try_from(i + 2).unwrap(), 0, false),
+                key_value(format!("k{i:07}").as_bytes(), &noise(i as u64, 3900)),
+            )
+        })
+        .collect();
+    let mut bolt = Bolt::new(4096);
+    let root = bolt.tree(&entries, |_| {});
+    while bolt.pages() + 1 < pages as u64 {
+        bolt.garbage(&noise(pages as u64, 4096));
+    }
+    let bytes = bolt.finish(&[("key", root)], &[("lease", &[]), ("meta", &[])]);
+    assert_eq!(bytes.len(), pages * 4096);
     bytes
 }
 
@@ -72,8 +98,17 @@ fn broken_streams(good: &[u8]) -> Vec<(&'static str, Vec<Result<Bytes>>, ExitCla
         ("a clean end in the middle", messages(&good[..good.len() / 2]), ExitClass::Transient),
         ("only a trailer", messages(&good[good.len() - 32..]), ExitClass::Transient),
         ("nothing", vec![], ExitClass::Transient),
+        ("a page of the tree is overwritten, and hashed so", messages(&overwritten(good)), ExitClass::Corrupt),
+        ("no database, and hashed so", messages(&with_trailer(noise(1, good.len() - 32))), ExitClass::Corrupt),
         ("an error in the middle", broke, ExitClass::Transient),
     ]
+}
+
+/// What etcd would send if its own disk had lost a page: the trailer is right.
+fn overwritten(good: &[u8]) -> Vec<u8> {
+    let mut bytes = good[..good.len() - 32].to_vec();
+    bytes[3 * 4096..4 * 4096].fill(0);
+    with_trailer(bytes)
 }
 
 #[tokio::test(flavor = "multi_thread")]

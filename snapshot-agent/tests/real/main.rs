@@ -12,7 +12,10 @@
     reason = "tests end by panicking, and read the clock and the environment"
 )]
 
+mod agreement;
 mod backends;
+#[path = "../scan/support/bolt.rs"]
+mod bolt;
 mod faults;
 mod gate;
 mod inspect;
@@ -24,6 +27,7 @@ mod signal;
 mod space;
 mod stores;
 mod support;
+mod tls;
 mod trouble;
 
 /// The allocator of the binary: what is measured is what ships.

@@ -57,7 +57,7 @@ async fn killed_while_uploading_it_leaves_no_backup_and_the_next_run_cleans_up()
     // The stream stands still in its second half, with parts uploaded already.
     let proxy = Proxy::before(&etcd.url, Mischief::Freeze(30 << 20)).await;
     let dies = SaveRequest {
-        etcd: EtcdFlags { endpoints: vec![proxy.url()] },
+        etcd: EtcdFlags { endpoints: vec![proxy.url()], ..EtcdFlags::default() },
         pod_uid: Some("dead-0000".to_owned()),
         ..save_request(etcd.flags(), s3.flags(), Compression::None)
     };

@@ -39,9 +39,20 @@ impl Drop for Running {
     }
 }
 
+/// etcd of a line other than the newest of those in `HOLDFAST_TEST_BIN`.
+pub(crate) fn etcd_of(line: &str) -> PathBuf {
+    let name = format!("HOLDFAST_ETCD_{}", line.replace('.', "_"));
+    let folder = std::env::var_os(&name).unwrap_or_else(|| panic!("{name} is not set: `make test` sets it"));
+    PathBuf::from(folder).join("etcd")
+}
+
 pub(crate) fn start(program: &str, args: &[String], log: &Path) -> Running {
-    let log = fs::File::create(log).unwrap();
-    let mut command = Command::new(bin(program));
+    start_at(&bin(program), args, log)
+}
+
+fn start_at(program: &Path, args: &[String], log: &Path) -> Running {
+    let log = fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
+    let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     Running(command.spawn().unwrap())
 }
@@ -87,8 +98,11 @@ pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Opt
 /// One etcd member.
 pub(crate) struct Etcd {
     pub(crate) url: String,
-    _process: Running,
-    _folder: TempDir,
+    program: PathBuf,
+    args: Vec<String>,
+    data: PathBuf,
+    process: Running,
+    folder: TempDir,
 }
 
 impl Etcd {
@@ -98,8 +112,19 @@ impl Etcd {
         Self::on(folder, &data, "default", "http://127.0.0.1:0", &[]).await
     }
 
+    /// One of another line.
+    pub(crate) async fn of(line: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        Self::run(etcd_of(line), folder, &data, "default", "http://127.0.0.1:0", &[]).await
+    }
+
     /// Starts on this data directory.
     pub(crate) async fn on(folder: TempDir, data: &Path, name: &str, peer: &str, more: &[&str]) -> Self {
+        Self::run(bin("etcd"), folder, data, name, peer, more).await
+    }
+
+    async fn run(program: PathBuf, folder: TempDir, data: &Path, name: &str, peer: &str, more: &[&str]) -> Self {
         let url = format!("http://127.0.0.1:{}", free_port());
         let listen = if peer.ends_with(":0") { format!("http://127.0.0.1:{}", free_port()) } else { peer.to_owned() };
         let mut args = vec![
@@ -114,10 +139,19 @@ impl Etcd {
             "--log-level=warn".to_owned(),
         ];
         args.extend(more.iter().map(|arg| (*arg).to_owned()));
-        let process = start("etcd", &args, &folder.path().join("etcd.log"));
-        let etcd = Self { url, _process: process, _folder: folder };
+        let process = start_at(&program, &args, &folder.path().join("etcd.log"));
+        let etcd = Self { url, program, args, data: data.to_owned(), process, folder };
         etcd.ready().await;
         etcd
+    }
+
+    /// Ends it, lets something be done to its data directory, and starts it again.
+    pub(crate) async fn again(&mut self, meanwhile: impl FnOnce(&Path)) {
+        self.process.0.kill().unwrap();
+        self.process.0.wait().unwrap();
+        meanwhile(&self.data);
+        self.process = start_at(&self.program, &self.args, &self.folder.path().join("etcd.log"));
+        self.ready().await;
     }
 
     /// Three members of one cluster.
@@ -164,7 +198,7 @@ impl Etcd {
     }
 
     pub(crate) fn flags(&self) -> EtcdFlags {
-        EtcdFlags { endpoints: vec![self.url.clone()] }
+        EtcdFlags { endpoints: vec![self.url.clone()], ..EtcdFlags::default() }
     }
 }
 

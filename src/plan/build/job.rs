@@ -47,6 +47,7 @@ pub const KEPT_SECONDS: i32 = 3600;
 
 /// What the agent is asked. The store is filled in by the builder, from the Job's `destination`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "made once for each Job, and moved once")]
 pub enum Work {
     /// To save a snapshot.
     Save(SaveRequest),

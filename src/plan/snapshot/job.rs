@@ -19,7 +19,7 @@ pub(super) fn save(seen: &Observed, cluster: &EtcdCluster, source: Source) -> Jo
     let (own_name, own_uid) = (pods::name(&snapshot.metadata), pods::uid(&snapshot.metadata));
     let namespace = snapshot.metadata.namespace.clone().unwrap_or_default();
     let request = SaveRequest {
-        etcd: EtcdFlags { endpoints: source.endpoints },
+        etcd: EtcdFlags { endpoints: source.endpoints, ..EtcdFlags::default() },
         namespace,
         cluster: snapshot.spec.cluster_ref.name.clone(),
         cluster_uid: Some(pods::uid(&cluster.metadata).to_owned()),

@@ -4,14 +4,14 @@
 //! with the phase that makes it final (I7).
 
 use jiff::Timestamp;
-use snapshot_agent::contract::{ExitClass, SavedReport};
+use snapshot_agent::contract::{ExitClass, Level, SavedReport};
 
 use super::plan::Stage;
 use super::report::Fact;
 use super::{Observed, job};
 use crate::api::EtcdSnapshotStatus;
 use crate::api::condition::{Reason, Type, Wanted, merge};
-use crate::api::snapshot::{Artifact, Failure, Phase, Source};
+use crate::api::snapshot::{Artifact, Failure, Phase, Source, Verification};
 use crate::plan::{Note, pods};
 
 /// What is told where neither the Job nor the store says whether the snapshot is stored.
@@ -42,10 +42,11 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
         started_at: old.started_at.or(made),
         attempts: job::attempts(seen),
         job: ours.map(|job| pods::name(&job.metadata).to_owned()).or(old.job),
-        conditions: merge(&told, &[ready(stage)], generation, now),
+        conditions: merge(&told, &wanted(stage), generation, now),
         completed_at: None,
         source: None,
         artifact: None,
+        verification: None,
         error: None,
     };
     match stage {
@@ -53,6 +54,7 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
             completed_at: Some(at.unwrap_or(now).to_string()),
             source: Some(source(report)),
             artifact: Some(artifact(report)),
+            verification: verification(report),
             ..base
         },
         Stage::Job(Fact::Failed { class, message, at }) => EtcdSnapshotStatus {
@@ -87,6 +89,17 @@ const fn phase(stage: &Stage) -> Phase {
     }
 }
 
+fn wanted(stage: &Stage) -> Vec<Wanted> {
+    let verified = match stage {
+        Stage::Job(Fact::Stored { report, .. }) => verification(report).map(|found| match found.level {
+            Level::HashKV => Wanted::yes(Type::Verified, Reason::MembersAgree, found.message),
+            Level::Structure | Level::Trailer => Wanted::no(Type::Verified, Reason::NotCompared, found.message),
+        }),
+        _ => None,
+    };
+    std::iter::once(ready(stage)).chain(verified).collect()
+}
+
 fn ready(stage: &Stage) -> Wanted {
     let no = |reason, message: &str| Wanted::no(Type::Ready, reason, message);
     match stage {
@@ -106,7 +119,23 @@ fn ready(stage: &Stage) -> Wanted {
 }
 
 fn stored_words(report: &SavedReport) -> String {
-    format!("{} of member {} are stored at {}", size(report.db_bytes), report.member, report.uri)
+    let at = report.revision.map_or_else(String::new, |revision| format!(" at revision {revision}"));
+    format!("{} of member {}{at} are stored at {}", size(report.db_bytes), report.member, report.uri)
+}
+
+/// What an agent of an earlier version stored says nothing of this.
+fn verification(report: &SavedReport) -> Option<Verification> {
+    let found = report.verification.as_ref()?;
+    let reason = found.reason.as_deref().unwrap_or("no reason was given");
+    let message = match found.level {
+        Level::HashKV => {
+            let (hash, revision) = (report.hash_kv.unwrap_or_default(), report.revision.unwrap_or_default());
+            format!("HashKV {hash} at revision {revision} is also that of {}", found.agreed_by.join(" and "))
+        }
+        Level::Structure => format!("the database is sound, and was not compared with a live member: {reason}"),
+        Level::Trailer => format!("the bytes are those that etcd sent, and the database was not looked into: {reason}"),
+    };
+    Some(Verification { level: found.level, agreed_by: found.agreed_by.clone(), message })
 }
 
 /// What people hear: once for each change, so that a pass that repeats says nothing.
@@ -123,7 +152,12 @@ pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
                 note(false, "JobCreated", format!("Job {name} saves the snapshot"))
             }]
         }
-        Stage::Job(Fact::Stored { report, .. }) => vec![note(false, "SnapshotStored", stored_words(report))],
+        Stage::Job(Fact::Stored { report, .. }) => {
+            let stored = note(false, "SnapshotStored", stored_words(report));
+            let weak = verification(report).filter(|found| found.level < Level::HashKV);
+            let weak = weak.map(|found| note(true, Reason::NotCompared.as_str(), found.message));
+            std::iter::once(stored).chain(weak).collect()
+        }
         Stage::Job(Fact::Failed { message, .. }) => vec![note(true, "SnapshotFailed", message.clone())],
         Stage::Blocked(reason, message) if reason.needs_a_person() && newly(seen, *reason) => {
             vec![note(true, reason.as_str(), message.clone())]
@@ -158,6 +192,10 @@ fn artifact(report: &SavedReport) -> Artifact {
         size: size(report.db_bytes),
         stored_bytes: report.stored_bytes,
         sha256: report.sha256.clone(),
+        revision: report.revision,
+        compact_revision: report.compact_revision,
+        keys: report.keys.and_then(|keys| i64::try_from(keys).ok()),
+        hash_kv: report.hash_kv.map(i64::from),
         compression: report.compression,
         etcd_version: report.etcd_version.clone(),
         storage_version: report.storage_version.clone(),

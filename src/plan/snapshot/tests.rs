@@ -7,7 +7,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerState, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use proptest::prelude::*;
-use snapshot_agent::contract::{ExitClass, Report, SavedReport};
+use snapshot_agent::contract::{ExitClass, Level, Report, SavedReport, Verification};
 
 use self::world::*;
 use super::*;
@@ -174,7 +174,7 @@ fn a_report_makes_it_complete_at_once() {
             Phase::Complete,
             "True",
             "Stored",
-            "3.0 MiB of member a-3 are stored at file:///backup/prod/a/cluster/x/snapshot.db.zst"
+            "3.0 MiB of member a-3 at revision 40 are stored at file:///backup/prod/a/cluster/x/snapshot.db.zst"
         )
     );
     assert_eq!(
@@ -187,6 +187,32 @@ fn a_report_makes_it_complete_at_once() {
     assert_eq!(status.source.as_ref().unwrap().member, "a-3");
     assert_eq!(status.error, None);
     assert_eq!((plan.notes[0].reason.as_str(), plan.wake), ("SnapshotStored", Wake::OnChange));
+}
+
+#[test]
+fn how_far_it_is_proven_is_told() {
+    let proven = |pod| {
+        let plan = planned(&with(vec![pod]));
+        let verified = plan.status.conditions.iter().find(|c| c.type_ == "Verified").cloned().unwrap();
+        assert_eq!(plan.status.phase, Phase::Complete);
+        let notes: Vec<_> = plan.notes.iter().map(|note| note.reason.clone()).collect();
+        (verified.status, verified.reason, plan.status.verification.unwrap().message, notes.join(" "))
+    };
+    let agreed = "HashKV 4294967295 at revision 40 is also that of a-3 and a-1";
+    let both = ["True", "MembersAgree", agreed, "SnapshotStored"].map(str::to_owned);
+    assert_eq!(<[String; 4]>::from(proven(saved())), both);
+    for (level, words) in [(Level::Structure, "the database is sound"), (Level::Trailer, "the bytes are those")] {
+        let why = Some("a-3: it has gone on".to_owned());
+        let (status, reason, message, notes) =
+            proven(saved_and(Verification { level, agreed_by: vec![], reason: why }));
+        assert_eq!(
+            (status.as_str(), reason.as_str(), notes.as_str()),
+            ("False", "NotCompared", "SnapshotStored NotCompared")
+        );
+        assert!(message.starts_with(words) && message.ends_with("a-3: it has gone on"), "{message}");
+    }
+    let plan = planned(&with(vec![running()]));
+    assert!(plan.status.conditions.iter().all(|c| c.type_ != "Verified"), "nothing is stored yet");
 }
 
 /// I6, I18: whatever the Job says, what a Pod has stored is stored.

@@ -1,7 +1,7 @@
 //! The operator is killed after its n-th write, for every n, and started again: it always ends like an undisturbed run,
 //! and nothing is made twice on the way.
 //!
-//! A run with `make test` takes three n by chance, `make soak` all of them. Three crashes are told apart: after the
+//! A run with `make test` takes three n by chance, `make soak` all of them, or those from `HOLDFAST_FROM` on. Three crashes are told apart: after the
 //! answer was heard, after the write was carried out and before anybody heard of it, and before it was sent.
 
 use std::os::unix::process::ExitStatusExt as _;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::support::env::soak;
+use crate::support::env::{soak, soak_from};
 use crate::support::host_operator::{DIE_AFTER, HostOperator, Seat, send};
 use crate::support::kfault::{Fault, Kfault, Rule};
 use crate::support::ledger::Ledger;
@@ -116,7 +116,7 @@ async fn sweep(w: &World, workload: Workload) -> Result<()> {
 impl Sweep<'_> {
     /// Every n, until a run comes to its end without a crash; the other two crashes at every fourth.
     async fn all(&self, writes: u64) -> Result<()> {
-        for n in 1.. {
+        for n in soak_from().. {
             if !self.crash(Crash::AfterAnswer(n)).await? {
                 ensure!(n > writes / 2, "an undisturbed run makes {writes} writes, and this one fewer than {n}");
                 return Ok(());

@@ -1,12 +1,12 @@
 //! What the API server or kubelet refuses is told within a minute where people look, and goes on by itself when it is
-//! mended: a quota, an image that nobody has, names as long as they may be.
+//! mended: a quota, a policy on Pods, an image that nobody has, names as long as they may be.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::support::kube_helpers::{condition, wait_for};
+use crate::support::kube_helpers::{condition, until, wait_for};
 use crate::support::make;
 use crate::support::world::World;
 
@@ -48,6 +48,8 @@ pub async fn tell(w: &World) -> Result<()> {
     })
     .await?;
 
+    w.step("a policy on Pods", policy_on_pods(w, &to)).await?;
+
     let mut unknown = make::cluster("unknown", 1);
     unknown["spec"]["image"] = json!({"repository": "localhost/nobody-has-this"});
     w.create(unknown).await?;
@@ -75,6 +77,62 @@ pub async fn tell(w: &World) -> Result<()> {
     .await?;
     w.step("and is waited for too", w.wait_complete("secretless")).await?;
     Ok(())
+}
+
+/// What Pod security, or a company's own rules, may do: no Pod is let in without a label. Whoever sets it gets through.
+async fn policy_on_pods(w: &World, to: &Value) -> Result<()> {
+    let name = format!("{}-labelled", w.ns);
+    let metadata = json!({"name": name});
+    let version = "admissionregistration.k8s.io/v1";
+    let policy = json!({
+        "apiVersion": version, "kind": "ValidatingAdmissionPolicy", "metadata": metadata,
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": w.ns}},
+                "resourceRules": [{
+                    "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"],
+                }],
+            },
+            "validations": [{
+                "expression": "has(object.metadata.labels) && 'team' in object.metadata.labels",
+                "message": "every Pod names its team",
+            }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": metadata,
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    for object in [&policy, &binding] {
+        w.env.apply(None, &object.to_string())?;
+    }
+    let told = async {
+        // It holds some seconds after it was made.
+        let pod = make::toolbox("unlabelled", &w.env.probe_image, &[]);
+        until("the policy to hold", MINUTE, async || {
+            let tried =
+                w.env.kubectl_with(&["-n", &w.ns, "create", "--dry-run=server", "-f", "-"], Some(&pod.to_string()));
+            Ok(if tried.is_err() { Ok(()) } else { Err("Pods without a team are let in".to_owned()) })
+        })
+        .await?;
+        w.create(make::snapshot("no-team", "one", to.clone())).await?;
+        w.create(make::cluster("no-team", 1)).await?;
+        told(w, "EtcdSnapshot", "no-team", "WriteRefused", "every Pod names its team").await?;
+        told(w, "EtcdCluster", "no-team", "WriteRefused", "every Pod names its team").await?;
+        let mut labelled = make::snapshot("labelled", "one", to.clone());
+        labelled["spec"]["agent"] = json!({"podMetadata": {"labels": {"team": "storage"}}});
+        w.create(labelled).await?;
+        w.wait_complete("labelled").await
+    }
+    .await;
+    for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
+        w.env.kubectl(&["delete", kind, &name])?;
+    }
+    told?;
+    w.wait_complete("no-team").await?;
+    w.wait_ready("no-team", 1).await?;
+    w.delete_and_wait("EtcdCluster", "no-team").await
 }
 
 /// Waits at most a minute until an object's `Ready` says this.

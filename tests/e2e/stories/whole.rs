@@ -40,6 +40,17 @@ async fn on(w: &World, version: &str) -> Result<()> {
     let pvc = w.step("snapshot to a volume", w.wait_complete("to-pvc")).await?;
     ensure!(s3["status"]["artifact"]["sha256"].as_str().is_some_and(|s| s.len() == 64), "{}", s3["status"]);
 
+    for done in [&s3, &pvc] {
+        let (artifact, verified) = (&done["status"]["artifact"], &done["status"]["verification"]);
+        let said = (&artifact["keys"], &verified["level"], verified["agreedBy"].as_array().map_or(0, Vec::len));
+        ensure!(said == (&json!(before.keys), &json!("HashKV"), 2), "{}", done["status"]);
+        let pod = w.members("alpha").await?.members[0].name.clone();
+        let at = format!("--rev={}", artifact["revision"]);
+        let live = w.exec(&pod, "etcd", &["etcdctl", "endpoint", "hashkv", "-w", "json", &at]).await?;
+        let live: Value = serde_json::from_str(&live)?;
+        ensure!(live[0]["HashKV"]["hash"] == artifact["hashKV"], "etcd says {live}, the snapshot {artifact}");
+    }
+
     w.step("delete alpha", w.delete_and_wait("EtcdCluster", "alpha")).await?;
 
     w.create(of_version(make::restored("beta", 3, json!({"snapshotRef": {"name": "to-s3"}})))).await?;

@@ -34,6 +34,11 @@ pub fn soak() -> bool {
     std::env::var_os("HOLDFAST_SOAK").is_some_and(|v| !v.is_empty())
 }
 
+/// Where full sweeps begin: `HOLDFAST_FROM` goes on with one that was broken off.
+pub fn soak_from() -> u64 {
+    std::env::var("HOLDFAST_FROM").ok().and_then(|from| from.parse().ok()).unwrap_or(1)
+}
+
 impl Env {
     /// Reads the environment and installs the custom resource definitions.
     pub fn prepare() -> Result<Self> {

@@ -17,7 +17,7 @@ fn to_s3() -> AgentJob {
         owner: Some(OwnerReference { controller: Some(true), uid: "snap-uid".to_owned(), ..OwnerReference::default() }),
         snapshot: Some("nightly".to_owned()),
         work: Work::Save(SaveRequest {
-            etcd: EtcdFlags { endpoints: vec!["http://a-1.a.prod.svc:2379".to_owned()] },
+            etcd: EtcdFlags { endpoints: vec!["http://a-1.a.prod.svc:2379".to_owned()], ..EtcdFlags::default() },
             namespace: "prod".to_owned(),
             cluster: "a".to_owned(),
             deadline_seconds: 600,

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
     PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use snapshot_agent::contract::{ExitClass, FailedReport, Report, SavedReport};
+use snapshot_agent::contract::{ExitClass, FailedReport, Level, Report, SavedReport, Verification};
 
 use super::super::{Observed, plan};
 use crate::api::cluster::{EtcdClusterStatus, Formed, Latches, MemberSummary};
@@ -178,12 +178,21 @@ pub(super) fn terminated(name: &str, code: i32, reason: &str, message: Option<St
 }
 
 pub(super) fn saved() -> Pod {
+    saved_and(Verification { level: Level::HashKV, agreed_by: vec!["a-3".to_owned(), "a-1".to_owned()], reason: None })
+}
+
+/// Saved, and proven so far.
+pub(super) fn saved_and(verification: Verification) -> Pod {
     let report = SavedReport {
         key: "prod/a/cluster/x".to_owned(),
         uri: "file:///backup/prod/a/cluster/x/snapshot.db.zst".to_owned(),
         db_bytes: 3 * 1024 * 1024,
         member: "a-3".to_owned(),
         cluster_id: "c1".to_owned(),
+        revision: Some(40),
+        keys: Some(12),
+        hash_kv: Some(u32::MAX),
+        verification: Some(verification),
         ..SavedReport::default()
     };
     terminated("p-1", 0, "Completed", Some(serde_json::to_string(&Report::Saved(report)).unwrap()))

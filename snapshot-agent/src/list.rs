@@ -1,0 +1,247 @@
+//! `agent list`: what one cluster's folder of a store holds, newest first: complete snapshots, unfinished and broken ones.
+//!
+//! It reads manifests and asks for the size of data, and changes nothing. Of a cluster that was deleted and made anew the
+//! earlier lineages are listed too, unless one is named.
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use indicatif::{HumanBytes, HumanDuration};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::contract::{Level, ListRequest};
+use crate::error::Result;
+use crate::interrupt::Interrupt;
+use crate::layout::{Folder, attempt_time};
+use crate::look::{Looked, look};
+use crate::store::{self, Store};
+
+/// Folders that are looked at, each with two requests; a snapshot every hour for a year.
+const MAX_FOLDERS: usize = 10_000;
+
+/// Lineages of one name.
+const MAX_LINEAGES: usize = 1_000;
+
+/// Requests under way: a store far away answers in tens of milliseconds.
+const AT_ONCE: usize = 16;
+
+/// What a folder is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum State {
+    /// It can be restored.
+    Complete,
+    /// It has no manifest: a save that is under way, or one that died. The next save of its lineage cleans up.
+    Incomplete,
+    /// Its manifest cannot be read, or its data is missing or of another size.
+    Broken,
+}
+
+/// One folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// The folder below the store's prefix: `bootstrap.restore.source.key` takes it.
+    pub key: String,
+    /// What it is.
+    pub state: State,
+    /// When the save began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_at: Option<Timestamp>,
+    /// Bytes of the database.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub db_bytes: Option<u64>,
+    /// Bytes that are stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stored_bytes: Option<u64>,
+    /// The revision of the key space.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// Keys that exist at that revision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<u64>,
+    /// How far it was proven; absent for what was saved before this was recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified: Option<Level>,
+    /// The member's etcd version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub etcd_version: Option<String>,
+    /// What is wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl Entry {
+    fn new(folder: &Folder, state: State) -> Self {
+        let name = folder.as_str().rsplit('/').next().unwrap_or_default();
+        Self {
+            key: folder.as_str().to_owned(),
+            state,
+            taken_at: attempt_time(name),
+            db_bytes: None,
+            stored_bytes: None,
+            revision: None,
+            keys: None,
+            verified: None,
+            etcd_version: None,
+            problem: None,
+        }
+    }
+
+    fn of(folder: &Folder, looked: Looked) -> Option<Self> {
+        Some(match looked {
+            Looked::Complete(manifest) => Self {
+                taken_at: Some(manifest.started_at),
+                db_bytes: Some(manifest.db_bytes),
+                stored_bytes: Some(manifest.stored_bytes),
+                revision: manifest.contents.as_ref().map(|contents| contents.revision),
+                keys: manifest.contents.as_ref().and_then(|contents| contents.keys),
+                verified: manifest.verification.map(|verification| verification.level),
+                etcd_version: Some(manifest.etcd_version),
+                ..Self::new(folder, State::Complete)
+            },
+            Looked::WithoutManifest => Self::new(folder, State::Incomplete),
+            Looked::Broken(error) => {
+                Self { problem: Some(error.message().to_owned()), ..Self::new(folder, State::Broken) }
+            }
+            Looked::Unwanted => return None,
+        })
+    }
+}
+
+/// Looks at all folders of one cluster.
+pub async fn run(request: ListRequest) -> Result<Vec<Entry>> {
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    let store = Store::open(&request.store)?;
+    interrupt.unless(list(&store, &request)).await
+}
+
+async fn list(store: &Store, request: &ListRequest) -> Result<Vec<Entry>> {
+    let ListRequest { namespace, cluster, cluster_uid, .. } = request;
+    let mut folders = Vec::new();
+    for lineage in lineages(store, namespace, cluster, cluster_uid.as_deref()).await? {
+        let names = store.children(&lineage, MAX_FOLDERS, |name| attempt_time(name).is_some()).await?.names;
+        folders.extend(names.iter().filter_map(|name| lineage.child(name).ok()));
+    }
+    let looks = folders.iter().map(|folder| async move {
+        let looked = look(store, folder, |manifest| manifest.key == folder.as_str()).await?;
+        Ok(Entry::of(folder, looked))
+    });
+    let entries: Vec<Option<Entry>> = stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await?;
+    let mut entries: Vec<Entry> = entries.into_iter().flatten().collect();
+    entries.sort_by(|a, b| (b.taken_at, &b.key).cmp(&(a.taken_at, &a.key)));
+    Ok(entries)
+}
+
+/// The folders that one cluster's snapshots lie in: of one incarnation, or of all.
+pub(crate) async fn lineages(
+    store: &Store,
+    namespace: &str,
+    cluster: &str,
+    cluster_uid: Option<&str>,
+) -> Result<Vec<Folder>> {
+    let place = Folder::of_cluster(namespace, cluster, cluster_uid).map_err(|error| store::layout(&error))?;
+    if cluster_uid.is_some() {
+        return Ok(vec![place]);
+    }
+    let names = store.children(&place, MAX_LINEAGES, |_| true).await?.names;
+    Ok(names.iter().filter_map(|name| place.child(name).ok()).collect())
+}
+
+/// The list for people.
+pub fn table(entries: &[Entry]) -> String {
+    table_at(entries, crate::clock::now())
+}
+
+fn table_at(entries: &[Entry], now: Timestamp) -> String {
+    const HEAD: [&str; 8] = ["STATE", "AGE", "REVISION", "KEYS", "SIZE", "STORED", "VERIFIED", "KEY"];
+    let dash = || "-".to_owned();
+    let bytes = |bytes: Option<u64>| bytes.map_or_else(dash, |bytes| HumanBytes(bytes).to_string());
+    let rows = entries.iter().map(|entry| {
+        let age = entry.taken_at.and_then(|at| now.duration_since(at).try_into().ok());
+        [
+            format!("{:?}", entry.state),
+            age.map_or_else(dash, |age| format!("{:#}", HumanDuration(age))),
+            entry.revision.map_or_else(dash, |revision| revision.to_string()),
+            entry.keys.map_or_else(dash, |keys| keys.to_string()),
+            bytes(entry.db_bytes),
+            bytes(entry.stored_bytes),
+            entry.verified.map_or_else(dash, |level| level.as_str().to_owned()),
+            entry.problem.as_ref().map_or_else(|| entry.key.clone(), |problem| format!("{}  ({problem})", entry.key)),
+        ]
+    });
+    let rows: Vec<[String; 8]> = std::iter::once(HEAD.map(str::to_owned)).chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 8] = std::array::from_fn(width);
+    let line = |row: &[String; 8]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::contract::StoreFlags;
+
+    const LINEAGE: &str = "shop/orders/1a2b3c4d";
+
+    #[tokio::test]
+    async fn everything_is_listed_newest_first_and_for_what_it_is() {
+        let mount = tempfile::tempdir().unwrap();
+        let put = |name: &str, manifest: Option<serde_json::Value>, data: &str| {
+            let folder = mount.path().join(LINEAGE).join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("snapshot.db.zst"), data).unwrap();
+            if let Some(mut manifest) = manifest {
+                manifest["key"] = json!(format!("{LINEAGE}/{name}"));
+                fs::write(folder.join("manifest.json"), manifest.to_string()).unwrap();
+            }
+        };
+        let manifest = |at: &str| {
+            json!({
+                "formatVersion": 1, "namespace": "shop", "cluster": "orders", "podUid": "p", "clusterId": "cafe",
+                "memberId": "1", "member": "m", "etcdVersion": "3.6.16", "raftTerm": 2, "raftAppliedIndex": 3,
+                "dbBytes": 4096, "sha256": "00".repeat(32), "storedBytes": 5, "storedSha256": "11".repeat(32),
+                "compression": "zstd", "startedAt": at, "endedAt": at, "agentVersion": "0.1.0",
+            })
+        };
+        let mut proven = manifest("2026-11-21T10:00:00Z");
+        proven["contents"] = json!({
+            "revision": 9, "keys": 3, "revisions": 6, "members": [], "leases": 0, "alarms": 0, "authEnabled": false,
+            "users": 0, "roles": 0,
+        });
+        proven["verification"] = json!({"level": "HashKV"});
+        put("20261121T100000Z-11111111-aaaaaaaa", Some(proven), "12345");
+        put("20261121T110000Z-22222222-bbbbbbbb", None, "1");
+        put("20261121T120000Z-33333333-cccccccc", Some(manifest("2026-11-21T12:00:00Z")), "1234");
+        put("20261121T130000Z-44444444-dddddddd", Some(manifest("2026-11-21T13:00:00Z")), "12345");
+        fs::create_dir_all(mount.path().join(LINEAGE).join("uploads")).unwrap();
+
+        let request = ListRequest {
+            store: StoreFlags { url: format!("file://{}", mount.path().display()), ..StoreFlags::default() },
+            namespace: "shop".to_owned(),
+            cluster: "orders".to_owned(),
+            deadline_seconds: 20,
+            ..ListRequest::default()
+        };
+        let entries = run(request.clone()).await.unwrap();
+        let states: Vec<_> = entries.iter().map(|entry| entry.state).collect();
+        assert_eq!(states, [State::Complete, State::Broken, State::Incomplete, State::Complete]);
+        assert_eq!((entries[0].verified, entries[3].verified), (None, Some(Level::HashKV)));
+        assert!(entries[1].problem.as_ref().unwrap().contains("its manifest says 5"));
+        let now = "2026-11-21T15:00:00Z".parse().unwrap();
+        let table = table_at(&entries, now);
+        let lines: Vec<_> = table.lines().collect();
+        assert!(lines[0].starts_with("STATE       AGE  REVISION  KEYS  SIZE"), "{table}");
+        assert!(lines[2].starts_with("Broken      3h   -"), "{table}");
+        assert!(lines[4].starts_with("Complete    5h   9         3     4.00 KiB  5 B     HashKV    shop/"), "{table}");
+
+        let other = ListRequest { cluster_uid: Some("ffffffff-0000".to_owned()), ..request.clone() };
+        assert_eq!(run(other).await, Ok(vec![]));
+        assert_eq!(run(ListRequest { cluster: "other".to_owned(), ..request }).await, Ok(vec![]));
+    }
+}

@@ -1,0 +1,158 @@
+//! A snapshot is compared with what live members say, and what they say is written down.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use etcd_client::CompactionOptions;
+use snapshot_agent::contract::{AskMembers, Compression, EtcdFlags, ExitClass, Level, SavedReport, Verification};
+use snapshot_agent::manifest::Manifest;
+use snapshot_agent::{Result, save};
+
+use crate::support::{Etcd, S3, eventually, file_store, noise, save_request};
+
+async fn saved(etcd: EtcdFlags, mount: &Path, ask_members: AskMembers) -> Result<SavedReport> {
+    let mut request = save_request(etcd, file_store(mount), Compression::Zstd);
+    request.pod_uid = Some(format!("{:08x}", rand_id()));
+    request.ask_members = ask_members;
+    save::run(request).await
+}
+
+fn rand_id() -> u32 {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
+fn proof(saved: &SavedReport) -> (Level, usize) {
+    let Verification { level, agreed_by, reason } = saved.verification.clone().unwrap();
+    assert_eq!(reason.is_none(), level == Level::HashKV, "{reason:?}");
+    (level, agreed_by.len())
+}
+
+/// Keys that were overwritten and deleted, and a compaction in the middle of it.
+async fn history(etcd: &Etcd) -> (i64, u64) {
+    let mut client = etcd.client().await;
+    for i in 0..300_u64 {
+        client.put(format!("k{}", i % 100), noise(i, 500), None).await.unwrap();
+    }
+    for i in 0..10 {
+        client.delete(format!("k{i}"), None).await.unwrap();
+    }
+    let options = CompactionOptions::new().with_physical();
+    client.compact(250, Some(options)).await.unwrap();
+    let revision = client.put("last", "", None).await.unwrap().header().unwrap().revision();
+    (revision, 91)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_line_agrees_with_its_own_snapshot() {
+    for line in ["3.5", "3.6", "3.7"] {
+        let (etcd, mount) = (Etcd::of(line).await, tempfile::tempdir().unwrap());
+        let first = saved(etcd.flags(), mount.path(), AskMembers::Auto).await.unwrap();
+        assert_eq!(
+            (first.revision, first.keys, proof(&first)),
+            (Some(1), Some(0), (Level::HashKV, 1)),
+            "{line}: empty"
+        );
+
+        let (revision, keys) = history(&etcd).await;
+        let report = saved(etcd.flags(), mount.path(), AskMembers::Auto).await.unwrap();
+        assert_eq!((report.revision, report.keys), (Some(revision), Some(keys)), "{line}");
+        assert_eq!((report.compact_revision, proof(&report)), (Some(250), (Level::HashKV, 1)), "{line}");
+        let live = etcd.client().await.hash_kv(0).await.unwrap();
+        assert_eq!(report.hash_kv, Some(live.hash()), "{line}");
+        let manifest = fs::read(mount.path().join(&report.key).join("manifest.json")).unwrap();
+        let manifest = Manifest::parse(&manifest).unwrap();
+        assert_eq!(manifest.verification, report.verification);
+        let contents = manifest.contents.unwrap();
+        assert_eq!((contents.revision, contents.hash_kv), (revision, report.hash_kv));
+        assert_eq!(contents.members, std::slice::from_ref(&report.member_id));
+
+        // Nothing has been written since it was compacted at its newest revision: it answers from a cache.
+        etcd.client().await.compact(revision, None).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let idle = saved(etcd.flags(), mount.path(), AskMembers::Auto).await.unwrap();
+        assert_eq!((idle.compact_revision, proof(&idle)), (Some(revision), (Level::HashKV, 1)), "{line}: idle");
+
+        let never = saved(etcd.flags(), mount.path(), AskMembers::Never).await.unwrap();
+        assert_eq!(proof(&never), (Level::Structure, 0), "{line}");
+        assert_eq!(never.hash_kv, idle.hash_kv);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_and_compactions_meanwhile_are_no_reason_to_fail() {
+    let (etcd, s3) = (Etcd::start().await, S3::start().await);
+    etcd.fill(40, 500_000).await;
+    let mut client = etcd.client().await;
+    let writer = tokio::spawn(async move {
+        for i in 0.. {
+            let revision = client.put(format!("w{}", i % 7), noise(i, 300), None).await.unwrap();
+            if i % 50 == 49 {
+                let revision = revision.header().unwrap().revision();
+                client.compact(revision - 20, None).await.unwrap();
+            }
+        }
+    });
+    let (mut before, mut levels) = (0, vec![]);
+    for i in 0..6 {
+        let mut request = save_request(etcd.flags(), s3.flags(), Compression::Zstd);
+        request.pod_uid = Some(format!("busy-{i}"));
+        let report = save::run(request).await.unwrap();
+        assert!(report.revision > Some(before), "each holds what was acknowledged before it");
+        before = etcd.client().await.get("w0", None).await.unwrap().header().unwrap().revision();
+        levels.push(proof(&report).0);
+    }
+    writer.abort();
+    assert!(!levels.contains(&Level::Trailer), "{levels:?}");
+}
+
+async fn leads(etcd: &Etcd) -> bool {
+    let status = etcd.client().await.status().await.unwrap();
+    status.leader() == status.header().unwrap().member_id()
+}
+
+/// What a failing disk does: another byte in a value, in every copy of it that is in the file.
+fn damage(data: &Path, marker: &[u8]) {
+    let file = data.join("member/snap/db");
+    let mut bytes = fs::read(&file).unwrap();
+    let places: Vec<_> =
+        bytes.windows(marker.len()).enumerate().filter(|(_, w)| *w == marker).map(|(i, _)| i).collect();
+    assert!(!places.is_empty());
+    for at in places {
+        bytes[at] ^= 1;
+    }
+    fs::write(file, bytes).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_has_other_data_stops_the_snapshot() {
+    let mut members = Etcd::three().await;
+    let flags = EtcdFlags { endpoints: members.iter().map(|m| m.url.clone()).collect(), ..EtcdFlags::default() };
+    let mount = tempfile::tempdir().unwrap();
+    let marker = b"a-value-that-is-nowhere-else";
+    members[0].client().await.put("marker", marker.as_slice(), None).await.unwrap();
+    members[0].fill(50, 2000).await;
+    let good = saved(flags.clone(), mount.path(), AskMembers::Auto).await.unwrap();
+    assert_eq!(proof(&good), (Level::HashKV, 2), "two voters agree");
+
+    let mut follower = None;
+    for (i, member) in members.iter().enumerate() {
+        if !leads(member).await {
+            follower = Some(i);
+        }
+    }
+    let at = follower.unwrap();
+    // Until etcd has written its batch, the log would bring the value back (100 ms).
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    members[at].again(|data| damage(data, marker)).await;
+    let kept = crate::support::files(mount.path());
+    let names = format!("m{at}");
+    let error = eventually("the members are one cluster again", async || {
+        saved(flags.clone(), mount.path(), AskMembers::Auto).await.err().filter(|e| e.class() != ExitClass::Transient)
+    })
+    .await;
+    assert_eq!(error.class(), ExitClass::Corrupt, "{error}");
+    assert!(error.message().contains("members differ") && error.message().contains(&names), "{error}");
+    assert_eq!(crate::support::files(mount.path()), kept, "nothing was published and nothing is left over");
+}
