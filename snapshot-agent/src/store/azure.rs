@@ -3,10 +3,17 @@
 //! An upload has no name of its own there: blocks wait under the object's name until some of them are committed, and
 //! none can be aborted. Committing none discards all of them (Azure: "Put Block List"), otherwise Azure does after a week.
 
-use object_store::ClientOptions;
-use object_store::azure::{AzureAccessKey, MicrosoftAzureBuilder, split_sas};
+use std::sync::Arc;
 
-use super::bucket::http::{self, Clients};
+use futures::FutureExt;
+use object_store::ClientOptions;
+use object_store::azure::{
+    AzureAccessKey, AzureAuthorizer, AzureConfigKey, AzureCredentialProvider, MicrosoftAzureBuilder, split_sas,
+};
+use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody};
+use reqwest::Method;
+
+use super::bucket::http::{self, Clients, Connector, Eraser};
 use super::bucket::{Bucket, Options, Protocol};
 use super::class::classify;
 use super::location::Place;
@@ -18,28 +25,73 @@ const PROTOCOL: Protocol = Protocol { scheme: "azure", most_parts: 50_000, parts
 
 /// Reads the credentials and contacts nobody.
 pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
-    let (builder, account) = credentials(flags)?;
+    let (builder, named) = credentials(flags)?;
+    // Without the flag the environment says it, as it does for Azure's own tools.
+    let account = named.or_else(|| builder.get_config_value(&AzureConfigKey::AccountName));
+    let account = account.ok_or_else(|| {
+        Error::config("--azure-account is missing: without --credentials-dir it names the storage account")
+    })?;
     let mut builder = builder
         .with_container_name(&place.name)
         .with_skip_signature(false)
         .with_use_emulator(false)
         .with_client_options(ClientOptions::new().with_allow_http(http::plain(flags.azure_endpoint.as_ref())))
         .with_retry(http::retry());
-    let mut at = "Azure".to_owned();
+    let mut at = match builder.get_config_value(&AzureConfigKey::Endpoint) {
+        Some(endpoint) => endpoint,
+        None => format!("https://{account}.blob.core.windows.net"),
+    };
     if let Some(endpoint) = &flags.azure_endpoint {
         // Emulators, and stores behind one address, have the account in the path.
         let (scheme, rest) = http::endpoint("--azure-endpoint", endpoint, true)?;
         at = format!("{scheme}://{rest}");
         builder = builder.with_endpoint(at.clone());
     }
-    if let Some(account) = account {
-        at = format!("{at}, account {account}");
-    }
-    let clients = Clients::of(http::certificates(flags.azure_ca_file.as_deref())?, |connector| {
-        let store = builder.clone().with_http_connector(connector).build();
-        store.map_err(|error| classify("opening the store", &error))
-    })?;
-    Ok(Bucket::new(place, at, PROTOCOL, Options::default(), clients))
+    let certificates = http::certificates(flags.azure_ca_file.as_deref())?;
+    let opening = |error: object_store::Error| classify("opening the store", &error);
+    let build = |connector| builder.clone().with_http_connector(connector).build().map_err(opening);
+    let clients = Clients::of(certificates.clone(), build)?;
+    let connector = Connector::asking(certificates);
+    let client =
+        connector.connect(&ClientOptions::new().with_allow_http(at.starts_with("http://"))).map_err(opening)?;
+    let base = format!("{}/{}", at.trim_end_matches('/'), place.name);
+    let eraser = eraser(client, build(connector)?.credentials().clone(), account.clone(), base);
+    let at = format!("{at}, account {account}");
+    Ok(Bucket::new(place, at, PROTOCOL, Options::default(), clients).erasing(eraser))
+}
+
+/// One request for one object: object_store's own is a batch at the account, and a signature for one container does
+/// not reach there.
+fn eraser(client: HttpClient, credentials: AzureCredentialProvider, account: String, base: String) -> Eraser {
+    Arc::new(move |path| {
+        let (client, credentials, account) = (client.clone(), Arc::clone(&credentials), account.clone());
+        // Keys are made of characters that mean themselves in a URL (`layout.rs`).
+        let url = format!("{base}/{path}");
+        async move {
+            let mut request = HttpRequest::new(HttpRequestBody::empty());
+            *request.uri_mut() = url.parse().map_err(|error| broken(Box::new(error)))?;
+            *request.method_mut() = Method::DELETE;
+            let credential = credentials.get_credential().await?;
+            AzureAuthorizer::new(&credential, &account).try_authorize(&mut request)?;
+            let answer = client.execute(request).await.map_err(|error| broken(Box::new(error)))?;
+            let status = answer.status();
+            if status.is_success() {
+                return Ok(());
+            }
+            let body = answer.into_body().bytes().await.unwrap_or_default();
+            let body = String::from_utf8_lossy(&body);
+            let source = format!("status code: {status}: {body}").into();
+            if status.as_u16() == 404 && !body.contains("ContainerNotFound") {
+                return Err(object_store::Error::NotFound { path: path.to_string(), source });
+            }
+            Err(broken(source))
+        }
+        .boxed()
+    })
+}
+
+fn broken(source: Box<dyn std::error::Error + Send + Sync>) -> object_store::Error {
+    object_store::Error::Generic { store: "Azure", source }
 }
 
 /// Keys from a mounted Secret, or what the environment provides (a workload's or the node's identity).
@@ -50,16 +102,10 @@ fn credentials(flags: &StoreFlags) -> Result<(MicrosoftAzureBuilder, Option<Stri
     }
     let Some(folder) = &flags.credentials_dir else {
         let builder = MicrosoftAzureBuilder::from_env();
-        // Without the flag the environment has to say it, as it does for Azure's own tools.
-        return match named {
-            Some(account) => Ok((builder.with_account(&account), Some(account))),
-            None if builder.get_config_value(&object_store::azure::AzureConfigKey::AccountName).is_some() => {
-                Ok((builder, None))
-            }
-            None => {
-                Err(Error::config("--azure-account is missing: without --credentials-dir it names the storage account"))
-            }
-        };
+        return Ok(match named {
+            Some(account) => (builder.with_account(&account), Some(account)),
+            None => (builder, None),
+        });
     };
     let account = match (http::secret(folder, "accountName")?, named) {
         (Some(one), Some(other)) if one != other => {

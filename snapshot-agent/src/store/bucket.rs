@@ -31,7 +31,7 @@ mod trial;
 mod upload;
 
 pub use http::install_crypto;
-use http::{Client, Clients};
+use http::{Client, Clients, Eraser};
 pub(super) use upload::BucketUpload;
 
 /// Ranges of a download: large enough that the request's own cost vanishes, small enough to keep four in memory.
@@ -73,6 +73,8 @@ pub struct Bucket {
     protocol: Protocol,
     options: Options,
     clients: Clients,
+    /// Where object_store's own way to remove one object asks for more rights than that.
+    eraser: Option<Eraser>,
 }
 
 /// object_store's own output holds the session token.
@@ -84,7 +86,20 @@ impl fmt::Debug for Bucket {
 
 impl Bucket {
     pub(super) fn new(place: Place, at: String, protocol: Protocol, options: Options, clients: Clients) -> Self {
-        Self { place, at, protocol, options, clients }
+        Self { place, at, protocol, options, clients, eraser: None }
+    }
+
+    /// With another way to remove one object.
+    pub(super) fn erasing(self, eraser: Eraser) -> Self {
+        Self { eraser: Some(eraser), ..self }
+    }
+
+    /// Removes an object; one that is gone already is gone.
+    async fn erase(&self, path: &Path) -> object_store::Result<()> {
+        gone(match &self.eraser {
+            Some(eraser) => eraser(path.clone()).await,
+            None => self.clients.asker.delete(path).await,
+        })
     }
 
     /// What was asked for beyond the bytes.
@@ -166,7 +181,7 @@ impl Bucket {
         gone(asker.abort_multipart(path, &id.to_owned()).await)?;
         if self.protocol.parts_stay {
             asker.complete_multipart(path, &id.to_owned(), Vec::new()).await?;
-            gone(asker.delete(path).await)?;
+            self.erase(path).await?;
         }
         Ok(())
     }

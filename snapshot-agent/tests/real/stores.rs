@@ -310,6 +310,7 @@ async fn a_store_that_overwrites_is_found_out_and_a_signature_will_do() {
     save_small(&signed, "aaaa0000-1").await;
     let ended = probed(&signed).await;
     assert_eq!(outcome(&ended, Trial::CreateOnly), Outcome::Yes, "{}", ended.probed.table());
+    assert_eq!(outcome(&ended, Trial::Delete), Outcome::Yes, "{}", ended.probed.table());
 
     let endpoint = signed.azure_endpoint.clone().unwrap();
     let (server, account) = endpoint.strip_prefix("http://").unwrap().split_once('/').unwrap();

@@ -10,11 +10,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
 use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
+use object_store::path::Path;
 use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 use reqwest::Certificate;
 
@@ -71,6 +73,9 @@ impl Clients {
     }
 }
 
+/// Removes one object.
+pub(in crate::store) type Eraser = Arc<dyn Fn(Path) -> BoxFuture<'static, object_store::Result<()>> + Send + Sync>;
+
 /// What is asked again, and how often.
 pub(in crate::store) fn retry() -> RetryConfig {
     RetryConfig {
@@ -93,6 +98,13 @@ pub(in crate::store) struct Connector {
     certificates: Option<Vec<Certificate>>,
     whole: Option<Duration>,
     between: Option<Duration>,
+}
+
+impl Connector {
+    /// For small requests.
+    pub(in crate::store) const fn asking(certificates: Option<Vec<Certificate>>) -> Self {
+        Self { certificates, whole: Some(ASK_WITHIN), between: None }
+    }
 }
 
 impl HttpConnector for Connector {

@@ -8,13 +8,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use object_store::ObjectStoreExt;
 use object_store::list::PaginatedListOptions;
 use serde::{Deserialize, Serialize};
 
 use super::super::GRACE_SECONDS;
 use super::super::class::classify;
-use super::{Bucket, PAGE, Plan, gone};
+use super::{Bucket, PAGE, Plan};
 use crate::contract::{Compression, ExitClass};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key};
@@ -91,7 +90,7 @@ async fn take_back(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<
             if let Some(data) = names.iter().find(|data| data.name() == intent.name) {
                 let path = store.path(data)?;
                 ended(&store.doing("aborting", data), store.give_up(&path, &intent.upload_id).await)?;
-                ended(&store.doing("removing", data), store.clients.asker.delete(&path).await)?;
+                ended(&store.doing("removing", data), store.erase(&path).await)?;
             }
         }
         Err(error) => return Err(error),
@@ -102,9 +101,9 @@ async fn take_back(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<
 /// Removes an attempt's intent.
 pub(super) async fn remove(store: &Bucket, attempt: &Folder) -> Result<()> {
     let at = attempt.intent();
-    ended(&store.doing("removing", &at), store.clients.asker.delete(&store.path(&at)?).await)
+    ended(&store.doing("removing", &at), store.erase(&store.path(&at)?).await)
 }
 
 fn ended(doing: &str, result: object_store::Result<()>) -> Result<()> {
-    gone(result).map_err(|error| classify(doing, &error))
+    result.map_err(|error| classify(doing, &error))
 }

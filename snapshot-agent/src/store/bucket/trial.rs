@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use object_store::list::PaginatedListOptions;
-use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions, PutPayload};
 
 use super::http::Heard;
-use super::{Bucket, PAGE, gone};
+use super::{Bucket, PAGE};
 use crate::error::Result;
 use crate::layout::{Folder, Key};
 use crate::store::class::classify;
@@ -55,8 +55,8 @@ impl Bucket {
 
     /// Removes an object; one that is not there is removed already.
     pub(in crate::store) async fn try_delete(&self, key: &Key) -> Result<()> {
-        let deleted = gone(self.clients.asker.delete(&self.path(key)?).await);
-        deleted.map_err(|error| classify(&self.doing("removing", key), &error))
+        let erased = self.erase(&self.path(key)?).await;
+        erased.map_err(|error| classify(&self.doing("removing", key), &error))
     }
 
     /// Removes all objects below a folder: for one page of them, which is more than a probe makes.
@@ -66,7 +66,7 @@ impl Bucket {
         let options = PaginatedListOptions { max_keys: Some(PAGE), ..PaginatedListOptions::default() };
         let page = self.clients.asker.list_paginated(Some(&prefix), options).await;
         for object in page.map_err(|error| classify(&doing, &error))?.result.objects {
-            gone(self.clients.asker.delete(&object.location).await).map_err(|error| classify(&doing, &error))?;
+            self.erase(&object.location).await.map_err(|error| classify(&doing, &error))?;
         }
         Ok(())
     }

@@ -181,7 +181,7 @@ impl BucketUpload {
             // Perhaps completed, but never to get a manifest. The key is ours alone.
             if self.completing
                 && let Ok(meta) = asker.head(&self.path).await
-                && let Err(error) = asker.delete(&self.path).await
+                && let Err(error) = self.store.erase(&self.path).await
             {
                 tracing::warn!(path = %self.path, bytes = meta.size, %error, "data without a manifest stays behind");
                 return;
