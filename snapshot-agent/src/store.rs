@@ -35,7 +35,7 @@ const GRACE_SECONDS: i64 = 600;
 #[derive(Clone, Debug)]
 pub enum Store {
     /// A bucket, or a container, whoever the provider is.
-    Bucket(bucket::Bucket),
+    Bucket(Box<bucket::Bucket>),
     /// A folder.
     Folder(folder::FolderStore),
 }
@@ -107,9 +107,9 @@ impl Store {
     /// Opens a store: reads its credentials, contacts nobody.
     pub fn open(flags: &StoreFlags) -> Result<Self> {
         match Location::of(flags)? {
-            Location::S3(place) => s3::open(flags, place).map(Self::Bucket),
-            Location::Azure(place) => azure::open(flags, place).map(Self::Bucket),
-            Location::Gcs(place) => gcs::open(flags, place).map(Self::Bucket),
+            Location::S3(place) => s3::open(flags, place).map(Box::new).map(Self::Bucket),
+            Location::Azure(place) => azure::open(flags, place).map(Box::new).map(Self::Bucket),
+            Location::Gcs(place) => gcs::open(flags, place).map(Box::new).map(Self::Bucket),
             Location::Folder(path) => folder::FolderStore::open(path, flags.mount.as_deref()).map(Self::Folder),
         }
     }
