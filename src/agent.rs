@@ -7,9 +7,9 @@ use std::path::Path;
 
 use serde::Serialize;
 use snapshot_agent::contract::{
-    GateRequest, InspectRequest, ListRequest, Report, RestoreRequest, SaveRequest, VerifyRequest,
+    GateRequest, InspectRequest, ListRequest, ProbeRequest, Report, RestoreRequest, SaveRequest, VerifyRequest,
 };
-use snapshot_agent::{Result, gate, inspect, install, list, rehearse, report, restore, save, verify};
+use snapshot_agent::{Result, gate, inspect, install, list, probe, rehearse, report, restore, save, verify};
 
 /// `agent save`.
 pub async fn save(request: SaveRequest) -> anyhow::Result<u8> {
@@ -32,6 +32,18 @@ pub async fn restore(request: RestoreRequest) -> u8 {
 /// `agent verify`: what is found is printed, and goes nowhere else.
 pub async fn verify(request: VerifyRequest) -> anyhow::Result<u8> {
     print(verify::run(request).await)
+}
+
+/// `agent probe`: what was found is printed also when it is not enough.
+pub async fn probe(request: ProbeRequest) -> anyhow::Result<u8> {
+    let json = request.json;
+    let ended = match probe::run(request).await {
+        Ok(ended) => ended,
+        Err(error) => return Ok(end(&Err(error))),
+    };
+    let text = if json { serde_json::to_string_pretty(&ended.probed)? + "\n" } else { ended.probed.table() };
+    write!(std::io::stdout(), "{text}")?;
+    Ok(ended.failed.map_or(0, |error| end(&Err(error))))
 }
 
 /// `agent list`: a table, or JSON for programs.

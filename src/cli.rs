@@ -10,7 +10,8 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use snapshot_agent::contract::{
-    Compression, GateRequest, InspectRequest, ListRequest, RestoreRequest, SaveRequest, Verify, VerifyRequest,
+    Compression, GateRequest, InspectRequest, ListRequest, ProbeRequest, RestoreRequest, SaveRequest, Verify,
+    VerifyRequest,
 };
 use snapshot_agent::crypt::Recipients;
 
@@ -305,6 +306,8 @@ pub enum Agent {
     List(Box<ListRequest>),
     /// Say whether a snapshot file on this disk is whole and sound, and what is in it, as JSON.
     Verify(VerifyRequest),
+    /// Try a store: say what it really does, and whether snapshots can be saved there and restored from there.
+    Probe(Box<ProbeRequest>),
     /// Rebuild a member's data directory from a stored snapshot; it becomes startable by one rename, after every check.
     Restore(Box<RestoreRequest>),
 }

@@ -48,11 +48,12 @@ pub struct EtcdFlags {
     pub http2_window: Option<u32>,
 }
 
-/// A place for backups: `s3://bucket/prefix` or `file:///folder`.
+/// A place for backups: a bucket of S3, Azure or Google, or a folder.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(next_help_heading = "Store")]
 pub struct StoreFlags {
-    /// Where the store is: `s3://bucket[/prefix]`, or `file:///mounted/folder` for a volume.
+    /// Where the store is: `s3://bucket[/prefix]`, `azure://container[/prefix]`, `gs://bucket[/prefix]`, or
+    /// `file:///mounted/folder` for a volume.
     #[arg(long = "store")]
     pub url: String,
     /// Mount point of the volume that a `file://` store is on: everything stays beneath it, whatever links are planted
@@ -71,10 +72,91 @@ pub struct StoreFlags {
     /// PEM file with the CA certificates to trust for the S3 endpoint, instead of the public ones.
     #[arg(long)]
     pub s3_ca_file: Option<PathBuf>,
-    /// Folder with the files `accessKeyID`, `secretAccessKey` and, for temporary credentials, `sessionToken`
-    /// (a mounted Secret).
+    /// Have the store encrypt what it keeps; absent: as the bucket is set up.
+    #[arg(long, value_enum)]
+    pub s3_sse: Option<S3Sse>,
+    /// The key to encrypt with, by its ID, ARN or alias; absent: the account's own. Needs `--s3-sse=aws:kms`.
+    #[arg(long)]
+    pub s3_sse_kms_key_id: Option<String>,
+    /// Storage class of the data (a manifest is small and stays in the usual one). An archive that is not read at once
+    /// is refused.
+    #[arg(long)]
+    pub s3_storage_class: Option<String>,
+    /// Tag of every object, as `key=value`; may be repeated. Needs the right to tag.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub s3_tag: Vec<String>,
+    /// Checksum that the store keeps with every object; absent: none but the signed sha256 of each request.
+    #[arg(long, value_enum)]
+    pub s3_checksum: Option<S3Checksum>,
+    /// Azure storage account, unless the credentials name it.
+    #[arg(long)]
+    pub azure_account: Option<String>,
+    /// Azure endpoint URL; absent: `https://ACCOUNT.blob.core.windows.net`. Where one address serves several accounts,
+    /// with the account as its path.
+    #[arg(long)]
+    pub azure_endpoint: Option<String>,
+    /// PEM file with the CA certificates to trust for the Azure endpoint, instead of the public ones.
+    #[arg(long)]
+    pub azure_ca_file: Option<PathBuf>,
+    /// Google Cloud Storage endpoint URL; absent: `https://storage.googleapis.com`.
+    #[arg(long)]
+    pub gcs_endpoint: Option<String>,
+    /// PEM file with the CA certificates to trust for the Google endpoint, instead of the public ones.
+    #[arg(long)]
+    pub gcs_ca_file: Option<PathBuf>,
+    /// Folder with the credentials' files (a mounted Secret). S3: `accessKeyID`, `secretAccessKey` and, for temporary
+    /// ones, `sessionToken`. Azure: `accountName`, and `accountKey` or `sasToken`. Google: `serviceAccountJSON`.
+    /// Absent: what the environment provides (a role or a workload's identity).
     #[arg(long)]
     pub credentials_dir: Option<PathBuf>,
+}
+
+/// How an S3 store encrypts what it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum S3Sse {
+    /// With keys of the store's own.
+    #[value(name = "AES256")]
+    Aes256,
+    /// With a key of the key management service.
+    #[value(name = "aws:kms")]
+    AwsKms,
+}
+
+impl S3Sse {
+    /// The flag's value, which is also the protocol's.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Aes256 => "AES256",
+            Self::AwsKms => "aws:kms",
+        }
+    }
+
+    /// Whether a key can be named.
+    pub const fn has_keys(self) -> bool {
+        matches!(self, Self::AwsKms)
+    }
+}
+
+/// Which checksum an S3 store keeps with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum S3Checksum {
+    /// None where the protocol does not need one: every store takes that.
+    WhenRequired,
+    /// CRC-64/NVME.
+    Crc64nvme,
+    /// SHA-256.
+    Sha256,
+}
+
+impl S3Checksum {
+    /// The flag's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::WhenRequired => "when-required",
+            Self::Crc64nvme => "crc64nvme",
+            Self::Sha256 => "sha256",
+        }
+    }
 }
 
 /// How the stored bytes are compressed.
@@ -260,6 +342,23 @@ pub struct ListRequest {
 
 /// Two minutes: fifty pages of a thousand folders each take less from the slowest store.
 pub const DEFAULT_INSPECT_DEADLINE_SECONDS: u32 = 120;
+
+/// `agent probe`: what a store really does, found out by trying it below a folder of its own that is removed again.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProbeRequest {
+    /// The store to try.
+    #[command(flatten)]
+    pub store: StoreFlags,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    pub json: bool,
+    /// Give up after this many seconds.
+    #[arg(long, default_value_t = DEFAULT_PROBE_DEADLINE_SECONDS)]
+    pub deadline_seconds: u32,
+}
+
+/// Two minutes: about thirty requests, and 9 MiB up and down at 0.2 MiB/s.
+pub const DEFAULT_PROBE_DEADLINE_SECONDS: u32 = 120;
 
 /// `agent restore`: rebuild one seed member's data directory from one stored snapshot.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]

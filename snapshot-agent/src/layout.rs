@@ -25,6 +25,9 @@ const ENCRYPTED: &str = ".age";
 const INTENTS: &str = "uploads";
 const INTENT: &str = ".json";
 
+/// How the folder of a probe begins.
+const PROBE: &str = ".holdfast-probe-";
+
 /// The longest name that common file systems take is 255 bytes, and our temporary names are longer by at most 50.
 const MAX_SEGMENT: usize = 200;
 
@@ -157,9 +160,15 @@ impl Folder {
         }
     }
 
+    /// Where a probe tries a store: hidden, so that no cluster's folder can have the name, and nobody else's.
+    pub fn of_probe(random: &str) -> Result<Self, LayoutError> {
+        Ok(Self(format!("{PROBE}{}", first8("random UID", random)?)))
+    }
+
     /// A folder in this one.
     pub fn child(&self, name: &str) -> Result<Self, LayoutError> {
-        Self::parse("key", &format!("{}/{}", self.0, segment("key", name)?))
+        let child = Self(format!("{}/{}", self.0, segment("key", name)?));
+        if child.0.len() > MAX_PATH { Err(LayoutError::TooLong(child.0.len())) } else { Ok(child) }
     }
 
     /// The folder this one is in, if it has one.
@@ -354,6 +363,15 @@ mod tests {
         assert!(Folder::of_attempt(&Attempt { namespace: "a/b", ..attempt() }).is_err());
         assert!(Folder::of_attempt(&Attempt { pod_uid: "--", ..attempt() }).is_err());
         assert!(Folder::parse("key", &"a/".repeat(500)).is_err());
+    }
+
+    #[test]
+    fn a_probe_is_where_no_cluster_can_be() {
+        let probe = Folder::of_probe("0A1b2c3d-4e5f").unwrap();
+        assert_eq!(probe.as_str(), ".holdfast-probe-0a1b2c3d");
+        assert_eq!(probe.child("try").unwrap().intent().to_string(), ".holdfast-probe-0a1b2c3d/uploads/try.json");
+        Folder::of_cluster(probe.as_str(), "x", None).unwrap_err();
+        Folder::of_probe("../..").unwrap_err();
     }
 
     #[test]

@@ -22,8 +22,8 @@
 //! * Memory does not depend on the database's size (`pipe.rs` has the budget, a test measures it).
 //! * Every end has a class, which is the exit code ([`contract::ExitClass`]), and a sentence without secrets.
 //!
-//! The verbs are [`save::run`], [`rehearse::run`], [`inspect::run`], [`list::run`], [`restore::run`], [`verify::run`], [`gate::run`] and [`install::run`];
-//! [`report::finish`] ends a run.
+//! The verbs are [`save::run`], [`rehearse::run`], [`inspect::run`], [`list::run`], [`restore::run`], [`verify::run`],
+//! [`probe::run`], [`gate::run`] and [`install::run`]; [`report::finish`] ends a run.
 //! The request and report types are in [`contract`], which, with [`layout`], is the part that a planner may use.
 
 pub mod contract;
@@ -36,6 +36,7 @@ pub mod install;
 pub mod layout;
 pub mod list;
 pub mod manifest;
+pub mod probe;
 pub mod progress;
 pub mod rehearse;
 pub mod report;

@@ -269,7 +269,7 @@ impl<'a> Saving<'a> {
 }
 
 /// Something as unique as a Pod's UID, for runs outside of Kubernetes.
-fn random_uid() -> Result<String> {
+pub(crate) fn random_uid() -> Result<String> {
     let uid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(io_error("making a random UID"))?;
     Ok(uid.trim().to_owned())
 }

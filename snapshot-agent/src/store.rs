@@ -1,12 +1,17 @@
-//! Stores: where snapshots are kept. One interface over an S3 bucket and a folder of a mounted volume.
+//! Stores: where snapshots are kept. One interface over buckets of three providers and a folder of a mounted volume.
 //!
-//! It decides how a location is read and what both kinds promise: an upload is invisible until [`Upload::complete`],
-//! small objects are written only when absent, reads are in order and of one object, and nothing outside of the given
-//! prefix can be named. What is stored is not its business.
+//! It decides what all kinds promise: an upload is invisible until [`Upload::complete`], small objects are written only
+//! when absent, reads are in order and of one object, and nothing outside of the given prefix can be named. What is
+//! stored is not its business, and what the providers' protocols have in common is in `bucket.rs`.
 
+mod azure;
+mod bucket;
 mod class;
 mod folder;
+mod gcs;
+mod location;
 mod s3;
+pub(crate) mod trial;
 
 use std::fmt::Display;
 
@@ -18,8 +23,9 @@ use crate::contract::{ExitClass, StoreFlags};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key, LayoutError};
 use crate::progress::Progress;
+use location::Location;
 
-pub use s3::install_crypto;
+pub use bucket::install_crypto;
 
 /// Clocks of two nodes differ by less than this, or nothing else works either: so much longer than its own time a dead
 /// attempt's garbage is left alone.
@@ -28,8 +34,8 @@ const GRACE_SECONDS: i64 = 600;
 /// An opened store.
 #[derive(Clone, Debug)]
 pub enum Store {
-    /// A bucket.
-    S3(s3::S3Store),
+    /// A bucket, or a container, whoever the provider is.
+    Bucket(Box<bucket::Bucket>),
     /// A folder.
     Folder(folder::FolderStore),
 }
@@ -87,48 +93,11 @@ pub struct Plan {
 #[derive(Debug)]
 pub enum Upload {
     /// To a bucket.
-    S3(s3::S3Upload),
+    Bucket(Box<bucket::BucketUpload>),
     /// To a folder.
     Folder(folder::FolderUpload),
     /// For a rehearsal: what is written is dropped.
     Nowhere,
-}
-
-/// Where a location points.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Location {
-    S3 { bucket: String, prefix: Option<Folder> },
-    Folder { path: std::path::PathBuf },
-}
-
-impl Location {
-    /// Reads `s3://bucket[/prefix]` or `file:///folder`.
-    pub(crate) fn parse(url: &str) -> Result<Self> {
-        if let Some(rest) = url.strip_prefix("s3://") {
-            let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-            // AWS' rule for new buckets; it also keeps anything out of the host name that is no label.
-            let good = (3..=63).contains(&bucket.len())
-                && bucket.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.')
-                && bucket.starts_with(|c: char| c.is_ascii_alphanumeric())
-                && bucket.ends_with(|c: char| c.is_ascii_alphanumeric());
-            if !good {
-                return Err(Error::config(format!(
-                    "{bucket:?} is not a bucket name: 3 to 63 lower-case letters, digits, dots and dashes"
-                )));
-            }
-            let prefix = match prefix.trim_end_matches('/') {
-                "" => None,
-                prefix if prefix.starts_with('/') => return Err(Error::config(format!("{url}: two slashes in a row"))),
-                prefix => Some(Folder::parse("prefix", prefix).map_err(|error| layout(&error))?),
-            };
-            return Ok(Self::S3 { bucket: bucket.to_owned(), prefix });
-        }
-        match url.strip_prefix("file://") {
-            Some(path) if path.starts_with('/') => Ok(Self::Folder { path: path.into() }),
-            Some(_) => Err(Error::config(format!("{url}: a folder is given as file:///absolute/path"))),
-            None => Err(Error::config(format!("{url:?} is no store: s3://bucket/prefix or file:///folder"))),
-        }
-    }
 }
 
 /// A key that cannot be is the request's fault.
@@ -139,16 +108,18 @@ pub(crate) fn layout(error: &LayoutError) -> Error {
 impl Store {
     /// Opens a store: reads its credentials, contacts nobody.
     pub fn open(flags: &StoreFlags) -> Result<Self> {
-        match Location::parse(&flags.url)? {
-            Location::S3 { bucket, prefix } => s3::S3Store::open(flags, bucket, prefix).map(Self::S3),
-            Location::Folder { path } => folder::FolderStore::open(path, flags.mount.as_deref()).map(Self::Folder),
+        match Location::of(flags)? {
+            Location::S3(place) => s3::open(flags, place).map(Box::new).map(Self::Bucket),
+            Location::Azure(place) => azure::open(flags, place).map(Box::new).map(Self::Bucket),
+            Location::Gcs(place) => gcs::open(flags, place).map(Box::new).map(Self::Bucket),
+            Location::Folder(path) => folder::FolderStore::open(path, flags.mount.as_deref()).map(Self::Folder),
         }
     }
 
     /// Begins to upload one object. A first request goes out: wrong credentials or a missing bucket show here.
     pub async fn begin(&self, key: &Key, plan: Plan) -> Result<Upload> {
         match self {
-            Self::S3(store) => store.begin(key, plan).await.map(Upload::S3),
+            Self::Bucket(store) => store.begin(key, plan).await.map(|upload| Upload::Bucket(Box::new(upload))),
             Self::Folder(store) => store.begin(key, plan).await.map(Upload::Folder),
         }
     }
@@ -156,7 +127,7 @@ impl Store {
     /// Writes a small object, only if there is none under this name. Our own, found after a lost answer, is fine.
     pub async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
         match self {
-            Self::S3(store) => store.put_new(key, content).await,
+            Self::Bucket(store) => store.put_new(key, content).await,
             Self::Folder(store) => store.put_new(key, content).await,
         }
     }
@@ -164,7 +135,7 @@ impl Store {
     /// Reads a small object whole; a longer one than `limit` is refused.
     pub async fn get_small(&self, key: &Key, limit: u64) -> Result<Bytes> {
         match self {
-            Self::S3(store) => store.get_small(key, limit).await,
+            Self::Bucket(store) => store.get_small(key, limit).await,
             Self::Folder(store) => store.get_small(key, limit).await,
         }
     }
@@ -172,7 +143,7 @@ impl Store {
     /// Length and version of an object.
     pub async fn stat(&self, key: &Key) -> Result<Stat> {
         match self {
-            Self::S3(store) => store.stat(key).await,
+            Self::Bucket(store) => store.stat(key).await,
             Self::Folder(store) => store.stat(key).await,
         }
     }
@@ -180,7 +151,7 @@ impl Store {
     /// An object's bytes in order; if it is exchanged meanwhile, an error.
     pub fn read(&self, key: &Key, stat: &Stat, progress: &Progress) -> BoxStream<'static, Result<Bytes>> {
         match self {
-            Self::S3(store) => store.read(key, stat, progress),
+            Self::Bucket(store) => store.read(key, stat, progress),
             Self::Folder(store) => store.read(key, progress),
         }
     }
@@ -193,7 +164,7 @@ impl Store {
         wanted: impl Fn(&str) -> bool + Send + 'static,
     ) -> Result<Children> {
         match self {
-            Self::S3(store) => store.children(folder, limit, wanted).await,
+            Self::Bucket(store) => store.children(folder, limit, wanted).await,
             Self::Folder(store) => store.children(folder, limit, wanted).await,
         }
     }
@@ -201,7 +172,7 @@ impl Store {
     /// Where an object or a folder is, for people. Holds no credentials.
     pub fn uri(&self, at: &(impl Display + Sync)) -> String {
         match self {
-            Self::S3(store) => store.uri(at),
+            Self::Bucket(store) => store.uri(at),
             Self::Folder(store) => store.uri(at),
         }
     }
@@ -211,7 +182,7 @@ impl Upload {
     /// Takes the next bytes; waits while too much is on its way.
     pub async fn write(&mut self, bytes: Bytes) -> Result<()> {
         match self {
-            Self::S3(upload) => upload.write(bytes).await,
+            Self::Bucket(upload) => upload.write(bytes).await,
             Self::Folder(upload) => upload.write(bytes).await,
             Self::Nowhere => Ok(()),
         }
@@ -220,7 +191,7 @@ impl Upload {
     /// Makes the object visible and durable, and checks with the store that it has its full length.
     pub async fn complete(&mut self) -> Result<()> {
         match self {
-            Self::S3(upload) => upload.complete().await,
+            Self::Bucket(upload) => upload.complete().await,
             Self::Folder(upload) => upload.complete().await,
             Self::Nowhere => Ok(()),
         }
@@ -229,7 +200,7 @@ impl Upload {
     /// The manifest is written: nothing is under way any more, and nobody has to clean up.
     pub async fn published(&mut self) {
         match self {
-            Self::S3(upload) => upload.published().await,
+            Self::Bucket(upload) => upload.published().await,
             // The temporary file was its own intent, and it has its name now.
             Self::Folder(_) | Self::Nowhere => {}
         }
@@ -249,47 +220,9 @@ impl Upload {
     /// answer was lost, and then so must the data be.
     pub async fn abort(&mut self) {
         match self {
-            Self::S3(upload) => upload.abort().await,
+            Self::Bucket(upload) => upload.abort().await,
             Self::Folder(upload) => upload.abort().await,
             Self::Nowhere => {}
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn locations_are_read() {
-        assert_eq!(Location::parse("s3://bkt").unwrap(), Location::S3 { bucket: "bkt".to_owned(), prefix: None });
-        assert_eq!(
-            Location::parse("s3://bkt/a/b/").unwrap(),
-            Location::S3 { bucket: "bkt".to_owned(), prefix: Some(Folder::parse("prefix", "a/b").unwrap()) }
-        );
-        assert_eq!(Location::parse("file:///mnt/x").unwrap(), Location::Folder { path: "/mnt/x".into() });
-    }
-
-    #[test]
-    fn what_is_no_location_is_refused() {
-        for bad in [
-            "",
-            "bkt",
-            "s3://",
-            "s3:///x",
-            "s3://B",
-            "s3://a@evil.example",
-            "s3://bkt/../x",
-            "s3://bkt//x",
-            "s3://b_t",
-            "s3://bkt:90",
-            "file://relative",
-            "http://x",
-            "s3://bkt/a?b",
-            "s3://-bkt",
-            "s3://bkt/.x",
-        ] {
-            assert_eq!(Location::parse(bad).unwrap_err().class(), ExitClass::Config, "{bad:?}");
         }
     }
 }

@@ -8,7 +8,8 @@ use std::fmt::Display;
 use std::path::Path;
 
 use super::{
-    AskMembers, EtcdFlags, GateRequest, IdentityFlags, InspectRequest, RestoreRequest, SaveRequest, StoreFlags,
+    AskMembers, EtcdFlags, GateRequest, IdentityFlags, InspectRequest, ProbeRequest, RestoreRequest, S3Checksum, S3Sse,
+    SaveRequest, StoreFlags,
 };
 
 /// Collects `--name=value` elements.
@@ -73,14 +74,44 @@ impl EtcdFlags {
 impl StoreFlags {
     /// These flags as elements of an argument vector.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { url, mount, s3_endpoint, s3_region, s3_force_path_style, s3_ca_file, credentials_dir } = self;
-        Argv::default()
+        let Self {
+            url,
+            mount,
+            s3_endpoint,
+            s3_region,
+            s3_force_path_style,
+            s3_ca_file,
+            s3_sse,
+            s3_sse_kms_key_id,
+            s3_storage_class,
+            s3_tag,
+            s3_checksum,
+            azure_account,
+            azure_endpoint,
+            azure_ca_file,
+            gcs_endpoint,
+            gcs_ca_file,
+            credentials_dir,
+        } = self;
+        let argv = Argv::default()
             .flag("store", url)
             .option_path("mount", mount.as_deref())
             .option("s3-endpoint", s3_endpoint.as_ref())
             .option("s3-region", s3_region.as_ref())
             .switch("s3-force-path-style", *s3_force_path_style)
             .option_path("s3-ca-file", s3_ca_file.as_deref())
+            .option("s3-sse", s3_sse.map(S3Sse::as_str).map(str::to_owned).as_ref())
+            .option("s3-sse-kms-key-id", s3_sse_kms_key_id.as_ref())
+            .option("s3-storage-class", s3_storage_class.as_ref());
+        s3_tag
+            .iter()
+            .fold(argv, |argv, tag| argv.flag("s3-tag", tag))
+            .option("s3-checksum", s3_checksum.map(S3Checksum::as_str).map(str::to_owned).as_ref())
+            .option("azure-account", azure_account.as_ref())
+            .option("azure-endpoint", azure_endpoint.as_ref())
+            .option_path("azure-ca-file", azure_ca_file.as_deref())
+            .option("gcs-endpoint", gcs_endpoint.as_ref())
+            .option_path("gcs-ca-file", gcs_ca_file.as_deref())
             .option_path("credentials-dir", credentials_dir.as_deref())
             .0
     }
@@ -153,6 +184,14 @@ impl InspectRequest {
     }
 }
 
+impl ProbeRequest {
+    /// The arguments after `agent probe`.
+    pub fn to_args(&self) -> Vec<String> {
+        let Self { store, json, deadline_seconds } = self;
+        Argv::default().and(store.to_args()).switch("json", *json).flag("deadline-seconds", deadline_seconds).0
+    }
+}
+
 impl RestoreRequest {
     /// The arguments after `agent restore`.
     pub fn to_args(&self) -> Vec<String> {
@@ -208,6 +247,7 @@ mod tests {
     use std::path::PathBuf;
 
     use clap::{Args, Parser};
+    use proptest::option::of as option;
     use proptest::prelude::*;
 
     use super::*;
@@ -245,11 +285,22 @@ mod tests {
 
     prop_compose! {
         fn store()(
-            url in text(), s3_endpoint in proptest::option::of(text()), s3_region in proptest::option::of(text()),
-            s3_force_path_style: bool, s3_ca_file in proptest::option::of(path()),
-            credentials_dir in proptest::option::of(path()), mount in proptest::option::of(path()),
+            url in text(), s3_endpoint in option(text()), s3_region in option(text()),
+            s3_force_path_style: bool, s3_ca_file in option(path()), credentials_dir in option(path()),
+            mount in option(path()), s3_tag in proptest::collection::vec(text(), 0..4),
+            (s3_sse, s3_sse_kms_key_id, s3_storage_class, s3_checksum) in (
+                option(prop_oneof![Just(S3Sse::Aes256), Just(S3Sse::AwsKms)]), option(text()), option(text()),
+                option(prop_oneof![
+                    Just(S3Checksum::WhenRequired), Just(S3Checksum::Crc64nvme), Just(S3Checksum::Sha256),
+                ])),
+            (azure_account, azure_endpoint, azure_ca_file, gcs_endpoint, gcs_ca_file) in (
+                option(text()), option(text()), option(path()), option(text()), option(path())),
         ) -> StoreFlags {
-            StoreFlags { url, mount, s3_endpoint, s3_region, s3_force_path_style, s3_ca_file, credentials_dir }
+            StoreFlags {
+                url, mount, s3_endpoint, s3_region, s3_force_path_style, s3_ca_file, s3_sse, s3_sse_kms_key_id,
+                s3_storage_class, s3_tag, s3_checksum, azure_account, azure_endpoint, azure_ca_file, gcs_endpoint,
+                gcs_ca_file, credentials_dir,
+            }
         }
     }
 
@@ -300,6 +351,12 @@ mod tests {
     }
 
     prop_compose! {
+        fn probe()(store in store(), json: bool, deadline_seconds: u32) -> ProbeRequest {
+            ProbeRequest { store, json, deadline_seconds }
+        }
+    }
+
+    prop_compose! {
         fn restore()(
             store in store(), key in text(), expect_sha256 in proptest::option::of(text()), volume in path(),
             etcdutl in path(), identity in identity(), restore_uid in text(), initial_cluster in text(),
@@ -333,6 +390,11 @@ mod tests {
         #[test]
         fn an_inspect_request_survives_the_command_line(request in inspect()) {
             prop_assert_eq!(parsed::<InspectRequest>(request.to_args())?, request);
+        }
+
+        #[test]
+        fn a_probe_request_survives_the_command_line(request in probe()) {
+            prop_assert_eq!(parsed::<ProbeRequest>(request.to_args())?, request);
         }
 
         #[test]

@@ -1,4 +1,4 @@
-//! What a store's answer means for the run: S3 errors to classes and sentences.
+//! What a store's answer means for the run: every provider's errors to classes and sentences.
 //!
 //! object_store keeps the status and body of an answer only as text, so that text is read here and nowhere else. Only
 //! the `<Code>` of a body reaches a message: bodies can hold what should not be in a custom resource's status.
@@ -20,9 +20,46 @@ pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
     Error::new(class, format!("{doing}: {what}{code}"))
 }
 
+/// As [`classify`], for requests that asked for something special with these flags: a refusal names them.
+pub(super) fn with_options(doing: &str, error: &object_store::Error, flags: &[&'static str]) -> Error {
+    let judged = classify(doing, error);
+    let text = error.to_string();
+    let Some(named) = refused_options(code(&text), status(&text), flags) else { return judged };
+    Error::config(format!(
+        "{}: the store does not take {named}; leave it out, or use a store that does",
+        judged.message()
+    ))
+}
+
+/// Which of the flags given a store refuses with this answer.
+fn refused_options(code: Option<&str>, status: Option<u16>, flags: &[&'static str]) -> Option<String> {
+    let own = match code {
+        Some("InvalidStorageClass") => &["--s3-storage-class"][..],
+        Some(code) if code.starts_with("KMS") => &["--s3-sse-kms-key-id", "--s3-sse"],
+        Some("InvalidEncryptionAlgorithmError" | "InvalidEncryptionMethod") => &["--s3-sse"],
+        Some("InvalidTag") => &["--s3-tag"],
+        // What these are about is only in the message, in the store's own words: one of those that were given.
+        Some("NotImplemented" | "InvalidArgument" | "InvalidRequest" | "InvalidDigest" | "UnsupportedOperation") => {
+            flags
+        }
+        None if status == Some(501) => flags,
+        _ => return None,
+    };
+    let named: Vec<_> = own.iter().copied().filter(|flag| flags.contains(flag)).collect();
+    (!named.is_empty()).then(|| named.join(" or "))
+}
+
+/// Whether an answer that object_store takes for "it is there already" says something else: Azure has one status for both.
+pub(super) fn says_more(error: &object_store::Error) -> bool {
+    code(&error.to_string()).and_then(by_code).is_some()
+}
+
 fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitClass, String) {
     use object_store::Error as E;
     if let Some(judged) = code.and_then(by_code).or_else(|| tls(error).and_then(by_tls)) {
+        return judged;
+    }
+    if let Some(judged) = identity(error, text) {
         return judged;
     }
     match error {
@@ -44,6 +81,8 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
             (Some(301 | 302 | 307 | 308), _) => {
                 (ExitClass::Config, "the bucket is in another region, or behind another endpoint".to_owned())
             }
+            (Some(401 | 403), _) => (ExitClass::Denied, "the store does not know these credentials".to_owned()),
+            (Some(501), _) => (ExitClass::Config, "the store does not know this request".to_owned()),
             (Some(507), _) => (ExitClass::Full, "the store has no space left".to_owned()),
             (Some(400), _) if text.contains("HTTP request to an HTTPS server") => {
                 (ExitClass::Config, "the endpoint speaks https: write https:// in front of it".to_owned())
@@ -61,14 +100,65 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
     }
 }
 
-/// What S3 error codes say more exactly than the status does.
+/// Where credentials come from when none are given: addresses of the node's own, and the providers' token services.
+const IDENTITY_SERVICES: &[&str] = &[
+    "://169.254.169.254",
+    "://169.254.170.2",
+    "://metadata.google.internal",
+    "://metadata/",
+    "://login.microsoftonline.",
+    "token request",
+    "AssumeRoleWithWebIdentity",
+];
+
+/// Errors of the identity that the environment was to provide.
+fn identity(error: &object_store::Error, text: &str) -> Option<(ExitClass, String)> {
+    let line = first_line(text);
+    if !IDENTITY_SERVICES.iter().any(|service| line.contains(service)) {
+        return None;
+    }
+    let remedy = "give --credentials-dir, or an identity to the service account";
+    Some(match (status(text), transport(error)) {
+        (Some(400..=499), _) => {
+            (ExitClass::Denied, format!("the environment's identity service gives no credentials: {remedy}"))
+        }
+        // It may only be slow in a Pod's first seconds.
+        (_, Some(_)) | (Some(_), None) => {
+            (ExitClass::Transient, format!("the environment's identity service does not answer: {remedy}"))
+        }
+        (None, None) => (ExitClass::Denied, format!("the environment has no usable identity: {remedy}")),
+    })
+}
+
+/// What error codes say more exactly than the status does. The providers' codes are distinct, and S3's and Google's
+/// the same where they mean the same.
 fn by_code(code: &str) -> Option<(ExitClass, String)> {
     let (class, what) = match code {
         "NoSuchBucket" => (ExitClass::NotFound, "the bucket does not exist"),
+        "ContainerNotFound" => (ExitClass::NotFound, "the container does not exist"),
         // The second is versitygw's, with status 404.
         "InvalidAccessKeyId" | "XAdminUserNotFound" => (ExitClass::Denied, "the store does not know this access key"),
         "SignatureDoesNotMatch" => {
             (ExitClass::Denied, "the secret key does not belong to this access key, or the region is wrong")
+        }
+        // Azure's one word for a wrong key, a wrong or expired signature, and a clock that is off.
+        "AuthenticationFailed" | "InvalidAuthenticationInfo" | "NoAuthenticationInformation" => {
+            (ExitClass::Denied, "the store does not know these credentials, or they have expired")
+        }
+        "AuthorizationFailure"
+        | "AuthorizationPermissionMismatch"
+        | "AuthorizationProtocolMismatch"
+        | "AuthorizationResourceTypeMismatch"
+        | "AuthorizationServiceMismatch"
+        | "AuthorizationSourceIPMismatch"
+        | "InsufficientAccountPermissions"
+        | "KeyBasedAuthenticationNotPermitted"
+        | "UnauthorizedBlobOverwrite"
+        | "AuthenticationRequired" => {
+            (ExitClass::Denied, "the store does not allow this with these credentials: check the rights on this place")
+        }
+        "AccountIsDisabled" | "UserProjectAccountProblem" | "AccountProblem" => {
+            (ExitClass::Denied, "the account is closed for now: the provider says why")
         }
         "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" => {
             (ExitClass::Denied, "the session token has expired or is invalid")
@@ -77,11 +167,24 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
         "AuthorizationHeaderMalformed" | "PermanentRedirect" | "IllegalLocationConstraintException" => {
             (ExitClass::Config, "the bucket is in another region")
         }
-        "InvalidBucketName" => (ExitClass::Config, "the store does not take this bucket name"),
+        "InvalidBucketName" | "InvalidResourceName" => (ExitClass::Config, "the store does not take this name"),
+        "NotImplemented" => (ExitClass::Config, "the store does not know this request"),
+        "UserProjectMissing" => {
+            (ExitClass::Config, "the bucket's readers pay, and which project does cannot be said here yet")
+        }
+        "BlobImmutableDueToPolicy" | "ObjectLocked" | "RetentionPolicyNotMet" => {
+            (ExitClass::Denied, "the object is held by a retention rule")
+        }
+        "BadDigest" | "XAmzContentSHA256Mismatch" | "Md5Mismatch" | "Crc64Mismatch" => {
+            (ExitClass::Transient, "bytes were changed on their way to the store")
+        }
+        "ContainerBeingDeleted" | "ContainerDisabled" | "AccountBeingCreated" | "OperationAborted" => {
+            (ExitClass::Transient, "the place is being made or removed just now")
+        }
         "QuotaExceeded" | "XMinioStorageFull" | "InsufficientCapacity" | "StorageFull" => {
             (ExitClass::Full, "the store has no space left")
         }
-        "SlowDown" | "RequestLimitExceeded" | "ServiceUnavailable" => {
+        "SlowDown" | "RequestLimitExceeded" | "ServiceUnavailable" | "ServerBusy" => {
             (ExitClass::Transient, "the store asks to slow down")
         }
         _ => return None,
@@ -89,11 +192,11 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
     Some((class, what.to_owned()))
 }
 
-/// The `<Code>` of an S3 error body, if the text holds one.
+/// The `<Code>` of an error body, if the text holds one: all three providers have it.
 fn code(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("<Code>")?;
     let (code, _) = rest.split_once("</Code>")?;
-    (code.len() <= 64 && code.chars().all(|c| c.is_ascii_alphanumeric())).then_some(code)
+    (code.len() <= 64 && code.chars().all(|c| c.is_ascii_alphanumeric() || c == '.')).then_some(code)
 }
 
 /// The HTTP status in object_store's text.
@@ -124,7 +227,7 @@ fn transport_text(kind: HttpErrorKind, error: &object_store::Error) -> (ExitClas
     }
     let word = first_line(&deepest.to_string());
     if word.contains("invalid HTTP") {
-        let what = format!("what answers there speaks no HTTP ({word}): is it https, or no S3 endpoint?");
+        let what = format!("what answers there speaks no HTTP ({word}): is it https, or no store's endpoint?");
         return (ExitClass::Config, what);
     }
     let what = match kind {
@@ -196,6 +299,78 @@ mod tests {
         assert_eq!(class("status code: 400 Bad Request: <Error><Code>ExpiredToken</Code>"), ExitClass::Denied);
         assert_eq!(class("status code: 404 Not Found: <Code>NoSuchBucket</Code>"), ExitClass::NotFound);
         assert_eq!(class("something new"), ExitClass::Transient);
+        assert_eq!(class("status code: 401 Unauthorized: <Code>AuthenticationRequired</Code>"), ExitClass::Denied);
+        assert_eq!(class("status code: 501 Not Implemented: "), ExitClass::Config);
+    }
+
+    /// Bodies as Google's documents show them ("XML API error responses") and as Azurite answers.
+    #[test]
+    fn every_providers_codes_are_known() {
+        for (status, code, wanted) in [
+            (404, "NoSuchBucket", ExitClass::NotFound),
+            (404, "ContainerNotFound", ExitClass::NotFound),
+            (403, "AuthenticationFailed", ExitClass::Denied),
+            (403, "AuthorizationFailure", ExitClass::Denied),
+            (409, "ContainerBeingDeleted", ExitClass::Transient),
+            (409, "BlobImmutableDueToPolicy", ExitClass::Denied),
+            (401, "AuthenticationRequired", ExitClass::Denied),
+            (400, "UserProjectMissing", ExitClass::Config),
+            (400, "Md5Mismatch", ExitClass::Transient),
+            (503, "ServerBusy", ExitClass::Transient),
+        ] {
+            let error = generic(&format!(
+                "Server returned non-2xx status code: {status} X: <?xml version='1.0'?><Error><Code>{code}</Code>\
+                 <Message>canary</Message></Error>"
+            ));
+            assert_eq!(error.class(), wanted, "{code}");
+            assert!(error.message().ends_with(&format!("({code})")), "{error}");
+            assert!(!error.message().contains("canary"), "{error}");
+        }
+        let conflict = |code: &str| object_store::Error::AlreadyExists {
+            path: "x".to_owned(),
+            source: format!("status code: 409 Conflict: <Code>{code}</Code>").into(),
+        };
+        assert!(says_more(&conflict("ContainerBeingDeleted")) && !says_more(&conflict("BlobAlreadyExists")));
+    }
+
+    #[test]
+    fn a_missing_identity_is_no_fault_of_the_stores() {
+        let asking = "Error performing PUT http://169.254.169.254/latest/api/token in 1ms - Server returned non-2xx ";
+        let error = generic(&format!("{asking}status code: 403 Forbidden: "));
+        assert_eq!(error.class(), ExitClass::Denied);
+        assert!(error.message().contains("--credentials-dir"), "{error}");
+        assert_eq!(generic(&format!("{asking}status code: 500 X: ")).class(), ExitClass::Transient);
+        let body = generic("status code: 400 X: \n<Code>X</Code><Message>http://169.254.169.254</Message>");
+        assert!(!body.message().contains("identity"), "{body}");
+    }
+
+    #[test]
+    fn a_refused_option_is_named() {
+        let given = ["--s3-sse", "--s3-sse-kms-key-id", "--s3-storage-class", "--s3-tag", "--s3-checksum"];
+        let says = |text: &str, flags: &[&'static str]| {
+            with_options(
+                "putting",
+                &object_store::Error::Generic { store: "S3", source: text.to_owned().into() },
+                flags,
+            )
+        };
+        for (code, flag) in [
+            ("InvalidStorageClass", "not take --s3-storage-class;"),
+            ("KMS.NotFoundException", "not take --s3-sse-kms-key-id or --s3-sse;"),
+            ("InvalidEncryptionAlgorithmError", "not take --s3-sse;"),
+            ("InvalidTag", "not take --s3-tag;"),
+            ("NotImplemented", "not take --s3-sse or --s3-sse-kms-key-id or"),
+        ] {
+            let error = says(&format!("status code: 400 X: <Code>{code}</Code>"), &given);
+            assert_eq!(error.class(), ExitClass::Config, "{code}");
+            assert!(error.message().contains(flag), "{error}");
+        }
+        // Nothing was asked for, or the answer is about something else.
+        assert!(!says("status code: 400 X: <Code>InvalidArgument</Code>", &[]).message().contains("--s3"));
+        let denied = says("status code: 403 X: <Code>SignatureDoesNotMatch</Code>", &given);
+        assert_eq!((denied.class(), denied.message().contains("--s3")), (ExitClass::Denied, false));
+        let one = says("status code: 501 X: ", &["--s3-tag"]);
+        assert!(one.message().contains("not take --s3-tag;"), "{one}");
     }
 
     /// As the HTTP client wraps it: an operating system's error around the TLS library's own.

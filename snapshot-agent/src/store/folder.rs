@@ -167,6 +167,19 @@ impl FolderStore {
         Err(Error::transient(format!("{doing}: another attempt has written it; try again under a new key")))
     }
 
+    /// Removes a file; one that is not there is removed already.
+    pub(super) async fn try_delete(&self, key: &Key) -> Result<()> {
+        let path = key.to_string();
+        self.below(format!("removing {}", self.uri(key)), move |root| ignore_missing(root.remove_file(&path))).await
+    }
+
+    /// Removes a folder and everything in it.
+    pub(super) async fn try_clear(&self, folder: &Folder) -> Result<()> {
+        let path = folder.to_string();
+        let calls = move |root: &Dir| ignore_missing(root.remove_dir_all(&path));
+        self.below(format!("clearing {}", self.uri(folder)), calls).await
+    }
+
     pub(super) async fn stat(&self, key: &Key) -> Result<Stat> {
         let path = key.to_string();
         let bytes = self

@@ -1,237 +1,181 @@
-//! A bucket as a store.
+//! Amazon S3, and everything that speaks its protocol: address, credentials, and what may be asked for beyond the bytes.
 //!
-//! It decides which request does what, and how much is on its way at a time; how the store is spoken to is decided in
-//! `s3/client.rs`. Every request is signed and so is its payload: the store checks a sha256 of every part. Large objects
-//! cannot be create-only, so data goes under keys that nobody else uses, and the manifest, which is small, is the
-//! create-only one.
+//! Every request is signed and so is its payload: the store checks a sha256 of every part. Options are checked as far
+//! as they can be without the store; what the store does not take, it says at the first request, and the flag is named.
 
-use std::fmt;
-use std::sync::Arc;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
+use object_store::{ClientOptions, TagSet};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-use bytes::{Bytes, BytesMut};
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
-use object_store::aws::AmazonS3;
-use object_store::list::{PaginatedListOptions, PaginatedListStore};
-use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
-use tokio_util::task::AbortOnDropHandle;
-
+use super::bucket::http::{self, Clients};
+use super::bucket::{Bucket, Options, Protocol};
 use super::class::classify;
-use super::{Children, Plan, Stat};
-use crate::contract::StoreFlags;
+use super::location::Place;
+use crate::contract::{S3Checksum, StoreFlags};
 use crate::error::{Error, Result};
-use crate::layout::{Folder, Key};
-use crate::progress::Progress;
 
-mod client;
-mod intent;
-mod upload;
+/// S3's limit for one upload.
+const PROTOCOL: Protocol = Protocol { scheme: "s3", most_parts: 10_000, parts_stay: false };
 
-use client::Clients;
-pub use client::install_crypto;
-pub(super) use upload::S3Upload;
+/// Classes that AWS reads at once.
+const STORAGE_CLASSES: &[&str] =
+    &["STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR", "REDUCED_REDUNDANCY"];
 
-/// Ranges of a download: large enough that the request's own cost vanishes, small enough to keep four in memory.
-const RANGE: u64 = 8 << 20;
-const RANGES_AT_A_TIME: usize = 4;
+/// Classes that are read hours after somebody has asked for it.
+const ARCHIVES: &[&str] = &["GLACIER", "DEEP_ARCHIVE"];
 
-/// The most that S3 puts on one page of a listing.
-const PAGE: usize = 1000;
+/// S3's limit for one object.
+const MOST_TAGS: usize = 10;
 
-/// A bucket and a prefix in it.
-#[derive(Clone)]
-pub struct S3Store {
-    bucket: String,
-    prefix: Option<Folder>,
-    /// Endpoint and region, for people.
-    at: String,
-    clients: Clients,
+/// Reads the credentials and contacts nobody.
+pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
+    open_with(flags, place, None)
 }
 
-/// object_store's own output holds the session token.
-impl fmt::Debug for S3Store {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("S3Store").field("bucket", &self.bucket).field("prefix", &self.prefix).finish_non_exhaustive()
+/// With one more header on every request, signed like the others.
+pub(super) fn open_with(flags: &StoreFlags, place: Place, header: Option<(&str, &str)>) -> Result<Bucket> {
+    let mut client = ClientOptions::new().with_allow_http(http::plain(flags.s3_endpoint.as_ref()));
+    if let Some((name, value)) = header {
+        let headers = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
+        let headers = headers.ok_or_else(|| Error::config(format!("{name} is no header")))?;
+        client = client.with_default_headers(HeaderMap::from_iter([headers]));
     }
+    let builder = builder(flags, &place.name)?.with_client_options(client);
+    let clients = Clients::of(http::certificates(flags.s3_ca_file.as_deref())?, |connector| {
+        let store = builder.clone().with_http_connector(connector).build();
+        store.map_err(|error| classify("opening the store", &error))
+    })?;
+    let region = region(flags);
+    let at = match &flags.s3_endpoint {
+        Some(endpoint) => format!("{endpoint}, region {region}"),
+        None => format!("AWS, region {region}"),
+    };
+    Ok(Bucket::new(place, at, PROTOCOL, options(flags)?, clients))
 }
 
-impl S3Store {
-    pub(super) fn open(flags: &StoreFlags, bucket: String, prefix: Option<Folder>) -> Result<Self> {
-        let clients = Clients::of(flags, &bucket)?;
-        let region = client::region(flags);
-        let at = match &flags.s3_endpoint {
-            Some(endpoint) => format!("{endpoint}, region {region}"),
-            None => format!("AWS, region {region}"),
-        };
-        Ok(Self { bucket, prefix, at, clients })
-    }
-
-    /// What is being done, and where: with this every error begins.
-    fn doing(&self, what: &str, at: &impl fmt::Display) -> String {
-        format!("{what} {} (at {})", self.uri(at), self.at)
-    }
-
-    fn path(&self, key: &impl fmt::Display) -> Result<Path> {
-        let key = match &self.prefix {
-            Some(prefix) => format!("{prefix}/{key}"),
-            None => key.to_string(),
-        };
-        Path::parse(&key).map_err(|error| Error::config(format!("{key} is no key: {error}")))
-    }
-
-    pub(super) fn uri(&self, at: &impl fmt::Display) -> String {
-        match &self.prefix {
-            Some(prefix) => format!("s3://{}/{prefix}/{at}", self.bucket),
-            None => format!("s3://{}/{at}", self.bucket),
-        }
-    }
-
-    /// Page by page: what is not wanted is forgotten with its page.
-    pub(super) async fn children(
-        &self,
-        folder: &Folder,
-        limit: usize,
-        wanted: impl Fn(&str) -> bool,
-    ) -> Result<Children> {
-        let doing = self.doing("listing", folder);
-        let prefix = format!("{}/", self.path(folder)?);
-        let (mut children, mut page_token) = (Children::default(), None);
-        loop {
-            let options = PaginatedListOptions {
-                delimiter: Some("/".into()),
-                max_keys: Some(PAGE),
-                page_token,
-                ..PaginatedListOptions::default()
-            };
-            let page = self.clients.asker.list_paginated(Some(&prefix), options).await;
-            let page = page.map_err(|error| classify(&doing, &error))?;
-            for name in page.result.common_prefixes.iter().filter_map(Path::filename) {
-                let taken = children.take(name, &wanted, limit);
-                taken.map_err(|error| Error::config(format!("{doing}: {error}")))?;
-            }
-            page_token = page.page_token;
-            if page_token.is_none() {
-                return Ok(children);
-            }
-        }
-    }
-
-    pub(super) async fn begin(&self, key: &Key, plan: Plan) -> Result<S3Upload> {
-        let mut upload = S3Upload::begin(self, key, plan).await?;
-        if let Err(error) = intent::announce(self, key, upload.id(), plan).await {
-            upload.abort().await;
-            return Err(error);
-        }
-        // The store has shown that it works; what dead attempts have left is a courtesy.
-        intent::clean_up(self, key, plan.at).await;
-        Ok(upload)
-    }
-
-    pub(super) async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
-        let path = self.path(key)?;
-        let doing = self.doing("writing", key);
-        let options = PutOptions::from(PutMode::Create);
-        let result = self.clients.asker.put_opts(&path, PutPayload::from_bytes(content.clone()), options).await;
-        let Err(error) = result else { return Ok(()) };
-        match &error {
-            // Either somebody else wrote it, or we did and the answer was lost.
-            object_store::Error::AlreadyExists { .. } => {
-                let found = self.get_small(key, content.len() as u64 + 1).await?;
-                if found == content {
-                    return Ok(());
-                }
-                Err(Error::transient(format!("{doing}: another attempt has written it; try again under a new key")))
-            }
-            // A store that does not know the condition. Nobody else uses the key, so a look beforehand will do.
-            object_store::Error::NotImplemented { .. } | object_store::Error::Generic { .. }
-                if error.to_string().contains("NotImplemented") || error.to_string().contains("status code: 501") =>
-            {
-                match self.clients.asker.head(&path).await {
-                    Err(object_store::Error::NotFound { .. }) => {
-                        let put = self.clients.asker.put(&path, PutPayload::from_bytes(content)).await;
-                        put.map(drop).map_err(|error| classify(&doing, &error))
-                    }
-                    Err(error) => Err(classify(&doing, &error)),
-                    Ok(_) => Err(Error::transient(format!("{doing}: there is an object of that name already"))),
-                }
-            }
-            _ => Err(classify(&doing, &error)),
-        }
-    }
-
-    pub(super) async fn stat(&self, key: &Key) -> Result<Stat> {
-        let meta = self.clients.asker.head(&self.path(key)?).await;
-        let meta = meta.map_err(|error| classify(&self.doing("looking at", key), &error))?;
-        Ok(Stat { bytes: meta.size, etag: meta.e_tag })
-    }
-
-    pub(super) async fn get_small(&self, key: &Key, limit: u64) -> Result<Bytes> {
-        let doing = self.doing("reading", key);
-        let result = self.clients.asker.get(&self.path(key)?).await.map_err(|error| classify(&doing, &error))?;
-        if result.meta.size > limit {
-            return Err(Error::corrupt(format!("{doing}: it has {} bytes, more than {limit}", result.meta.size)));
-        }
-        let mut content = BytesMut::new();
-        let mut body = result.into_stream();
-        while let Some(piece) = body.next().await {
-            content.extend_from_slice(&piece.map_err(|error| classify(&doing, &error))?);
-            if content.len() as u64 > limit {
-                return Err(Error::corrupt(format!("{doing}: it is longer than the store said")));
-            }
-        }
-        Ok(content.freeze())
-    }
-
-    /// Ranges are fetched a few at a time and handed on in order. A range whose connection breaks is taken up again
-    /// where it broke, by object_store, tied to the same ETag.
-    pub(super) fn read(&self, key: &Key, stat: &Stat, progress: &Progress) -> BoxStream<'static, Result<Bytes>> {
-        let path = match self.path(key) {
-            Ok(path) => path,
-            Err(error) => return stream::once(async { Err(error) }).boxed(),
-        };
-        let doing = self.doing("reading", key);
-        let (store, etag, size, progress) =
-            (Arc::clone(&self.clients.reader), stat.etag.clone(), stat.bytes, progress.clone());
-        stream::iter((0..size).step_by(usize::try_from(RANGE).unwrap_or(usize::MAX)))
-            .map(move |from| {
-                let options = GetOptions {
-                    if_match: etag.clone(),
-                    range: Some(GetRange::Bounded(from..size.min(from + RANGE))),
-                    ..GetOptions::default()
-                };
-                let fetch = fetch(Arc::clone(&store), path.clone(), options, doing.clone(), progress.clone());
-                // A task, so that it goes on while the consumer is busy.
-                AbortOnDropHandle::new(tokio::spawn(fetch))
-            })
-            .buffered(RANGES_AT_A_TIME)
-            .flat_map(|range| match range {
-                Ok(Ok(pieces)) => stream::iter(pieces.into_iter().map(Ok)).boxed(),
-                Ok(Err(error)) => stream::once(async { Err(error) }).boxed(),
-                Err(error) => stream::once(async move { Err(crate::error::task_error(&error)) }).boxed(),
-            })
-            .boxed()
-    }
+fn builder(flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {
+    let builder = asked_for(address(credentials(flags)?, flags, bucket)?, flags)?;
+    Ok(builder
+        .with_bucket_name(bucket)
+        .with_skip_signature(false)
+        .with_unsigned_payload(false)
+        // One DELETE is understood by every store; the bulk call is not.
+        .with_disable_bulk_delete(true)
+        .with_retry(http::retry()))
 }
 
-async fn fetch(
-    store: Arc<AmazonS3>,
-    path: Path,
-    options: GetOptions,
-    doing: String,
-    progress: Progress,
-) -> Result<Vec<Bytes>> {
-    let result = store.get_opts(&path, options).await.map_err(|error| classify(&doing, &error))?;
-    let wanted = result.range.end - result.range.start;
-    let mut body = result.into_stream();
-    let (mut pieces, mut got) = (Vec::new(), 0_u64);
-    while let Some(piece) = body.next().await {
-        let piece = piece.map_err(|error| classify(&doing, &error))?;
-        got += piece.len() as u64;
-        progress.add(piece.len());
-        pieces.push(piece);
+/// The region that is asked for.
+fn region(flags: &StoreFlags) -> &str {
+    flags.s3_region.as_deref().unwrap_or("us-east-1")
+}
+
+/// Keys from a mounted Secret, or what the environment provides (a service account's role).
+fn credentials(flags: &StoreFlags) -> Result<AmazonS3Builder> {
+    let Some(folder) = &flags.credentials_dir else {
+        return Ok(AmazonS3Builder::from_env());
+    };
+    let builder = AmazonS3Builder::new()
+        .with_access_key_id(http::required(folder, "accessKeyID")?)
+        .with_secret_access_key(http::required(folder, "secretAccessKey")?);
+    Ok(match http::secret(folder, "sessionToken")? {
+        Some(token) => builder.with_token(token),
+        None => builder,
+    })
+}
+
+/// Region, endpoint, and whether the bucket is in the host name or in the path.
+fn address(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {
+    let builder = builder.with_region(region(flags)).with_virtual_hosted_style_request(!flags.s3_force_path_style);
+    let Some(endpoint) = &flags.s3_endpoint else { return Ok(builder) };
+    let (scheme, host) = http::endpoint("--s3-endpoint", endpoint, false)?;
+    // object_store takes the endpoint of the virtual-hosted style with the bucket in it.
+    Ok(builder.with_endpoint(if flags.s3_force_path_style {
+        format!("{scheme}://{host}")
+    } else {
+        format!("{scheme}://{bucket}.{host}")
+    }))
+}
+
+/// Encryption and checksums: object_store puts these on every request that needs them.
+fn asked_for(mut builder: AmazonS3Builder, flags: &StoreFlags) -> Result<AmazonS3Builder> {
+    if let Some(sse) = flags.s3_sse {
+        builder = builder.with_config(config_key("aws_server_side_encryption")?, sse.as_str());
     }
-    if got == wanted { Ok(pieces) } else { Err(Error::transient(format!("{doing}: the answer was cut short"))) }
+    if let Some(id) = &flags.s3_sse_kms_key_id {
+        if flags.s3_sse.is_none_or(|sse| !sse.has_keys()) {
+            return Err(Error::config("--s3-sse-kms-key-id needs --s3-sse=aws:kms"));
+        }
+        // A header's value: what is no word there would be an error without a name.
+        if id.is_empty() || !id.chars().all(|c| c.is_ascii_graphic()) {
+            return Err(Error::config(format!("--s3-sse-kms-key-id={id:?} is no key's ID, ARN or alias")));
+        }
+        builder = builder.with_config(config_key("aws_sse_kms_key_id")?, id);
+    }
+    Ok(match flags.s3_checksum {
+        Some(S3Checksum::Crc64nvme) => builder.with_checksum_algorithm(Checksum::CRC64NVME),
+        Some(S3Checksum::Sha256) => builder.with_checksum_algorithm(Checksum::SHA256),
+        Some(S3Checksum::WhenRequired) | None => builder,
+    })
+}
+
+/// object_store hides the type of these keys, and takes their names.
+fn config_key(name: &str) -> Result<AmazonS3ConfigKey> {
+    name.parse().map_err(|error| classify("opening the store", &error))
+}
+
+/// What is asked for object by object, and the flags a store may refuse.
+fn options(flags: &StoreFlags) -> Result<Options> {
+    if flags.s3_tag.len() > MOST_TAGS {
+        return Err(Error::config(format!("--s3-tag is given {} times, more than {MOST_TAGS}", flags.s3_tag.len())));
+    }
+    let mut tags = TagSet::default();
+    for tag in &flags.s3_tag {
+        let (key, value) = tag
+            .split_once('=')
+            .filter(|(key, value)| is_tag(key, 1, 128) && is_tag(value, 0, 256))
+            .ok_or_else(|| {
+                Error::config(format!(
+                    "--s3-tag={tag:?} is no tag: key=value of letters, digits, spaces and any of +-=._:/@, at most 128 \
+                     and 256 of them"
+                ))
+            })?;
+        tags.push(key, value);
+    }
+    if let Some(class) = &flags.s3_storage_class {
+        storage_class(class, flags.s3_endpoint.is_some())?;
+    }
+    let given = [
+        ("--s3-sse", flags.s3_sse.is_some()),
+        ("--s3-sse-kms-key-id", flags.s3_sse_kms_key_id.is_some()),
+        ("--s3-storage-class", flags.s3_storage_class.is_some()),
+        ("--s3-tag", !flags.s3_tag.is_empty()),
+        ("--s3-checksum", flags.s3_checksum.is_some_and(|checksum| checksum != S3Checksum::WhenRequired)),
+    ];
+    let flags_given = given.iter().filter(|(_, given)| *given).map(|(flag, _)| *flag).collect();
+    Ok(Options { tags, storage_class: flags.s3_storage_class.clone(), flags: flags_given })
+}
+
+/// S3's characters for tags (AWS: "Object key and value naming", what all services take).
+fn is_tag(text: &str, least: usize, most: usize) -> bool {
+    (least..=most).contains(&text.chars().count())
+        && text.chars().all(|c| c.is_alphanumeric() || " +-=._:/@".contains(c))
+}
+
+/// A store that is not AWS may have classes of its own.
+fn storage_class(class: &str, elsewhere: bool) -> Result<()> {
+    if ARCHIVES.contains(&class) {
+        return Err(Error::config(format!(
+            "--s3-storage-class={class} is an archive: a restore would wait for hours. Take GLACIER_IR, and move older \
+             snapshots with a lifecycle rule of the bucket"
+        )));
+    }
+    let word = !class.is_empty()
+        && class.len() <= 64
+        && class.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    if STORAGE_CLASSES.contains(&class) || (elsewhere && word) {
+        return Ok(());
+    }
+    Err(Error::config(format!("--s3-storage-class={class:?} is not one of {}", STORAGE_CLASSES.join(", "))))
 }
 
 #[cfg(test)]
@@ -239,6 +183,101 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::contract::{ExitClass, S3Sse};
+
+    fn place() -> Place {
+        Place { name: "bkt".to_owned(), prefix: None }
+    }
+
+    fn refused(change: impl FnOnce(&mut StoreFlags)) -> Error {
+        let mut flags = StoreFlags { url: "s3://bkt/p".to_owned(), ..StoreFlags::default() };
+        change(&mut flags);
+        open(&flags, place()).expect_err("was taken")
+    }
+
+    #[test]
+    fn one_wrong_flag_at_a_time() {
+        for endpoint in
+            ["", "host:90", "ftp://host", "https://", "https://u:p@host", "https://host/path", "https://h?x"]
+        {
+            let error = refused(|flags| flags.s3_endpoint = Some(endpoint.to_owned()));
+            assert_eq!(error.class(), ExitClass::Config, "{endpoint}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let error = refused(|flags| flags.credentials_dir = Some(folder.path().to_owned()));
+        assert_eq!(error.class(), ExitClass::Config);
+        assert!(error.message().contains("accessKeyID"), "{error}");
+        fs::write(folder.path().join("accessKeyID"), "key\n").unwrap();
+        fs::write(folder.path().join("secretAccessKey"), "\n").unwrap();
+        let error = refused(|flags| flags.credentials_dir = Some(folder.path().to_owned()));
+        assert!(error.message().contains("secretAccessKey"), "{error}");
+        let error = refused(|flags| flags.s3_ca_file = Some(folder.path().join("accessKeyID")));
+        assert_eq!(error.class(), ExitClass::Config);
+        let error = refused(|flags| flags.s3_ca_file = Some(folder.path().join("none")));
+        assert_eq!(error.class(), ExitClass::NotFound);
+    }
+
+    #[test]
+    fn an_option_that_cannot_be_is_refused_by_name() {
+        let class = |class: &str, endpoint: Option<&str>| {
+            open(
+                &StoreFlags {
+                    s3_storage_class: Some(class.to_owned()),
+                    s3_endpoint: endpoint.map(str::to_owned),
+                    ..StoreFlags::default()
+                },
+                place(),
+            )
+            .map(|bucket| bucket.options().storage_class.clone())
+        };
+        assert_eq!(class("STANDARD_IA", None).unwrap().as_deref(), Some("STANDARD_IA"));
+        assert_eq!(class("COLD", Some("https://h")).unwrap().as_deref(), Some("COLD"));
+        for (name, endpoint) in
+            [("COLD", None), ("", None), ("standard", None), ("GLACIER", Some("https://h")), ("A B", Some("https://h"))]
+        {
+            let error = class(name, endpoint).unwrap_err();
+            assert_eq!(error.class(), ExitClass::Config);
+            assert!(error.message().contains("--s3-storage-class"), "{error}");
+        }
+        for tag in ["", "novalue", "=v", "k=\n", "k=<", &format!("{}=v", "k".repeat(129))] {
+            let error = refused(|flags| flags.s3_tag = vec![tag.to_owned()]);
+            assert!(error.message().starts_with("--s3-tag"), "{error}");
+        }
+        let error = refused(|flags| flags.s3_tag = vec!["k=v".to_owned(); 11]);
+        assert!(error.message().starts_with("--s3-tag"), "{error}");
+        for sse in [None, Some(S3Sse::Aes256)] {
+            let error = refused(|flags| {
+                flags.s3_sse = sse;
+                flags.s3_sse_kms_key_id = Some("alias/x".to_owned());
+            });
+            assert!(error.message().contains("--s3-sse=aws:kms"), "{error}");
+        }
+        let error = refused(|flags| {
+            flags.s3_sse = Some(S3Sse::AwsKms);
+            flags.s3_sse_kms_key_id = Some("a\nb".to_owned());
+        });
+        assert!(error.message().starts_with("--s3-sse-kms-key-id"), "{error}");
+    }
+
+    #[test]
+    fn every_option_given_is_one_that_a_refusal_names() {
+        let flags = StoreFlags {
+            s3_sse: Some(S3Sse::AwsKms),
+            s3_sse_kms_key_id: Some("alias/x".to_owned()),
+            s3_storage_class: Some("STANDARD_IA".to_owned()),
+            s3_tag: vec!["a=b=c".to_owned()],
+            s3_checksum: Some(S3Checksum::Sha256),
+            ..StoreFlags::default()
+        };
+        let bucket = open(&flags, place()).unwrap();
+        assert_eq!(
+            bucket.options().flags,
+            ["--s3-sse", "--s3-sse-kms-key-id", "--s3-storage-class", "--s3-tag", "--s3-checksum"]
+        );
+        assert_eq!(bucket.options().tags.encoded(), "a=b%3Dc");
+        let plain = StoreFlags { s3_checksum: Some(S3Checksum::WhenRequired), ..StoreFlags::default() };
+        assert!(open(&plain, place()).unwrap().options().flags.is_empty());
+    }
 
     #[test]
     fn secrets_do_not_show_in_debug_output() {
@@ -247,7 +286,6 @@ mod tests {
             fs::write(folder.path().join(name), "canary").unwrap();
         }
         let flags = StoreFlags { credentials_dir: Some(folder.path().to_owned()), ..StoreFlags::default() };
-        let store = S3Store::open(&flags, "bkt".to_owned(), None).unwrap();
-        assert!(!format!("{store:?}").contains("canary"));
+        assert!(!format!("{:?}", open(&flags, place()).unwrap()).contains("canary"));
     }
 }

@@ -14,6 +14,7 @@
 
 mod age;
 mod agreement;
+mod backends;
 #[path = "../scan/support/bolt.rs"]
 mod bolt;
 mod faults;
@@ -25,6 +26,7 @@ mod restore;
 mod round_trip;
 mod signal;
 mod space;
+mod stores;
 mod support;
 mod tls;
 mod trouble;

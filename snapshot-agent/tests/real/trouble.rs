@@ -11,8 +11,8 @@ use crate::faults::{messages, save_stream, snapshot};
 use crate::support::{S3, free_port, restore_request, save_request};
 use futures::future::join_all;
 use futures::stream;
-use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, StoreFlags};
-use snapshot_agent::restore;
+use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, ProbeRequest, S3Sse, StoreFlags};
+use snapshot_agent::{probe, restore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -245,4 +245,72 @@ async fn a_burst_of_slow_down_is_waited_for() {
     save_stream(request, stream::iter(messages(&snapshot(5000)))).await.unwrap();
     assert!(stand.connections() > 5, "{}", stand.connections());
     assert_eq!(s3.files().len(), 2, "{:?}", s3.files());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_option_that_a_store_refuses_is_named() {
+    let secret = credentials();
+    for (code, flag) in [
+        ("InvalidStorageClass", "--s3-storage-class"),
+        ("KMS.NotFoundException", "--s3-sse"),
+        ("InvalidTag", "--s3-tag"),
+    ] {
+        let stand = Stand::that(Does::Says(&s3_error("400 Bad Request", code))).await;
+        let store = StoreFlags {
+            s3_sse: Some(S3Sse::AwsKms),
+            s3_storage_class: Some("STANDARD_IA".to_owned()),
+            s3_tag: vec!["a=b".to_owned()],
+            ..flags(&stand.url(), secret.path())
+        };
+        let request = save_request(EtcdFlags::default(), store, Compression::Zstd);
+        let error = save_stream(request, stream::pending()).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Config, "{error}");
+        assert!(error.message().contains(&format!("not take {flag};")), "{error}");
+        assert!(!error.message().contains("canary"), "{error}");
+        assert_eq!(stand.connections(), 1, "a refusal is not asked for again");
+    }
+}
+
+/// It answers 200 to everything, with what a begun upload looks like.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_does_not_believe_a_store_that_only_says_yes() {
+    let secret = credentials();
+    let body = "<InitiateMultipartUploadResult><UploadId>x</UploadId></InitiateMultipartUploadResult>";
+    let headers = "etag: \"x\"\r\nlast-modified: Sat, 21 Nov 2026 16:22:33 GMT\r\n";
+    let stand = Stand::that(Does::Says(&answer("200 OK", headers, body))).await;
+    let store = flags(&stand.url(), secret.path());
+    let ended = probe::run(ProbeRequest { store, json: false, deadline_seconds: 60 }).await.unwrap();
+    assert!(ended.failed.is_some() && !ended.probed.usable, "{}", ended.probed.table());
+    assert!(!ended.probed.table().contains(SECRET));
+}
+
+/// Google's interface is spoken with a token that is signed here, so no server of Google's is asked for one.
+#[tokio::test(flavor = "multi_thread")]
+async fn googles_errors_have_their_classes() {
+    const KEY: &str = "const { privateKey } = require('crypto').generateKeyPairSync('rsa', { modulusLength: 2048 });
+        console.log(JSON.stringify({ type: 'service_account', client_email: 'saver@example.com', private_key_id: '1',
+            private_key: privateKey.export({ type: 'pkcs8', format: 'pem' }) }));";
+    let secret = tempfile::tempdir().unwrap();
+    let key = std::process::Command::new("node").args(["-e", KEY]).output().unwrap();
+    fs::write(secret.path().join("serviceAccountJSON"), key.stdout).unwrap();
+    for (status, code, class) in [
+        ("404 Not Found", "NoSuchBucket", ExitClass::NotFound),
+        ("403 Forbidden", "AccessDenied", ExitClass::Denied),
+        ("401 Unauthorized", "AuthenticationRequired", ExitClass::Denied),
+        ("400 Bad Request", "UserProjectMissing", ExitClass::Config),
+    ] {
+        let stand = Stand::that(Does::Says(&s3_error(status, code))).await;
+        let store = StoreFlags {
+            url: "gs://bkt/pre/fix".to_owned(),
+            gcs_endpoint: Some(stand.url()),
+            credentials_dir: Some(secret.path().to_owned()),
+            ..StoreFlags::default()
+        };
+        for (error, took) in reasons(store).await {
+            assert_eq!(error.class(), class, "{code}: {error}");
+            assert!(took < Duration::from_secs(5), "{code}: {took:?}");
+            assert!(error.message().contains("gs://bkt/pre/fix/shop/orders/"), "{error}");
+            assert!(!error.message().contains("canary") && !error.message().contains("PRIVATE"), "{error}");
+        }
+    }
 }

@@ -77,12 +77,12 @@ pub fn open(store: &Destination, used: Use) -> Opened {
                         .prefix
                         .as_ref()
                         .map_or_else(|| format!("s3://{}", s3.bucket), |prefix| format!("s3://{}/{prefix}", s3.bucket)),
-                    mount: None,
                     s3_endpoint: s3.endpoint.clone(),
                     s3_region: s3.region.clone(),
                     s3_force_path_style: s3.force_path_style,
                     s3_ca_file: s3.ca_ref.as_ref().map(|_| PathBuf::from(CA).join("ca.crt")),
                     credentials_dir: Some(PathBuf::from(CREDENTIALS)),
+                    ..StoreFlags::default()
                 },
                 volumes: secrets.iter().map(|(volume, secret, _)| secret_volume(volume, secret, optional)).collect(),
                 mounts: secrets.iter().map(|(volume, _, path)| mount(volume, path, true)).collect(),

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use object_store::multipart::{MultipartStore, PartId};
+use object_store::multipart::PartId;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 use tokio::task::JoinSet;
 
-use super::{Plan, S3Store, classify, intent};
+use super::{Bucket, Plan, intent};
 use crate::error::{Error, Result, task_error};
 use crate::layout::Key;
 
@@ -21,24 +21,21 @@ pub(crate) const PART: u64 = 8 << 20;
 /// Parts on their way while the next one fills. Measured: four carry half as much again as one, eight no more.
 pub(crate) const PARTS_UNDER_WAY: usize = 4;
 
-/// S3's limit.
-const MAX_PARTS: u64 = 10_000;
-
 /// An abort is a courtesy; the kubelet gives 30 s in all.
 const ABORT_WITHIN: Duration = Duration::from_secs(10);
 
 /// Parts that are on their way when an upload is taken back get so long to arrive: 32 MiB at 11 MiB/s.
 const LAND_WITHIN: Duration = Duration::from_secs(3);
 
-/// The part size for about this many bytes: as usual, or as much larger as [`MAX_PARTS`] asks for.
-pub(crate) fn part_size(estimate: u64) -> u64 {
+/// The part size for about this many bytes: as usual, or as much larger as the most parts that a store takes ask for.
+pub(crate) fn part_size(estimate: u64, most_parts: u64) -> u64 {
     // Twice the estimate: a database grows while its size is asked, and incompressible data grows a little.
-    PART.max(estimate.saturating_mul(2).div_ceil(MAX_PARTS).next_multiple_of(1 << 20))
+    PART.max(estimate.saturating_mul(2).div_ceil(most_parts).next_multiple_of(1 << 20))
 }
 
 /// A multipart upload on its way.
-pub struct S3Upload {
-    store: S3Store,
+pub struct BucketUpload {
+    store: Bucket,
     key: Key,
     path: Path,
     id: String,
@@ -53,23 +50,23 @@ pub struct S3Upload {
 }
 
 /// The upload's ID is nobody's business.
-impl fmt::Debug for S3Upload {
+impl fmt::Debug for BucketUpload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("S3Upload").field("path", &self.path).field("total", &self.total).finish_non_exhaustive()
+        f.debug_struct("BucketUpload").field("path", &self.path).field("total", &self.total).finish_non_exhaustive()
     }
 }
 
-impl S3Upload {
-    pub(super) async fn begin(store: &S3Store, key: &Key, plan: Plan) -> Result<Self> {
+impl BucketUpload {
+    pub(super) async fn begin(store: &Bucket, key: &Key, plan: Plan) -> Result<Self> {
         let path = store.path(key)?;
-        let id = store.clients.asker.create_multipart(&path).await;
-        let id = id.map_err(|error| classify(&store.doing("beginning the upload of", key), &error))?;
+        let id = store.create(&path).await;
+        let id = id.map_err(|error| store.error(&store.doing("beginning the upload of", key), &error))?;
         Ok(Self {
             store: store.clone(),
             key: key.clone(),
             path,
             id,
-            part: part_size(plan.estimate),
+            part: part_size(plan.estimate, store.protocol.most_parts),
             filling: Vec::new(),
             filled: 0,
             under_way: JoinSet::new(),
@@ -111,8 +108,9 @@ impl S3Upload {
         }
         let at = self.begun;
         self.begun += 1;
-        if self.begun as u64 > MAX_PARTS {
-            return Err(Error::config(format!("{}: more than {MAX_PARTS} parts", self.doing())));
+        let most = self.store.protocol.most_parts;
+        if self.begun as u64 > most {
+            return Err(Error::config(format!("{}: more than {most} parts", self.doing())));
         }
         self.filled = 0;
         let payload: PutPayload = std::mem::take(&mut self.filling).into_iter().collect();
@@ -129,7 +127,7 @@ impl S3Upload {
                 self.stored.insert(at, part);
                 Ok(())
             }
-            Some(Ok((_, Err(error)))) => Err(classify(&self.doing(), &error)),
+            Some(Ok((_, Err(error)))) => Err(self.store.error(&self.doing(), &error)),
             Some(Err(error)) => Err(task_error(&error)),
         }
     }
@@ -153,7 +151,7 @@ impl S3Upload {
                 self.total,
                 meta.size
             ))),
-            (_, Err(error)) | (Err(error), Ok(_)) => Err(classify(&self.doing(), &error)),
+            (_, Err(error)) | (Err(error), Ok(_)) => Err(self.store.error(&self.doing(), &error)),
         }
     }
 
@@ -173,8 +171,8 @@ impl S3Upload {
                 self.under_way.shutdown().await;
             }
             let asker = &self.store.clients.asker;
-            let aborted = match asker.abort_multipart(&self.path, &self.id).await {
-                Ok(()) | Err(object_store::Error::NotFound { .. }) => true,
+            let aborted = match self.store.give_up(&self.path, &self.id).await {
+                Ok(()) => true,
                 Err(error) => {
                     tracing::debug!(path = %self.path, %error, "the upload could not be aborted");
                     false
@@ -183,7 +181,7 @@ impl S3Upload {
             // Perhaps completed, but never to get a manifest. The key is ours alone.
             if self.completing
                 && let Ok(meta) = asker.head(&self.path).await
-                && let Err(error) = asker.delete(&self.path).await
+                && let Err(error) = self.store.erase(&self.path).await
             {
                 tracing::warn!(path = %self.path, bytes = meta.size, %error, "data without a manifest stays behind");
                 return;
@@ -207,16 +205,16 @@ mod tests {
 
     #[test]
     fn etcd_never_needs_more_than_the_usual_part() {
-        assert_eq!(part_size(0), PART);
-        assert_eq!(part_size(8 << 30), PART);
-        assert_eq!(part_size(39 << 30), PART);
+        assert_eq!(part_size(0, 10_000), PART);
+        assert_eq!(part_size(8 << 30, 10_000), PART);
+        assert_eq!(part_size(39 << 30, 10_000), PART);
     }
 
     proptest! {
         #[test]
-        fn there_are_never_too_many_parts(estimate in 0u64..1 << 50) {
-            let part = part_size(estimate);
-            prop_assert!((estimate * 2).div_ceil(part) <= MAX_PARTS);
+        fn there_are_never_too_many_parts(estimate in 0u64..1 << 50, most in 10_000u64..=50_000) {
+            let part = part_size(estimate, most);
+            prop_assert!((estimate * 2).div_ceil(part) <= most);
             prop_assert!(part >= PART);
         }
     }

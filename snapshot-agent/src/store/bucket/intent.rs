@@ -8,14 +8,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use object_store::ObjectStoreExt;
-use object_store::list::{PaginatedListOptions, PaginatedListStore};
-use object_store::multipart::MultipartStore;
+use object_store::list::PaginatedListOptions;
 use serde::{Deserialize, Serialize};
 
 use super::super::GRACE_SECONDS;
 use super::super::class::classify;
-use super::{PAGE, Plan, S3Store};
+use super::{Bucket, PAGE, Plan};
 use crate::contract::ExitClass;
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Format, Key};
@@ -39,7 +37,7 @@ const MAX_BYTES: u64 = 4096;
 const CLEAN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Says that this upload is under way.
-pub(super) async fn announce(store: &S3Store, data: &Key, upload_id: &str, plan: Plan) -> Result<()> {
+pub(super) async fn announce(store: &Bucket, data: &Key, upload_id: &str, plan: Plan) -> Result<()> {
     let intent = Intent { name: data.name().to_owned(), upload_id: upload_id.to_owned(), until: plan.until };
     let json = serde_json::to_vec(&intent)
         .map_err(|error| Error::config(format!("the upload's intent cannot be written: {error}")))?;
@@ -47,7 +45,7 @@ pub(super) async fn announce(store: &S3Store, data: &Key, upload_id: &str, plan:
 }
 
 /// Takes back what dead attempts of this lineage have left, best effort: a backup does not fail because of old garbage.
-pub(super) async fn clean_up(store: &S3Store, data: &Key, now: Timestamp) {
+pub(super) async fn clean_up(store: &Bucket, data: &Key, now: Timestamp) {
     let Some(lineage) = data.folder().parent() else { return };
     match tokio::time::timeout(CLEAN_WITHIN, clean(store, &lineage, now)).await {
         Ok(Ok(())) => {}
@@ -56,7 +54,7 @@ pub(super) async fn clean_up(store: &S3Store, data: &Key, now: Timestamp) {
     }
 }
 
-async fn clean(store: &S3Store, lineage: &Folder, now: Timestamp) -> Result<()> {
+async fn clean(store: &Bucket, lineage: &Folder, now: Timestamp) -> Result<()> {
     let doing = store.doing("listing the intents of", lineage);
     let prefix = format!("{}/", store.path(&lineage.intents())?);
     let options = PaginatedListOptions { max_keys: Some(PAGE), ..PaginatedListOptions::default() };
@@ -72,7 +70,7 @@ async fn clean(store: &S3Store, lineage: &Folder, now: Timestamp) -> Result<()> 
     Ok(())
 }
 
-async fn judge(store: &S3Store, attempt: &Folder, now: Timestamp) -> Result<()> {
+async fn judge(store: &Bucket, attempt: &Folder, now: Timestamp) -> Result<()> {
     let json = store.get_small(&attempt.intent(), MAX_BYTES).await?;
     let intent: Intent = serde_json::from_slice(&json)
         .map_err(|error| Error::corrupt(format!("{} makes no sense: {error}", store.uri(&attempt.intent()))))?;
@@ -83,17 +81,16 @@ async fn judge(store: &S3Store, attempt: &Folder, now: Timestamp) -> Result<()> 
     Ok(())
 }
 
-async fn take_back(store: &S3Store, attempt: &Folder, intent: &Intent) -> Result<()> {
+async fn take_back(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<()> {
     match store.stat(&attempt.manifest()).await {
         // Published: only its intent was forgotten.
         Ok(_) => {}
         Err(error) if error.class() == ExitClass::NotFound => {
-            let mut names = Format::all().map(|format| attempt.data(format));
-            if let Some(data) = names.find(|data| data.name() == intent.name) {
-                let path = store.path(&data)?;
-                let aborted = store.clients.asker.abort_multipart(&path, &intent.upload_id).await;
-                ended(&store.doing("aborting", &data), aborted)?;
-                ended(&store.doing("removing", &data), store.clients.asker.delete(&path).await)?;
+            let names = Format::all().map(|format| attempt.data(format));
+            if let Some(data) = names.iter().find(|data| data.name() == intent.name) {
+                let path = store.path(data)?;
+                ended(&store.doing("aborting", data), store.give_up(&path, &intent.upload_id).await)?;
+                ended(&store.doing("removing", data), store.erase(&path).await)?;
             }
         }
         Err(error) => return Err(error),
@@ -102,15 +99,11 @@ async fn take_back(store: &S3Store, attempt: &Folder, intent: &Intent) -> Result
 }
 
 /// Removes an attempt's intent.
-pub(super) async fn remove(store: &S3Store, attempt: &Folder) -> Result<()> {
+pub(super) async fn remove(store: &Bucket, attempt: &Folder) -> Result<()> {
     let at = attempt.intent();
-    ended(&store.doing("removing", &at), store.clients.asker.delete(&store.path(&at)?).await)
+    ended(&store.doing("removing", &at), store.erase(&store.path(&at)?).await)
 }
 
-/// What is gone already is gone.
 fn ended(doing: &str, result: object_store::Result<()>) -> Result<()> {
-    match result {
-        Err(object_store::Error::NotFound { .. }) | Ok(()) => Ok(()),
-        Err(error) => Err(classify(doing, &error)),
-    }
+    result.map_err(|error| classify(doing, &error))
 }

@@ -1,0 +1,142 @@
+//! What a probe has found: rows, for people as a table and for programs as JSON.
+//!
+//! It decides which trials there are, and which of them nothing works without.
+
+use serde::Serialize;
+
+/// What was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Trial {
+    /// An object that was written is there at once, and is what was written.
+    ReadAfterWrite,
+    /// An object is not overwritten when it must not be there yet.
+    CreateOnly,
+    /// What was written is in a listing at once.
+    ListAfterWrite,
+    /// An object of several parts is whole.
+    Multipart,
+    /// A part of an object can be read.
+    RangeRead,
+    /// An upload that is given up never becomes an object.
+    AbortedUpload,
+    /// A read that is tied to an object's version is not given another one.
+    PinnedRead,
+    /// An older version of an object is kept.
+    Versions,
+    /// The store keeps a sha256 with an object.
+    ChecksumKept,
+    /// The store keeps out an object whose sha256 is wrong.
+    ChecksumChecked,
+    /// An object that was removed is gone.
+    Delete,
+    /// The store's clock and this machine's agree.
+    Clock,
+}
+
+impl Trial {
+    /// All of them, in the order they are told in.
+    pub const ALL: [Self; 12] = [
+        Self::ReadAfterWrite,
+        Self::CreateOnly,
+        Self::ListAfterWrite,
+        Self::Multipart,
+        Self::RangeRead,
+        Self::AbortedUpload,
+        Self::PinnedRead,
+        Self::Versions,
+        Self::ChecksumKept,
+        Self::ChecksumChecked,
+        Self::Delete,
+        Self::Clock,
+    ];
+
+    /// For people.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadAfterWrite => "read after write",
+            Self::CreateOnly => "create-only put",
+            Self::ListAfterWrite => "list after write",
+            Self::Multipart => "multipart upload",
+            Self::RangeRead => "range read",
+            Self::AbortedUpload => "aborted upload",
+            Self::PinnedRead => "pinned read",
+            Self::Versions => "versions kept",
+            Self::ChecksumKept => "checksum kept",
+            Self::ChecksumChecked => "checksum checked",
+            Self::Delete => "delete",
+            Self::Clock => "clock",
+        }
+    }
+
+    /// Whether nothing can be saved or restored without it.
+    pub const fn needed(self) -> bool {
+        matches!(self, Self::ReadAfterWrite | Self::Multipart | Self::RangeRead)
+    }
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    /// The store does it.
+    Yes,
+    /// It does not.
+    No,
+    /// It need not: this kind of store has no such thing.
+    NotThere,
+    /// It could not be tried.
+    NotTried,
+}
+
+/// One row of what was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// What was tried.
+    pub trial: Trial,
+    /// How it went.
+    pub outcome: Outcome,
+    /// Whether nothing can be saved or restored without it.
+    pub needed: bool,
+    /// What was seen, and what follows from it.
+    pub detail: String,
+}
+
+/// Everything that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Probed {
+    /// The store.
+    pub store: String,
+    /// Whether snapshots can be saved there and restored from there.
+    pub usable: bool,
+    /// All trials, in the order of [`Trial`].
+    pub findings: Vec<Finding>,
+    /// Where something was left behind, if it could not be taken back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_behind: Option<String>,
+}
+
+impl Probed {
+    /// A table for people.
+    pub fn table(&self) -> String {
+        let mut table = format!("{}\n\n", self.store);
+        for Finding { trial, outcome, needed, detail } in &self.findings {
+            let mark = match (outcome, needed) {
+                (Outcome::Yes, _) => "yes",
+                (Outcome::No, true) => "NO",
+                (Outcome::No, false) => "warning",
+                (Outcome::NotThere, _) => "-",
+                (Outcome::NotTried, _) => "?",
+            };
+            table.push_str(&format!("{:<18} {mark:<8} {detail}\n", trial.as_str()));
+        }
+        let end = if self.usable { "Snapshots can be saved here and restored from here." } else { "Not usable." };
+        table.push_str(&format!("\n{end}\n"));
+        if let Some(left) = &self.left_behind {
+            table.push_str(&format!("Something was left behind at {left}: remove it.\n"));
+        }
+        table
+    }
+}

@@ -1,0 +1,233 @@
+//! Azure Blob Storage: address and credentials.
+//!
+//! An upload has no name of its own there: blocks wait under the object's name until some of them are committed, and
+//! none can be aborted. Committing none discards all of them (Azure: "Put Block List"), otherwise Azure does after a week.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use object_store::ClientOptions;
+use object_store::azure::{
+    AzureAccessKey, AzureAuthorizer, AzureConfigKey, AzureCredentialProvider, MicrosoftAzureBuilder, split_sas,
+};
+use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody};
+use reqwest::Method;
+
+use super::bucket::http::{self, Clients, Connector, Eraser};
+use super::bucket::{Bucket, Options, Protocol};
+use super::class::classify;
+use super::location::Place;
+use crate::contract::StoreFlags;
+use crate::error::{Error, Result};
+
+/// Azure: "Scalability and performance targets for Blob storage", blocks of one block blob.
+const PROTOCOL: Protocol = Protocol { scheme: "azure", most_parts: 50_000, parts_stay: true };
+
+/// Reads the credentials and contacts nobody.
+pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
+    let (builder, named) = credentials(flags)?;
+    // Without the flag the environment says it, as it does for Azure's own tools.
+    let account = named.or_else(|| builder.get_config_value(&AzureConfigKey::AccountName));
+    let account = account.ok_or_else(|| {
+        Error::config("--azure-account is missing: without --credentials-dir it names the storage account")
+    })?;
+    let mut builder = builder
+        .with_container_name(&place.name)
+        .with_skip_signature(false)
+        .with_use_emulator(false)
+        .with_client_options(ClientOptions::new().with_allow_http(http::plain(flags.azure_endpoint.as_ref())))
+        .with_retry(http::retry());
+    let mut at = match builder.get_config_value(&AzureConfigKey::Endpoint) {
+        Some(endpoint) => endpoint,
+        None => format!("https://{account}.blob.core.windows.net"),
+    };
+    if let Some(endpoint) = &flags.azure_endpoint {
+        // Emulators, and stores behind one address, have the account in the path.
+        let (scheme, rest) = http::endpoint("--azure-endpoint", endpoint, true)?;
+        at = format!("{scheme}://{rest}");
+        builder = builder.with_endpoint(at.clone());
+    }
+    let certificates = http::certificates(flags.azure_ca_file.as_deref())?;
+    let opening = |error: object_store::Error| classify("opening the store", &error);
+    let build = |connector| builder.clone().with_http_connector(connector).build().map_err(opening);
+    let clients = Clients::of(certificates.clone(), build)?;
+    let connector = Connector::asking(certificates);
+    let client =
+        connector.connect(&ClientOptions::new().with_allow_http(at.starts_with("http://"))).map_err(opening)?;
+    let base = format!("{}/{}", at.trim_end_matches('/'), place.name);
+    let eraser = eraser(client, build(connector)?.credentials().clone(), account.clone(), base);
+    let at = format!("{at}, account {account}");
+    Ok(Bucket::new(place, at, PROTOCOL, Options::default(), clients).erasing(eraser))
+}
+
+/// One request for one object: object_store's own is a batch at the account, and a signature for one container does
+/// not reach there.
+fn eraser(client: HttpClient, credentials: AzureCredentialProvider, account: String, base: String) -> Eraser {
+    Arc::new(move |path| {
+        let (client, credentials, account) = (client.clone(), Arc::clone(&credentials), account.clone());
+        // Keys are made of characters that mean themselves in a URL (`layout.rs`).
+        let url = format!("{base}/{path}");
+        async move {
+            let mut request = HttpRequest::new(HttpRequestBody::empty());
+            *request.uri_mut() = url.parse().map_err(|error| broken(Box::new(error)))?;
+            *request.method_mut() = Method::DELETE;
+            let credential = credentials.get_credential().await?;
+            AzureAuthorizer::new(&credential, &account).try_authorize(&mut request)?;
+            let answer = client.execute(request).await.map_err(|error| broken(Box::new(error)))?;
+            let status = answer.status();
+            if status.is_success() {
+                return Ok(());
+            }
+            let body = answer.into_body().bytes().await.unwrap_or_default();
+            let body = String::from_utf8_lossy(&body);
+            let source = format!("status code: {status}: {body}").into();
+            if status.as_u16() == 404 && !body.contains("ContainerNotFound") {
+                return Err(object_store::Error::NotFound { path: path.to_string(), source });
+            }
+            Err(broken(source))
+        }
+        .boxed()
+    })
+}
+
+fn broken(source: Box<dyn std::error::Error + Send + Sync>) -> object_store::Error {
+    object_store::Error::Generic { store: "Azure", source }
+}
+
+/// Keys from a mounted Secret, or what the environment provides (a workload's or the node's identity).
+fn credentials(flags: &StoreFlags) -> Result<(MicrosoftAzureBuilder, Option<String>)> {
+    let named = flags.azure_account.clone();
+    if let Some(account) = &named {
+        is_account("--azure-account", account)?;
+    }
+    let Some(folder) = &flags.credentials_dir else {
+        let builder = MicrosoftAzureBuilder::from_env();
+        return Ok(match named {
+            Some(account) => (builder.with_account(&account), Some(account)),
+            None => (builder, None),
+        });
+    };
+    let account = match (http::secret(folder, "accountName")?, named) {
+        (Some(one), Some(other)) if one != other => {
+            return Err(Error::config(format!(
+                "--azure-account={other} is another one than the credentials' accountName: leave the flag out"
+            )));
+        }
+        (Some(account), _) | (None, Some(account)) => account,
+        (None, None) => return Err(http::missing(folder, "accountName")),
+    };
+    is_account("the credentials' accountName", &account)?;
+    let builder = MicrosoftAzureBuilder::new().with_account(&account);
+    let builder = match (http::secret(folder, "accountKey")?, http::secret(folder, "sasToken")?) {
+        (Some(_), Some(_)) => {
+            return Err(Error::config(format!(
+                "the credentials in {} have an accountKey and a sasToken: leave one out",
+                folder.display()
+            )));
+        }
+        (Some(key), None) => {
+            // The error of the decoder would hold a part of the key.
+            AzureAccessKey::try_new(&key).map_err(|_| {
+                Error::config("the credentials' accountKey is not base64: copy it as the portal shows it")
+            })?;
+            builder.with_access_key(key)
+        }
+        (None, Some(token)) => {
+            let pairs = split_sas(&token).ok().filter(|pairs| pairs.iter().any(|(name, _)| name == "sig"));
+            let broken = || Error::config("the credentials' sasToken is no shared access signature: it has no sig=");
+            builder.with_sas_authorization(pairs.ok_or_else(broken)?)
+        }
+        (None, None) => return Err(http::missing(folder, "accountKey or sasToken")),
+    };
+    Ok((builder, Some(account)))
+}
+
+/// Azure's rule; the name becomes part of a host name.
+fn is_account(what: &str, name: &str) -> Result<()> {
+    let good = (3..=24).contains(&name.len()) && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    if good {
+        return Ok(());
+    }
+    Err(Error::config(format!("{what} {name:?} is no storage account: 3 to 24 lower-case letters and digits")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::contract::ExitClass;
+
+    fn mounted(secret: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, value) in secret {
+            fs::write(folder.path().join(name), value).unwrap();
+        }
+        folder
+    }
+
+    fn opened(secret: &[(&str, &str)], change: impl FnOnce(&mut StoreFlags)) -> Result<Bucket> {
+        let folder = mounted(secret);
+        let mut flags = StoreFlags { credentials_dir: Some(folder.path().to_owned()), ..StoreFlags::default() };
+        change(&mut flags);
+        open(&flags, Place { name: "backups".to_owned(), prefix: None })
+    }
+
+    const ACCOUNT: (&str, &str) = ("accountName", "acc\n");
+    const SAS: &str = "?sv=2023-11-03&sig=Y2FuYXJ5";
+
+    #[test]
+    fn what_is_missing_is_named() {
+        for (secret, says) in [
+            (&[][..], "no accountName"),
+            (&[ACCOUNT], "no accountKey or sasToken"),
+            (&[("accountKey", "a2V5")], "no accountName"),
+            (&[ACCOUNT, ("accountKey", "a2V5"), ("sasToken", SAS)], "leave one out"),
+            (&[("accountName", "Acc"), ("accountKey", "a2V5")], "accountName"),
+            (&[("accountName", "a.evil.example/"), ("accountKey", "a2V5")], "accountName"),
+            (&[ACCOUNT, ("accountKey", "canary!")], "accountKey is not base64"),
+            (&[ACCOUNT, ("sasToken", "canary")], "sasToken"),
+        ] {
+            let error = opened(secret, |_| {}).unwrap_err();
+            assert_eq!(error.class(), ExitClass::Config, "{error}");
+            assert!(error.message().contains(says), "{error}");
+            assert!(!error.message().contains("canary"), "{error}");
+        }
+        let error = opened(&[], |flags| flags.credentials_dir = None).unwrap_err();
+        assert!(error.message().contains("--azure-account"), "{error}");
+    }
+
+    #[test]
+    fn a_key_a_signature_or_the_environment_will_do() {
+        for secret in [&[ACCOUNT, ("accountKey", "a2V5")][..], &[ACCOUNT, ("sasToken", SAS)]] {
+            let bucket = opened(secret, |_| {}).unwrap();
+            assert!(!format!("{bucket:?}").contains("Y2FuYXJ5"));
+        }
+        opened(&[("accountKey", "a2V5")], |flags| flags.azure_account = Some("acc".to_owned())).unwrap();
+        let other = |flags: &mut StoreFlags| flags.azure_account = Some("other".to_owned());
+        let error = opened(&[ACCOUNT, ("accountKey", "a2V5")], other).unwrap_err();
+        assert!(error.message().contains("--azure-account"), "{error}");
+        let ambient = |flags: &mut StoreFlags| {
+            flags.azure_account = Some("acc".to_owned());
+            flags.credentials_dir = None;
+        };
+        opened(&[], ambient).unwrap();
+    }
+
+    #[test]
+    fn an_endpoint_may_have_the_account_in_its_path() {
+        let at = |endpoint: &str| {
+            opened(&[ACCOUNT, ("accountKey", "a2V5")], |flags| flags.azure_endpoint = Some(endpoint.to_owned()))
+        };
+        for good in ["http://127.0.0.1:10000/acc", "https://acc.blob.core.usgovcloudapi.net/"] {
+            at(good).unwrap();
+        }
+        for bad in ["", "host", "ftp://h", "https://u:p@h/acc", "https://h/acc?sig=x", "https:///acc"] {
+            let error = at(bad).unwrap_err();
+            assert!(error.message().starts_with("--azure-endpoint"), "{error}");
+        }
+        let none = |flags: &mut StoreFlags| flags.azure_ca_file = Some(Path::new("/nonexistent/ca").to_owned());
+        assert_eq!(opened(&[ACCOUNT, ("accountKey", "a2V5")], none).unwrap_err().class(), ExitClass::NotFound);
+    }
+}

@@ -1,0 +1,315 @@
+//! A bucket as a store, whoever the provider is.
+//!
+//! It decides which request does what, and how much is on its way at a time; how a store is spoken to is decided in
+//! `bucket/http.rs`, with which credentials and where in `s3.rs`, `azure.rs` and `gcs.rs`. Large objects cannot be
+//! create-only, so data goes under keys that nobody else uses, and the manifest, which is small, is the create-only one.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use object_store::list::PaginatedListOptions;
+use object_store::path::Path;
+use object_store::{
+    Attribute, Attributes, GetOptions, GetRange, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    TagSet,
+};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::class::{self, classify};
+use super::location::Place;
+use super::{Children, Plan, Stat};
+use crate::error::{Error, Result};
+use crate::layout::{Folder, Key};
+use crate::progress::Progress;
+
+pub(super) mod http;
+mod intent;
+mod trial;
+mod upload;
+
+pub use http::install_crypto;
+use http::{Client, Clients, Eraser};
+pub(super) use upload::BucketUpload;
+
+/// Ranges of a download: large enough that the request's own cost vanishes, small enough to keep four in memory.
+const RANGE: u64 = 8 << 20;
+const RANGES_AT_A_TIME: usize = 4;
+
+/// The most that S3 and Google put on one page of a listing; Azure takes 5000.
+const PAGE: usize = 1000;
+
+/// What one provider's protocol has that the others' have not.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Protocol {
+    /// The URL's scheme.
+    pub(super) scheme: &'static str,
+    /// The most parts that one object may be made of.
+    pub(super) most_parts: u64,
+    /// Whether the parts of an unfinished upload belong to the object's name and cannot be aborted (Azure's blocks):
+    /// an object that is made of none of them discards them, and is removed.
+    pub(super) parts_stay: bool,
+}
+
+/// What was asked for beyond the bytes, and the flags that did.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Options {
+    /// On every object.
+    pub(super) tags: TagSet,
+    /// Of the data alone: a manifest is small, and read again soon.
+    pub(super) storage_class: Option<String>,
+    /// Every flag given that a store may refuse.
+    pub(super) flags: Vec<&'static str>,
+}
+
+/// A bucket and a prefix in it.
+#[derive(Clone)]
+pub struct Bucket {
+    place: Place,
+    /// Endpoint, account, region: for people.
+    at: String,
+    protocol: Protocol,
+    options: Options,
+    clients: Clients,
+    /// Where object_store's own way to remove one object asks for more rights than that.
+    eraser: Option<Eraser>,
+}
+
+/// object_store's own output holds the session token.
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bucket").field("place", &self.place).field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+impl Bucket {
+    pub(super) fn new(place: Place, at: String, protocol: Protocol, options: Options, clients: Clients) -> Self {
+        Self { place, at, protocol, options, clients, eraser: None }
+    }
+
+    /// With another way to remove one object.
+    pub(super) fn erasing(self, eraser: Eraser) -> Self {
+        Self { eraser: Some(eraser), ..self }
+    }
+
+    /// Removes an object; one that is gone already is gone.
+    async fn erase(&self, path: &Path) -> object_store::Result<()> {
+        gone(match &self.eraser {
+            Some(eraser) => eraser(path.clone()).await,
+            None => self.clients.asker.delete(path).await,
+        })
+    }
+
+    /// What was asked for beyond the bytes.
+    #[cfg(test)]
+    pub(super) const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// What is being done, and where: with this every error begins.
+    fn doing(&self, what: &str, at: &impl fmt::Display) -> String {
+        format!("{what} {} (at {})", self.uri(at), self.at)
+    }
+
+    /// What an answer means; a refusal names the flags that asked for something special.
+    fn error(&self, doing: &str, error: &object_store::Error) -> Error {
+        class::with_options(doing, error, &self.options.flags)
+    }
+
+    fn path(&self, key: &impl fmt::Display) -> Result<Path> {
+        let key = match &self.place.prefix {
+            Some(prefix) => format!("{prefix}/{key}"),
+            None => key.to_string(),
+        };
+        Path::parse(&key).map_err(|error| Error::config(format!("{key} is no key: {error}")))
+    }
+
+    pub(super) fn uri(&self, at: &impl fmt::Display) -> String {
+        let (scheme, name) = (self.protocol.scheme, &self.place.name);
+        match &self.place.prefix {
+            Some(prefix) => format!("{scheme}://{name}/{prefix}/{at}"),
+            None => format!("{scheme}://{name}/{at}"),
+        }
+    }
+
+    /// Page by page: what is not wanted is forgotten with its page.
+    pub(super) async fn children(
+        &self,
+        folder: &Folder,
+        limit: usize,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Children> {
+        let doing = self.doing("listing", folder);
+        let prefix = format!("{}/", self.path(folder)?);
+        let (mut children, mut page_token) = (Children::default(), None);
+        loop {
+            let options = PaginatedListOptions {
+                delimiter: Some("/".into()),
+                max_keys: Some(PAGE),
+                page_token,
+                ..PaginatedListOptions::default()
+            };
+            let page = self.clients.asker.list_paginated(Some(&prefix), options).await;
+            let page = page.map_err(|error| classify(&doing, &error))?;
+            for name in page.result.common_prefixes.iter().filter_map(Path::filename) {
+                let taken = children.take(name, &wanted, limit);
+                taken.map_err(|error| Error::config(format!("{doing}: {error}")))?;
+            }
+            page_token = page.page_token;
+            if page_token.is_none() {
+                return Ok(children);
+            }
+        }
+    }
+
+    /// Begins an upload in the store and says nothing about it yet.
+    async fn create(&self, path: &Path) -> object_store::Result<String> {
+        let class = self.options.storage_class.iter().map(|class| (Attribute::StorageClass, class.clone()));
+        let options = PutMultipartOptions {
+            tags: self.options.tags.clone(),
+            attributes: class.collect::<Attributes>(),
+            ..PutMultipartOptions::default()
+        };
+        self.clients.asker.create_multipart_opts(path, options).await
+    }
+
+    /// Gives up an unfinished upload and what it has sent; that it is gone already is no error.
+    async fn give_up(&self, path: &Path, id: &str) -> object_store::Result<()> {
+        let asker = &self.clients.asker;
+        gone(asker.abort_multipart(path, &id.to_owned()).await)?;
+        if self.protocol.parts_stay {
+            asker.complete_multipart(path, &id.to_owned(), Vec::new()).await?;
+            self.erase(path).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn begin(&self, key: &Key, plan: Plan) -> Result<BucketUpload> {
+        let mut upload = BucketUpload::begin(self, key, plan).await?;
+        if let Err(error) = intent::announce(self, key, upload.id(), plan).await {
+            // Where an upload has no name of its own, it only begins with its first part.
+            if !self.protocol.parts_stay {
+                upload.abort().await;
+            }
+            return Err(error);
+        }
+        // The store has shown that it works; what dead attempts have left is a courtesy.
+        intent::clean_up(self, key, plan.at).await;
+        Ok(upload)
+    }
+
+    pub(super) async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
+        let path = self.path(key)?;
+        let doing = self.doing("writing", key);
+        let options = PutOptions { mode: PutMode::Create, tags: self.options.tags.clone(), ..PutOptions::default() };
+        let result = self.clients.asker.put_opts(&path, PutPayload::from_bytes(content.clone()), options).await;
+        let Err(error) = result else { return Ok(()) };
+        match &error {
+            // Either somebody else wrote it, or we did and the answer was lost.
+            object_store::Error::AlreadyExists { .. } if !class::says_more(&error) => {
+                let found = self.get_small(key, content.len() as u64 + 1).await?;
+                if found == content {
+                    return Ok(());
+                }
+                Err(Error::transient(format!("{doing}: another attempt has written it; try again under a new key")))
+            }
+            // A store that does not know the condition. Nobody else uses the key, so a look beforehand will do.
+            object_store::Error::NotImplemented { .. } | object_store::Error::Generic { .. }
+                if error.to_string().contains("NotImplemented") || error.to_string().contains("status code: 501") =>
+            {
+                match self.clients.asker.head(&path).await {
+                    Err(object_store::Error::NotFound { .. }) => {
+                        let put = self.clients.asker.put(&path, PutPayload::from_bytes(content)).await;
+                        put.map(drop).map_err(|error| self.error(&doing, &error))
+                    }
+                    Err(error) => Err(classify(&doing, &error)),
+                    Ok(_) => Err(Error::transient(format!("{doing}: there is an object of that name already"))),
+                }
+            }
+            _ => Err(self.error(&doing, &error)),
+        }
+    }
+
+    pub(super) async fn stat(&self, key: &Key) -> Result<Stat> {
+        let meta = self.clients.asker.head(&self.path(key)?).await;
+        let meta = meta.map_err(|error| classify(&self.doing("looking at", key), &error))?;
+        Ok(Stat { bytes: meta.size, etag: meta.e_tag })
+    }
+
+    pub(super) async fn get_small(&self, key: &Key, limit: u64) -> Result<Bytes> {
+        let doing = self.doing("reading", key);
+        let result = self.clients.asker.get(&self.path(key)?).await.map_err(|error| classify(&doing, &error))?;
+        if result.meta.size > limit {
+            return Err(Error::corrupt(format!("{doing}: it has {} bytes, more than {limit}", result.meta.size)));
+        }
+        let mut content = BytesMut::new();
+        let mut body = result.into_stream();
+        while let Some(piece) = body.next().await {
+            content.extend_from_slice(&piece.map_err(|error| classify(&doing, &error))?);
+            if content.len() as u64 > limit {
+                return Err(Error::corrupt(format!("{doing}: it is longer than the store said")));
+            }
+        }
+        Ok(content.freeze())
+    }
+
+    /// Ranges are fetched a few at a time and handed on in order. A range whose connection breaks is taken up again
+    /// where it broke, by object_store, tied to the same ETag.
+    pub(super) fn read(&self, key: &Key, stat: &Stat, progress: &Progress) -> BoxStream<'static, Result<Bytes>> {
+        let path = match self.path(key) {
+            Ok(path) => path,
+            Err(error) => return stream::once(async { Err(error) }).boxed(),
+        };
+        let doing = self.doing("reading", key);
+        let (store, etag, size, progress) =
+            (Arc::clone(&self.clients.reader), stat.etag.clone(), stat.bytes, progress.clone());
+        stream::iter((0..size).step_by(usize::try_from(RANGE).unwrap_or(usize::MAX)))
+            .map(move |from| {
+                let options = GetOptions {
+                    if_match: etag.clone(),
+                    range: Some(GetRange::Bounded(from..size.min(from + RANGE))),
+                    ..GetOptions::default()
+                };
+                let fetch = fetch(Arc::clone(&store), path.clone(), options, doing.clone(), progress.clone());
+                // A task, so that it goes on while the consumer is busy.
+                AbortOnDropHandle::new(tokio::spawn(fetch))
+            })
+            .buffered(RANGES_AT_A_TIME)
+            .flat_map(|range| match range {
+                Ok(Ok(pieces)) => stream::iter(pieces.into_iter().map(Ok)).boxed(),
+                Ok(Err(error)) => stream::once(async { Err(error) }).boxed(),
+                Err(error) => stream::once(async move { Err(crate::error::task_error(&error)) }).boxed(),
+            })
+            .boxed()
+    }
+}
+
+async fn fetch(
+    store: Arc<dyn Client>,
+    path: Path,
+    options: GetOptions,
+    doing: String,
+    progress: Progress,
+) -> Result<Vec<Bytes>> {
+    let result = store.get_opts(&path, options).await.map_err(|error| classify(&doing, &error))?;
+    let wanted = result.range.end - result.range.start;
+    let mut body = result.into_stream();
+    let (mut pieces, mut got) = (Vec::new(), 0_u64);
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(|error| classify(&doing, &error))?;
+        got += piece.len() as u64;
+        progress.add(piece.len());
+        pieces.push(piece);
+    }
+    if got == wanted { Ok(pieces) } else { Err(Error::transient(format!("{doing}: the answer was cut short"))) }
+}
+
+/// What is gone already is gone.
+fn gone(result: object_store::Result<()>) -> object_store::Result<()> {
+    match result {
+        Err(object_store::Error::NotFound { .. }) => Ok(()),
+        other => other,
+    }
+}

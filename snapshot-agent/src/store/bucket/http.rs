@@ -1,0 +1,231 @@
+//! How a store is spoken to, whoever the provider is: time limits, certificates, and what is asked again.
+//!
+//! It decides how long each kind of request may take, so that a store that is silent has a reason within 40 s, and that
+//! nothing is asked again that will not get better: certificates, redirects, refusals. What is asked, with which
+//! credentials and where, is not its business.
+
+use std::fs;
+use std::path::Path as FilePath;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+};
+use object_store::list::PaginatedListStore;
+use object_store::multipart::MultipartStore;
+use object_store::path::Path;
+use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
+use reqwest::Certificate;
+
+use crate::error::{Error, Result, io_error};
+use crate::store::class::tls;
+
+/// A store that hiccups or asks to slow down gets this long, with jitter and growing pauses; what lasts longer is told
+/// while somebody still looks, and the Job tries again.
+const RETRIES: usize = 10;
+const RETRY_FOR: Duration = Duration::from_secs(15);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+
+/// A TCP and TLS handshake to the other side of the world takes a second.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// A request without a body worth mentioning. Twice this, and the pauses, is what a silent store takes to be told.
+const ASK_WITHIN: Duration = Duration::from_secs(10);
+
+/// One part (8 MiB) at 0.2 MiB/s: slower than that, the stream would pin etcd's read transaction for hours.
+const WRITE_WITHIN: Duration = Duration::from_secs(40);
+
+/// Between two pieces of an answer's body; the run's own stall limit (20 s) ends it anyway.
+const READ_WITHIN: Duration = Duration::from_secs(15);
+
+/// What every provider's client can do.
+pub(in crate::store) trait Client: ObjectStore + MultipartStore + PaginatedListStore {}
+
+impl<T: ObjectStore + MultipartStore + PaginatedListStore> Client for T {}
+
+/// One bucket, spoken to with three time limits.
+#[derive(Clone)]
+pub(in crate::store) struct Clients {
+    /// For small requests.
+    pub(super) asker: Arc<dyn Client>,
+    /// For parts.
+    pub(super) writer: Arc<dyn Client>,
+    /// For downloads: a limit between pieces, none for the whole.
+    pub(super) reader: Arc<dyn Client>,
+}
+
+impl Clients {
+    /// Makes them with a provider's own builder. Nobody is contacted.
+    pub(in crate::store) fn of<C: Client>(
+        certificates: Option<Vec<Certificate>>,
+        build: impl Fn(Connector) -> Result<C>,
+    ) -> Result<Self> {
+        install_crypto();
+        let connector = Connector { certificates, whole: None, between: None };
+        Ok(Self {
+            asker: Arc::new(build(Connector { whole: Some(ASK_WITHIN), ..connector.clone() })?),
+            writer: Arc::new(build(Connector { whole: Some(WRITE_WITHIN), ..connector.clone() })?),
+            reader: Arc::new(build(Connector { between: Some(READ_WITHIN), ..connector })?),
+        })
+    }
+}
+
+/// Removes one object.
+pub(in crate::store) type Eraser = Arc<dyn Fn(Path) -> BoxFuture<'static, object_store::Result<()>> + Send + Sync>;
+
+/// What is asked again, and how often.
+pub(in crate::store) fn retry() -> RetryConfig {
+    RetryConfig {
+        backoff: BackoffConfig { init_backoff: Duration::from_millis(200), max_backoff: LONGEST_PAUSE, base: 2.0 },
+        max_retries: RETRIES,
+        retry_timeout: RETRY_FOR,
+    }
+}
+
+/// Chooses ring for TLS, once for the process; what the binary has chosen stands.
+pub fn install_crypto() {
+    // An error says that one is installed already.
+    let _installed_before = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// Makes the HTTP clients. object_store's own would follow redirects to other hosts, and ask a store again whose
+/// certificate it has just refused.
+#[derive(Clone, Debug)]
+pub(in crate::store) struct Connector {
+    certificates: Option<Vec<Certificate>>,
+    whole: Option<Duration>,
+    between: Option<Duration>,
+}
+
+impl Connector {
+    /// For small requests.
+    pub(in crate::store) const fn asking(certificates: Option<Vec<Certificate>>) -> Self {
+        Self { certificates, whole: Some(ASK_WITHIN), between: None }
+    }
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        // A role's credentials come from an address of the node's own, without TLS: object_store says so here.
+        let plain = options.get_config_value(&ClientConfigKey::AllowHttp).is_some_and(|allowed| allowed == "true");
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("holdfast/", env!("CARGO_PKG_VERSION")))
+            .http1_only()
+            .https_only(!plain)
+            .connect_timeout(CONNECT_WITHIN)
+            .redirect(reqwest::redirect::Policy::none());
+        if let Some(certificates) = &self.certificates {
+            builder = builder.tls_certs_only(certificates.iter().cloned());
+        }
+        if let Some(whole) = self.whole {
+            builder = builder.timeout(whole);
+        }
+        if let Some(between) = self.between {
+            builder = builder.read_timeout(between);
+        }
+        match builder.build() {
+            Ok(client) => Ok(HttpClient::new(Speaker(client))),
+            Err(error) => Err(object_store::Error::Generic { store: "store", source: Box::new(error) }),
+        }
+    }
+}
+
+/// What an answer's headers say and object_store passes over; it hands on what is put beside an answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heard {
+    /// The store's clock.
+    pub(crate) date: Option<String>,
+    /// Names and values of the checksums that the store says the object has.
+    pub(crate) checksums: Vec<(String, String)>,
+}
+
+impl Heard {
+    fn of(answer: &HttpResponse) -> Self {
+        let text = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let checksums = ["x-amz-checksum-crc64nvme", "x-amz-checksum-sha256"];
+        let said = checksums.into_iter().filter_map(|name| Some((name.to_owned(), text(name)?)));
+        Self { date: text("date"), checksums: said.collect() }
+    }
+}
+
+/// An HTTP client whose TLS errors are final.
+#[derive(Debug)]
+struct Speaker(reqwest::Client);
+
+impl HttpService for Speaker {
+    fn call<'a, 'b>(
+        &'a self,
+        request: HttpRequest,
+    ) -> Pin<Box<dyn Future<Output = std::result::Result<HttpResponse, HttpError>> + Send + 'b>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(async move {
+            match self.0.call(request).await {
+                Ok(mut answer) => {
+                    let heard = Heard::of(&answer);
+                    answer.extensions_mut().insert(heard);
+                    Ok(answer)
+                }
+                // The kind `Unknown` is not asked again.
+                Err(error) if tls(&error).is_some() => Err(HttpError::new(HttpErrorKind::Unknown, error)),
+                Err(error) => Err(error),
+            }
+        })
+    }
+}
+
+/// One file of a mounted Secret; people's Secrets often end in a newline.
+pub(in crate::store) fn secret(folder: &FilePath, name: &str) -> Result<Option<String>> {
+    match fs::read_to_string(folder.join(name)) {
+        Ok(value) if value.trim().is_empty() => Ok(None),
+        Ok(value) => Ok(Some(value.trim().to_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error(format!("reading the credentials' {name}"))(error)),
+    }
+}
+
+/// A value that has to be in the mounted Secret.
+pub(in crate::store) fn required(folder: &FilePath, name: &str) -> Result<String> {
+    secret(folder, name)?.ok_or_else(|| missing(folder, name))
+}
+
+/// What is missing in the mounted Secret.
+pub(in crate::store) fn missing(folder: &FilePath, name: &str) -> Error {
+    Error::config(format!("the credentials have no {name} (a key of the Secret; looked in {})", folder.display()))
+}
+
+/// An endpoint's scheme and the rest of it: `https://host[:port]`, and a path only where `path` allows one.
+pub(in crate::store) fn endpoint<'a>(flag: &str, url: &'a str, path: bool) -> Result<(&'a str, &'a str)> {
+    let url = url.trim_end_matches('/');
+    url.split_once("://")
+        .filter(|(scheme, rest)| {
+            let host = rest.split('/').next().unwrap_or_default();
+            matches!(*scheme, "http" | "https")
+                && !host.is_empty()
+                && !rest.contains(['@', '?', '#'])
+                && (path || host.len() == rest.len())
+        })
+        .ok_or_else(|| {
+            let more = if path { "[/path]" } else { "" };
+            Error::config(format!("{flag}={url:?} is no endpoint: https://host[:port]{more}"))
+        })
+}
+
+/// Whether an endpoint is spoken to without TLS.
+pub(in crate::store) fn plain(endpoint: Option<&String>) -> bool {
+    endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
+}
+
+/// The CA certificates to trust instead of the public ones.
+pub(in crate::store) fn certificates(file: Option<&FilePath>) -> Result<Option<Vec<Certificate>>> {
+    let Some(file) = file else { return Ok(None) };
+    let pem = fs::read(file).map_err(io_error(format!("reading the CA file {}", file.display())))?;
+    let certificates = Certificate::from_pem_bundle(&pem).ok().filter(|certificates| !certificates.is_empty());
+    let none = || Error::config(format!("{} holds no PEM certificate", file.display()));
+    certificates.map(Some).ok_or_else(none)
+}

@@ -1,0 +1,73 @@
+//! Single requests to a bucket, as `agent probe` needs them: each does what it says once, and covers up for nothing.
+
+use bytes::Bytes;
+use object_store::list::PaginatedListOptions;
+use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions, PutPayload};
+
+use super::http::Heard;
+use super::{Bucket, PAGE};
+use crate::error::Result;
+use crate::layout::{Folder, Key};
+use crate::store::class::classify;
+use crate::store::trial::{Answer, Pin, Put};
+
+impl Bucket {
+    /// Puts an object, with or without the condition that there is none.
+    pub(in crate::store) async fn try_put(&self, key: &Key, content: Bytes, create: bool) -> Result<Put> {
+        let mode = if create { PutMode::Create } else { PutMode::Overwrite };
+        let options = PutOptions { mode, tags: self.options.tags.clone(), ..PutOptions::default() };
+        let put = self.clients.asker.put_opts(&self.path(key)?, PutPayload::from_bytes(content), options).await;
+        match put {
+            Ok(put) => Ok(Put::Taken(Pin { etag: put.e_tag, version: put.version })),
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
+                Ok(Put::Refused)
+            }
+            Err(error) => Err(self.error(&self.doing("writing", key), &error)),
+        }
+    }
+
+    /// Reads a part of an object, tied to a version of it.
+    pub(in crate::store) async fn try_get(&self, key: &Key, from: u64, to: u64, pin: &Pin) -> Result<Answer> {
+        let options = GetOptions {
+            if_match: pin.etag.clone(),
+            version: pin.version.clone(),
+            range: Some(GetRange::Bounded(from..to)),
+            ..GetOptions::default()
+        };
+        let doing = self.doing("reading", key);
+        let result = match self.clients.asker.get_opts(&self.path(key)?, options).await {
+            Ok(result) => result,
+            Err(object_store::Error::Precondition { .. } | object_store::Error::NotModified { .. }) => {
+                return Ok(Answer::Exchanged);
+            }
+            Err(error) => return Err(classify(&doing, &error)),
+        };
+        result.bytes().await.map(Answer::Bytes).map_err(|error| classify(&doing, &error))
+    }
+
+    /// What an answer's headers say of an object and of the store.
+    pub(in crate::store) async fn try_head(&self, key: &Key) -> Result<Heard> {
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        let result = self.clients.asker.get_opts(&self.path(key)?, options).await;
+        let mut result = result.map_err(|error| classify(&self.doing("looking at", key), &error))?;
+        Ok(result.extensions.remove().unwrap_or_default())
+    }
+
+    /// Removes an object; one that is not there is removed already.
+    pub(in crate::store) async fn try_delete(&self, key: &Key) -> Result<()> {
+        let erased = self.erase(&self.path(key)?).await;
+        erased.map_err(|error| classify(&self.doing("removing", key), &error))
+    }
+
+    /// Removes all objects below a folder: for one page of them, which is more than a probe makes.
+    pub(in crate::store) async fn try_clear(&self, folder: &Folder) -> Result<()> {
+        let doing = self.doing("clearing", folder);
+        let prefix = format!("{}/", self.path(folder)?);
+        let options = PaginatedListOptions { max_keys: Some(PAGE), ..PaginatedListOptions::default() };
+        let page = self.clients.asker.list_paginated(Some(&prefix), options).await;
+        for object in page.map_err(|error| classify(&doing, &error))?.result.objects {
+            self.erase(&object.location).await.map_err(|error| classify(&doing, &error))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! Where a store's URL points, and which flags go with it.
+//!
+//! It decides the syntax alone. Names are held to the providers' own rules, which also keeps anything out of a host name
+//! or a path that is no name. Nothing is opened here.
+
+use std::path::PathBuf;
+
+use super::layout;
+use crate::contract::StoreFlags;
+use crate::error::{Error, Result};
+use crate::layout::Folder;
+
+/// A place for snapshots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Location {
+    /// A bucket of S3, or of what speaks its protocol.
+    S3(Place),
+    /// A container of Azure Blob Storage.
+    Azure(Place),
+    /// A bucket of Google Cloud Storage.
+    Gcs(Place),
+    /// A folder of this machine.
+    Folder(PathBuf),
+}
+
+/// A bucket or container, and a prefix in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Its name.
+    pub(crate) name: String,
+    /// What every key begins with.
+    pub(crate) prefix: Option<Folder>,
+}
+
+impl Location {
+    /// Reads the URL, and refuses flags of another kind of store: a flag that is ignored is a surprise later.
+    pub(crate) fn of(flags: &StoreFlags) -> Result<Self> {
+        let location = Self::parse(&flags.url)?;
+        let own = match location {
+            Self::S3(_) => "--s3-",
+            Self::Azure(_) => "--azure-",
+            Self::Gcs(_) => "--gcs-",
+            Self::Folder(_) => "",
+        };
+        let args = flags.to_args();
+        let foreign = args.iter().find(|arg| {
+            let flag = ["--s3-", "--azure-", "--gcs-"].iter().find(|kind| arg.starts_with(**kind));
+            flag.is_some_and(|kind| *kind != own)
+        });
+        match foreign.and_then(|arg| arg.split('=').next()) {
+            Some(flag) => Err(Error::config(format!("{flag} does not go with --store={}: leave it out", flags.url))),
+            None => Ok(location),
+        }
+    }
+
+    /// Reads `s3://bucket[/prefix]`, `azure://container[/prefix]`, `gs://bucket[/prefix]` or `file:///folder`.
+    pub(crate) fn parse(url: &str) -> Result<Self> {
+        let wrong = || {
+            Error::config(format!(
+                "{url:?} is no store: s3://bucket/prefix, azure://container/prefix, gs://bucket/prefix or file:///folder"
+            ))
+        };
+        let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
+        match scheme {
+            "s3" => Place::parse(url, rest, &S3).map(Self::S3),
+            "azure" => Place::parse(url, rest, &AZURE).map(Self::Azure),
+            "gs" => Place::parse(url, rest, &GCS).map(Self::Gcs),
+            "file" if rest.starts_with('/') => Ok(Self::Folder(rest.into())),
+            "file" => Err(Error::config(format!("{url}: a folder is given as file:///absolute/path"))),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// A provider's rule for names: letters, digits and dashes, and what else.
+struct Names {
+    what: &'static str,
+    besides: &'static str,
+    most: usize,
+    rule: &'static str,
+}
+
+/// AWS' rule for new buckets.
+const S3: Names =
+    Names { what: "bucket", besides: ".", most: 63, rule: "3 to 63 lower-case letters, digits, dots and dashes" };
+
+/// Azure: "Naming and referencing containers, blobs, and metadata".
+const AZURE: Names =
+    Names { what: "container", besides: "", most: 63, rule: "3 to 63 lower-case letters, digits and single dashes" };
+
+/// Google: "About Cloud Storage buckets", names with dots included.
+const GCS: Names = Names {
+    what: "bucket",
+    besides: "._",
+    most: 222,
+    rule: "3 to 222 lower-case letters, digits, dots, underscores and dashes",
+};
+
+impl Place {
+    fn parse(url: &str, rest: &str, names: &Names) -> Result<Self> {
+        let (name, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let good = (3..=names.most).contains(&name.len())
+            && name.chars().all(|c| edge(c) || c == '-' || names.besides.contains(c))
+            && name.starts_with(edge)
+            && name.ends_with(edge)
+            && !(names.besides.is_empty() && name.contains("--"));
+        if !good {
+            return Err(Error::config(format!("{name:?} is not a {} name: {}", names.what, names.rule)));
+        }
+        let prefix = match prefix.trim_end_matches('/') {
+            "" => None,
+            prefix if prefix.starts_with('/') => return Err(Error::config(format!("{url}: two slashes in a row"))),
+            prefix => Some(Folder::parse("prefix", prefix).map_err(|error| layout(&error))?),
+        };
+        Ok(Self { name: name.to_owned(), prefix })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::ExitClass;
+
+    fn place(name: &str, prefix: &str) -> Place {
+        let prefix = (!prefix.is_empty()).then(|| Folder::parse("prefix", prefix).unwrap());
+        Place { name: name.to_owned(), prefix }
+    }
+
+    #[test]
+    fn locations_are_read() {
+        for (url, location) in [
+            ("s3://bkt", Location::S3(place("bkt", ""))),
+            ("s3://bkt/a/b/", Location::S3(place("bkt", "a/b"))),
+            ("azure://backups/etcd", Location::Azure(place("backups", "etcd"))),
+            ("gs://my_bkt.example.com/a", Location::Gcs(place("my_bkt.example.com", "a"))),
+            ("file:///mnt/x", Location::Folder("/mnt/x".into())),
+        ] {
+            assert_eq!(Location::parse(url).unwrap(), location, "{url}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_location_is_refused() {
+        for bad in [
+            "",
+            "bkt",
+            "s3://",
+            "s3:///x",
+            "s3://B",
+            "s3://a@evil.example",
+            "s3://bkt/../x",
+            "s3://bkt//x",
+            "s3://b_t",
+            "s3://bkt:90",
+            "file://relative",
+            "http://x",
+            "s3://bkt/a?b",
+            "s3://-bkt",
+            "s3://bkt/.x",
+            "azure://ab",
+            "azure://a--b",
+            "azure://a.b.c",
+            "azure://$root",
+            "azure://Backups",
+            "gs://-x-",
+            "gs://bkt/../x",
+            "gcs://bkt",
+        ] {
+            assert_eq!(Location::parse(bad).unwrap_err().class(), ExitClass::Config, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_flag_of_another_store_is_refused_by_name() {
+        let endpoint = Some("https://x".to_owned());
+        for (url, flag) in [
+            ("azure://backups", "--s3-endpoint"),
+            ("gs://bkt", "--s3-endpoint"),
+            ("file:///mnt", "--s3-endpoint"),
+            ("s3://bkt", ""),
+        ] {
+            let flags = StoreFlags { url: url.to_owned(), s3_endpoint: endpoint.clone(), ..StoreFlags::default() };
+            match Location::of(&flags) {
+                Ok(_) => assert_eq!(flag, "", "{url}"),
+                Err(error) => assert!(!flag.is_empty() && error.message().starts_with(flag), "{url}: {error}"),
+            }
+        }
+        let flags = StoreFlags { url: "s3://bkt".to_owned(), azure_endpoint: endpoint, ..StoreFlags::default() };
+        assert!(Location::of(&flags).unwrap_err().message().starts_with("--azure-endpoint"));
+    }
+}

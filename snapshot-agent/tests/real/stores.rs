@@ -1,0 +1,343 @@
+//! One suite that every kind of store passes: what `store.rs` promises, and what `agent probe` finds out.
+
+use std::time::{Duration, Instant};
+
+use crate::backends::Backend;
+use crate::faults::{messages, save_stream, snapshot};
+use crate::support::{Etcd, restore_request, save_request};
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+use serde_json::{Value, json};
+use snapshot_agent::contract::{
+    Compression, EtcdFlags, ExitClass, InspectRequest, ProbeRequest, S3Checksum, SaveRequest, StoreFlags,
+};
+use snapshot_agent::probe::{Outcome, Trial};
+use snapshot_agent::{inspect, probe, restore, save};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+fn request(store: &StoreFlags, pod: &str) -> SaveRequest {
+    SaveRequest {
+        pod_uid: Some(pod.to_owned()),
+        ..save_request(EtcdFlags::default(), store.clone(), Compression::None)
+    }
+}
+
+async fn save_small(store: &StoreFlags, pod: &str) -> snapshot_agent::contract::SavedReport {
+    save_stream(request(store, pod), stream::iter(messages(&snapshot(64)))).await.unwrap()
+}
+
+fn find(store: &StoreFlags) -> InspectRequest {
+    let request = request(store, "x");
+    InspectRequest {
+        store: request.store,
+        namespace: request.namespace,
+        cluster: request.cluster,
+        cluster_uid: request.cluster_uid,
+        owner_uid: request.owner_uid.unwrap(),
+        deadline_seconds: 30,
+    }
+}
+
+/// Servers write their books every few seconds.
+async fn no_parts(backend: &Backend) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !backend.parts().is_empty() {
+        assert!(Instant::now() < until, "{} keeps {:?}", backend.name, backend.parts());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Real etcd, more parts than are on their way at a time, and back.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_saved_comes_back() {
+    let etcd = Etcd::start().await;
+    etcd.fill(50, 1 << 20).await;
+    for backend in Backend::all().await {
+        let name = backend.name;
+        let mut request = save_request(etcd.flags(), backend.flags.clone(), Compression::Zstd);
+        request.pod_uid = Some("aaaa0000-1".to_owned());
+        let first = save::run(request.clone()).await.unwrap();
+        assert!(first.stored_bytes > 5 * (8 << 20), "{name}: {}", first.stored_bytes);
+        request.pod_uid = Some("bbbb0000-2".to_owned());
+        let second = save::run(request).await.unwrap();
+        assert_ne!(first.key, second.key, "{name}");
+        assert_eq!(backend.objects().await.len(), 4, "{name}: two snapshots, two manifests and nothing else");
+
+        let found = inspect::run(find(&backend.flags)).await.unwrap();
+        assert_eq!(found.key, first.key, "{name}: the oldest of one owner");
+        let volume = tempfile::tempdir().unwrap();
+        let restored = restore::run(restore_request(backend.flags.clone(), &second.key, volume.path())).await.unwrap();
+        assert_eq!((restored.sha256, restored.uri), (second.sha256, second.uri), "{name}");
+
+        // Exchanged under the same name, and as long as before.
+        let data = format!("{}/snapshot.db.zst", first.key);
+        let mut content = backend.get(&data).await.to_vec();
+        content.truncate(1000);
+        backend.put(&data, &String::from_utf8_lossy(&content)).await;
+        let volume = tempfile::tempdir().unwrap();
+        let error = restore::run(restore_request(backend.flags.clone(), &first.key, volume.path())).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Corrupt, "{name}: {error}");
+        backend.delete(&format!("{}/manifest.json", first.key)).await;
+        assert_eq!(inspect::run(find(&backend.flags)).await.unwrap().key, restored_key(&backend).await, "{name}");
+    }
+}
+
+/// The key of the only snapshot with a manifest.
+async fn restored_key(backend: &Backend) -> String {
+    let objects = backend.objects().await;
+    let manifest = objects.iter().find_map(|object| object.strip_suffix("/manifest.json"));
+    manifest.unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_that_is_there_is_not_overwritten() {
+    for backend in Backend::all().await {
+        let name = backend.name;
+        // Somebody else's manifest appears while the data is under way.
+        let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
+        let bytes = snapshot(64);
+        let (early, late) = bytes.split_at(100_000);
+        let late = messages(late);
+        let held_up = stream::once(receiver).flat_map(move |_| stream::iter(late.clone()));
+        let stream = stream::iter(messages(early)).chain(held_up).boxed();
+        let saving = tokio::spawn(save_stream(request(&backend.flags, "aaaa0000-1"), stream));
+        // The attempt's folder shows in its intent, or in a folder's temporary file.
+        let attempt = crate::support::eventually("the attempt", async || {
+            let objects = backend.objects().await;
+            objects.iter().find_map(|object| {
+                let intent = object.strip_suffix(".json").map(|object| object.replace("/uploads/", "/"));
+                intent.or_else(|| Some(object.rsplit_once("/.upload-")?.0.to_owned()))
+            })
+        })
+        .await;
+        let manifest = format!("{attempt}/manifest.json");
+        backend.put(&manifest, "somebody else's").await;
+        sender.send(()).unwrap();
+        let error = saving.await.unwrap().unwrap_err();
+        assert_eq!(error.class(), ExitClass::Transient, "{name}: {error}");
+        assert_eq!(backend.get(&manifest).await, Bytes::from_static(b"somebody else's"), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_aborted_save_leaves_nothing() {
+    for backend in Backend::all().await {
+        let name = backend.name;
+        backend.put("shop/orders/1a2b3c4d/theirs/precious", "x").await;
+        // Three whole parts are in the store, then the stream breaks; then one that runs out of time.
+        let mut broken = messages(&snapshot(7000)[..27 << 20]);
+        broken.push(Err(snapshot_agent::Error::transient("the member is gone")));
+        let error = save_stream(request(&backend.flags, "aaaa0000-1"), stream::iter(broken)).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Transient, "{name}: {error}");
+        let mut late = request(&backend.flags, "bbbb0000-2");
+        late.deadline_seconds = 2;
+        let stream = stream::iter(messages(&snapshot(5000))).chain(stream::pending());
+        let error = save_stream(late, stream).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Deadline, "{name}: {error}");
+        assert_eq!(backend.objects().await, ["shop/orders/1a2b3c4d/theirs/precious"], "{name}");
+        no_parts(&backend).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dead_run_left_is_cleaned_by_the_next_and_nothing_else() {
+    for backend in Backend::all().await.into_iter().skip(1) {
+        let name = backend.name;
+        let lineage = "shop/orders/1a2b3c4d";
+        let foreign = ["shop/orders/1a2b3c4d/theirs", "shop/orders/ffff0000/uploads/x.json", "other"];
+        for object in foreign {
+            backend.put(object, "x").await;
+        }
+        // Dropped without a word, as a killed process would: parts are in the store, and the intent.
+        let stream = stream::iter(messages(&snapshot(7000)[..27 << 20])).chain(stream::pending());
+        let dead = tokio::spawn(save_stream(request(&backend.flags, "dead0000-1"), stream));
+        crate::support::eventually("the first part", async || (!backend.parts().is_empty()).then_some(())).await;
+        dead.abort();
+        let _dropped = dead.await;
+        let intent = backend.objects().await.into_iter().find(|object| object.contains("-dead0000.json")).unwrap();
+
+        // While it may live it is left alone.
+        save_small(&backend.flags, "next0000-2").await;
+        assert!(backend.objects().await.contains(&intent), "{name}");
+        // Its time is over; so is that of one whose manifest was written, and that is a backup.
+        let mut said: Value = serde_json::from_slice(&backend.get(&intent).await).unwrap();
+        said["until"] = json!("2024-01-01T00:00:00Z");
+        backend.put(&intent, &said.to_string()).await;
+        let kept = save_small(&backend.flags, "kept0000-3").await;
+        said["name"] = json!("snapshot.db");
+        let kept_name = kept.key.rsplit('/').next().unwrap();
+        backend.put(&format!("{lineage}/uploads/{kept_name}.json"), &said.to_string()).await;
+        save_small(&backend.flags, "last0000-4").await;
+        let objects = backend.objects().await;
+        assert!(
+            !objects.iter().any(|object| object.starts_with(&format!("{lineage}/uploads/"))),
+            "{name}: {objects:?}"
+        );
+        assert!(!objects.iter().any(|object| object.contains("-dead0000/")), "{name}: {objects:?}");
+        assert_eq!(objects.len(), foreign.len() + 3 * 2, "{name}: {objects:?}");
+        assert!(foreign.iter().all(|object| objects.iter().any(|there| there == object)), "{name}: {objects:?}");
+        no_parts(&backend).await;
+    }
+}
+
+/// What save and inspect say of a store, each within 30 s.
+async fn classes(store: &StoreFlags) -> [(ExitClass, String); 2] {
+    let begun = Instant::now();
+    let save = save_stream(request(store, "aaaa0000-1"), stream::pending()).await.unwrap_err();
+    let inspect = inspect::run(find(store)).await.unwrap_err();
+    assert!(begun.elapsed() < Duration::from_mins(1), "took {:?}", begun.elapsed());
+    [save, inspect].map(|error| (error.class(), error.message().to_owned()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trouble_has_the_same_class_everywhere() {
+    for backend in Backend::all().await {
+        let name = backend.name;
+        for (store, wanted) in [
+            (backend.wrong.as_ref(), ExitClass::Denied),
+            (Some(&backend.missing), ExitClass::NotFound),
+            (backend.unreachable.as_ref(), ExitClass::Transient),
+        ] {
+            let Some(store) = store else { continue };
+            for (class, message) in classes(store).await {
+                assert_eq!(class, wanted, "{name}: {message}");
+                assert!(!message.contains("canary") && !message.contains("Y2FuYXJ5"), "{name}: {message}");
+            }
+        }
+        assert_eq!(backend.objects().await, [] as [&str; 0], "{name}");
+        let gone = restore_request(backend.flags.clone(), "shop/orders/1a2b3c4d/none", backend.scratch());
+        let error = restore::run(RestoreIn::fresh(gone)).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::NotFound, "{name}: {error}");
+    }
+}
+
+/// A restore into an empty folder.
+struct RestoreIn;
+
+impl RestoreIn {
+    fn fresh(mut request: snapshot_agent::contract::RestoreRequest) -> snapshot_agent::contract::RestoreRequest {
+        request.volume = request.volume.join("volume");
+        std::fs::create_dir(&request.volume).unwrap();
+        request
+    }
+}
+
+async fn probed(store: &StoreFlags) -> probe::Ended {
+    probe::run(ProbeRequest { store: store.clone(), json: false, deadline_seconds: 60 }).await.unwrap()
+}
+
+fn outcome(ended: &probe::Ended, trial: Trial) -> Outcome {
+    ended.probed.findings.iter().find(|found| found.trial == trial).unwrap().outcome
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_says_what_a_store_does_and_leaves_nothing() {
+    for backend in Backend::all().await {
+        let name = backend.name;
+        backend.put("shop/precious", "x").await;
+        let ended = probed(&backend.flags).await;
+        let table = ended.probed.table();
+        assert!(ended.failed.is_none() && ended.probed.usable, "{name}: {:?}\n{table}", ended.failed);
+        assert_eq!(ended.probed.left_behind, None, "{name}");
+        assert_eq!(backend.objects().await, ["shop/precious"], "{name}");
+        for trial in [
+            Trial::ReadAfterWrite,
+            Trial::CreateOnly,
+            Trial::ListAfterWrite,
+            Trial::Multipart,
+            Trial::RangeRead,
+            Trial::AbortedUpload,
+            Trial::Delete,
+        ] {
+            assert_eq!(outcome(&ended, trial), Outcome::Yes, "{name}:\n{table}");
+        }
+        let folder = name == "folder";
+        assert_eq!(outcome(&ended, Trial::PinnedRead) == Outcome::NotThere, folder, "{name}:\n{table}");
+        assert_eq!(outcome(&ended, Trial::Clock) == Outcome::NotThere, folder, "{name}:\n{table}");
+        assert_eq!(outcome(&ended, Trial::ChecksumKept) == Outcome::NotThere, name != "versitygw", "{name}:\n{table}");
+
+        for (store, wanted) in
+            [(backend.wrong.as_ref(), ExitClass::Denied), (Some(&backend.missing), ExitClass::NotFound)]
+        {
+            let Some(store) = store else { continue };
+            match probe::run(ProbeRequest { store: store.clone(), json: false, deadline_seconds: 60 }).await {
+                Err(error) => assert_eq!(error.class(), wanted, "{name}: {error}"),
+                Ok(ended) => {
+                    let error = ended.failed.as_ref().unwrap();
+                    assert_eq!(error.class(), wanted, "{name}: {error}");
+                    assert_eq!(outcome(&ended, Trial::ReadAfterWrite), Outcome::No, "{name}");
+                    assert_eq!(outcome(&ended, Trial::Multipart), Outcome::NotTried, "{name}");
+                }
+            }
+        }
+    }
+}
+
+/// A server that ignores the condition of a put, between us and one that does not: the header loses its name.
+async fn deaf(server: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = server.to_owned();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(&server).await.unwrap();
+            let (mut from_client, mut to_client) = client.into_split();
+            let (mut from_server, mut to_server) = server.into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+            tokio::spawn(async move {
+                let mut buffer = vec![0; 64 << 10];
+                while let Ok(got @ 1..) = from_client.read(&mut buffer).await {
+                    let said = &mut buffer[..got];
+                    if let Some(at) = said.windows(13).position(|window| window == b"if-none-match") {
+                        said[at..at + 13].copy_from_slice(b"x-passed-over");
+                    }
+                    if to_server.write_all(said).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    address.to_string()
+}
+
+/// With a signature instead of the key, as the headers are not signed then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_overwrites_is_found_out_and_a_signature_will_do() {
+    let backend = Backend::azure().await;
+    let signed = backend.with_signature();
+    save_small(&signed, "aaaa0000-1").await;
+    let ended = probed(&signed).await;
+    assert_eq!(outcome(&ended, Trial::CreateOnly), Outcome::Yes, "{}", ended.probed.table());
+    assert_eq!(outcome(&ended, Trial::Delete), Outcome::Yes, "{}", ended.probed.table());
+
+    let endpoint = signed.azure_endpoint.clone().unwrap();
+    let (server, account) = endpoint.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let address = deaf(server).await;
+    let store = StoreFlags { azure_endpoint: Some(format!("http://{address}/{account}")), ..signed };
+    let ended = probed(&store).await;
+    let table = ended.probed.table();
+    assert_eq!(outcome(&ended, Trial::CreateOnly), Outcome::No, "{table}");
+    assert!(table.contains("a second put overwrote the first"), "{table}");
+    assert!(ended.failed.is_none() && ended.probed.usable, "it only weakens:\n{table}");
+    assert!(!table.contains("sig="), "{table}");
+    assert_eq!(backend.objects().await.len(), 2, "the probe leaves nothing");
+}
+
+/// What a real S3 server takes is in the object.
+#[tokio::test(flavor = "multi_thread")]
+async fn options_of_s3_reach_the_store() {
+    let backend = Backend::s3().await;
+    for checksum in [S3Checksum::WhenRequired, S3Checksum::Crc64nvme, S3Checksum::Sha256] {
+        let store = StoreFlags { s3_checksum: Some(checksum), ..backend.flags.clone() };
+        let pod = format!("{}-0000", checksum.as_str().replace('-', ""));
+        save_stream(request(&store, &pod), stream::iter(messages(&snapshot(5000)))).await.unwrap();
+    }
+    let store = StoreFlags { s3_tag: vec!["kept-by=holdfast".to_owned(), "a=".to_owned()], ..backend.flags.clone() };
+    let saved = save_small(&store, "tagged00-0").await;
+    for name in ["snapshot.db", "manifest.json"] {
+        let about = backend.attributes(&saved.key, name);
+        assert!(about.contains("kept-by") && about.contains("holdfast"), "{name}: {about}");
+    }
+}
