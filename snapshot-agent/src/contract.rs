@@ -17,7 +17,6 @@ pub use outcome::{
 
 /// The etcd to read from. The same flag names as etcdctl has; secrets come in files, never as values.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-#[command(next_help_heading = "etcd")]
 pub struct EtcdFlags {
     /// Client URLs of the members, comma separated; the agent picks one (a healthy, caught-up follower when there is one).
     ///
@@ -50,7 +49,6 @@ pub struct EtcdFlags {
 
 /// A place for backups: a bucket of S3, Azure or Google, or a folder.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-#[command(next_help_heading = "Store")]
 pub struct StoreFlags {
     /// Where the store is: `s3://bucket[/prefix]`, `azure://container[/prefix]`, `gs://bucket[/prefix]`, or
     /// `file:///mounted/folder` for a volume.
@@ -195,14 +193,17 @@ impl Compression {
 /// Heading of what a snapshot is filed under, in help texts.
 const FILED: &str = "Filed under";
 
+/// Heading of how it is saved, in help texts. Each flag of a save needs a heading: clap lets the last one go on.
+const SAVING: &str = "Saving";
+
 /// `agent save`: one snapshot of one etcd to one new folder of a store.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SaveRequest {
     /// Where from.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "etcd")]
     pub etcd: EtcdFlags,
     /// Where to.
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Store")]
     pub store: StoreFlags,
     /// Namespace part of the key.
     #[arg(long, help_heading = FILED)]
@@ -215,7 +216,7 @@ pub struct SaveRequest {
     #[arg(long, value_name = "UID", help_heading = FILED)]
     pub cluster_uid: Option<String>,
     /// etcd cluster ID (hex) this snapshot must come from; another one is refused.
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", help_heading = "etcd")]
     pub expect_cluster_id: Option<String>,
     /// Name of the object that asked for this snapshot.
     #[arg(long, value_name = "NAME", help_heading = FILED)]
@@ -227,24 +228,24 @@ pub struct SaveRequest {
     #[arg(long, value_name = "UID", env = "HOLDFAST_POD_UID", help_heading = FILED)]
     pub pod_uid: Option<String>,
     /// How to compress.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, help_heading = SAVING)]
     pub compression: Compression,
     /// Whether members are asked for their HashKV, to compare it with the snapshot's.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, help_heading = SAVING)]
     pub ask_members: AskMembers,
     /// What is checked beyond the stream before the snapshot is published.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, help_heading = SAVING)]
     pub verify: Verify,
     /// Do everything but storing: read, prove and compress a snapshot, compare it with the members, and tell how fast that
     /// was. The store is only asked whether it would take it.
-    #[arg(long)]
+    #[arg(long, help_heading = SAVING)]
     pub dry_run: bool,
     /// Public key of age (`age1...`) to encrypt for, after compressing; may be given several times, and each one's
     /// identity alone can decrypt. Absent: not encrypted.
-    #[arg(long = "age-recipient", value_name = "RECIPIENT")]
+    #[arg(long = "age-recipient", value_name = "RECIPIENT", help_heading = SAVING)]
     pub age_recipients: Vec<String>,
     /// Give up after this many seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_SAVE_DEADLINE_SECONDS)]
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_SAVE_DEADLINE_SECONDS, help_heading = SAVING)]
     pub deadline_seconds: u32,
 }
 

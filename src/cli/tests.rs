@@ -123,16 +123,26 @@ fn the_examples_of_save_are_commands() {
 #[test]
 fn the_flags_of_save_stand_in_groups() {
     let command = Cli::command();
-    let save = command.find_subcommand("agent").and_then(|agent| agent.find_subcommand("save")).unwrap();
-    for (flag, heading) in [
+    let agent = command.find_subcommand("agent").unwrap();
+    let heading = |verb: &str, flag: &str| {
+        let verb = agent.find_subcommand(verb).unwrap();
+        verb.get_arguments().find(|arg| arg.get_id() == flag).unwrap().get_help_heading().map(str::to_owned)
+    };
+    for (flag, group) in [
         ("endpoints", Some("etcd")),
         ("password_file", Some("etcd")),
         ("url", Some("Store")),
         ("namespace", Some("Filed under")),
-        ("compression", None),
+        ("expect_cluster_id", Some("etcd")),
+        ("compression", Some("Saving")),
+        ("deadline_seconds", Some("Saving")),
     ] {
-        let arg = save.get_arguments().find(|arg| arg.get_id() == flag).unwrap();
-        assert_eq!(arg.get_help_heading(), heading, "{flag}");
+        assert_eq!(heading("save", flag).as_deref(), group, "{flag}");
+    }
+    let save = agent.find_subcommand("save").unwrap();
+    assert!(save.get_arguments().all(|arg| arg.get_help_heading().is_some()), "clap lets the last heading go on");
+    for flag in ["url", "volume", "stall_seconds"] {
+        assert_eq!(heading("restore", flag), None, "{flag}");
     }
 }
 
