@@ -86,11 +86,11 @@ async fn take_back(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<
         // Published: only its intent was forgotten.
         Ok(_) => {}
         Err(error) if error.class() == ExitClass::NotFound => {
-            let names = Format::all().map(|format| attempt.data(format));
-            if let Some(data) = names.iter().find(|data| data.name() == intent.name) {
-                let path = store.path(data)?;
-                ended(&store.doing("aborting", data), store.give_up(&path, &intent.upload_id).await)?;
-                ended(&store.doing("removing", data), store.erase(&path).await)?;
+            let mut names = Format::all().map(|format| attempt.data(format));
+            if let Some(data) = names.find(|data| data.name() == intent.name) {
+                let path = store.path(&data)?;
+                ended(&store.doing("aborting", &data), store.give_up(&path, &intent.upload_id).await)?;
+                ended(&store.doing("removing", &data), store.erase(&path).await)?;
             }
         }
         Err(error) => return Err(error),
