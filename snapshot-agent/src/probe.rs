@@ -19,7 +19,7 @@ use crate::interrupt::Interrupt;
 use crate::layout::{Folder, Key};
 use crate::progress::Progress;
 use crate::store::trial::{Answer, Checksums, Pin, Put};
-use crate::store::{self, Plan, Store, Upload};
+use crate::store::{self, Ahead, Plan, Store, Upload};
 pub use findings::{Finding, Outcome, Probed, Trial};
 
 /// One part of the usual size and the beginning of a second.
@@ -159,7 +159,8 @@ impl Probe {
         let whole = async {
             let content = content?;
             let stat = self.store.stat(&key).await?;
-            let pieces: Vec<Bytes> = self.store.read(&key, &stat, &Progress::silent()).try_collect().await?;
+            let pieces: Vec<Bytes> =
+                self.store.read(&key, &stat, Ahead::LITTLE, &Progress::silent()).try_collect().await?;
             same(&self.store, &key, &pieces.concat(), &content)?;
             Ok((stat, content))
         };

@@ -13,16 +13,16 @@ use tokio::sync::mpsc;
 use crate::error::{Error, Result, task_error};
 use crate::layout::Key;
 use crate::progress::Progress;
-use crate::store::Store;
+use crate::store::{Ahead, Store};
 
-/// Pieces waiting to be hashed.
-const PIECES: usize = 8;
+/// Pieces waiting to be hashed. Few: what the upload has used is still with the allocator.
+const PIECES: usize = 2;
 
 /// Fails unless the store gives these bytes back.
 pub(crate) async fn compare(store: &Store, key: &Key, bytes: u64, sha256: [u8; 32], stall: Duration) -> Result<()> {
     let stat = store.stat(key).await?;
     let progress = Progress::new("reading back", bytes);
-    let mut stream = store.read(key, &stat, &progress);
+    let mut stream = store.read(key, &stat, Ahead::LITTLE, &progress);
     let (to_hash, mut received) = mpsc::channel::<Bytes>(PIECES);
     let hashing = tokio::task::spawn_blocking(move || {
         let (mut hash, mut total) = (Sha256::new(), 0_u64);

@@ -19,7 +19,7 @@ use crate::identity::{Identity, Restored};
 use crate::layout::{Folder, Key};
 use crate::manifest::{self, Encryption, Manifest};
 use crate::progress::Progress;
-use crate::store::{self, Stat, Store};
+use crate::store::{self, Ahead, Stat, Store};
 use crate::{unpack, wal};
 
 use etcdutl::Etcdutl;
@@ -219,7 +219,7 @@ impl Chosen {
     async fn download(&self, store: &Store, file: std::fs::File, stall: Duration) -> Result<()> {
         let Manifest { db_bytes, stored_bytes, compression, .. } = self.manifest;
         let progress = Progress::new("reading the snapshot", stored_bytes);
-        let stream = store.read(&self.data, &self.stat, &progress);
+        let stream = store.read(&self.data, &self.stat, Ahead::FAR, &progress);
         let unpacking = unpack::run(stream, compression, self.identities.clone(), db_bytes, file);
         let unpacked = progress.watch(stall, unpacking).await?;
         let found = [

@@ -49,6 +49,23 @@ pub struct Stat {
     pub etag: Option<String>,
 }
 
+/// How much of an object is asked for before it is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// Bytes of one request.
+    range: u64,
+    /// Requests at a time.
+    ranges: usize,
+}
+
+impl Ahead {
+    /// Ranges large enough that a request's own cost vanishes, small enough to keep four in memory.
+    pub const FAR: Self = Self { range: 8 << 20, ranges: 4 };
+
+    /// For a process that needs its memory for something else too.
+    pub const LITTLE: Self = Self { range: 1 << 20, ranges: 3 };
+}
+
 /// What a folder of a store holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Children {
@@ -149,9 +166,9 @@ impl Store {
     }
 
     /// An object's bytes in order; if it is exchanged meanwhile, an error.
-    pub fn read(&self, key: &Key, stat: &Stat, progress: &Progress) -> BoxStream<'static, Result<Bytes>> {
+    pub fn read(&self, key: &Key, stat: &Stat, ahead: Ahead, progress: &Progress) -> BoxStream<'static, Result<Bytes>> {
         match self {
-            Self::Bucket(store) => store.read(key, stat, progress),
+            Self::Bucket(store) => store.read(key, stat, ahead, progress),
             Self::Folder(store) => store.read(key, progress),
         }
     }

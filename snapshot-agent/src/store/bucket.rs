@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::class::{self, classify};
 use super::location::Place;
-use super::{Children, Plan, Stat};
+use super::{Ahead, Children, Plan, Stat};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key};
 use crate::progress::Progress;
@@ -33,10 +33,6 @@ mod upload;
 pub use http::install_crypto;
 use http::{Client, Clients, Eraser};
 pub(super) use upload::BucketUpload;
-
-/// Ranges of a download: large enough that the request's own cost vanishes, small enough to keep four in memory.
-const RANGE: u64 = 8 << 20;
-const RANGES_AT_A_TIME: usize = 4;
 
 /// The most that S3 and Google put on one page of a listing; Azure takes 5000.
 const PAGE: usize = 1000;
@@ -257,7 +253,13 @@ impl Bucket {
 
     /// Ranges are fetched a few at a time and handed on in order. A range whose connection breaks is taken up again
     /// where it broke, by object_store, tied to the same ETag.
-    pub(super) fn read(&self, key: &Key, stat: &Stat, progress: &Progress) -> BoxStream<'static, Result<Bytes>> {
+    pub(super) fn read(
+        &self,
+        key: &Key,
+        stat: &Stat,
+        ahead: Ahead,
+        progress: &Progress,
+    ) -> BoxStream<'static, Result<Bytes>> {
         let path = match self.path(key) {
             Ok(path) => path,
             Err(error) => return stream::once(async { Err(error) }).boxed(),
@@ -265,18 +267,18 @@ impl Bucket {
         let doing = self.doing("reading", key);
         let (store, etag, size, progress) =
             (Arc::clone(&self.clients.reader), stat.etag.clone(), stat.bytes, progress.clone());
-        stream::iter((0..size).step_by(usize::try_from(RANGE).unwrap_or(usize::MAX)))
+        stream::iter((0..size).step_by(usize::try_from(ahead.range).unwrap_or(usize::MAX)))
             .map(move |from| {
                 let options = GetOptions {
                     if_match: etag.clone(),
-                    range: Some(GetRange::Bounded(from..size.min(from + RANGE))),
+                    range: Some(GetRange::Bounded(from..size.min(from + ahead.range))),
                     ..GetOptions::default()
                 };
                 let fetch = fetch(Arc::clone(&store), path.clone(), options, doing.clone(), progress.clone());
                 // A task, so that it goes on while the consumer is busy.
                 AbortOnDropHandle::new(tokio::spawn(fetch))
             })
-            .buffered(RANGES_AT_A_TIME)
+            .buffered(ahead.ranges)
             .flat_map(|range| match range {
                 Ok(Ok(pieces)) => stream::iter(pieces.into_iter().map(Ok)).boxed(),
                 Ok(Err(error)) => stream::once(async { Err(error) }).boxed(),
