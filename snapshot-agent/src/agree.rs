@@ -47,7 +47,7 @@ enum Answer {
 /// Asks the voters, the snapshot's source first, and says how far the snapshot is proven. An error: it is not that key
 /// space, and must not be published.
 pub(crate) async fn verify(
-    voters: &mut [Voter],
+    voters: &[Voter],
     ask_members: AskMembers,
     scanned: &std::result::Result<Proven, ScanError>,
 ) -> Result<Verification> {
@@ -130,7 +130,7 @@ fn different(voter: &Voter, found: HashKv, theirs: u32, agreed_by: &[String]) ->
 }
 
 /// Asks one member.
-async fn ask(voter: &mut Voter, found: HashKv) -> Result<Answer> {
+async fn ask(voter: &Voter, found: HashKv) -> Result<Answer> {
     let until = Instant::now() + CATCH_UP;
     let mut why = String::new();
     // An idle member that was compacted at this very revision answers from a cache, with a compact revision of -1: then
@@ -191,7 +191,7 @@ mod tests {
     #[tokio::test]
     async fn what_could_not_be_compared_is_told_and_no_failure() {
         let over = Err(ScanError::OverBudget { budget: 7 });
-        let said = verify(&mut [], AskMembers::Auto, &over).await.unwrap();
+        let said = verify(&[], AskMembers::Auto, &over).await.unwrap();
         assert_eq!((said.level, said.agreed_by.len()), (Level::Trailer, 0));
         assert!(said.reason.unwrap().contains("memory budget"));
     }

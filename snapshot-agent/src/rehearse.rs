@@ -8,7 +8,6 @@ use std::time::Instant;
 use serde::Serialize;
 
 use crate::contract::{Compression, SaveRequest, Verification};
-use crate::crypt::Recipients;
 use crate::error::Result;
 use crate::gate::hex_id;
 use crate::interrupt::Interrupt;
@@ -58,13 +57,12 @@ pub async fn run(request: SaveRequest) -> Result<Rehearsed> {
     let chosen = Box::pin(source::choose(&request.etcd, request.expect_cluster_id.as_deref()));
     let mut source = interrupt.unless(chosen).await?;
     let attempt = Saving::begin(&request, &store, source.member(), &mut interrupt).await?;
-    attempt.abandon().await;
+    let recipients = attempt.abandon().await;
 
     let since = Instant::now();
     let (_, stream) = interrupt.unless(source.open()).await?;
     let progress = Progress::new("reading", source.facts.db_bytes);
     let mut nowhere = Upload::Nowhere;
-    let recipients = Recipients::parse(&request.age_recipients)?;
     let pipe = pipe::run(stream, request.compression, &recipients, &mut nowhere, &progress);
     let streamed = interrupt.unless(progress.watch(STALL, pipe)).await?;
     let verification = interrupt.unless(Ask::of(&source).verify(&streamed, request.ask_members)).await?;

@@ -59,7 +59,7 @@ impl Ask {
     }
 
     /// Compares what went by with what the members say (I14).
-    pub(crate) async fn verify(mut self, streamed: &Streamed, ask_members: AskMembers) -> Result<Verification> {
+    pub(crate) async fn verify(&self, streamed: &Streamed, ask_members: AskMembers) -> Result<Verification> {
         if let Ok(Proven { revision, .. }) = &streamed.scanned
             && *revision < self.at_least
         {
@@ -69,7 +69,7 @@ impl Ask {
                 self.member, self.at_least
             )));
         }
-        agree::verify(&mut self.voters, ask_members, &streamed.scanned).await
+        agree::verify(&self.voters, ask_members, &streamed.scanned).await
     }
 }
 
@@ -148,9 +148,10 @@ impl<'a> Saving<'a> {
         Ok(Self { request, store, member, folder, format, recipients, pod_uid, upload, at, since })
     }
 
-    /// Takes the upload back.
-    pub(crate) async fn abandon(mut self) {
+    /// Takes the upload back, and says for whom it would have been encrypted.
+    pub(crate) async fn abandon(mut self) -> Recipients {
         self.upload.abort().await;
+        self.recipients
     }
 
     async fn finish<S>(
