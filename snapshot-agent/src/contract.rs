@@ -244,10 +244,20 @@ pub struct SaveRequest {
     /// identity alone can decrypt. Absent: not encrypted.
     #[arg(long = "age-recipient", value_name = "RECIPIENT", help_heading = SAVING)]
     pub age_recipients: Vec<String>,
+    /// Folder of a volume where the snapshot waits for a slow store, so that etcd is let go at its own speed. Never a
+    /// volume of etcd's. Absent: the stream waits for the store.
+    #[arg(long, value_name = "DIR", help_heading = SAVING)]
+    pub spool_dir: Option<PathBuf>,
+    /// How much of that volume the spool takes, in MiB (1024 if absent); when it is full, the stream waits.
+    #[arg(long, value_name = "MIB", requires = "spool_dir", help_heading = SAVING)]
+    pub spool_mib: Option<u64>,
     /// Give up after this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_SAVE_DEADLINE_SECONDS, help_heading = SAVING)]
     pub deadline_seconds: u32,
 }
+
+/// A quarter of the largest database that etcd supports, compressed as etcd's data usually is.
+pub const DEFAULT_SPOOL_MIB: u64 = 1024;
 
 /// What is checked before a snapshot is published, beyond the stream itself, which is proven always.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema)]

@@ -44,12 +44,14 @@ pub mod restore;
 pub mod save;
 pub mod scan;
 pub mod source;
+mod spool;
 pub mod store;
 pub mod trailer;
 pub mod verify;
 pub mod wal;
 
 mod agree;
+mod besides;
 mod clock;
 mod files;
 mod interrupt;

@@ -19,10 +19,11 @@ use tokio::task::JoinHandle;
 
 use crate::contract::Compression;
 use crate::crypt::{Recipients, Sealing};
-use crate::error::{Error, Result, task_error};
+use crate::error::{Error, Result, io_error, task_error};
 use crate::pool::{Buffer, Pool};
 use crate::progress::Progress;
 use crate::scan::{self, Scan, ScanError};
+use crate::spool::Spool;
 use crate::store::Upload;
 use crate::trailer::{self, KeepBack, Proven, TrailerError};
 
@@ -58,6 +59,7 @@ pub(crate) async fn run(
     mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     compression: Compression,
     recipients: &Recipients,
+    spool: Option<Spool>,
     upload: &mut Upload,
     progress: &Progress,
 ) -> Result<Streamed> {
@@ -65,7 +67,7 @@ pub(crate) async fn run(
     let (to_proof, proof_in) = mpsc::channel::<Bytes>(PIECES);
     let (to_scan, scan_in) = mpsc::channel::<Bytes>(PIECES);
     let (to_encoder, encoder_in) = mpsc::channel::<Bytes>(PIECES);
-    let (to_store, mut store_in) = mpsc::channel::<Bytes>(PIECES);
+    let (to_store, store_in) = mpsc::channel::<Bytes>(PIECES);
     let steps = [to_proof, to_scan, to_encoder];
     let budget = scan_budget(progress.total());
     let proof = tokio::task::spawn_blocking(move || prove(proof_in));
@@ -93,13 +95,28 @@ pub(crate) async fn run(
         drop(steps);
         Ok(())
     };
+    let (mut store_in, spooling) = match spool {
+        None => (store_in, None),
+        Some(spool) => {
+            let (filling, draining) = spool.halves(pool.clone());
+            let (to_upload, upload_in) = mpsc::channel::<Bytes>(PIECES);
+            let fills = tokio::task::spawn_blocking(move || filling.run(store_in));
+            let drains = tokio::task::spawn_blocking(move || draining.run(&to_upload));
+            (upload_in, Some([fills, drains]))
+        }
+    };
     let store = async {
         while let Some(bytes) = store_in.recv().await {
             upload.write(bytes).await?;
+            progress.moved();
         }
         Ok(())
     };
     tokio::try_join!(feed, store)?;
+    for half in spooling.into_iter().flatten() {
+        // A spool that breaks cuts the stream short, and the trailer would be blamed.
+        ended(half).await?.map_err(io_error("spooling the snapshot (--spool-dir)"))?;
+    }
     // First, for where the end is missing both are wrong, and only this one says that trying again may help.
     let database = ended(proof).await??;
     let scanned = ended(scan).await??;

@@ -26,6 +26,8 @@ pub struct Progress {
 struct Shared {
     doing: &'static str,
     bytes: AtomicU64,
+    /// Signs of life that are no bytes of the whole.
+    moves: AtomicU64,
     total: u64,
     since: Instant,
     bar: Option<ProgressBar>,
@@ -35,18 +37,32 @@ impl Progress {
     /// Begins to count towards about `total` bytes.
     pub fn new(doing: &'static str, total: u64) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| bar(doing, total));
-        Self { shared: Arc::new(Shared { doing, bytes: AtomicU64::new(0), total, since: Instant::now(), bar }) }
+        Self {
+            shared: Arc::new(Shared {
+                doing,
+                bytes: AtomicU64::new(0),
+                moves: AtomicU64::new(0),
+                total,
+                since: Instant::now(),
+                bar,
+            }),
+        }
     }
 
     /// Counts, and says nothing.
     pub fn silent() -> Self {
-        let shared = Shared { doing: "", bytes: AtomicU64::new(0), total: 0, since: Instant::now(), bar: None };
-        Self { shared: Arc::new(shared) }
+        let (bytes, moves) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { shared: Arc::new(Shared { doing: "", bytes, moves, total: 0, since: Instant::now(), bar: None }) }
     }
 
     /// So many bytes more.
     pub fn add(&self, bytes: usize) {
         self.shared.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Something moves that is not counted: what was read already is on its way to the store.
+    pub(crate) fn moved(&self) {
+        self.shared.moves.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Bytes so far.
@@ -74,12 +90,13 @@ impl Progress {
 
     async fn stalled(&self, limit: Duration) -> Error {
         let mut tick = tokio::time::interval(LOOK);
-        let (mut moved, mut told, mut seen) = (Instant::now(), Instant::now(), self.bytes());
+        let (mut moved, mut told, mut seen) = (Instant::now(), Instant::now(), (0, 0));
         loop {
             tick.tick().await;
             let bytes = self.bytes();
-            if bytes != seen {
-                (moved, seen) = (Instant::now(), bytes);
+            let now = (bytes, self.shared.moves.load(Ordering::Relaxed));
+            if now != seen {
+                (moved, seen) = (Instant::now(), now);
             }
             if moved.elapsed() >= limit {
                 return Error::deadline(format!(

@@ -57,13 +57,13 @@ pub async fn run(request: SaveRequest) -> Result<Rehearsed> {
     let chosen = Box::pin(source::choose(&request.etcd, request.expect_cluster_id.as_deref()));
     let mut source = interrupt.unless(chosen).await?;
     let attempt = Saving::begin(&request, &store, source.member(), &mut interrupt).await?;
-    let recipients = attempt.abandon().await;
+    let (recipients, spool) = attempt.abandon().await;
 
     let since = Instant::now();
     let (_, stream) = interrupt.unless(source.open()).await?;
     let progress = Progress::new("reading", source.facts.db_bytes);
     let mut nowhere = Upload::Nowhere;
-    let pipe = pipe::run(stream, request.compression, &recipients, &mut nowhere, &progress);
+    let pipe = pipe::run(stream, request.compression, &recipients, spool, &mut nowhere, &progress);
     let streamed = interrupt.unless(progress.watch(STALL, pipe)).await?;
     let verification = interrupt.unless(Ask::of(&source).verify(&streamed, request.ask_members)).await?;
     let proven = streamed.scanned.as_ref().ok();

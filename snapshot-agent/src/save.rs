@@ -13,7 +13,8 @@ use futures::Stream;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::agree::{self, Voter};
-use crate::contract::{AskMembers, SaveRequest, SavedReport, Verification, Verify};
+use crate::besides;
+use crate::contract::{AskMembers, DEFAULT_SPOOL_MIB, ExitClass, SaveRequest, SavedReport, Verification, Verify};
 use crate::crypt::Recipients;
 use crate::error::{Error, Result, io_error};
 use crate::gate::hex_id;
@@ -25,6 +26,7 @@ use crate::progress::Progress;
 use crate::read_back;
 use crate::scan::Proven;
 use crate::source::{self, Candidate, Source};
+use crate::spool::Spool;
 use crate::store::{self, Plan, Store, Upload};
 
 /// Without a byte from etcd, or room for one, for this long, the stream only pins etcd's read transaction.
@@ -69,7 +71,13 @@ impl Ask {
                 self.member, self.at_least
             )));
         }
-        agree::verify(&self.voters, ask_members, &streamed.scanned).await
+        let mut verification = agree::verify(&self.voters, ask_members, &streamed.scanned).await?;
+        if ask_members != AskMembers::Never
+            && let (Some(source), Ok(proven)) = (self.voters.first(), &streamed.scanned)
+        {
+            verification.differences = besides::differences(source, proven).await;
+        }
+        Ok(verification)
     }
 }
 
@@ -110,6 +118,7 @@ pub(crate) struct Saving<'a> {
     format: Format,
     recipients: Recipients,
     pod_uid: String,
+    spool: Option<Spool>,
     upload: Upload,
     at: Timestamp,
     since: Instant,
@@ -125,6 +134,10 @@ impl<'a> Saving<'a> {
     ) -> Result<Self> {
         let (at, since) = (crate::clock::now(), Instant::now());
         let recipients = Recipients::parse(&request.age_recipients)?;
+        let spool = match &request.spool_dir {
+            Some(folder) => Some(Spool::open(folder, request.spool_mib.unwrap_or(DEFAULT_SPOOL_MIB) << 20)?),
+            None => None,
+        };
         let pod_uid = match &request.pod_uid {
             Some(uid) => uid.clone(),
             None => random_uid()?,
@@ -145,13 +158,13 @@ impl<'a> Saving<'a> {
         let plan = Plan { estimate: member.facts.db_bytes, at, until };
         let format = Format { compression: request.compression, encrypted: !recipients.is_empty() };
         let upload = interrupt.unless(store.begin(&folder.data(format), plan)).await?;
-        Ok(Self { request, store, member, folder, format, recipients, pod_uid, upload, at, since })
+        Ok(Self { request, store, member, folder, format, recipients, pod_uid, spool, upload, at, since })
     }
 
-    /// Takes the upload back, and says for whom it would have been encrypted.
-    pub(crate) async fn abandon(mut self) -> Recipients {
+    /// Takes the upload back, and says for whom it would have been encrypted and where it would have waited.
+    pub(crate) async fn abandon(mut self) -> (Recipients, Option<Spool>) {
         self.upload.abort().await;
-        self.recipients
+        (self.recipients, self.spool)
     }
 
     async fn finish<S>(
@@ -179,10 +192,13 @@ impl<'a> Saving<'a> {
             return Err(error.context("the snapshot could not be published: its manifest is not written"));
         }
         // A run that stood still past its time may have been cleaned up after meanwhile (I6).
-        interrupt
-            .unless(self.store.stat(&self.folder.data(manifest.format())))
-            .await
-            .map_err(|error| error.context("the manifest is written, and its data cannot be found"))?;
+        match interrupt.unless(self.store.stat(&self.folder.data(manifest.format()))).await {
+            // Credentials that may only write.
+            Err(error) if error.class() != ExitClass::Denied => {
+                return Err(error.context("the manifest is written, and its data cannot be found"));
+            }
+            Ok(_) | Err(_) => {}
+        }
         self.upload.published().await;
         Ok(self.report(manifest))
     }
@@ -194,15 +210,30 @@ impl<'a> Saving<'a> {
     {
         let (version, stream) = stream?;
         let progress = Progress::new("saving", self.member.facts.db_bytes);
-        let pipe = pipe::run(stream, self.request.compression, &self.recipients, &mut self.upload, &progress);
+        let pipe = pipe::run(
+            stream,
+            self.request.compression,
+            &self.recipients,
+            self.spool.take(),
+            &mut self.upload,
+            &progress,
+        );
         let streamed = interrupt.unless(progress.watch(STALL, pipe)).await?;
         let mut verification = interrupt.unless(ask.verify(&streamed, self.request.ask_members)).await?;
         interrupt.unless(self.upload.complete()).await?;
         if self.request.verify == Verify::Stored {
             let key = self.folder.data(self.format);
             let Streamed { stored_bytes, stored_sha256, .. } = streamed;
-            interrupt.unless(read_back::compare(self.store, &key, stored_bytes, stored_sha256, STALL)).await?;
-            verification.read_back = true;
+            let compared = read_back::compare(self.store, &key, stored_bytes, stored_sha256, STALL);
+            match interrupt.unless(compared).await {
+                Ok(()) => verification.read_back = true,
+                // Credentials that may only write are a careful choice, and the backup is as good; it says what it lacks.
+                Err(error) if error.class() == ExitClass::Denied => {
+                    tracing::warn!(%error, "what is stored could not be read back");
+                    verification.read_back_reason = Some(error.message().to_owned());
+                }
+                Err(error) => return Err(error),
+            }
         }
         let said = &self.member.facts.storage_version;
         let storage_version = [&version, said].into_iter().find(|version| !version.is_empty()).cloned();

@@ -218,8 +218,8 @@ impl Upload {
     pub async fn published(&mut self) {
         match self {
             Self::Bucket(upload) => upload.published().await,
-            // The temporary file was its own intent, and it has its name now.
-            Self::Folder(_) | Self::Nowhere => {}
+            Self::Folder(upload) => upload.published().await,
+            Self::Nowhere => {}
         }
     }
 

@@ -148,6 +148,8 @@ impl SaveRequest {
             verify,
             dry_run,
             age_recipients,
+            spool_dir,
+            spool_mib,
             deadline_seconds,
         } = self;
         let argv = Argv::default()
@@ -165,7 +167,10 @@ impl SaveRequest {
             .flag("verify", verify.as_str())
             .switch("dry-run", *dry_run);
         let argv = age_recipients.iter().fold(argv, |argv, recipient| argv.flag("age-recipient", recipient));
-        argv.flag("deadline-seconds", deadline_seconds).0
+        argv.option_path("spool-dir", spool_dir.as_deref())
+            .option("spool-mib", spool_mib.map(|mib| mib.to_string()).as_ref())
+            .flag("deadline-seconds", deadline_seconds)
+            .0
     }
 }
 
@@ -332,11 +337,13 @@ mod tests {
             compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
             ask_members in prop_oneof![Just(AskMembers::Auto), Just(AskMembers::Always), Just(AskMembers::Never)],
             verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)], dry_run: bool,
-            age_recipients in proptest::collection::vec(text(), 0..3), deadline_seconds: u32,
+            age_recipients in proptest::collection::vec(text(), 0..3), spool in proptest::option::of((path(), any::<u64>())),
+            deadline_seconds: u32,
         ) -> SaveRequest {
+            let (spool_dir, spool_mib) = spool.unzip();
             SaveRequest {
                 etcd, store, namespace, cluster, cluster_uid, expect_cluster_id, owner_name, owner_uid, pod_uid,
-                compression, ask_members, verify, dry_run, age_recipients, deadline_seconds,
+                compression, ask_members, verify, dry_run, age_recipients, spool_dir, spool_mib, deadline_seconds,
             }
         }
     }

@@ -136,6 +136,12 @@ pub struct Verification {
     /// Whether the store gave back what it was given.
     #[serde(default)]
     pub read_back: bool,
+    /// Why it was not asked to, although it should have been: credentials that may only write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_back_reason: Option<String>,
+    /// What HashKV does not cover and the file and the member say differently: members, users, roles.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differences: Vec<String>,
     /// Why not further; absent at `HashKV`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

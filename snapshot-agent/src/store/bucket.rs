@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
@@ -21,6 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::class::{self, classify};
 use super::location::Place;
 use super::{Ahead, Children, Plan, Stat};
+use crate::contract::ExitClass;
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key};
 use crate::progress::Progress;
@@ -36,6 +38,10 @@ pub(super) use upload::BucketUpload;
 
 /// The most that S3 and Google put on one page of a listing; Azure takes 5000.
 const PAGE: usize = 1000;
+
+/// Pauses between the tries of a small object that the store says is there, and gives to nobody.
+const CONFLICTS: [Duration; 4] =
+    [Duration::from_millis(200), Duration::from_millis(400), Duration::from_millis(800), Duration::from_millis(1600)];
 
 /// What one provider's protocol has that the others' have not.
 #[derive(Clone, Copy, Debug)]
@@ -144,7 +150,7 @@ impl Bucket {
             let options = PaginatedListOptions {
                 delimiter: Some("/".into()),
                 max_keys: Some(PAGE),
-                page_token,
+                page_token: page_token.clone(),
                 ..PaginatedListOptions::default()
             };
             let page = self.clients.asker.list_paginated(Some(&prefix), options).await;
@@ -153,9 +159,13 @@ impl Bucket {
                 let taken = children.take(name, &wanted, limit);
                 taken.map_err(|error| Error::config(format!("{doing}: {error}")))?;
             }
-            page_token = page.page_token;
-            if page_token.is_none() {
-                return Ok(children);
+            match page.page_token {
+                None => return Ok(children),
+                // It would never end.
+                next if next == page_token => {
+                    return Err(Error::config(format!("{doing}: the store gives the same page again and again")));
+                }
+                next => page_token = next,
             }
         }
     }
@@ -197,6 +207,23 @@ impl Bucket {
     }
 
     pub(super) async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
+        for pause in CONFLICTS {
+            match self.put_once(key, content.clone()).await {
+                // A store that judges two writers at once may refuse both (S3: 409 ConditionalRequestConflict).
+                Err(error) if error.class() == ExitClass::NotFound && self.there_is_none(key).await => {
+                    tokio::time::sleep(pause).await;
+                }
+                done => return done,
+            }
+        }
+        self.put_once(key, content).await
+    }
+
+    async fn there_is_none(&self, key: &Key) -> bool {
+        self.stat(key).await.is_err_and(|error| error.class() == ExitClass::NotFound)
+    }
+
+    async fn put_once(&self, key: &Key, content: Bytes) -> Result<()> {
         let path = self.path(key)?;
         let doing = self.doing("writing", key);
         let options = PutOptions { mode: PutMode::Create, tags: self.options.tags.clone(), ..PutOptions::default() };

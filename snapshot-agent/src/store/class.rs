@@ -54,6 +54,11 @@ pub(super) fn says_more(error: &object_store::Error) -> bool {
     code(&error.to_string()).and_then(by_code).is_some()
 }
 
+/// Whether an answer did not come in time.
+pub(super) fn timed_out(error: &object_store::Error) -> bool {
+    transport(error) == Some(HttpErrorKind::Timeout)
+}
+
 fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitClass, String) {
     use object_store::Error as E;
     if let Some(judged) = code.and_then(by_code).or_else(|| tls(error).and_then(by_tls)) {

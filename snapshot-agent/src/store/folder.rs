@@ -1,8 +1,9 @@
 //! A folder as a store: a mounted volume with the same layout as a bucket.
 //!
 //! Every path is opened beneath the folder that was given; a link or a name that leads out of it is an error of the
-//! opening itself, not of a check before it. An upload is a temporary file in its final folder. Its name says until
-//! when its writer may live, so that a later run can clean up after a dead one without guessing by dates.
+//! opening itself, not of a check before it. An upload is a temporary file in its final folder, and then data with a
+//! mark beside it until its manifest is written. Both have names that say until when their writer may live, so that a
+//! later run can clean up after a dead one without guessing by dates.
 
 use std::fmt::Display;
 use std::io::{self, Read, Write};
@@ -19,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use super::{Children, GRACE_SECONDS, Plan, Stat};
 use crate::error::{Error, Result, io_error, task_error};
-use crate::layout::{Folder, Key};
+use crate::layout::{Folder, Format, Key};
 use crate::pool::Pool;
 use crate::progress::Progress;
 
@@ -28,6 +29,8 @@ const PIECES: usize = 8;
 
 const TEMPORARY_PREFIX: &str = ".upload-until-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
+/// Of an empty file beside data that has no manifest yet.
+const MARK_PREFIX: &str = ".stored-until-";
 const TEMPORARY_SMALL: &str = ".small.tmp";
 
 /// A folder of a volume, made when it is missing. On a volume mounted for reading it stays missing.
@@ -113,6 +116,7 @@ impl FolderStore {
     pub(super) async fn begin(&self, key: &Key, plan: Plan) -> Result<FolderUpload> {
         let folder = key.folder().clone();
         let temporary = temporary_name(plan.until.as_second());
+        let mark = mark_name(plan.until.as_second());
         let opened = {
             let temporary = temporary.clone();
             self.below(format!("beginning {}", self.uri(key)), move |root| {
@@ -134,6 +138,7 @@ impl FolderStore {
             key: key.clone(),
             folder: Arc::new(folder),
             temporary,
+            mark,
             writer: Some((pieces, tokio::task::spawn_blocking(move || write_all(file, received)))),
         })
     }
@@ -237,6 +242,7 @@ pub struct FolderUpload {
     key: Key,
     folder: Arc<Dir>,
     temporary: String,
+    mark: String,
     writer: Option<(mpsc::Sender<Bytes>, JoinHandle<io::Result<u64>>)>,
 }
 
@@ -267,8 +273,10 @@ impl FolderUpload {
 
     pub(super) async fn complete(&mut self) -> Result<()> {
         let written = self.written().await?;
-        let (folder, temporary, key) = (Arc::clone(&self.folder), self.temporary.clone(), self.key.clone());
+        let (folder, key) = (Arc::clone(&self.folder), self.key.clone());
+        let (temporary, mark) = (self.temporary.clone(), self.mark.clone());
         let calls = move |root: &Dir| -> io::Result<u64> {
+            folder.open_with(&mark, OpenOptions::new().write(true).create(true))?;
             folder.rename(&temporary, &folder, key.name())?;
             sync(&folder)?;
             // The folders above may be new too.
@@ -287,12 +295,22 @@ impl FolderUpload {
         Ok(())
     }
 
+    /// The mark has served; if it stays, a later run sees the manifest and removes no more than the mark.
+    pub(super) async fn published(&mut self) {
+        let (folder, mark) = (Arc::clone(&self.folder), self.mark.clone());
+        let removed = self.store.below(self.doing(), move |_| ignore_missing(folder.remove_file(&mark))).await;
+        if let Err(error) = removed {
+            tracing::debug!(%error, "the upload's mark stays behind");
+        }
+    }
+
     pub(super) async fn abort(&mut self) {
         // Whether it was written does not matter any more, only that nobody writes.
         let _written = self.written().await;
-        let (folder, temporary, key) = (Arc::clone(&self.folder), self.temporary.clone(), self.key.clone());
+        let (folder, key) = (Arc::clone(&self.folder), self.key.clone());
+        let (temporary, mark) = (self.temporary.clone(), self.mark.clone());
         let calls = move |root: &Dir| {
-            for name in [temporary.as_str(), key.name()] {
+            for name in [temporary.as_str(), key.name(), mark.as_str()] {
                 ignore_missing(folder.remove_file(name))?;
             }
             root.remove_dir(key.folder().as_str())
@@ -340,31 +358,27 @@ fn temporary_name(until: i64) -> String {
     format!("{TEMPORARY_PREFIX}{until}{TEMPORARY_SUFFIX}")
 }
 
-/// Until when the writer of this file may live, if it is a temporary file of ours.
-fn lives_until(name: &str) -> Option<i64> {
-    name.strip_prefix(TEMPORARY_PREFIX)?.strip_suffix(TEMPORARY_SUFFIX)?.parse().ok()
+fn mark_name(until: i64) -> String {
+    format!("{MARK_PREFIX}{until}{TEMPORARY_SUFFIX}")
 }
 
-/// Removes what dead attempts of this lineage have left: temporary files by their names, folders that are empty then.
-/// Best effort: a backup does not fail because of old garbage.
+/// Until when the writer of this file may live, if it is a temporary file or a mark of ours.
+fn lives_until(name: &str) -> Option<i64> {
+    let rest = name.strip_prefix(TEMPORARY_PREFIX).or_else(|| name.strip_prefix(MARK_PREFIX))?;
+    rest.strip_suffix(TEMPORARY_SUFFIX)?.parse().ok()
+}
+
+/// Removes what dead attempts of this lineage have left (I21), best effort: a backup does not fail because of old
+/// garbage.
 fn clean_up(root: &Dir, lineage: &Folder, now: i64) {
     let clean = || -> io::Result<()> {
-        let lineage = root.open_dir(lineage.as_str())?;
-        for entry in lineage.entries()? {
+        let attempts = root.open_dir(lineage.as_str())?;
+        for entry in attempts.entries()? {
             let entry = entry?;
-            if !entry.file_type()?.is_dir() {
-                continue;
-            }
-            let attempt = entry.open_dir()?;
-            for file in attempt.entries()? {
-                let name = file?.file_name();
-                let Some(until) = name.to_str().and_then(lives_until) else { continue };
-                if until.saturating_add(GRACE_SECONDS) < now {
-                    attempt.remove_file(&name)?;
-                    tracing::info!(attempt = ?entry.file_name(), "removed what a dead attempt had left");
-                    // Fails when there is anything else in it, as it should.
-                    let _kept = lineage.remove_dir(entry.file_name());
-                }
+            if entry.file_type()?.is_dir() && bury(&entry.open_dir()?, lineage, now)? {
+                tracing::info!(attempt = ?entry.file_name(), "removed what a dead attempt had left");
+                // Fails when there is anything else in it, as it should.
+                let _kept = attempts.remove_dir(entry.file_name());
             }
         }
         Ok(())
@@ -372,6 +386,31 @@ fn clean_up(root: &Dir, lineage: &Folder, now: i64) {
     if let Err(error) = clean() {
         tracing::debug!(%error, "old garbage stays");
     }
+}
+
+/// Removes what is ours of an attempt whose writer is dead by its file's name; with a manifest no more than that file.
+fn bury(attempt: &Dir, lineage: &Folder, now: i64) -> io::Result<bool> {
+    let mut dead = Vec::new();
+    for file in attempt.entries()? {
+        let name = file?.file_name();
+        let until = name.to_str().and_then(lives_until);
+        if until.is_some_and(|until| until.saturating_add(GRACE_SECONDS) < now) {
+            dead.push(name);
+        }
+    }
+    if dead.is_empty() {
+        return Ok(false);
+    }
+    if attempt.symlink_metadata(lineage.manifest().name()).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        let data = Format::all().map(Format::name);
+        for name in data.chain([TEMPORARY_SMALL.to_owned()]) {
+            ignore_missing(attempt.remove_file(name))?;
+        }
+    }
+    for name in dead {
+        ignore_missing(attempt.remove_file(name))?;
+    }
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -473,12 +512,21 @@ mod tests {
         let now = plan().at.as_second();
         let dead = temporary_name(now - GRACE_SECONDS - 1);
         let alive = temporary_name(now - GRACE_SECONDS + 1);
+        let mark = mark_name(now - GRACE_SECONDS - 1);
         for (attempt, name) in [
             ("dead", dead.as_str()),
             ("alive", &alive),
             ("other", ".upload-until-x.tmp"),
             ("kept", &dead),
             ("kept", "manifest.json"),
+            ("stored", &mark),
+            ("stored", "snapshot.db.zst.age"),
+            ("stored", TEMPORARY_SMALL),
+            ("published", &mark),
+            ("published", "snapshot.db.zst"),
+            ("published", "manifest.json"),
+            ("foreign", &mark),
+            ("foreign", "notes.txt"),
         ] {
             fs::create_dir_all(lineage.join(attempt)).unwrap();
             fs::write(lineage.join(attempt).join(name), "x").unwrap();
@@ -489,5 +537,8 @@ mod tests {
         assert!(lineage.join("alive").join(&alive).exists());
         assert!(lineage.join("other").exists());
         assert!(lineage.join("kept/manifest.json").exists() && !lineage.join("kept").join(&dead).exists());
+        assert!(!lineage.join("stored").exists());
+        assert_eq!(fs::read_dir(lineage.join("published")).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(lineage.join("foreign")).unwrap().count(), 1);
     }
 }

@@ -24,8 +24,9 @@ fn rand_id() -> u32 {
 }
 
 fn proof(saved: &SavedReport) -> (Level, usize) {
-    let Verification { level, agreed_by, reason, read_back } = saved.verification.clone().unwrap();
+    let Verification { level, agreed_by, reason, read_back, differences, .. } = saved.verification.clone().unwrap();
     assert!(read_back);
+    assert_eq!(differences, [] as [&str; 0], "nobody changed members, users or roles");
     assert_eq!(reason.is_none(), level == Level::HashKV, "{reason:?}");
     (level, agreed_by.len())
 }

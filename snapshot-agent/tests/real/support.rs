@@ -263,9 +263,14 @@ impl S3 {
         self.folder.path().join("buckets/bkt/pre/fix").join(key).join(name)
     }
 
+    /// Where the server keeps the bucket.
+    pub(crate) fn bucket(&self) -> PathBuf {
+        self.folder.path().join("buckets/bkt")
+    }
+
     /// Every file in the bucket, parts of unfinished uploads included.
     pub(crate) fn files(&self) -> Vec<String> {
-        files(&self.folder.path().join("buckets/bkt"))
+        files(&self.bucket())
     }
 }
 

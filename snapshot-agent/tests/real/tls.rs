@@ -188,6 +188,8 @@ async fn works(what: &str, etcd: EtcdFlags) {
     let saved = result.unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(saved.db_bytes > 0 && files == 2, "{what}: {saved:?}");
     let level = saved.verification.as_ref().map(|verification| verification.level);
+    let differences = saved.verification.as_ref().map(|verification| verification.differences.len());
+    assert_eq!(differences, Some(0), "users and roles are the member's");
     assert_eq!(level, Some(Level::HashKV), "{what}: {saved:?}");
 }
 

@@ -135,7 +135,12 @@ fn verification(report: &SavedReport) -> Option<Verification> {
         Level::Structure => format!("the database is sound, and was not compared with a live member: {reason}"),
         Level::Trailer => format!("the bytes are those that etcd sent, and the database was not looked into: {reason}"),
     };
-    let message = if found.read_back { format!("{message}; the store gives back what it was given") } else { message };
+    let message = match &found.read_back_reason {
+        _ if found.read_back => format!("{message}; the store gives back what it was given"),
+        Some(why) => format!("{message}; it was not read back: {why}"),
+        None => message,
+    };
+    let message = found.differences.iter().fold(message, |message, difference| format!("{message}; {difference}"));
     Some(Verification { level: found.level, agreed_by: found.agreed_by.clone(), read_back: found.read_back, message })
 }
 

@@ -11,6 +11,7 @@ pub mod make;
 pub mod mask;
 pub mod oracle;
 pub mod probe;
+pub mod secrets;
 pub mod steps;
 pub mod stored;
 pub mod workload;

@@ -89,7 +89,8 @@ impl World {
             };
             let told = async {
                 world.step("namespace, operator, S3 server and toolbox", world.furnish()).await?;
-                (story.tell)(world.clone()).await.map(drop)
+                (story.tell)(world.clone()).await?;
+                world.step("no Secret is told anywhere", world.no_secret_is_told()).await
             };
             let told = told.await;
             if let Err(why) = &told {
@@ -245,7 +246,7 @@ impl World {
     }
 
     /// Logs of operators that the story started itself.
-    fn operator_logs(&self) -> Result<Vec<PathBuf>> {
+    pub(super) fn operator_logs(&self) -> Result<Vec<PathBuf>> {
         let ours = format!("{}.", self.story);
         let mut found = vec![];
         for entry in std::fs::read_dir(&self.env.logs)? {

@@ -10,6 +10,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
+use futures::StreamExt;
 use futures::future::BoxFuture;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
@@ -36,10 +38,16 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 const ASK_WITHIN: Duration = Duration::from_secs(10);
 
 /// One part (8 MiB) at 0.2 MiB/s: slower than that, the stream would pin etcd's read transaction for hours.
-const WRITE_WITHIN: Duration = Duration::from_secs(40);
+pub(super) const WRITE_WITHIN: Duration = Duration::from_secs(40);
 
 /// Between two pieces of an answer's body; the run's own stall limit (20 s) ends it anyway.
 const READ_WITHIN: Duration = Duration::from_secs(15);
+
+/// The most of an answer that is not a download: a page of a thousand names of a kilobyte each has about 2 MiB.
+const ANSWER: usize = 16 << 20;
+
+/// The most of an answer that says no: its code stands at the beginning.
+const REFUSAL: usize = 64 << 10;
 
 /// What every provider's client can do.
 pub(in crate::store) trait Client: ObjectStore + MultipartStore + PaginatedListStore {}
@@ -127,7 +135,7 @@ impl HttpConnector for Connector {
             builder = builder.read_timeout(between);
         }
         match builder.build() {
-            Ok(client) => Ok(HttpClient::new(Speaker(client))),
+            Ok(client) => Ok(HttpClient::new(Speaker { client, downloads: self.between.is_some() })),
             Err(error) => Err(object_store::Error::Generic { store: "store", source: Box::new(error) }),
         }
     }
@@ -151,9 +159,37 @@ impl Heard {
     }
 }
 
-/// An HTTP client whose TLS errors are final.
+/// An HTTP client whose TLS errors are final, and whose answers have an end.
 #[derive(Debug)]
-struct Speaker(reqwest::Client);
+struct Speaker {
+    client: reqwest::Client,
+    /// Whether answers are read piece by piece by somebody who counts.
+    downloads: bool,
+}
+
+impl Speaker {
+    /// object_store collects what is no download in memory, and errors of every kind.
+    async fn bounded(&self, answer: HttpResponse) -> std::result::Result<HttpResponse, HttpError> {
+        let refusal = !answer.status().is_success();
+        if self.downloads && !refusal {
+            return Ok(answer);
+        }
+        let (head, body) = answer.into_parts();
+        let (mut pieces, mut whole) = (body.bytes_stream(), BytesMut::new());
+        while let Some(piece) = pieces.next().await {
+            whole.extend_from_slice(&piece?);
+            if refusal && whole.len() > REFUSAL {
+                whole.truncate(REFUSAL);
+                break;
+            }
+            if whole.len() > ANSWER {
+                let long = format!("it has more than {} MiB", ANSWER >> 20);
+                return Err(HttpError::new(HttpErrorKind::Unknown, std::io::Error::other(long)));
+            }
+        }
+        Ok(HttpResponse::from_parts(head, whole.freeze().into()))
+    }
+}
 
 impl HttpService for Speaker {
     fn call<'a, 'b>(
@@ -165,11 +201,11 @@ impl HttpService for Speaker {
         Self: 'b,
     {
         Box::pin(async move {
-            match self.0.call(request).await {
+            match self.client.call(request).await {
                 Ok(mut answer) => {
                     let heard = Heard::of(&answer);
                     answer.extensions_mut().insert(heard);
-                    Ok(answer)
+                    self.bounded(answer).await
                 }
                 // The kind `Unknown` is not asked again.
                 Err(error) if tls(&error).is_some() => Err(HttpError::new(HttpErrorKind::Unknown, error)),

@@ -11,7 +11,9 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 use tokio::task::JoinSet;
 
-use super::{Bucket, Plan, intent};
+use super::http::WRITE_WITHIN;
+use super::{Bucket, Plan, class, intent};
+use crate::contract::ExitClass;
 use crate::error::{Error, Result, task_error};
 use crate::layout::Key;
 
@@ -127,6 +129,13 @@ impl BucketUpload {
                 self.stored.insert(at, part);
                 Ok(())
             }
+            Some(Ok((_, Err(error)))) if class::timed_out(&error) => Err(Error::transient(format!(
+                "{}: the store is too slow: it has not taken {} MiB in {} s, and while it is waited for, etcd keeps \
+                 everything that is deleted",
+                self.doing(),
+                self.part >> 20,
+                WRITE_WITHIN.as_secs()
+            ))),
             Some(Ok((_, Err(error)))) => Err(self.store.error(&self.doing(), &error)),
             Some(Err(error)) => Err(task_error(&error)),
         }
@@ -151,7 +160,12 @@ impl BucketUpload {
                 self.total,
                 meta.size
             ))),
-            (_, Err(error)) | (Err(error), Ok(_)) => Err(self.store.error(&self.doing(), &error)),
+            (_, Err(error)) => Err(self.store.error(&self.doing(), &error)),
+            (Err(error), Ok(_)) => match self.store.error(&self.doing(), &error) {
+                // Credentials that may only write: the answer to `complete` is all there is.
+                denied if denied.class() == ExitClass::Denied => Ok(()),
+                error => Err(error),
+            },
         }
     }
 

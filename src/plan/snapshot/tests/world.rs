@@ -184,6 +184,8 @@ pub(super) fn saved() -> Pod {
         level: Level::HashKV,
         agreed_by: vec!["a-3".to_owned(), "a-1".to_owned()],
         read_back: true,
+        read_back_reason: None,
+        differences: vec![],
         reason: None,
     })
 }

@@ -1,0 +1,115 @@
+//! Saves that are killed at any moment: never a manifest whose snapshot does not verify, leftovers are gone after the
+//! next run, and what is not ours is untouched.
+//!
+//! Twenty moments, two hundred with HOLDFAST_SOAK=1; the moments look random and are the same every time.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::support::{Etcd, S3, child, file_store, files, noise, save_request};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use snapshot_agent::contract::{Compression, SaveRequest, StoreFlags};
+use snapshot_agent::save;
+
+fn moments() -> u64 {
+    if std::env::var_os("HOLDFAST_SOAK").is_some_and(|soak| !soak.is_empty()) { 200 } else { 20 }
+}
+
+/// Every folder with a manifest has data with the manifest's hash.
+fn complete(store: &Path) -> usize {
+    let manifests: Vec<_> = files(store).into_iter().filter(|file| file.ends_with("manifest.json")).collect();
+    for path in &manifests {
+        let path = store.join(path);
+        let manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let data = fs::read(path.with_file_name("snapshot.db.zst")).unwrap();
+        assert_eq!(hex::encode(Sha256::digest(&data)), manifest["storedSha256"], "{}", path.display());
+        let db = zstd::decode_all(&data[..]).unwrap();
+        assert_eq!(hex::encode(Sha256::digest(&db[..db.len() - 32])), manifest["sha256"], "{}", path.display());
+    }
+    manifests.len()
+}
+
+/// Moves the time that dead writers had into the past.
+fn age(store: &Path) {
+    for path in files(store).into_iter().map(|file| store.join(file)) {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.parent().unwrap().ends_with("uploads") {
+            let Ok(mut intent) = serde_json::from_slice::<Value>(&fs::read(&path).unwrap()) else { continue };
+            intent["until"] = json!("2024-01-01T00:00:00Z");
+            fs::write(&path, intent.to_string()).unwrap();
+        } else if let Some((kind, _)) = name.split_once("-until-") {
+            fs::rename(&path, path.with_file_name(format!("{kind}-until-1700000000.tmp"))).unwrap();
+        }
+    }
+}
+
+/// What is somebody else's, in and around our folder.
+fn plant(store: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let names = [
+        "precious.db",
+        "shop/orders/notes.txt",
+        "shop/orders-2/1a2b3c4d/20240101T000000Z-99887766-aaaaaaaa/snapshot.db.zst",
+        "shop/orders/ffffffff/20240101T000000Z-99887766-aaaaaaaa/snapshot.db.zst",
+        "shop/orders/1a2b3c4d/20240101T000000Z-99887766-aaaaaaaa/theirs.txt",
+    ];
+    let planted = names.iter().enumerate().map(|(i, name)| {
+        let path = store.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, noise(i as u64, 100)).unwrap();
+        (path, noise(i as u64, 100))
+    });
+    planted.collect()
+}
+
+async fn killed_anywhere(etcd: &Etcd, flags: StoreFlags, everything: &Path, store: &Path) {
+    let foreign = plant(store);
+    let request = |pod: String| SaveRequest {
+        pod_uid: Some(pod),
+        ..save_request(etcd.flags(), flags.clone(), Compression::Zstd)
+    };
+    let run = |request: &SaveRequest| {
+        let mut command = child("orphans::is_killed_while_saving", &request.to_args().join("\n"));
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let begun = Instant::now();
+    assert!(run(&request("00000000-0".to_owned())).wait().unwrap().success());
+    let whole = begun.elapsed();
+    let moments = moments() / 2;
+    for moment in 0..moments {
+        // Each part of the run is met once; where in it, the moment's number says.
+        let part = u32::try_from(moment).unwrap();
+        let within = u32::from(noise(moment, 1)[0]);
+        let after = whole * (part * 256 + within) / (u32::try_from(moments).unwrap() * 256);
+        let mut process = run(&request(format!("{moment:08x}-1")));
+        tokio::time::sleep(after).await;
+        process.kill().unwrap();
+        process.wait().unwrap();
+        complete(store);
+    }
+    let survived = complete(store);
+    println!("{moments} kills within {whole:?}: {survived} complete, {} files", files(everything).len());
+    assert!(survived >= 1);
+    age(store);
+    tokio::time::timeout(Duration::from_mins(1), save::run(request("ffffffff-2".to_owned()))).await.unwrap().unwrap();
+    assert_eq!(complete(store), survived + 1, "what was complete stays");
+    let left = files(everything);
+    // Data and manifest of each, and what is foreign.
+    assert_eq!(left.len(), 2 * (survived + 1) + foreign.len(), "{left:#?}");
+    for (path, content) in foreign {
+        assert_eq!(fs::read(&path).unwrap(), content, "{}", path.display());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_moment_a_save_is_nothing_or_complete() {
+    let etcd = Etcd::start().await;
+    etcd.fill(24, 1 << 20).await;
+    let s3 = S3::start().await;
+    killed_anywhere(&etcd, s3.flags(), &s3.bucket(), &s3.bucket().join("pre/fix")).await;
+    let mount = tempfile::tempdir().unwrap();
+    killed_anywhere(&etcd, file_store(mount.path()), mount.path(), mount.path()).await;
+}

@@ -1,0 +1,354 @@
+//! Single requests that go wrong between the agent and a real S3 server: either the snapshot is there, whole, or there
+//! is no manifest and one reason.
+
+use std::fs;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use crate::faults::{messages, save_stream, snapshot};
+use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
+use crate::support::{S3, Small, files, restore_request, save_request};
+use futures::future::join_all;
+use futures::stream::{self, StreamExt};
+use snapshot_agent::contract::{
+    Compression, EtcdFlags, ExitClass, InspectRequest, ListRequest, SaveRequest, SavedReport, StoreFlags, Verify,
+};
+use snapshot_agent::{Error, inspect, list, restore};
+
+/// Three parts.
+static STREAM: LazyLock<Vec<u8>> = LazyLock::new(|| snapshot(5000));
+
+type Rule = fn(&Asked) -> Fault;
+
+fn request(store: StoreFlags) -> SaveRequest {
+    save_request(EtcdFlags::default(), store, Compression::None)
+}
+
+async fn save_through(s3: &S3, rule: Rule) -> (Result<SavedReport, Error>, S3Proxy) {
+    let proxy = S3Proxy::before(s3, rule).await;
+    let saved = save_stream(request(proxy.flags(s3)), stream::iter(messages(&STREAM))).await;
+    (saved, proxy)
+}
+
+/// A number that looks random and is the same every time.
+fn dice(asked: &Asked) -> usize {
+    let mut x = asked.before.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (asked.op as usize).wrapping_mul(0x5851_f42d);
+    x ^= x >> 29;
+    x = x.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (x ^ (x >> 32)) % 100
+}
+
+fn first(asked: &Asked, op: Op, fault: Fault) -> Fault {
+    if asked.op == op && asked.before == 0 { fault } else { Fault::Pass }
+}
+
+fn each(asked: &Asked, op: Op, fault: Fault) -> Fault {
+    if asked.op == op { fault } else { Fault::Pass }
+}
+
+fn busy(asked: &Asked) -> Fault {
+    match dice(asked) {
+        0..15 => Fault::Answer(500, error("InternalError")),
+        15..30 => Fault::Answer(503, error("SlowDown")),
+        _ => Fault::Pass,
+    }
+}
+
+/// Trouble that passes: the snapshot is there, byte for byte, and nothing else is.
+#[tokio::test(flavor = "multi_thread")]
+async fn trouble_that_passes_leaves_a_whole_snapshot() {
+    let rows: Vec<(&str, Rule)> = vec![
+        ("nothing", |_| Fault::Pass),
+        ("a third of all requests is answered with 5xx", busy),
+        ("every part's connection breaks in its middle, once", |a| {
+            if a.op == Op::Part && a.before % 2 == 0 { Fault::CutRequest(1 << 20) } else { Fault::Pass }
+        }),
+        ("a part is stored, and the answer is lost", |a| first(a, Op::Part, Fault::DoneHangup)),
+        ("connections end after each answer", |_| Fault::CloseAfter),
+        ("completed, and 500", |a| first(a, Op::Complete, Fault::Done(500, error("InternalError")))),
+        ("completed, and 200 with an error in it", |a| {
+            first(a, Op::Complete, Fault::Done(200, error("InternalError")))
+        }),
+        ("completed, and the answer is lost", |a| first(a, Op::Complete, Fault::DoneHangup)),
+        ("the manifest is written, and the answer is lost", |a| {
+            if a.op == Op::Put && a.uri.contains("manifest.json") && a.before < 2 {
+                Fault::DoneHangup
+            } else {
+                Fault::Pass
+            }
+        }),
+        ("somebody else writes under the same name, says the store, once", |a| {
+            if a.uri.contains("manifest.json") {
+                first(&Asked { before: a.before.saturating_sub(1), ..a.clone() }, Op::Put, conflict())
+            } else {
+                Fault::Pass
+            }
+        }),
+        ("no condition is known: 501", |a| {
+            let manifest = a.op == Op::Put && a.uri.contains("manifest.json") && a.before == 1;
+            if manifest { Fault::Answer(501, error("NotImplemented")) } else { Fault::Pass }
+        }),
+        ("the connection ends before anything is begun", |a| first(a, Op::Create, Fault::Hangup)),
+        ("an answer is cut short while it is read back", |a| first(a, Op::Get, Fault::Cut(100_000))),
+    ];
+    let rows = rows.into_iter().map(async |(what, rule)| {
+        let s3 = S3::start().await;
+        let (saved, _proxy) = save_through(&s3, rule).await;
+        let saved = saved.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(fs::read(s3.file(&saved.key, "snapshot.db")).unwrap() == *STREAM, "{what}: other bytes");
+        assert!(saved.verification.unwrap().read_back, "{what}");
+        assert_eq!(s3.files().len(), 2, "{what}: {:?}", s3.files());
+    });
+    join_all(rows).await;
+}
+
+fn conflict() -> Fault {
+    Fault::Answer(409, error("ConditionalRequestConflict"))
+}
+
+/// Trouble that stays: no manifest, one reason, and the next save takes away what is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn trouble_that_stays_publishes_nothing() {
+    let rows: Vec<(&str, Rule, ExitClass, &str)> = vec![
+        (
+            "a byte is changed on its way up",
+            |a| first(a, Op::Part, Fault::FlipRequest(5000)),
+            ExitClass::Transient,
+            "bytes were changed",
+        ),
+        (
+            "a byte is changed on its way back",
+            |a| first(a, Op::Get, Fault::Flip(5000)),
+            ExitClass::Corrupt,
+            "gives back",
+        ),
+        (
+            "it was never completed, says 200 with an error",
+            |a| each(a, Op::Complete, Fault::Answer(200, error("InternalError"))),
+            ExitClass::Transient,
+            "snapshot.db",
+        ),
+        (
+            "the session ends after two parts",
+            |a| {
+                let over = a.op == Op::Part && a.before >= 2 || a.op == Op::Abort || a.op == Op::Head;
+                if over { Fault::Answer(403, error("ExpiredToken")) } else { Fault::Pass }
+            },
+            ExitClass::Denied,
+            "session token",
+        ),
+        (
+            "the bucket goes away",
+            |a| each(a, Op::Part, Fault::Answer(404, error("NoSuchBucket"))),
+            ExitClass::NotFound,
+            "bucket",
+        ),
+        (
+            "the store is full",
+            |a| each(a, Op::Part, Fault::Answer(507, error("XMinioStorageFull"))),
+            ExitClass::Full,
+            "no space",
+        ),
+        ("an endless answer", |a| each(a, Op::Part, Fault::Endless(400)), ExitClass::Config, "status 400"),
+        ("too many headers", |a| each(a, Op::Create, Fault::Headers(20_000)), ExitClass::Transient, "snapshot.db"),
+    ];
+    let rows = rows.into_iter().map(async |(what, rule, class, word)| {
+        let s3 = S3::start().await;
+        let begun = Instant::now();
+        let (failed, _proxy) = save_through(&s3, rule).await;
+        let Err(error) = failed else { panic!("{what}: it was saved") };
+        assert_eq!(error.class(), class, "{what}: {error}");
+        assert!(error.message().contains(word), "{what}: no {word:?} in {error}");
+        assert!(!error.message().contains("canary") && error.message().len() < 600, "{what}: {error}");
+        assert!(begun.elapsed() < Duration::from_mins(1), "{what}: {:?}", begun.elapsed());
+        let manifests = s3.files().iter().filter(|file| file.ends_with("manifest.json")).count();
+        assert_eq!(manifests, 0, "{what}: {:?}", s3.files());
+    });
+    join_all(rows).await;
+}
+
+/// Credentials that may only write, as a careful person gives them to a backup: it is made, and says what is not proven.
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_that_may_only_write_make_a_backup() {
+    let s3 = S3::start().await;
+    let (saved, _proxy) = save_through(&s3, |a| match a.op {
+        Op::Get | Op::Head | Op::List | Op::Delete | Op::Abort => Fault::Answer(403, error("AccessDenied")),
+        _ => Fault::Pass,
+    })
+    .await;
+    let saved = saved.unwrap();
+    let verification = saved.verification.unwrap();
+    assert!(!verification.read_back);
+    let reason = verification.read_back_reason.unwrap();
+    assert!(reason.contains("does not allow"), "{reason}");
+    assert!(fs::read(s3.file(&saved.key, "snapshot.db")).unwrap() == *STREAM);
+    assert!(s3.file(&saved.key, "manifest.json").exists());
+}
+
+/// Everything that reads: a listing without end, one that nests too deep, an error without end.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_store_answers_is_bounded() {
+    fn deep() -> String {
+        let (open, close) = ("<a>".repeat(200_000), "</a>".repeat(200_000));
+        format!("<ListBucketResult>{open}{close}</ListBucketResult>")
+    }
+    fn again(_: &Asked) -> Fault {
+        let page = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>same</NextContinuationToken>\
+                    <CommonPrefixes><Prefix>pre/fix/shop/orders/1a2b3c4d/</Prefix></CommonPrefixes></ListBucketResult>";
+        Fault::Answer(200, page.to_owned())
+    }
+    let rows: Vec<(&str, Rule)> = vec![
+        ("the same page again and again", again),
+        ("a deep one", |_| Fault::Answer(200, deep())),
+        ("an endless one", |_| Fault::Endless(200)),
+        ("an endless error", |_| Fault::Endless(403)),
+        ("entities", |_| {
+            Fault::Answer(
+                200,
+                "<!DOCTYPE a [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \"&a;&a;&a;&a;&a;&a;&a;&a;\">]>\
+                 <ListBucketResult><Name>&b;</Name></ListBucketResult>"
+                    .to_owned(),
+            )
+        }),
+    ];
+    let s3 = S3::start().await;
+    for (what, rule) in rows {
+        let proxy = S3Proxy::before(&s3, rule).await;
+        let find = InspectRequest {
+            store: proxy.flags(&s3),
+            namespace: "shop".to_owned(),
+            cluster: "orders".to_owned(),
+            owner_uid: "99887766-0000".to_owned(),
+            deadline_seconds: 50,
+            ..InspectRequest::default()
+        };
+        let begun = Instant::now();
+        let error = inspect::run(find).await.unwrap_err();
+        println!("{what}, {:.1} s: {:?} {}", begun.elapsed().as_secs_f32(), error.class(), error.message());
+        assert!(error.message().len() < 600 && !error.message().contains("canary"), "{what}: {error}");
+        assert!(begun.elapsed() < Duration::from_secs(45), "{what}: {:?}", begun.elapsed());
+        assert!(proxy.count(Op::List) < 20, "{what}: asked {} times", proxy.count(Op::List));
+    }
+}
+
+/// A restore is told the same bytes by every store, or told no.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_download_is_whole_or_refused() {
+    let s3 = S3::start().await;
+    let saved = save_stream(request(s3.flags()), stream::iter(messages(&STREAM))).await.unwrap();
+    let rows: Vec<(&str, Rule, Option<ExitClass>)> = vec![
+        ("a third of all requests is answered with 5xx", busy, None),
+        ("an answer is cut short, once", |a| first(a, Op::Get, Fault::Cut(300)), None),
+        (
+            "every second answer is cut short",
+            |a| {
+                if a.op == Op::Get && a.before % 2 == 0 { Fault::Cut(1 << 20) } else { Fault::Pass }
+            },
+            None,
+        ),
+        ("connections end after each answer", |_| Fault::CloseAfter, None),
+        (
+            "cut short with headers that agree",
+            |a| {
+                if a.uri.contains("snapshot.db") { each(a, Op::Get, Fault::CutNeatly(1 << 20)) } else { Fault::Pass }
+            },
+            Some(ExitClass::Transient),
+        ),
+        (
+            "a byte is another one",
+            |a| {
+                if a.uri.contains("snapshot.db") { each(a, Op::Get, Fault::Flip(77)) } else { Fault::Pass }
+            },
+            Some(ExitClass::Corrupt),
+        ),
+        (
+            "a byte of the manifest is another one",
+            |a| {
+                if a.uri.contains("manifest") { each(a, Op::Get, Fault::Flip(300)) } else { Fault::Pass }
+            },
+            Some(ExitClass::Corrupt),
+        ),
+    ];
+    let (s3, saved) = (&s3, &saved);
+    let rows = rows.into_iter().map(async |(what, rule, class)| {
+        let proxy = S3Proxy::before(s3, rule).await;
+        let volume = tempfile::tempdir().unwrap();
+        let done = restore::run(restore_request(proxy.flags(s3), &saved.key, volume.path())).await;
+        match class {
+            None => {
+                done.unwrap_or_else(|error| panic!("{what}: {error}"));
+            }
+            Some(class) => {
+                let error = done.map(|done| done.uri).unwrap_err();
+                assert_eq!(error.class(), class, "{what}: {error}");
+                assert_eq!(files(volume.path()), [] as [&str; 0], "{what}");
+            }
+        }
+    });
+    join_all(rows).await;
+}
+
+/// A store that takes 10 KiB a second would pin etcd's read transaction for hours.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_stands_still_is_told_in_time() {
+    let s3 = S3::start().await;
+    let begun = Instant::now();
+    let (failed, _proxy) = save_through(&s3, |a| each(a, Op::Part, Fault::Silence)).await;
+    let error = failed.map(|saved| saved.uri).unwrap_err();
+    assert!(begun.elapsed() < Duration::from_mins(1), "{:?}", begun.elapsed());
+    assert_eq!(error.class(), ExitClass::Transient, "{error}");
+    assert!(error.message().contains("too slow"), "{error}");
+    assert_eq!(s3.files(), [] as [&str; 0]);
+}
+
+/// A folder whose name begins like another's is another's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sibling_is_not_listed() {
+    let s3 = S3::start().await;
+    for cluster in ["orders", "orders-2"] {
+        let request = SaveRequest { cluster: cluster.to_owned(), verify: Verify::Stream, ..request(s3.flags()) };
+        save_stream(request, stream::iter(messages(&snapshot(64)))).await.unwrap();
+    }
+    let wanted = ListRequest {
+        store: s3.flags(),
+        namespace: "shop".to_owned(),
+        cluster: "orders".to_owned(),
+        deadline_seconds: 30,
+        ..ListRequest::default()
+    };
+    let listed = list::run(wanted).await.unwrap();
+    let text = serde_json::to_string(&listed).unwrap();
+    assert!(text.contains("shop/orders/") && !text.contains("orders-2"), "{text}");
+}
+
+/// etcd is let go at its own speed: no part is taken before the stream has ended, and memory alone would not hold it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spool_lets_etcd_go_before_the_store_is_ready() {
+    let s3 = S3::start().await;
+    let (release, released) = tokio::sync::watch::channel(false);
+    let proxy = S3Proxy::before(&s3, move |a| each(a, Op::Part, Fault::When(released.clone()))).await;
+    let spool = tempfile::tempdir().unwrap();
+    let bytes = snapshot(20_000);
+    let end = stream::once(async move {
+        release.send(true).unwrap();
+        Ok(bytes::Bytes::new())
+    });
+    let stream = stream::iter(messages(&bytes)).chain(end).boxed();
+    let spooled =
+        SaveRequest { spool_dir: Some(spool.path().to_owned()), spool_mib: Some(96), ..request(proxy.flags(&s3)) };
+    let saved = save_stream(spooled, stream).await.unwrap();
+    assert!(fs::read(s3.file(&saved.key, "snapshot.db")).unwrap() == bytes);
+    assert_eq!(files(spool.path()), [] as [&str; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_spool_that_does_not_fit_is_told_before_anything_is_read() {
+    let s3 = S3::start().await;
+    let volume = Small::of("8m");
+    let spooled = SaveRequest { spool_dir: Some(volume.path().to_owned()), spool_mib: Some(64), ..request(s3.flags()) };
+    let error = save_stream(spooled, stream::pending()).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::Full, "{error}");
+    assert!(error.message().contains("--spool-dir"), "{error}");
+    assert_eq!(s3.files(), [] as [&str; 0]);
+    assert_eq!(files(volume.path()), [] as [&str; 0]);
+}

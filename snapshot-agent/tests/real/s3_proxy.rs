@@ -1,0 +1,267 @@
+//! A proxy before a real S3 server that does to single requests what bad networks and bad stores do.
+//!
+//! Which request meets which fault is decided by the test; everything else passes, byte for byte and with its signature.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use futures::stream;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{CONTENT_LENGTH, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode, client, server, service};
+use hyper_util::rt::TokioIo;
+use snapshot_agent::contract::StoreFlags;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::S3;
+
+/// What a request asks of S3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Op {
+    Create,
+    Part,
+    Complete,
+    Abort,
+    Put,
+    Get,
+    Head,
+    List,
+    Delete,
+}
+
+/// One request, as a rule sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) op: Op,
+    /// How many of this operation came before.
+    pub(crate) before: usize,
+    pub(crate) uri: String,
+}
+
+/// What happens to a request.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// Nothing.
+    Pass,
+    /// The store is not asked; this is the answer: status, more headers as they stand, body.
+    Answer(u16, String),
+    /// The store does it, and this is the answer all the same.
+    Done(u16, String),
+    /// The connection ends after the request was read; the store is not asked.
+    Hangup,
+    /// The store does it, and the connection ends without an answer.
+    DoneHangup,
+    /// The connection ends after so many bytes of the request's body.
+    CutRequest(usize),
+    /// The store is asked when this has become true.
+    When(tokio::sync::watch::Receiver<bool>),
+    /// No answer, ever.
+    Silence,
+    /// The answer ends after so many bytes of its body; its headers stay.
+    Cut(usize),
+    /// So does this one, and its headers agree with it.
+    CutNeatly(usize),
+    /// One byte of the answer's body is another one.
+    Flip(usize),
+    /// One byte of the request's body is another one.
+    FlipRequest(usize),
+    /// An answer of this status whose body never ends.
+    Endless(u16),
+    /// An answer with this many headers too many.
+    Headers(usize),
+    /// The answer is passed on, and the connection is ended after it although nothing said that it would.
+    CloseAfter,
+}
+
+/// An error of S3's with this code.
+pub(crate) fn error(code: &str) -> String {
+    format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>canary-body</Message></Error>")
+}
+
+type Rule = dyn Fn(&Asked) -> Fault + Send + Sync;
+type Body = BoxBody<Bytes, std::io::Error>;
+
+/// The proxy, for as long as the test keeps it.
+pub(crate) struct S3Proxy {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for S3Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl S3Proxy {
+    pub(crate) async fn before(s3: &S3, rule: impl Fn(&Asked) -> Fault + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (store, seen, rule): (_, _, Arc<Rule>) = (s3.address.clone(), Arc::clone(&asked), Arc::new(rule));
+        let counts = Arc::new(Mutex::new(HashMap::new()));
+        let task = tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                let (store, seen, rule) = (store.clone(), Arc::clone(&seen), Arc::clone(&rule));
+                let counts = Arc::clone(&counts);
+                tokio::spawn(async move {
+                    let serve = service::service_fn(move |request: Request<Incoming>| {
+                        let op = operation(&request);
+                        let before = {
+                            let mut counts = counts.lock().unwrap();
+                            let count: &mut usize = counts.entry(op).or_default();
+                            *count += 1;
+                            *count - 1
+                        };
+                        let asked = Asked { op, before, uri: request.uri().to_string() };
+                        let fault = rule(&asked);
+                        seen.lock().unwrap().push(asked);
+                        meet(store.clone(), request, fault)
+                    });
+                    let _ended =
+                        server::conn::http1::Builder::new().serve_connection(TokioIo::new(connection), serve).await;
+                });
+            }
+        });
+        Self { address, asked, task }
+    }
+
+    /// The same bucket, reached through the proxy.
+    pub(crate) fn flags(&self, s3: &S3) -> StoreFlags {
+        StoreFlags { s3_endpoint: Some(format!("http://{}", self.address)), ..s3.flags() }
+    }
+
+    pub(crate) fn count(&self, op: Op) -> usize {
+        self.asked.lock().unwrap().iter().filter(|asked| asked.op == op).count()
+    }
+}
+
+fn operation(request: &Request<Incoming>) -> Op {
+    let query = request.uri().query().unwrap_or_default();
+    let has = |name: &str| query.split('&').any(|pair| pair.split('=').next() == Some(name));
+    match *request.method() {
+        Method::POST if has("uploads") => Op::Create,
+        Method::POST => Op::Complete,
+        Method::PUT if has("partNumber") => Op::Part,
+        Method::PUT => Op::Put,
+        Method::HEAD => Op::Head,
+        Method::DELETE if has("uploadId") => Op::Abort,
+        Method::DELETE => Op::Delete,
+        _ if has("list-type") => Op::List,
+        _ => Op::Get,
+    }
+}
+
+fn broken() -> std::io::Error {
+    std::io::Error::other("broken on purpose")
+}
+
+fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed()
+}
+
+fn plain(status: u16, body: String) -> Response<Body> {
+    let mut answer = Response::new(full(body));
+    *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+    answer
+}
+
+async fn meet(store: String, request: Request<Incoming>, fault: Fault) -> std::io::Result<Response<Body>> {
+    match fault {
+        Fault::Answer(status, body) => {
+            let _sent = request.into_body().collect().await;
+            Ok(plain(status, body))
+        }
+        Fault::Hangup => {
+            let _sent = request.into_body().collect().await;
+            Err(broken())
+        }
+        Fault::CutRequest(bytes) => {
+            let (mut body, mut read) = (request.into_body(), 0);
+            while read < bytes {
+                match body.frame().await {
+                    Some(Ok(frame)) => read += frame.data_ref().map_or(0, Bytes::len),
+                    _ => break,
+                }
+            }
+            Err(broken())
+        }
+        Fault::When(mut ready) => {
+            ready.wait_for(|ready| *ready).await.map_err(|_| broken())?;
+            ask(store, request, Fault::Pass).await
+        }
+        Fault::Silence => std::future::pending().await,
+        Fault::Endless(status) => {
+            let _sent = request.into_body().collect().await;
+            let chunk = Bytes::from(vec![b'x'; 64 << 10]);
+            let body = StreamBody::new(stream::repeat_with(move || Ok(Frame::data(chunk.clone())))).boxed();
+            let mut answer = Response::new(body);
+            *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+            Ok(answer)
+        }
+        Fault::Pass
+        | Fault::Done(..)
+        | Fault::DoneHangup
+        | Fault::Cut(_)
+        | Fault::CutNeatly(_)
+        | Fault::Flip(_)
+        | Fault::FlipRequest(_)
+        | Fault::Headers(_)
+        | Fault::CloseAfter => ask(store, request, fault).await,
+    }
+}
+
+/// Has the store do it, and does to the answer what the fault says.
+async fn ask(store: String, request: Request<Incoming>, fault: Fault) -> std::io::Result<Response<Body>> {
+    let (head, body) = request.into_parts();
+    let mut sent = body.collect().await.map_err(|_| broken())?.to_bytes().to_vec();
+    if let Fault::FlipRequest(at) = fault
+        && !sent.is_empty()
+    {
+        let at = at % sent.len();
+        sent[at] ^= 1;
+    }
+    let connection = TokioIo::new(TcpStream::connect(store).await?);
+    let (mut sender, connection) = client::conn::http1::handshake(connection).await.map_err(|_| broken())?;
+    tokio::spawn(connection);
+    let answer = sender.send_request(Request::from_parts(head, full(sent))).await.map_err(|_| broken())?;
+    let (mut head, body) = answer.into_parts();
+    if matches!(fault, Fault::Pass) {
+        return Ok(Response::from_parts(head, body.map_err(|_| broken()).boxed()));
+    }
+    let mut got = body.collect().await.map_err(|_| broken())?.to_bytes().to_vec();
+    match fault {
+        Fault::Done(status, body) => return Ok(plain(status, body)),
+        Fault::DoneHangup => return Err(broken()),
+        Fault::Cut(bytes) if bytes < got.len() => {
+            let rest = vec![Ok(Frame::data(Bytes::from(got[..bytes].to_vec()))), Err(broken())];
+            return Ok(Response::from_parts(head, StreamBody::new(stream::iter(rest)).boxed()));
+        }
+        Fault::CutNeatly(bytes) if bytes < got.len() => {
+            got.truncate(bytes);
+            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(got.len()));
+        }
+        Fault::Flip(at) if !got.is_empty() => {
+            let at = at % got.len();
+            got[at] ^= 1;
+        }
+        Fault::Headers(more) => {
+            for i in 0..more {
+                let name = hyper::header::HeaderName::from_bytes(format!("x-flood-{i}").as_bytes()).unwrap();
+                head.headers.insert(name, HeaderValue::from_static("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"));
+            }
+        }
+        // What is unannounced cannot be said with hyper's own server: the error comes after the whole body.
+        Fault::CloseAfter => {
+            let whole = vec![Ok(Frame::data(Bytes::from(got))), Err(broken())];
+            return Ok(Response::from_parts(head, StreamBody::new(stream::iter(whole)).boxed()));
+        }
+        _ => {}
+    }
+    Ok(Response::from_parts(head, full(got)))
+}
