@@ -46,6 +46,11 @@ fn each(asked: &Asked, op: Op, fault: Fault) -> Fault {
     if asked.op == op { fault } else { Fault::Pass }
 }
 
+/// The first answer with data in it; an intent is read before.
+fn once_read(asked: &Asked, fault: Fault) -> Fault {
+    if asked.op == Op::Get && asked.uri.contains("snapshot.db") && asked.before < 2 { fault } else { Fault::Pass }
+}
+
 fn busy(asked: &Asked) -> Fault {
     match dice(asked) {
         0..15 => Fault::Answer(500, error("InternalError")),
@@ -89,7 +94,7 @@ async fn trouble_that_passes_leaves_a_whole_snapshot() {
             if manifest { Fault::Answer(501, error("NotImplemented")) } else { Fault::Pass }
         }),
         ("the connection ends before anything is begun", |a| first(a, Op::Create, Fault::Hangup)),
-        ("an answer is cut short while it is read back", |a| first(a, Op::Get, Fault::Cut(100_000))),
+        ("an answer is cut short while it is read back", |a| once_read(a, Fault::Cut(100_000))),
     ];
     let rows = rows.into_iter().map(async |(what, rule)| {
         let s3 = S3::start().await;
@@ -116,12 +121,7 @@ async fn trouble_that_stays_publishes_nothing() {
             ExitClass::Transient,
             "bytes were changed",
         ),
-        (
-            "a byte is changed on its way back",
-            |a| first(a, Op::Get, Fault::Flip(5000)),
-            ExitClass::Corrupt,
-            "gives back",
-        ),
+        ("a byte is changed on its way back", |a| once_read(a, Fault::Flip(5000)), ExitClass::Corrupt, "gives back"),
         (
             "it was never completed, says 200 with an error",
             |a| each(a, Op::Complete, Fault::Answer(200, error("InternalError"))),
