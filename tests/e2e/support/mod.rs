@@ -21,5 +21,8 @@ pub mod world;
 pub type Check = fn() -> Result<(), String>;
 
 /// Whether the tools that judge do so rightly: without a cluster, and named as tests.
-pub const CHECKS: [(&str, Check); 2] =
-    [("tools: requests are read", kfault::call::check), ("tools: what is random is masked", mask::check)];
+pub const CHECKS: [(&str, Check); 3] = [
+    ("tools: requests are read", kfault::call::check),
+    ("tools: what is random is masked", mask::check),
+    ("tools: Secrets are found", secrets::check),
+];

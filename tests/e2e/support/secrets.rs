@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, ensure};
+use anyhow::ensure;
 use k8s_openapi::ByteString;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::world::World;
 
@@ -31,12 +31,11 @@ const SHORTEST: usize = 8;
 
 impl World {
     /// Fails with the places where a Secret's value stands.
-    pub async fn no_secret_is_told(&self) -> Result<()> {
+    pub async fn no_secret_is_told(&self) -> anyhow::Result<()> {
         let secrets = self.secrets().await?;
         let mut found = vec![];
         let mut look = |place: &str, text: &str| {
-            let told = secrets.iter().filter(|(_, value)| text.contains(value.as_str()));
-            found.extend(told.map(|(name, _)| format!("{name} in {place}")));
+            found.extend(told(&secrets, text).map(|name| format!("{name} in {place}")));
         };
         for kind in KINDS {
             for object in self.everything(kind).await? {
@@ -59,33 +58,65 @@ impl World {
     }
 
     /// By `secret/key`, what is secret of them, as it stands and as Kubernetes encodes it.
-    async fn secrets(&self) -> Result<BTreeMap<String, String>> {
+    async fn secrets(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let mut secrets = BTreeMap::new();
         for secret in self.everything("Secret").await? {
-            let Some(data) = secret["data"].as_object() else { continue };
-            let public = |key: &str| key == "accessKeyID" || key.ends_with(".crt");
-            for (key, encoded) in data.iter().filter(|(key, _)| !public(key)) {
-                let Some(encoded) = encoded.as_str() else { continue };
-                let name = format!("{}/{key}", secret["metadata"]["name"].as_str().unwrap_or_default());
-                // Of what has lines, each one is a secret: a private key is logged line by line.
-                let plain = decoded(encoded);
-                for (i, line) in plain.lines().map(str::trim).enumerate().filter(|(_, line)| line.len() >= SHORTEST) {
-                    if !line.starts_with("-----") {
-                        secrets.insert(format!("{name}:{i}"), line.to_owned());
-                    }
-                }
-                if encoded.len() > SHORTEST {
-                    secrets.insert(name, encoded.to_owned());
-                }
-            }
+            secrets.extend(values(&secret));
         }
         Ok(secrets)
     }
 
-    async fn everything(&self, kind: &str) -> Result<Vec<Value>> {
+    async fn everything(&self, kind: &str) -> anyhow::Result<Vec<Value>> {
         let all = self.api(kind).list(&kube::api::ListParams::default()).await?;
         Ok(all.items.iter().map(super::kube_helpers::json).collect())
     }
+}
+
+/// By `secret/key`, and by line where a value has lines: a private key is logged line by line.
+fn values(secret: &Value) -> BTreeMap<String, String> {
+    let mut values = BTreeMap::new();
+    let public = |key: &str| key == "accessKeyID" || key.ends_with(".crt");
+    let data = secret["data"].as_object().into_iter().flatten();
+    for (key, encoded) in data.filter(|(key, _)| !public(key)) {
+        let Some(encoded) = encoded.as_str().filter(|encoded| encoded.len() > SHORTEST) else { continue };
+        let name = format!("{}/{key}", secret["metadata"]["name"].as_str().unwrap_or_default());
+        for (i, line) in decoded(encoded).lines().map(str::trim).enumerate() {
+            if line.len() >= SHORTEST && !line.starts_with("-----") {
+                values.insert(format!("{name}:{i}"), line.to_owned());
+            }
+        }
+        values.insert(name, encoded.to_owned());
+    }
+    values
+}
+
+/// The names of those that stand in this text.
+fn told<'a>(secrets: &'a BTreeMap<String, String>, text: &str) -> impl Iterator<Item = &'a String> {
+    secrets.iter().filter(move |(_, value)| text.contains(value.as_str())).map(|(name, _)| name)
+}
+
+/// Whether what is told is found.
+pub fn check() -> Result<(), String> {
+    let secret = json!({
+        "metadata": {"name": "s"},
+        "data": {
+            "accessKeyID": "bm90LXNlY3JldA==",
+            "key": "LS0tLS1CRUdJTgpsaW5lLW9uZS1pcy1sb25nCmxpbmUtdHdvLWlzLXRvbwo=",
+        },
+    });
+    let values = values(&secret);
+    let told = |text: &str| told(&values, text).cloned().collect::<Vec<_>>();
+    for (text, wanted) in [
+        ("--access-key not-secret", vec![]),
+        ("-----BEGIN", vec![]),
+        ("error: line-two-is-too", vec!["s/key:2"]),
+        ("LS0tLS1CRUdJTgpsaW5lLW9uZS1pcy1sb25nCmxpbmUtdHdvLWlzLXRvbwo=", vec!["s/key"]),
+    ] {
+        if told(text) != wanted {
+            return Err(format!("of {text:?} this is told: {:?}, and not {wanted:?}", told(text)));
+        }
+    }
+    Ok(())
 }
 
 /// What is no text has no words to find.
