@@ -29,9 +29,13 @@ pub async fn restore(request: RestoreRequest) -> u8 {
     end(&restore::run(request).await.map(Report::Restored))
 }
 
-/// `agent verify`: what is found is printed, and goes nowhere else.
+/// `agent verify`: lines, or JSON for programs.
 pub async fn verify(request: VerifyRequest) -> anyhow::Result<u8> {
-    print(verify::run(request).await)
+    let json = request.json;
+    match verify::run(request).await {
+        Ok(found) if !json => show(&found.lines()),
+        found => print(found),
+    }
 }
 
 /// `agent probe`: what was found is printed also when it is not enough.
@@ -50,10 +54,7 @@ pub async fn probe(request: ProbeRequest) -> anyhow::Result<u8> {
 pub async fn list(request: ListRequest) -> anyhow::Result<u8> {
     let json = request.json;
     match list::run(request).await {
-        Ok(found) if !json => {
-            write!(std::io::stdout(), "{}", list::table(&found))?;
-            Ok(0)
-        }
+        Ok(found) if !json => show(&list::table(&found)),
         found => print(found),
     }
 }
@@ -69,6 +70,12 @@ pub async fn install(target: &Path) -> u8 {
         Ok(()) => 0,
         Err(error) => end(&Err(error)),
     }
+}
+
+/// What was found, for people.
+fn show(text: &str) -> anyhow::Result<u8> {
+    write!(std::io::stdout(), "{text}")?;
+    Ok(0)
 }
 
 /// What was found, as JSON on standard output; it is no report, and goes nowhere else.

@@ -304,8 +304,10 @@ pub enum Agent {
     Inspect(Box<InspectRequest>),
     /// List what a store holds of one cluster: complete snapshots, unfinished and broken ones, newest first.
     List(Box<ListRequest>),
-    /// Say whether a snapshot file on this disk is whole and sound, and what is in it, as JSON.
-    Verify(VerifyRequest),
+    /// Say whether a snapshot, in a store or in a file on this disk, is whole and sound, and keep a proof beside a stored
+    /// one.
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify(Box<VerifyRequest>),
     /// Try a store: say what it really does, and whether snapshots can be saved there and restored from there.
     Probe(Box<ProbeRequest>),
     /// Rebuild a member's data directory from a stored snapshot; it becomes startable by one rename, after every check.
@@ -331,6 +333,19 @@ Examples:
       --cacert ca.crt --user root --password-file root.password \\
       --store s3://BUCKET --s3-endpoint https://s3.example.com --s3-force-path-style \\
       --credentials-dir keys --namespace site-a --cluster orders";
+
+/// From the cheapest to the dearest.
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  A file on this disk:
+    holdfast agent verify snapshot.db
+
+  A stored snapshot, read once: hashes, structure, HashKV:
+    holdfast agent verify --store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER
+
+  The same, encrypted; and an etcd restored from it, started and asked:
+    holdfast agent verify --store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER \\
+      --identity key.txt --level drill --bin-dir /usr/local/bin";
 
 /// Flags of `install`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]

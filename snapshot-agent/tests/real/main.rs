@@ -30,6 +30,7 @@ mod stores;
 mod support;
 mod tls;
 mod trouble;
+mod verify;
 
 /// The allocator of the binary: what is measured is what ships.
 #[global_allocator]
