@@ -6,10 +6,14 @@ use std::io::Write;
 use std::path::Path;
 
 use serde::Serialize;
+use snapshot_agent::contents::Found;
 use snapshot_agent::contract::{
-    GateRequest, InspectRequest, ListRequest, ProbeRequest, Report, RestoreRequest, SaveRequest, VerifyRequest,
+    ContentsRequest, CopyRequest, GateRequest, InspectRequest, ListRequest, ProbeRequest, Report, RestoreRequest,
+    SaveRequest, VerifyRequest,
 };
-use snapshot_agent::{Result, gate, inspect, install, list, probe, rehearse, report, restore, save, verify};
+use snapshot_agent::{
+    Result, contents, copy, gate, inspect, install, list, probe, rehearse, report, restore, save, verify,
+};
 
 /// `agent save`.
 pub async fn save(request: SaveRequest) -> anyhow::Result<u8> {
@@ -36,6 +40,35 @@ pub async fn verify(request: VerifyRequest) -> anyhow::Result<u8> {
         Ok(found) if !json => show(&found.lines()),
         found => print(found),
     }
+}
+
+/// `agent contents`: tables, JSON for programs, or one value as it is.
+pub async fn contents(request: ContentsRequest) -> anyhow::Result<u8> {
+    let json = request.json;
+    match contents::run(request).await {
+        Ok(Found::Value(value)) => {
+            std::io::stdout().write_all(&value)?;
+            Ok(0)
+        }
+        Ok(Found::Contents(contents)) if !json => show(&contents.table()),
+        Ok(Found::Contents(contents)) => print(Ok(contents)),
+        Err(error) => Ok(end(&Err(error))),
+    }
+}
+
+/// `agent copy`: what was copied is told also when not all of it could be.
+pub async fn copy(request: CopyRequest) -> anyhow::Result<u8> {
+    let json = request.json;
+    let copies = match copy::run(request).await {
+        Ok(copies) => copies,
+        Err(error) => return Ok(end(&Err(error))),
+    };
+    if json {
+        print(Ok(&copies.copies))?;
+    } else {
+        show(&copies.table())?;
+    }
+    Ok(copies.failed.map_or(0, |error| end(&Err(error))))
 }
 
 /// `agent probe`: what was found is printed also when it is not enough.

@@ -6,6 +6,7 @@
 mod args;
 mod outcome;
 mod stored;
+mod to_store;
 
 use std::path::PathBuf;
 
@@ -15,7 +16,10 @@ use serde::{Deserialize, Serialize};
 pub use outcome::{
     ExitClass, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,
 };
-pub use stored::{DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest};
+pub use stored::{
+    ContentsRequest, CopyRequest, DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest,
+};
+pub use to_store::ToStore;
 
 /// The etcd to read from. The same flag names as etcdctl has; secrets come in files, never as values.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]

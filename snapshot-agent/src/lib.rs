@@ -27,7 +27,9 @@
 //! [`probe::run`], [`gate::run`] and [`install::run`]; [`report::finish`] ends a run.
 //! The request and report types are in [`contract`], which, with [`layout`], is the part that a planner may use.
 
+pub mod contents;
 pub mod contract;
+pub mod copy;
 pub mod crypt;
 pub mod error;
 pub mod gate;

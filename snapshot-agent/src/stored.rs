@@ -51,6 +51,17 @@ pub(crate) async fn manifest_of(store: &Store, folder: &Folder) -> Result<(Manif
     Ok((manifest, json))
 }
 
+/// A manifest that was copied to another place speaks of another snapshot.
+pub(crate) fn in_its_place(manifest: &Manifest, folder: &Folder) -> Result<()> {
+    if manifest.key == folder.as_str() {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "the manifest in {folder} is that of {}: it was put there by somebody else",
+        manifest.key
+    )))
+}
+
 impl Stored {
     /// Checks what can be checked without the data.
     pub(crate) async fn of(store: &Store, folder: &Folder, manifest: Manifest) -> Result<Self> {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::StoreFlags;
+use super::{StoreFlags, ToStore};
 
 /// One snapshot: a file on this disk, or one in a store by its key.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -103,3 +103,74 @@ const SCRATCH: &str = "/tmp";
 
 /// One hour, as for a save: it moves the same bytes.
 pub const DEFAULT_READ_DEADLINE_SECONDS: u32 = 3600;
+
+/// Heading of what is shown, in help texts.
+const SHOWING: &str = "Showing";
+
+/// `agent contents`: what is in a snapshot.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContentsRequest {
+    /// Which one.
+    #[command(flatten)]
+    pub snapshot: SnapshotFlags,
+    /// Only keys that begin with this.
+    #[arg(long, default_value_t, help_heading = SHOWING)]
+    pub prefix: String,
+    /// How many parts of a key, behind --prefix, belong to the prefix that it is counted under.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = SHOWING)]
+    pub depth: u32,
+    /// What parts a key.
+    #[arg(long, value_name = "TEXT", default_value = "/", help_heading = SHOWING)]
+    pub separator: String,
+    /// Show so many prefixes, the largest first.
+    #[arg(long, value_name = "N", default_value_t = 20, help_heading = SHOWING)]
+    pub top: usize,
+    /// Print this key's value as it is, and nothing else. Values are not shown otherwise.
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["prefix", "depth", "separator", "top", "json"], help_heading = SHOWING)]
+    pub value: Option<String>,
+    /// Print JSON instead of tables.
+    #[arg(long, help_heading = SHOWING)]
+    pub json: bool,
+    /// Folder below which a stored snapshot is unpacked, into a folder of its own that is removed again. It needs the
+    /// database's size.
+    #[arg(long, value_name = "DIR", env = "TMPDIR", default_value = SCRATCH, help_heading = SHOWING)]
+    pub scratch: PathBuf,
+    /// Give up after this many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_READ_DEADLINE_SECONDS, help_heading = SHOWING)]
+    pub deadline_seconds: u32,
+}
+
+/// Heading of what is copied, in help texts.
+const COPYING: &str = "Copying";
+
+/// `agent copy`: stored snapshots from one store to another.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopyRequest {
+    /// Where from.
+    #[command(flatten, next_help_heading = "Store to copy from")]
+    pub store: StoreFlags,
+    /// Where to.
+    #[command(flatten)]
+    pub to: ToStore,
+    /// Copy this snapshot: its folder below the store's prefix, as `agent list` shows it.
+    #[arg(long, required_unless_present = "all", conflicts_with = "all", help_heading = COPYING)]
+    pub key: Option<String>,
+    /// Copy every complete snapshot of a cluster, the oldest first.
+    #[arg(long, requires_all = ["namespace", "cluster"], help_heading = COPYING)]
+    pub all: bool,
+    /// Namespace part of the keys.
+    #[arg(long, requires = "all", help_heading = COPYING)]
+    pub namespace: Option<String>,
+    /// Cluster part of the keys.
+    #[arg(long, requires = "all", help_heading = COPYING)]
+    pub cluster: Option<String>,
+    /// Only this lineage: the part of the keys that follows the cluster. Absent: all of them.
+    #[arg(long, requires = "all", help_heading = COPYING)]
+    pub lineage: Option<String>,
+    /// Print JSON instead of a table.
+    #[arg(long, help_heading = COPYING)]
+    pub json: bool,
+    /// Give up after this many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_READ_DEADLINE_SECONDS, help_heading = COPYING)]
+    pub deadline_seconds: u32,
+}

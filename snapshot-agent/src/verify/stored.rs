@@ -15,7 +15,6 @@ use crate::contract::{ExitClass, ProofLevel, StoreFlags, VerifyRequest};
 use crate::crypt::Identities;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
-use crate::layout::Folder;
 use crate::manifest::Manifest;
 use crate::pipe::scan_budget;
 use crate::proof::{Proof, Step};
@@ -89,7 +88,7 @@ pub(super) async fn run(request: &VerifyRequest, flags: &StoreFlags, key: &str) 
     let folder = stored::folder(key)?;
     let store = Store::open(flags)?;
     let (manifest, json) = interrupt.unless(stored::manifest_of(&store, &folder)).await?;
-    in_its_place(&manifest, &folder)?;
+    stored::in_its_place(&manifest, &folder)?;
     let lock = lock(&manifest, request)?;
     let mut drill = match (request.level, &lock) {
         (ProofLevel::Stored, _) => None,
@@ -135,17 +134,6 @@ pub(super) async fn run(request: &VerifyRequest, flags: &StoreFlags, key: &str) 
     }
     ended?;
     Ok(StoredVerified { uri, proof, proof_uri, proof_not_kept })
-}
-
-/// A manifest that was copied to another place speaks of another snapshot.
-pub(crate) fn in_its_place(manifest: &Manifest, folder: &Folder) -> Result<()> {
-    if manifest.key == folder.as_str() {
-        return Ok(());
-    }
-    Err(Error::corrupt(format!(
-        "the manifest in {folder} is that of {}: it was put there by somebody else",
-        manifest.key
-    )))
 }
 
 fn lock(manifest: &Manifest, request: &VerifyRequest) -> Result<Lock> {

@@ -17,6 +17,8 @@ mod agreement;
 mod backends;
 #[path = "../scan/support/bolt.rs"]
 mod bolt;
+mod contents;
+mod copy;
 mod faults;
 mod gate;
 mod inspect;
