@@ -6,10 +6,14 @@ use std::io::Write;
 use std::path::Path;
 
 use serde::Serialize;
+use snapshot_agent::contents::Found;
 use snapshot_agent::contract::{
-    GateRequest, InspectRequest, ListRequest, ProbeRequest, Report, RestoreRequest, SaveRequest, VerifyRequest,
+    ContentsRequest, CopyRequest, GateRequest, InspectRequest, ListRequest, ProbeRequest, Report, RestoreRequest,
+    SaveRequest, VerifyRequest,
 };
-use snapshot_agent::{Result, gate, inspect, install, list, probe, rehearse, report, restore, save, verify};
+use snapshot_agent::{
+    Result, contents, copy, gate, inspect, install, list, probe, rehearse, report, restore, save, verify,
+};
 
 /// `agent save`.
 pub async fn save(request: SaveRequest) -> anyhow::Result<u8> {
@@ -29,9 +33,42 @@ pub async fn restore(request: RestoreRequest) -> u8 {
     end(&restore::run(request).await.map(Report::Restored))
 }
 
-/// `agent verify`: what is found is printed, and goes nowhere else.
+/// `agent verify`: lines, or JSON for programs.
 pub async fn verify(request: VerifyRequest) -> anyhow::Result<u8> {
-    print(verify::run(request).await)
+    let json = request.json;
+    match verify::run(request).await {
+        Ok(found) if !json => show(&found.lines()),
+        found => print(found),
+    }
+}
+
+/// `agent contents`: tables, JSON for programs, or one value as it is.
+pub async fn contents(request: ContentsRequest) -> anyhow::Result<u8> {
+    let json = request.json;
+    match contents::run(request).await {
+        Ok(Found::Value(value)) => {
+            std::io::stdout().write_all(&value)?;
+            Ok(0)
+        }
+        Ok(Found::Contents(contents)) if !json => show(&contents.table()),
+        Ok(Found::Contents(contents)) => print(Ok(contents)),
+        Err(error) => Ok(end(&Err(error))),
+    }
+}
+
+/// `agent copy`: what was copied is told also when not all of it could be.
+pub async fn copy(request: CopyRequest) -> anyhow::Result<u8> {
+    let json = request.json;
+    let copies = match copy::run(request).await {
+        Ok(copies) => copies,
+        Err(error) => return Ok(end(&Err(error))),
+    };
+    if json {
+        print(Ok(&copies.copies))?;
+    } else {
+        show(&copies.table())?;
+    }
+    Ok(copies.failed.map_or(0, |error| end(&Err(error))))
 }
 
 /// `agent probe`: what was found is printed also when it is not enough.
@@ -50,10 +87,7 @@ pub async fn probe(request: ProbeRequest) -> anyhow::Result<u8> {
 pub async fn list(request: ListRequest) -> anyhow::Result<u8> {
     let json = request.json;
     match list::run(request).await {
-        Ok(found) if !json => {
-            write!(std::io::stdout(), "{}", list::table(&found))?;
-            Ok(0)
-        }
+        Ok(found) if !json => show(&list::table(&found)),
         found => print(found),
     }
 }
@@ -69,6 +103,12 @@ pub async fn install(target: &Path) -> u8 {
         Ok(()) => 0,
         Err(error) => end(&Err(error)),
     }
+}
+
+/// What was found, for people.
+fn show(text: &str) -> anyhow::Result<u8> {
+    write!(std::io::stdout(), "{text}")?;
+    Ok(0)
 }
 
 /// What was found, as JSON on standard output; it is no report, and goes nowhere else.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use snapshot_agent::contract::{
-    Compression, GateRequest, InspectRequest, ListRequest, ProbeRequest, RestoreRequest, SaveRequest, Verify,
-    VerifyRequest,
+    Compression, ContentsRequest, CopyRequest, GateRequest, InspectRequest, ListRequest, ProbeRequest, RestoreRequest,
+    SaveRequest, Verify, VerifyRequest,
 };
 use snapshot_agent::crypt::Recipients;
 
@@ -300,12 +300,21 @@ pub enum Agent {
     /// Save one snapshot of an etcd to a new folder of a store, checked against etcd's own hash before it is published.
     #[command(after_help = SAVE_EXAMPLES)]
     Save(Box<SaveRequest>),
-    /// Find the snapshot that an object asked for, and report it again from its manifest.
+    /// Find the snapshot that an object asked for, and report it again from its manifest. (What is in a snapshot:
+    /// `agent contents`.)
     Inspect(Box<InspectRequest>),
     /// List what a store holds of one cluster: complete snapshots, unfinished and broken ones, newest first.
     List(Box<ListRequest>),
-    /// Say whether a snapshot file on this disk is whole and sound, and what is in it, as JSON.
-    Verify(VerifyRequest),
+    /// Say whether a snapshot, in a store or in a file on this disk, is whole and sound, and keep a proof beside a stored
+    /// one.
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify(Box<VerifyRequest>),
+    /// Show what is in a snapshot, in a store or in a file on this disk: keys by prefix, leases, users, members.
+    #[command(after_help = CONTENTS_EXAMPLES)]
+    Contents(Box<ContentsRequest>),
+    /// Copy complete snapshots from one store to another, under the same keys, verified on the way.
+    #[command(after_help = COPY_EXAMPLES)]
+    Copy(Box<CopyRequest>),
     /// Try a store: say what it really does, and whether snapshots can be saved there and restored from there.
     Probe(Box<ProbeRequest>),
     /// Rebuild a member's data directory from a stored snapshot; it becomes startable by one rename, after every check.
@@ -331,6 +340,43 @@ Examples:
       --cacert ca.crt --user root --password-file root.password \\
       --store s3://BUCKET --s3-endpoint https://s3.example.com --s3-force-path-style \\
       --credentials-dir keys --namespace site-a --cluster orders";
+
+/// From the cheapest to the dearest.
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  A file on this disk:
+    holdfast agent verify snapshot.db
+
+  A stored snapshot, read once: hashes, structure, HashKV:
+    holdfast agent verify --store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER
+
+  The same, encrypted; and an etcd restored from it, started and asked:
+    holdfast agent verify --store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER \\
+      --identity key.txt --level drill --bin-dir /usr/local/bin";
+
+/// From all keys to one value.
+const CONTENTS_EXAMPLES: &str = "\
+Examples:
+  What takes the space in a file on this disk:
+    holdfast agent contents snapshot.db
+
+  The resources of a Kubernetes cluster, in a stored snapshot that is encrypted:
+    holdfast agent contents --store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER \\
+      --identity key.txt --prefix /registry/ --top 50
+
+  One value, as it is:
+    holdfast agent contents snapshot.db --value /registry/namespaces/default";
+
+/// One, and all.
+const COPY_EXAMPLES: &str = "\
+Examples:
+  One snapshot, from a folder to a bucket:
+    holdfast agent copy --store file:///var/backups --to-store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER
+
+  Everything of a cluster, between two buckets with credentials of their own:
+    holdfast agent copy --all --namespace NAMESPACE --cluster CLUSTER \\
+      --store s3://BUCKET --credentials-dir keys \\
+      --to-store s3://OTHER --to-s3-endpoint https://s3.example.com --to-credentials-dir other-keys";
 
 /// Flags of `install`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]

@@ -58,6 +58,8 @@ fn wanted() -> BTreeMap<String, String> {
     }
     let schema = serde_json::to_string_pretty(&snapshot_agent::manifest::schema()).unwrap();
     files.insert("docs/schemas/manifest.json".to_owned(), schema + "\n");
+    let schema = serde_json::to_string_pretty(&snapshot_agent::proof::schema()).unwrap();
+    files.insert("docs/schemas/proof.json".to_owned(), schema + "\n");
     files
 }
 

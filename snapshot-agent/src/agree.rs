@@ -37,7 +37,7 @@ pub(crate) struct Voter {
 
 /// What a member's answer is worth.
 #[derive(Debug, PartialEq, Eq)]
-enum Answer {
+pub(crate) enum Answer {
     Equal,
     Different(u32),
     /// It has no answer that could be compared, and why.
@@ -130,7 +130,7 @@ fn different(voter: &Voter, found: HashKv, theirs: u32, agreed_by: &[String]) ->
 }
 
 /// Asks one member.
-async fn ask(voter: &Voter, found: HashKv) -> Result<Answer> {
+pub(crate) async fn ask(voter: &Voter, found: HashKv) -> Result<Answer> {
     let until = Instant::now() + CATCH_UP;
     let mut why = String::new();
     // An idle member that was compacted at this very revision answers from a cache, with a compact revision of -1: then

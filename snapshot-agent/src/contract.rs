@@ -5,6 +5,8 @@
 
 mod args;
 mod outcome;
+mod stored;
+mod to_store;
 
 use std::path::PathBuf;
 
@@ -14,6 +16,10 @@ use serde::{Deserialize, Serialize};
 pub use outcome::{
     ExitClass, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,
 };
+pub use stored::{
+    ContentsRequest, CopyRequest, DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest,
+};
+pub use to_store::ToStore;
 
 /// The etcd to read from. The same flag names as etcdctl has; secrets come in files, never as values.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -415,14 +421,6 @@ pub struct RestoreRequest {
 
 /// 20 s without a byte: the reason is then in the cluster's status within 30 s.
 pub const DEFAULT_RESTORE_STALL_SECONDS: u32 = 20;
-
-/// `agent verify`: whether a snapshot file on this disk is whole and sound.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub struct VerifyRequest {
-    /// The file: an unpacked snapshot, or a copy of a member's `member/snap/db`.
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-}
 
 /// Who a data volume belongs to.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]

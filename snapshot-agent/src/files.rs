@@ -46,6 +46,12 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
+/// Bytes that whoever is not root may still write there.
+pub(crate) fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(folder)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
 /// Makes the names in a folder survive a power cut.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()

@@ -15,6 +15,7 @@ pub(crate) struct Interrupt {
     seconds: u64,
     sigterm: Signal,
     sigint: Signal,
+    came: bool,
 }
 
 impl Interrupt {
@@ -26,18 +27,26 @@ impl Interrupt {
             seconds,
             sigterm: listen(SignalKind::terminate())?,
             sigint: listen(SignalKind::interrupt())?,
+            came: false,
         })
     }
 
     /// Runs this work, unless something comes between. The work is dropped then.
     pub(crate) async fn unless<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        tokio::select! {
-            result = work => result,
+        let came = tokio::select! {
+            result = work => return result,
             () = tokio::time::sleep_until(self.deadline) => {
-                Err(Error::deadline(format!("not done within the {} s given", self.seconds)))
+                Error::deadline(format!("not done within the {} s given", self.seconds))
             }
-            _ = self.sigterm.recv() => Err(Error::transient("told to stop (SIGTERM)")),
-            _ = self.sigint.recv() => Err(Error::transient("told to stop (SIGINT)")),
-        }
+            _ = self.sigterm.recv() => Error::transient("told to stop (SIGTERM)"),
+            _ = self.sigint.recv() => Error::transient("told to stop (SIGINT)"),
+        };
+        self.came = true;
+        Err(came)
+    }
+
+    /// Whether something has come between: then nothing new is begun.
+    pub(crate) const fn came(&self) -> bool {
+        self.came
     }
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use crate::contract::Compression;
+use crate::contract::{Compression, ProofLevel};
 
 /// Name of the object that is written last; its presence means complete.
 pub const MANIFEST: &str = "manifest.json";
@@ -24,6 +24,11 @@ const ENCRYPTED: &str = ".age";
 /// Folder of a lineage for what is under way; no attempt has such a name.
 const INTENTS: &str = "uploads";
 const INTENT: &str = ".json";
+
+/// Folder of an attempt for what was found of it later.
+const PROOFS: &str = "proofs";
+const PROOF: &str = ".json";
+const FAILED: &str = "-failed";
 
 /// How the folder of a probe begins.
 const PROBE: &str = ".holdfast-probe-";
@@ -205,6 +210,22 @@ impl Folder {
         self.child(attempt).ok()
     }
 
+    /// Where the proofs of this attempt are.
+    #[must_use]
+    pub fn proofs(&self) -> Self {
+        Self(format!("{}/{PROOFS}", self.0))
+    }
+
+    /// Whether this is a folder of proofs: unlike an attempt's it is made when the first one is written.
+    pub fn is_proofs(&self) -> bool {
+        self.0.rsplit('/').next() == Some(PROOFS)
+    }
+
+    /// The proof of this attempt.
+    pub fn proof(&self, proved: Proved) -> Key {
+        Key { folder: self.proofs(), name: proved.name() }
+    }
+
     /// The path, without a slash at either end.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -232,6 +253,35 @@ impl fmt::Display for Folder {
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.folder, self.name)
+    }
+}
+
+/// One verification of a stored snapshot, as its proof's name has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proved {
+    /// When it was done.
+    pub at: Timestamp,
+    /// How far it went.
+    pub level: ProofLevel,
+    /// Whether nothing was found wrong.
+    pub passed: bool,
+}
+
+impl Proved {
+    /// The proof's name: to the millisecond, so that the next one has another.
+    fn name(self) -> String {
+        let failed = if self.passed { "" } else { FAILED };
+        format!("{}-{}{failed}{PROOF}", self.at.strftime("%Y%m%dT%H%M%S%.3fZ"), self.level.as_str())
+    }
+
+    /// What a name says; `None`: it is no proof's.
+    pub fn of_name(name: &str) -> Option<Self> {
+        let (time, rest) = name.strip_suffix(PROOF)?.split_once('-')?;
+        let level = rest.strip_suffix(FAILED);
+        let passed = level.is_none();
+        let level = ProofLevel::ALL.into_iter().find(|known| known.as_str() == level.unwrap_or(rest))?;
+        let at = DateTime::strptime("%Y%m%dT%H%M%S%.fZ", time).ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp();
+        Some(Self { at, level, passed })
     }
 }
 

@@ -6,6 +6,7 @@
 //! <prefix>/<namespace>/<cluster>/<lineage>/<time>-<owner8>-<pod8>/
 //!     snapshot.db[.zst|.gz][.age]   the bytes of etcd's snapshot stream, its 32-byte sha256 at the end included
 //!     manifest.json                 written last: its presence means complete
+//!     proofs/<time>-<level>.json    what was found later, one for each verification; the manifest is never changed
 //! ```
 //!
 //! While an upload to a bucket is under way, `<lineage>/uploads/<time>-<owner8>-<pod8>.json` says so and until when.
@@ -26,7 +27,9 @@
 //! [`probe::run`], [`gate::run`] and [`install::run`]; [`report::finish`] ends a run.
 //! The request and report types are in [`contract`], which, with [`layout`], is the part that a planner may use.
 
+pub mod contents;
 pub mod contract;
+pub mod copy;
 pub mod crypt;
 pub mod error;
 pub mod gate;
@@ -38,6 +41,7 @@ pub mod list;
 pub mod manifest;
 pub mod probe;
 pub mod progress;
+pub mod proof;
 pub mod rehearse;
 pub mod report;
 pub mod restore;
@@ -59,6 +63,8 @@ mod look;
 mod pipe;
 mod pool;
 mod read_back;
+mod scratch;
+mod stored;
 mod unpack;
 
 pub use error::{Error, Result};

@@ -1,6 +1,6 @@
 //! `agent list`: what one cluster's folder of a store holds, newest first: complete snapshots, unfinished and broken ones.
 //!
-//! It reads manifests and asks for the size of data, and changes nothing. Of a cluster that was deleted and made anew the
+//! It reads manifests, asks for the size of data and for the names of proofs, and changes nothing. Of a cluster that was deleted and made anew the
 //! earlier lineages are listed too, unless one is named.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -8,14 +8,15 @@ use indicatif::{HumanBytes, HumanDuration};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::contract::{Level, ListRequest};
+use crate::contract::{Level, ListRequest, ProofLevel};
 use crate::error::Result;
 use crate::interrupt::Interrupt;
-use crate::layout::{Folder, attempt_time};
+use crate::layout::{Folder, Proved, attempt_time};
 use crate::look::{Looked, look};
+use crate::proof;
 use crate::store::{self, Store};
 
-/// Folders that are looked at, each with two requests; a snapshot every hour for a year.
+/// Folders that are looked at, each with three requests; a snapshot every hour for a year.
 const MAX_FOLDERS: usize = 10_000;
 
 /// Lineages of one name.
@@ -61,12 +62,33 @@ pub struct Entry {
     /// How far it was proven; absent for what was saved before this was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified: Option<Level>,
+    /// The newest later verification.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof: Option<NewestProof>,
     /// The member's etcd version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub etcd_version: Option<String>,
     /// What is wrong with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+}
+
+/// What is known of the newest verification by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NewestProof {
+    /// How far it went.
+    pub level: ProofLevel,
+    /// When it was done.
+    pub at: Timestamp,
+    /// Whether nothing was found wrong.
+    pub passed: bool,
+}
+
+impl From<Proved> for NewestProof {
+    fn from(Proved { at, level, passed }: Proved) -> Self {
+        Self { level, at, passed }
+    }
 }
 
 impl Entry {
@@ -81,6 +103,7 @@ impl Entry {
             revision: None,
             keys: None,
             verified: None,
+            proof: None,
             etcd_version: None,
             problem: None,
         }
@@ -123,7 +146,11 @@ async fn list(store: &Store, request: &ListRequest) -> Result<Vec<Entry>> {
     }
     let looks = folders.iter().map(|folder| async move {
         let looked = look(store, folder, |manifest| manifest.key == folder.as_str()).await?;
-        Ok(Entry::of(folder, looked))
+        let Some(mut entry) = Entry::of(folder, looked) else { return Ok(None) };
+        if entry.state == State::Complete {
+            entry.proof = proof::newest(store, folder).await?.map(NewestProof::from);
+        }
+        Ok(Some(entry))
     });
     let entries: Vec<Option<Entry>> = stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await?;
     let mut entries: Vec<Entry> = entries.into_iter().flatten().collect();
@@ -152,26 +179,35 @@ pub fn table(entries: &[Entry]) -> String {
 }
 
 fn table_at(entries: &[Entry], now: Timestamp) -> String {
-    const HEAD: [&str; 8] = ["STATE", "AGE", "REVISION", "KEYS", "SIZE", "STORED", "VERIFIED", "KEY"];
+    const HEAD: [&str; 9] = ["STATE", "AGE", "REVISION", "KEYS", "SIZE", "STORED", "VERIFIED", "PROOF", "KEY"];
     let dash = || "-".to_owned();
     let bytes = |bytes: Option<u64>| bytes.map_or_else(dash, |bytes| HumanBytes(bytes).to_string());
+    let age = |at: Timestamp| now.duration_since(at).try_into().ok().map(|age| format!("{:#}", HumanDuration(age)));
     let rows = entries.iter().map(|entry| {
-        let age = entry.taken_at.and_then(|at| now.duration_since(at).try_into().ok());
+        let proof = entry.proof.map(|NewestProof { level, at, passed }| {
+            let failed = if passed { "" } else { "FAILED " };
+            format!("{failed}{} {}", level.as_str(), age(at).unwrap_or_else(dash))
+        });
         [
             format!("{:?}", entry.state),
-            age.map_or_else(dash, |age| format!("{:#}", HumanDuration(age))),
+            entry.taken_at.and_then(age).unwrap_or_else(dash),
             entry.revision.map_or_else(dash, |revision| revision.to_string()),
             entry.keys.map_or_else(dash, |keys| keys.to_string()),
             bytes(entry.db_bytes),
             bytes(entry.stored_bytes),
             entry.verified.map_or_else(dash, |level| level.as_str().to_owned()),
+            proof.unwrap_or_else(dash),
             entry.problem.as_ref().map_or_else(|| entry.key.clone(), |problem| format!("{}  ({problem})", entry.key)),
         ]
     });
-    let rows: Vec<[String; 8]> = std::iter::once(HEAD.map(str::to_owned)).chain(rows).collect();
+    columns(&std::iter::once(HEAD.map(str::to_owned)).chain(rows).collect::<Vec<_>>())
+}
+
+/// Rows whose columns stand below each other.
+pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 8] = std::array::from_fn(width);
-    let line = |row: &[String; 8]| {
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
     };
@@ -220,6 +256,16 @@ mod tests {
         put("20261121T120000Z-33333333-cccccccc", Some(manifest("2026-11-21T12:00:00Z")), "1234");
         put("20261121T130000Z-44444444-dddddddd", Some(manifest("2026-11-21T13:00:00Z")), "12345");
         fs::create_dir_all(mount.path().join(LINEAGE).join("uploads")).unwrap();
+        for (name, proofs) in [
+            ("20261121T100000Z-11111111-aaaaaaaa", &["20261121T110000.000Z-drill", "20261121T130000.001Z-stored"][..]),
+            ("20261121T130000Z-44444444-dddddddd", &["20261121T140000.000Z-stored-failed", "x"]),
+        ] {
+            let folder = mount.path().join(LINEAGE).join(name).join("proofs");
+            fs::create_dir(&folder).unwrap();
+            for proof in proofs {
+                fs::write(folder.join(format!("{proof}.json")), "{}").unwrap();
+            }
+        }
 
         let request = ListRequest {
             store: StoreFlags { url: format!("file://{}", mount.path().display()), ..StoreFlags::default() },
@@ -237,8 +283,13 @@ mod tests {
         let table = table_at(&entries, now);
         let lines: Vec<_> = table.lines().collect();
         assert!(lines[0].starts_with("STATE       AGE  REVISION  KEYS  SIZE"), "{table}");
+        assert!(lines[1].contains("  -         FAILED stored 1h  shop/"), "{table}");
         assert!(lines[2].starts_with("Broken      3h   -"), "{table}");
-        assert!(lines[4].starts_with("Complete    5h   9         3     4.00 KiB  5 B     HashKV    shop/"), "{table}");
+        assert!(
+            lines[4]
+                .starts_with("Complete    5h   9         3     4.00 KiB  5 B     HashKV    stored 2h         shop/"),
+            "{table}"
+        );
 
         let other = ListRequest { cluster_uid: Some("ffffffff-0000".to_owned()), ..request.clone() };
         assert_eq!(run(other).await, Ok(vec![]));

@@ -35,7 +35,7 @@ const ZSTD_LEVEL: i32 = 1;
 
 /// Memory for the summaries of the database's pages: room for about a million records in each gigabyte, and never more
 /// than fits a Job's usual limit. A database of more and smaller ones is proven by its trailer alone, and that is told.
-fn scan_budget(estimate: u64) -> usize {
+pub(crate) fn scan_budget(estimate: u64) -> usize {
     const BASE: u64 = 32 << 20;
     const MOST: u64 = 128 << 20;
     usize::try_from((BASE + estimate / 32).min(MOST)).unwrap_or(usize::MAX)

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
@@ -22,26 +22,8 @@ const PIECES: usize = 2;
 pub(crate) async fn compare(store: &Store, key: &Key, bytes: u64, sha256: [u8; 32], stall: Duration) -> Result<()> {
     let stat = store.stat(key).await?;
     let progress = Progress::new("reading back", bytes);
-    let mut stream = store.read(key, &stat, Ahead::LITTLE, &progress);
-    let (to_hash, mut received) = mpsc::channel::<Bytes>(PIECES);
-    let hashing = tokio::task::spawn_blocking(move || {
-        let (mut hash, mut total) = (Sha256::new(), 0_u64);
-        while let Some(piece) = received.blocking_recv() {
-            hash.update(&piece);
-            total += piece.len() as u64;
-        }
-        (total, <[u8; 32]>::from(hash.finalize()))
-    });
-    let feed = async move {
-        while let Some(piece) = stream.next().await {
-            if to_hash.send(piece?).await.is_err() {
-                break;
-            }
-        }
-        Ok(())
-    };
-    progress.watch(stall, feed).await?;
-    let found = hashing.await.map_err(|error| task_error(&error))?;
+    let stream = store.read(key, &stat, Ahead::LITTLE, &progress);
+    let found = progress.watch(stall, digest(stream)).await?;
     if found == (bytes, sha256) {
         return Ok(());
     }
@@ -52,4 +34,24 @@ pub(crate) async fn compare(store: &Store, key: &Key, bytes: u64, sha256: [u8; 3
         hex::encode(found.1),
         hex::encode(sha256)
     )))
+}
+
+/// Length and sha256 of a stream.
+pub(crate) async fn digest(mut stream: impl Stream<Item = Result<Bytes>> + Unpin) -> Result<(u64, [u8; 32])> {
+    let (to_hash, mut received) = mpsc::channel::<Bytes>(PIECES);
+    let hashing = tokio::task::spawn_blocking(move || {
+        let (mut hash, mut total) = (Sha256::new(), 0_u64);
+        while let Some(piece) = received.blocking_recv() {
+            hash.update(&piece);
+            total += piece.len() as u64;
+        }
+        (total, <[u8; 32]>::from(hash.finalize()))
+    });
+    while let Some(piece) = stream.next().await {
+        if to_hash.send(piece?).await.is_err() {
+            break;
+        }
+    }
+    drop(to_hash);
+    hashing.await.map_err(|error| task_error(&error))
 }

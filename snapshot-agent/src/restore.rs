@@ -16,20 +16,20 @@ use crate::crypt::Identities;
 use crate::error::{Error, Result};
 use crate::gate::{Annotations, differs, hex_id};
 use crate::identity::{Identity, Restored};
-use crate::layout::{Folder, Key};
-use crate::manifest::{self, Encryption, Manifest};
-use crate::progress::Progress;
-use crate::store::{self, Ahead, Stat, Store};
-use crate::{unpack, wal};
+use crate::layout::Folder;
+use crate::manifest::{Encryption, Manifest};
+use crate::store::Store;
+use crate::stored::{self, Stored};
+use crate::wal;
 
-use etcdutl::Etcdutl;
+pub(crate) use etcdutl::Etcdutl;
 use volume::{State, Volume};
 
 /// What etcd's own files need beside the database: two preallocated WAL segments of 64 MiB.
-const BESIDE_DATABASE: u64 = 128 << 20;
+pub(crate) const BESIDE_DATABASE: u64 = 128 << 20;
 
 /// The copy of the snapshot and the database that etcdutl makes of it.
-const COPIES: u64 = 2;
+pub(crate) const COPIES: u64 = 2;
 
 /// Rebuilds the data directory, or finds it complete.
 pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
@@ -48,11 +48,11 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
     }
     permitted(&request)?;
     let initial = Initial::of(&request)?;
-    let folder = folder(&request.key)?;
+    let folder = stored::folder(&request.key)?;
     let store = Store::open(&request.store)?;
     let etcdutl = Etcdutl::find(&request.etcdutl).await?;
-    let source = Chosen::look(&store, folder, &request).await?;
-    source.check_version(etcdutl.version())?;
+    let source = Chosen::look(&store, &folder, &request).await?;
+    check_version(&source.stored.manifest, etcdutl.version())?;
 
     let rebuilt = rebuild(&request, &volume, &store, &source, &etcdutl, &initial).await;
     if rebuilt.is_err() {
@@ -74,11 +74,13 @@ async fn rebuild(
     initial: &Initial<'_>,
 ) -> Result<Restored> {
     let staging = volume.stage()?;
-    volume.check_space(source.manifest.db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE))?;
+    let db_bytes = source.stored.manifest.db_bytes;
+    volume.check_space(db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE))?;
     let (snapshot, file) = staging.snapshot()?;
-    source.download(store, file, Duration::from_secs(request.stall_seconds.into())).await?;
+    let stall = Duration::from_secs(request.stall_seconds.into());
+    source.stored.unpack(store, source.identities.clone(), file, stall).await?;
     let data = staging.data();
-    etcdutl.restore(&snapshot, &data, initial, source.manifest.db_bytes).await?;
+    etcdutl.restore(&snapshot, &data, initial, db_bytes).await?;
     staging.drop_snapshot()?;
     let restored = source.restored(store, &request.restore_uid);
     identity(request, &data, restored.clone())?.write(&data)?;
@@ -121,26 +123,12 @@ fn permitted(request: &RestoreRequest) -> Result<()> {
     )))
 }
 
-/// The snapshot's folder, or what is wrong with the key.
-fn folder(key: &str) -> Result<Folder> {
-    let folder = Folder::parse("key", key).map_err(|error| store::layout(&error))?;
-    let name = folder.as_str().rsplit('/').next().unwrap_or_default();
-    if name == crate::layout::MANIFEST || name.contains(".db") {
-        return Err(Error::config(format!(
-            "{key} names an object: give the folder that holds {}. Restoring a snapshot file without a manifest is not \
-             supported yet",
-            crate::layout::MANIFEST
-        )));
-    }
-    Ok(folder)
-}
-
 /// The one member that the rebuilt data names.
-struct Initial<'a> {
-    name: &'a str,
-    peer_url: &'a str,
-    cluster: &'a str,
-    token: &'a str,
+pub(crate) struct Initial<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) peer_url: &'a str,
+    pub(crate) cluster: &'a str,
+    pub(crate) token: &'a str,
 }
 
 impl<'a> Initial<'a> {
@@ -163,23 +151,15 @@ impl<'a> Initial<'a> {
 
 /// The snapshot to restore, looked at and not read yet.
 struct Chosen {
-    manifest: Manifest,
-    data: Key,
-    stat: Stat,
+    stored: Stored,
     /// What it is decrypted with, when it is encrypted.
     identities: Option<Identities>,
 }
 
 impl Chosen {
     /// Reads the manifest and checks everything that can be checked without the data.
-    async fn look(store: &Store, folder: Folder, request: &RestoreRequest) -> Result<Self> {
-        let json = store.get_small(&folder.manifest(), manifest::MAX_BYTES).await.map_err(|error| {
-            if error.class() == crate::contract::ExitClass::NotFound {
-                return error.context("no complete snapshot is there");
-            }
-            error
-        })?;
-        let manifest = Manifest::parse(&json).map_err(|error| error.context(store.uri(&folder.manifest())))?;
+    async fn look(store: &Store, folder: &Folder, request: &RestoreRequest) -> Result<Self> {
+        let (manifest, _) = stored::manifest_of(store, folder).await?;
         if let Some(expected) = &request.expect_sha256
             && !expected.eq_ignore_ascii_case(&manifest.sha256)
         {
@@ -189,99 +169,48 @@ impl Chosen {
             )));
         }
         let identities = manifest.encryption.as_ref().map(|encryption| identities(encryption, request)).transpose()?;
-        let data = folder.data(manifest.format());
-        let stat = store.stat(&data).await?;
-        if stat.bytes != manifest.stored_bytes {
-            return Err(Error::corrupt(format!(
-                "{} has {} bytes, its manifest says {}: it was cut or exchanged",
-                store.uri(&data),
-                stat.bytes,
-                manifest.stored_bytes
-            )));
-        }
-        Ok(Self { manifest, data, stat, identities })
-    }
-
-    /// Data is restored into the version it was written with, or a newer one.
-    fn check_version(&self, target: Minor) -> Result<()> {
-        let storage = self.manifest.storage_version.as_ref().unwrap_or(&self.manifest.etcd_version);
-        match Minor::of(storage) {
-            Some(minor) if minor <= target => Ok(()),
-            Some(_) => Err(Error::config(format!(
-                "the snapshot has storage version {storage}, etcdutl is {}.{}: restore into that version or a newer one",
-                target.0, target.1
-            ))),
-            None => Err(Error::corrupt(format!("the manifest's storage version {storage:?} is no version"))),
-        }
-    }
-
-    /// Reads the data into a file and compares everything that is known about it.
-    async fn download(&self, store: &Store, file: std::fs::File, stall: Duration) -> Result<()> {
-        let Manifest { db_bytes, stored_bytes, compression, .. } = self.manifest;
-        let progress = Progress::new("reading the snapshot", stored_bytes);
-        let stream = store.read(&self.data, &self.stat, Ahead::FAR, &progress);
-        let unpacking = unpack::run(stream, compression, self.identities.clone(), db_bytes, file);
-        let unpacked = progress.watch(stall, unpacking).await?;
-        let found = [
-            ("size", unpacked.stored_bytes.to_string(), stored_bytes.to_string()),
-            ("sha256", hex::encode(unpacked.stored_sha256), self.manifest.stored_sha256.clone()),
-            ("database size", unpacked.database.db_bytes.to_string(), db_bytes.to_string()),
-            ("database sha256", hex::encode(unpacked.database.sha256), self.manifest.sha256.clone()),
-        ];
-        for (what, found, recorded) in found {
-            if !found.eq_ignore_ascii_case(&recorded) {
-                return Err(Error::corrupt(format!(
-                    "{}: its {what} is {found}, its manifest says {recorded}",
-                    store.uri(&self.data)
-                )));
-            }
-        }
-        Ok(())
+        Ok(Self { stored: Stored::of(store, folder, manifest).await?, identities })
     }
 
     fn restored(&self, store: &Store, restore_uid: &str) -> Restored {
+        let Stored { manifest, data, .. } = &self.stored;
         Restored {
             restore_uid: restore_uid.to_owned(),
-            uri: store.uri(&self.data),
-            db_bytes: self.manifest.db_bytes,
-            sha256: self.manifest.sha256.clone(),
-            taken_at: self.manifest.started_at.to_string(),
-            from_cluster: self.manifest.from_cluster(),
+            uri: store.uri(data),
+            db_bytes: manifest.db_bytes,
+            sha256: manifest.sha256.clone(),
+            taken_at: manifest.started_at.to_string(),
+            from_cluster: manifest.from_cluster(),
             other: serde_json::Map::new(),
         }
     }
 }
 
-/// The identities given, one of which has to be a recipient's. They are not read for a snapshot that is not encrypted:
-/// having keys does not say that all snapshots are, and encryption would not prove who wrote one either; that is what the
-/// expected sha256 is for.
+/// Data is restored into the version it was written with, or a newer one.
+pub(crate) fn check_version(manifest: &Manifest, target: Minor) -> Result<()> {
+    let storage = manifest.storage_version.as_ref().unwrap_or(&manifest.etcd_version);
+    match Minor::of(storage) {
+        Some(minor) if minor <= target => Ok(()),
+        Some(_) => Err(Error::config(format!(
+            "the snapshot has storage version {storage}, etcdutl is {}.{}: restore into that version or a newer one",
+            target.0, target.1
+        ))),
+        None => Err(Error::corrupt(format!("the manifest's storage version {storage:?} is no version"))),
+    }
+}
+
+/// The identities that the mounted Secrets hold.
 fn identities(encryption: &Encryption, request: &RestoreRequest) -> Result<Identities> {
-    let recipients = encryption.recipients.join(", ");
+    let none =
+        if request.age_identity_dirs.is_empty() { "none is given" } else { "the Secrets hold none, or are missing" };
     let remedy = "name a Secret with the identity file of one of these keys in spec.bootstrap.restore.identitySecretRefs \
                   (by hand: --age-identity-dir)";
-    let found = Identities::read(&request.age_identity_dirs)?;
-    if found.is_empty() {
-        let none = if request.age_identity_dirs.is_empty() {
-            "none is given"
-        } else {
-            "the Secrets hold none, or are missing"
-        };
-        return Err(Error::config(format!(
-            "the snapshot is encrypted for {recipients}, and an identity is needed to read it: {none}. Please {remedy}"
-        )));
-    }
-    if found.iter().any(|identity| encryption.recipients.contains(&identity.recipient().to_string())) {
-        return Ok(found);
-    }
-    Err(Error::config(format!(
-        "the snapshot is encrypted for {recipients}, and the identities given are those of {}: {remedy}",
-        found.recipients()
-    )))
+    stored::fitting(encryption, Identities::read(&request.age_identity_dirs)?, none, remedy)
 }
 
 /// `major.minor`: all that storage formats depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Minor(u32, u32);
+pub(crate) struct Minor(u32, u32);
 
 impl Minor {
     fn of(version: &str) -> Option<Self> {
@@ -325,14 +254,6 @@ mod tests {
         assert_eq!(initial("m=http://m.db.ns.svc:2380"), Ok("http://m.db.ns.svc:2380".to_owned()));
         for bad in ["", "m", "m=", "x=http://m:1", "m=http://m:1,x=http://x:1", "m=ftp://m", "m=--force"] {
             assert_eq!(initial(bad), Err(ExitClass::Config), "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn a_key_is_a_folder() {
-        assert!(folder("a/b/c/20261121T162233Z-1-2").is_ok());
-        for bad in ["a/../b", "", "a/b/snapshot.db", "a/snapshot.db.zst", "a/manifest.json", "/etc/../x"] {
-            assert_eq!(folder(bad).unwrap_err().class(), ExitClass::Config, "{bad:?}");
         }
     }
 

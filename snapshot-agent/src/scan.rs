@@ -35,5 +35,5 @@ mod tree;
 mod wire;
 
 pub use proof::{Alarm, HashKv, Lease, Member, NoHashKv, Proven, ScanError};
-pub use reader::{ReadAt, Reader, Record};
+pub use reader::{Names, ReadAt, Reader, Record};
 pub use stream::{Options, Scan};

@@ -20,8 +20,8 @@ use crate::save::Member;
 mod connect;
 mod tls;
 
-use connect::{Dialer, ask, in_time};
-pub(crate) use connect::{etcd_error, logged_in};
+pub(crate) use connect::{Dialer, etcd_error, logged_in};
+use connect::{ask, in_time};
 
 /// How many entries a member may be behind. Members' answers are some milliseconds apart and a busy cluster applies
 /// some thousand entries a second; a member that lags for real lags by more.

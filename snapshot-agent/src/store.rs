@@ -117,6 +117,11 @@ pub enum Upload {
     Nowhere,
 }
 
+/// No more names than anybody looks at.
+fn within(names: Vec<String>, limit: usize) -> Result<Vec<String>> {
+    if names.len() > limit { Err(Error::config(format!("more than {limit} files are in it"))) } else { Ok(names) }
+}
+
 /// A key that cannot be is the request's fault.
 pub(crate) fn layout(error: &LayoutError) -> Error {
     Error::config(error.to_string())
@@ -183,6 +188,14 @@ impl Store {
         match self {
             Self::Bucket(store) => store.children(folder, limit, wanted).await,
             Self::Folder(store) => store.children(folder, limit, wanted).await,
+        }
+    }
+
+    /// Names of the objects in this folder; more than `limit` are an error. A missing folder is empty.
+    pub async fn objects(&self, folder: &Folder, limit: usize) -> Result<Vec<String>> {
+        match self {
+            Self::Bucket(store) => store.objects(folder, limit).await,
+            Self::Folder(store) => store.objects(folder, limit).await,
         }
     }
 

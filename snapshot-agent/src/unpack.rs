@@ -35,20 +35,40 @@ pub(crate) struct Unpacked {
     pub(crate) stored_sha256: [u8; 32],
 }
 
-/// Writes a stored snapshot into a file, trailer and all, and makes it durable. Without `identities` it is not encrypted.
-pub(crate) async fn run(
+/// What takes an unpacked snapshot, trailer and all.
+pub(crate) trait Sink: Send + 'static {
+    /// Takes the next bytes.
+    fn take(&mut self, bytes: &Bytes) -> io::Result<()>;
+
+    /// There are no more.
+    fn end(&mut self) -> io::Result<()>;
+}
+
+/// A file is durable at the end.
+impl Sink for File {
+    fn take(&mut self, bytes: &Bytes) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
+/// Unpacks a stored snapshot into a sink. Without `identities` it is not encrypted.
+pub(crate) async fn run<S: Sink>(
     mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     compression: Compression,
     identities: Option<Identities>,
     db_bytes: u64,
-    file: File,
-) -> Result<Unpacked> {
+    sink: S,
+) -> Result<(Unpacked, S)> {
     let (to_decoder, decoder_in) = mpsc::channel::<Bytes>(PIECES_IN);
     let (to_file, file_in) = mpsc::channel::<Bytes>(PIECES_OUT);
     let limit = db_bytes.saturating_add(TRAILER as u64);
     let decoding =
         tokio::task::spawn_blocking(move || decode(decoder_in, compression, identities.as_ref(), limit, &to_file));
-    let writer = tokio::task::spawn_blocking(move || write(file, file_in));
+    let writer = tokio::task::spawn_blocking(move || write(sink, file_in));
     while let Some(bytes) = stream.next().await {
         // An error of sending: the decoder has ended early, and says why.
         if to_decoder.send(bytes?).await.is_err() {
@@ -58,10 +78,10 @@ pub(crate) async fn run(
     drop(to_decoder);
     let decoded = decoding.await.map_err(|error| task_error(&error))?;
     // The writer's error comes first: when it ends early, the decoder only sees that nobody listens.
-    let hasher = writer.await.map_err(|error| task_error(&error))?.map_err(io_error("writing the snapshot"))?;
+    let (hasher, sink) = writer.await.map_err(|error| task_error(&error))?.map_err(io_error("writing the snapshot"))?;
     let (stored_bytes, stored_sha256) = decoded?;
     let database = hasher.finish().map_err(|error| Error::corrupt(error.to_string()))?;
-    Ok(Unpacked { database, stored_bytes, stored_sha256 })
+    Ok((Unpacked { database, stored_bytes, stored_sha256 }, sink))
 }
 
 fn decode(
@@ -122,14 +142,14 @@ fn copy(
     }
 }
 
-fn write(mut file: File, mut received: mpsc::Receiver<Bytes>) -> io::Result<trailer::Hasher> {
+fn write<S: Sink>(mut sink: S, mut received: mpsc::Receiver<Bytes>) -> io::Result<(trailer::Hasher, S)> {
     let mut hasher = trailer::Hasher::default();
     while let Some(piece) = received.blocking_recv() {
-        file.write_all(&piece)?;
+        sink.take(&piece)?;
         hasher.update(&piece);
     }
-    file.sync_all()?;
-    Ok(hasher)
+    sink.end()?;
+    Ok((hasher, sink))
 }
 
 /// The stored bytes as something a decoder can read from; counts and hashes them.

@@ -1,146 +1,73 @@
-//! `agent verify`: whether a snapshot file on this disk is whole and sound, and what is in it.
+//! `agent verify`: whether a snapshot is whole and sound, and what is in it.
 //!
-//! It decides which proofs a file gets: etcd's sha256 where the file ends with one, and always the structure of the
-//! database and etcd's HashKV, recomputed from the bytes (`scan.rs`). It changes nothing and asks nobody; a compressed
-//! snapshot is unpacked before (`zstd -d`, `gzip -d`).
+//! It decides which of three ways is taken: a file on this disk (`verify/file.rs`), a stored snapshot read once
+//! (`verify/stored.rs`), or one that is restored and started as well (`verify/drill.rs`). A snapshot is never changed; of
+//! a stored one a proof is kept beside it (`proof.rs`).
 
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
+mod drill;
+mod etcd;
+mod file;
+mod stored;
 
 use serde::Serialize;
 
 use crate::contract::VerifyRequest;
-use crate::error::{Error, Result, io_error, task_error};
-use crate::gate::hex_id;
-use crate::scan::{NoHashKv, Reader, ScanError};
-use crate::trailer::{Hasher, PAGE_UNIT, TRAILER};
+use crate::error::{Error, Result, task_error};
+use crate::scan::ScanError;
+
+pub use file::FileVerified;
+pub use stored::StoredVerified;
 
 /// Enough for the records of a database of the largest size that etcd supports, at a kilobyte each.
-const BUDGET: usize = 512 << 20;
-
-/// Pieces that the file is hashed in.
-const PIECE: usize = 1 << 20;
+pub(crate) const BUDGET: usize = 512 << 20;
 
 /// What was found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Verified {
-    /// Bytes of the database, without etcd's trailer.
-    pub db_bytes: u64,
-    /// sha256 (hex) of the database, equal to the trailer's; absent where the file has no trailer, as a copy of a
-    /// member's own file has none. Then only the structure is proven.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sha256: Option<String>,
-    /// The revision a member that starts on it reports.
-    pub revision: i64,
-    /// The revision below which history is gone.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub compact_revision: Option<i64>,
-    /// Keys that exist at that revision.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keys: Option<u64>,
-    /// Records: every revision of every key, tombstones included.
-    pub revisions: u64,
-    /// etcd's HashKV at that revision, as `etcdctl endpoint hashkv` shows it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hash_kv: Option<u32>,
-    /// Why there is no HashKV.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub no_hash_kv: Option<String>,
-    /// Storage version (etcd 3.6 and later).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub storage_version: Option<String>,
-    /// Members by ID (hex) and name; a restore replaces them.
-    pub members: Vec<String>,
-    /// Leases.
-    pub leases: usize,
-    /// Whether authentication is on: a restored cluster asks for these users.
-    pub auth_enabled: bool,
-    /// Users.
-    pub users: u64,
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Verified {
+    /// Of a file.
+    File(FileVerified),
+    /// Of a stored snapshot.
+    Stored(Box<StoredVerified>),
 }
 
-/// Looks at one file.
-pub async fn run(request: VerifyRequest) -> Result<Verified> {
-    tokio::task::spawn_blocking(move || verify(&request.file)).await.map_err(|error| task_error(&error))?
-}
-
-fn verify(path: &Path) -> Result<Verified> {
-    let reading = || format!("reading {}", path.display());
-    let mut file = File::open(path).map_err(io_error(&reading()))?;
-    let bytes = file.metadata().map_err(io_error(&reading()))?.len();
-    let trailer = bytes % PAGE_UNIT == TRAILER as u64;
-    let sha256 = if trailer { Some(hashed(&mut file, &reading())?) } else { None };
-    let db_bytes = if trailer { bytes - TRAILER as u64 } else { bytes };
-    let mut reader = Reader::open(&file, db_bytes, BUDGET).map_err(|error| unsound(path, &error))?;
-    let proven = reader.prove(None).map_err(|error| unsound(path, &error))?;
-    Ok(Verified {
-        db_bytes,
-        sha256,
-        revision: proven.revision,
-        compact_revision: proven.compact_revision,
-        keys: proven.keys,
-        revisions: proven.revisions,
-        hash_kv: proven.hash_kv.as_ref().ok().map(|found| found.hash),
-        no_hash_kv: proven.hash_kv.as_ref().err().map(NoHashKv::to_string),
-        storage_version: proven.storage_version,
-        members: proven.members.iter().map(|m| format!("{} {}", hex_id(m.id), m.name)).collect(),
-        leases: proven.leases.len(),
-        auth_enabled: proven.auth_enabled,
-        users: proven.users,
-    })
-}
-
-/// The sha256 of all but the trailer, which has to say the same.
-fn hashed(file: &mut File, reading: &str) -> Result<String> {
-    let (mut hasher, mut piece) = (Hasher::default(), vec![0; PIECE]);
-    loop {
-        match file.read(&mut piece).map_err(io_error(reading))? {
-            0 => break,
-            got => hasher.update(piece.get(..got).unwrap_or_default()),
+impl Verified {
+    /// For people.
+    pub fn lines(&self) -> String {
+        match self {
+            Self::File(found) => found.lines(),
+            Self::Stored(found) => found.lines(),
         }
     }
-    let proven = hasher.finish().map_err(|error| Error::corrupt(format!("{reading}: {error}")))?;
-    Ok(hex::encode(proven.sha256))
 }
 
-fn unsound(path: &Path, error: &ScanError) -> Error {
+/// Looks at one snapshot.
+pub async fn run(request: VerifyRequest) -> Result<Verified> {
+    let snapshot = request.snapshot.clone();
+    match (snapshot.file, snapshot.store, snapshot.key) {
+        (Some(file), None, None) => {
+            let found = tokio::task::spawn_blocking(move || file::verify(&file)).await;
+            found.map_err(|error| task_error(&error))?.map(Verified::File)
+        }
+        (None, Some(store), Some(key)) => stored::run(&request, &store, &key).await.map(Box::new).map(Verified::Stored),
+        _ => Err(neither()),
+    }
+}
+
+/// The flags do not go together; the command line says so before.
+pub(crate) fn neither() -> Error {
+    Error::config("name either a FILE, or --store and --key")
+}
+
+/// What a scan's refusal means for the run.
+pub(crate) fn unsound(at: &str, error: &ScanError) -> Error {
     match error {
-        ScanError::Io(_) => Error::transient(format!("{}: {error}", path.display())),
+        ScanError::Io(_) => Error::transient(format!("{at}: {error}")),
         ScanError::OverBudget { .. } => Error::config(format!(
-            "{}: {error}: nothing is known to be wrong, and this machine's share of memory is not enough to prove it",
-            path.display()
+            "{at}: {error}: nothing is known to be wrong, and this machine's share of memory is not enough to prove it"
         )),
         ScanError::NoMeta { .. } | ScanError::Cut { .. } | ScanError::Page { .. } | ScanError::Bucket { .. } => {
-            Error::corrupt(format!("{}: {error}", path.display()))
+            Error::corrupt(format!("{at}: {error}"))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::contract::ExitClass;
-
-    #[tokio::test]
-    async fn what_is_no_database_is_refused_in_its_own_words() {
-        let at = |bytes: &[u8]| {
-            let file = tempfile::NamedTempFile::new().unwrap();
-            std::fs::write(file.path(), bytes).unwrap();
-            file
-        };
-        for (bytes, says) in [
-            (vec![], "not an etcd database"),
-            (vec![0; 8192], "not an etcd database"),
-            (vec![0; 8192 + 32], "does not match the sha256 at its end"),
-        ] {
-            let file = at(&bytes);
-            let error = run(VerifyRequest { file: file.path().to_owned() }).await.unwrap_err();
-            assert_eq!(error.class(), ExitClass::Corrupt);
-            assert!(error.message().contains(says), "{error}");
-        }
-        let error = run(VerifyRequest { file: "/nonexistent/snapshot.db".into() }).await.unwrap_err();
-        assert!(error.message().contains("/nonexistent/snapshot.db"), "{error}");
     }
 }

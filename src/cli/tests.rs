@@ -59,6 +59,10 @@ fn what_is_wrong_is_told_with_a_remedy() {
         (&["operator", "--identity=me", "--agent-image=i", "--watch-namespace=a/b"], "DNS label"),
         (&["agent", "save"], "--endpoints"),
         (&["agent", "verify"], "FILE"),
+        (&["agent", "verify", "--store", "s3://b"], "--key"),
+        (&["agent", "verify", "--key", "k"], "--store"),
+        (&["agent", "verify", "f.db", "--store", "s3://b", "--key", "k"], "cannot be used with"),
+        (&["agent", "verify", "f.db", "--level", "drill"], "--key"),
         (&["gate"], "--volume"),
     ] {
         let error = parse(words).unwrap_err();

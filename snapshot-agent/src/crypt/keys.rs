@@ -159,6 +159,15 @@ impl Identities {
         Ok(all)
     }
 
+    /// Reads these identity files.
+    pub fn read_files(files: &[impl AsRef<Path>]) -> Result<Self> {
+        let mut all = Self::default();
+        for file in files {
+            all.read_file(file.as_ref()).map_err(|error| error.context("--identity"))?;
+        }
+        Ok(all)
+    }
+
     fn read_folder(&mut self, folder: &Path) -> Result<()> {
         let reading = || format!("reading --age-identity-dir={}", folder.display());
         let entries = fs::read_dir(folder).map_err(io_error(reading()))?;
@@ -175,14 +184,15 @@ impl Identities {
             }
         }
         files.sort();
-        for file in files {
-            let mut text = Zeroizing::new(Vec::new());
-            let reading = || format!("reading the identities in {}", file.display());
-            let opened = File::open(&file).map_err(io_error(reading()))?;
-            opened.take(MAX_FILE + 1).read_to_end(&mut text).map_err(io_error(reading()))?;
-            self.read_text(&text).map_err(|error| error.context(file.display()))?;
-        }
-        Ok(())
+        files.iter().try_for_each(|file| self.read_file(file))
+    }
+
+    fn read_file(&mut self, file: &Path) -> Result<()> {
+        let mut text = Zeroizing::new(Vec::new());
+        let reading = || format!("reading the identities in {}", file.display());
+        let opened = File::open(file).map_err(io_error(reading()))?;
+        opened.take(MAX_FILE + 1).read_to_end(&mut text).map_err(io_error(reading()))?;
+        self.read_text(&text).map_err(|error| error.context(file.display()))
     }
 
     /// Reads what `age-keygen` writes: one key a line, `#` begins a comment.

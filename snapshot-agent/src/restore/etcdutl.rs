@@ -19,13 +19,13 @@ const RESTORE_BASE: Duration = Duration::from_mins(1);
 const RESTORE_BYTES_PER_SECOND: u64 = 16 << 20;
 
 /// An etcdutl that has told its version.
-pub(super) struct Etcdutl {
+pub(crate) struct Etcdutl {
     program: PathBuf,
     version: Minor,
 }
 
 impl Etcdutl {
-    pub(super) async fn find(program: &Path) -> Result<Self> {
+    pub(crate) async fn find(program: &Path) -> Result<Self> {
         let output = run(program, ["version".into()], VERSION_WITHIN).await?;
         let text = String::from_utf8_lossy(&output.stdout);
         let version = text
@@ -36,12 +36,12 @@ impl Etcdutl {
         Ok(Self { program: program.to_owned(), version })
     }
 
-    pub(super) const fn version(&self) -> Minor {
+    pub(crate) const fn version(&self) -> Minor {
         self.version
     }
 
     /// Makes a data directory for one member out of a snapshot file.
-    pub(super) async fn restore(&self, snapshot: &Path, data: &Path, initial: &Initial<'_>, bytes: u64) -> Result<()> {
+    pub(crate) async fn restore(&self, snapshot: &Path, data: &Path, initial: &Initial<'_>, bytes: u64) -> Result<()> {
         let flag = |name: &str, value: &str| format!("--{name}={value}").into();
         let path = |name: &str, value: &Path| {
             let mut flag = std::ffi::OsString::from(format!("--{name}="));

@@ -74,9 +74,7 @@ impl Volume {
 
     /// Whether so many bytes fit, before the first is written.
     pub(super) fn check_space(&self, needed: u64) -> Result<()> {
-        let stat = rustix::fs::statvfs(&self.root)
-            .map_err(|error| io_error("asking for the volume's free space")(error.into()))?;
-        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        let free = files::free_bytes(&self.root).map_err(io_error("asking for the volume's free space"))?;
         if free >= needed {
             return Ok(());
         }

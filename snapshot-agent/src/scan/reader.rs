@@ -65,6 +65,15 @@ pub struct Record<'a> {
     pub lease: i64,
 }
 
+/// Whose names are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// Users.
+    Users,
+    /// Roles.
+    Roles,
+}
+
 /// A database in a file.
 #[derive(Debug)]
 pub struct Reader<R> {
@@ -164,6 +173,25 @@ impl<R: ReadAt> Reader<R> {
                 show(record(rev, kv));
             }
         })
+    }
+
+    /// Names of users or roles, and nothing else of them.
+    pub fn names(&mut self, whose: Names) -> Result<Vec<Vec<u8>>, ScanError> {
+        let bucket: &[u8] = match whose {
+            Names::Users => b"authUsers",
+            Names::Roles => b"authRoles",
+        };
+        let over = ScanError::OverBudget { budget: self.budget };
+        let (mut names, mut meter) = (Vec::new(), Meter::new(self.budget));
+        self.walk(bucket, &mut |bucket, leaf| {
+            let take = |name: &[u8], _: &[u8]| {
+                meter.take(name.len().saturating_add(size_of::<Vec<u8>>()))?;
+                names.push(name.to_vec());
+                Ok(())
+            };
+            entries(leaf, bucket, take, &over)
+        })?;
+        Ok(names)
     }
 
     /// Each key's newest record up to a revision.

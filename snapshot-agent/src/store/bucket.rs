@@ -170,6 +170,28 @@ impl Bucket {
         }
     }
 
+    pub(super) async fn objects(&self, folder: &Folder, limit: usize) -> Result<Vec<String>> {
+        let doing = self.doing("listing", folder);
+        let prefix = format!("{}/", self.path(folder)?);
+        let (mut names, mut page_token) = (Vec::new(), None);
+        loop {
+            let options = PaginatedListOptions {
+                delimiter: Some("/".into()),
+                max_keys: Some(PAGE),
+                page_token,
+                ..PaginatedListOptions::default()
+            };
+            let page = self.clients.asker.list_paginated(Some(&prefix), options).await;
+            let page = page.map_err(|error| classify(&doing, &error))?;
+            names.extend(page.result.objects.iter().filter_map(|object| object.location.filename().map(str::to_owned)));
+            names = super::within(names, limit).map_err(|error| error.context(&doing))?;
+            page_token = page.page_token;
+            if page_token.is_none() {
+                return Ok(names);
+            }
+        }
+    }
+
     /// Begins an upload in the store and says nothing about it yet.
     async fn create(&self, path: &Path) -> object_store::Result<String> {
         let class = self.options.storage_class.iter().map(|class| (Attribute::StorageClass, class.clone()));

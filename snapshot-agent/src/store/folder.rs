@@ -102,6 +102,31 @@ impl FolderStore {
         self.below(doing.clone(), calls).await?.map_err(|error| Error::config(format!("{doing}: {error}")))
     }
 
+    pub(super) async fn objects(&self, folder: &Folder, limit: usize) -> Result<Vec<String>> {
+        let (doing, path) = (format!("listing {}", self.uri(folder)), folder.to_string());
+        let calls = move |root: &Dir| {
+            let mut names = Vec::new();
+            let folder = match root.open_dir(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(names),
+                folder => folder?,
+            };
+            for entry in folder.entries()? {
+                let entry = entry?;
+                if entry.file_type()?.is_file()
+                    && let Ok(name) = entry.file_name().into_string()
+                {
+                    names.push(name);
+                }
+                if names.len() > limit {
+                    break;
+                }
+            }
+            Ok(names)
+        };
+        let names = self.below(doing.clone(), calls).await?;
+        super::within(names, limit).map_err(|error| error.context(doing))
+    }
+
     /// Runs file system calls off the async threads, below the root.
     async fn below<T: Send + 'static>(
         &self,
@@ -147,6 +172,13 @@ impl FolderStore {
         let doing = format!("writing {}", self.uri(key));
         let (folder, name) = (key.folder().clone(), key.name().to_owned());
         let calls = move |root: &Dir| -> io::Result<bool> {
+            if folder.is_proofs() {
+                // Its parent is an attempt's, and has to be there.
+                match root.create_dir(folder.as_str()) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                    Ok(()) | Err(_) => {}
+                }
+            }
             let folder = root.open_dir(folder.as_str())?;
             if folder.symlink_metadata(&name).is_ok() {
                 return Ok(folder.read(&name)? == content);

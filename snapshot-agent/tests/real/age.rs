@@ -41,7 +41,7 @@ fn public(of: &[usize]) -> Vec<String> {
 }
 
 /// A folder as kubelet mounts a Secret: one file for each key, with a comment as `age-keygen` writes it.
-fn secret(of: &[usize]) -> TempDir {
+pub(crate) fn secret(of: &[usize]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for i in of {
         let (public, private) = PAIRS[*i];

@@ -17,6 +17,8 @@ mod agreement;
 mod backends;
 #[path = "../scan/support/bolt.rs"]
 mod bolt;
+mod contents;
+mod copy;
 mod faults;
 mod gate;
 mod inspect;
@@ -33,6 +35,7 @@ mod stores;
 mod support;
 mod tls;
 mod trouble;
+mod verify;
 
 /// The allocator of the binary: what is measured is what ships.
 #[global_allocator]

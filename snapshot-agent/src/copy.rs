@@ -1,0 +1,295 @@
+//! `agent copy`: complete snapshots from one store to another, under the same key, verified on the way.
+//!
+//! It decides what may stand at the destination, and the order: the stored bytes go through with their hash compared
+//! with the manifest, they are read back from the destination, and only then the manifest follows, byte for byte. What
+//! differs is never published and never overwritten; what is there already is left as it is. Nothing is decrypted or
+//! unpacked, so no key is needed. Proofs stay where they are: they speak of the store that they lie in.
+
+use bytes::Bytes;
+use futures::StreamExt;
+use indicatif::HumanBytes;
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::clock;
+use crate::contract::{CopyRequest, ExitClass};
+use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
+use crate::layout::{Folder, attempt_time};
+use crate::list::{columns, lineages};
+use crate::manifest::{self, Manifest};
+use crate::progress::Progress;
+use crate::read_back;
+use crate::save::STALL;
+use crate::store::{self, Ahead, Plan, Store, Upload};
+use crate::stored::{self, Stored};
+
+/// Folders of one lineage that are looked at.
+const MAX_FOLDERS: usize = 10_000;
+
+/// How one snapshot ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Ended {
+    /// It is at the destination now.
+    Copied,
+    /// It was there already, the same.
+    Already,
+    /// It has no manifest: a save that is under way, or one that died.
+    Incomplete,
+    /// It could not be copied.
+    Failed,
+}
+
+/// One snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Copied {
+    /// Its folder below both stores' prefixes.
+    pub key: String,
+    /// How it ended.
+    pub ended: Ended,
+    /// Bytes that are stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stored_bytes: Option<u64>,
+    /// Why it could not be copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// All of them, and what the run ends with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copies {
+    /// One after the other.
+    pub copies: Vec<Copied>,
+    /// The first thing that went wrong.
+    pub failed: Option<Error>,
+}
+
+/// Copies what was asked for. What is wrong with one of several does not keep the others.
+pub async fn run(request: CopyRequest) -> Result<Copies> {
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    let (from, to) = (Store::open(&request.store)?, Store::open(&request.to.0)?);
+    let at = clock::now();
+    let until = at
+        .checked_add(SignedDuration::from_secs(request.deadline_seconds.into()))
+        .map_err(|_| Error::config("the deadline is beyond all calendars"))?;
+    let folders = match &request.key {
+        Some(key) => vec![stored::folder(key)?],
+        None => interrupt.unless(all(&from, &request)).await?,
+    };
+    let (mut copies, mut failed) = (Vec::new(), None);
+    for folder in &folders {
+        let one = One { from: &from, to: &to, folder, at, until };
+        let mut copied = Copied { key: folder.to_string(), ended: Ended::Failed, stored_bytes: None, problem: None };
+        match one.copy(&mut interrupt).await {
+            Ok((ended, bytes)) => (copied.ended, copied.stored_bytes) = (ended, Some(bytes)),
+            Err(Trouble::Incomplete(_)) if request.all => copied.ended = Ended::Incomplete,
+            Err(Trouble::Incomplete(error) | Trouble::Failed(error)) => {
+                copied.problem = Some(error.message().to_owned());
+                failed.get_or_insert(error);
+            }
+        }
+        copies.push(copied);
+        // Told to stop, or out of time: nothing more is begun.
+        if interrupt.came() {
+            break;
+        }
+    }
+    Ok(Copies { copies, failed })
+}
+
+/// Every folder of a cluster that may be a snapshot, the oldest first.
+async fn all(from: &Store, request: &CopyRequest) -> Result<Vec<Folder>> {
+    let (Some(namespace), Some(cluster)) = (&request.namespace, &request.cluster) else {
+        return Err(Error::config("--all needs --namespace and --cluster"));
+    };
+    let places = match &request.lineage {
+        None => lineages(from, namespace, cluster, None).await?,
+        Some(lineage) => {
+            let place = Folder::of_cluster(namespace, cluster, None).and_then(|cluster| cluster.child(lineage));
+            vec![place.map_err(|error| store::layout(&error))?]
+        }
+    };
+    let mut folders = Vec::new();
+    for place in places {
+        let names = from.children(&place, MAX_FOLDERS, |name| attempt_time(name).is_some()).await?.names;
+        folders.extend(names.iter().filter_map(|name| Some((attempt_time(name), place.child(name).ok()?))));
+    }
+    if folders.is_empty() {
+        return Err(Error::not_found(format!("there is no snapshot of {namespace}/{cluster} to copy")));
+    }
+    folders.sort();
+    Ok(folders.into_iter().map(|(_, folder)| folder).collect())
+}
+
+/// Why one snapshot was not copied.
+enum Trouble {
+    /// It has no manifest.
+    Incomplete(Error),
+    /// Anything else.
+    Failed(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// One snapshot on its way.
+struct One<'a> {
+    from: &'a Store,
+    to: &'a Store,
+    folder: &'a Folder,
+    at: Timestamp,
+    until: Timestamp,
+}
+
+impl One<'_> {
+    async fn copy(&self, interrupt: &mut Interrupt) -> Result<(Ended, u64), Trouble> {
+        let found = interrupt.unless(stored::manifest_of(self.from, self.folder)).await;
+        let (manifest, json) = found.map_err(|error| match error.class() {
+            ExitClass::NotFound => Trouble::Incomplete(error),
+            _ => Trouble::Failed(error),
+        })?;
+        stored::in_its_place(&manifest, self.folder)?;
+        let bytes = manifest.stored_bytes;
+        let there = interrupt.unless(self.there(&manifest, &json)).await?;
+        if there == There::Complete {
+            return Ok((Ended::Already, bytes));
+        }
+        let stored = interrupt.unless(Stored::of(self.from, self.folder, manifest)).await?;
+        if there == There::Data {
+            // Of a copy that died before its end. It is published only if it is what it has to be.
+            interrupt.unless(self.read_back(&stored)).await?;
+            interrupt.unless(self.publish(&json)).await?;
+            return Ok((Ended::Copied, bytes));
+        }
+        let plan = Plan { estimate: bytes, at: self.at, until: self.until };
+        let mut upload = interrupt.unless(self.to.begin(&self.folder.data(stored.manifest.format()), plan)).await?;
+        if let Err(error) = self.data(&stored, &mut upload, interrupt).await {
+            upload.abort().await;
+            return Err(error.into());
+        }
+        // From here on nothing is taken back on a guess: an answer may be lost although the manifest was written.
+        if let Err(error) = interrupt.unless(self.publish(&json)).await {
+            upload.unpublished(self.to, &self.folder.manifest()).await;
+            return Err(error.context("the copy could not be published: its manifest is not written").into());
+        }
+        upload.published().await;
+        // A run that stood still past its time may have been cleaned up after meanwhile (I6).
+        let there = interrupt.unless(self.to.stat(&stored.data)).await;
+        there.map_err(|error| error.context("the manifest is written, and its data cannot be found"))?;
+        tracing::info!(uri = self.to.uri(&stored.data), bytes, "copied");
+        Ok((Ended::Copied, bytes))
+    }
+
+    /// What stands at the destination.
+    async fn there(&self, manifest: &Manifest, json: &Bytes) -> Result<There> {
+        let data = self.folder.data(manifest.format());
+        let size = match self.to.stat(&data).await {
+            Ok(stat) => Some(stat.bytes),
+            Err(error) if error.class() == ExitClass::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let refused = |what: &str| {
+            Error::refused(format!(
+                "{}: {what}. Nothing was touched: what is stored is never overwritten",
+                self.to.uri(self.folder)
+            ))
+        };
+        let published = match self.to.get_small(&self.folder.manifest(), manifest::MAX_BYTES).await {
+            Ok(there) if there == *json => true,
+            Ok(_) => return Err(refused("another manifest is there")),
+            Err(error) if error.class() == ExitClass::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        match (size, published) {
+            (Some(bytes), _) if bytes != manifest.stored_bytes => {
+                let said = manifest.stored_bytes;
+                Err(refused(&format!("data of {bytes} bytes is there, and the manifest says {said}")))
+            }
+            (Some(_), true) => Ok(There::Complete),
+            (Some(_), false) => Ok(There::Data),
+            (None, true) => Err(refused("this manifest is there, and its data is not")),
+            (None, false) => Ok(There::Nothing),
+        }
+    }
+
+    /// Sends the data, and has it read back.
+    async fn data(&self, stored: &Stored, upload: &mut Upload, interrupt: &mut Interrupt) -> Result<()> {
+        let Manifest { stored_bytes, ref stored_sha256, .. } = stored.manifest;
+        let progress = Progress::new("copying", stored_bytes);
+        let sending = async {
+            let mut stream = stored.read(self.from, Ahead::FAR, &progress);
+            let (mut hash, mut bytes) = (Sha256::new(), 0_u64);
+            while let Some(piece) = stream.next().await {
+                let piece = piece?;
+                hash.update(&piece);
+                bytes += piece.len() as u64;
+                upload.write(piece).await?;
+            }
+            Ok((bytes, hex::encode(hash.finalize())))
+        };
+        let (bytes, sha256) = interrupt.unless(progress.watch(STALL, sending)).await?;
+        stored.agrees(
+            self.from,
+            &[("size", bytes.to_string(), stored_bytes.to_string()), ("sha256", sha256, stored_sha256.clone())],
+        )?;
+        interrupt.unless(upload.complete()).await?;
+        interrupt.unless(self.read_back(stored)).await
+    }
+
+    /// Whether the destination gives back what its manifest is going to say.
+    async fn read_back(&self, stored: &Stored) -> Result<()> {
+        let Manifest { stored_bytes, ref stored_sha256, .. } = stored.manifest;
+        let mut sha256 = [0; 32];
+        hex::decode_to_slice(stored_sha256, &mut sha256)
+            .map_err(|_| Error::corrupt("the manifest's storedSha256 is no sha256"))?;
+        read_back::compare(self.to, &stored.data, stored_bytes, sha256, STALL).await
+    }
+
+    /// Makes the copy a snapshot.
+    async fn publish(&self, json: &Bytes) -> Result<()> {
+        self.to.put_new(&self.folder.manifest(), json.clone()).await
+    }
+}
+
+/// What stands at the destination, and is no reason to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum There {
+    /// This snapshot.
+    Complete,
+    /// Data of its size, and no manifest.
+    Data,
+    /// Neither.
+    Nothing,
+}
+
+impl Copies {
+    /// For people: a line for each, and their number.
+    pub fn table(&self) -> String {
+        let head = ["", "STORED", "KEY"].map(str::to_owned);
+        let rows = self.copies.iter().map(|copied| {
+            let ended = match copied.ended {
+                Ended::Copied => "copied",
+                Ended::Already => "already there",
+                Ended::Incomplete => "incomplete",
+                Ended::Failed => "FAILED",
+            };
+            let bytes = copied.stored_bytes.map_or_else(|| "-".to_owned(), |bytes| HumanBytes(bytes).to_string());
+            let problem = copied.problem.as_ref().map(|problem| format!("  ({problem})")).unwrap_or_default();
+            [ended.to_owned(), bytes, format!("{}{problem}", copied.key)]
+        });
+        let count = |ended| self.copies.iter().filter(|copied| copied.ended == ended).count();
+        format!(
+            "{}{} copied, {} already there, {} incomplete, {} failed\n",
+            columns(&std::iter::once(head).chain(rows).collect::<Vec<_>>()),
+            count(Ended::Copied),
+            count(Ended::Already),
+            count(Ended::Incomplete),
+            count(Ended::Failed)
+        )
+    }
+}

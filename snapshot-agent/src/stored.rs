@@ -1,0 +1,170 @@
+//! One stored snapshot that is named by its key: its manifest, and its bytes compared with what the manifest says.
+//!
+//! It decides what has to agree before anything that was read may be used. What it is read for is the verbs' business.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+
+use crate::contract::ExitClass;
+use crate::crypt::Identities;
+use crate::error::{Error, Result};
+use crate::layout::{Folder, Key, MANIFEST};
+use crate::manifest::{self, Encryption, Manifest};
+use crate::progress::Progress;
+use crate::read_back;
+use crate::store::{self, Ahead, Stat, Store};
+use crate::unpack::{self, Sink};
+
+/// A snapshot that was looked at and not read yet.
+pub(crate) struct Stored {
+    /// What is recorded.
+    pub(crate) manifest: Manifest,
+    /// The data object.
+    pub(crate) data: Key,
+    stat: Stat,
+}
+
+/// The snapshot's folder, or what is wrong with the key.
+pub(crate) fn folder(key: &str) -> Result<Folder> {
+    let folder = Folder::parse("key", key).map_err(|error| store::layout(&error))?;
+    let name = folder.as_str().rsplit('/').next().unwrap_or_default();
+    if name == MANIFEST || name.contains(".db") {
+        return Err(Error::config(format!(
+            "{key} names an object: give the folder that holds {MANIFEST}. A snapshot file without a manifest is not \
+             supported yet"
+        )));
+    }
+    Ok(folder)
+}
+
+/// The manifest of a snapshot, and its bytes.
+pub(crate) async fn manifest_of(store: &Store, folder: &Folder) -> Result<(Manifest, Bytes)> {
+    let json = store.get_small(&folder.manifest(), manifest::MAX_BYTES).await.map_err(|error| {
+        if error.class() == ExitClass::NotFound {
+            return error.context("no complete snapshot is there");
+        }
+        error
+    })?;
+    let manifest = Manifest::parse(&json).map_err(|error| error.context(store.uri(&folder.manifest())))?;
+    Ok((manifest, json))
+}
+
+/// A manifest that was copied to another place speaks of another snapshot.
+pub(crate) fn in_its_place(manifest: &Manifest, folder: &Folder) -> Result<()> {
+    if manifest.key == folder.as_str() {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "the manifest in {folder} is that of {}: it was put there by somebody else",
+        manifest.key
+    )))
+}
+
+impl Stored {
+    /// Checks what can be checked without the data.
+    pub(crate) async fn of(store: &Store, folder: &Folder, manifest: Manifest) -> Result<Self> {
+        let data = folder.data(manifest.format());
+        let stat = store.stat(&data).await?;
+        if stat.bytes != manifest.stored_bytes {
+            return Err(Error::corrupt(format!(
+                "{} has {} bytes, its manifest says {}: it was cut or exchanged",
+                store.uri(&data),
+                stat.bytes,
+                manifest.stored_bytes
+            )));
+        }
+        Ok(Self { manifest, data, stat })
+    }
+
+    /// The stored bytes, in order.
+    pub(crate) fn read(&self, store: &Store, ahead: Ahead, progress: &Progress) -> BoxStream<'static, Result<Bytes>> {
+        store.read(&self.data, &self.stat, ahead, progress)
+    }
+
+    /// Reads the stored bytes and compares their hash alone.
+    pub(crate) async fn digest(&self, store: &Store, stall: Duration) -> Result<()> {
+        let progress = Progress::new("reading the snapshot", self.manifest.stored_bytes);
+        let stream = self.read(store, Ahead::FAR, &progress);
+        let (bytes, sha256) = progress.watch(stall, read_back::digest(stream)).await?;
+        self.agrees(
+            store,
+            &[
+                ("size", bytes.to_string(), self.manifest.stored_bytes.to_string()),
+                ("sha256", hex::encode(sha256), self.manifest.stored_sha256.clone()),
+            ],
+        )
+    }
+
+    /// Reads the data, unpacks it into a sink and compares everything that is known about it.
+    pub(crate) async fn unpack<S: Sink>(
+        &self,
+        store: &Store,
+        identities: Option<Identities>,
+        sink: S,
+        stall: Duration,
+    ) -> Result<S> {
+        let Manifest { db_bytes, stored_bytes, compression, .. } = self.manifest;
+        let progress = Progress::new("reading the snapshot", stored_bytes);
+        let stream = self.read(store, Ahead::FAR, &progress);
+        let unpacking = unpack::run(stream, compression, identities, db_bytes, sink);
+        let (unpacked, sink) = progress.watch(stall, unpacking).await.map_err(|error| match error.class() {
+            ExitClass::Corrupt => error.context(store.uri(&self.data)),
+            _ => error,
+        })?;
+        self.agrees(
+            store,
+            &[
+                ("size", unpacked.stored_bytes.to_string(), stored_bytes.to_string()),
+                ("sha256", hex::encode(unpacked.stored_sha256), self.manifest.stored_sha256.clone()),
+                ("database size", unpacked.database.db_bytes.to_string(), db_bytes.to_string()),
+                ("database sha256", hex::encode(unpacked.database.sha256), self.manifest.sha256.clone()),
+            ],
+        )?;
+        Ok(sink)
+    }
+
+    /// Whether what was found is what is recorded.
+    pub(crate) fn agrees(&self, store: &Store, pairs: &[(&str, String, String)]) -> Result<()> {
+        match pairs.iter().find(|(_, found, recorded)| !found.eq_ignore_ascii_case(recorded)) {
+            None => Ok(()),
+            Some((what, found, recorded)) => Err(Error::corrupt(format!(
+                "{}: its {what} is {found}, its manifest says {recorded}",
+                store.uri(&self.data)
+            ))),
+        }
+    }
+}
+
+/// The identities given, one of which has to be a recipient's. They are not read for a snapshot that is not encrypted:
+/// having keys does not say that all snapshots are, and encryption would not prove who wrote one either; that is what the
+/// expected sha256 is for.
+pub(crate) fn fitting(encryption: &Encryption, found: Identities, none: &str, remedy: &str) -> Result<Identities> {
+    let recipients = encryption.recipients.join(", ");
+    if found.is_empty() {
+        return Err(Error::config(format!(
+            "the snapshot is encrypted for {recipients}, and an identity is needed to read it: {none}. Please {remedy}"
+        )));
+    }
+    if found.iter().any(|identity| encryption.recipients.contains(&identity.recipient().to_string())) {
+        return Ok(found);
+    }
+    Err(Error::config(format!(
+        "the snapshot is encrypted for {recipients}, and the identities given are those of {}: {remedy}",
+        found.recipients()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_a_folder() {
+        assert!(folder("a/b/c/20261121T162233Z-1-2").is_ok());
+        for bad in ["a/../b", "", "a/b/snapshot.db", "a/snapshot.db.zst", "a/manifest.json", "/etc/../x"] {
+            assert_eq!(folder(bad).unwrap_err().class(), ExitClass::Config, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! A drill: the snapshot is restored into a scratch folder, an etcd is started on it, and asked what it holds.
+//!
+//! It decides what that etcd has to answer: the HashKV that was worked out from the bytes, at the same revision, and as
+//! many keys. Where the snapshot asks for users, nobody can ask the etcd: then the database that it ran on is read again
+//! after it has stopped. How it is started is in `etcd.rs`, beside this.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use etcd_client::{Client, GetOptions};
+
+use super::etcd::Etcd;
+use super::stored::compare;
+use super::{BUDGET, unsound};
+use crate::agree::{Answer, Voter, ask};
+use crate::contract::VerifyRequest;
+use crate::crypt::Identities;
+use crate::error::{Error, Result, io_error, task_error};
+use crate::manifest::Manifest;
+use crate::proof::{Proof, Step};
+use crate::restore::{BESIDE_DATABASE, COPIES, Etcdutl, Initial, check_version};
+use crate::save::STALL;
+use crate::scan::{HashKv, Proven, Reader, ScanError};
+use crate::scratch::Scratch;
+use crate::source::etcd_error;
+use crate::store::Store;
+use crate::stored::Stored;
+
+/// Where etcd's own image has its programs.
+const IMAGES_BIN: &str = "/usr/local/bin";
+
+/// The one member of the restored cluster; nobody but us ever sees it.
+const MEMBER: &str = "drill";
+const PEER_URL: &str = "http://127.0.0.1:2380";
+const INITIAL_CLUSTER: &str = "drill=http://127.0.0.1:2380";
+
+/// What a drill needs, and what runs while it does.
+pub(super) struct Drill {
+    etcdutl: Etcdutl,
+    program: PathBuf,
+    scratch: Scratch,
+    etcd: Option<Etcd>,
+}
+
+impl Drill {
+    /// Finds the programs and the room, before anything is read.
+    pub(super) async fn prepare(request: &VerifyRequest, manifest: &Manifest) -> Result<Self> {
+        let etcdutl = Etcdutl::find(&program(request.bin_dir.as_deref(), "etcdutl")?).await?;
+        let program = program(request.bin_dir.as_deref(), "etcd")?;
+        check_version(manifest, etcdutl.version())?;
+        let needed = manifest.db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE);
+        let scratch = Scratch::new(&request.scratch, needed)?;
+        Ok(Self { etcdutl, program, scratch, etcd: None })
+    }
+
+    /// Restores, starts, asks.
+    pub(super) async fn run(
+        &mut self,
+        store: &Store,
+        stored: &Stored,
+        identities: Option<Identities>,
+        proof: &mut Proof,
+    ) -> Result<()> {
+        let (snapshot, file) = self.scratch.file("snapshot.db")?;
+        stored.unpack(store, identities, file, STALL).await?;
+        proof.proven.extend([Step::StoredSha256, Step::Trailer]);
+        let uri = store.uri(&stored.data);
+        let db_bytes = stored.manifest.db_bytes;
+        let (found, hash_kv) = off_thread(&uri, &snapshot, move |file| facts(file, db_bytes)).await?;
+        compare(store, stored, &found, proof)?;
+
+        let data = self.scratch.join("data");
+        let initial = Initial { name: MEMBER, peer_url: PEER_URL, cluster: INITIAL_CLUSTER, token: MEMBER };
+        self.etcdutl.restore(&snapshot, &data, &initial, db_bytes).await?;
+        std::fs::remove_file(&snapshot).map_err(io_error("removing the snapshot's file"))?;
+        let etcd = self.etcd.insert(Etcd::spawn(&self.program, &data, self.scratch.join("etcd.log"))?);
+        let ready = etcd.ready(db_bytes).await?;
+        proof.etcd_version = Some(ready.version.clone());
+        proof.proven.push(Step::Restored);
+        let (false, Some(client)) = (found.auth_enabled, ready.client) else {
+            return self.read_again(&uri, &data, hash_kv, proof).await;
+        };
+        asked(&client, &ready.endpoint, hash_kv, proof).await?;
+        counted(&client, &ready.endpoint, &found, proof).await
+    }
+
+    /// What the etcd ran on, after it has stopped.
+    async fn read_again(&mut self, uri: &str, data: &Path, expected: HashKv, proof: &mut Proof) -> Result<()> {
+        proof.left_out.push(
+            "HashKV and keys, asked of etcd: authentication is on in the snapshot. The database it ran on was read \
+             instead"
+                .to_owned(),
+        );
+        if let Some(etcd) = self.etcd.take() {
+            etcd.stop().await;
+        }
+        let HashKv { revision, compact_revision, .. } = expected;
+        let database = data.join("member/snap/db");
+        let found = off_thread(uri, &database, move |file| {
+            let bytes = file.metadata().map_err(|error| ScanError::Io(error.to_string()))?.len();
+            Reader::open(file, bytes, BUDGET)?.hash_kv(revision, compact_revision)
+        });
+        same(found.await?.hash, expected, proof)
+    }
+
+    /// Stops what runs; the scratch folder goes with this.
+    pub(super) async fn end(self) {
+        if let Some(etcd) = self.etcd {
+            etcd.stop().await;
+        }
+    }
+}
+
+/// What is in the file, and the HashKV that a member which starts on it has to have.
+fn facts(file: &File, db_bytes: u64) -> std::result::Result<(Proven, HashKv), ScanError> {
+    let mut reader = Reader::open(file, db_bytes, BUDGET)?;
+    let found = reader.prove(None)?;
+    if let Ok(hash_kv) = found.hash_kv {
+        return Ok((found, hash_kv));
+    }
+    // A compaction that is half done is finished by whoever starts on it.
+    let compact = reader.compact_revision()?;
+    let hash_kv = reader.hash_kv(found.revision, compact)?;
+    Ok((found, hash_kv))
+}
+
+async fn off_thread<T: Send + 'static>(
+    uri: &str,
+    path: &Path,
+    read: impl FnOnce(&File) -> std::result::Result<T, ScanError> + Send + 'static,
+) -> Result<T> {
+    let file = File::open(path).map_err(io_error(format!("reading {}", path.display())))?;
+    let found = tokio::task::spawn_blocking(move || read(&file)).await.map_err(|error| task_error(&error))?;
+    found.map_err(|error| unsound(uri, &error))
+}
+
+async fn asked(client: &Client, endpoint: &str, expected: HashKv, proof: &mut Proof) -> Result<()> {
+    let voter = Voter { client: client.clone(), endpoint: endpoint.to_owned(), name: MEMBER.to_owned(), leader: true };
+    match ask(&voter, expected).await? {
+        Answer::Equal => same(expected.hash, expected, proof),
+        Answer::Different(theirs) => same(theirs, expected, proof),
+        Answer::None(why) => {
+            proof.left_out.push(format!("HashKV, asked of etcd: {why}"));
+            Ok(())
+        }
+    }
+}
+
+fn same(theirs: u32, expected: HashKv, proof: &mut Proof) -> Result<()> {
+    let HashKv { hash, revision, .. } = expected;
+    if theirs == hash {
+        proof.proven.push(Step::EtcdHashKV);
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "the restored etcd has HashKV {theirs} at revision {revision}, the snapshot's bytes have {hash}"
+    )))
+}
+
+async fn counted(client: &Client, endpoint: &str, found: &Proven, proof: &mut Proof) -> Result<()> {
+    let Some(keys) = found.keys else {
+        proof.left_out.push("keys: there are too many to count in memory".to_owned());
+        return Ok(());
+    };
+    let all = GetOptions::new().with_all_keys().with_count_only().with_revision(found.revision);
+    let answer = client.kv_client().get("", Some(all)).await;
+    let theirs = answer.map_err(|error| etcd_error(endpoint, &error))?.count();
+    if u64::try_from(theirs) == Ok(keys) {
+        proof.proven.push(Step::EtcdKeys);
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "the restored etcd counts {theirs} keys at revision {}, the snapshot's bytes hold {keys}",
+        found.revision
+    )))
+}
+
+/// Where a program is: in the folder that was named, or in PATH, or where etcd's own image has it.
+fn program(bin_dir: Option<&Path>, name: &str) -> Result<PathBuf> {
+    if let Some(folder) = bin_dir {
+        let path = folder.join(name);
+        return if path.is_file() {
+            Ok(path)
+        } else {
+            Err(Error::config(format!("--bin-dir={}: there is no {name} in it", folder.display())))
+        };
+    }
+    // Not clap's: a flag for it would only be another --bin-dir.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    in_folders(&path, name).ok_or_else(|| {
+        Error::config(format!(
+            "{name} is neither in PATH nor in {IMAGES_BIN}: a drill needs it, so name the folder that holds etcd and \
+             etcdutl with --bin-dir"
+        ))
+    })
+}
+
+fn in_folders(path: &OsStr, name: &str) -> Option<PathBuf> {
+    let folders = std::env::split_paths(path).chain([PathBuf::from(IMAGES_BIN)]);
+    folders.filter(|folder| folder.is_absolute()).map(|folder| folder.join(name)).find(|program| program.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::ExitClass;
+
+    #[test]
+    fn programs_are_where_they_are_said_to_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = program(Some(folder.path()), "etcd").unwrap_err();
+        assert_eq!(named.class(), ExitClass::Config);
+        assert!(named.message().contains("--bin-dir"), "{named}");
+        let etcd = folder.path().join("etcd");
+        std::fs::write(&etcd, "").unwrap();
+        assert_eq!(program(Some(folder.path()), "etcd"), Ok(etcd.clone()));
+        let path = std::env::join_paths([Path::new("."), Path::new("/nonexistent"), folder.path()]).unwrap();
+        assert_eq!(in_folders(&path, "etcd"), Some(etcd));
+        assert_eq!(in_folders(&path, "no-such-program"), None);
+    }
+}

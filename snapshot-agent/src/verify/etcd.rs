@@ -1,0 +1,170 @@
+//! An etcd of our own for a drill: on loopback alone, on ports that nobody uses, and stopped at the end.
+//!
+//! It decides how it is started and when it answers. It runs with nothing of our environment, and without syncing its
+//! files: nobody needs them afterwards.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use etcd_client::Client;
+use serde::Deserialize;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep};
+
+use crate::contract::{EtcdFlags, ExitClass};
+use crate::error::{Error, Result, io_error};
+use crate::source::Dialer;
+
+/// What etcd needs before it opens its database, and its slowest disk.
+const START_BASE: Duration = Duration::from_mins(1);
+const START_BYTES_PER_SECOND: u64 = 16 << 20;
+
+/// A health check is a read that a quorum agrees on, and here that is one member.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Between two looks at whether it answers.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Ports are free when they are chosen and may be taken when etcd opens them.
+const TRIES: usize = 3;
+const TAKEN: &str = "address already in use";
+
+/// A running etcd.
+pub(super) struct Etcd {
+    program: PathBuf,
+    data: PathBuf,
+    log: PathBuf,
+    child: Child,
+    endpoint: String,
+}
+
+/// An etcd that answers.
+pub(super) struct Ready {
+    /// Connected to it; `None`: it asks for a user.
+    pub(super) client: Option<Client>,
+    pub(super) endpoint: String,
+    pub(super) version: String,
+}
+
+impl Etcd {
+    /// Starts one on a restored data directory.
+    pub(super) fn spawn(program: &Path, data: &Path, log: PathBuf) -> Result<Self> {
+        let (child, endpoint) = spawn(program, data, &log)?;
+        Ok(Self { program: program.to_owned(), data: data.to_owned(), log, child, endpoint })
+    }
+
+    /// Waits until it has a leader, which is itself.
+    pub(super) async fn ready(&mut self, db_bytes: u64) -> Result<Ready> {
+        let within = START_BASE + Duration::from_secs(db_bytes / START_BYTES_PER_SECOND);
+        let until = Instant::now() + within;
+        let mut tries = TRIES;
+        loop {
+            let flags = EtcdFlags { endpoints: vec![self.endpoint.clone()], ..EtcdFlags::default() };
+            let endpoint = self.endpoint.clone();
+            match Dialer::of(&flags)?.dial(&endpoint).await {
+                Ok((client, status)) if status.leader() != 0 => {
+                    return Ok(Ready { client: Some(client), endpoint, version: status.version().to_owned() });
+                }
+                Err(error) if error.class() == ExitClass::Denied => {
+                    if let Some(version) = healthy(&endpoint).await? {
+                        return Ok(Ready { client: None, endpoint, version });
+                    }
+                }
+                Ok(_) | Err(_) => {}
+            }
+            if let Some(status) = self.child.try_wait().map_err(io_error("waiting for etcd"))? {
+                let said = last_line(&self.log);
+                tries -= 1;
+                if !said.contains(TAKEN) || tries == 0 {
+                    let message = format!("etcd does not start on what was restored ({status}): {said}");
+                    // Killed, most likely for memory.
+                    return Err(if status.code().is_none() {
+                        Error::transient(message)
+                    } else {
+                        Error::corrupt(message)
+                    });
+                }
+                (self.child, self.endpoint) = spawn(&self.program, &self.data, &self.log)?;
+            }
+            if Instant::now() > until {
+                let said = last_line(&self.log);
+                return Err(Error::deadline(format!("etcd gives no answer within {} s: {said}", within.as_secs())));
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Stops it, and comes back when it is gone.
+    pub(super) async fn stop(mut self) {
+        if let Err(error) = self.child.kill().await {
+            tracing::warn!(%error, "etcd could not be stopped");
+        }
+    }
+}
+
+fn spawn(program: &Path, data: &Path, log: &Path) -> Result<(Child, String)> {
+    let [client, peer] = ports().map_err(io_error("choosing ports for etcd"))?;
+    let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+    let mut folder = std::ffi::OsString::from("--data-dir=");
+    folder.push(data);
+    let log = File::create(log).map_err(io_error(format!("making {}", log.display())))?;
+    let errors = log.try_clone().map_err(io_error("making etcd's log"))?;
+    let child = Command::new(program)
+        .arg(folder)
+        .arg("--name=drill")
+        .arg(format!("--listen-client-urls={client}"))
+        .arg(format!("--advertise-client-urls={client}"))
+        .arg(format!("--listen-peer-urls={peer}"))
+        .arg(format!("--initial-advertise-peer-urls={peer}"))
+        .arg(format!("--initial-cluster=drill={peer}"))
+        .arg("--unsafe-no-fsync")
+        .arg("--log-level=warn")
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(errors)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(io_error(format!("starting {}", program.display())))?;
+    Ok((child, client))
+}
+
+/// The version of an etcd that asks for a user, once it is healthy: that is told to everybody. A database that is full is
+/// none the worse.
+async fn healthy(endpoint: &str) -> Result<Option<String>> {
+    /// What etcd says at `/version`.
+    #[derive(Deserialize)]
+    struct Version {
+        etcdserver: String,
+    }
+    crate::store::install_crypto();
+    // It speaks plain HTTP, and where there are no certificates at all no client would be built with them.
+    let client = reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy().tls_certs_only([]).build();
+    let client = client.map_err(|error| Error::config(format!("asking etcd: {error}")))?;
+    let ask = async |path: &str| -> reqwest::Result<String> {
+        client.get(format!("{endpoint}/{path}")).send().await?.error_for_status()?.text().await
+    };
+    let version = match ask("health?exclude=NOSPACE").await {
+        Ok(_) => ask("version").await.ok(),
+        Err(_) => None,
+    };
+    Ok(version.and_then(|json| serde_json::from_str(&json).ok()).map(|Version { etcdserver }| etcdserver))
+}
+
+/// Two ports that are free now.
+fn ports() -> std::io::Result<[u16; 2]> {
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    // Both are held until both are known, so that they differ.
+    let (one, other) = (listen()?, listen()?);
+    Ok([one.local_addr()?.port(), other.local_addr()?.port()])
+}
+
+/// The last thing it said.
+fn last_line(log: &Path) -> String {
+    let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+    last.chars().take(500).collect()
+}

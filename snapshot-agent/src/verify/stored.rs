@@ -1,0 +1,243 @@
+//! A stored snapshot, read once from its store and proven on the way, in memory that does not depend on its size.
+//!
+//! It decides what is compared with the manifest, and that a proof is kept: also when the snapshot was found broken, and
+//! never where nothing was found out about it. A store that takes no proof does not make the snapshot worse.
+
+use std::fmt::Write as _;
+use std::io;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::{drill, unsound};
+use crate::clock;
+use crate::contract::{ExitClass, ProofLevel, StoreFlags, VerifyRequest};
+use crate::crypt::Identities;
+use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
+use crate::manifest::Manifest;
+use crate::pipe::scan_budget;
+use crate::proof::{Proof, Step};
+use crate::save::STALL;
+use crate::scan::{Options, Proven, Scan, ScanError};
+use crate::store::Store;
+use crate::stored::{self, Stored};
+use crate::trailer::KeepBack;
+use crate::unpack::Sink;
+
+/// etcd's word for "never compacted".
+const NEVER: i64 = -1;
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredVerified {
+    /// URI of the data object.
+    pub uri: String,
+    /// What was proven.
+    #[serde(flatten)]
+    pub proof: Proof,
+    /// URI of the proof that was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof_uri: Option<String>,
+    /// Why none was written, though one was wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof_not_kept: Option<String>,
+}
+
+impl StoredVerified {
+    /// For people.
+    pub(super) fn lines(&self) -> String {
+        let proof = &self.proof;
+        let mut lines = format!("{}\n", self.uri);
+        for step in &proof.proven {
+            let _ = writeln!(lines, "  proven    {}", step.says());
+        }
+        for left_out in &proof.left_out {
+            let _ = writeln!(lines, "  left out  {left_out}");
+        }
+        if let Some(revision) = proof.revision {
+            let or = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+            let (keys, hash) = (or(proof.keys.map(|n| n.to_string())), or(proof.hash_kv.map(|n| n.to_string())));
+            let compacted = proof.compact_revision.map(|at| format!(", compacted at {at}")).unwrap_or_default();
+            let _ = writeln!(lines, "revision {revision}{compacted}, {keys} keys, HashKV {hash}");
+        }
+        if let Some(version) = &proof.etcd_version {
+            let _ = writeln!(lines, "etcd {version} was started on it, and is stopped");
+        }
+        match (&self.proof_uri, &self.proof_not_kept) {
+            (Some(uri), _) => drop(writeln!(lines, "proof {uri}")),
+            (None, Some(why)) => drop(writeln!(lines, "the proof could not be kept: {why}")),
+            (None, None) => {}
+        }
+        lines
+    }
+}
+
+/// What a snapshot is decrypted with.
+enum Lock {
+    /// It is not encrypted, or these fit.
+    Open(Option<Identities>),
+    /// It is encrypted, and nothing was given, for these.
+    Closed(String),
+}
+
+/// Verifies one stored snapshot.
+pub(super) async fn run(request: &VerifyRequest, flags: &StoreFlags, key: &str) -> Result<StoredVerified> {
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    let folder = stored::folder(key)?;
+    let store = Store::open(flags)?;
+    let (manifest, json) = interrupt.unless(stored::manifest_of(&store, &folder)).await?;
+    stored::in_its_place(&manifest, &folder)?;
+    let lock = lock(&manifest, request)?;
+    let mut drill = match (request.level, &lock) {
+        (ProofLevel::Stored, _) => None,
+        (ProofLevel::Drill, Lock::Open(_)) => Some(interrupt.unless(drill::Drill::prepare(request, &manifest)).await?),
+        (ProofLevel::Drill, Lock::Closed(recipients)) => {
+            return Err(Error::config(format!(
+                "the snapshot is encrypted for {recipients}: a drill needs --identity with the file of one of these keys"
+            )));
+        }
+    };
+    let mut proof = Proof::begin(&folder, request.level, &json, clock::now());
+    let uri = store.uri(&folder.data(manifest.format()));
+    let ended = {
+        let looked = interrupt.unless(Stored::of(&store, &folder, manifest)).await;
+        match looked {
+            Err(error) if error.class() == ExitClass::NotFound => {
+                Err(Error::corrupt(error.message()).context("the manifest is there and its data is not"))
+            }
+            Err(error) => Err(error),
+            Ok(stored) => interrupt.unless(prove(&store, &stored, lock, drill.as_mut(), &mut proof)).await,
+        }
+    };
+    // Whatever came between: no etcd stays behind.
+    if let Some(drill) = drill {
+        drill.end().await;
+    }
+    if let Err(error) = &ended {
+        if error.class() != ExitClass::Corrupt {
+            return Err(error.clone());
+        }
+        proof.failure = Some(error.message().to_owned());
+    }
+    proof.passed = ended.is_ok();
+    proof.ended_at = clock::now();
+    let kept = if request.no_proof { None } else { Some(interrupt.unless(proof.keep(&store, &folder)).await) };
+    let (proof_uri, proof_not_kept) = match kept {
+        None => (None, None),
+        Some(Ok(key)) => (Some(store.uri(&key)), None),
+        Some(Err(error)) => (None, Some(error.message().to_owned())),
+    };
+    if let Some(why) = &proof_not_kept {
+        tracing::warn!(why, "the proof could not be kept");
+    }
+    ended?;
+    Ok(StoredVerified { uri, proof, proof_uri, proof_not_kept })
+}
+
+fn lock(manifest: &Manifest, request: &VerifyRequest) -> Result<Lock> {
+    let Some(encryption) = &manifest.encryption else { return Ok(Lock::Open(None)) };
+    let identities = &request.snapshot.identities;
+    if identities.is_empty() {
+        return Ok(Lock::Closed(encryption.recipients.join(", ")));
+    }
+    let found = Identities::read_files(identities)?;
+    let remedy = "name the identity file of one of these keys with --identity";
+    stored::fitting(encryption, found, "the files given hold none", remedy).map(Some).map(Lock::Open)
+}
+
+async fn prove(
+    store: &Store,
+    stored: &Stored,
+    lock: Lock,
+    drill: Option<&mut drill::Drill>,
+    proof: &mut Proof,
+) -> Result<()> {
+    match (lock, drill) {
+        (Lock::Closed(recipients), _) => {
+            stored.digest(store, STALL).await?;
+            proof.proven.push(Step::StoredSha256);
+            proof
+                .left_out
+                .push(format!("what is in it: it is encrypted for {recipients}, and no --identity was given"));
+            Ok(())
+        }
+        (Lock::Open(identities), None) => read(store, stored, identities, proof).await,
+        (Lock::Open(identities), Some(drill)) => drill.run(store, stored, identities, proof).await,
+    }
+}
+
+/// Reads it in one pass.
+async fn read(store: &Store, stored: &Stored, identities: Option<Identities>, proof: &mut Proof) -> Result<()> {
+    let contents = stored.manifest.contents.as_ref();
+    let compact_revision = contents.map(|contents| contents.compact_revision.unwrap_or(NEVER));
+    let options = Options { compact_revision, budget_bytes: scan_budget(stored.manifest.db_bytes) };
+    let pages = Pages { scan: Scan::new(options), trailer: KeepBack::default() };
+    let pages = stored.unpack(store, identities, pages, STALL).await?;
+    proof.proven.extend([Step::StoredSha256, Step::Trailer]);
+    match pages.scan.finish() {
+        Ok(found) => compare(store, stored, &found, proof),
+        Err(error @ ScanError::OverBudget { .. }) => {
+            proof
+                .left_out
+                .push(format!("structure and HashKV: {error}. A drill reads them from a file and needs less"));
+            Ok(())
+        }
+        Err(error) => Err(unsound(&store.uri(&stored.data), &error)),
+    }
+}
+
+/// The scan of what goes by.
+struct Pages {
+    scan: Scan,
+    trailer: KeepBack,
+}
+
+impl Sink for Pages {
+    fn take(&mut self, bytes: &Bytes) -> io::Result<()> {
+        let Self { scan, trailer } = self;
+        trailer.pass(bytes, |settled| scan.push(settled));
+        Ok(())
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Compares what is in the database with what the manifest records.
+pub(super) fn compare(store: &Store, stored: &Stored, found: &Proven, proof: &mut Proof) -> Result<()> {
+    proof.revision = Some(found.revision);
+    proof.compact_revision = found.compact_revision;
+    proof.keys = found.keys;
+    proof.hash_kv = found.hash_kv.ok().map(|found| found.hash);
+    let Some(recorded) = &stored.manifest.contents else {
+        proof.proven.push(Step::Structure);
+        proof.left_out.push("HashKV: the manifest records nothing of the contents to compare it with".to_owned());
+        return Ok(());
+    };
+    let mut pairs = vec![
+        ("revision", found.revision.to_string(), recorded.revision.to_string()),
+        (
+            "compact revision",
+            found.compact_revision.unwrap_or(NEVER).to_string(),
+            recorded.compact_revision.unwrap_or(NEVER).to_string(),
+        ),
+        ("number of records", found.revisions.to_string(), recorded.revisions.to_string()),
+    ];
+    if let (Some(found), Some(recorded)) = (found.keys, recorded.keys) {
+        pairs.push(("number of keys", found.to_string(), recorded.to_string()));
+    }
+    stored.agrees(store, &pairs)?;
+    proof.proven.push(Step::Structure);
+    match (found.hash_kv, recorded.hash_kv) {
+        (Ok(found), Some(recorded)) => {
+            stored.agrees(store, &[("HashKV", found.hash.to_string(), recorded.to_string())])?;
+            proof.proven.push(Step::HashKV);
+        }
+        (Ok(_), None) => proof.left_out.push("HashKV: the manifest records none to compare it with".to_owned()),
+        (Err(why), _) => proof.left_out.push(format!("HashKV: {why}")),
+    }
+    Ok(())
+}

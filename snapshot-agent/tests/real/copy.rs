@@ -1,0 +1,210 @@
+//! Snapshots are copied between stores, whole and verified, or not at all.
+
+use std::fs;
+use std::path::Path;
+
+use crate::age::{PAIRS, secret};
+use crate::support::{Etcd, Mischief, Proxy, S3, file_store, files, restore_request, save_request};
+use snapshot_agent::contract::{Compression, CopyRequest, DATA_DIR, ExitClass, SavedReport, StoreFlags, ToStore};
+use snapshot_agent::copy::{Copied, Copies, Ended};
+use snapshot_agent::{copy, restore, save};
+
+async fn saved(etcd: &Etcd, store: StoreFlags, age: bool) -> SavedReport {
+    let mut request = save_request(etcd.flags(), store, Compression::Zstd);
+    request.age_recipients = if age { vec![PAIRS[0].0.to_owned()] } else { vec![] };
+    save::run(request).await.unwrap()
+}
+
+fn request(from: StoreFlags, to: StoreFlags, key: Option<&str>) -> CopyRequest {
+    CopyRequest {
+        store: from,
+        to: ToStore(to),
+        key: key.map(str::to_owned),
+        all: key.is_none(),
+        namespace: Some("shop".to_owned()),
+        cluster: Some("orders".to_owned()),
+        deadline_seconds: 60,
+        ..CopyRequest::default()
+    }
+}
+
+async fn copied(request: CopyRequest) -> Vec<Copied> {
+    let Copies { copies, failed } = copy::run(request).await.unwrap();
+    assert_eq!(failed, None);
+    copies
+}
+
+/// One that is refused, and leaves the destination as it was.
+async fn refused(from: &StoreFlags, to: &Path, key: &str) -> (ExitClass, String) {
+    let before = files(to);
+    let copies = copy::run(request(from.clone(), file_store(to), Some(key))).await.unwrap();
+    let error = copies.failed.expect("was copied");
+    assert_eq!(copies.copies[0].ended, Ended::Failed);
+    assert_eq!(files(to), before, "{error}");
+    (error.class(), error.message().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_the_same_byte_for_byte_and_restores() {
+    let etcd = Etcd::start().await;
+    etcd.fill(40, 100_000).await;
+    let (s3, other, mount) = (S3::start().await, S3::start().await, tempfile::tempdir().unwrap());
+    let mut elsewhere = other.flags();
+    elsewhere.url = "s3://bkt/another/prefix".to_owned();
+    for age in [false, true] {
+        let saved = saved(&etcd, s3.flags(), age).await;
+        let name = if age { "snapshot.db.zst.age" } else { "snapshot.db.zst" };
+        // Bucket to folder, folder to bucket: round about.
+        for (from, to) in [(s3.flags(), file_store(mount.path())), (file_store(mount.path()), elsewhere.clone())] {
+            let ask = request(from, to, Some(&saved.key));
+            let done = copied(ask.clone()).await;
+            assert_eq!((done[0].ended, done[0].stored_bytes), (Ended::Copied, Some(saved.stored_bytes)));
+            let again = copied(ask).await;
+            assert_eq!(again[0].ended, Ended::Already);
+        }
+        let there = other.folder.path().join("buckets/bkt/another/prefix").join(&saved.key);
+        for file in [name, "manifest.json"] {
+            let here = fs::read(s3.file(&saved.key, file)).unwrap();
+            assert_eq!(fs::read(mount.path().join(&saved.key).join(file)).unwrap(), here);
+            assert_eq!(fs::read(there.join(file)).unwrap(), here);
+        }
+        assert_eq!(files(&there), ["manifest.json", name]);
+        let volume = tempfile::tempdir().unwrap();
+        let identity = secret(&[0]);
+        let mut ask = restore_request(elsewhere.clone(), &saved.key, volume.path());
+        ask.age_identity_dirs = vec![identity.path().to_owned()];
+        assert_eq!(restore::run(ask).await.unwrap().sha256, saved.sha256);
+        assert!(volume.path().join(DATA_DIR).exists());
+    }
+    assert_eq!(other.files().len(), 4, "no parts and no intents: {:?}", other.files());
+    assert_eq!(files(mount.path()).len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_differs_is_never_published() {
+    let etcd = Etcd::start().await;
+    etcd.fill(20, 10_000).await;
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = file_store(from.path());
+    let saved = saved(&etcd, store.clone(), false).await;
+    let data = from.path().join(&saved.key).join("snapshot.db.zst");
+    let good = fs::read(&data).unwrap();
+
+    let mut flipped = good.clone();
+    flipped[good.len() / 2] ^= 1;
+    fs::write(&data, &flipped).unwrap();
+    let (class, message) = refused(&store, to.path(), &saved.key).await;
+    assert!(class == ExitClass::Corrupt && message.contains("its sha256 is"), "{message}");
+    // A bucket gets nothing of it either.
+    let s3 = S3::start().await;
+    let copies = copy::run(request(store.clone(), s3.flags(), Some(&saved.key))).await.unwrap();
+    assert_eq!(copies.failed.unwrap().class(), ExitClass::Corrupt);
+    assert_eq!(s3.files(), [] as [&str; 0]);
+
+    fs::write(&data, &good[..good.len() - 1]).unwrap();
+    let (class, message) = refused(&store, to.path(), &saved.key).await;
+    assert!(class == ExitClass::Corrupt && message.contains("it was cut"), "{message}");
+    fs::remove_file(&data).unwrap();
+    assert_eq!(refused(&store, to.path(), &saved.key).await.0, ExitClass::NotFound);
+    fs::write(&data, &good).unwrap();
+    let (class, _) = refused(&store, to.path(), "shop/orders/1a2b3c4d/20200101T000000Z-byhand-00000000").await;
+    assert_eq!(class, ExitClass::NotFound);
+    assert_eq!(files(to.path()), [] as [&str; 0]);
+    fs::rename(from.path().join(&saved.key), from.path().join("elsewhere")).unwrap();
+    let (class, message) = refused(&store, to.path(), "elsewhere").await;
+    assert!(class == ExitClass::Corrupt && message.contains("put there by somebody"), "{message}");
+    fs::rename(from.path().join("elsewhere"), from.path().join(&saved.key)).unwrap();
+
+    // Spoiled on its way there: what is read back is not what was sent.
+    let proxy = Proxy::before(&s3.address, Mischief::Spoil).await;
+    let spoiled = StoreFlags { s3_endpoint: Some(proxy.url()), ..s3.flags() };
+    let copies = copy::run(request(store.clone(), spoiled, Some(&saved.key))).await.unwrap();
+    let error = copies.failed.unwrap();
+    assert!(error.class() == ExitClass::Corrupt && error.message().contains("gives back"), "{error}");
+    assert_eq!(s3.files(), [] as [&str; 0]);
+
+    let done = copied(request(store, s3.flags(), Some(&saved.key))).await;
+    assert_eq!(done[0].ended, Ended::Copied);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_there_already_is_left_as_it_is() {
+    let etcd = Etcd::start().await;
+    etcd.fill(5, 1000).await;
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = file_store(from.path());
+    let saved = saved(&etcd, store.clone(), false).await;
+    let here = from.path().join(&saved.key);
+    let there = to.path().join(&saved.key);
+    let good = fs::read(here.join("snapshot.db.zst")).unwrap();
+    let manifest = fs::read(here.join("manifest.json")).unwrap();
+
+    // Another manifest; the same one without its data; with other data.
+    fs::create_dir_all(&there).unwrap();
+    fs::write(there.join("manifest.json"), [&manifest[..], b"\n"].concat()).unwrap();
+    fs::write(there.join("snapshot.db.zst"), &good).unwrap();
+    let (class, message) = refused(&store, to.path(), &saved.key).await;
+    assert!(class == ExitClass::Refused && message.contains("another manifest"), "{message}");
+    fs::write(there.join("manifest.json"), &manifest).unwrap();
+    fs::remove_file(there.join("snapshot.db.zst")).unwrap();
+    let (class, message) = refused(&store, to.path(), &saved.key).await;
+    assert!(class == ExitClass::Refused && message.contains("its data is not"), "{message}");
+    fs::write(there.join("snapshot.db.zst"), b"short").unwrap();
+    let (class, message) = refused(&store, to.path(), &saved.key).await;
+    assert!(class == ExitClass::Refused && message.contains("data of 5 bytes"), "{message}");
+
+    // A copy that died before its manifest: published only if it is what it has to be.
+    fs::remove_file(there.join("manifest.json")).unwrap();
+    let mut flipped = good.clone();
+    flipped[3] ^= 1;
+    fs::write(there.join("snapshot.db.zst"), &flipped).unwrap();
+    let (class, message) = refused(&store, to.path(), &saved.key).await;
+    assert!(class == ExitClass::Corrupt && message.contains("gives back"), "{message}");
+    fs::write(there.join("snapshot.db.zst"), &good).unwrap();
+    let done = copied(request(store.clone(), file_store(to.path()), Some(&saved.key))).await;
+    assert_eq!(done[0].ended, Ended::Copied);
+    assert_eq!(fs::read(there.join("manifest.json")).unwrap(), manifest);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_cluster_is_copied_and_one_broken_snapshot_does_not_keep_the_others() {
+    let etcd = Etcd::start().await;
+    etcd.fill(5, 1000).await;
+    let (from, s3) = (tempfile::tempdir().unwrap(), S3::start().await);
+    let store = file_store(from.path());
+    let mut keys = vec![];
+    for lineage in ["1a2b3c4d-0000", "1a2b3c4d-0000", "99999999-0000"] {
+        let mut request = save_request(etcd.flags(), store.clone(), Compression::Zstd);
+        request.cluster_uid = Some(lineage.to_owned());
+        keys.push(save::run(request).await.unwrap().key);
+    }
+    fs::create_dir(from.path().join("shop/orders/1a2b3c4d/20200101T000000Z-byhand-00000000")).unwrap();
+    let one = CopyRequest { lineage: Some("99999999".to_owned()), ..request(store.clone(), s3.flags(), None) };
+    let done = copied(one).await;
+    assert_eq!((done.len(), &done[0].key, done[0].ended), (1, &keys[2], Ended::Copied));
+
+    let data = from.path().join(&keys[0]).join("snapshot.db.zst");
+    let good = fs::read(&data).unwrap();
+    fs::write(&data, vec![7; good.len()]).unwrap();
+    let copies = copy::run(request(store.clone(), s3.flags(), None)).await.unwrap();
+    assert_eq!(copies.failed.as_ref().unwrap().class(), ExitClass::Corrupt);
+    let ended = |copies: &[Copied]| {
+        let mut ended: Vec<_> = copies.iter().map(|c| (c.key.clone(), c.ended)).collect();
+        ended.sort_by(|a, b| a.0.cmp(&b.0));
+        ended.into_iter().map(|(_, ended)| ended).collect::<Vec<_>>()
+    };
+    let mut expected: Vec<_> = vec![
+        ("shop/orders/1a2b3c4d/20200101T000000Z-byhand-00000000".to_owned(), Ended::Incomplete),
+        (keys[0].clone(), Ended::Failed),
+        (keys[1].clone(), Ended::Copied),
+        (keys[2].clone(), Ended::Already),
+    ];
+    expected.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(ended(&copies.copies), expected.iter().map(|(_, ended)| *ended).collect::<Vec<_>>());
+    assert!(copies.table().ends_with("1 copied, 1 already there, 1 incomplete, 1 failed\n"), "{}", copies.table());
+
+    fs::write(&data, good).unwrap();
+    assert_eq!(copied(request(store.clone(), s3.flags(), None)).await.len(), 4);
+    let nothing = CopyRequest { cluster: Some("none".to_owned()), ..request(store, s3.flags(), None) };
+    assert_eq!(copy::run(nothing).await.unwrap_err().class(), ExitClass::NotFound);
+}

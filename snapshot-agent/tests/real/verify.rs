@@ -1,0 +1,380 @@
+//! A stored snapshot is verified later on: read again, or restored and started, and a proof is kept beside it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::age::{PAIRS, secret};
+use crate::support::{Etcd, S3, Small, bin, etcd_of, file_store, files, save_request};
+use serde_json::{Value, json};
+use snapshot_agent::contract::{
+    Compression, EtcdFlags, ExitClass, Level, ListRequest, ProofLevel, SavedReport, SnapshotFlags, StoreFlags,
+    VerifyRequest,
+};
+use snapshot_agent::list::NewestProof;
+use snapshot_agent::proof::{Proof, Step};
+use snapshot_agent::verify::{StoredVerified, Verified};
+use snapshot_agent::{Result, list, save, verify};
+
+const READ: [Step; 4] = [Step::StoredSha256, Step::Trailer, Step::Structure, Step::HashKV];
+const DRILLED: [Step; 7] = [
+    Step::StoredSha256,
+    Step::Trailer,
+    Step::Structure,
+    Step::HashKV,
+    Step::Restored,
+    Step::EtcdHashKV,
+    Step::EtcdKeys,
+];
+
+/// History: overwritten and deleted keys on both sides of a compaction, and leases.
+async fn lived(etcd: &Etcd) {
+    etcd.fill(60, 4000).await;
+    etcd.fill(20, 3000).await;
+    let mut client = etcd.client().await;
+    let revision = client.delete("k7", None).await.unwrap().header().unwrap().revision();
+    client.compact(revision, None).await.unwrap();
+    etcd.fill(10, 2000).await;
+    client.delete("k8", None).await.unwrap();
+    let lease = client.lease_grant(3600, None).await.unwrap().id();
+    let options = etcd_client::PutOptions::new().with_lease(lease);
+    client.put("leased", "x", Some(options)).await.unwrap();
+}
+
+async fn saved(etcd: &Etcd, store: StoreFlags, compression: Compression, age: bool) -> SavedReport {
+    let mut request = save_request(etcd.flags(), store, compression);
+    request.age_recipients = if age { vec![PAIRS[0].0.to_owned()] } else { vec![] };
+    save::run(request).await.unwrap()
+}
+
+fn request(store: StoreFlags, key: &str, level: ProofLevel, scratch: &Path) -> VerifyRequest {
+    VerifyRequest {
+        snapshot: SnapshotFlags { store: Some(store), key: Some(key.to_owned()), ..SnapshotFlags::default() },
+        level,
+        bin_dir: Some(bin("etcd").parent().unwrap().to_owned()),
+        scratch: scratch.to_owned(),
+        deadline_seconds: 120,
+        ..VerifyRequest::default()
+    }
+}
+
+async fn verified(request: VerifyRequest) -> Result<StoredVerified> {
+    match verify::run(request).await? {
+        Verified::Stored(found) => Ok(*found),
+        Verified::File(found) => panic!("{found:?}"),
+    }
+}
+
+async fn newest(store: StoreFlags) -> Option<NewestProof> {
+    let request = ListRequest {
+        store,
+        namespace: "shop".to_owned(),
+        cluster: "orders".to_owned(),
+        deadline_seconds: 20,
+        ..ListRequest::default()
+    };
+    let entries = list::run(request).await.unwrap();
+    assert_eq!(entries.len(), 1);
+    // None of data that is missing or cut.
+    assert!(matches!(entries[0].verified, Some(Level::HashKV) | None), "{entries:?}");
+    entries[0].proof
+}
+
+/// One snapshot in a folder, whose bytes can be changed.
+struct Kept {
+    mount: tempfile::TempDir,
+    saved: SavedReport,
+    scratch: tempfile::TempDir,
+}
+
+impl Kept {
+    async fn of(etcd: &Etcd, compression: Compression, age: bool) -> Self {
+        let mount = tempfile::tempdir().unwrap();
+        let saved = saved(etcd, file_store(mount.path()), compression, age).await;
+        Self { mount, saved, scratch: tempfile::tempdir().unwrap() }
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.mount.path().join(&self.saved.key)
+    }
+
+    fn data(&self) -> PathBuf {
+        let age = if self.saved.encrypted { ".age" } else { "" };
+        self.folder().join(format!("snapshot.db{}{age}", self.saved.compression.suffix()))
+    }
+
+    fn store(&self) -> StoreFlags {
+        file_store(self.mount.path())
+    }
+
+    fn request(&self, level: ProofLevel) -> VerifyRequest {
+        request(self.store(), &self.saved.key, level, self.scratch.path())
+    }
+
+    /// What is found broken is recorded, and the last one of several says so.
+    async fn broken(&self, request: VerifyRequest, says: &str) {
+        let level = request.level;
+        let error = verified(request).await.expect_err("was verified");
+        assert_eq!(error.class(), ExitClass::Corrupt, "{error}");
+        assert!(error.message().contains(says), "{says:?} is not in: {error}");
+        let proof = newest(self.store()).await;
+        // Of data that is missing or cut a list says itself what it is.
+        if let Some(proof) = proof {
+            assert_eq!((proof.level, proof.passed), (level, false));
+        }
+        let kept = proofs(&self.folder());
+        let failed = kept.last().unwrap();
+        assert!(!failed.passed && failed.failure.as_deref() == Some(error.message()), "{failed:?}");
+        assert_eq!(files(self.scratch.path()), [] as [&str; 0]);
+    }
+}
+
+/// The proofs in a snapshot's folder, the oldest first.
+fn proofs(folder: &Path) -> Vec<Proof> {
+    let folder = folder.join("proofs");
+    let names = if folder.exists() { files(&folder) } else { vec![] };
+    names.iter().map(|name| Proof::parse(&fs::read(folder.join(name)).unwrap()).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_good_is_proven_through_both_kinds_of_store() {
+    let etcd = Etcd::start().await;
+    lived(&etcd).await;
+    let identity = secret(&[0]);
+    for (compression, age) in
+        [(Compression::Zstd, false), (Compression::Gzip, false), (Compression::None, true), (Compression::Zstd, true)]
+    {
+        let (s3, mount) = (S3::start().await, tempfile::tempdir().unwrap());
+        for store in [s3.flags(), file_store(mount.path())] {
+            let scratch = tempfile::tempdir().unwrap();
+            let saved = saved(&etcd, store.clone(), compression, age).await;
+            let folder =
+                if store.url.starts_with("s3") { s3.file(&saved.key, "") } else { mount.path().join(&saved.key) };
+            let manifest = fs::read(folder.join("manifest.json")).unwrap();
+            let mut ask = request(store.clone(), &saved.key, ProofLevel::Stored, scratch.path());
+            ask.snapshot.identities = vec![identity.path().join("key-0.txt")];
+            let found = verified(ask.clone()).await.unwrap();
+            assert_eq!(found.proof.proven, READ, "{found:?}");
+            assert_eq!((found.proof.left_out.len(), found.proof.passed), (0, true));
+            assert_eq!(found.uri, saved.uri);
+            assert_eq!((found.proof.revision, found.proof.hash_kv), (saved.revision, saved.hash_kv));
+            assert_eq!((found.proof.keys, found.proof.compact_revision), (saved.keys, saved.compact_revision));
+            assert!(found.proof_uri.as_ref().unwrap().contains("/proofs/"), "{found:?}");
+            let proof = newest(store.clone()).await.unwrap();
+            assert_eq!((proof.level, proof.passed), (ProofLevel::Stored, true));
+
+            ask.level = ProofLevel::Drill;
+            let found = verified(ask.clone()).await.unwrap();
+            assert_eq!((&found.proof.proven[..], &found.proof.left_out[..]), (&DRILLED[..], &[][..]));
+            assert!(found.proof.etcd_version.as_ref().unwrap().starts_with("3."));
+            assert_eq!(files(scratch.path()), [] as [&str; 0], "the scratch folder is gone");
+            let proof = newest(store.clone()).await.unwrap();
+            assert_eq!((proof.level, proof.passed), (ProofLevel::Drill, true));
+            let kept = proofs(&folder);
+            assert_eq!(kept.last().unwrap(), &found.proof, "read again");
+            assert_eq!(kept.len(), 2);
+            assert_eq!(fs::read(folder.join("manifest.json")).unwrap(), manifest, "never written again");
+
+            ask.no_proof = true;
+            let found = verified(ask).await.unwrap();
+            assert_eq!((found.proof_uri, found.proof_not_kept), (None, None));
+            assert_eq!(proofs(&folder).len(), 2);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_damaged_at_rest_is_found_and_recorded() {
+    let etcd = Etcd::start().await;
+    lived(&etcd).await;
+    let identity = secret(&[0]);
+    for (compression, age) in [(Compression::None, false), (Compression::Zstd, false), (Compression::Zstd, true)] {
+        let kept = Kept::of(&etcd, compression, age).await;
+        let mut ask = kept.request(ProofLevel::Stored);
+        ask.snapshot.identities = vec![identity.path().join("key-0.txt")];
+        let drill = VerifyRequest { level: ProofLevel::Drill, ..ask.clone() };
+        let good = fs::read(kept.data()).unwrap();
+        let mut bytes = good.clone();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x10;
+        fs::write(kept.data(), &bytes).unwrap();
+        kept.broken(ask.clone(), "snapshot.db").await;
+        kept.broken(drill.clone(), "snapshot.db").await;
+        // Without a key as well.
+        ask.snapshot.identities.clear();
+        kept.broken(ask.clone(), "snapshot.db").await;
+        fs::write(kept.data(), &good[..good.len() - 100]).unwrap();
+        kept.broken(ask.clone(), "it was cut or exchanged").await;
+        fs::remove_file(kept.data()).unwrap();
+        kept.broken(ask.clone(), "its data is not").await;
+        kept.broken(drill.clone(), "its data is not").await;
+        fs::write(kept.data(), &good).unwrap();
+        assert!(verified(drill).await.unwrap().proof.passed, "mended");
+        assert_eq!(newest(kept.store()).await.map(|proof| proof.passed), Some(true));
+        assert_eq!(proofs(&kept.folder()).len(), 7);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_that_claims_something_else_is_not_believed() {
+    let etcd = Etcd::start().await;
+    lived(&etcd).await;
+    let kept = Kept::of(&etcd, Compression::Zstd, false).await;
+    let at = kept.folder().join("manifest.json");
+    let good: Value = serde_json::from_slice(&fs::read(&at).unwrap()).unwrap();
+    let number = |field: &str| good["contents"][field].as_i64().unwrap();
+    for (field, value, says) in [
+        ("hashKV", number("hashKV") ^ 1, "its HashKV is"),
+        ("revision", number("revision") + 1, "its revision is"),
+        ("compactRevision", number("compactRevision") - 1, "its compact revision is"),
+        ("keys", number("keys") + 1, "its number of keys is"),
+        ("revisions", number("revisions") + 1, "its number of records is"),
+    ] {
+        let mut claim = good.clone();
+        claim["contents"][field] = json!(value);
+        fs::write(&at, claim.to_string()).unwrap();
+        kept.broken(kept.request(ProofLevel::Stored), says).await;
+        kept.broken(kept.request(ProofLevel::Drill), says).await;
+    }
+    for (field, says) in [("storedSha256", "its sha256 is"), ("sha256", "its database sha256 is")] {
+        let mut claim = good.clone();
+        claim[field] = json!("ab".repeat(32));
+        fs::write(&at, claim.to_string()).unwrap();
+        kept.broken(kept.request(ProofLevel::Stored), says).await;
+    }
+    let mut elsewhere = good.clone();
+    elsewhere["key"] = json!("shop/orders/1a2b3c4d/20200101T000000Z-byhand-00000000");
+    fs::write(&at, elsewhere.to_string()).unwrap();
+    let error = verified(kept.request(ProofLevel::Stored)).await.unwrap_err();
+    assert!(error.class() == ExitClass::Corrupt && error.message().contains("put there by somebody"), "{error}");
+
+    // A manifest of the first version says nothing of the contents: that is told, and no failure.
+    let mut first = good.clone();
+    first.as_object_mut().unwrap().remove("contents");
+    fs::write(&at, first.to_string()).unwrap();
+    let found = verified(kept.request(ProofLevel::Drill)).await.unwrap();
+    assert_eq!(found.proof.proven.len(), DRILLED.len() - 1);
+    assert!(found.proof.left_out[0].contains("records nothing"), "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_opened_is_told() {
+    let etcd = Etcd::start().await;
+    lived(&etcd).await;
+    let kept = Kept::of(&etcd, Compression::Zstd, true).await;
+    let wrong = secret(&[1]);
+    for level in [ProofLevel::Stored, ProofLevel::Drill] {
+        let mut ask = kept.request(level);
+        ask.snapshot.identities = vec![wrong.path().join("key-1.txt")];
+        let error = verified(ask).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Config);
+        assert!(error.message().contains(PAIRS[0].0) && error.message().contains(PAIRS[1].0), "{error}");
+        assert!(!error.message().contains(&PAIRS[1].1[16..28]), "{error}");
+    }
+    let error = verified(kept.request(ProofLevel::Drill)).await.unwrap_err();
+    assert!(error.class() == ExitClass::Config && error.message().contains("--identity"), "{error}");
+    assert_eq!(proofs(&kept.folder()), [], "nothing was found out");
+
+    let found = verified(kept.request(ProofLevel::Stored)).await.unwrap();
+    assert_eq!(found.proof.proven, [Step::StoredSha256]);
+    assert!(found.proof.left_out[0].contains(PAIRS[0].0), "{found:?}");
+    assert!(Verified::Stored(Box::new(found)).lines().contains("left out  what is in it"));
+
+    let mut ask = kept.request(ProofLevel::Stored);
+    ask.snapshot.key = Some("shop/orders/1a2b3c4d/20200101T000000Z-byhand-00000000".to_owned());
+    let error = verified(ask).await.unwrap_err();
+    assert!(error.class() == ExitClass::NotFound && error.message().contains("no complete snapshot"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_takes_no_proof_does_not_make_the_snapshot_worse() {
+    let etcd = Etcd::start().await;
+    lived(&etcd).await;
+    let scratch = tempfile::tempdir().unwrap();
+    let mount = Small::of("64m");
+    let saved_here = saved(&etcd, file_store(mount.path()), Compression::Zstd, false).await;
+    let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(mount.path()).status().unwrap();
+    assert!(remounted.success());
+    let ask = request(file_store(mount.path()), &saved_here.key, ProofLevel::Stored, scratch.path());
+    let found = verified(ask).await.unwrap();
+    assert_eq!((found.proof.proven.len(), found.proof.passed, found.proof_uri.is_none()), (READ.len(), true, true));
+    assert!(found.proof_not_kept.as_ref().unwrap().contains("Read-only"), "{found:?}");
+    assert!(Verified::Stored(Box::new(found)).lines().contains("the proof could not be kept"));
+
+    let s3 = S3::start().await;
+    let saved = saved(&etcd, s3.flags(), Compression::Zstd, false).await;
+    let port = crate::support::free_port();
+    let buckets = s3.folder.path().join("buckets").display().to_string();
+    let address = format!("127.0.0.1:{port}");
+    let args =
+        ["--access", "key", "--secret", "secret", "--readonly", "--quiet", "--port", &address, "posix", &buckets];
+    let log = scratch.path().join("log");
+    let _readonly = crate::support::start("versitygw", &args.map(str::to_owned), &log);
+    crate::support::eventually("its port", async || tokio::net::TcpStream::connect(&address).await.ok()).await;
+    let store = StoreFlags { s3_endpoint: Some(format!("http://{address}")), ..s3.flags() };
+    let found = verified(request(store, &saved.key, ProofLevel::Stored, scratch.path())).await.unwrap();
+    assert_eq!(found.proof.proven, READ);
+    assert!(found.proof_not_kept.is_some() && found.proof_uri.is_none(), "{found:?}");
+    assert_eq!(proofs(&s3.file(&saved.key, "")), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_line_of_etcd_is_drilled_and_one_with_users_too() {
+    for line in ["3.5", "3.6", "3.7"] {
+        let etcd = Etcd::of(line).await;
+        lived(&etcd).await;
+        let mut kept = Kept::of(&etcd, Compression::Zstd, false).await;
+        let bin_dir = etcd_of(line).parent().unwrap().to_owned();
+        let drill = |kept: &Kept| VerifyRequest { bin_dir: Some(bin_dir.clone()), ..kept.request(ProofLevel::Drill) };
+        let found = verified(drill(&kept)).await.unwrap();
+        assert_eq!(found.proof.proven, DRILLED, "{line}: {found:?}");
+        assert!(found.proof.etcd_version.as_ref().unwrap().starts_with(line), "{found:?}");
+
+        let mut client = etcd.client().await;
+        client.user_add("root", "password", None).await.unwrap();
+        client.role_add("root").await.unwrap();
+        client.user_grant_role("root", "root").await.unwrap();
+        client.auth_enable().await.unwrap();
+        let file = kept.scratch.path().parent().unwrap().join(format!("holdfast-test-password-{line}"));
+        fs::write(&file, "password").unwrap();
+        let with_user = EtcdFlags { user: Some("root".to_owned()), password_file: Some(file.clone()), ..etcd.flags() };
+        kept.saved = save::run(save_request(with_user, kept.store(), Compression::Zstd)).await.unwrap();
+        fs::remove_file(file).unwrap();
+        let found = verified(drill(&kept)).await.unwrap();
+        assert_eq!(found.proof.proven, DRILLED[..6], "{line}: {found:?}");
+        assert!(found.proof.left_out[0].contains("authentication is on"), "{line}: {found:?}");
+        assert_eq!(files(kept.scratch.path()), [] as [&str; 0]);
+    }
+    // A newer one is not read by an older etcd.
+    let etcd = Etcd::of("3.7").await;
+    etcd.fill(3, 10).await;
+    let kept = Kept::of(&etcd, Compression::Zstd, false).await;
+    let older = etcd_of("3.5").parent().unwrap().to_owned();
+    let ask = VerifyRequest { bin_dir: Some(older), ..kept.request(ProofLevel::Drill) };
+    let error = verified(ask).await.unwrap_err();
+    assert!(error.class() == ExitClass::Config && error.message().contains("storage version"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drill_without_room_or_programs_is_refused_before_anything_is_read() {
+    let etcd = Etcd::start().await;
+    etcd.fill(3, 10).await;
+    let kept = Kept::of(&etcd, Compression::Zstd, false).await;
+    let small = Small::of("8m");
+    let ask = VerifyRequest { scratch: small.path().to_owned(), ..kept.request(ProofLevel::Drill) };
+    let error = verified(ask).await.unwrap_err();
+    assert!(error.class() == ExitClass::Full && error.message().contains("--scratch"), "{error}");
+    let empty = tempfile::tempdir().unwrap();
+    let ask = VerifyRequest { bin_dir: Some(empty.path().to_owned()), ..kept.request(ProofLevel::Drill) };
+    let error = verified(ask).await.unwrap_err();
+    assert!(error.class() == ExitClass::Config && error.message().contains("etcdutl"), "{error}");
+    // An etcd that does not start says so in its own words, and leaves nothing.
+    for program in ["etcdutl", "etcdctl"] {
+        std::os::unix::fs::symlink(bin(program), empty.path().join(program)).unwrap();
+    }
+    fs::copy(bin("etcdctl"), empty.path().join("etcd")).unwrap();
+    let ask = VerifyRequest { bin_dir: Some(empty.path().to_owned()), ..kept.request(ProofLevel::Drill) };
+    let error = verified(ask).await.unwrap_err();
+    assert!(error.message().contains("etcd does not start"), "{error}");
+    assert_eq!(files(kept.scratch.path()), [] as [&str; 0]);
+}
