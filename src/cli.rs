@@ -17,7 +17,7 @@ use snapshot_agent::crypt::Recipients;
 
 use crate::api::name::LocalRef;
 use crate::api::snapshot::{Age, Encryption, EtcdSnapshotSpec};
-use crate::api::store::{Destination, PvcLocation, S3Location};
+use crate::api::store::{Location, PvcLocation, S3Location};
 use crate::manifests::jobs::Sample;
 use crate::manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
 use crate::operator::Config;
@@ -188,7 +188,8 @@ pub struct CreateFlags {
     /// Name the bucket in the path and not in the host's name.
     #[arg(long, help_heading = "S3")]
     pub s3_force_path_style: bool,
-    /// Secret with the keys accessKeyID, secretAccessKey and, for temporary ones, sessionToken.
+    /// Secret with the keys accessKeyID, secretAccessKey and, for temporary ones, sessionToken; without it what the Pod's
+    /// surroundings provide (a role).
     #[arg(long, value_name = "SECRET", value_parser = object, help_heading = "S3")]
     pub s3_credentials: Option<String>,
     /// Secret with the key ca.crt: the authorities to trust for the endpoint.
@@ -239,17 +240,16 @@ impl CreateFlags {
         let named = |name: String| LocalRef { name };
         let destination = match self.to {
             Place::Pvc(..) if s3_flags => anyhow::bail!("--to names a claim: leave the --s3-... flags out"),
-            Place::Pvc(claim_name, sub_path) => Destination::Pvc(PvcLocation { claim_name, sub_path }),
-            Place::S3(bucket, prefix) => Destination::S3(S3Location {
+            Place::Pvc(claim_name, sub_path) => Location::Pvc(PvcLocation { claim_name, sub_path }),
+            Place::S3(bucket, prefix) => Location::S3(S3Location {
                 bucket,
                 prefix,
                 endpoint: self.s3_endpoint,
                 region: self.s3_region,
                 force_path_style: self.s3_force_path_style,
                 ca_ref: self.s3_ca.map(named),
-                credentials_secret_ref: self.s3_credentials.map(named).ok_or_else(|| {
-                    anyhow::anyhow!("--s3-credentials is missing: name the Secret of the bucket's credentials")
-                })?,
+                credentials_secret_ref: self.s3_credentials.map(named),
+                ..S3Location::default()
             }),
         };
         Ok(snapshot::Request {
@@ -257,7 +257,7 @@ impl CreateFlags {
             name: self.name,
             spec: EtcdSnapshotSpec {
                 cluster_ref: named(self.cluster),
-                destination,
+                destination: destination.into(),
                 compression: self.compression,
                 verify: Verify::default(),
                 encryption: (!recipients.is_empty()).then_some(Encryption { age: Age { recipients } }),

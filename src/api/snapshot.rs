@@ -59,7 +59,7 @@ use crate::api::store::Destination;
 pub struct EtcdSnapshotSpec {
     /// The cluster to back up. One that does not exist yet is waited for.
     pub cluster_ref: LocalRef,
-    /// Where the backup goes: exactly one of `s3` and `pvc`.
+    /// Where the backup goes: exactly one of `s3`, `azure`, `gcs` and `pvc`.
     pub destination: Destination,
     /// `zstd` (default), `gzip` or `none`.
     #[serde(default)]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast::api::cluster::{Bootstrap, Restore, Tls};
 use holdfast::api::name::LocalRef;
 use holdfast::api::snapshot::{Artifact, Phase};
-use holdfast::api::store::{Destination, PvcLocation, StoredSnapshot};
+use holdfast::api::store::{Location, PvcLocation, StoredSnapshot};
 use holdfast::api::{
     EtcdCluster, EtcdClusterSpec, EtcdMember, EtcdSnapshot, EtcdSnapshotSpec, EtcdSnapshotStatus, key,
 };
@@ -125,6 +125,10 @@ pub struct World {
     db_bytes: i64,
 }
 
+fn backups() -> Location {
+    Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None })
+}
+
 fn settings() -> Settings {
     Settings { agent_image: "holdfast:test".to_owned(), etcd_repository: "etcd".to_owned() }
 }
@@ -218,11 +222,7 @@ impl World {
     }
 
     pub fn restore_from(&mut self, key: Option<&str>) {
-        let source = key.map(|key| StoredSnapshot {
-            s3: None,
-            pvc: Some(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }),
-            key: key.to_owned(),
-        });
+        let source = key.map(|key| StoredSnapshot::at(backups(), key.to_owned()));
         let restore = source.map(|source| Restore { source: Some(source), ..Restore::default() });
         self.edit(|s| s.bootstrap = restore.map(|restore| Bootstrap { restore: Some(restore) }));
     }
@@ -237,7 +237,7 @@ impl World {
             name,
             EtcdSnapshotSpec {
                 cluster_ref: LocalRef { name: "old".to_owned() },
-                destination: Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }),
+                destination: backups().into(),
                 compression: snapshot_agent::contract::Compression::Zstd,
                 verify: snapshot_agent::contract::Verify::default(),
                 encryption: None,

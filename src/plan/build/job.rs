@@ -21,7 +21,7 @@ use super::{container_security, literal, pod_security};
 use crate::api::cluster::Placement;
 use crate::api::name::label_value;
 use crate::api::snapshot::{Agent, PodMetadata};
-use crate::api::store::Destination;
+use crate::api::store::Location;
 use crate::api::{component, key};
 
 /// Name of the agent's container: its termination message holds the report.
@@ -124,7 +124,7 @@ pub struct AgentJob {
     /// What the agent is asked.
     pub work: Work,
     /// Where the backup goes, or is.
-    pub destination: Destination,
+    pub destination: Location,
     /// Image of the agent.
     pub image: String,
     /// What the snapshot says about the Pod.

@@ -49,7 +49,10 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
     let status = snapshot.status.clone().unwrap_or_default();
     match (status.phase, status.artifact) {
         (Phase::Complete, Some(artifact)) => {
-            let source = StoredSnapshot::at(&snapshot.spec.destination, artifact.key);
+            let Some(location) = snapshot.spec.destination.place.location() else {
+                return wait(format!("the EtcdSnapshot {name} does not say which store it is in; name another"));
+            };
+            let source = StoredSnapshot::at(location, artifact.key);
             let sha256 = Some(artifact.sha256).filter(|s| !s.is_empty());
             Ok(attempt(seen, source, sha256, Some(name.clone())))
         }

@@ -177,7 +177,7 @@ mod bootstrap {
     fn snapshot(phase: Phase) -> EtcdSnapshot {
         let spec = EtcdSnapshotSpec {
             cluster_ref: LocalRef { name: "old".to_owned() },
-            destination: Destination::Pvc(restoring("k").source.pvc.unwrap()),
+            destination: Destination { place: restoring("k").source.place },
             compression: snapshot_agent::contract::Compression::Zstd,
             verify: snapshot_agent::contract::Verify::default(),
             encryption: None,

@@ -2,6 +2,7 @@
 
 mod job;
 mod observed;
+mod place;
 mod plan;
 mod report;
 mod status;
