@@ -17,7 +17,7 @@ use snapshot_agent::crypt::Recipients;
 
 use crate::api::name::LocalRef;
 use crate::api::snapshot::{Age, Encryption, EtcdSnapshotSpec};
-use crate::api::store::{Location, PvcLocation, S3Location};
+use crate::api::store::{Destination, Location, PvcLocation, S3Location};
 use crate::manifests::jobs::Sample;
 use crate::manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
 use crate::operator::Config;
@@ -176,7 +176,8 @@ pub struct CreateFlags {
     /// The `EtcdCluster` to save.
     #[arg(long, value_name = "NAME", value_parser = object)]
     pub cluster: String,
-    /// Where to: `s3://BUCKET`, `s3://BUCKET/PREFIX`, `pvc://CLAIM` or `pvc://CLAIM/FOLDER`.
+    /// Where to: `store://NAME` of an `EtcdBackupStore`, `s3://BUCKET`, `s3://BUCKET/PREFIX`, `pvc://CLAIM` or
+    /// `pvc://CLAIM/FOLDER`.
     #[arg(long, value_name = "URL", value_parser = place)]
     pub to: Place,
     /// URL of the S3 server; without it AWS.
@@ -221,6 +222,8 @@ pub struct CreateFlags {
 /// The place in `--to`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
+    /// An `EtcdBackupStore`.
+    Store(String),
     /// A bucket, and a prefix in it.
     S3(String, Option<String>),
     /// A claim, and a folder on its volume.
@@ -239,8 +242,11 @@ impl CreateFlags {
         let recipients: Vec<_> = Recipients::parse(&self.age_recipients)?.iter().map(ToString::to_string).collect();
         let named = |name: String| LocalRef { name };
         let destination = match self.to {
-            Place::Pvc(..) if s3_flags => anyhow::bail!("--to names a claim: leave the --s3-... flags out"),
-            Place::Pvc(claim_name, sub_path) => Location::Pvc(PvcLocation { claim_name, sub_path }),
+            Place::Pvc(..) | Place::Store(_) if s3_flags => {
+                anyhow::bail!("--to names no bucket: leave the --s3-... flags out")
+            }
+            Place::Store(name) => Destination { store_ref: Some(named(name)), ..Destination::default() },
+            Place::Pvc(claim_name, sub_path) => Location::Pvc(PvcLocation { claim_name, sub_path }).into(),
             Place::S3(bucket, prefix) => Location::S3(S3Location {
                 bucket,
                 prefix,
@@ -250,14 +256,15 @@ impl CreateFlags {
                 ca_ref: self.s3_ca.map(named),
                 credentials_secret_ref: self.s3_credentials.map(named),
                 ..S3Location::default()
-            }),
+            })
+            .into(),
         };
         Ok(snapshot::Request {
             namespace: self.namespace,
             name: self.name,
             spec: EtcdSnapshotSpec {
                 cluster_ref: named(self.cluster),
-                destination: destination.into(),
+                destination,
                 compression: self.compression,
                 verify: Verify::default(),
                 encryption: (!recipients.is_empty()).then_some(Encryption { age: Age { recipients } }),
@@ -281,9 +288,10 @@ fn place(text: &str) -> Result<Place, String> {
     let place = match text.split_once("://") {
         Some(("s3", rest)) => named(split(rest), Place::S3),
         Some(("pvc", rest)) => named(split(rest), Place::Pvc),
+        Some(("store", name)) => object(name).ok().map(Place::Store),
         Some(_) | None => None,
     };
-    place.ok_or_else(|| "s3://BUCKET[/PREFIX] or pvc://CLAIM[/FOLDER] is expected".to_owned())
+    place.ok_or_else(|| "store://NAME, s3://BUCKET[/PREFIX] or pvc://CLAIM[/FOLDER] is expected".to_owned())
 }
 
 /// An object's name: a DNS name.

@@ -5,6 +5,7 @@
 
 mod args;
 mod outcome;
+mod probed;
 
 use std::path::PathBuf;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use outcome::{
     ExitClass, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,
 };
+pub use probed::{Finding, Outcome, Probed, Trial};
 
 /// The etcd to read from. The same flag names as etcdctl has; secrets come in files, never as values.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]

@@ -13,12 +13,16 @@ use crate::api::name::LocalRef;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("[has(self.s3), has(self.azure), has(self.gcs), has(self.pvc)].exists_one(x, x)")
-        .message("destination needs exactly one of s3, azure, gcs and pvc"),
+    validation = Rule::new("[has(self.storeRef), has(self.s3), has(self.azure), has(self.gcs), has(self.pvc)].exists_one(x, x)")
+        .message("destination needs exactly one of storeRef, s3, azure, gcs and pvc"),
     validation = Rule::new("!has(self.azure) || has(self.azure.account) || has(self.azure.credentialsSecretRef)")
         .message("azure needs account, or credentialsSecretRef with a Secret that names it")
 )]
 pub struct Destination {
+    /// An `EtcdBackupStore` of this namespace. One that does not exist yet, or that no probe has found usable yet, is
+    /// waited for. Where it was when the snapshot was made stands in `status.store`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_ref: Option<LocalRef>,
     /// The place itself.
     #[serde(flatten)]
     pub place: Place,
@@ -28,12 +32,16 @@ pub struct Destination {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("[has(self.s3), has(self.azure), has(self.gcs), has(self.pvc)].exists_one(x, x)")
-        .message("source needs exactly one of s3, azure, gcs and pvc"),
+    validation = Rule::new("[has(self.storeRef), has(self.s3), has(self.azure), has(self.gcs), has(self.pvc)].exists_one(x, x)")
+        .message("source needs exactly one of storeRef, s3, azure, gcs and pvc"),
     validation = Rule::new("!has(self.azure) || has(self.azure.account) || has(self.azure.credentialsSecretRef)")
         .message("azure needs account, or credentialsSecretRef with a Secret that names it")
 )]
 pub struct StoredSnapshot {
+    /// An `EtcdBackupStore` of this namespace. One that does not exist yet, or that no probe has found usable yet, is
+    /// waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_ref: Option<LocalRef>,
     /// The place itself.
     #[serde(flatten)]
     pub place: Place,
@@ -102,14 +110,22 @@ impl From<Location> for Place {
 
 impl From<Location> for Destination {
     fn from(location: Location) -> Self {
-        Self { place: location.into() }
+        Self { store_ref: None, place: location.into() }
     }
 }
 
 impl StoredSnapshot {
     /// A snapshot folder `key` in this place.
     pub fn at(location: Location, key: String) -> Self {
-        Self { place: location.into(), key }
+        Self { store_ref: None, place: location.into(), key }
+    }
+
+    /// Whether it names exactly one store (CEL refuses everything else at admission).
+    pub fn names_a_store(&self) -> bool {
+        match &self.store_ref {
+            Some(_) => self.place == Place::default(),
+            None => self.place.location().is_some(),
+        }
     }
 }
 
@@ -332,6 +348,12 @@ mod tests {
         for one in each() {
             let place = Place::from(one.clone());
             assert_eq!(place.location(), Some(one.clone()));
+            let mut stored = StoredSnapshot::at(one.clone(), "k".to_owned());
+            assert!(stored.names_a_store());
+            stored.store_ref = Some(LocalRef { name: "s".to_owned() });
+            assert!(!stored.names_a_store(), "a store and a place");
+            stored.place = Place::default();
+            assert!(stored.names_a_store());
             assert_eq!(StoredSnapshot::at(one.clone(), "k".to_owned()).place, place);
             for other in each().into_iter().filter(|other| *other != one) {
                 let (mut two, other) = (place.clone(), Place::from(other));

@@ -134,6 +134,8 @@ fn saving(to: To, file: &str, image: &str) -> Result<String, serde_saphyr::ser::
         namespace: None,
         owner: None,
         snapshot: None,
+        store: None,
+        record: None,
         work: Work::Save(SaveRequest {
             etcd: EtcdFlags {
                 endpoints: (0..3).map(|i| format!("http://my-etcd-{i}.my-etcd.prod.svc:2379")).collect(),

@@ -210,6 +210,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         cluster: object,
         members,
         snapshot: None,
+        store: None,
         foreign: vec![],
         fresh_suffix: "fresh".to_owned(),
         settings: settings(),

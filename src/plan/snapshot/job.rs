@@ -8,14 +8,14 @@ use snapshot_agent::contract::{
 };
 
 use super::Observed;
+use super::place::Place;
 use super::plan::Source;
-use crate::api::store::Location;
 use crate::api::{EtcdCluster, EtcdSnapshot, key, name};
 use crate::plan::build::job::{AgentJob, Work, job};
 use crate::plan::{build, pods};
 
 /// The Job that saves what was seen.
-pub(super) fn save(seen: &Observed, to: Location, cluster: &EtcdCluster, source: Source) -> Job {
+pub(super) fn save(seen: &Observed, to: Place, cluster: &EtcdCluster, source: Source) -> Job {
     let snapshot = &seen.snapshot;
     let (own_name, own_uid) = (pods::name(&snapshot.metadata), pods::uid(&snapshot.metadata));
     let namespace = snapshot.metadata.namespace.clone().unwrap_or_default();
@@ -40,7 +40,7 @@ pub(super) fn save(seen: &Observed, to: Location, cluster: &EtcdCluster, source:
 
 /// The Job that asks the store whether this snapshot is there. It needs no cluster: that may be gone by now, and its UID
 /// with it, so every lineage of that name is looked through.
-pub(super) fn inspect(seen: &Observed, at: Location) -> Job {
+pub(super) fn inspect(seen: &Observed, at: Place) -> Job {
     let snapshot = &seen.snapshot;
     let request = InspectRequest {
         namespace: snapshot.metadata.namespace.clone().unwrap_or_default(),
@@ -61,13 +61,16 @@ pub fn inspection(snapshot: &EtcdSnapshot, saving: Option<&Job>) -> String {
     name::inspection(pods::name(&snapshot.metadata), pods::uid(&snapshot.metadata), &question)
 }
 
-fn of(seen: &Observed, destination: Location, name: String, work: Work, attempts_before: i32) -> Job {
+fn of(seen: &Observed, place: Place, name: String, work: Work, attempts_before: i32) -> Job {
     let snapshot = &seen.snapshot;
+    let Place { location: destination, record } = place;
     job(&AgentJob {
         name,
         namespace: snapshot.metadata.namespace.clone(),
         owner: Some(build::owner(snapshot)),
         snapshot: Some(pods::name(&snapshot.metadata).to_owned()),
+        store: None,
+        record,
         work,
         destination,
         image: seen.settings.agent_image.clone(),

@@ -4,7 +4,7 @@ mod job;
 mod observed;
 mod place;
 mod plan;
-mod report;
+pub(in crate::plan) mod report;
 mod status;
 
 pub use job::inspection;

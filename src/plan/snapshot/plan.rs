@@ -10,6 +10,7 @@ use snapshot_agent::contract::ExitClass;
 
 use super::report::{self, Fact};
 use super::{Observed, job, place, status};
+use crate::api::backup_store::Right;
 use crate::api::condition::Reason;
 use crate::api::snapshot::Phase;
 use crate::api::{EtcdCluster, EtcdSnapshotStatus, name};
@@ -77,7 +78,7 @@ fn conflict(job: &Job) -> Stage {
 }
 
 fn start(seen: &Observed) -> Stage {
-    let to = match place::of(seen) {
+    let to = match place::of(seen, Right::Write) {
         Ok(to) => to,
         Err((reason, why)) => return Stage::Blocked(reason, why),
     };
@@ -146,7 +147,7 @@ enum Stored {
 
 fn in_the_store(seen: &Observed, now: Timestamp) -> Stored {
     let Some(job) = &seen.inspection else {
-        return match place::of(seen) {
+        return match place::of(seen, Right::Read) {
             Ok(at) => Stored::Stage(Stage::Ask(Box::new(job::inspect(seen, at)))),
             Err((_, why)) => Stored::Silent(why),
         };

@@ -16,6 +16,8 @@ fn to_s3() -> AgentJob {
         namespace: Some("prod".to_owned()),
         owner: Some(OwnerReference { controller: Some(true), uid: "snap-uid".to_owned(), ..OwnerReference::default() }),
         snapshot: Some("nightly".to_owned()),
+        store: None,
+        record: None,
         work: Work::Save(SaveRequest {
             etcd: EtcdFlags { endpoints: vec!["http://a-1.a.prod.svc:2379".to_owned()], ..EtcdFlags::default() },
             namespace: "prod".to_owned(),
@@ -38,7 +40,7 @@ fn to_s3() -> AgentJob {
 fn asked(work: &Work) -> SaveRequest {
     match work {
         Work::Save(request) => request.clone(),
-        Work::Inspect(request) => panic!("{request:?}"),
+        other @ (Work::Inspect(_) | Work::Probe(_)) => panic!("{other:?}"),
     }
 }
 

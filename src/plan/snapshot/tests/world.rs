@@ -63,6 +63,7 @@ pub(super) fn fresh() -> Observed {
             status: Some(status),
             ..EtcdCluster::default()
         }),
+        store: None,
         job: None,
         pods: vec![],
         refusal: None,
