@@ -80,7 +80,10 @@ pub async fn probe(request: ProbeRequest) -> anyhow::Result<u8> {
     };
     let text = if json { serde_json::to_string_pretty(&ended.probed)? + "\n" } else { ended.probed.table() };
     write!(std::io::stdout(), "{text}")?;
-    Ok(ended.failed.map_or(0, |error| end(&Err(error))))
+    if let Some(error) = &ended.failed {
+        tracing::error!(class = ?error.class(), "{error}");
+    }
+    Ok(report::finish_probe(&ended.probed))
 }
 
 /// `agent list`: a table, or JSON for programs.

@@ -17,7 +17,7 @@ use snapshot_agent::crypt::Recipients;
 
 use crate::api::name::LocalRef;
 use crate::api::snapshot::{Age, Encryption, EtcdSnapshotSpec};
-use crate::api::store::{Destination, PvcLocation, S3Location};
+use crate::api::store::{Destination, Location, PvcLocation, S3Location};
 use crate::manifests::jobs::Sample;
 use crate::manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
 use crate::operator::Config;
@@ -176,7 +176,8 @@ pub struct CreateFlags {
     /// The `EtcdCluster` to save.
     #[arg(long, value_name = "NAME", value_parser = object)]
     pub cluster: String,
-    /// Where to: `s3://BUCKET`, `s3://BUCKET/PREFIX`, `pvc://CLAIM` or `pvc://CLAIM/FOLDER`.
+    /// Where to: `store://NAME` of an `EtcdBackupStore`, `s3://BUCKET`, `s3://BUCKET/PREFIX`, `pvc://CLAIM` or
+    /// `pvc://CLAIM/FOLDER`.
     #[arg(long, value_name = "URL", value_parser = place)]
     pub to: Place,
     /// URL of the S3 server; without it AWS.
@@ -188,7 +189,8 @@ pub struct CreateFlags {
     /// Name the bucket in the path and not in the host's name.
     #[arg(long, help_heading = "S3")]
     pub s3_force_path_style: bool,
-    /// Secret with the keys accessKeyID, secretAccessKey and, for temporary ones, sessionToken.
+    /// Secret with the keys accessKeyID, secretAccessKey and, for temporary ones, sessionToken; without it what the Pod's
+    /// surroundings provide (a role).
     #[arg(long, value_name = "SECRET", value_parser = object, help_heading = "S3")]
     pub s3_credentials: Option<String>,
     /// Secret with the key ca.crt: the authorities to trust for the endpoint.
@@ -220,6 +222,8 @@ pub struct CreateFlags {
 /// The place in `--to`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
+    /// An `EtcdBackupStore`.
+    Store(String),
     /// A bucket, and a prefix in it.
     S3(String, Option<String>),
     /// A claim, and a folder on its volume.
@@ -238,19 +242,22 @@ impl CreateFlags {
         let recipients: Vec<_> = Recipients::parse(&self.age_recipients)?.iter().map(ToString::to_string).collect();
         let named = |name: String| LocalRef { name };
         let destination = match self.to {
-            Place::Pvc(..) if s3_flags => anyhow::bail!("--to names a claim: leave the --s3-... flags out"),
-            Place::Pvc(claim_name, sub_path) => Destination::Pvc(PvcLocation { claim_name, sub_path }),
-            Place::S3(bucket, prefix) => Destination::S3(S3Location {
+            Place::Pvc(..) | Place::Store(_) if s3_flags => {
+                anyhow::bail!("--to names no bucket: leave the --s3-... flags out")
+            }
+            Place::Store(name) => Destination { store_ref: Some(named(name)), ..Destination::default() },
+            Place::Pvc(claim_name, sub_path) => Location::Pvc(PvcLocation { claim_name, sub_path }).into(),
+            Place::S3(bucket, prefix) => Location::S3(S3Location {
                 bucket,
                 prefix,
                 endpoint: self.s3_endpoint,
                 region: self.s3_region,
                 force_path_style: self.s3_force_path_style,
                 ca_ref: self.s3_ca.map(named),
-                credentials_secret_ref: self.s3_credentials.map(named).ok_or_else(|| {
-                    anyhow::anyhow!("--s3-credentials is missing: name the Secret of the bucket's credentials")
-                })?,
-            }),
+                credentials_secret_ref: self.s3_credentials.map(named),
+                ..S3Location::default()
+            })
+            .into(),
         };
         Ok(snapshot::Request {
             namespace: self.namespace,
@@ -281,9 +288,10 @@ fn place(text: &str) -> Result<Place, String> {
     let place = match text.split_once("://") {
         Some(("s3", rest)) => named(split(rest), Place::S3),
         Some(("pvc", rest)) => named(split(rest), Place::Pvc),
+        Some(("store", name)) => object(name).ok().map(Place::Store),
         Some(_) | None => None,
     };
-    place.ok_or_else(|| "s3://BUCKET[/PREFIX] or pvc://CLAIM[/FOLDER] is expected".to_owned())
+    place.ok_or_else(|| "store://NAME, s3://BUCKET[/PREFIX] or pvc://CLAIM[/FOLDER] is expected".to_owned())
 }
 
 /// An object's name: a DNS name.

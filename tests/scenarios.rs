@@ -24,6 +24,7 @@ use std::path::Path;
 use std::{env, fs};
 
 use holdfast::api::snapshot::Phase;
+use snapshot_agent::contract::ExitClass;
 use world::World;
 
 /// Two minutes: more than any story needs.
@@ -35,6 +36,21 @@ fn tell(world: &mut World, command: &str) {
         ["restore", "nothing"] => world.restore_from(None),
         ["restore", "snapshot", name] => world.restore_of_snapshot(name),
         ["restore", key] => world.restore_from(Some(key)),
+        ["restore", "store", store, key] => world.restore_from_store(store, key),
+        ["store", name, bucket, "with", secret] => world.store(name, bucket, secret),
+        ["secret", name] => world.secret(name),
+        ["bucket", "fine"] => world.store_trouble = None,
+        ["bucket", class] => {
+            let known = ExitClass::ALL.into_iter().find(|c| c.as_str() == *class);
+            world.store_trouble = Some(known.unwrap_or_else(|| panic!("{class} is no class")));
+        }
+        ["until", "store", name, reason] => {
+            let told = |w: &World| {
+                let status = w.stores.get(*name).and_then(|s| s.status.as_ref());
+                status.is_some_and(|s| s.conditions.iter().any(|c| c.reason == *reason))
+            };
+            assert!(world.run_until(6 * PATIENCE, told), "never {reason}:\n{}", world.log.join("\n"));
+        }
         ["broken", key] => {
             world.broken.insert((*key).to_owned());
         }

@@ -5,6 +5,7 @@
 
 mod args;
 mod outcome;
+mod probed;
 mod stored;
 mod to_store;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use outcome::{
     ExitClass, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,
 };
+pub use probed::{Finding, Outcome, Probed, Trial};
 pub use stored::{
     ContentsRequest, CopyRequest, DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest,
 };

@@ -4,8 +4,6 @@
 //! comes from reading back. Without some things nothing can be saved or restored; without others less is promised, and
 //! that is a warning. All of it happens below one folder of the probe's own, which is removed again at every end.
 
-mod findings;
-
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,14 +11,14 @@ use futures::TryStreamExt;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::clock;
-use crate::contract::{Compression, ExitClass, ProbeRequest};
+use crate::contract::{Compression, ExitClass, FailedReport, ProbeRequest};
+pub use crate::contract::{Finding, Outcome, Probed, Trial};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::layout::{Folder, Key};
 use crate::progress::Progress;
 use crate::store::trial::{Answer, Checksums, Pin, Put};
 use crate::store::{self, Ahead, Plan, Store, Upload};
-pub use findings::{Finding, Outcome, Probed, Trial};
 
 /// One part of the usual size and the beginning of a second.
 const LARGE: usize = (8 << 20) + (64 << 10);
@@ -66,7 +64,9 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
     }
     let order = |trial| Trial::ALL.iter().position(|other| *other == trial);
     findings.sort_by_key(|found| order(found.trial));
-    let probed = Probed { store: request.store.url, usable: failed.is_none(), findings, left_behind };
+    let report = failed.as_ref().map(|e| FailedReport { class: e.class(), message: e.message().to_owned() });
+    let usable = failed.is_none();
+    let probed = Probed { store: request.store.url, usable, findings, left_behind, failed: report };
     Ok(Ended { probed, failed })
 }
 

@@ -6,7 +6,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
 
-use crate::contract::{FailedReport, MAX_REPORT_BYTES, Report};
+use crate::contract::{FailedReport, MAX_REPORT_BYTES, Probed, Report};
 use crate::error::Error;
 
 /// Where kubelet reads a container's termination message (Kubernetes' default path).
@@ -19,31 +19,44 @@ const TERMINATION_LOG_ENV: &str = "HOLDFAST_TERMINATION_LOG";
 ///
 /// Outside of a Pod the file does not exist and nothing is written.
 pub fn finish(outcome: &Result<Report, Error>) -> u8 {
-    let path = std::env::var_os(TERMINATION_LOG_ENV).map_or_else(|| PathBuf::from(TERMINATION_LOG), PathBuf::from);
-    // Opened without `create`: kubelet makes the file before the container starts.
-    let written = match OpenOptions::new().write(true).truncate(true).open(&path) {
-        Ok(mut file) => file.write_all(render(outcome).as_bytes()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    };
-    if let Err(error) = written {
-        tracing::warn!(path = %path.display(), %error, "could not leave the report");
-    }
+    leave(&render(outcome));
     match outcome {
         Ok(_) => 0,
         Err(error) => error.class().code(),
     }
 }
 
+/// The same for a probe: what was found is reported also when it is not enough.
+pub fn finish_probe(probed: &Probed) -> u8 {
+    leave(&fit(Report::Probed(probed.clone())));
+    probed.failed.as_ref().map_or(0, |failed| failed.class.code())
+}
+
+fn leave(report: &str) {
+    let path = std::env::var_os(TERMINATION_LOG_ENV).map_or_else(|| PathBuf::from(TERMINATION_LOG), PathBuf::from);
+    // Opened without `create`: kubelet makes the file before the container starts.
+    let written = match OpenOptions::new().write(true).truncate(true).open(&path) {
+        Ok(mut file) => file.write_all(report.as_bytes()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = written {
+        tracing::warn!(path = %path.display(), %error, "could not leave the report");
+    }
+}
+
 /// The report as JSON of at most [`MAX_REPORT_BYTES`]: a cut message is better than cut JSON.
 pub fn render(outcome: &Result<Report, Error>) -> String {
-    let mut report = match outcome {
+    fit(match outcome {
         Ok(report) => report.clone(),
         Err(error) => match error.gate_report() {
             Some(report) => Report::Gate(report.clone()),
             None => Report::Failed(FailedReport { class: error.class(), message: error.message().to_owned() }),
         },
-    };
+    })
+}
+
+fn fit(mut report: Report) -> String {
     loop {
         let json = serde_json::to_string(&report).unwrap_or_default();
         if json.len() <= MAX_REPORT_BYTES {
@@ -54,6 +67,12 @@ pub fn render(outcome: &Result<Report, Error>) -> String {
             Report::Gate(gate) => &mut gate.message,
             // Nothing in these grows without bound but names that Kubernetes bounds itself.
             Report::Saved(_) | Report::Restored(_) => return json,
+            Report::Probed(probed) => {
+                if probed.cut() {
+                    continue;
+                }
+                return json;
+            }
         };
         // Escapes make the JSON longer than the text, so it may take a few rounds.
         let half = message.floor_char_boundary(message.len() / 2);
@@ -67,7 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::contract::{ExitClass, GateReport, SavedReport};
+    use crate::contract::{ExitClass, Finding, GateReport, Outcome, SavedReport, Trial};
 
     #[test]
     fn a_refusal_of_the_gate_keeps_its_verdict() {
@@ -81,6 +100,25 @@ mod tests {
         let report = Report::Saved(SavedReport { key: "a/b".to_owned(), ..SavedReport::default() });
         let json = render(&Ok(report.clone()));
         assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+    }
+
+    #[test]
+    fn what_a_probe_has_found_always_fits() {
+        let findings = Trial::ALL.map(|trial| Finding {
+            trial,
+            outcome: Outcome::No,
+            needed: trial.needed(),
+            detail: "the store said \"<html>\n\".".repeat(100),
+        });
+        let failed = FailedReport { class: ExitClass::Denied, message: "\"".repeat(5000) };
+        let store = "s3://b".to_owned();
+        let probed =
+            Probed { store, usable: false, findings: findings.to_vec(), left_behind: None, failed: Some(failed) };
+        let json = fit(Report::Probed(probed));
+        assert!(json.len() <= MAX_REPORT_BYTES, "{}", json.len());
+        let Ok(Report::Probed(probed)) = serde_json::from_str(&json) else { panic!("{json}") };
+        assert_eq!(probed.findings.len(), Trial::ALL.len());
+        assert_eq!(probed.failed.unwrap().class, ExitClass::Denied);
     }
 
     proptest! {

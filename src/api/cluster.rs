@@ -414,6 +414,9 @@ pub struct Restoring {
     /// Name of the `EtcdSnapshot`, where one was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
+    /// Name of the `EtcdBackupStore`, where `source` was named by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
     /// Secrets with the identities it is decrypted with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identity_secret_refs: Vec<LocalRef>,

@@ -76,6 +76,8 @@ reasons! {
     Idle,
     /// A snapshot is stored and its manifest published.
     Stored,
+    /// A probe has found that snapshots can be saved to the store and restored from it.
+    StoreUsable,
     /// Live members have the HashKV that was worked out from what is stored.
     MembersAgree,
 
@@ -96,6 +98,10 @@ reasons! {
     MemberRestarting,
     /// What is named is not there (yet): a cluster, a snapshot, a claim.
     WaitingForReference,
+    /// The `EtcdBackupStore` that is named is not ready (yet).
+    WaitingForStore,
+    /// It is being found out what a store really does.
+    Probing,
     /// A failed restore attempt is being cleared for the corrected one.
     ClearingFailedRestore,
     /// The snapshot's Job is waiting for a Pod to run.

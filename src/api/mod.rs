@@ -5,6 +5,7 @@
 #![allow(unreachable_pub, reason = "the schema derive writes `pub` items into private scopes")]
 #![allow(clippy::duplicated_attributes, reason = "printer columns repeat their keys by nature")]
 
+pub mod backup_store;
 pub mod cluster;
 pub mod condition;
 pub mod member;
@@ -12,6 +13,7 @@ pub mod name;
 pub mod snapshot;
 pub mod store;
 
+pub use backup_store::{EtcdBackupStore, EtcdBackupStoreSpec, EtcdBackupStoreStatus};
 pub use cluster::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus};
 pub use member::{EtcdMember, EtcdMemberSpec, EtcdMemberStatus};
 pub use snapshot::{EtcdSnapshot, EtcdSnapshotSpec, EtcdSnapshotStatus};
@@ -44,6 +46,10 @@ pub mod key {
     pub const MEMBER_UID: &str = "holdfast.dev/member-uid";
     /// Name of the `EtcdSnapshot`.
     pub const SNAPSHOT: &str = "holdfast.dev/snapshot";
+    /// Name of the `EtcdBackupStore` that is probed.
+    pub const STORE: &str = "holdfast.dev/store";
+    /// Annotation of a snapshot's Job: the `EtcdBackupStore` as it was when the Job was made, as JSON.
+    pub const STORE_RECORD: &str = "holdfast.dev/store-record";
     /// `voter` or `learner`; client traffic and disruption budgets follow `voter` only.
     pub const ROLE: &str = "holdfast.dev/role";
     /// Annotation of a member's Pod: see [`snapshot_agent::contract::MAY_START_EMPTY`].
@@ -63,7 +69,7 @@ pub mod key {
 pub mod component {
     /// A member's Pod, claim and what fronts them.
     pub const MEMBER: &str = "etcd-member";
-    /// A Job that saves a snapshot.
+    /// A Job that saves a snapshot, asks a store for one, or probes a store: what may leave the cluster for a store.
     pub const SNAPSHOT_AGENT: &str = "snapshot-agent";
 }
 

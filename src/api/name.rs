@@ -60,6 +60,11 @@ pub fn inspection(snapshot: &str, uid: &str, question: &str) -> String {
     job(snapshot, &format!("{uid}/inspect/{question}"))
 }
 
+/// Name of the Job that probes a store: one for each `question`.
+pub fn probe(store: &str, uid: &str, question: &str) -> String {
+    job(store, &format!("{uid}/probe/{question}"))
+}
+
 /// A value that fits a label: itself where it does, else its beginning and a hash of the whole.
 pub fn label_value(name: &str) -> String {
     if name.len() <= MAX_LABEL {

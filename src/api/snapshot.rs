@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use snapshot_agent::contract::{Compression, Level, Verify};
 
+use crate::api::backup_store::StoreRecord;
 use crate::api::name::LocalRef;
 use crate::api::store::Destination;
 
@@ -59,7 +60,7 @@ use crate::api::store::Destination;
 pub struct EtcdSnapshotSpec {
     /// The cluster to back up. One that does not exist yet is waited for.
     pub cluster_ref: LocalRef,
-    /// Where the backup goes: exactly one of `s3` and `pvc`.
+    /// Where the backup goes: exactly one of `storeRef`, `s3`, `azure`, `gcs` and `pvc`.
     pub destination: Destination,
     /// `zstd` (default), `gzip` or `none`.
     #[serde(default)]
@@ -105,6 +106,11 @@ pub struct Agent {
     /// Resources; default requests of 100m CPU and 128Mi memory, limit 256Mi memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
+    /// Service account of the Pod, for a store that takes a workload's identity instead of a Secret; default: the
+    /// namespace's own. It gets no token of the Kubernetes API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    pub service_account_name: Option<String>,
     /// Labels and annotations added to the Pod, for example for a service mesh or a cost report. Keys of Holdfast win.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_metadata: Option<PodMetadata>,
@@ -165,6 +171,10 @@ pub struct EtcdSnapshotStatus {
     /// Its Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
+    /// The `EtcdBackupStore` that `spec.destination.storeRef` names, as it was when the snapshot was made: what is saved is
+    /// there, wherever the store is now. Written once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreRecord>,
     /// Where the data came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,

@@ -19,7 +19,7 @@ const HEADING: &str = "\
 #   schedule        five fields: minute, hour, day of month, month, day of week (0 is Sunday)
 #   timeZone        the one the schedule is meant in
 #   --cluster       the EtcdCluster, in the same namespace
-#   --to            pvc://CLAIM or pvc://CLAIM/FOLDER; or s3://BUCKET or s3://BUCKET/PREFIX, and then add
+#   --to            store://NAME of an EtcdBackupStore; pvc://CLAIM or pvc://CLAIM/FOLDER; or s3://BUCKET or s3://BUCKET/PREFIX, and then add
 #                   --s3-credentials=SECRET, and --s3-endpoint=URL or --s3-region=REGION
 #                   (holdfast snapshot create --help tells the rest)
 #

@@ -9,7 +9,7 @@ use snapshot_agent::contract::{DEFAULT_SAVE_DEADLINE_SECONDS, EtcdFlags, SaveReq
 use crate::api::cluster::Placement;
 use crate::api::name::LocalRef;
 use crate::api::snapshot::Agent;
-use crate::api::store::{Destination, PvcLocation, S3Location};
+use crate::api::store::{AzureLocation, GcsLocation, Location, PvcLocation, S3Location};
 use crate::plan::build::job::{self, AgentJob, Work};
 
 /// The samples.
@@ -17,6 +17,10 @@ use crate::plan::build::job::{self, AgentJob, Work};
 pub enum Sample {
     /// A Job that saves to an S3 bucket.
     SaveToS3,
+    /// A Job that saves to a container of Azure Blob Storage.
+    SaveToAzure,
+    /// A Job that saves to a bucket of Google Cloud Storage.
+    SaveToGcs,
     /// A Job that saves to a volume of the namespace.
     SaveToPvc,
     /// A `CronJob` that has the operator save, with the rights it needs.
@@ -25,12 +29,15 @@ pub enum Sample {
 
 impl Sample {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::SaveToS3, Self::SaveToPvc, Self::CronjobSnapshot];
+    pub const ALL: [Self; 5] =
+        [Self::SaveToS3, Self::SaveToAzure, Self::SaveToGcs, Self::SaveToPvc, Self::CronjobSnapshot];
 
     /// The file of `jobs/` that holds it.
     pub const fn file(self) -> &'static str {
         match self {
             Self::SaveToS3 => "save-to-s3.yaml",
+            Self::SaveToAzure => "save-to-azure.yaml",
+            Self::SaveToGcs => "save-to-gcs.yaml",
             Self::SaveToPvc => "save-to-pvc.yaml",
             Self::CronjobSnapshot => "cronjob-snapshot.yaml",
         }
@@ -40,6 +47,8 @@ impl Sample {
     pub fn text(self, image: &str) -> Result<String, serde_saphyr::ser::Error> {
         match self {
             Self::SaveToS3 => saving(To::S3, self.file(), image),
+            Self::SaveToAzure => saving(To::Azure, self.file(), image),
+            Self::SaveToGcs => saving(To::Gcs, self.file(), image),
             Self::SaveToPvc => saving(To::Pvc, self.file(), image),
             Self::CronjobSnapshot => super::cronjob::text(self.file(), image),
         }
@@ -57,21 +66,35 @@ pub fn samples(only: Option<Sample>, image: &str) -> Result<String, serde_saphyr
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum To {
     S3,
+    Azure,
+    Gcs,
     Pvc,
 }
 
 impl To {
-    fn destination(self) -> Destination {
+    fn destination(self) -> Location {
         match self {
-            Self::S3 => Destination::S3(S3Location {
+            Self::S3 => Location::S3(S3Location {
                 bucket: "backups".to_owned(),
                 prefix: Some("etcd".to_owned()),
                 endpoint: Some("https://s3.example.com".to_owned()),
-                credentials_secret_ref: LocalRef { name: "s3-credentials".to_owned() },
+                credentials_secret_ref: Some(LocalRef { name: "s3-credentials".to_owned() }),
                 ..S3Location::default()
             }),
+            Self::Azure => Location::Azure(AzureLocation {
+                container: "backups".to_owned(),
+                prefix: Some("etcd".to_owned()),
+                credentials_secret_ref: Some(LocalRef { name: "azure-credentials".to_owned() }),
+                ..AzureLocation::default()
+            }),
+            Self::Gcs => Location::Gcs(GcsLocation {
+                bucket: "backups".to_owned(),
+                prefix: Some("etcd".to_owned()),
+                credentials_secret_ref: Some(LocalRef { name: "gcs-credentials".to_owned() }),
+                ..GcsLocation::default()
+            }),
             Self::Pvc => {
-                Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: Some("etcd".to_owned()) })
+                Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: Some("etcd".to_owned()) })
             }
         }
     }
@@ -84,6 +107,17 @@ impl To {
 #   --s3-endpoint   URL of the S3 server; leave it out for AWS, and name --s3-region instead
 #                   (--s3-force-path-style for servers that want the bucket in the path)
 #   secretName      the Secret with the keys accessKeyID, secretAccessKey and, for temporary ones, sessionToken"
+            }
+            Self::Azure => {
+                "\
+#   --store         azure://CONTAINER or azure://CONTAINER/PREFIX; the container must exist
+#   secretName      the Secret with the keys accountName, and accountKey or sasToken; leave it and --credentials-dir out for
+#                   a workload's identity, and name --azure-account instead"
+            }
+            Self::Gcs => {
+                "\
+#   --store         gs://BUCKET or gs://BUCKET/PREFIX; the bucket must exist
+#   secretName      the Secret with the key serviceAccountJSON; leave it and --credentials-dir out for a workload's identity"
             }
             Self::Pvc => {
                 "\
@@ -100,6 +134,8 @@ fn saving(to: To, file: &str, image: &str) -> Result<String, serde_saphyr::ser::
         namespace: None,
         owner: None,
         snapshot: None,
+        store: None,
+        record: None,
         work: Work::Save(SaveRequest {
             etcd: EtcdFlags {
                 endpoints: (0..3).map(|i| format!("http://my-etcd-{i}.my-etcd.prod.svc:2379")).collect(),
@@ -142,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_sample_is_free_of_what_only_the_operator_knows() {
-        for sample in [Sample::SaveToS3, Sample::SaveToPvc] {
+        for sample in [Sample::SaveToS3, Sample::SaveToAzure, Sample::SaveToGcs, Sample::SaveToPvc] {
             let text = sample.text("r/h:1").unwrap();
             for word in ["ownerReferences", "--owner-uid", "--cluster-uid", "--expect-cluster-id", "resourceVersion"] {
                 assert!(!text.contains(word), "{}: {word}", sample.file());

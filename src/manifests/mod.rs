@@ -7,7 +7,7 @@
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
-use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
 
 pub mod jobs;
 
@@ -84,7 +84,8 @@ pub fn objects(options: &Options) -> Result<Vec<Value>, serde_json::Error> {
 
 /// The custom resource definitions, by file name: the plural of the kind.
 pub fn crds() -> Result<Vec<Value>, serde_json::Error> {
-    [EtcdCluster::crd(), EtcdMember::crd(), EtcdSnapshot::crd()].iter().map(serde_json::to_value).collect()
+    let all = [EtcdBackupStore::crd(), EtcdCluster::crd(), EtcdMember::crd(), EtcdSnapshot::crd()];
+    all.iter().map(serde_json::to_value).collect()
 }
 
 /// Objects as one YAML stream that kubectl reads. Values, not types: YAML code for each type of a Pod is slow to compile.

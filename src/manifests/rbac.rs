@@ -1,7 +1,7 @@
 //! Rights: what the operator may do, and what people may do with our kinds.
 //!
-//! Decides every verb, each with its use. Not asked for, on purpose: Secrets (they are mounted into the agent), exec,
-//! logs, nodes, and anything that could hand out more rights.
+//! Decides every verb, each with its use. Not asked for, on purpose: what is in Secrets (they are mounted into the agent),
+//! exec, logs, nodes, and anything that could hand out more rights.
 
 use serde_json::{Value, json};
 
@@ -18,18 +18,27 @@ struct Rule {
 /// the live read before an act.
 const OPERATOR: &[Rule] = &[
     // People's wishes: read only.
-    Rule { group: GROUP, resources: &["etcdclusters", "etcdsnapshots"], verbs: &["get", "list", "watch"] },
+    Rule {
+        group: GROUP,
+        resources: &["etcdbackupstores", "etcdclusters", "etcdsnapshots"],
+        verbs: &["get", "list", "watch"],
+    },
     // Ours alone: made, latched, released, deleted.
     Rule { group: GROUP, resources: &["etcdmembers"], verbs: &["get", "list", "watch", "create", "patch", "delete"] },
     Rule {
         group: GROUP,
-        resources: &["etcdclusters/status", "etcdmembers/status", "etcdsnapshots/status"],
+        resources: &["etcdbackupstores/status", "etcdclusters/status", "etcdmembers/status", "etcdsnapshots/status"],
         verbs: &["update", "patch"],
     },
     // Owner references that block the owner's deletion, where the API server asks for this.
     Rule {
         group: GROUP,
-        resources: &["etcdclusters/finalizers", "etcdmembers/finalizers", "etcdsnapshots/finalizers"],
+        resources: &[
+            "etcdbackupstores/finalizers",
+            "etcdclusters/finalizers",
+            "etcdmembers/finalizers",
+            "etcdsnapshots/finalizers",
+        ],
         verbs: &["update"],
     },
     // Patched: the voter's label, the leave to start on an empty volume.
@@ -38,8 +47,11 @@ const OPERATOR: &[Rule] = &[
     // Applied; what is applied goes with its cluster, by the owner reference.
     Rule { group: "", resources: &["services"], verbs: &["get", "list", "watch", "create", "patch"] },
     Rule { group: "policy", resources: &["poddisruptionbudgets"], verbs: &["get", "list", "watch", "create", "patch"] },
-    // Made once for each snapshot; they go with it.
+    // Made once for each snapshot and each probe; they go with it.
     Rule { group: "batch", resources: &["jobs"], verbs: &["get", "list", "watch", "create"] },
+    // The version of those that a store names, so that a corrected one is probed at once: only metadata is asked for, by
+    // name. Without this rule a corrected Secret is noticed by the next probe, within five minutes.
+    Rule { group: "", resources: &["secrets"], verbs: &["get"] },
     Rule { group: "events.k8s.io", resources: &["events"], verbs: &["create", "patch"] },
 ];
 
@@ -127,13 +139,13 @@ fn people() -> [Value; 2] {
     let edit = json!([
         {
             "apiGroups": [GROUP],
-            "resources": ["etcdclusters", "etcdsnapshots"],
+            "resources": ["etcdbackupstores", "etcdclusters", "etcdsnapshots"],
             "verbs": ["create", "update", "patch", "delete", "deletecollection"],
         },
         {"apiGroups": [GROUP], "resources": ["etcdclusters/scale"], "verbs": ["get", "update", "patch"]},
     ]);
     let view = json!([
-        {"apiGroups": [GROUP], "resources": ["etcdclusters", "etcdmembers", "etcdsnapshots"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [GROUP], "resources": ["etcdbackupstores", "etcdclusters", "etcdmembers", "etcdsnapshots"], "verbs": ["get", "list", "watch"]},
         {"apiGroups": [GROUP], "resources": ["etcdclusters/scale"], "verbs": ["get"]},
     ]);
     [role("holdfast-edit", "edit", edit), role("holdfast-view", "view", view)]

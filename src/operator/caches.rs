@@ -22,7 +22,7 @@ use super::context::Context;
 use super::malformed;
 use super::stores::{Kept, Stores};
 use super::wake::{Concerned, Roots, Wakers};
-use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
 
 /// Of children only what we made: the caches must not grow with what else runs in the namespaces.
 const OURS: &str = "app.kubernetes.io/managed-by=holdfast";
@@ -83,6 +83,16 @@ impl Watched for EtcdSnapshot {
     }
 }
 
+impl Watched for EtcdBackupStore {
+    const KIND: &'static str = "EtcdBackupStore";
+    fn selector() -> watcher::Config {
+        watcher::Config::default()
+    }
+    fn concerns(&self, roots: &Roots) -> Concerned {
+        roots.of_backup_store(self)
+    }
+}
+
 impl Watched for Pod {
     const KIND: &'static str = "Pod";
     fn gone(&self, ctx: &Context) {
@@ -114,6 +124,7 @@ pub(super) struct Caches {
     clusters: Writer<EtcdCluster>,
     members: Writer<EtcdMember>,
     snapshots: Writer<EtcdSnapshot>,
+    backups: Writer<EtcdBackupStore>,
     pods: Writer<Pod>,
     claims: Writer<PersistentVolumeClaim>,
     services: Writer<Service>,
@@ -128,6 +139,7 @@ impl Caches {
             clusters: self.clusters.as_reader(),
             members: self.members.as_reader(),
             snapshots: self.snapshots.as_reader(),
+            backups: self.backups.as_reader(),
             pods: self.pods.as_reader(),
             claims: self.claims.as_reader(),
             services: self.services.as_reader(),
@@ -148,6 +160,7 @@ impl Caches {
         tasks.spawn(watch(api(ctx, namespace), unguard, self.clusters, Arc::clone(ctx), wakers.clone()));
         tasks.spawn(watch(api(ctx, namespace), unguard, self.members, Arc::clone(ctx), wakers.clone()));
         tasks.spawn(watch(api(ctx, namespace), unguard, self.snapshots, Arc::clone(ctx), wakers.clone()));
+        tasks.spawn(watch(api(ctx, namespace), unguard, self.backups, Arc::clone(ctx), wakers.clone()));
         tasks.spawn(watch(api(ctx, namespace), Ok, self.pods, Arc::clone(ctx), wakers.clone()));
         tasks.spawn(watch(api(ctx, namespace), Ok, self.claims, Arc::clone(ctx), wakers.clone()));
         tasks.spawn(watch(api(ctx, namespace), Ok, self.services, Arc::clone(ctx), wakers.clone()));

@@ -1,4 +1,4 @@
-//! The three kinds we reconcile: which observer, which plan and which rules belong together. Decides nothing.
+//! The four kinds we reconcile: which observer, which plan and which rules belong together. Decides nothing.
 
 use std::time::Duration;
 
@@ -11,9 +11,12 @@ use super::etcd::Address;
 use super::observe;
 use super::stores::{Kept, Reader};
 use crate::api::cluster::Latches;
-use crate::api::{EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, EtcdSnapshot, EtcdSnapshotStatus};
+use crate::api::{
+    EtcdBackupStore, EtcdBackupStoreStatus, EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, EtcdSnapshot,
+    EtcdSnapshotStatus,
+};
 use crate::plan::safety::{self, Violation};
-use crate::plan::{Plan, cluster, member, snapshot};
+use crate::plan::{Plan, cluster, member, snapshot, store};
 
 /// One kind that we reconcile.
 pub(super) trait Kind: Send + Sync + 'static {
@@ -72,6 +75,9 @@ pub(super) struct Members;
 /// `EtcdSnapshot`.
 #[derive(Debug)]
 pub(super) struct Snapshots;
+/// `EtcdBackupStore`.
+#[derive(Debug)]
+pub(super) struct BackupStores;
 
 impl Kind for Clusters {
     const NAME: &'static str = "EtcdCluster";
@@ -169,6 +175,38 @@ impl Kind for Snapshots {
         object.status.as_ref()
     }
     fn put_status(object: &mut EtcdSnapshot, status: Self::Status) {
+        object.status = Some(status);
+    }
+    fn conditions(status: &Self::Status) -> &[Condition] {
+        &status.conditions
+    }
+    fn conditions_mut(status: &mut Self::Status) -> &mut Vec<Condition> {
+        &mut status.conditions
+    }
+}
+
+impl Kind for BackupStores {
+    const NAME: &'static str = "EtcdBackupStore";
+    type Object = EtcdBackupStore;
+    type Status = EtcdBackupStoreStatus;
+    type Seen = store::Observed;
+
+    async fn observe(reader: Reader<'_>, name: &str, uid: &str) -> Result<Option<Self::Seen>, Error> {
+        observe::backup_store::observe(reader, name, uid).await
+    }
+    fn plan(seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status> {
+        store::plan(seen, now)
+    }
+    fn check(seen: &Self::Seen, plan: &Plan<Self::Status>) -> Result<(), Violation> {
+        safety::store(seen, plan)
+    }
+    fn object(seen: &Self::Seen) -> &EtcdBackupStore {
+        &seen.store
+    }
+    fn status(object: &EtcdBackupStore) -> Option<&Self::Status> {
+        object.status.as_ref()
+    }
+    fn put_status(object: &mut EtcdBackupStore, status: Self::Status) {
         object.status = Some(status);
     }
     fn conditions(status: &Self::Status) -> &[Condition] {

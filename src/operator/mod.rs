@@ -1,14 +1,15 @@
 //! EFFECTS: the only place with a client, a timer, a clock.
 //!
-//! [`run`] fills the caches, takes the lease, and works on the queues of the three kinds until it is told to stop. One
+//! [`run`] fills the caches, takes the lease, and works on the queues of the four kinds until it is told to stop. One
 //! pass is in `reconcile`; what is seen is in `observe`, what is done in `act`, and what *should* be done is never here
 //! but in `plan`.
 //!
-//! Rights it needs, where it watches: `get`, `list`, `watch` on the three kinds, Pods, `PersistentVolumeClaim`s,
-//! Services, `PodDisruptionBudget`s and Jobs; `update` and `patch` on the status of the three kinds; `create`, `patch`
+//! Rights it needs, where it watches: `get`, `list`, `watch` on the four kinds, Pods, `PersistentVolumeClaim`s,
+//! Services, `PodDisruptionBudget`s and Jobs; `update` and `patch` on the status of the four kinds; `create`, `patch`
 //! and `delete` on `EtcdMember`s, `update` on the finalizers of the kinds that own others; what `act` lists for the
 //! rest; `create` and `patch` on Events of `events.k8s.io`; and in its own namespace `get`, `create`, `update` on Leases.
-//! No Secrets, no exec, no logs.
+//! `get` on Secrets, for the version of those that an `EtcdBackupStore` names; what is in them is never asked for. No
+//! exec, no logs.
 
 #![allow(clippy::disallowed_types, reason = "this is the place that the ban of clients points to")]
 
@@ -50,7 +51,7 @@ pub use config::Config;
 
 use self::caches::Caches;
 use self::context::{Context, ReadClient, WriteClient, Writes};
-use self::kinds::{Clusters, Members, Snapshots};
+use self::kinds::{BackupStores, Clusters, Members, Snapshots};
 use self::metrics::Metrics;
 use self::stores::Stores;
 use self::wake::{Roots, Wakers};
@@ -153,6 +154,12 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             queues.snapshots,
             stop.clone(),
         ));
+        work.spawn(wiring::work::<BackupStores>(
+            Arc::clone(&ctx),
+            stores.backups.clone(),
+            queues.backups,
+            stop.clone(),
+        ));
         wakers.wake(Roots::of(&stores).all());
         tokio::select! {
             // Whoever leads now must not meet our writes: end at once, without finishing anything (I19).
@@ -199,7 +206,7 @@ async fn served(
     stop: &CancellationToken,
     background: &mut JoinSet<anyhow::Result<()>>,
 ) -> anyhow::Result<bool> {
-    let wanted = ["etcdclusters", "etcdmembers", "etcdsnapshots"];
+    let wanted = ["etcdbackupstores", "etcdclusters", "etcdmembers", "etcdsnapshots"];
     let mut told = String::new();
     loop {
         let missing = match client.list_api_group_resources(&format!("{GROUP}/{VERSION}")).await {
@@ -231,6 +238,7 @@ async fn filled(stores: &Stores) -> anyhow::Result<()> {
     stores.clusters.wait_until_ready().await.context(gone)?;
     stores.members.wait_until_ready().await.context(gone)?;
     stores.snapshots.wait_until_ready().await.context(gone)?;
+    stores.backups.wait_until_ready().await.context(gone)?;
     stores.pods.wait_until_ready().await.context(gone)?;
     stores.claims.wait_until_ready().await.context(gone)?;
     stores.services.wait_until_ready().await.context(gone)?;

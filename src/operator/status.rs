@@ -1,5 +1,5 @@
 //! Writes a status: whole, only when it differs, and under the resourceVersion that was read, so that a stale writer
-//! loses. The operator needs `update` on the status of its three kinds.
+//! loses. The operator needs `update` on the status of its four kinds.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::PostParams;

@@ -5,7 +5,7 @@
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::ListParams;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -14,7 +14,8 @@ use serde::de::DeserializeOwned;
 
 use super::context::Context;
 use super::error::Error;
-use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
+use crate::plan::Seen;
 
 /// One cache for each kind we watch.
 #[derive(Clone, Debug)]
@@ -22,6 +23,7 @@ pub(super) struct Stores {
     pub(super) clusters: Store<EtcdCluster>,
     pub(super) members: Store<EtcdMember>,
     pub(super) snapshots: Store<EtcdSnapshot>,
+    pub(super) backups: Store<EtcdBackupStore>,
     pub(super) pods: Store<Pod>,
     pub(super) claims: Store<PersistentVolumeClaim>,
     pub(super) services: Store<Service>,
@@ -55,6 +57,7 @@ kept! {
     EtcdCluster => clusters,
     EtcdMember => members,
     EtcdSnapshot => snapshots,
+    EtcdBackupStore => backups,
     Pod => pods,
     PersistentVolumeClaim => claims,
     Service => services,
@@ -99,6 +102,22 @@ impl Reader<'_> {
                 let api: Api<K> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
                 self.ctx.reading(|| format!("get {} {name}", K::kind(&())), api.get_opt(name)).await
             }
+        }
+    }
+
+    /// The version of the Secret of this name: UID and resourceVersion, never what is in it. It is asked for live in both
+    /// views, since Secrets are not watched; an operator that may not look knows nothing of them.
+    pub(super) async fn secret_version(&self, name: &str) -> Result<Seen<Option<String>>, Error> {
+        let api: Api<Secret> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
+        match self.ctx.reading(|| format!("look at Secret {name}"), api.get_metadata_opt(name)).await {
+            Ok(found) => Ok(Seen::Known(found.map(|secret| {
+                let (uid, version) = (secret.uid().unwrap_or_default(), secret.resource_version().unwrap_or_default());
+                format!("{uid}/{version}")
+            }))),
+            Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_forbidden()) => {
+                Ok(Seen::Unknown("the operator may not get Secrets".to_owned()))
+            }
+            Err(error) => Err(error),
         }
     }
 

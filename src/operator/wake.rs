@@ -1,4 +1,4 @@
-//! Who is woken by what: the queues of the three kinds, and whom an object concerns. Decides nothing about what is seen.
+//! Who is woken by what: the queues of the four kinds, and whom an object concerns. Decides nothing about what is seen.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,15 +8,16 @@ use kube::ResourceExt;
 use kube::runtime::reflector::{ObjectRef, Store};
 
 use super::stores::Stores;
-use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot, key, name};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, key, name};
 
-/// The queues of the three kinds.
+/// The queues of the four kinds.
 #[derive(Clone, Debug)]
 pub(super) struct Wakers {
     leading: Arc<AtomicBool>,
     clusters: mpsc::UnboundedSender<ObjectRef<EtcdCluster>>,
     members: mpsc::UnboundedSender<ObjectRef<EtcdMember>>,
     snapshots: mpsc::UnboundedSender<ObjectRef<EtcdSnapshot>>,
+    backups: mpsc::UnboundedSender<ObjectRef<EtcdBackupStore>>,
 }
 
 /// The other ends of the queues.
@@ -25,6 +26,7 @@ pub(super) struct Queues {
     pub(super) clusters: mpsc::UnboundedReceiver<ObjectRef<EtcdCluster>>,
     pub(super) members: mpsc::UnboundedReceiver<ObjectRef<EtcdMember>>,
     pub(super) snapshots: mpsc::UnboundedReceiver<ObjectRef<EtcdSnapshot>>,
+    pub(super) backups: mpsc::UnboundedReceiver<ObjectRef<EtcdBackupStore>>,
 }
 
 /// Whom an object concerns.
@@ -33,6 +35,7 @@ pub(super) struct Concerned {
     pub(super) clusters: Vec<ObjectRef<EtcdCluster>>,
     pub(super) members: Vec<ObjectRef<EtcdMember>>,
     pub(super) snapshots: Vec<ObjectRef<EtcdSnapshot>>,
+    pub(super) backups: Vec<ObjectRef<EtcdBackupStore>>,
 }
 
 impl Wakers {
@@ -41,8 +44,11 @@ impl Wakers {
         let (clusters, clusters_out) = mpsc::unbounded();
         let (members, members_out) = mpsc::unbounded();
         let (snapshots, snapshots_out) = mpsc::unbounded();
-        let wakers = Self { leading: Arc::default(), clusters, members, snapshots };
-        (wakers, Queues { clusters: clusters_out, members: members_out, snapshots: snapshots_out })
+        let (backups, backups_out) = mpsc::unbounded();
+        let wakers = Self { leading: Arc::default(), clusters, members, snapshots, backups };
+        let queues =
+            Queues { clusters: clusters_out, members: members_out, snapshots: snapshots_out, backups: backups_out };
+        (wakers, queues)
     }
 
     /// From now on somebody reads the queues: a standby must not fill them.
@@ -64,6 +70,9 @@ impl Wakers {
         for one in concerned.snapshots {
             let _ = self.snapshots.unbounded_send(one);
         }
+        for one in concerned.backups {
+            let _ = self.backups.unbounded_send(one);
+        }
     }
 }
 
@@ -73,12 +82,18 @@ pub(super) struct Roots {
     pub(super) clusters: Store<EtcdCluster>,
     pub(super) members: Store<EtcdMember>,
     pub(super) snapshots: Store<EtcdSnapshot>,
+    pub(super) backups: Store<EtcdBackupStore>,
 }
 
 impl Roots {
     /// The stores of what can be woken.
     pub(super) fn of(stores: &Stores) -> Self {
-        Self { clusters: stores.clusters.clone(), members: stores.members.clone(), snapshots: stores.snapshots.clone() }
+        Self {
+            clusters: stores.clusters.clone(),
+            members: stores.members.clone(),
+            snapshots: stores.snapshots.clone(),
+            backups: stores.backups.clone(),
+        }
     }
 
     /// All of them.
@@ -87,6 +102,7 @@ impl Roots {
             clusters: self.clusters.state().iter().map(|c| ObjectRef::from_obj(&**c)).collect(),
             members: self.members.state().iter().map(|m| ObjectRef::from_obj(&**m)).collect(),
             snapshots: self.snapshots.state().iter().map(|s| ObjectRef::from_obj(&**s)).collect(),
+            backups: self.backups.state().iter().map(|s| ObjectRef::from_obj(&**s)).collect(),
         }
     }
 
@@ -105,13 +121,13 @@ impl Roots {
             .iter()
             .map(|s| ObjectRef::from_obj(&**s))
             .collect();
-        Concerned { clusters: vec![ObjectRef::from_obj(cluster)], members, snapshots }
+        Concerned { clusters: vec![ObjectRef::from_obj(cluster)], members, snapshots, backups: vec![] }
     }
 
     /// A member and its cluster.
     pub(super) fn of_member(member: &EtcdMember) -> Concerned {
         let cluster = ObjectRef::new(&member.spec.cluster_ref.name).within(&member.namespace().unwrap_or_default());
-        Concerned { clusters: vec![cluster], members: vec![ObjectRef::from_obj(member)], snapshots: vec![] }
+        Concerned { clusters: vec![cluster], members: vec![ObjectRef::from_obj(member)], ..Concerned::default() }
     }
 
     /// A snapshot, and the clusters that wait for it to restore from.
@@ -127,7 +143,26 @@ impl Roots {
                     .is_some_and(|r| r.name == name)
         };
         let clusters = self.clusters.state_filter(names_it).iter().map(|c| ObjectRef::from_obj(&**c)).collect();
-        Concerned { clusters, members: vec![], snapshots: vec![ObjectRef::from_obj(snapshot)] }
+        Concerned { clusters, snapshots: vec![ObjectRef::from_obj(snapshot)], ..Concerned::default() }
+    }
+
+    /// A store, and the snapshots and clusters that may be waiting for it.
+    pub(super) fn of_backup_store(&self, store: &EtcdBackupStore) -> Concerned {
+        let (namespace, name) = (store.namespace(), store.name_any());
+        let restores = |c: &EtcdCluster| {
+            let source = c.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref()?.source.as_ref());
+            c.namespace() == namespace && source.and_then(|s| s.store_ref.as_ref()).is_some_and(|r| r.name == name)
+        };
+        let saves = |s: &EtcdSnapshot| {
+            let named = s.spec.destination.store_ref.as_ref().is_some_and(|r| r.name == name);
+            s.namespace() == namespace && named && !s.status.as_ref().is_some_and(|s| s.phase.is_final())
+        };
+        Concerned {
+            clusters: self.clusters.state_filter(restores).iter().map(|c| ObjectRef::from_obj(&**c)).collect(),
+            members: vec![],
+            snapshots: self.snapshots.state_filter(saves).iter().map(|s| ObjectRef::from_obj(&**s)).collect(),
+            backups: vec![ObjectRef::from_obj(store)],
+        }
     }
 
     /// Whom a child's labels and owners name.
@@ -148,10 +183,19 @@ impl Roots {
         if let Some(name) = owner("EtcdMember").or_else(|| label(key::MEMBER)) {
             concerned.members.push(ObjectRef::new(&name).within(&namespace));
         }
+        // Long names stand shortened in a label.
+        if let Some(name) = owner("EtcdBackupStore") {
+            concerned.backups.push(ObjectRef::new(&name).within(&namespace));
+        } else if let Some(value) = label(key::STORE) {
+            let named = |s: &EtcdBackupStore| {
+                s.namespace().as_deref() == Some(&namespace) && name::label_value(&s.name_any()) == value
+            };
+            let stores = self.backups.state_filter(named);
+            concerned.backups.extend(stores.iter().map(|s| ObjectRef::from_obj(&**s)));
+        }
         if let Some(name) = owner("EtcdSnapshot") {
             concerned.snapshots.push(ObjectRef::new(&name).within(&namespace));
         } else if let Some(value) = label(key::SNAPSHOT) {
-            // Long names stand shortened in the label.
             let named = |s: &EtcdSnapshot| {
                 s.namespace().as_deref() == Some(&namespace) && name::label_value(&s.name_any()) == value
             };
@@ -166,6 +210,8 @@ mod tests {
     use super::*;
     use crate::api::cluster::{Bootstrap, Restore};
     use crate::api::name::LocalRef;
+    use crate::api::snapshot::Phase;
+    use crate::api::store::{Destination, StoredSnapshot};
     use crate::api::{EtcdClusterSpec, FIELD_MANAGER};
     use k8s_openapi::api::core::v1::Pod;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -202,6 +248,17 @@ mod tests {
         .unwrap()
     }
 
+    fn stored(name: &str, store: &str) -> EtcdSnapshot {
+        let mut snapshot = snapshot(name, "elsewhere");
+        snapshot.spec.destination =
+            Destination { store_ref: Some(LocalRef { name: store.to_owned() }), ..Destination::default() };
+        snapshot
+    }
+
+    fn store(name: &str) -> EtcdBackupStore {
+        EtcdBackupStore { metadata: meta(name), ..EtcdBackupStore::default() }
+    }
+
     fn cluster(name: &str, restores: Option<&str>) -> EtcdCluster {
         let restore = restores.map(|snapshot| Restore {
             snapshot_ref: Some(LocalRef { name: snapshot.to_owned() }),
@@ -216,7 +273,8 @@ mod tests {
         Roots {
             clusters: filled(vec![cluster("a", None), cluster("b", Some("s-1"))]),
             members: filled(vec![member("a-1", "a"), member("b-1", "b")]),
-            snapshots: filled(vec![snapshot("s-1", "a")]),
+            snapshots: filled(vec![snapshot("s-1", "a"), stored("s-2", "vault"), stored("s-3", "other")]),
+            backups: filled(vec![store("vault"), store("other")]),
         }
     }
 
@@ -243,6 +301,30 @@ mod tests {
         let woken = roots().of_snapshot(&snapshot("s-1", "a"));
         assert_eq!(names(&woken), [vec!["b"], vec![], vec!["s-1"]]);
         assert_eq!(names(&roots().of_snapshot(&snapshot("s-2", "a")))[0], Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_store_wakes_who_waits_for_it() {
+        let mut roots = roots();
+        let source = StoredSnapshot { store_ref: Some(LocalRef { name: "vault".to_owned() }), ..Default::default() };
+        let mut waits = cluster("c", None);
+        waits.spec.bootstrap =
+            Some(Bootstrap { restore: Some(Restore { source: Some(source), ..Restore::default() }) });
+        let mut over = stored("s-4", "vault");
+        over.status = Some(crate::api::EtcdSnapshotStatus { phase: Phase::Complete, ..Default::default() });
+        roots.clusters = filled(vec![cluster("a", None), waits]);
+        roots.snapshots = filled(vec![stored("s-2", "vault"), stored("s-3", "other"), over]);
+        let woken = roots.of_backup_store(&store("vault"));
+        assert_eq!(names(&woken), [vec!["c"], vec![], vec!["s-2"]]);
+        assert_eq!(woken.backups, [ObjectRef::from_obj(&store("vault"))]);
+    }
+
+    #[test]
+    fn a_probes_pod_wakes_its_store() {
+        let mut pod = Pod { metadata: meta("probe-x"), ..Pod::default() };
+        pod.metadata.labels = Some([(key::STORE.to_owned(), "vault".to_owned())].into());
+        let woken = roots().of_child(&pod);
+        assert_eq!(woken, Concerned { backups: vec![ObjectRef::from_obj(&store("vault"))], ..Concerned::default() });
     }
 
     #[test]

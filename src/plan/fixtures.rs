@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use crate::api::cluster::{Formed, Latches, Restoring, Tls};
 use crate::api::member::{Birth, Joined};
-use crate::api::store::{PvcLocation, StoredSnapshot};
+use crate::api::store::{Location, PvcLocation, StoredSnapshot};
 use crate::api::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, key, name, role};
 use crate::plan::build::pod::{Start, pod};
 use crate::plan::cluster::{Answer, Listed, Membership};
@@ -56,11 +56,8 @@ pub fn etcd_cluster(replicas: i32) -> EtcdCluster {
 }
 
 pub fn restoring(key: &str) -> Restoring {
-    let source = StoredSnapshot {
-        pvc: Some(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }),
-        key: key.to_owned(),
-        ..StoredSnapshot::default()
-    };
+    let backups = Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None });
+    let source = StoredSnapshot::at(backups, key.to_owned());
     Restoring { restore_uid: cluster::restore_uid("u-a", &source, None, &[]), source, ..Restoring::default() }
 }
 
@@ -105,7 +102,8 @@ pub fn pod_of(member: &EtcdMember) -> Pod {
     let server = valid::member(member).unwrap();
     let claim_uid = format!("u-data-{}", pods::name(&member.metadata));
     let founds = !joined && member.spec.role == Birth::Seed;
-    let stored_at = member.spec.restore.as_ref().filter(|_| founds).map(|r| (r.clone(), r.source.store().unwrap()));
+    let stored_at =
+        member.spec.restore.as_ref().filter(|_| founds).map(|r| (r.clone(), r.source.place.location().unwrap()));
     let start = Start {
         claim_uid: &claim_uid,
         initial_cluster: member.spec.initial_cluster.as_deref().unwrap_or_default(),
@@ -212,6 +210,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         cluster: object,
         members,
         snapshot: None,
+        store: None,
         foreign: vec![],
         fresh_suffix: "fresh".to_owned(),
         settings: settings(),

@@ -22,6 +22,7 @@ pub mod member;
 pub mod pods;
 pub mod safety;
 pub mod snapshot;
+pub mod store;
 pub mod valid;
 
 /// What was looked at: known, or not known and why. *Absent* is `Known(None)`. `Unknown` never satisfies a condition for

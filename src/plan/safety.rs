@@ -6,6 +6,7 @@
 mod cluster;
 mod member;
 mod snapshot;
+mod store;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use std::fmt;
 pub use cluster::cluster;
 pub use member::member;
 pub use snapshot::snapshot;
+pub use store::store;
 
 use crate::plan::Target;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

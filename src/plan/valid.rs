@@ -90,8 +90,13 @@ pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
     if let Some(restore) = spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref()) {
         match (&restore.snapshot_ref, &restore.source) {
             (Some(_), None) => {}
-            (None, Some(source)) if source.store().is_some() => {}
-            (None, Some(_)) => return refuse("spec.bootstrap.restore.source", "needs exactly one of s3 and pvc"),
+            (None, Some(source)) if source.names_a_store() => {}
+            (None, Some(_)) => {
+                return refuse(
+                    "spec.bootstrap.restore.source",
+                    "needs exactly one of storeRef, s3, azure, gcs and pvc",
+                );
+            }
             (Some(_), Some(_)) | (None, None) => {
                 return refuse("spec.bootstrap.restore", "needs exactly one of snapshotRef and source");
             }

@@ -3,24 +3,30 @@
 //!
 //! It does not imitate raft. What it knows of etcd is who is listed, who serves, and what a server refuses.
 
+mod stores;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+use holdfast::api::backup_store::Credentials;
 use holdfast::api::cluster::{Bootstrap, Restore, Tls};
 use holdfast::api::name::LocalRef;
 use holdfast::api::snapshot::{Artifact, Phase};
-use holdfast::api::store::{Destination, PvcLocation, StoredSnapshot};
+use holdfast::api::store::{Location, PvcLocation, S3Location, StoredSnapshot};
 use holdfast::api::{
-    EtcdCluster, EtcdClusterSpec, EtcdMember, EtcdSnapshot, EtcdSnapshotSpec, EtcdSnapshotStatus, key,
+    EtcdBackupStore, EtcdBackupStoreSpec, EtcdCluster, EtcdClusterSpec, EtcdMember, EtcdSnapshot, EtcdSnapshotSpec,
+    EtcdSnapshotStatus, key,
 };
 use holdfast::plan::cluster::{Answer, Listed, Membership};
-use holdfast::plan::{Act, Ensure, Plan, Seen, Settings, Target, Wake, cluster, member, pods, safety};
+use holdfast::plan::{Act, Ensure, Plan, Seen, Settings, Target, Wake, cluster, member, pods, safety, store};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
     PersistentVolumeClaim, Pod, PodCondition, PodStatus, Service,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use snapshot_agent::contract::{ExitClass, FailedReport, Finding, Outcome, Probed, Report, Trial};
 
 /// One tick is a tenth of a second.
 pub const TICK: i64 = 100;
@@ -84,6 +90,7 @@ pub struct Group {
 pub enum Who {
     Cluster,
     Member(String),
+    Store(String),
 }
 
 /// What goes wrong with a write.
@@ -110,6 +117,13 @@ pub struct World {
     pub snapshots: BTreeMap<String, EtcdSnapshot>,
     /// Snapshots that cannot be read back.
     pub broken: BTreeSet<String>,
+    pub stores: BTreeMap<String, EtcdBackupStore>,
+    /// Versions of Secrets.
+    pub secrets: BTreeMap<String, u64>,
+    /// How probes end; `None`: well.
+    pub store_trouble: Option<ExitClass>,
+    /// Jobs of probes, since when, and how they have ended.
+    probes: BTreeMap<String, (Job, u64, Option<Pod>)>,
     /// Volumes of an earlier cluster of the same name.
     pub foreign: Vec<cluster::ForeignVolume>,
     pub groups: BTreeMap<u64, Group>,
@@ -123,6 +137,10 @@ pub struct World {
     late: Vec<Act>,
     pub calls_to_membership: u64,
     db_bytes: i64,
+}
+
+fn backups() -> Location {
+    Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None })
 }
 
 fn settings() -> Settings {
@@ -149,6 +167,10 @@ impl World {
             budget: None,
             snapshots: BTreeMap::new(),
             broken: BTreeSet::new(),
+            stores: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            store_trouble: None,
+            probes: BTreeMap::new(),
             foreign: vec![],
             groups: BTreeMap::new(),
             silent_until: 0,
@@ -197,7 +219,8 @@ impl World {
     /// Every change of an object wakes everybody: what a watch does, without saying which one.
     fn changed(&mut self) {
         let names = self.members.keys().cloned().map(Who::Member);
-        for who in std::iter::once(Who::Cluster).chain(names) {
+        let stores = self.stores.keys().cloned().map(Who::Store);
+        for who in std::iter::once(Who::Cluster).chain(names).chain(stores) {
             self.due.insert(who, self.now);
         }
     }
@@ -218,11 +241,7 @@ impl World {
     }
 
     pub fn restore_from(&mut self, key: Option<&str>) {
-        let source = key.map(|key| StoredSnapshot {
-            s3: None,
-            pvc: Some(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }),
-            key: key.to_owned(),
-        });
+        let source = key.map(|key| StoredSnapshot::at(backups(), key.to_owned()));
         let restore = source.map(|source| Restore { source: Some(source), ..Restore::default() });
         self.edit(|s| s.bootstrap = restore.map(|restore| Bootstrap { restore: Some(restore) }));
     }
@@ -237,7 +256,7 @@ impl World {
             name,
             EtcdSnapshotSpec {
                 cluster_ref: LocalRef { name: "old".to_owned() },
-                destination: Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }),
+                destination: backups().into(),
                 compression: snapshot_agent::contract::Compression::Zstd,
                 verify: snapshot_agent::contract::Verify::default(),
                 encryption: None,
@@ -354,6 +373,7 @@ impl World {
         for id in ids {
             self.elect(id);
         }
+        self.end_probes();
         self.show_pods();
     }
 
@@ -676,8 +696,11 @@ impl World {
                 answers.insert(name.clone(), answer);
             }
         }
-        let named = object.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref()?.snapshot_ref.as_ref());
+        let restore = object.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
+        let named = restore.and_then(|r| r.snapshot_ref.as_ref());
+        let store = restore.and_then(|r| r.source.as_ref()?.store_ref.as_ref());
         Some(cluster::Observed {
+            store: store.map(|n| Seen::Known(self.stores.get(&n.name).cloned())),
             etcd: self.membership(),
             answers,
             snapshot: named.map(|n| Seen::Known(self.snapshots.get(&n.name).cloned())),
@@ -783,6 +806,22 @@ impl World {
                 }
                 self.finish(who, plan)
             }
+            Who::Store(name) => {
+                let Some(seen) = self.observe_store(name) else { return 0 };
+                let plan = store::plan(&seen, now);
+                assert_eq!(plan, store::plan(&seen, now), "the same facts give the same plan");
+                safety::store(&seen, &plan).unwrap_or_else(|v| panic!("{v}\n{plan:#?}"));
+                if seen.store.status.as_ref() != Some(&plan.status) {
+                    let status = plan.status.clone();
+                    let mut object = seen.store.clone();
+                    object.status = Some(status);
+                    self.writes += 1;
+                    self.touch(&mut object.metadata);
+                    self.stores.insert(name.clone(), object);
+                    self.tell(&format!("store {name}"), &plan.status.conditions);
+                }
+                self.finish(who, plan)
+            }
         }
     }
 
@@ -836,8 +875,8 @@ impl World {
             let state = format!("{}={}/{}", c.type_, c.status, c.reason);
             if self.said.get(&id) != Some(&state) {
                 self.said.insert(id, state.clone());
-                if whose == "cluster" {
-                    self.say(format!("cluster is {state}: {}", c.message));
+                if whose == "cluster" || whose.starts_with("store ") {
+                    self.say(format!("{whose} is {state}: {}", c.message));
                 }
             }
         }
@@ -957,7 +996,14 @@ impl World {
                 Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
                 self.write_member(&member.name, |m| m.metadata.finalizers = None);
             }
-            Act::StartJob(_) => panic!("clusters start no Jobs"),
+            Act::StartJob(mut job) => {
+                let name = pods::name(&job.metadata).to_owned();
+                if !self.probes.contains_key(&name) {
+                    self.born(&mut job.metadata);
+                    self.probes.insert(name, (*job, self.now, None));
+                    self.changed();
+                }
+            }
         }
         Ok(())
     }
@@ -1045,7 +1091,7 @@ impl World {
 fn name_of(who: &Who) -> &str {
     match who {
         Who::Cluster => "cluster",
-        Who::Member(name) => name,
+        Who::Member(name) | Who::Store(name) => name,
     }
 }
 

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Compression;
+use super::{Compression, Probed};
 
 /// Why an agent run ended, as the process's exit code.
 ///
@@ -94,6 +94,8 @@ pub enum Report {
     Restored(RestoredReport),
     /// The gate let etcd's process start, or refused.
     Gate(GateReport),
+    /// A store was tried, whatever came of it.
+    Probed(Probed),
     /// Nothing was published and nothing became startable.
     Failed(FailedReport),
 }

@@ -9,7 +9,7 @@ use kube::{Resource, ResourceExt};
 use rand::RngExt;
 
 use super::{labelled, owned_by};
-use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot, component, key, name};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, component, key, name};
 use crate::operator::error::Error;
 use crate::operator::etcd::{self, Address};
 use crate::operator::stores::{Only, Reader};
@@ -25,15 +25,11 @@ pub(in crate::operator) async fn observe(
     let Some(cluster) = reader.get::<EtcdCluster>(named).await?.filter(|c| c.uid().as_deref() == Some(uid)) else {
         return Ok(None);
     };
-    let wanted_snapshot = cluster
-        .spec
-        .bootstrap
-        .as_ref()
-        .and_then(|b| b.restore.as_ref())
-        .and_then(|r| r.snapshot_ref.as_ref())
-        .map(|r| r.name.clone());
+    let restore = cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
+    let wanted_snapshot = restore.and_then(|r| r.snapshot_ref.as_ref()).map(|r| r.name.clone());
+    let wanted_store = restore.and_then(|r| r.source.as_ref()?.store_ref.as_ref()).map(|r| r.name.clone());
     let formed = cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some());
-    let (objects, pods, claims, peer_service, client_service, budget, snapshot, foreign) = futures::try_join!(
+    let (objects, pods, claims, peer_service, client_service, budget, snapshot, store, foreign) = futures::try_join!(
         // By a field that only we write; a lost label must not make a member look absent.
         reader.list::<EtcdMember>(Only::Field("spec.clusterRef.uid", uid), |m| m.spec.cluster_ref.uid == uid),
         reader.list::<Pod>(Only::Label(key::CLUSTER_UID, uid), |p| labelled(p, key::CLUSTER_UID, uid)),
@@ -48,6 +44,12 @@ pub(in crate::operator) async fn observe(
         async {
             match &wanted_snapshot {
                 Some(wanted) => reader.get::<EtcdSnapshot>(wanted).await.map(|found| Some(Seen::Known(found))),
+                None => Ok(None),
+            }
+        },
+        async {
+            match &wanted_store {
+                Some(wanted) => reader.get::<EtcdBackupStore>(wanted).await.map(|found| Some(Seen::Known(found))),
                 None => Ok(None),
             }
         },
@@ -70,6 +72,7 @@ pub(in crate::operator) async fn observe(
         etcd,
         answers,
         snapshot,
+        store,
         foreign,
         fresh_suffix: fresh_suffix(),
         settings: reader.ctx.settings.clone(),

@@ -1,5 +1,6 @@
 //! Fills the `Observed` of each kind from caches, live reads and etcd. Decides nothing: what is seen is handed over.
 
+pub(super) mod backup_store;
 pub(super) mod cluster;
 pub(super) mod member;
 pub(super) mod snapshot;

@@ -7,7 +7,7 @@ use kube::api::PostParams;
 use kube::{Api, Resource, ResourceExt};
 
 use super::{labelled, owned_by};
-use crate::api::{EtcdCluster, EtcdSnapshot, key, name};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
 use crate::operator::clock;
 use crate::operator::error::Error;
 use crate::operator::stores::{Only, Reader};
@@ -31,22 +31,27 @@ pub(in crate::operator) async fn observe(
         return Ok(None);
     };
     let job_name = name::job(named, uid);
-    let (cluster, job) =
-        futures::try_join!(reader.get::<EtcdCluster>(&snapshot.spec.cluster_ref.name), reader.get::<Job>(&job_name),)?;
+    let (cluster, store, job) = futures::try_join!(
+        reader.get::<EtcdCluster>(&snapshot.spec.cluster_ref.name),
+        async {
+            match &snapshot.spec.destination.store_ref {
+                Some(named) => reader.get::<EtcdBackupStore>(&named.name).await,
+                None => Ok(None),
+            }
+        },
+        reader.get::<Job>(&job_name),
+    )?;
     let inspection = reader.get::<Job>(&inspection(&snapshot, job.as_ref())).await?;
     let (pods, inspection_pods) =
         futures::try_join!(pods_of(reader, job.as_ref()), pods_of(reader, inspection.as_ref()))?;
     let strays = if job.is_some() { vec![] } else { strays(reader, named, uid).await? };
-    let refusal = match &job {
-        Some(job) if pods.is_empty() && waits(job) => refusal(reader, job).await,
-        Some(_) | None => None,
-    };
+    let refusal = refusal(reader, job.as_ref(), &pods).await;
     let settings = reader.ctx.settings.clone();
-    Ok(Some(Observed { snapshot, cluster, job, pods, refusal, strays, inspection, inspection_pods, settings }))
+    Ok(Some(Observed { snapshot, cluster, store, job, pods, refusal, strays, inspection, inspection_pods, settings }))
 }
 
 /// The Pods of a Job, oldest first.
-async fn pods_of(reader: Reader<'_>, job: Option<&Job>) -> Result<Vec<Pod>, Error> {
+pub(super) async fn pods_of(reader: Reader<'_>, job: Option<&Job>) -> Result<Vec<Pod>, Error> {
     let Some(uid) = job.and_then(ResourceExt::uid) else { return Ok(vec![]) };
     let mut pods = reader.list::<Pod>(Only::Label(JOB_UID, &uid), |pod| owned_by(pod, &uid)).await?;
     pods.sort_by_key(|pod| pod.creation_timestamp().map(|at| at.0));
@@ -78,7 +83,8 @@ fn waits(job: &Job) -> bool {
 
 /// Why the API server takes no Pod of this Job: the Job controller says it in Events alone, so the server is asked with a
 /// Pod that it judges and does not keep (`dryRun`).
-async fn refusal(reader: Reader<'_>, job: &Job) -> Option<String> {
+pub(super) async fn refusal(reader: Reader<'_>, job: Option<&Job>, pods: &[Pod]) -> Option<String> {
+    let job = job.filter(|job| pods.is_empty() && waits(job))?;
     let template = job.spec.as_ref()?.template.clone();
     let mut metadata = template.metadata.unwrap_or_default();
     metadata.generate_name = Some(format!("{}-", job.name_any()));

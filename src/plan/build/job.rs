@@ -1,4 +1,4 @@
-//! The Jobs that run the agent: to save one snapshot, or to look for one in its store.
+//! The Jobs that run the agent: to save one snapshot, to look for one in its store, or to probe a store.
 //!
 //! Decides the shape of the Job and its Pod. What is asked of the agent is decided before (`plan::snapshot`); what
 //! happens in the Pod is the agent's business. The agent needs no Kubernetes API and gets no token for it.
@@ -14,14 +14,15 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use snapshot_agent::contract::{ExitClass, InspectRequest, SaveRequest, StoreFlags};
+use snapshot_agent::contract::{ExitClass, InspectRequest, ProbeRequest, SaveRequest, StoreFlags};
 
 use super::store::{self, Use};
 use super::{container_security, literal, pod_security};
+use crate::api::backup_store::StoreRecord;
 use crate::api::cluster::Placement;
 use crate::api::name::label_value;
 use crate::api::snapshot::{Agent, PodMetadata};
-use crate::api::store::Destination;
+use crate::api::store::Location;
 use crate::api::{component, key};
 
 /// Name of the agent's container: its termination message holds the report.
@@ -45,6 +46,9 @@ const GRACE_SECONDS: i64 = 30;
 /// by then; where it is not, the store is asked.
 pub const KEPT_SECONDS: i32 = 3600;
 
+/// The same for a probe: it may be repeated every minute, and its result is in the store's status.
+const PROBE_KEPT_SECONDS: i32 = 600;
+
 /// What the agent is asked. The store is filled in by the builder, from the Job's `destination`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "made once for each Job, and moved once")]
@@ -53,11 +57,14 @@ pub enum Work {
     Save(SaveRequest),
     /// To say whether a snapshot was saved.
     Inspect(InspectRequest),
+    /// To try a store.
+    Probe(ProbeRequest),
 }
 
 /// The verbs of `agent`, as they stand in a Pod's command.
 const SAVE: &str = "save";
 const INSPECT: &str = "inspect";
+const PROBE: &str = "probe";
 
 /// Whether a Pod of ours saves.
 pub fn saves(pod: &PodSpec) -> bool {
@@ -69,6 +76,11 @@ pub fn inspects(pod: &PodSpec) -> bool {
     runs(pod, INSPECT)
 }
 
+/// Whether a Pod of ours tries a store.
+pub fn probes(pod: &PodSpec) -> bool {
+    runs(pod, PROBE)
+}
+
 fn runs(pod: &PodSpec, verb: &str) -> bool {
     pod.containers.iter().flat_map(|c| c.command.iter().flatten()).any(|word| word == verb)
 }
@@ -78,13 +90,30 @@ impl Work {
         match self {
             Self::Save(_) => SAVE,
             Self::Inspect(_) => INSPECT,
+            Self::Probe(_) => PROBE,
         }
     }
 
-    fn cluster(&self) -> &str {
+    fn cluster(&self) -> Option<&str> {
         match self {
-            Self::Save(request) => &request.cluster,
-            Self::Inspect(request) => &request.cluster,
+            Self::Save(request) => Some(&request.cluster),
+            Self::Inspect(request) => Some(&request.cluster),
+            Self::Probe(_) => None,
+        }
+    }
+
+    /// A probe is repeated by its store's own plan, which knows when.
+    const fn backoff_limit(&self) -> i32 {
+        match self {
+            Self::Save(_) | Self::Inspect(_) => BACKOFF_LIMIT,
+            Self::Probe(_) => 0,
+        }
+    }
+
+    const fn kept_seconds(&self) -> i32 {
+        match self {
+            Self::Save(_) | Self::Inspect(_) => KEPT_SECONDS,
+            Self::Probe(_) => PROBE_KEPT_SECONDS,
         }
     }
 
@@ -92,12 +121,13 @@ impl Work {
         match self {
             Self::Save(request) => request.deadline_seconds,
             Self::Inspect(request) => request.deadline_seconds,
+            Self::Probe(request) => request.deadline_seconds,
         }
     }
 
     const fn uses(&self) -> Use {
         match self {
-            Self::Save(_) => Use::Save,
+            Self::Save(_) | Self::Probe(_) => Use::Save,
             Self::Inspect(_) => Use::Inspect,
         }
     }
@@ -106,6 +136,7 @@ impl Work {
         match self {
             Self::Save(request) => SaveRequest { store, ..request.clone() }.to_args(),
             Self::Inspect(request) => InspectRequest { store, ..request.clone() }.to_args(),
+            Self::Probe(request) => ProbeRequest { store, ..request.clone() }.to_args(),
         }
     }
 }
@@ -121,10 +152,14 @@ pub struct AgentJob {
     pub owner: Option<OwnerReference>,
     /// Name of the `EtcdSnapshot`, for the label.
     pub snapshot: Option<String>,
+    /// Name of the `EtcdBackupStore` that is probed, for the label.
+    pub store: Option<String>,
+    /// The `EtcdBackupStore` that `destination` was taken from.
+    pub record: Option<StoreRecord>,
     /// What the agent is asked.
     pub work: Work,
     /// Where the backup goes, or is.
-    pub destination: Destination,
+    pub destination: Location,
     /// Image of the agent.
     pub image: String,
     /// What the snapshot says about the Pod.
@@ -138,22 +173,24 @@ pub struct AgentJob {
 /// The Job.
 pub fn job(want: &AgentJob) -> Job {
     let labels = labels(want);
-    let attempts = (want.attempts_before > 0)
-        .then(|| BTreeMap::from([(key::ATTEMPTS_BEFORE.to_owned(), want.attempts_before.to_string())]));
+    let attempts = (want.attempts_before > 0).then(|| (key::ATTEMPTS_BEFORE, want.attempts_before.to_string()));
+    // JSON of our own types cannot fail.
+    let record = want.record.as_ref().and_then(|r| Some((key::STORE_RECORD, serde_json::to_string(r).ok()?)));
+    let annotations: BTreeMap<_, _> = attempts.into_iter().chain(record).map(|(k, v)| (k.to_owned(), v)).collect();
     Job {
         metadata: ObjectMeta {
             name: Some(want.name.clone()),
             namespace: want.namespace.clone(),
             labels: Some(labels.clone()),
-            annotations: attempts,
+            annotations: (!annotations.is_empty()).then_some(annotations),
             owner_references: want.owner.clone().map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
         spec: Some(JobSpec {
-            backoff_limit: Some(BACKOFF_LIMIT),
+            backoff_limit: Some(want.work.backoff_limit()),
             active_deadline_seconds: Some(i64::from(want.work.deadline_seconds()) + DEADLINE_SLACK_SECONDS),
             pod_failure_policy: Some(failure_policy()),
-            ttl_seconds_after_finished: want.owner.is_some().then_some(KEPT_SECONDS),
+            ttl_seconds_after_finished: want.owner.is_some().then_some(want.work.kept_seconds()),
             // Never two Pods at once on one volume.
             pod_replacement_policy: Some("Failed".to_owned()),
             template: PodTemplateSpec { metadata: Some(pod_metadata(want, labels)), spec: Some(pod(want)) },
@@ -170,11 +207,13 @@ fn labels(want: &AgentJob) -> BTreeMap<String, String> {
         (key::NAME.to_owned(), "etcd".to_owned()),
         (key::COMPONENT.to_owned(), component::SNAPSHOT_AGENT.to_owned()),
         (key::MANAGED_BY.to_owned(), "holdfast".to_owned()),
-        (key::CLUSTER.to_owned(), label_value(want.work.cluster())),
     ]);
-    if let Some(snapshot) = &want.snapshot {
-        labels.insert(key::SNAPSHOT.to_owned(), label_value(snapshot));
-    }
+    let names = [
+        (key::CLUSTER, want.work.cluster()),
+        (key::SNAPSHOT, want.snapshot.as_deref()),
+        (key::STORE, want.store.as_deref()),
+    ];
+    labels.extend(names.into_iter().filter_map(|(key, name)| Some((key.to_owned(), label_value(name?)))));
     labels
 }
 
@@ -208,6 +247,7 @@ fn pod(want: &AgentJob) -> PodSpec {
     } = want.placement.clone();
     PodSpec {
         restart_policy: Some("Never".to_owned()),
+        service_account_name: want.agent.service_account_name.clone(),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
         security_context: Some(pod_security()),

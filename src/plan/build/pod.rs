@@ -20,7 +20,7 @@ use super::etcd_args::{VOLUME, etcd_args};
 use super::store::{Opened, Use, mount, open};
 use super::{container, literal, port};
 use crate::api::cluster::{Placement, Restoring};
-use crate::api::store::Destination;
+use crate::api::store::Location;
 use crate::api::{EtcdMember, component, key, name, role};
 use crate::plan::valid::{Server, Version};
 use crate::plan::{Settings, pods};
@@ -50,7 +50,7 @@ pub struct Start<'a> {
     /// An empty volume founds a new cluster: only a seed's, before the cluster has formed (I2).
     pub found: bool,
     /// Rebuild the data first: only a seed's, before the cluster has formed (I9).
-    pub restore: Option<(&'a Restoring, &'a Destination)>,
+    pub restore: Option<(&'a Restoring, &'a Location)>,
 }
 
 /// The Pod.

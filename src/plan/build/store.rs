@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, SecretVolume
 use snapshot_agent::contract::StoreFlags;
 
 use crate::api::name::LocalRef;
-use crate::api::store::Destination;
+use crate::api::store::{Location, PvcLocation};
 
 /// Where the credentials' Secret is mounted.
 const CREDENTIALS: &str = "/etc/holdfast/credentials";
@@ -63,53 +63,90 @@ pub enum Use {
 }
 
 /// Flags, volumes and mounts for a store.
-pub fn open(store: &Destination, used: Use) -> Opened {
+pub fn open(store: &Location, used: Use) -> Opened {
     match store {
-        Destination::S3(s3) => {
-            let optional = (used == Use::Restore).then_some(true);
-            let mut secrets = vec![("credentials", s3.credentials_secret_ref.name.as_str(), CREDENTIALS)];
-            if let Some(ca) = &s3.ca_ref {
-                secrets.push(("store-ca", ca.name.as_str(), CA));
-            }
-            Opened {
-                flags: StoreFlags {
-                    url: s3
-                        .prefix
-                        .as_ref()
-                        .map_or_else(|| format!("s3://{}", s3.bucket), |prefix| format!("s3://{}/{prefix}", s3.bucket)),
-                    s3_endpoint: s3.endpoint.clone(),
-                    s3_region: s3.region.clone(),
-                    s3_force_path_style: s3.force_path_style,
-                    s3_ca_file: s3.ca_ref.as_ref().map(|_| PathBuf::from(CA).join("ca.crt")),
-                    credentials_dir: Some(PathBuf::from(CREDENTIALS)),
-                    ..StoreFlags::default()
-                },
-                volumes: secrets.iter().map(|(volume, secret, _)| secret_volume(volume, secret, optional)).collect(),
-                mounts: secrets.iter().map(|(volume, _, path)| mount(volume, path, true)).collect(),
-                identity_dirs: vec![],
-            }
+        Location::S3(s3) => {
+            let (sse, kms_key_id) = s3.sse.clone().map(|sse| (sse.kind, sse.kms_key_id)).unzip();
+            let flags = StoreFlags {
+                url: url("s3", &s3.bucket, s3.prefix.as_deref()),
+                s3_endpoint: s3.endpoint.clone(),
+                s3_region: s3.region.clone(),
+                s3_force_path_style: s3.force_path_style,
+                s3_ca_file: ca_file(s3.ca_ref.as_ref()),
+                s3_sse: sse.map(Into::into),
+                s3_sse_kms_key_id: kms_key_id.flatten(),
+                s3_storage_class: s3.storage_class.clone(),
+                s3_tag: s3.tags.iter().map(|tag| format!("{}={}", tag.name, tag.value)).collect(),
+                s3_checksum: s3.checksum.map(Into::into),
+                ..StoreFlags::default()
+            };
+            bucket(flags, s3.credentials_secret_ref.as_ref(), s3.ca_ref.as_ref(), used)
         }
-        Destination::Pvc(pvc) => {
-            let read_only = used != Use::Save;
-            // The folder is opened beneath the mount by the agent: Kubernetes' own subPath would follow links.
-            let url = pvc
-                .sub_path
-                .as_ref()
-                .map_or_else(|| format!("file://{BACKUP}"), |folder| format!("file://{BACKUP}/{folder}"));
-            Opened {
-                flags: StoreFlags { url, mount: Some(PathBuf::from(BACKUP)), ..StoreFlags::default() },
-                volumes: vec![Volume {
-                    name: "backup".to_owned(),
-                    persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-                        claim_name: pvc.claim_name.clone(),
-                        read_only: read_only.then_some(true),
-                    }),
-                    ..Volume::default()
-                }],
-                mounts: vec![mount("backup", BACKUP, read_only)],
-                identity_dirs: vec![],
-            }
+        Location::Azure(azure) => {
+            let flags = StoreFlags {
+                url: url("azure", &azure.container, azure.prefix.as_deref()),
+                azure_account: azure.account.clone(),
+                azure_endpoint: azure.endpoint.clone(),
+                azure_ca_file: ca_file(azure.ca_ref.as_ref()),
+                ..StoreFlags::default()
+            };
+            bucket(flags, azure.credentials_secret_ref.as_ref(), azure.ca_ref.as_ref(), used)
         }
+        Location::Gcs(gcs) => {
+            let flags = StoreFlags {
+                url: url("gs", &gcs.bucket, gcs.prefix.as_deref()),
+                gcs_endpoint: gcs.endpoint.clone(),
+                gcs_ca_file: ca_file(gcs.ca_ref.as_ref()),
+                ..StoreFlags::default()
+            };
+            bucket(flags, gcs.credentials_secret_ref.as_ref(), gcs.ca_ref.as_ref(), used)
+        }
+        Location::Pvc(pvc) => volume(pvc, used),
+    }
+}
+
+fn url(scheme: &str, name: &str, prefix: Option<&str>) -> String {
+    prefix.map_or_else(|| format!("{scheme}://{name}"), |prefix| format!("{scheme}://{name}/{prefix}"))
+}
+
+/// The file that a CA's Secret is to hold.
+fn ca_file(ca: Option<&LocalRef>) -> Option<PathBuf> {
+    ca.map(|_| PathBuf::from(CA).join("ca.crt"))
+}
+
+/// A bucket, of whichever provider: its credentials and its CA are mounted.
+fn bucket(flags: StoreFlags, credentials: Option<&LocalRef>, ca: Option<&LocalRef>, used: Use) -> Opened {
+    let optional = (used == Use::Restore).then_some(true);
+    let secrets: Vec<_> = credentials
+        .map(|secret| ("credentials", secret.name.as_str(), CREDENTIALS))
+        .into_iter()
+        .chain(ca.map(|secret| ("store-ca", secret.name.as_str(), CA)))
+        .collect();
+    Opened {
+        flags: StoreFlags { credentials_dir: credentials.map(|_| PathBuf::from(CREDENTIALS)), ..flags },
+        volumes: secrets.iter().map(|(volume, secret, _)| secret_volume(volume, secret, optional)).collect(),
+        mounts: secrets.iter().map(|(volume, _, path)| mount(volume, path, true)).collect(),
+        identity_dirs: vec![],
+    }
+}
+
+fn volume(pvc: &PvcLocation, used: Use) -> Opened {
+    let read_only = used != Use::Save;
+    // The folder is opened beneath the mount by the agent: Kubernetes' own subPath would follow links.
+    let url =
+        pvc.sub_path.as_ref().map_or_else(|| format!("file://{BACKUP}"), |folder| format!("file://{BACKUP}/{folder}"));
+    Opened {
+        flags: StoreFlags { url, mount: Some(PathBuf::from(BACKUP)), ..StoreFlags::default() },
+        volumes: vec![Volume {
+            name: "backup".to_owned(),
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name: pvc.claim_name.clone(),
+                read_only: read_only.then_some(true),
+            }),
+            ..Volume::default()
+        }],
+        mounts: vec![mount("backup", BACKUP, read_only)],
+        identity_dirs: vec![],
     }
 }
 

@@ -9,7 +9,7 @@ use super::*;
 use crate::api::EtcdMember;
 use crate::api::cluster::{CompactionMode, Image, Options, Placement};
 use crate::api::name::LocalRef;
-use crate::api::store::{Destination, PvcLocation, S3Location};
+use crate::api::store::{Location, PvcLocation, S3Location};
 use crate::plan::fixtures::{etcd_cluster, joined_member, restoring, settings, stored};
 use crate::plan::valid;
 
@@ -25,13 +25,13 @@ fn args(member: &EtcdMember) -> Vec<String> {
     etcd_args(member, &valid::member(member).unwrap(), "a-m1=http://x:2380")
 }
 
-fn s3() -> Destination {
-    Destination::S3(S3Location {
+fn s3() -> Location {
+    Location::S3(S3Location {
         bucket: "backups".to_owned(),
         prefix: Some("team/a".to_owned()),
         endpoint: Some("https://s3.example.org".to_owned()),
         ca_ref: Some(LocalRef { name: "ca".to_owned() }),
-        credentials_secret_ref: LocalRef { name: "keys".to_owned() },
+        credentials_secret_ref: Some(LocalRef { name: "keys".to_owned() }),
         ..S3Location::default()
     })
 }
@@ -207,7 +207,7 @@ fn identities_are_mounted_one_secret_beside_the_other_where_data_is_read_back_an
 
 #[test]
 fn a_backup_volume_is_read_only_for_a_restore() {
-    let pvc = Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: Some("team/a".to_owned()) });
+    let pvc = Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: Some("team/a".to_owned()) });
     let opened = open(&pvc, Use::Restore);
     assert_eq!(opened.flags.url, "file:///backup/team/a");
     assert_eq!(opened.mounts[0].read_only, Some(true));

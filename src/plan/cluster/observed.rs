@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
-use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
 use crate::plan::{Seen, Settings};
 
 /// Everything a decision about a cluster may depend on.
@@ -27,6 +27,8 @@ pub struct Observed {
     pub answers: BTreeMap<String, Seen<Answer>>,
     /// The `EtcdSnapshot` that `bootstrap.restore.snapshotRef` names; `None` when none is named.
     pub snapshot: Option<Seen<Option<EtcdSnapshot>>>,
+    /// The `EtcdBackupStore` that `bootstrap.restore.source.storeRef` names; `None` when none is named.
+    pub store: Option<Seen<Option<EtcdBackupStore>>>,
     /// Volumes of an earlier cluster of this name; looked for only while this one has not formed.
     pub foreign: Vec<ForeignVolume>,
     /// Five characters of luck for the next member's name.

@@ -5,12 +5,13 @@
 use sha2::{Digest, Sha256};
 
 use super::Observed;
+use crate::api::backup_store::Right;
 use crate::api::cluster::Restoring;
 use crate::api::condition::Reason;
 use crate::api::name::LocalRef;
 use crate::api::snapshot::Phase;
 use crate::api::store::StoredSnapshot;
-use crate::plan::{Seen, Waiting, pods};
+use crate::plan::{Seen, Waiting, pods, store};
 
 /// The restore that the spec asks for; `Err` while it cannot be known.
 pub(super) fn wanted(seen: &Observed) -> Result<Option<Restoring>, Waiting> {
@@ -18,7 +19,10 @@ pub(super) fn wanted(seen: &Observed) -> Result<Option<Restoring>, Waiting> {
         return Ok(None);
     };
     match (&restore.snapshot_ref, &restore.source) {
-        (None, Some(source)) => Ok(Some(attempt(seen, source.clone(), None, None))),
+        (None, Some(source)) => match &source.store_ref {
+            Some(store) => in_store(seen, store, &source.key).map(Some),
+            None => Ok(Some(attempt(seen, source.clone(), None, Named::default()))),
+        },
         (Some(named), _) => of_snapshot(seen, named).map(Some),
         (None, None) => Ok(None),
     }
@@ -28,11 +32,7 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
     let name = &named.name;
     let wait = |message: String| Err(Waiting { reason: Reason::WaitingForReference, message });
     // The latch holds all that is needed: an EtcdSnapshot that goes away under way stops nothing.
-    let latched = seen.under_way().filter(|r| r.snapshot.as_ref() == Some(name)).map(|latched| {
-        // Corrected identities are another attempt, whether or not the object is still there.
-        let corrected = latched.identity_secret_refs != identities(seen);
-        if corrected { attempt(seen, latched.source, latched.sha256, latched.snapshot) } else { latched }
-    });
+    let latched = seen.under_way().filter(|r| r.snapshot.as_ref() == Some(name)).map(|latched| again(seen, latched));
     let snapshot = match &seen.snapshot {
         Some(Seen::Known(Some(snapshot))) => snapshot,
         Some(Seen::Known(None)) => {
@@ -49,9 +49,17 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
     let status = snapshot.status.clone().unwrap_or_default();
     match (status.phase, status.artifact) {
         (Phase::Complete, Some(artifact)) => {
-            let source = StoredSnapshot::at(&snapshot.spec.destination, artifact.key);
+            // Where it was saved, wherever the store that was named then is now.
+            let location = match &status.store {
+                Some(record) => record.location(Right::Read),
+                None => snapshot.spec.destination.place.location(),
+            };
+            let Some(location) = location else {
+                return wait(format!("the EtcdSnapshot {name} does not say which store it is in; name another"));
+            };
+            let source = StoredSnapshot::at(location, artifact.key);
             let sha256 = Some(artifact.sha256).filter(|s| !s.is_empty());
-            Ok(attempt(seen, source, sha256, Some(name.clone())))
+            Ok(attempt(seen, source, sha256, Named { snapshot: Some(name.clone()), store: None }))
         }
         (Phase::Failed, _) => {
             let why = status.error.map(|e| e.message).unwrap_or_default();
@@ -63,6 +71,52 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
     }
 }
 
+/// A snapshot by its key in a store that an `EtcdBackupStore` names. A store that is corrected is another attempt; one
+/// that is not there, or not ready, any more stops nothing that is under way.
+fn in_store(seen: &Observed, named: &LocalRef, key: &str) -> Result<Restoring, Waiting> {
+    let name = &named.name;
+    let wait = |reason, message| Err(Waiting { reason, message });
+    let under_way = seen.under_way().filter(|r| r.store.as_ref() == Some(name) && r.source.key == key);
+    let latched = under_way.map(|latched| again(seen, latched));
+    let store = match &seen.store {
+        Some(Seen::Known(store)) => store.as_ref(),
+        Some(Seen::Unknown(why)) => {
+            let message = format!("the EtcdBackupStore {name} cannot be read: {why}");
+            return latched.map_or_else(|| wait(Reason::WaitingForReference, message), Ok);
+        }
+        None => {
+            let message = format!("the EtcdBackupStore {name} has not been read yet");
+            return latched.map_or_else(|| wait(Reason::WaitingForReference, message), Ok);
+        }
+    };
+    match store::usable(name, store) {
+        Ok(record) => match record.location(Right::Read) {
+            Some(location) => {
+                let source = StoredSnapshot::at(location, key.to_owned());
+                Ok(attempt(seen, source, None, Named { snapshot: None, store: Some(name.clone()) }))
+            }
+            None => wait(Reason::InvalidSpec, format!("the EtcdBackupStore {name} names no place, or more than one")),
+        },
+        Err((reason, why)) => latched.map_or_else(|| wait(reason, why), Ok),
+    }
+}
+
+/// The attempt that is under way. Corrected identities are another one, whether or not what was named is still there.
+fn again(seen: &Observed, latched: Restoring) -> Restoring {
+    if latched.identity_secret_refs == identities(seen) {
+        return latched;
+    }
+    let Restoring { source, sha256, snapshot, store, .. } = latched;
+    attempt(seen, source, sha256, Named { snapshot, store })
+}
+
+/// What a source was named by.
+#[derive(Default)]
+struct Named {
+    snapshot: Option<String>,
+    store: Option<String>,
+}
+
 impl Observed {
     /// The attempt that is under way: as the seed carries it, which no lost status can take away, else as latched.
     pub(super) fn under_way(&self) -> Option<Restoring> {
@@ -71,11 +125,12 @@ impl Observed {
     }
 }
 
-fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, snapshot: Option<String>) -> Restoring {
+fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, named: Named) -> Restoring {
     let identity_secret_refs = identities(seen).to_vec();
     let uid = pods::uid(&seen.cluster.metadata);
     let restore_uid = restore_uid(uid, &source, sha256.as_deref(), &identity_secret_refs);
-    Restoring { restore_uid, source, sha256, snapshot, identity_secret_refs }
+    let Named { snapshot, store } = named;
+    Restoring { restore_uid, source, sha256, snapshot, store, identity_secret_refs }
 }
 
 /// The Secrets that the spec names now.

@@ -174,10 +174,82 @@ mod idle {
 mod bootstrap {
     use super::*;
 
+    mod from_a_store {
+        use super::*;
+        use crate::api::backup_store::Credentials;
+        use crate::api::condition::{Type, Wanted, merge};
+        use crate::api::store::{Location, S3Location};
+        use crate::api::{EtcdBackupStore, store::StoredSnapshot};
+        use crate::plan::cluster::Observed;
+
+        fn store(bucket: &str, ready: bool) -> EtcdBackupStore {
+            let s3 = S3Location { bucket: bucket.to_owned(), ..S3Location::default() };
+            let mut store = EtcdBackupStore::default();
+            store.metadata.name = Some("vault".to_owned());
+            store.spec.place = Location::S3(s3).into();
+            store.spec.credentials =
+                Some(Credentials { write: "writes".to_owned(), read: Some("reads".to_owned()), prune: None });
+            let wanted = Wanted { state: Some(ready), ..Wanted::yes(Type::Ready, Reason::StoreUsable, "x") };
+            store.status.get_or_insert_default().conditions = merge(&[], &[wanted], None, earlier().0);
+            store
+        }
+
+        fn seen(store: Option<EtcdBackupStore>) -> Observed {
+            let mut seen = bare(1);
+            let store_ref = Some(LocalRef { name: "vault".to_owned() });
+            let source = StoredSnapshot { store_ref, key: "k".to_owned(), ..StoredSnapshot::default() };
+            let restore = Restore { source: Some(source), ..Restore::default() };
+            seen.cluster.spec.bootstrap = Some(Bootstrap { restore: Some(restore) });
+            seen.store = Some(Seen::Known(store));
+            seen
+        }
+
+        fn latched(seen: &Observed) -> crate::api::cluster::Restoring {
+            match act(seen) {
+                Some(Act::Latch(latches)) => latches.restoring.expect("a restore is latched"),
+                other => panic!("{other:?}"),
+            }
+        }
+
+        #[test]
+        fn it_is_waited_for() {
+            assert_eq!(waits(&seen(None)), Some(Reason::WaitingForReference));
+            assert_eq!(waits(&seen(Some(store("b", false)))), Some(Reason::WaitingForStore));
+            assert_eq!(act(&seen(Some(store("b", false)))), None);
+        }
+
+        #[test]
+        fn what_is_latched_is_the_place_itself_with_what_reads() {
+            let restoring = latched(&seen(Some(store("b", true))));
+            assert_eq!((restoring.store.as_deref(), restoring.source.store_ref.as_ref()), (Some("vault"), None));
+            let s3 = restoring.source.place.s3.unwrap();
+            assert_eq!((s3.bucket.as_str(), s3.credentials_secret_ref.unwrap().name.as_str()), ("b", "reads"));
+        }
+
+        #[test]
+        fn what_is_under_way_goes_on_without_it_and_begins_anew_with_a_corrected_one() {
+            let restoring = latched(&seen(Some(store("b", true))));
+            for there in [None, Some(store("b", false)), Some(store("moved", false))] {
+                let mut seen = seen(there);
+                seen.cluster.status.get_or_insert_default().latches = Latches {
+                    pending_member: Some("a-m0".to_owned()),
+                    restoring: Some(restoring.clone()),
+                    formed: None,
+                };
+                let Some(Act::CreateMember(member)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+                assert_eq!(member.spec.restore.as_ref(), Some(&restoring));
+            }
+            let mut corrected = seen(Some(store("moved", true)));
+            corrected.cluster.status.get_or_insert_default().latches =
+                Latches { pending_member: Some("a-m0".to_owned()), restoring: Some(restoring.clone()), formed: None };
+            assert_ne!(latched(&corrected).restore_uid, restoring.restore_uid);
+        }
+    }
+
     fn snapshot(phase: Phase) -> EtcdSnapshot {
         let spec = EtcdSnapshotSpec {
             cluster_ref: LocalRef { name: "old".to_owned() },
-            destination: Destination::Pvc(restoring("k").source.pvc.unwrap()),
+            destination: Destination { place: restoring("k").source.place, ..Destination::default() },
             compression: snapshot_agent::contract::Compression::Zstd,
             verify: snapshot_agent::contract::Verify::default(),
             encryption: None,

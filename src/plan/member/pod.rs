@@ -38,12 +38,12 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         return Next::wait(Reason::SafetyStop, message, Wake::AfterMillis(10_000));
     }
     // I9: restore steps only while the cluster is known not to have formed, and never for a member that has served.
-    let stored = member.spec.restore.as_ref().filter(|_| founds).map(|r| (r, r.source.store()));
+    let stored = member.spec.restore.as_ref().filter(|_| founds).map(|r| (r, r.source.place.location()));
     let restore = match &stored {
         None => None,
         Some((restoring, Some(store))) => Some((*restoring, store)),
         Some((_, None)) => {
-            let message = "spec.restore.source: needs exactly one of s3 and pvc";
+            let message = "spec.restore.source: needs exactly one of s3, azure, gcs and pvc";
             return Next::wait(Reason::InvalidSpec, message, Wake::OnChange);
         }
     };

@@ -45,6 +45,9 @@ fn written_once(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>) -> Verdict {
         rule("I18", same, "a final snapshot never changes")?;
         rule("I18", plan.act.is_none(), "nothing is started for a final snapshot")?;
     }
+    if let Some(was) = seen.snapshot.status.as_ref().and_then(|s| s.store.as_ref()) {
+        rule("I7", new.store.as_ref() == Some(was), "where a snapshot was stored never changes")?;
+    }
     let complete = new.phase == crate::api::snapshot::Phase::Complete;
     rule("I7", complete == new.artifact.is_some(), "a snapshot has an artifact exactly when it is complete")
 }

@@ -8,13 +8,14 @@ use snapshot_agent::contract::{
 };
 
 use super::Observed;
+use super::place::Place;
 use super::plan::Source;
 use crate::api::{EtcdCluster, EtcdSnapshot, key, name};
 use crate::plan::build::job::{AgentJob, Work, job};
 use crate::plan::{build, pods};
 
 /// The Job that saves what was seen.
-pub(super) fn save(seen: &Observed, cluster: &EtcdCluster, source: Source) -> Job {
+pub(super) fn save(seen: &Observed, to: Place, cluster: &EtcdCluster, source: Source) -> Job {
     let snapshot = &seen.snapshot;
     let (own_name, own_uid) = (pods::name(&snapshot.metadata), pods::uid(&snapshot.metadata));
     let namespace = snapshot.metadata.namespace.clone().unwrap_or_default();
@@ -34,12 +35,12 @@ pub(super) fn save(seen: &Observed, cluster: &EtcdCluster, source: Source) -> Jo
         ..SaveRequest::default()
     };
     let attempts = snapshot.status.as_ref().map_or(0, |s| s.attempts);
-    of(seen, name::job(own_name, own_uid), Work::Save(request), attempts)
+    of(seen, to, name::job(own_name, own_uid), Work::Save(request), attempts)
 }
 
 /// The Job that asks the store whether this snapshot is there. It needs no cluster: that may be gone by now, and its UID
 /// with it, so every lineage of that name is looked through.
-pub(super) fn inspect(seen: &Observed) -> Job {
+pub(super) fn inspect(seen: &Observed, at: Place) -> Job {
     let snapshot = &seen.snapshot;
     let request = InspectRequest {
         namespace: snapshot.metadata.namespace.clone().unwrap_or_default(),
@@ -48,7 +49,7 @@ pub(super) fn inspect(seen: &Observed) -> Job {
         deadline_seconds: DEFAULT_INSPECT_DEADLINE_SECONDS,
         ..InspectRequest::default()
     };
-    of(seen, inspection(snapshot, seen.job.as_ref()), Work::Inspect(request), 0)
+    of(seen, at, inspection(snapshot, seen.job.as_ref()), Work::Inspect(request), 0)
 }
 
 /// Name of the Job that asks the store, while this is (or is not) the Job that saves: what was answered before that Job
@@ -60,15 +61,18 @@ pub fn inspection(snapshot: &EtcdSnapshot, saving: Option<&Job>) -> String {
     name::inspection(pods::name(&snapshot.metadata), pods::uid(&snapshot.metadata), &question)
 }
 
-fn of(seen: &Observed, name: String, work: Work, attempts_before: i32) -> Job {
+fn of(seen: &Observed, place: Place, name: String, work: Work, attempts_before: i32) -> Job {
     let snapshot = &seen.snapshot;
+    let Place { location: destination, record } = place;
     job(&AgentJob {
         name,
         namespace: snapshot.metadata.namespace.clone(),
         owner: Some(build::owner(snapshot)),
         snapshot: Some(pods::name(&snapshot.metadata).to_owned()),
+        store: None,
+        record,
         work,
-        destination: snapshot.spec.destination.clone(),
+        destination,
         image: seen.settings.agent_image.clone(),
         agent: snapshot.spec.agent.clone().unwrap_or_default(),
         placement: seen.cluster.as_ref().map(|c| c.spec.placement.clone()).unwrap_or_default(),

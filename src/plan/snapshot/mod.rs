@@ -2,8 +2,9 @@
 
 mod job;
 mod observed;
+mod place;
 mod plan;
-mod report;
+pub(in crate::plan) mod report;
 mod status;
 
 pub use job::inspection;

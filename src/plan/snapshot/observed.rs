@@ -3,7 +3,7 @@
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::api::{EtcdCluster, EtcdSnapshot};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot};
 use crate::plan::Settings;
 
 /// Everything a decision about a snapshot may depend on.
@@ -13,6 +13,8 @@ pub struct Observed {
     pub snapshot: EtcdSnapshot,
     /// The cluster it names, if it exists.
     pub cluster: Option<EtcdCluster>,
+    /// The store that its destination names, if it names one and it exists.
+    pub store: Option<EtcdBackupStore>,
     /// What stands where its Job belongs, whoever owns it.
     pub job: Option<Job>,
     /// The Pods of its Job (by owner UID), oldest first.

@@ -9,7 +9,8 @@ use k8s_openapi::api::batch::v1::Job;
 use snapshot_agent::contract::ExitClass;
 
 use super::report::{self, Fact};
-use super::{Observed, job, status};
+use super::{Observed, job, place, status};
+use crate::api::backup_store::Right;
 use crate::api::condition::Reason;
 use crate::api::snapshot::Phase;
 use crate::api::{EtcdCluster, EtcdSnapshotStatus, name};
@@ -77,8 +78,12 @@ fn conflict(job: &Job) -> Stage {
 }
 
 fn start(seen: &Observed) -> Stage {
+    let to = match place::of(seen, Right::Write) {
+        Ok(to) => to,
+        Err((reason, why)) => return Stage::Blocked(reason, why),
+    };
     match ready_cluster(seen) {
-        Ok((cluster, source)) => Stage::Start(Box::new(job::save(seen, cluster, source))),
+        Ok((cluster, source)) => Stage::Start(Box::new(job::save(seen, to, cluster, source))),
         Err(why) => Stage::Blocked(Reason::WaitingForReference, why),
     }
 }
@@ -141,7 +146,12 @@ enum Stored {
 }
 
 fn in_the_store(seen: &Observed, now: Timestamp) -> Stored {
-    let Some(job) = &seen.inspection else { return Stored::Stage(Stage::Ask(Box::new(job::inspect(seen)))) };
+    let Some(job) = &seen.inspection else {
+        return match place::of(seen, Right::Read) {
+            Ok(at) => Stored::Stage(Stage::Ask(Box::new(job::inspect(seen, at)))),
+            Err((_, why)) => Stored::Silent(why),
+        };
+    };
     if !own(seen, job) {
         return Stored::Stage(conflict(job));
     }

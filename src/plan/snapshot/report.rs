@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use snapshot_agent::contract::{ExitClass, FailedReport, Report, SavedReport};
 
 use crate::api::condition::Reason;
-use crate::plan::build::job::{BACKOFF_LIMIT, CONTAINER};
+use crate::plan::build::job::{self, BACKOFF_LIMIT, CONTAINER};
 use crate::plan::pods::{self, HoldUp};
 
 /// The watch of Jobs may be ahead of the watch of Pods: so long after a Job's end a Pod's last words may still come.
@@ -18,7 +18,7 @@ pub(super) const PATIENCE_MILLIS: u64 = 10_000;
 
 /// What is known of a Job.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Fact {
+pub(in crate::plan) enum Fact {
     /// No Pod of it runs, and why.
     Pending(String),
     /// It works.
@@ -55,7 +55,7 @@ impl Fact {
 }
 
 /// Reads a Job of ours and its Pods, oldest first. `refusal`: why the API server takes no Pod of it.
-pub(super) fn read(job: &Job, all: &[Pod], refusal: Option<&str>, now: Timestamp) -> Fact {
+pub(in crate::plan) fn read(job: &Job, all: &[Pod], refusal: Option<&str>, now: Timestamp) -> Fact {
     if let Some(stored) = all.iter().rev().find_map(stored) {
         return stored;
     }
@@ -103,7 +103,7 @@ fn published_nothing(pod: &Pod) -> bool {
             | ExitClass::Full
             | ExitClass::Refused => end.exit_code == i32::from(failed.class.code()),
         },
-        Some(Report::Saved(_) | Report::Restored(_) | Report::Gate(_)) | None => false,
+        Some(Report::Saved(_) | Report::Restored(_) | Report::Gate(_) | Report::Probed(_)) | None => false,
     }
 }
 
@@ -114,7 +114,7 @@ fn stored(pod: &Pod) -> Option<Fact> {
         Report::Saved(report) if end.exit_code == 0 => {
             Some(Fact::Stored { report: Box::new(report), at: end.finished_at.as_ref().map(|t| t.0) })
         }
-        Report::Saved(_) | Report::Restored(_) | Report::Gate(_) | Report::Failed(_) => None,
+        Report::Saved(_) | Report::Restored(_) | Report::Gate(_) | Report::Probed(_) | Report::Failed(_) => None,
     }
 }
 
@@ -145,10 +145,12 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod]) -> Fact {
     if end.reason.as_deref() == Some("DeadlineExceeded") {
         let seconds = job.spec.as_ref().and_then(|s| s.active_deadline_seconds).unwrap_or_default();
         let before = last.map(|(_, words)| format!("; its last Pod: {words}")).unwrap_or_default();
-        let message = format!(
-            "the Job's {seconds} s were over{before}. Give spec.deadlineSeconds more in a new EtcdSnapshot, or see what held \
-             it up"
-        );
+        let remedy = if probes(job) {
+            "See what held it up"
+        } else {
+            "Give spec.deadlineSeconds more in a new EtcdSnapshot, or see what held it up"
+        };
+        let message = format!("the Job's {seconds} s were over{before}. {remedy}");
         return Fact::Failed { class: Some(ExitClass::Deadline), message, at };
     }
     let (class, message) = last.unwrap_or_else(|| {
@@ -178,7 +180,8 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<ExitClass>, String)> {
     if end.reason.as_deref() == Some("OOMKilled") {
         let limit = memory_limit(job).unwrap_or("its node's");
         let message = format!(
-            "the agent ran out of memory (limit {limit}): give spec.agent.resources more in a new EtcdSnapshot"
+            "the agent ran out of memory (limit {limit}): give spec.agent.resources more{}",
+            if probes(job) { "" } else { " in a new EtcdSnapshot" }
         );
         return Some((Some(ExitClass::Config), message));
     }
@@ -188,6 +191,11 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<ExitClass>, String)> {
             format!("the agent ended with code {code} and no report; `kubectl logs {name}` has its last words");
         (ExitClass::from_code(code), message)
     })
+}
+
+/// Whether a Job tries a store, and has no snapshot.
+fn probes(job: &Job) -> bool {
+    job.spec.as_ref().and_then(|s| s.template.spec.as_ref()).is_some_and(job::probes)
 }
 
 fn memory_limit(job: &Job) -> Option<&str> {
@@ -216,11 +224,13 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>) -> Fact {
             "Job {name} has no Pod yet; if that stays, `kubectl describe job {name}` says why"
         ));
     };
-    let attempt = format!("attempt {} of {}", all.len(), BACKOFF_LIMIT + 1);
+    let most = job.spec.as_ref().and_then(|s| s.backoff_limit).unwrap_or(BACKOFF_LIMIT) + 1;
+    let attempt = format!("attempt {} of {most}", all.len());
+    let does = if probes(job) { "tries the store" } else { "saves" };
     let running = pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()?.running.as_ref());
     if let Some(running) = running {
         let since = running.started_at.as_ref().map(|t| format!(" since {}", t.0)).unwrap_or_default();
-        return Fact::Running(format!("Pod {} saves{since} ({attempt}){before}", pods::name(&pod.metadata)));
+        return Fact::Running(format!("Pod {} {does}{since} ({attempt}){before}", pods::name(&pod.metadata)));
     }
     if end(pod).is_some() || pods::ended(pod) {
         return Fact::Running(format!("Job {name} makes the next Pod after a pause ({attempt} is over){before}"));

@@ -8,7 +8,7 @@ use snapshot_agent::contract::{ExitClass, Level, SavedReport};
 
 use super::plan::Stage;
 use super::report::Fact;
-use super::{Observed, job};
+use super::{Observed, job, place};
 use crate::api::EtcdSnapshotStatus;
 use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::snapshot::{Artifact, Failure, Phase, Source, Verification};
@@ -42,6 +42,11 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
         started_at: old.started_at.or(made),
         attempts: job::attempts(seen),
         job: ours.map(|job| pods::name(&job.metadata).to_owned()).or(old.job),
+        store: place::recorded(seen).or_else(|| match stage {
+            // Before the Job is made: from then on this is where the snapshot may be.
+            Stage::Start(job) | Stage::Ask(job) => place::on(job),
+            Stage::Rest | Stage::Blocked(..) | Stage::Asking(_) | Stage::Unknown(_) | Stage::Job(_) => None,
+        }),
         conditions: merge(&told, &wanted(stage), generation, now),
         completed_at: None,
         source: None,

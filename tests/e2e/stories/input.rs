@@ -47,6 +47,31 @@ const SNAPSHOT: &[Case] = &[
         },
         "endpoint",
     ),
+    (
+        "a store and a place",
+        |s| s["spec"]["destination"]["storeRef"] = json!({"name": "vault"}),
+        "exactly one of storeRef, s3, azure, gcs and pvc",
+    ),
+    (
+        "an account that nobody names",
+        |s| s["spec"]["destination"] = json!({"azure": {"container": "backups"}}),
+        "azure needs account",
+    ),
+    (
+        "an archive that is not read at once",
+        |s| s["spec"]["destination"]["s3"]["storageClass"] = json!("DEEP_ARCHIVE"),
+        "GLACIER_IR",
+    ),
+    (
+        "a key that nobody encrypts with",
+        |s| s["spec"]["destination"]["s3"]["sse"] = json!({"type": "AES256", "kmsKeyId": "alias/x"}),
+        "aws:kms",
+    ),
+    (
+        "two tags of one name",
+        |s| s["spec"]["destination"]["s3"]["tags"] = json!([{"name": "a"}, {"name": "a"}]),
+        "Duplicate value",
+    ),
     ("two destinations", |s| s["spec"]["destination"]["pvc"] = json!({"claimName": "c"}), "destination"),
     ("a codec we do not have", |s| s["spec"]["compression"] = json!("lz4"), "compression"),
     (
@@ -60,6 +85,33 @@ const SNAPSHOT: &[Case] = &[
     ("encryption for nobody", |s| s["spec"]["encryption"] = json!({"age": {"recipients": []}}), "recipients"),
 ];
 
+const STORE: &[Case] = &[
+    ("no place", |s| drop(s["spec"].as_object_mut().map(|s| s.remove("s3"))), "exactly one of s3, azure, gcs and pvc"),
+    ("two places", |s| s["spec"]["gcs"] = json!({"bucket": "backups"}), "exactly one of s3, azure, gcs and pvc"),
+    (
+        "credentials in two places",
+        |s| s["spec"]["s3"]["credentialsSecretRef"] = json!({"name": "s"}),
+        "spec.credentials",
+    ),
+    (
+        "credentials of a volume",
+        |s| s["spec"] = json!({"pvc": {"claimName": "c"}, "credentials": {"write": "s"}}),
+        "a volume has no credentials",
+    ),
+    (
+        "a container that cannot be",
+        |s| s["spec"] = json!({"azure": {"container": "a--b", "account": "acct"}}),
+        "container",
+    ),
+];
+
+fn store() -> Value {
+    json!({
+        "apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdBackupStore", "metadata": {"name": "good"},
+        "spec": {"s3": {"bucket": "backups"}, "credentials": {"write": "s3-credentials"}},
+    })
+}
+
 pub async fn tell(w: &World) -> Result<()> {
     w.step("what is wrong is refused", async {
         for (what, spoil, says) in CLUSTER {
@@ -67,6 +119,9 @@ pub async fn tell(w: &World) -> Result<()> {
         }
         for (what, spoil, says) in SNAPSHOT {
             refused(w, what, make::snapshot("good", "c", json!({ "s3": make::s3() })), *spoil, says).await?;
+        }
+        for (what, spoil, says) in STORE {
+            refused(w, what, store(), *spoil, says).await?;
         }
         Ok(())
     })

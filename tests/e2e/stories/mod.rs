@@ -16,6 +16,7 @@ mod refusals;
 mod snapshots;
 mod space;
 mod store_trouble;
+mod stores;
 mod traffic;
 mod whole;
 mod zombie;
@@ -35,6 +36,7 @@ pub fn all() -> Vec<Story> {
         story!("trouble_with_the_store", store_trouble::tell),
         story!(on host "crashes_while_growing", crashes::growing),
         story!("emptied_and_foreign_volumes_are_refused", gate::tell),
+        story!("one_store_for_many", stores::tell),
         story!("the_whole_story_on_3_7", whole::on_3_7),
         story!("the_whole_story", whole::tell),
         story!(on host "crashes_while_restoring", crashes::restoring),

@@ -8,7 +8,7 @@ use super::*;
 use crate::api::EtcdCluster;
 use crate::api::name::LocalRef;
 use crate::api::role;
-use crate::api::store::{PvcLocation, S3Location};
+use crate::api::store::{AzureLocation, GcsLocation, PvcLocation, S3Checksum, S3Encryption, S3Location, S3Sse, S3Tag};
 
 fn to_s3() -> AgentJob {
     AgentJob {
@@ -16,6 +16,8 @@ fn to_s3() -> AgentJob {
         namespace: Some("prod".to_owned()),
         owner: Some(OwnerReference { controller: Some(true), uid: "snap-uid".to_owned(), ..OwnerReference::default() }),
         snapshot: Some("nightly".to_owned()),
+        store: None,
+        record: None,
         work: Work::Save(SaveRequest {
             etcd: EtcdFlags { endpoints: vec!["http://a-1.a.prod.svc:2379".to_owned()], ..EtcdFlags::default() },
             namespace: "prod".to_owned(),
@@ -23,9 +25,9 @@ fn to_s3() -> AgentJob {
             deadline_seconds: 600,
             ..SaveRequest::default()
         }),
-        destination: Destination::S3(S3Location {
+        destination: Location::S3(S3Location {
             bucket: "backups".to_owned(),
-            credentials_secret_ref: LocalRef { name: "s3-keys".to_owned() },
+            credentials_secret_ref: Some(LocalRef { name: "s3-keys".to_owned() }),
             ..S3Location::default()
         }),
         image: "holdfast:test".to_owned(),
@@ -38,7 +40,7 @@ fn to_s3() -> AgentJob {
 fn asked(work: &Work) -> SaveRequest {
     match work {
         Work::Save(request) => request.clone(),
-        Work::Inspect(request) => panic!("{request:?}"),
+        other @ (Work::Inspect(_) | Work::Probe(_)) => panic!("{other:?}"),
     }
 }
 
@@ -51,7 +53,7 @@ fn a_job_that_looks_only_reads_and_is_the_same_otherwise() {
         deadline_seconds: 60,
         ..InspectRequest::default()
     };
-    let to_pvc = Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None });
+    let to_pvc = Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None });
     let want = AgentJob { work: Work::Inspect(request), destination: to_pvc, ..to_s3() };
     let (spec, pod, container, labels) = parts(&job(&want));
     assert_eq!(container.command.unwrap(), ["/holdfast", "agent", "inspect"]);
@@ -220,7 +222,7 @@ fn the_agent_reads_back_what_was_asked() {
 fn a_claim_is_mounted_whole() {
     let mut want = to_s3();
     want.destination =
-        Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: Some("etcd".to_owned()) });
+        Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: Some("etcd".to_owned()) });
     let (_, pod, container, _) = parts(&job(&want));
     assert!(container.args.unwrap().contains(&"--store=file:///backup/etcd".to_owned()));
     let claim = pod.volumes.unwrap()[0].persistent_volume_claim.clone().unwrap();
@@ -244,4 +246,79 @@ fn earlier_attempts_are_remembered_on_the_job() {
     let again = job(&AgentJob { attempts_before: 2, ..to_s3() });
     assert_eq!(again.metadata.annotations.unwrap()[key::ATTEMPTS_BEFORE], "2");
     assert_eq!(again.metadata.owner_references.unwrap()[0].uid, "snap-uid");
+}
+
+fn rendered(destination: Location) -> (Vec<String>, Vec<(String, Option<bool>)>) {
+    let (_, pod, container, _) = parts(&job(&AgentJob { destination, ..to_s3() }));
+    let mounts = container.volume_mounts.unwrap().into_iter().map(|m| m.mount_path);
+    let secrets = pod.volumes.unwrap().into_iter().map(|v| v.secret.and_then(|s| s.optional));
+    let store = |arg: &String| ["--store", "--s3-", "--azure-", "--gcs-", "--cred"].iter().any(|p| arg.starts_with(p));
+    assert!(container.env.unwrap().iter().all(|var| var.value.is_none()), "nothing of a store is in the environment");
+    (container.args.unwrap().into_iter().filter(store).collect(), mounts.zip(secrets).collect())
+}
+
+fn named(name: &str) -> Option<LocalRef> {
+    Some(LocalRef { name: name.to_owned() })
+}
+
+#[test]
+fn what_s3_is_asked_for_is_handed_on() {
+    let s3 = S3Location {
+        bucket: "backups".to_owned(),
+        sse: Some(S3Encryption { kind: S3Sse::AwsKms, kms_key_id: Some("alias/etcd".to_owned()) }),
+        storage_class: Some("STANDARD_IA".to_owned()),
+        tags: vec![
+            S3Tag { name: "team".to_owned(), value: "a=b".to_owned() },
+            S3Tag { name: "empty".to_owned(), value: String::new() },
+        ],
+        checksum: Some(S3Checksum::Sha256),
+        ..S3Location::default()
+    };
+    let (args, mounts) = rendered(Location::S3(s3));
+    let expected = [
+        "--store=s3://backups",
+        "--s3-sse=aws:kms",
+        "--s3-sse-kms-key-id=alias/etcd",
+        "--s3-storage-class=STANDARD_IA",
+        "--s3-tag=team=a=b",
+        "--s3-tag=empty=",
+        "--s3-checksum=sha256",
+    ];
+    assert_eq!(args, expected);
+    assert_eq!(mounts, [], "without a Secret the Pod's surroundings provide the credentials");
+}
+
+#[test]
+fn azure_and_google_are_stores_like_the_others() {
+    let files = [("/etc/holdfast/credentials".to_owned(), None), ("/etc/holdfast/ca".to_owned(), None)];
+    let azure = AzureLocation {
+        container: "backups".to_owned(),
+        prefix: Some("etcd".to_owned()),
+        account: Some("acct".to_owned()),
+        endpoint: Some("https://store.example.org/acct".to_owned()),
+        ca_ref: named("ca"),
+        credentials_secret_ref: named("keys"),
+    };
+    let expected = [
+        "--store=azure://backups/etcd",
+        "--azure-account=acct",
+        "--azure-endpoint=https://store.example.org/acct",
+        "--azure-ca-file=/etc/holdfast/ca/ca.crt",
+        "--credentials-dir=/etc/holdfast/credentials",
+    ];
+    assert_eq!(rendered(Location::Azure(azure)), (expected.map(str::to_owned).to_vec(), files.to_vec()));
+    let gcs = GcsLocation {
+        bucket: "my_bucket".to_owned(),
+        prefix: None,
+        endpoint: Some("https://gcs.example.org".to_owned()),
+        ca_ref: named("ca"),
+        credentials_secret_ref: named("keys"),
+    };
+    let expected = [
+        "--store=gs://my_bucket",
+        "--gcs-endpoint=https://gcs.example.org",
+        "--gcs-ca-file=/etc/holdfast/ca/ca.crt",
+        "--credentials-dir=/etc/holdfast/credentials",
+    ];
+    assert_eq!(rendered(Location::Gcs(gcs)), (expected.map(str::to_owned).to_vec(), files.to_vec()));
 }

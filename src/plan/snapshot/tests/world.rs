@@ -13,7 +13,7 @@ use super::super::{Observed, plan};
 use crate::api::cluster::{EtcdClusterStatus, Formed, Latches, MemberSummary};
 use crate::api::name::LocalRef;
 use crate::api::snapshot::{EtcdSnapshotSpec, Phase};
-use crate::api::store::{Destination, PvcLocation};
+use crate::api::store::{Location, PvcLocation};
 use crate::api::{EtcdCluster, EtcdSnapshot, EtcdSnapshotStatus};
 use crate::plan::{Act, Plan, Settings, safety};
 
@@ -43,7 +43,7 @@ pub(super) fn member(name: &str, role: Option<&str>) -> MemberSummary {
 pub(super) fn fresh() -> Observed {
     let spec = EtcdSnapshotSpec {
         cluster_ref: LocalRef { name: "a".to_owned() },
-        destination: Destination::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }),
+        destination: Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }).into(),
         compression: snapshot_agent::contract::Compression::Zstd,
         verify: snapshot_agent::contract::Verify::default(),
         encryption: None,
@@ -63,6 +63,7 @@ pub(super) fn fresh() -> Observed {
             status: Some(status),
             ..EtcdCluster::default()
         }),
+        store: None,
         job: None,
         pods: vec![],
         refusal: None,

@@ -2,10 +2,12 @@
 //!
 //! It decides which trials there are, and which of them nothing works without.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use super::FailedReport;
 
 /// What was tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Trial {
     /// An object that was written is there at once, and is what was written.
@@ -51,6 +53,24 @@ impl Trial {
         Self::Clock,
     ];
 
+    /// The name on the wire.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ReadAfterWrite => "readAfterWrite",
+            Self::CreateOnly => "createOnly",
+            Self::ListAfterWrite => "listAfterWrite",
+            Self::Multipart => "multipart",
+            Self::RangeRead => "rangeRead",
+            Self::AbortedUpload => "abortedUpload",
+            Self::PinnedRead => "pinnedRead",
+            Self::Versions => "versions",
+            Self::ChecksumKept => "checksumKept",
+            Self::ChecksumChecked => "checksumChecked",
+            Self::Delete => "delete",
+            Self::Clock => "clock",
+        }
+    }
+
     /// For people.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -76,7 +96,7 @@ impl Trial {
 }
 
 /// How it went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
     /// The store does it.
@@ -90,7 +110,7 @@ pub enum Outcome {
 }
 
 /// One row of what was found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
     /// What was tried.
@@ -104,7 +124,7 @@ pub struct Finding {
 }
 
 /// Everything that was found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Probed {
     /// The store.
@@ -114,11 +134,27 @@ pub struct Probed {
     /// All trials, in the order of [`Trial`].
     pub findings: Vec<Finding>,
     /// Where something was left behind, if it could not be taken back.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_behind: Option<String>,
+    /// Why it is not usable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<FailedReport>,
 }
 
 impl Probed {
+    /// Makes it shorter, where a store was long-winded; `false` when there is nothing left to cut.
+    pub(crate) fn cut(&mut self) -> bool {
+        let details = self.findings.iter_mut().map(|found| &mut found.detail);
+        let words = details.chain(self.failed.as_mut().map(|failed| &mut failed.message));
+        let Some(longest) = words.max_by_key(|words| words.len()).filter(|words| words.len() > 16) else {
+            return false;
+        };
+        let half = longest.floor_char_boundary(longest.len() / 2);
+        longest.truncate(half);
+        longest.push('…');
+        true
+    }
+
     /// A table for people.
     pub fn table(&self) -> String {
         let mut table = format!("{}\n\n", self.store);
@@ -138,5 +174,43 @@ impl Probed {
             table.push_str(&format!("Something was left behind at {left}: remove it.\n"));
         }
         table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::ExitClass;
+
+    fn found(detail: &str) -> Probed {
+        let findings = Trial::ALL.map(|trial| Finding {
+            trial,
+            outcome: Outcome::No,
+            needed: trial.needed(),
+            detail: detail.to_owned(),
+        });
+        let failed = FailedReport { class: ExitClass::Denied, message: detail.to_owned() };
+        let store = "s3://b".to_owned();
+        Probed { store, usable: false, findings: findings.to_vec(), left_behind: None, failed: Some(failed) }
+    }
+
+    #[test]
+    fn the_name_of_a_trial_is_the_one_on_the_wire() {
+        for trial in Trial::ALL {
+            assert_eq!(serde_json::to_value(trial).unwrap(), trial.name());
+        }
+        let probed = found("words");
+        let json = serde_json::to_string(&probed).unwrap();
+        assert_eq!(serde_json::from_str::<Probed>(&json).unwrap(), probed);
+    }
+
+    #[test]
+    fn cutting_ends() {
+        let mut probed = found(&"ä".repeat(1000));
+        let mut times = 0;
+        while probed.cut() {
+            times += 1;
+        }
+        assert!(times > 12 && probed.findings.iter().all(|found| found.detail.ends_with('…')), "{probed:?}");
     }
 }

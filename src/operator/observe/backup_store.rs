@@ -1,0 +1,31 @@
+//! What one pass over an `EtcdBackupStore` sees: the object, the versions of its Secrets, and the Job that probes it.
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt;
+
+use super::snapshot::{pods_of, refusal};
+use crate::api::EtcdBackupStore;
+use crate::operator::error::Error;
+use crate::operator::stores::Reader;
+use crate::plan::store::{Observed, inputs, job_name, secrets};
+
+/// The store of this name and UID with its probe; `None` when it is gone.
+pub(in crate::operator) async fn observe(
+    reader: Reader<'_>,
+    named: &str,
+    uid: &str,
+) -> Result<Option<Observed>, Error> {
+    let Some(store) = reader.get::<EtcdBackupStore>(named).await?.filter(|s| s.uid().as_deref() == Some(uid)) else {
+        return Ok(None);
+    };
+    let versions = secrets(&store).into_iter().map(async |name| {
+        let seen = reader.secret_version(&name).await?;
+        Ok::<_, Error>((name, seen))
+    });
+    let secrets = futures::future::try_join_all(versions).await?.into_iter().collect();
+    let job = reader.get::<Job>(&job_name(&store, &inputs(&store, &secrets))).await?;
+    let pods = pods_of(reader, job.as_ref()).await?;
+    let refusal = refusal(reader, job.as_ref(), &pods).await;
+    let settings = reader.ctx.settings.clone();
+    Ok(Some(Observed { store, secrets, job, pods, refusal, settings }))
+}

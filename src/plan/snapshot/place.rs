@@ -1,0 +1,51 @@
+//! Which store a snapshot goes to, or is in.
+//!
+//! Decides the place alone; what is done there is `job.rs`'s. A store that is named by an `EtcdBackupStore` is looked up
+//! when the first Job is made, and never again: what stands in the status, or on a Job, is where the snapshot is (I7).
+
+use k8s_openapi::api::batch::v1::Job;
+
+use super::Observed;
+use crate::api::backup_store::{Right, StoreRecord};
+use crate::api::condition::Reason;
+use crate::api::key;
+use crate::api::store::Location;
+use crate::plan::store;
+
+/// A place, and where it was taken from.
+pub(super) struct Place {
+    /// The place.
+    pub(super) location: Location,
+    /// The `EtcdBackupStore` it was taken from.
+    pub(super) record: Option<StoreRecord>,
+}
+
+/// The place, or why it is not known.
+pub(super) fn of(seen: &Observed, right: Right) -> Result<Place, (Reason, String)> {
+    let destination = &seen.snapshot.spec.destination;
+    let wrong = || {
+        let message = "spec.destination: needs exactly one of storeRef, s3, azure, gcs and pvc";
+        (Reason::InvalidSpec, message.to_owned())
+    };
+    let Some(named) = &destination.store_ref else {
+        let location = destination.place.location().ok_or_else(wrong)?;
+        return Ok(Place { location, record: None });
+    };
+    let record = match recorded(seen) {
+        Some(record) => record,
+        None => store::usable(&named.name, seen.store.as_ref())?,
+    };
+    let location = record.location(right).ok_or_else(wrong)?;
+    Ok(Place { location, record: Some(record) })
+}
+
+/// The store as it was when the first Job was made.
+pub(super) fn recorded(seen: &Observed) -> Option<StoreRecord> {
+    let told = seen.snapshot.status.as_ref().and_then(|s| s.store.clone());
+    told.or_else(|| seen.job.as_ref().and_then(on)).or_else(|| seen.inspection.as_ref().and_then(on))
+}
+
+/// The store that a Job was made for.
+pub(super) fn on(job: &Job) -> Option<StoreRecord> {
+    serde_json::from_str(job.metadata.annotations.as_ref()?.get(key::STORE_RECORD)?).ok()
+}

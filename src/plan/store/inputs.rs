@@ -1,0 +1,50 @@
+//! What a probe depends on, as one short word: when it changes, what was found before says nothing any more.
+//!
+//! Decides which Secrets count, and the name of the Job that finds out about exactly these inputs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sha2::{Digest, Sha256};
+
+use crate::api::store::Location;
+use crate::api::{EtcdBackupStore, name};
+use crate::plan::{Seen, pods};
+
+/// Names of the Secrets that a store names.
+pub fn secrets(store: &EtcdBackupStore) -> BTreeSet<String> {
+    let ca = match store.spec.place.location() {
+        Some(Location::S3(s3)) => s3.ca_ref,
+        Some(Location::Azure(azure)) => azure.ca_ref,
+        Some(Location::Gcs(gcs)) => gcs.ca_ref,
+        Some(Location::Pvc(_)) | None => None,
+    };
+    let credentials = store.spec.credentials.clone();
+    let named = credentials.into_iter().flat_map(|c| [Some(c.write), c.read, c.prune]).flatten();
+    named.chain(ca.map(|ca| ca.name)).collect()
+}
+
+/// The spec and the versions of its Secrets. A Secret that may not be looked at counts as one that never changes.
+pub fn inputs(store: &EtcdBackupStore, secrets: &BTreeMap<String, Seen<Option<String>>>) -> String {
+    let mut hash = Sha256::new();
+    // JSON of our own types cannot fail.
+    let spec = serde_json::to_string(&store.spec).unwrap_or_default();
+    let versions = secrets.iter().map(|(name, seen)| match seen {
+        Seen::Known(Some(version)) => format!("{name}={version}"),
+        Seen::Known(None) => format!("{name} is missing"),
+        Seen::Unknown(_) => name.clone(),
+    });
+    for part in [pods::uid(&store.metadata).to_owned(), spec].into_iter().chain(versions) {
+        // Lengths keep two different lists from reading the same.
+        hash.update(part.len().to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    hex::encode(hash.finalize())[..16].to_owned()
+}
+
+/// Name of the Job that probes these inputs, after what was found of them before.
+pub fn job_name(store: &EtcdBackupStore, inputs: &str) -> String {
+    let probe = store.status.as_ref().and_then(|s| s.probe.as_ref());
+    let before = probe.filter(|p| p.inputs == inputs).map(|p| p.at.as_str()).unwrap_or_default();
+    let question = format!("{inputs} after {before}");
+    name::probe(pods::name(&store.metadata), pods::uid(&store.metadata), &question)
+}

@@ -1,0 +1,16 @@
+//! Decides what to do about one `EtcdBackupStore`: when it is probed, and what its probe means. See `plan.rs` for the
+//! order of decisions, and [`usable`] for those who want to use a store.
+
+mod inputs;
+mod observed;
+mod plan;
+mod probe;
+mod status;
+#[cfg(test)]
+mod tests;
+mod usable;
+
+pub use inputs::{inputs, job_name, secrets};
+pub use observed::Observed;
+pub use plan::plan;
+pub use usable::usable;

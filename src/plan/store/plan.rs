@@ -1,0 +1,158 @@
+//! The order of decisions about one store.
+//!
+//! A store is probed when it is new, when its spec or one of its Secrets changes, and then once a day; while it is not
+//! usable more often, since a bucket that is made and a right that is given tell nobody here. Each probe is one Job. It
+//! decides nothing about who may use the store: that is `usable.rs`.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
+use snapshot_agent::contract::{DEFAULT_PROBE_DEADLINE_SECONDS, ExitClass, ProbeRequest};
+
+use super::probe::{self, Progress};
+use super::{Observed, inputs, job_name, status};
+use crate::api::EtcdBackupStoreStatus;
+use crate::api::backup_store::{Probe, Right};
+use crate::api::cluster::Placement;
+use crate::api::condition::Reason;
+use crate::api::store::Location;
+use crate::plan::build::job::{AgentJob, Work, job};
+use crate::plan::{Act, Next, Plan, Seen, Wake, build, pods};
+
+/// What has changed in a store that worked shows within a day.
+const DAILY: SignedDuration = SignedDuration::from_hours(24);
+/// Trouble with the network, or a crash, may be over soon.
+const SOON: SignedDuration = SignedDuration::from_mins(1);
+/// A bucket or a right that is missing waits for a person.
+const LATER: SignedDuration = SignedDuration::from_mins(5);
+
+/// How often Secrets, which are not watched, are looked at while somebody may be correcting them.
+const WAITED_FOR_MILLIS: u64 = 15_000;
+/// How often otherwise.
+const POLL_MILLIS: u64 = 300_000;
+
+const WAITED_FOR: Wake = Wake::AfterMillis(WAITED_FOR_MILLIS);
+
+/// What stands, and what follows from it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Stage {
+    /// It is being deleted: nothing is done and nothing changes.
+    Rest,
+    /// What has to be there first is not, or something stands in the way.
+    Blocked(Reason, String),
+    /// It is probed: this Job is made.
+    Start(Box<Job>),
+    /// It is being probed.
+    Probing(String),
+    /// Its probe cannot go on before somebody does something.
+    Held(Reason, String),
+    /// This is what was found of it as it is now.
+    Found(Probe),
+}
+
+/// What to do next.
+pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdBackupStoreStatus> {
+    let inputs = inputs(&seen.store, &seen.secrets);
+    let stage = stage(seen, &inputs, now);
+    let status = status::whole(seen, &stage, &inputs, now);
+    let notes = status::notes(seen, &stage, &status);
+    let (act, waiting, wake) = next(stage, now).into_parts();
+    Plan { ensures: vec![], act, status, notes, waiting, wake }
+}
+
+fn stage(seen: &Observed, inputs: &str, now: Timestamp) -> Stage {
+    let meta = &seen.store.metadata;
+    if pods::deleting(meta) {
+        return Stage::Rest;
+    }
+    let Some(location) = seen.store.record().location(Right::Write) else {
+        return Stage::Blocked(
+            Reason::InvalidSpec,
+            "spec: a store is exactly one of s3, azure, gcs and pvc".to_owned(),
+        );
+    };
+    let missing = seen.secrets.iter().filter(|(_, version)| **version == Seen::Known(None));
+    let missing: Vec<_> = missing.map(|(name, _)| name.as_str()).collect();
+    if !missing.is_empty() {
+        let message =
+            format!("not in this namespace yet, and named by this store: Secret {}", missing.join(", Secret "));
+        return Stage::Blocked(Reason::WaitingForReference, message);
+    }
+    match &seen.job {
+        Some(job) if !pods::controlled_by(&job.metadata, pods::uid(meta)) => {
+            let name = pods::name(&job.metadata);
+            let message = format!("a Job {name} stands here that is not this store's: delete it");
+            Stage::Blocked(Reason::NameConflict, message)
+        }
+        Some(job) => match probe::read(job, inputs, &seen.pods, seen.refusal.as_deref(), now) {
+            Progress::Running(words) => Stage::Probing(words),
+            Progress::Held(reason, words) => Stage::Held(reason, words),
+            Progress::Ended(probe) => Stage::Found(probe),
+        },
+        None => match status::standing(seen, inputs) {
+            Some(probe) if due(probe).is_some_and(|due| now < due) => Stage::Found(probe.clone()),
+            Some(_) | None => Stage::Start(Box::new(start(seen, inputs, location))),
+        },
+    }
+}
+
+/// When the store is probed again although nothing has changed here.
+fn due(probe: &Probe) -> Option<Timestamp> {
+    let class = probe.class.as_deref().and_then(class);
+    let pause = match class {
+        _ if probe.usable => DAILY,
+        None | Some(ExitClass::Transient | ExitClass::Deadline) => SOON,
+        Some(
+            ExitClass::Config
+            | ExitClass::Denied
+            | ExitClass::NotFound
+            | ExitClass::Corrupt
+            | ExitClass::Full
+            | ExitClass::Refused,
+        ) => LATER,
+    };
+    probe.at.parse::<Timestamp>().ok()?.checked_add(pause).ok()
+}
+
+/// The agent's class of this name.
+pub(super) fn class(name: &str) -> Option<ExitClass> {
+    ExitClass::ALL.into_iter().find(|class| class.as_str() == name)
+}
+
+/// The Job that probes.
+fn start(seen: &Observed, inputs: &str, location: Location) -> Job {
+    let store = &seen.store;
+    let request = ProbeRequest { deadline_seconds: DEFAULT_PROBE_DEADLINE_SECONDS, ..ProbeRequest::default() };
+    job(&AgentJob {
+        name: job_name(store, inputs),
+        namespace: store.metadata.namespace.clone(),
+        owner: Some(build::owner(store)),
+        snapshot: None,
+        store: Some(pods::name(&store.metadata).to_owned()),
+        record: None,
+        work: Work::Probe(request),
+        destination: location,
+        image: seen.settings.agent_image.clone(),
+        agent: store.spec.agent.clone().unwrap_or_default(),
+        placement: Placement::default(),
+        attempts_before: 0,
+    })
+}
+
+fn next(stage: Stage, now: Timestamp) -> Next {
+    match stage {
+        Stage::Rest => Next::Settled(Wake::OnChange),
+        Stage::Blocked(reason, message) | Stage::Held(reason, message) => Next::wait(reason, message, WAITED_FOR),
+        Stage::Start(job) => Next::act(Act::StartJob(job)),
+        Stage::Probing(message) => Next::wait(Reason::Probing, message, WAITED_FOR),
+        Stage::Found(probe) => {
+            let left = due(&probe).map_or(0, |due| due.duration_since(now).as_millis());
+            let poll = if probe.usable { POLL_MILLIS } else { WAITED_FOR_MILLIS };
+            let wake = Wake::AfterMillis(u64::try_from(left).unwrap_or_default().clamp(1_000, poll));
+            if probe.usable {
+                return Next::Settled(wake);
+            }
+            let told = status::found(&probe);
+            Next::wait(told.reason, told.message, wake)
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What the Job of a probe says.
+//!
+//! Decides how far it is and what it has found. A probe stores nothing that lasts, so a lost report is no riddle: it is
+//! probed again.
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use snapshot_agent::contract::{ExitClass, Outcome, Probed, Report};
+
+use crate::api::backup_store::{Probe, Tried};
+use crate::api::condition::Reason;
+use crate::plan::build::job::CONTAINER;
+use crate::plan::pods;
+use crate::plan::snapshot::report::{self, Fact};
+
+/// How far a probe is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Progress {
+    /// It is under way, or waits for its Pod.
+    Running(String),
+    /// It cannot go on before somebody does something.
+    Held(Reason, String),
+    /// It has ended, with this.
+    Ended(Probe),
+}
+
+/// Reads a Job of ours and its Pods, oldest first.
+pub(super) fn read(job: &Job, inputs: &str, all: &[Pod], refusal: Option<&str>, now: Timestamp) -> Progress {
+    if let Some(ended) = all.iter().rev().find_map(|pod| reported(pod, inputs, now)) {
+        return Progress::Ended(ended);
+    }
+    match report::read(job, all, refusal, now) {
+        Fact::Pending(words) | Fact::Running(words) => Progress::Running(words),
+        Fact::Settling => Progress::Running("the probe has ended; its report is on its way".to_owned()),
+        Fact::Held(reason, words) => Progress::Held(reason, words),
+        // A report of something else, or none at all.
+        Fact::Stored { at, .. } => failed(inputs, None, "the probe's report is another's", at.unwrap_or(now)),
+        Fact::Lost => failed(inputs, None, "the probe ended well, and its report is gone", now),
+        Fact::Failed { class, message, at } => failed(inputs, class, &message, at.unwrap_or(now)),
+    }
+}
+
+fn failed(inputs: &str, class: Option<ExitClass>, message: &str, at: Timestamp) -> Progress {
+    Progress::Ended(Probe {
+        at: at.to_string(),
+        inputs: inputs.to_owned(),
+        class: Some(class.map_or("Crashed", ExitClass::as_str).to_owned()),
+        message: Some(message.to_owned()),
+        ..Probe::default()
+    })
+}
+
+fn reported(pod: &Pod, inputs: &str, now: Timestamp) -> Option<Probe> {
+    let end = pods::last_end(pods::status(pod, CONTAINER)?)?;
+    let Report::Probed(Probed { store: _, usable, findings, left_behind, failed }) = pods::report(pod, CONTAINER)?
+    else {
+        return None;
+    };
+    let trials = findings.into_iter().map(|found| Tried {
+        name: found.trial.name().to_owned(),
+        outcome: outcome(found.outcome).to_owned(),
+        needed: found.needed,
+        detail: found.detail,
+    });
+    Some(Probe {
+        at: end.finished_at.as_ref().map_or(now, |t| t.0).to_string(),
+        inputs: inputs.to_owned(),
+        usable,
+        class: failed.as_ref().map(|failed| failed.class.as_str().to_owned()),
+        message: failed.map(|failed| failed.message),
+        trials: trials.collect(),
+        left_behind,
+    })
+}
+
+const fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Yes => "Yes",
+        Outcome::No => "No",
+        Outcome::NotThere => "NotThere",
+        Outcome::NotTried => "NotTried",
+    }
+}

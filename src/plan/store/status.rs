@@ -1,0 +1,129 @@
+//! A store's whole status, on every pass, and what people hear when it changes.
+//!
+//! Decides what is reported, never what is done. While a store is probed again as a matter of routine, what was found
+//! before stands; after a change it says nothing any more.
+
+use jiff::Timestamp;
+use snapshot_agent::contract::ExitClass;
+
+use super::Observed;
+use super::plan::{Stage, class};
+use crate::api::EtcdBackupStoreStatus;
+use crate::api::backup_store::{Probe, Tried};
+use crate::api::condition::{Reason, Type, Wanted, merge};
+use crate::api::store::{Location, PvcLocation};
+use crate::plan::Note;
+
+/// What was found of the store as it is now, if it was probed since its last change.
+pub(super) fn standing<'a>(seen: &'a Observed, inputs: &str) -> Option<&'a Probe> {
+    seen.store.status.as_ref()?.probe.as_ref().filter(|probe| probe.inputs == inputs)
+}
+
+/// The status as it is now, before what comes next.
+pub(super) fn whole(seen: &Observed, stage: &Stage, inputs: &str, now: Timestamp) -> EtcdBackupStoreStatus {
+    let old = seen.store.status.clone().unwrap_or_default();
+    if *stage == Stage::Rest {
+        return old;
+    }
+    let generation = seen.store.metadata.generation;
+    // What the operator told of its own trouble is told again by it, or over.
+    let told: Vec<_> = old.conditions.iter().filter(|c| c.type_ != Type::Degraded.as_str()).cloned().collect();
+    let (kind, uri) = seen.store.spec.place.location().map(|at| place(&at)).unzip();
+    EtcdBackupStoreStatus {
+        observed_generation: generation,
+        kind: kind.map(str::to_owned),
+        uri,
+        conditions: merge(&told, &[ready(seen, stage, inputs)], generation, now),
+        probe: match stage {
+            Stage::Found(probe) => Some(probe.clone()),
+            Stage::Rest | Stage::Blocked(..) | Stage::Start(_) | Stage::Probing(_) | Stage::Held(..) => old.probe,
+        },
+    }
+}
+
+fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
+    let no = |reason, message: &str| Wanted::no(Type::Ready, reason, message);
+    let before = standing(seen, inputs);
+    match (stage, before) {
+        (Stage::Found(probe), _) | (Stage::Start(_) | Stage::Probing(_), Some(probe)) => found(probe),
+        (Stage::Held(..), Some(probe)) if probe.usable => found(probe),
+        (Stage::Blocked(reason, message) | Stage::Held(reason, message), _) => no(*reason, message),
+        (Stage::Start(_), None) => no(Reason::Probing, "a probe of the store is being started"),
+        (Stage::Probing(message), None) => no(Reason::Probing, message),
+        // Not reached: a status at rest is handed on as it is.
+        (Stage::Rest, _) => no(Reason::Deleting, "the store is being deleted"),
+    }
+}
+
+/// What a probe means for those who want to use the store.
+pub(super) fn found(probe: &Probe) -> Wanted {
+    let at = &probe.at;
+    if probe.usable {
+        let weak = weak(probe).map(|tried| format!("; not so: {} ({})", tried.name, tried.detail));
+        let weak: String = weak.collect();
+        let message = format!("at {at} snapshots could be saved there and restored from there{weak}");
+        return Wanted::yes(Type::Ready, Reason::StoreUsable, message);
+    }
+    let class = probe.class.as_deref().and_then(class);
+    let message = probe.message.as_deref().unwrap_or("the agent gave no reason");
+    let reason = class.map_or(Reason::AgentCrashed, Reason::from);
+    Wanted::no(Type::Ready, reason, format!("{message}. {} (probed at {at})", remedy(class)))
+}
+
+/// What a store does not do, without which less is promised.
+fn weak(probe: &Probe) -> impl Iterator<Item = &Tried> {
+    probe.trials.iter().filter(|tried| tried.outcome == "No" && !tried.needed)
+}
+
+const fn remedy(class: Option<ExitClass>) -> &'static str {
+    match class {
+        Some(ExitClass::Config) => "Correct the spec, or the keys of the Secret",
+        Some(ExitClass::Denied) => "Correct the credentials in the Secret, or what they are allowed to do",
+        Some(ExitClass::NotFound) => {
+            "Create what is missing, which is never done here, or correct the name, the endpoint or the region"
+        }
+        Some(ExitClass::Corrupt) => "Save nothing there: what is read back is not what was written",
+        Some(ExitClass::Transient) => "It is tried again every minute",
+        Some(ExitClass::Full) => "Make room there, or raise its quota",
+        Some(ExitClass::Deadline) => "Look at the network and at the store's load; it is tried again every minute",
+        Some(ExitClass::Refused) => "Look at the log of the probe's Pod",
+        None => "It is tried again every minute; look at the log of the probe's Pod if that stays",
+    }
+}
+
+/// What people hear: once for each change, so that a pass that repeats says nothing.
+pub(super) fn notes(seen: &Observed, stage: &Stage, new: &EtcdBackupStoreStatus) -> Vec<Note> {
+    let Stage::Found(probe) = stage else { return vec![] };
+    let old = seen.store.status.as_ref();
+    let before = old.and_then(|s| s.probe.as_ref());
+    let warn = |reason: &str, message: String| Note { warning: true, reason: reason.to_owned(), message };
+    let mut notes = vec![];
+    let is = |of: &EtcdBackupStoreStatus| of.conditions.iter().find(|c| c.type_ == "Ready").map(|c| c.reason.clone());
+    if !probe.usable && old.and_then(is) != is(new) {
+        let told = found(probe);
+        notes.push(warn(told.reason.as_str(), told.message));
+    }
+    let names = |probe: &Probe| weak(probe).map(|tried| tried.name.clone()).collect::<Vec<_>>();
+    if !names(probe).is_empty() && before.map(names) != Some(names(probe)) {
+        let details: Vec<_> = weak(probe).map(|tried| format!("{}: {}", tried.name, tried.detail)).collect();
+        notes.push(warn("StoreWeak", details.join("; ")));
+    }
+    if let Some(left) = probe.left_behind.as_ref().filter(|_| before != Some(probe)) {
+        notes.push(warn("LeftBehind", format!("the probe could not take back what is at {left}: remove it")));
+    }
+    notes
+}
+
+/// The kind of a place and its URI.
+fn place(location: &Location) -> (&'static str, String) {
+    let at = |scheme: &str, name: &str, below: Option<&String>| match below {
+        Some(below) => format!("{scheme}://{name}/{below}"),
+        None => format!("{scheme}://{name}"),
+    };
+    match location {
+        Location::S3(s3) => ("S3", at("s3", &s3.bucket, s3.prefix.as_ref())),
+        Location::Azure(azure) => ("Azure", at("azure", &azure.container, azure.prefix.as_ref())),
+        Location::Gcs(gcs) => ("GCS", at("gs", &gcs.bucket, gcs.prefix.as_ref())),
+        Location::Pvc(PvcLocation { claim_name, sub_path }) => ("PVC", at("pvc", claim_name, sub_path.as_ref())),
+    }
+}
