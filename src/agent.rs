@@ -12,8 +12,11 @@ use snapshot_agent::contract::{
     SaveRequest, VerifyRequest,
 };
 use snapshot_agent::{
-    Result, contents, copy, gate, inspect, install, list, probe, rehearse, report, restore, save, verify,
+    Result, contents, copy, gate, inspect, install, list, probe, recall, rehearse, report, restore, save, verify,
 };
+
+use crate::cli::RenderFlags;
+use crate::manifests::restore as restored;
 
 /// `agent save`.
 pub async fn save(request: SaveRequest) -> anyhow::Result<u8> {
@@ -69,6 +72,14 @@ pub async fn copy(request: CopyRequest) -> anyhow::Result<u8> {
         show(&copies.table())?;
     }
     Ok(copies.failed.map_or(0, |error| end(&Err(error))))
+}
+
+/// `agent render-restore`: YAML for kubectl.
+pub async fn render_restore(flags: RenderFlags) -> anyhow::Result<u8> {
+    match recall::manifest(&flags.store, &flags.key, flags.deadline_seconds).await {
+        Ok(manifest) => show(&restored::yaml(&flags.wanted(manifest))?),
+        Err(error) => Ok(end(&Err(error))),
+    }
 }
 
 /// `agent probe`: what was found is printed also when it is not enough.

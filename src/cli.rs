@@ -325,6 +325,9 @@ pub enum Agent {
     Copy(Box<CopyRequest>),
     /// Try a store: say what it really does, and whether snapshots can be saved there and restored from there.
     Probe(Box<ProbeRequest>),
+    /// Print an EtcdCluster that restores a stored snapshot, from its manifest alone, and which Secrets it needs.
+    #[command(after_help = RENDER_EXAMPLES)]
+    RenderRestore(Box<RenderFlags>),
     /// Rebuild a member's data directory from a stored snapshot; it becomes startable by one rename, after every check.
     Restore(Box<RestoreRequest>),
 }
@@ -386,6 +389,12 @@ Examples:
       --store s3://BUCKET --credentials-dir keys \\
       --to-store s3://OTHER --to-s3-endpoint https://s3.example.com --to-credentials-dir other-keys";
 
+/// After everything but the bucket is lost.
+const RENDER_EXAMPLES: &str = "\
+Example:
+  holdfast agent render-restore --store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER -n prod > cluster.yaml
+  kubectl apply -f cluster.yaml";
+
 /// Flags of `install`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct InstallFlags {
@@ -417,6 +426,10 @@ fn dns(text: &str, between: &str, most: usize, remedy: &str) -> Result<String, S
         && text.ends_with(edge);
     if fits { Ok(text.to_owned()) } else { Err(remedy.to_owned()) }
 }
+
+mod render;
+
+pub use render::RenderFlags;
 
 #[cfg(test)]
 mod tests;

@@ -223,6 +223,10 @@ pub struct SaveRequest {
     /// cluster ID takes its place.
     #[arg(long, value_name = "UID", help_heading = FILED)]
     pub cluster_uid: Option<String>,
+    /// The cluster's `spec` as JSON, for the manifest, so that the store is enough to make the cluster again. It must hold
+    /// no secret. Read from the environment in a Pod.
+    #[arg(long, value_name = "JSON", env = "HOLDFAST_CLUSTER_SPEC", hide_env_values = true, help_heading = FILED)]
+    pub cluster_spec: Option<String>,
     /// etcd cluster ID (hex) this snapshot must come from; another one is refused.
     #[arg(long, value_name = "ID", help_heading = "etcd")]
     pub expect_cluster_id: Option<String>,

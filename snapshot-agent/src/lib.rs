@@ -42,6 +42,7 @@ pub mod manifest;
 pub mod probe;
 pub mod progress;
 pub mod proof;
+pub mod recall;
 pub mod rehearse;
 pub mod report;
 pub mod restore;

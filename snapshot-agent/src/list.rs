@@ -283,11 +283,11 @@ mod tests {
         let table = table_at(&entries, now);
         let lines: Vec<_> = table.lines().collect();
         assert!(lines[0].starts_with("STATE       AGE  REVISION  KEYS  SIZE"), "{table}");
-        assert!(lines[1].contains("  -         FAILED stored 1h  shop/"), "{table}");
+        assert!(lines[1].contains("  -         FAILED stored 60m  shop/"), "{table}");
         assert!(lines[2].starts_with("Broken      3h   -"), "{table}");
         assert!(
             lines[4]
-                .starts_with("Complete    5h   9         3     4.00 KiB  5 B     HashKV    stored 2h         shop/"),
+                .starts_with("Complete    5h   9         3     4.00 KiB  5 B     HashKV    stored 2h          shop/"),
             "{table}"
         );
 

@@ -41,6 +41,10 @@ pub struct Manifest {
     pub origin: Option<Origin>,
     /// UID of the Pod that wrote this, or what stood for it.
     pub pod_uid: String,
+    /// The `spec` of the cluster's custom resource, without where its own first data came from: enough to make the cluster
+    /// again from the store alone. It names Secrets and holds none. Absent where there is no such object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_spec: Option<Map<String, Value>>,
     /// etcd cluster ID (hex).
     pub cluster_id: String,
     /// ID (hex) of the member it came from.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::Stream;
 use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value};
 
 use crate::agree::{self, Voter};
 use crate::besides;
@@ -31,6 +32,9 @@ use crate::store::{self, Plan, Store, Upload};
 
 /// Without a byte from etcd, or room for one, for this long, the stream only pins etcd's read transaction.
 pub(crate) const STALL: Duration = Duration::from_mins(1);
+
+/// A spec is some hundred bytes; a manifest has to stay small.
+const MAX_SPEC: usize = 64 << 10;
 
 /// Saves one snapshot and says where it is.
 pub async fn run(request: SaveRequest) -> Result<SavedReport> {
@@ -119,6 +123,7 @@ pub(crate) struct Saving<'a> {
     recipients: Recipients,
     pod_uid: String,
     spool: Option<Spool>,
+    cluster_spec: Option<Map<String, Value>>,
     upload: Upload,
     at: Timestamp,
     since: Instant,
@@ -138,6 +143,7 @@ impl<'a> Saving<'a> {
             Some(folder) => Some(Spool::open(folder, request.spool_mib.unwrap_or(DEFAULT_SPOOL_MIB) << 20)?),
             None => None,
         };
+        let cluster_spec = request.cluster_spec.as_deref().map(cluster_spec).transpose()?;
         let pod_uid = match &request.pod_uid {
             Some(uid) => uid.clone(),
             None => random_uid()?,
@@ -158,7 +164,7 @@ impl<'a> Saving<'a> {
         let plan = Plan { estimate: member.facts.db_bytes, at, until };
         let format = Format { compression: request.compression, encrypted: !recipients.is_empty() };
         let upload = interrupt.unless(store.begin(&folder.data(format), plan)).await?;
-        Ok(Self { request, store, member, folder, format, recipients, pod_uid, spool, upload, at, since })
+        Ok(Self { request, store, member, folder, format, recipients, pod_uid, spool, cluster_spec, upload, at, since })
     }
 
     /// Takes the upload back, and says for whom it would have been encrypted and where it would have waited.
@@ -254,6 +260,7 @@ impl<'a> Saving<'a> {
             namespace: request.namespace.clone(),
             cluster: request.cluster.clone(),
             cluster_uid: request.cluster_uid.clone(),
+            cluster_spec: self.cluster_spec.clone(),
             origin,
             pod_uid: self.pod_uid.clone(),
             cluster_id: hex_id(facts.cluster_id),
@@ -298,6 +305,15 @@ impl<'a> Saving<'a> {
         );
         report
     }
+}
+
+/// The spec is handed through, and read by whoever makes a cluster of it.
+fn cluster_spec(json: &str) -> Result<Map<String, Value>> {
+    if json.len() > MAX_SPEC {
+        return Err(Error::config(format!("--cluster-spec is longer than {MAX_SPEC} bytes")));
+    }
+    // What is wrong with it is told by its place: the text may be long.
+    serde_json::from_str(json).map_err(|error| Error::config(format!("--cluster-spec is no JSON object: {error}")))
 }
 
 /// Something as unique as a Pod's UID, for runs outside of Kubernetes.

@@ -71,3 +71,16 @@ pub(crate) fn unsound(at: &str, error: &ScanError) -> Error {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::{ExitClass, SnapshotFlags, StoreFlags};
+
+    #[tokio::test]
+    async fn a_store_without_a_key_names_what_is_missing() {
+        let snapshot = SnapshotFlags { store: Some(StoreFlags::default()), ..SnapshotFlags::default() };
+        let error = run(VerifyRequest { snapshot, ..VerifyRequest::default() }).await.unwrap_err();
+        assert!(error.class() == ExitClass::Config && error.message().contains("--key"), "{error}");
+    }
+}

@@ -59,14 +59,40 @@ fn what_is_wrong_is_told_with_a_remedy() {
         (&["operator", "--identity=me", "--agent-image=i", "--watch-namespace=a/b"], "DNS label"),
         (&["agent", "save"], "--endpoints"),
         (&["agent", "verify"], "FILE"),
-        (&["agent", "verify", "--store", "s3://b"], "--key"),
         (&["agent", "verify", "--key", "k"], "--store"),
         (&["agent", "verify", "f.db", "--store", "s3://b", "--key", "k"], "cannot be used with"),
         (&["agent", "verify", "f.db", "--level", "drill"], "--key"),
+        (&["agent", "contents"], "FILE"),
+        (&["agent", "contents", "f.db", "--value", "k", "--top", "3"], "cannot be used with"),
+        (&["agent", "copy", "--store", "s3://a", "--key", "k"], "--to-store"),
+        (&["agent", "copy", "--store", "s3://a", "--to-store", "s3://b"], "--key"),
+        (&["agent", "copy", "--store", "s3://a", "--to-store", "s3://b", "--all"], "--namespace"),
+        (&["agent", "copy", "--store", "s3://a", "--to-store", "s3://b", "--key", "k", "--all"], "cannot be used with"),
+        (&["agent", "render-restore", "--store", "s3://a"], "--key"),
+        (&["agent", "render-restore", "--store", "s3://a", "--key", "k", "--name", "A/b"], "a name is made of"),
         (&["gate"], "--volume"),
     ] {
         let error = parse(words).unwrap_err();
         assert!(error.contains(says), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn every_example_in_a_help_text_is_a_command() {
+    let fill = |word: &str| match word {
+        "NAMESPACE/CLUSTER/LINEAGE/FOLDER" => "a/b/c/d".to_owned(),
+        word => word.to_owned(),
+    };
+    for examples in [SAVE_EXAMPLES, VERIFY_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, RENDER_EXAMPLES] {
+        let joined = examples.replace("\\\n", " ");
+        let mut commands = 0;
+        for line in joined.lines().filter_map(|line| line.trim().strip_prefix("holdfast ")) {
+            let line = line.split(" > ").next().unwrap();
+            let words: Vec<String> = line.split_whitespace().map(fill).collect();
+            parse(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap_or_else(|e| panic!("{line}: {e}"));
+            commands += 1;
+        }
+        assert!(commands > 0, "{examples}");
     }
 }
 

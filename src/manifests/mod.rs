@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
 
 pub mod jobs;
+pub mod restore;
 
 mod cronjob;
 mod deployment;

@@ -139,6 +139,7 @@ impl SaveRequest {
             namespace,
             cluster,
             cluster_uid,
+            cluster_spec,
             expect_cluster_id,
             owner_name,
             owner_uid,
@@ -158,6 +159,7 @@ impl SaveRequest {
             .flag("namespace", namespace)
             .flag("cluster", cluster)
             .option("cluster-uid", cluster_uid.as_ref())
+            .option("cluster-spec", cluster_spec.as_ref())
             .option("expect-cluster-id", expect_cluster_id.as_ref())
             .option("owner-name", owner_name.as_ref())
             .option("owner-uid", owner_uid.as_ref())
@@ -334,6 +336,7 @@ mod tests {
             (cluster_uid, expect_cluster_id, owner_name, owner_uid, pod_uid) in (
                 proptest::option::of(text()), proptest::option::of(text()), proptest::option::of(text()),
                 proptest::option::of(text()), proptest::option::of(text())),
+            cluster_spec in option(text()),
             compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
             ask_members in prop_oneof![Just(AskMembers::Auto), Just(AskMembers::Always), Just(AskMembers::Never)],
             verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)], dry_run: bool,
@@ -342,7 +345,7 @@ mod tests {
         ) -> SaveRequest {
             let (spool_dir, spool_mib) = spool.unzip();
             SaveRequest {
-                etcd, store, namespace, cluster, cluster_uid, expect_cluster_id, owner_name, owner_uid, pod_uid,
+                etcd, store, namespace, cluster, cluster_uid, cluster_spec, expect_cluster_id, owner_name, owner_uid, pod_uid,
                 compression, ask_members, verify, dry_run, age_recipients, spool_dir, spool_mib, deadline_seconds,
             }
         }

@@ -15,7 +15,7 @@ use super::{StoreFlags, ToStore};
 pub struct SnapshotFlags {
     /// A file on this disk: an unpacked snapshot, or a copy of a member's `member/snap/db`. Instead of --store and
     /// --key.
-    #[arg(value_name = "FILE", required_unless_present = "key", conflicts_with_all = ["key", "url"])]
+    #[arg(value_name = "FILE", required_unless_present_any = ["key", "url"], conflicts_with_all = ["key", "url"])]
     pub file: Option<PathBuf>,
     /// Where a stored one is.
     #[command(flatten, next_help_heading = "Store")]

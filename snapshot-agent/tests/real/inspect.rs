@@ -8,7 +8,7 @@ use futures::stream;
 use snapshot_agent::contract::{
     Compression, EtcdFlags, ExitClass, InspectRequest, SaveRequest, SavedReport, StoreFlags,
 };
-use snapshot_agent::inspect;
+use snapshot_agent::{inspect, recall};
 
 /// What the operator would ask after this save.
 fn request(save: &SaveRequest) -> InspectRequest {
@@ -67,6 +67,32 @@ async fn a_lost_report_is_found_again() {
     assert!(error.message().contains("its data is not"), "{error}");
     fs::remove_file(s3.file(&report.key, "manifest.json")).unwrap();
     inspect::run(request(&save)).await.unwrap_err();
+}
+
+/// With the manifest alone a cluster can be made again.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cluster_s_spec_is_in_the_store() {
+    let mount = tempfile::tempdir().unwrap();
+    let spec = serde_json::json!({"replicas": 3, "version": "3.6.16", "nodeSelector": {"a": "b"}});
+    let request = SaveRequest {
+        cluster_spec: Some(spec.to_string()),
+        ..save_request(EtcdFlags::default(), file_store(mount.path()), Compression::Zstd)
+    };
+    let report = save_stream(request.clone(), stream::iter(messages(&snapshot(64)))).await.unwrap();
+    let manifest = recall::manifest(&request.store, &report.key, 20).await.unwrap();
+    assert_eq!(manifest.cluster_spec.map(serde_json::Value::Object), Some(spec));
+    let nothing = recall::manifest(&request.store, "shop/orders/1a2b3c4d/x", 20).await.unwrap_err();
+    assert_eq!(nothing.class(), ExitClass::NotFound);
+
+    for bad in ["[]", "{", "\"canary\""] {
+        let request = SaveRequest { cluster_spec: Some(bad.to_owned()), ..request.clone() };
+        let error = save_stream(request, stream::iter(messages(&snapshot(64)))).await.unwrap_err();
+        assert!(error.class() == ExitClass::Config && error.message().contains("--cluster-spec"), "{error}");
+    }
+    let long = format!("{{\"a\": \"{}\"}}", "x".repeat(70_000));
+    let request = SaveRequest { cluster_spec: Some(long), ..request };
+    let error = save_stream(request, stream::iter(messages(&snapshot(64)))).await.unwrap_err();
+    assert!(error.message().contains("longer than"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

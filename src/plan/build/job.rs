@@ -31,6 +31,9 @@ pub const CONTAINER: &str = "agent";
 /// Environment variable in which the agent finds its Pod's UID.
 const POD_UID: &str = "HOLDFAST_POD_UID";
 
+/// Environment variable in which the agent finds the cluster's spec: too long for people who read arguments.
+const CLUSTER_SPEC: &str = "HOLDFAST_CLUSTER_SPEC";
+
 /// Pods that may fail before the Job gives up: with the Job controller's back-off of 10, 20, 40 s that is more than a
 /// minute of trouble at a store or an election in etcd.
 pub const BACKOFF_LIMIT: i32 = 3;
@@ -134,7 +137,7 @@ impl Work {
 
     fn to_args(&self, store: StoreFlags) -> Vec<String> {
         match self {
-            Self::Save(request) => SaveRequest { store, ..request.clone() }.to_args(),
+            Self::Save(request) => SaveRequest { store, cluster_spec: None, ..request.clone() }.to_args(),
             Self::Inspect(request) => InspectRequest { store, ..request.clone() }.to_args(),
             Self::Probe(request) => ProbeRequest { store, ..request.clone() }.to_args(),
         }
@@ -262,7 +265,7 @@ fn pod(want: &AgentJob) -> PodSpec {
             image_pull_policy: Some("IfNotPresent".to_owned()),
             command: Some(["/holdfast", "agent", want.work.verb()].map(str::to_owned).to_vec()),
             args: Some(args.iter().map(|arg| literal(arg)).collect()),
-            env: Some(vec![pod_uid()]),
+            env: Some(env(&want.work)),
             resources: Some(want.agent.resources.clone().unwrap_or_else(default_resources)),
             security_context: Some(container_security()),
             // The report only: log lines never become a status.
@@ -273,6 +276,15 @@ fn pod(want: &AgentJob) -> PodSpec {
         volumes: Some(opened.volumes),
         ..PodSpec::default()
     }
+}
+
+fn env(work: &Work) -> Vec<EnvVar> {
+    let spec = match work {
+        Work::Save(request) => request.cluster_spec.as_deref(),
+        Work::Inspect(_) => None,
+    };
+    let spec = spec.map(|spec| EnvVar { name: CLUSTER_SPEC.to_owned(), value: Some(literal(spec)), value_from: None });
+    std::iter::once(pod_uid()).chain(spec).collect()
 }
 
 /// Two Pods of one Job never share a key (I7).

@@ -10,6 +10,7 @@ use snapshot_agent::contract::{
 use super::Observed;
 use super::place::Place;
 use super::plan::Source;
+use crate::api::cluster::EtcdClusterSpec;
 use crate::api::{EtcdCluster, EtcdSnapshot, key, name};
 use crate::plan::build::job::{AgentJob, Work, job};
 use crate::plan::{build, pods};
@@ -24,6 +25,7 @@ pub(super) fn save(seen: &Observed, to: Place, cluster: &EtcdCluster, source: So
         namespace,
         cluster: snapshot.spec.cluster_ref.name.clone(),
         cluster_uid: Some(pods::uid(&cluster.metadata).to_owned()),
+        cluster_spec: recorded(&cluster.spec),
         // Whatever answers at these names now has to be the etcd that was meant.
         expect_cluster_id: Some(source.cluster_id),
         owner_name: Some(own_name.to_owned()),
@@ -37,6 +39,17 @@ pub(super) fn save(seen: &Observed, to: Place, cluster: &EtcdCluster, source: So
     let attempts = snapshot.status.as_ref().map_or(0, |s| s.attempts);
     of(seen, to, name::job(own_name, own_uid), Work::Save(request), attempts)
 }
+
+/// What a manifest records of the cluster, so that the store alone is enough to make it again: all but where its own first
+/// data came from, and whether somebody has paused it.
+fn recorded(spec: &EtcdClusterSpec) -> Option<String> {
+    let spec = EtcdClusterSpec { bootstrap: None, paused: false, ..spec.clone() };
+    // One variable of a process takes 128 KiB at most: a longer spec is not worth a failed backup.
+    serde_json::to_string(&spec).ok().filter(|json| json.len() <= MAX_SPEC)
+}
+
+/// The most of a spec that is recorded; the agent takes as much.
+const MAX_SPEC: usize = 64 << 10;
 
 /// The Job that asks the store whether this snapshot is there. It needs no cluster: that may be gone by now, and its UID
 /// with it, so every lineage of that name is looked through.
@@ -93,4 +106,31 @@ pub(super) fn attempts(seen: &Observed) -> i32 {
         .as_ref()
         .map_or(0, |s| [s.active, s.failed, s.succeeded].into_iter().flatten().fold(0_i32, i32::saturating_add));
     counted.max(before.saturating_add(there.max(said)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::cluster::{Bootstrap, Placement};
+
+    #[test]
+    fn what_is_recorded_makes_the_same_cluster_and_not_its_past() {
+        let spec = EtcdClusterSpec {
+            replicas: 3,
+            version: "3.6.16".to_owned(),
+            bootstrap: Some(Bootstrap::default()),
+            paused: true,
+            ..EtcdClusterSpec::default()
+        };
+        let json: Value = serde_json::from_str(&recorded(&spec).unwrap()).unwrap();
+        assert_eq!((&json["replicas"], &json["version"]), (&json!(3), &json!("3.6.16")));
+        assert_eq!((json.get("bootstrap"), json.get("paused")), (None, None));
+        let again: EtcdClusterSpec = serde_json::from_value(json).unwrap();
+        assert_eq!(again, EtcdClusterSpec { bootstrap: None, paused: false, ..spec.clone() });
+
+        let placement = Placement { priority_class_name: Some("x".repeat(MAX_SPEC)), ..Placement::default() };
+        assert_eq!(recorded(&EtcdClusterSpec { placement, ..spec }), None, "too long for a process");
+    }
 }

@@ -241,6 +241,18 @@ fn a_dollar_stays_a_dollar() {
 }
 
 #[test]
+fn the_cluster_s_spec_is_in_the_environment_and_not_in_the_arguments() {
+    let mut want = to_s3();
+    let spec = r#"{"version":"3.6.16","nodeSelector":{"a":"$(HOLDFAST_POD_UID)"}}"#.to_owned();
+    want.work = Work::Save(SaveRequest { cluster_spec: Some(spec.clone()), ..asked(&want.work) });
+    let container = parts(&job(&want)).2;
+    assert!(container.args.unwrap().iter().all(|arg| !arg.contains("3.6.16")));
+    let env = container.env.unwrap();
+    assert_eq!((env.len(), env[1].name.as_str()), (2, "HOLDFAST_CLUSTER_SPEC"));
+    assert_eq!(env[1].value, Some(spec.replace("$(", "$$(")), "kubelet replaces nothing in it (I28)");
+}
+
+#[test]
 fn earlier_attempts_are_remembered_on_the_job() {
     assert_eq!(job(&to_s3()).metadata.annotations, None);
     let again = job(&AgentJob { attempts_before: 2, ..to_s3() });

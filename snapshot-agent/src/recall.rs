@@ -1,0 +1,18 @@
+//! The manifest of one stored snapshot, for whoever makes something of it.
+
+use crate::contract::StoreFlags;
+use crate::error::Result;
+use crate::interrupt::Interrupt;
+use crate::manifest::Manifest;
+use crate::store::Store;
+use crate::stored;
+
+/// Reads it, and nothing of the data.
+pub async fn manifest(store: &StoreFlags, key: &str, deadline_seconds: u32) -> Result<Manifest> {
+    let mut interrupt = Interrupt::after(deadline_seconds.into())?;
+    let folder = stored::folder(key)?;
+    let store = Store::open(store)?;
+    let (manifest, _) = interrupt.unless(stored::manifest_of(&store, &folder)).await?;
+    stored::in_its_place(&manifest, &folder)?;
+    Ok(manifest)
+}

@@ -1,0 +1,63 @@
+//! Flags of `agent render-restore`: a snapshot in, names of what the new cluster is to have.
+
+use clap::Args;
+use snapshot_agent::contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, StoreFlags};
+use snapshot_agent::manifest::Manifest;
+
+use super::{namespace, object};
+use crate::manifests::restore::Wanted;
+
+/// Heading of what the new cluster is called and needs.
+const NEW: &str = "New cluster";
+
+/// Flags of `agent render-restore`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct RenderFlags {
+    /// Where the snapshot is.
+    #[command(flatten, next_help_heading = "Store")]
+    pub store: StoreFlags,
+    /// The stored snapshot's folder below the store's prefix, as `agent list` shows it.
+    #[arg(long, help_heading = "Store")]
+    pub key: String,
+    /// Name of the new EtcdCluster; without it that of the cluster that was saved.
+    #[arg(long, value_parser = object, help_heading = NEW)]
+    pub name: Option<String>,
+    /// Its namespace; without it whichever it is applied to.
+    #[arg(short, long, value_name = "NS", value_parser = namespace, help_heading = NEW)]
+    pub namespace: Option<String>,
+    /// The PersistentVolumeClaim of the volume that a `file://` store is on.
+    #[arg(long, value_name = "NAME", value_parser = object, help_heading = NEW)]
+    pub claim: Option<String>,
+    /// Name of the Secret with the bucket's credentials.
+    #[arg(long, value_name = "NAME", default_value = "s3-credentials", value_parser = object, help_heading = NEW)]
+    pub credentials_secret: String,
+    /// Name of the Secret with the CA of the bucket's endpoint, where --s3-ca-file is given.
+    #[arg(long, value_name = "NAME", default_value = "s3-ca", value_parser = object, help_heading = NEW)]
+    pub ca_secret: String,
+    /// Name of the Secret with the identities of age, where the snapshot is encrypted.
+    #[arg(long, value_name = "NAME", default_value = "age-identity", value_parser = object, help_heading = NEW)]
+    pub identity_secret: String,
+    /// Give up after this many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_INSPECT_DEADLINE_SECONDS, help_heading = NEW)]
+    pub deadline_seconds: u32,
+}
+
+impl RenderFlags {
+    /// With what the manifest says.
+    pub fn wanted(self, manifest: Manifest) -> Wanted {
+        Wanted {
+            name: self.name.unwrap_or(manifest.cluster),
+            namespace: self.namespace,
+            spec: manifest.cluster_spec,
+            etcd_version: manifest.etcd_version,
+            db_bytes: manifest.db_bytes,
+            key: manifest.key,
+            store: self.store,
+            recipients: manifest.encryption.map(|encryption| encryption.recipients).unwrap_or_default(),
+            claim: self.claim,
+            credentials_secret: self.credentials_secret,
+            ca_secret: self.ca_secret,
+            identity_secret: self.identity_secret,
+        }
+    }
+}

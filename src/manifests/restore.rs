@@ -1,0 +1,158 @@
+//! An EtcdCluster that restores a stored snapshot, made from its manifest alone.
+//!
+//! PURE: values in, YAML out. It decides what the new cluster takes over from the recorded one, and what stands in where
+//! nothing was recorded. Secrets are named, never made: what they have to hold stands in a comment.
+
+use anyhow::{Context as _, bail};
+use serde_json::{Map, Value, json};
+use snapshot_agent::contract::StoreFlags;
+
+use crate::api::EtcdCluster;
+use crate::api::name::LocalRef;
+use crate::api::store::{PvcLocation, S3Location, StoredSnapshot};
+
+/// What is known of the snapshot, and what was asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Name of the new cluster.
+    pub name: String,
+    /// Its namespace; absent: whichever it is applied to.
+    pub namespace: Option<String>,
+    /// The `spec` that the manifest records.
+    pub spec: Option<Map<String, Value>>,
+    /// etcd's version when it was saved.
+    pub etcd_version: String,
+    /// Bytes of the database.
+    pub db_bytes: u64,
+    /// The snapshot's folder below the store's prefix.
+    pub key: String,
+    /// Where it is.
+    pub store: StoreFlags,
+    /// For whom it is encrypted.
+    pub recipients: Vec<String>,
+    /// Claim of the volume, where it lies on one.
+    pub claim: Option<String>,
+    /// Secret with the bucket's credentials.
+    pub credentials_secret: String,
+    /// Secret with the CA of the bucket's endpoint.
+    pub ca_secret: String,
+    /// Secret with the identities to decrypt with.
+    pub identity_secret: String,
+}
+
+/// Each member's volume holds at least this; the custom resource's own default.
+const LEAST_GIB: u64 = 8;
+
+/// The YAML, with a comment that says what is to be made before.
+pub fn yaml(wanted: &Wanted) -> anyhow::Result<String> {
+    let source = source(wanted)?;
+    let mut spec = match &wanted.spec {
+        Some(spec) => spec.clone(),
+        None => minimal(wanted),
+    };
+    let mut restore = json!({"source": source});
+    if !wanted.recipients.is_empty() {
+        restore["identitySecretRefs"] = json!([{"name": wanted.identity_secret}]);
+    }
+    spec.insert("bootstrap".to_owned(), json!({"restore": restore}));
+    let mut metadata = json!({"name": wanted.name});
+    if let Some(namespace) = &wanted.namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    let object =
+        json!({"apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdCluster", "metadata": metadata, "spec": spec});
+    serde_json::from_value::<EtcdCluster>(object.clone())
+        .context("the spec that the manifest records is none that this version understands: use a newer one")?;
+    Ok(format!("{}{}", heading(wanted), super::yaml(&[object])?))
+}
+
+/// What stands in where no spec was recorded: a snapshot that was saved by hand.
+fn minimal(wanted: &Wanted) -> Map<String, Value> {
+    let version = wanted.etcd_version.trim_start_matches('v');
+    let spec = json!({
+        "replicas": 3,
+        "version": version,
+        "storage": {"size": format!("{}Gi", size_gib(wanted.db_bytes))},
+        "tls": {"insecure": true},
+    });
+    spec.as_object().cloned().unwrap_or_default()
+}
+
+/// The default quota is half of what a volume leaves above 1 GiB: twice the database has to fit that, so that it can grow
+/// to twice its size.
+fn size_gib(db_bytes: u64) -> u64 {
+    db_bytes.saturating_mul(4).div_ceil(1 << 30).saturating_add(1).max(LEAST_GIB)
+}
+
+fn source(wanted: &Wanted) -> anyhow::Result<StoredSnapshot> {
+    let StoreFlags { url, s3_endpoint, s3_region, s3_force_path_style, s3_ca_file, .. } = &wanted.store;
+    let named = |name: &String| LocalRef { name: name.clone() };
+    let key = wanted.key.trim_matches('/').to_owned();
+    match url.split_once("://") {
+        Some(("s3", place)) => {
+            let (bucket, prefix) = match place.trim_end_matches('/').split_once('/') {
+                Some((bucket, prefix)) => (bucket, Some(prefix.trim_matches('/').to_owned())),
+                None => (place.trim_end_matches('/'), None),
+            };
+            let s3 = S3Location {
+                bucket: bucket.to_owned(),
+                prefix,
+                endpoint: s3_endpoint.clone(),
+                region: s3_region.clone(),
+                force_path_style: *s3_force_path_style,
+                ca_ref: s3_ca_file.as_ref().map(|_| named(&wanted.ca_secret)),
+                credentials_secret_ref: named(&wanted.credentials_secret),
+            };
+            Ok(StoredSnapshot { s3: Some(s3), pvc: None, key })
+        }
+        Some(("file", path)) => {
+            let Some(claim_name) = wanted.claim.clone() else {
+                bail!("--store names a folder: name the PersistentVolumeClaim of the volume it is on with --claim");
+            };
+            let mount = wanted.store.mount.as_deref().unwrap_or_else(|| path.as_ref());
+            let folder = std::path::Path::new(path).strip_prefix(mount);
+            let folder = folder.with_context(|| format!("--store={url} is not below --mount={}", mount.display()))?;
+            let sub_path = Some(folder.display().to_string()).filter(|folder| !folder.is_empty());
+            Ok(StoredSnapshot { s3: None, pvc: Some(PvcLocation { claim_name, sub_path }), key })
+        }
+        _ => bail!("--store={url}: EtcdClusters restore from s3:// and from volumes; copy it there with `agent copy`"),
+    }
+}
+
+/// What is to be made before, as commands; a shell reads them as they are.
+fn heading(wanted: &Wanted) -> String {
+    let to = wanted.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+    let mut lines =
+        vec![format!("Restores {} into a new cluster. It needs, in the namespace it is applied to:", wanted.key)];
+    if wanted.store.url.starts_with("s3://") {
+        lines.push(format!(
+            "  kubectl create secret generic {}{to} --from-file=accessKeyID --from-file=secretAccessKey",
+            wanted.credentials_secret
+        ));
+        if wanted.store.s3_ca_file.is_some() {
+            lines.push(format!("  kubectl create secret generic {}{to} --from-file=ca.crt", wanted.ca_secret));
+        }
+    } else if let Some(claim) = &wanted.claim {
+        lines.push(format!("  the PersistentVolumeClaim {claim} with the volume that the snapshot is on"));
+    }
+    if !wanted.recipients.is_empty() {
+        lines.push(format!(
+            "  kubectl create secret generic {}{to} --from-file=key.txt    # the identity of one of {}",
+            wanted.identity_secret,
+            wanted.recipients.join(", ")
+        ));
+    }
+    if wanted.spec.is_none() {
+        lines.push(
+            "The manifest records no spec of the cluster: replicas, storage and tls are to be looked over.".to_owned(),
+        );
+    }
+    if let Some(secrets) = wanted.spec.as_ref().and_then(|spec| spec.get("imagePullSecrets")?.as_array()) {
+        let names: Vec<_> = secrets.iter().filter_map(|secret| secret.get("name")?.as_str()).collect();
+        lines.push(format!("  the Secrets to pull images with: {}", names.join(", ")));
+    }
+    lines.iter().map(|line| format!("# {line}")).fold(String::new(), |text, line| text + &line + "\n")
+}
+
+#[cfg(test)]
+mod tests;
