@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::save::Member;
 
 mod connect;
+mod folders;
 mod tls;
 
 use connect::{Dialer, ask, in_time};
