@@ -263,7 +263,8 @@ impl CreateFlags {
             namespace: self.namespace,
             name: self.name,
             spec: EtcdSnapshotSpec {
-                cluster_ref: named(self.cluster),
+                cluster_ref: Some(named(self.cluster)),
+                external: None,
                 destination,
                 compression: self.compression,
                 verify: Verify::default(),

@@ -14,7 +14,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client, Config, ResourceExt};
 
-use crate::api::snapshot::{EtcdSnapshotSpec, Phase};
+use crate::api::snapshot::{EXTERNAL, EtcdSnapshotSpec, Phase};
 use crate::api::{EtcdSnapshot, EtcdSnapshotStatus, key};
 
 /// How often a line says that it is still so.
@@ -52,11 +52,11 @@ pub async fn create(request: Request) -> anyhow::Result<u8> {
 }
 
 async fn post(api: &Api<EtcdSnapshot>, request: &Request) -> anyhow::Result<EtcdSnapshot> {
-    let cluster = &request.spec.cluster_ref.name;
+    let cluster = request.spec.cluster_ref.as_ref().map_or(EXTERNAL, |cluster| &cluster.name);
     let metadata = ObjectMeta {
         name: request.name.clone(),
         generate_name: request.name.is_none().then(|| format!("{cluster}-")),
-        labels: Some([(key::CLUSTER.to_owned(), cluster.clone())].into()),
+        labels: Some([(key::CLUSTER.to_owned(), cluster.to_owned())].into()),
         ..ObjectMeta::default()
     };
     let object = EtcdSnapshot { metadata, spec: request.spec.clone(), status: None };

@@ -49,6 +49,13 @@ pub struct EtcdFlags {
     /// File that holds this user's password; a line break at its end is not part of it.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
+    /// Folder with `ca.crt` and, for an etcd that asks for a client certificate, `tls.crt` and `tls.key` (a mounted Secret);
+    /// takes the place of --cacert, --cert and --key.
+    #[arg(long, value_name = "DIR")]
+    pub tls_dir: Option<PathBuf>,
+    /// Folder with `username` and `password` (a mounted Secret); takes the place of --user and --password-file.
+    #[arg(long, value_name = "DIR")]
+    pub auth_dir: Option<PathBuf>,
     /// HTTP/2 window in bytes; absent: 16 MiB. A smaller one saves memory and costs speed with every millisecond of
     /// distance.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(65_535..=0x7fff_ffff))]

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::save::Member;
 
 mod connect;
+mod folders;
 mod tls;
 
 pub(crate) use connect::{Dialer, etcd_error, logged_in};

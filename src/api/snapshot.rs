@@ -56,10 +56,20 @@ use crate::api::store::Destination;
     )
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self == oldSelf").message("a snapshot is made once: its spec is immutable; create another EtcdSnapshot"))]
+#[x_kube(
+    validation = Rule::new("self == oldSelf")
+        .message("a snapshot is made once: its spec is immutable; create another EtcdSnapshot"),
+    validation = Rule::new("has(self.clusterRef) != has(self.external)")
+        .message("a snapshot needs exactly one of clusterRef and external")
+)]
 pub struct EtcdSnapshotSpec {
     /// The cluster to back up. One that does not exist yet is waited for.
-    pub cluster_ref: LocalRef,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_ref: Option<LocalRef>,
+    /// An etcd that Holdfast does not run, to back up in the place of a cluster. Its snapshots are filed under
+    /// `<namespace>/external/etcd-<cluster ID>/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<External>,
     /// Where the backup goes: exactly one of `storeRef`, `s3`, `azure`, `gcs` and `pvc`.
     pub destination: Destination,
     /// `zstd` (default), `gzip` or `none`.
@@ -79,6 +89,35 @@ pub struct EtcdSnapshotSpec {
     /// The agent's Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Agent>,
+}
+
+/// What snapshots of an [`External`] etcd are filed under, where a cluster has its name.
+pub const EXTERNAL: &str = "external";
+
+/// An etcd that Holdfast does not run, and how to reach it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.tlsSecretRef) && !has(self.serverName) || self.endpoints.exists(e, e.startsWith('https://'))").message("tlsSecretRef and serverName are for https: write https:// in front of the endpoints, or leave them out"))]
+pub struct External {
+    /// Client URLs of the members, `https://HOST:PORT` or `http://HOST:PORT`, 1 to 16; the agent picks a healthy follower.
+    #[schemars(
+        length(min = 1, max = 16),
+        inner(length(min = 1, max = 300), regex(pattern = r"^https?://[A-Za-z0-9.:\[\]-]+:[0-9]{1,5}$"))
+    )]
+    pub endpoints: Vec<String>,
+    /// Name that the servers' certificates have to be for; default: the endpoint's host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9.:-]+$"))]
+    pub server_name: Option<String>,
+    /// Secret of this namespace with the key `ca.crt` (the CA to trust; absent: the public ones) and, for an etcd that asks
+    /// for a client certificate, `tls.crt` and `tls.key`. The operator never reads it; it is mounted into the agent's Pod
+    /// as files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_secret_ref: Option<LocalRef>,
+    /// Secret of this namespace with the keys `username` and `password`, for an etcd with authentication: a snapshot
+    /// needs a user with the role root. The operator never reads it; it is mounted into the agent's Pod as files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth_secret_ref: Option<LocalRef>,
 }
 
 /// How what is stored is encrypted.

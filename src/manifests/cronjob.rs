@@ -126,7 +126,7 @@ mod tests {
             panic!("{container}")
         };
         let request = flags.request().unwrap();
-        assert_eq!(request.spec.cluster_ref.name, CLUSTER);
+        assert_eq!(request.spec.cluster_ref.unwrap().name, CLUSTER);
         assert!(request.wait.is_some() && request.namespace.is_none());
     }
 }

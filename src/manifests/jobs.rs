@@ -136,6 +136,7 @@ fn saving(to: To, file: &str, image: &str) -> Result<String, serde_saphyr::ser::
         snapshot: None,
         store: None,
         record: None,
+        external: None,
         work: Work::Save(SaveRequest {
             etcd: EtcdFlags {
                 endpoints: (0..3).map(|i| format!("http://my-etcd-{i}.my-etcd.prod.svc:2379")).collect(),

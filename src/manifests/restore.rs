@@ -3,13 +3,15 @@
 //! PURE: values in, YAML out. It decides what the new cluster takes over from the recorded one, and what stands in where
 //! nothing was recorded. Secrets are named, never made: what they have to hold stands in a comment.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, bail};
 use serde_json::{Map, Value, json};
 use snapshot_agent::contract::StoreFlags;
 
 use crate::api::EtcdCluster;
 use crate::api::name::LocalRef;
-use crate::api::store::{PvcLocation, S3Location, StoredSnapshot};
+use crate::api::store::{AzureLocation, GcsLocation, Location, PvcLocation, S3Location, StoredSnapshot};
 
 /// What is known of the snapshot, and what was asked for.
 #[derive(Clone, Debug, Default)]
@@ -85,25 +87,35 @@ fn size_gib(db_bytes: u64) -> u64 {
 }
 
 fn source(wanted: &Wanted) -> anyhow::Result<StoredSnapshot> {
-    let StoreFlags { url, s3_endpoint, s3_region, s3_force_path_style, s3_ca_file, .. } = &wanted.store;
-    let named = |name: &String| LocalRef { name: name.clone() };
-    let key = wanted.key.trim_matches('/').to_owned();
-    match url.split_once("://") {
+    let StoreFlags { url, s3_endpoint, s3_region, s3_force_path_style, .. } = &wanted.store;
+    let StoreFlags { azure_account, azure_endpoint, gcs_endpoint, .. } = &wanted.store;
+    let named = |name: &String| Some(LocalRef { name: name.clone() });
+    let (ca_ref, credentials) =
+        (ca_file(&wanted.store).and_then(|_| named(&wanted.ca_secret)), &wanted.credentials_secret);
+    let location = match url.split_once("://") {
         Some(("s3", place)) => {
-            let (bucket, prefix) = match place.trim_end_matches('/').split_once('/') {
-                Some((bucket, prefix)) => (bucket, Some(prefix.trim_matches('/').to_owned())),
-                None => (place.trim_end_matches('/'), None),
-            };
-            let s3 = S3Location {
-                bucket: bucket.to_owned(),
+            let (bucket, prefix) = parts(place);
+            Location::S3(S3Location {
+                bucket,
                 prefix,
                 endpoint: s3_endpoint.clone(),
                 region: s3_region.clone(),
                 force_path_style: *s3_force_path_style,
-                ca_ref: s3_ca_file.as_ref().map(|_| named(&wanted.ca_secret)),
-                credentials_secret_ref: named(&wanted.credentials_secret),
-            };
-            Ok(StoredSnapshot { s3: Some(s3), pvc: None, key })
+                ca_ref,
+                credentials_secret_ref: named(credentials),
+                ..S3Location::default()
+            })
+        }
+        Some(("azure", place)) => {
+            let (container, prefix) = parts(place);
+            let (account, endpoint) = (azure_account.clone(), azure_endpoint.clone());
+            let credentials_secret_ref = named(credentials);
+            Location::Azure(AzureLocation { container, prefix, account, endpoint, ca_ref, credentials_secret_ref })
+        }
+        Some(("gs", place)) => {
+            let (bucket, prefix) = parts(place);
+            let endpoint = gcs_endpoint.clone();
+            Location::Gcs(GcsLocation { bucket, prefix, endpoint, ca_ref, credentials_secret_ref: named(credentials) })
         }
         Some(("file", path)) => {
             let Some(claim_name) = wanted.claim.clone() else {
@@ -113,10 +125,34 @@ fn source(wanted: &Wanted) -> anyhow::Result<StoredSnapshot> {
             let folder = std::path::Path::new(path).strip_prefix(mount);
             let folder = folder.with_context(|| format!("--store={url} is not below --mount={}", mount.display()))?;
             let sub_path = Some(folder.display().to_string()).filter(|folder| !folder.is_empty());
-            Ok(StoredSnapshot { s3: None, pvc: Some(PvcLocation { claim_name, sub_path }), key })
+            Location::Pvc(PvcLocation { claim_name, sub_path })
         }
-        _ => bail!("--store={url}: EtcdClusters restore from s3:// and from volumes; copy it there with `agent copy`"),
+        _ => bail!("--store={url} is no store: s3://, azure://, gs:// or file://"),
+    };
+    Ok(StoredSnapshot::at(location, wanted.key.trim_matches('/').to_owned()))
+}
+
+/// Bucket and prefix.
+fn parts(place: &str) -> (String, Option<String>) {
+    match place.trim_end_matches('/').split_once('/') {
+        Some((bucket, prefix)) => (bucket.to_owned(), Some(prefix.trim_matches('/').to_owned())),
+        None => (place.trim_end_matches('/').to_owned(), None),
     }
+}
+
+/// The CA that was given for the store's endpoint.
+fn ca_file(store: &StoreFlags) -> Option<&PathBuf> {
+    [&store.s3_ca_file, &store.azure_ca_file, &store.gcs_ca_file].into_iter().find_map(Option::as_ref)
+}
+
+/// The files that a store's Secret has to be made of; a volume has none.
+fn credential_files(url: &str) -> Option<&'static str> {
+    Some(match url.split_once("://")?.0 {
+        "s3" => "--from-file=accessKeyID --from-file=secretAccessKey",
+        "azure" => "--from-file=accountName --from-file=accountKey",
+        "gs" => "--from-file=serviceAccountJSON",
+        _ => return None,
+    })
 }
 
 /// What is to be made before, as commands; a shell reads them as they are.
@@ -124,12 +160,9 @@ fn heading(wanted: &Wanted) -> String {
     let to = wanted.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
     let mut lines =
         vec![format!("Restores {} into a new cluster. It needs, in the namespace it is applied to:", wanted.key)];
-    if wanted.store.url.starts_with("s3://") {
-        lines.push(format!(
-            "  kubectl create secret generic {}{to} --from-file=accessKeyID --from-file=secretAccessKey",
-            wanted.credentials_secret
-        ));
-        if wanted.store.s3_ca_file.is_some() {
+    if let Some(files) = credential_files(&wanted.store.url) {
+        lines.push(format!("  kubectl create secret generic {}{to} {files}", wanted.credentials_secret));
+        if ca_file(&wanted.store).is_some() {
             lines.push(format!("  kubectl create secret generic {}{to} --from-file=ca.crt", wanted.ca_secret));
         }
     } else if let Some(claim) = &wanted.claim {

@@ -117,7 +117,7 @@ impl Roots {
             .collect();
         let snapshots = self
             .snapshots
-            .state_filter(|s| s.namespace() == namespace && s.spec.cluster_ref.name == name)
+            .state_filter(|s| s.namespace() == namespace && s.spec.cluster_ref.as_ref().is_some_and(|r| r.name == name))
             .iter()
             .map(|s| ObjectRef::from_obj(&**s))
             .collect();

@@ -255,7 +255,8 @@ impl World {
         let mut one = EtcdSnapshot::new(
             name,
             EtcdSnapshotSpec {
-                cluster_ref: LocalRef { name: "old".to_owned() },
+                cluster_ref: Some(LocalRef { name: "old".to_owned() }),
+                external: None,
                 destination: backups().into(),
                 compression: snapshot_agent::contract::Compression::Zstd,
                 verify: snapshot_agent::contract::Verify::default(),

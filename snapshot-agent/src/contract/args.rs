@@ -56,7 +56,8 @@ impl Argv {
 impl EtcdFlags {
     /// These flags as elements of an argument vector. An endpoint holds no comma: one with a comma is read back as two.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { endpoints, cacert, cert, key, server_name, user, password_file, http2_window } = self;
+        let Self { endpoints, cacert, cert, key, server_name, user, password_file, tls_dir, auth_dir, http2_window } =
+            self;
         endpoints
             .iter()
             .fold(Argv::default(), |argv, endpoint| argv.flag("endpoints", endpoint))
@@ -66,6 +67,8 @@ impl EtcdFlags {
             .option("server-name", server_name.as_ref())
             .option("user", user.as_ref())
             .option_path("password-file", password_file.as_deref())
+            .option_path("tls-dir", tls_dir.as_deref())
+            .option_path("auth-dir", auth_dir.as_deref())
             .option("http2-window", http2_window.map(|bytes| bytes.to_string()).as_ref())
             .0
     }
@@ -317,9 +320,12 @@ mod tests {
             cacert in proptest::option::of(path()), cert in proptest::option::of(path()),
             key in proptest::option::of(path()), server_name in proptest::option::of(text()),
             user in proptest::option::of(text()), password_file in proptest::option::of(path()),
+            tls_dir in proptest::option::of(path()), auth_dir in proptest::option::of(path()),
             http2_window in proptest::option::of(65_535..=0x7fff_ffff_u32),
         ) -> EtcdFlags {
-            EtcdFlags { endpoints, cacert, cert, key, server_name, user, password_file, http2_window }
+            EtcdFlags {
+                endpoints, cacert, cert, key, server_name, user, password_file, tls_dir, auth_dir, http2_window,
+            }
         }
     }
 

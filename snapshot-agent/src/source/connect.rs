@@ -11,6 +11,7 @@ use etcd_client::{Channel, Client, ConnectOptions, StatusResponse};
 use tonic::transport::{Endpoint, Uri};
 use tonic::{Code, Status};
 
+use super::folders;
 use super::tls::{self, Tls};
 use crate::contract::EtcdFlags;
 use crate::error::{Error, Result};
@@ -46,6 +47,7 @@ struct User {
 impl Dialer {
     /// Reads the files that the flags name, and contacts nobody.
     pub(crate) fn of(flags: &EtcdFlags) -> Result<Self> {
+        let flags = &folders::opened(flags)?;
         let given = tls_flags(flags);
         let secure = !given.is_empty();
         let urls: Vec<_> = flags.endpoints.iter().map(|endpoint| parse(endpoint, secure)).collect::<Result<_>>()?;
@@ -131,7 +133,7 @@ impl Dialer {
 
 /// The flags that only TLS has a use for.
 fn tls_flags(flags: &EtcdFlags) -> Vec<&'static str> {
-    let EtcdFlags { endpoints: _, cacert, cert, key, server_name, user: _, password_file: _, http2_window: _ } = flags;
+    let EtcdFlags { cacert, cert, key, server_name, .. } = flags;
     [
         ("--cacert", cacert.is_some()),
         ("--cert", cert.is_some()),

@@ -175,6 +175,18 @@ fn password(folder: &Path, name: &str, content: &str) -> PathBuf {
     folder.join(name)
 }
 
+/// A folder as a Secret with certificates is mounted.
+fn mounted(pki: &Pki, client: Option<&Pair>) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = |from: &Path, to: &str| fs::write(folder.path().join(to), fs::read(from).unwrap()).unwrap();
+    copy(&pki.file("ours.crt"), "ca.crt");
+    if let Some((cert, key)) = client {
+        copy(cert, "tls.crt");
+        copy(key, "tls.key");
+    }
+    folder
+}
+
 /// A save into a folder of its own: what it came to, and what it has left there.
 async fn save_to_folder(etcd: EtcdFlags) -> (Result<SavedReport>, usize) {
     let folder = tempfile::tempdir().unwrap();
@@ -217,6 +229,10 @@ async fn every_line_with_tls_and_with_users() {
         let etcd = Etcd::tls(line, &pki, &pki.server(), EtcdFlags::default(), &[]).await;
         works(&format!("{line}, TLS"), etcd.flags.clone()).await;
         let bare = etcd.url.strip_prefix("https://").unwrap().to_owned();
+        let ca = mounted(&pki, None);
+        let tls_dir = Some(ca.path().to_owned());
+        let alone = EtcdFlags { endpoints: vec![etcd.url.clone()], tls_dir, ..EtcdFlags::default() };
+        works(&format!("{line}, a Secret with a CA alone"), alone).await;
         works(&format!("{line}, HOST:PORT"), etcd.with(|flags| flags.endpoints = vec![bare])).await;
 
         let etcd = Etcd::mutual(line, &pki, &client, &[]).await;
@@ -225,6 +241,18 @@ async fn every_line_with_tls_and_with_users() {
         works(&format!("{line}, a user where there are none"), etcd.logged_in("root", &root)).await;
         etcd.with_users();
         works(&format!("{line}, mutual TLS and root"), etcd.logged_in("root", &root)).await;
+        let (tls_dir, auth_dir) = (mounted(&pki, Some(&client)), tempfile::tempdir().unwrap());
+        password(auth_dir.path(), "username", "root");
+        password(auth_dir.path(), "password", PASSWORD);
+        let folders = EtcdFlags {
+            endpoints: etcd.flags.endpoints.clone(),
+            tls_dir: Some(tls_dir.path().to_owned()),
+            auth_dir: Some(auth_dir.path().to_owned()),
+            ..EtcdFlags::default()
+        };
+        works(&format!("{line}, the same from mounted Secrets"), folders.clone()).await;
+        password(auth_dir.path(), "username", "nobody");
+        fails(&format!("{line}, a user that is not there"), folders, ExitClass::Denied, &["--user"]).await;
     }
 }
 

@@ -103,7 +103,7 @@ fn a_recorded_cluster_comes_back_as_it_was() {
     assert_eq!((replicas, version.as_str(), storage.size.0.as_str()), (5, "3.5.21", "20Gi"));
     let restore = bootstrap.unwrap().restore.unwrap();
     assert_eq!(restore.identity_secret_refs[0].name, "age-identity");
-    let s3 = restore.source.unwrap().s3.unwrap();
+    let s3 = restore.source.unwrap().place.s3.unwrap();
     assert_eq!((s3.ca_ref.unwrap().name.as_str(), s3.prefix, s3.force_path_style), ("s3-ca", None, true));
     for line in [
         "#   kubectl create secret generic s3-credentials -n prod --from-file=accessKeyID --from-file=secretAccessKey\n",
@@ -117,6 +117,26 @@ fn a_recorded_cluster_comes_back_as_it_was() {
 }
 
 #[test]
+fn azure_and_google_are_named_with_their_own_secrets() {
+    let on = |url: &str| Wanted {
+        store: StoreFlags { url: url.to_owned(), azure_account: Some("acc".to_owned()), ..StoreFlags::default() },
+        ..by_hand()
+    };
+    let text = yaml(&on("azure://box/a/b")).unwrap();
+    let place = taken(&text).spec.bootstrap.unwrap().restore.unwrap().source.unwrap().place;
+    let azure = place.azure.unwrap();
+    assert_eq!(
+        (azure.container.as_str(), azure.prefix.as_deref(), azure.account.as_deref()),
+        ("box", Some("a/b"), Some("acc"))
+    );
+    assert!(text.contains("--from-file=accountName --from-file=accountKey\n"), "{text}");
+    let text = yaml(&on("gs://bkt")).unwrap();
+    let place = taken(&text).spec.bootstrap.unwrap().restore.unwrap().source.unwrap().place;
+    assert_eq!(place.gcs.unwrap().bucket, "bkt");
+    assert!(text.contains("--from-file=serviceAccountJSON\n"), "{text}");
+}
+
+#[test]
 fn a_volume_needs_its_claim() {
     let on = |url: &str, mount: Option<&str>, claim: Option<&str>| Wanted {
         store: StoreFlags { url: url.to_owned(), mount: mount.map(Into::into), ..StoreFlags::default() },
@@ -125,7 +145,7 @@ fn a_volume_needs_its_claim() {
     };
     let pvc = |wanted: &Wanted| {
         let cluster = taken(&yaml(wanted).unwrap());
-        let pvc = cluster.spec.bootstrap.unwrap().restore.unwrap().source.unwrap().pvc.unwrap();
+        let pvc = cluster.spec.bootstrap.unwrap().restore.unwrap().source.unwrap().place.pvc.unwrap();
         (pvc.claim_name, pvc.sub_path)
     };
     assert_eq!(pvc(&on("file:///b", None, Some("c"))), ("c".to_owned(), None));
@@ -133,7 +153,7 @@ fn a_volume_needs_its_claim() {
     for (wanted, says) in [
         (on("file:///b", None, None), "--claim"),
         (on("file:///b", Some("/c"), Some("c")), "--mount"),
-        (on("gs://b", None, None), "agent copy"),
+        (on("ftp://b", None, None), "no store"),
         (Wanted { spec: json!({"replicas": "many"}).as_object().cloned(), ..by_hand() }, "a newer one"),
     ] {
         let error = format!("{:#}", yaml(&wanted).unwrap_err());

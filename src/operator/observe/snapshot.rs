@@ -32,7 +32,12 @@ pub(in crate::operator) async fn observe(
     };
     let job_name = name::job(named, uid);
     let (cluster, store, job) = futures::try_join!(
-        reader.get::<EtcdCluster>(&snapshot.spec.cluster_ref.name),
+        async {
+            match &snapshot.spec.cluster_ref {
+                Some(named) => reader.get::<EtcdCluster>(&named.name).await,
+                None => Ok(None),
+            }
+        },
         async {
             match &snapshot.spec.destination.store_ref {
                 Some(named) => reader.get::<EtcdBackupStore>(&named.name).await,

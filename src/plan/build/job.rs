@@ -14,14 +14,14 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use snapshot_agent::contract::{ExitClass, InspectRequest, ProbeRequest, SaveRequest, StoreFlags};
+use snapshot_agent::contract::{EtcdFlags, ExitClass, InspectRequest, ProbeRequest, SaveRequest, StoreFlags};
 
 use super::store::{self, Use};
-use super::{container_security, literal, pod_security};
+use super::{container_security, external, literal, pod_security};
 use crate::api::backup_store::StoreRecord;
 use crate::api::cluster::Placement;
 use crate::api::name::label_value;
-use crate::api::snapshot::{Agent, PodMetadata};
+use crate::api::snapshot::{Agent, External, PodMetadata};
 use crate::api::store::Location;
 use crate::api::{component, key};
 
@@ -135,9 +135,12 @@ impl Work {
         }
     }
 
-    fn to_args(&self, store: StoreFlags) -> Vec<String> {
+    fn to_args(&self, store: StoreFlags, etcd: Option<EtcdFlags>) -> Vec<String> {
         match self {
-            Self::Save(request) => SaveRequest { store, cluster_spec: None, ..request.clone() }.to_args(),
+            Self::Save(request) => {
+                let etcd = etcd.unwrap_or_else(|| request.etcd.clone());
+                SaveRequest { store, etcd, cluster_spec: None, ..request.clone() }.to_args()
+            }
             Self::Inspect(request) => InspectRequest { store, ..request.clone() }.to_args(),
             Self::Probe(request) => ProbeRequest { store, ..request.clone() }.to_args(),
         }
@@ -159,6 +162,8 @@ pub struct AgentJob {
     pub store: Option<String>,
     /// The `EtcdBackupStore` that `destination` was taken from.
     pub record: Option<StoreRecord>,
+    /// The etcd that is saved, where it is not a cluster of ours: its flags and Secrets are filled in by the builder.
+    pub external: Option<External>,
     /// What the agent is asked.
     pub work: Work,
     /// Where the backup goes, or is.
@@ -238,7 +243,9 @@ fn pod_metadata(want: &AgentJob, ours: BTreeMap<String, String>) -> ObjectMeta {
 
 fn pod(want: &AgentJob) -> PodSpec {
     let opened = store::open(&want.destination, want.work.uses());
-    let args = want.work.to_args(opened.flags);
+    let etcd = want.external.as_ref().map(external::reach);
+    let args = want.work.to_args(opened.flags, etcd.as_ref().map(|etcd| etcd.flags.clone()));
+    let (volumes, mounts) = etcd.map(|etcd| (etcd.volumes, etcd.mounts)).unwrap_or_default();
     // Never the affinity or the spread: a rule that keeps members apart must not keep a backup from running.
     let Placement {
         affinity: _,
@@ -270,10 +277,10 @@ fn pod(want: &AgentJob) -> PodSpec {
             security_context: Some(container_security()),
             // The report only: log lines never become a status.
             termination_message_policy: Some("File".to_owned()),
-            volume_mounts: Some(opened.mounts),
+            volume_mounts: Some(opened.mounts.into_iter().chain(mounts).collect()),
             ..Container::default()
         }],
-        volumes: Some(opened.volumes),
+        volumes: Some(opened.volumes.into_iter().chain(volumes).collect()),
         ..PodSpec::default()
     }
 }
@@ -281,7 +288,7 @@ fn pod(want: &AgentJob) -> PodSpec {
 fn env(work: &Work) -> Vec<EnvVar> {
     let spec = match work {
         Work::Save(request) => request.cluster_spec.as_deref(),
-        Work::Inspect(_) => None,
+        Work::Inspect(_) | Work::Probe(_) => None,
     };
     let spec = spec.map(|spec| EnvVar { name: CLUSTER_SPEC.to_owned(), value: Some(literal(spec)), value_from: None });
     std::iter::once(pod_uid()).chain(spec).collect()

@@ -15,6 +15,7 @@ use crate::plan::pods;
 
 pub mod budget;
 pub mod etcd_args;
+pub mod external;
 pub mod job;
 pub mod member;
 pub mod pod;

@@ -150,7 +150,8 @@ fn volume(pvc: &PvcLocation, used: Use) -> Opened {
     }
 }
 
-fn secret_volume(volume: &str, secret: &str, optional: Option<bool>) -> Volume {
+/// A Secret as files that only the agent reads.
+pub(super) fn secret_volume(volume: &str, secret: &str, optional: Option<bool>) -> Volume {
     Volume {
         name: volume.to_owned(),
         secret: Some(SecretVolumeSource {

@@ -248,7 +248,8 @@ mod bootstrap {
 
     fn snapshot(phase: Phase) -> EtcdSnapshot {
         let spec = EtcdSnapshotSpec {
-            cluster_ref: LocalRef { name: "old".to_owned() },
+            cluster_ref: Some(LocalRef { name: "old".to_owned() }),
+            external: None,
             destination: Destination { place: restoring("k").source.place, ..Destination::default() },
             compression: snapshot_agent::contract::Compression::Zstd,
             verify: snapshot_agent::contract::Verify::default(),

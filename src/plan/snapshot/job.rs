@@ -11,23 +11,24 @@ use super::Observed;
 use super::place::Place;
 use super::plan::Source;
 use crate::api::cluster::EtcdClusterSpec;
-use crate::api::{EtcdCluster, EtcdSnapshot, key, name};
+use crate::api::snapshot::EXTERNAL;
+use crate::api::{EtcdSnapshot, key, name};
 use crate::plan::build::job::{AgentJob, Work, job};
 use crate::plan::{build, pods};
 
 /// The Job that saves what was seen.
-pub(super) fn save(seen: &Observed, to: Place, cluster: &EtcdCluster, source: Source) -> Job {
+pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
     let snapshot = &seen.snapshot;
     let (own_name, own_uid) = (pods::name(&snapshot.metadata), pods::uid(&snapshot.metadata));
     let namespace = snapshot.metadata.namespace.clone().unwrap_or_default();
     let request = SaveRequest {
         etcd: EtcdFlags { endpoints: source.endpoints, ..EtcdFlags::default() },
         namespace,
-        cluster: snapshot.spec.cluster_ref.name.clone(),
-        cluster_uid: Some(pods::uid(&cluster.metadata).to_owned()),
-        cluster_spec: recorded(&cluster.spec),
+        cluster: filed_under(snapshot),
+        cluster_uid: source.cluster_uid,
+        cluster_spec: seen.cluster.as_ref().and_then(|cluster| recorded(&cluster.spec)),
         // Whatever answers at these names now has to be the etcd that was meant.
-        expect_cluster_id: Some(source.cluster_id),
+        expect_cluster_id: source.cluster_id,
         owner_name: Some(own_name.to_owned()),
         owner_uid: Some(own_uid.to_owned()),
         compression: snapshot.spec.compression,
@@ -57,12 +58,17 @@ pub(super) fn inspect(seen: &Observed, at: Place) -> Job {
     let snapshot = &seen.snapshot;
     let request = InspectRequest {
         namespace: snapshot.metadata.namespace.clone().unwrap_or_default(),
-        cluster: snapshot.spec.cluster_ref.name.clone(),
+        cluster: filed_under(snapshot),
         owner_uid: pods::uid(&snapshot.metadata).to_owned(),
         deadline_seconds: DEFAULT_INSPECT_DEADLINE_SECONDS,
         ..InspectRequest::default()
     };
     of(seen, at, inspection(snapshot, seen.job.as_ref()), Work::Inspect(request), 0)
+}
+
+/// The name that stands for the etcd in the key.
+fn filed_under(snapshot: &EtcdSnapshot) -> String {
+    snapshot.spec.cluster_ref.as_ref().map_or(EXTERNAL, |cluster| &cluster.name).to_owned()
 }
 
 /// Name of the Job that asks the store, while this is (or is not) the Job that saves: what was answered before that Job
@@ -84,6 +90,7 @@ fn of(seen: &Observed, place: Place, name: String, work: Work, attempts_before: 
         snapshot: Some(pods::name(&snapshot.metadata).to_owned()),
         store: None,
         record,
+        external: snapshot.spec.external.clone(),
         work,
         destination,
         image: seen.settings.agent_image.clone(),

@@ -10,7 +10,7 @@ use crate::api::backup_store::{Right, StoreRecord};
 use crate::api::condition::Reason;
 use crate::api::key;
 use crate::api::store::Location;
-use crate::plan::store;
+use crate::plan::{pods, store};
 
 /// A place, and where it was taken from.
 pub(super) struct Place {
@@ -42,7 +42,9 @@ pub(super) fn of(seen: &Observed, right: Right) -> Result<Place, (Reason, String
 /// The store as it was when the first Job was made.
 pub(super) fn recorded(seen: &Observed) -> Option<StoreRecord> {
     let told = seen.snapshot.status.as_ref().and_then(|s| s.store.clone());
-    told.or_else(|| seen.job.as_ref().and_then(on)).or_else(|| seen.inspection.as_ref().and_then(on))
+    // A stranger's Job under our name says nothing.
+    let own = |job: &&Job| pods::controlled_by(&job.metadata, pods::uid(&seen.snapshot.metadata));
+    told.or_else(|| [&seen.job, &seen.inspection].into_iter().flatten().filter(own).find_map(on))
 }
 
 /// The store that a Job was made for.

@@ -13,7 +13,7 @@ use super::{Observed, job, place, status};
 use crate::api::backup_store::Right;
 use crate::api::condition::Reason;
 use crate::api::snapshot::Phase;
-use crate::api::{EtcdCluster, EtcdSnapshotStatus, name};
+use crate::api::{EtcdSnapshotStatus, name};
 use crate::plan::{Act, Next, Plan, Wake, pods};
 
 /// While something is waited for that the operator watches anyway: against a missed event.
@@ -82,8 +82,18 @@ fn start(seen: &Observed) -> Stage {
         Ok(to) => to,
         Err((reason, why)) => return Stage::Blocked(reason, why),
     };
-    match ready_cluster(seen) {
-        Ok((cluster, source)) => Stage::Start(Box::new(job::save(seen, to, cluster, source))),
+    let spec = &seen.snapshot.spec;
+    let source = match (&spec.cluster_ref, &spec.external) {
+        (Some(cluster), None) => ready_cluster(seen, &cluster.name),
+        // It is asked for what it is when it is saved; nothing of it is watched here.
+        (None, Some(_)) => Ok(Source::default()),
+        (Some(_), Some(_)) | (None, None) => {
+            let why = "spec: needs exactly one of clusterRef and external";
+            return Stage::Blocked(Reason::InvalidSpec, why.to_owned());
+        }
+    };
+    match source {
+        Ok(source) => Stage::Start(Box::new(job::save(seen, to, source))),
         Err(why) => Stage::Blocked(Reason::WaitingForReference, why),
     }
 }
@@ -185,19 +195,20 @@ fn next(stage: Stage) -> Next {
     }
 }
 
-/// What a Job needs to know of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a Job needs to know of the cluster; empty for an etcd that is not ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Source {
     /// Client URLs of the members with a vote.
     pub(super) endpoints: Vec<String>,
+    /// UID of the cluster.
+    pub(super) cluster_uid: Option<String>,
     /// etcd's cluster ID, hexadecimal.
-    pub(super) cluster_id: String,
+    pub(super) cluster_id: Option<String>,
 }
 
 /// The cluster and its members with a vote, or what is missing. Something missing is waited for: that a snapshot was
 /// applied before its cluster is no failure.
-fn ready_cluster(seen: &Observed) -> Result<(&EtcdCluster, Source), String> {
-    let wanted = &seen.snapshot.spec.cluster_ref.name;
+fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, String> {
     let Some(cluster) = &seen.cluster else {
         return Err(format!("there is no EtcdCluster {wanted} in this namespace yet"));
     };
@@ -218,5 +229,6 @@ fn ready_cluster(seen: &Observed) -> Result<(&EtcdCluster, Source), String> {
     if endpoints.is_empty() {
         return Err(format!("EtcdCluster {wanted} lists no member with a vote now; its conditions say why"));
     }
-    Ok((cluster, Source { endpoints, cluster_id: formed.cluster_id.clone() }))
+    let cluster_uid = Some(pods::uid(&cluster.metadata).to_owned());
+    Ok(Source { endpoints, cluster_uid, cluster_id: Some(formed.cluster_id.clone()) })
 }

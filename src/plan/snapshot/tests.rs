@@ -12,7 +12,8 @@ use snapshot_agent::contract::{ExitClass, Level, Report, SavedReport, Verificati
 use self::world::*;
 use super::*;
 use crate::api::EtcdSnapshotStatus;
-use crate::api::snapshot::{Age, Artifact, Encryption, Failure, Phase};
+use crate::api::name::LocalRef;
+use crate::api::snapshot::{Age, Artifact, Encryption, External, Failure, Phase};
 use crate::api::{key, name};
 use crate::plan::{Act, Plan, Wake, safety};
 
@@ -636,7 +637,6 @@ mod in_a_store {
     use crate::api::EtcdBackupStore;
     use crate::api::backup_store::Credentials;
     use crate::api::condition::{Reason, Type, Wanted, merge};
-    use crate::api::name::LocalRef;
     use crate::api::store::{Destination, Location, S3Location};
 
     fn store(ready: &Wanted) -> EtcdBackupStore {
@@ -709,6 +709,8 @@ mod in_a_store {
         lost.pods = vec![saved()];
         let plan = planned(&lost);
         assert_eq!((plan.status.phase, plan.status.store), (Phase::Complete, Some(usable().record())));
+        lost.job.as_mut().unwrap().metadata.owner_references = None;
+        assert_eq!(planned(&lost).status.store, None, "a stranger's Job says nothing");
     }
 
     #[test]
@@ -724,4 +726,53 @@ mod in_a_store {
         assert!(args(&started(&seen)).iter().any(|arg| arg.starts_with("--owner-uid")));
         assert_eq!(secret(&started(&seen)).as_deref(), Some("reads"));
     }
+}
+
+#[test]
+fn an_etcd_of_somebody_elses_is_reached_with_files() {
+    let mut seen = fresh();
+    let named = |name: &str| Some(LocalRef { name: name.to_owned() });
+    seen.cluster = None;
+    seen.snapshot.spec.cluster_ref = None;
+    seen.snapshot.spec.external = Some(External {
+        endpoints: vec!["https://a:2379".to_owned(), "https://b:2379".to_owned()],
+        server_name: Some("etcd.example.org".to_owned()),
+        tls_secret_ref: named("certs"),
+        auth_secret_ref: named("root"),
+    });
+    let job = started(&seen);
+    let told = args(&job);
+    for arg in [
+        "--endpoints=https://a:2379",
+        "--endpoints=https://b:2379",
+        "--server-name=etcd.example.org",
+        "--tls-dir=/etc/holdfast/etcd-tls",
+        "--auth-dir=/etc/holdfast/etcd-auth",
+        "--cluster=external",
+        "--store=file:///backup",
+    ] {
+        assert!(told.contains(&arg.to_owned()), "{arg} is missing in {told:?}");
+    }
+    for none in ["--cluster-uid", "--expect-cluster-id", "--user", "--password-file"] {
+        assert!(!told.iter().any(|arg| arg.starts_with(none)), "{none} in {told:?}");
+    }
+    let pod = job.spec.unwrap().template.spec.unwrap();
+    let mounts: Vec<_> = pod.containers[0].volume_mounts.clone().unwrap();
+    let secrets = pod.volumes.unwrap().into_iter().filter_map(|v| Some((v.name, v.secret?.secret_name?)));
+    for (volume, secret) in secrets.collect::<Vec<_>>() {
+        let mount = mounts.iter().find(|m| m.name == volume).unwrap();
+        let expected = if secret == "certs" { "/etc/holdfast/etcd-tls" } else { "/etc/holdfast/etcd-auth" };
+        assert_eq!((mount.mount_path.as_str(), mount.read_only), (expected, Some(true)), "{secret}");
+    }
+    seen.snapshot.status = Some(EtcdSnapshotStatus { started_at: Some("x".to_owned()), ..planned(&seen).status });
+    let asks = args(&started(&seen));
+    assert!(asks.contains(&"--cluster=external".to_owned()) && !asks.iter().any(|a| a.contains("etcd-")), "{asks:?}");
+
+    seen.snapshot.spec.cluster_ref = named("a");
+    seen.snapshot.status = None;
+    assert_eq!(told_reason(&seen), "InvalidSpec");
+}
+
+fn told_reason(seen: &Observed) -> String {
+    told(&planned(seen).status).2.to_owned()
 }

@@ -129,6 +129,7 @@ fn start(seen: &Observed, inputs: &str, location: Location) -> Job {
         snapshot: None,
         store: Some(pods::name(&store.metadata).to_owned()),
         record: None,
+        external: None,
         work: Work::Probe(request),
         destination: location,
         image: seen.settings.agent_image.clone(),

@@ -55,19 +55,19 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
     }
 }
 
-/// What a probe means for those who want to use the store.
+/// What a probe means for those who want to use the store. Without its time: a probe that finds the same again changes no
+/// condition, and none of those that quote it (I17).
 pub(super) fn found(probe: &Probe) -> Wanted {
-    let at = &probe.at;
     if probe.usable {
         let weak = weak(probe).map(|tried| format!("; not so: {} ({})", tried.name, tried.detail));
         let weak: String = weak.collect();
-        let message = format!("at {at} snapshots could be saved there and restored from there{weak}");
+        let message = format!("snapshots can be saved there and restored from there{weak}");
         return Wanted::yes(Type::Ready, Reason::StoreUsable, message);
     }
     let class = probe.class.as_deref().and_then(class);
     let message = probe.message.as_deref().unwrap_or("the agent gave no reason");
     let reason = class.map_or(Reason::AgentCrashed, Reason::from);
-    Wanted::no(Type::Ready, reason, format!("{message}. {} (probed at {at})", remedy(class)))
+    Wanted::no(Type::Ready, reason, format!("{message}. {}", remedy(class)))
 }
 
 /// What a store does not do, without which less is promised.

@@ -47,6 +47,16 @@ const SNAPSHOT: &[Case] = &[
         },
         "endpoint",
     ),
+    ("two sources", |s| s["spec"]["external"] = json!({"endpoints": ["http://a:2379"]}), "clusterRef and external"),
+    ("nothing to save", |s| drop(s["spec"].as_object_mut().map(|s| s.remove("clusterRef"))), "clusterRef and external"),
+    (
+        "certificates for plaintext",
+        |s| {
+            s["spec"]["external"] = json!({"endpoints": ["http://a:2379"], "tlsSecretRef": {"name": "certs"}});
+            drop(s["spec"].as_object_mut().map(|s| s.remove("clusterRef")));
+        },
+        "https://",
+    ),
     (
         "a store and a place",
         |s| s["spec"]["destination"]["storeRef"] = json!({"name": "vault"}),

@@ -62,7 +62,23 @@ pub async fn tell(w: &World) -> Result<()> {
     let key = two["status"]["artifact"]["key"].as_str().unwrap_or_default();
     ensure!(files.iter().any(|file| file.contains(&format!("house/{key}/snapshot.db.zst.age"))), "{files:?}");
 
+    outside(w).await?;
     restores(w, &one).await
+}
+
+/// Any etcd can be saved there, whoever runs it: here it is one of ours, asked like a stranger's.
+async fn outside(w: &World) -> Result<()> {
+    let mut snapshot = make::snapshot("outside", "one", json!({"storeRef": {"name": "vault"}}));
+    snapshot["spec"]["external"] = json!({"endpoints": [format!("http://one-client.{}.svc:2379", w.ns)]});
+    if let Some(spec) = snapshot["spec"].as_object_mut() {
+        spec.remove("clusterRef");
+    }
+    w.create(snapshot).await?;
+    let done = w.step("an etcd of somebody else's is saved", w.wait_complete("outside")).await?;
+    let key = done["status"]["artifact"]["key"].as_str().unwrap_or_default();
+    let lineage = format!("{}/external/etcd-", w.ns);
+    ensure!(key.starts_with(&lineage), "{key} is not below {lineage}");
+    Ok(())
 }
 
 async fn restores(w: &World, one: &Value) -> Result<()> {

@@ -18,6 +18,7 @@ fn to_s3() -> AgentJob {
         snapshot: Some("nightly".to_owned()),
         store: None,
         record: None,
+        external: None,
         work: Work::Save(SaveRequest {
             etcd: EtcdFlags { endpoints: vec!["http://a-1.a.prod.svc:2379".to_owned()], ..EtcdFlags::default() },
             namespace: "prod".to_owned(),

@@ -42,7 +42,8 @@ pub(super) fn member(name: &str, role: Option<&str>) -> MemberSummary {
 /// A formed cluster of two voters and a learner, a fresh snapshot, no Job.
 pub(super) fn fresh() -> Observed {
     let spec = EtcdSnapshotSpec {
-        cluster_ref: LocalRef { name: "a".to_owned() },
+        cluster_ref: Some(LocalRef { name: "a".to_owned() }),
+        external: None,
         destination: Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }).into(),
         compression: snapshot_agent::contract::Compression::Zstd,
         verify: snapshot_agent::contract::Verify::default(),
