@@ -61,7 +61,7 @@ fn what_is_wrong_is_told_with_a_remedy() {
         (&["agent", "verify"], "FILE"),
         (&["agent", "verify", "--key", "k"], "--store"),
         (&["agent", "verify", "f.db", "--store", "s3://b", "--key", "k"], "cannot be used with"),
-        (&["agent", "verify", "f.db", "--level", "drill"], "--key"),
+        (&["agent", "verify", "f.db", "--level", "drill"], "cannot be used with"),
         (&["agent", "contents"], "FILE"),
         (&["agent", "contents", "f.db", "--value", "k", "--top", "3"], "cannot be used with"),
         (&["agent", "copy", "--store", "s3://a", "--key", "k"], "--to-store"),

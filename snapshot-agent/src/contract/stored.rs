@@ -26,7 +26,7 @@ pub struct SnapshotFlags {
     pub key: Option<String>,
     /// Identity file as `age-keygen` writes it, to decrypt with; may be given several times. Read only when the snapshot
     /// is encrypted.
-    #[arg(long = "identity", value_name = "FILE", requires = "key", help_heading = "Store")]
+    #[arg(long = "identity", value_name = "FILE", requires = "key", conflicts_with = "file", help_heading = "Store")]
     pub identities: Vec<PathBuf>,
 }
 
@@ -77,18 +77,18 @@ pub struct VerifyRequest {
     #[command(flatten)]
     pub snapshot: SnapshotFlags,
     /// How far a stored one is verified.
-    #[arg(long, value_enum, default_value_t, requires = "key", help_heading = VERIFYING)]
+    #[arg(long, value_enum, default_value_t, requires = "key", conflicts_with = "file", help_heading = VERIFYING)]
     pub level: ProofLevel,
     /// Folder with `etcd` and `etcdutl` for a drill, of the snapshot's etcd version or a newer one. Absent: they are
     /// looked for in PATH, then in /usr/local/bin, where etcd's own image has them.
-    #[arg(long, value_name = "DIR", requires = "key", help_heading = VERIFYING)]
+    #[arg(long, value_name = "DIR", requires = "key", conflicts_with = "file", help_heading = VERIFYING)]
     pub bin_dir: Option<PathBuf>,
     /// Folder below which a drill makes a folder of its own, which it removes again. It needs about twice the database's
     /// size.
     #[arg(long, value_name = "DIR", env = "TMPDIR", default_value = SCRATCH, help_heading = VERIFYING)]
     pub scratch: PathBuf,
     /// Keep no proof beside the snapshot.
-    #[arg(long, requires = "key", help_heading = VERIFYING)]
+    #[arg(long, requires = "key", conflicts_with = "file", help_heading = VERIFYING)]
     pub no_proof: bool,
     /// Print JSON instead of lines.
     #[arg(long, help_heading = VERIFYING)]
