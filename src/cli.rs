@@ -265,6 +265,7 @@ impl CreateFlags {
             spec: EtcdSnapshotSpec {
                 cluster_ref: Some(named(self.cluster)),
                 external: None,
+                spool: None,
                 destination,
                 compression: self.compression,
                 verify: Verify::default(),

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -82,6 +83,10 @@ pub struct EtcdSnapshotSpec {
     /// Encrypt what is stored, before it leaves the agent's Pod. Default: it is not encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
+    /// A volume on which the snapshot waits for a slow store, so that etcd is let go at its own speed: while it streams,
+    /// etcd keeps everything that is deleted. Default: the stream waits for the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spool: Option<Spool>,
     /// Seconds the Job may take; default 3600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 86400))]
@@ -118,6 +123,19 @@ pub struct External {
     /// needs a user with the role root. The operator never reads it; it is mounted into the agent's Pod as files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth_secret_ref: Option<LocalRef>,
+}
+
+/// Where a snapshot waits for a slow store. It goes with the agent's Pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Spool {
+    /// Size of the volume, at least 64Mi; best what the compressed snapshot has. When it is full, the stream waits.
+    #[x_kube(validation = Rule::new("quantity(string(self)).compareTo(quantity('64Mi')) >= 0").message("spool.size must be at least 64Mi"))]
+    pub size: Quantity,
+    /// Storage class of the volume; default: the node's disk (an `emptyDir` with this limit).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    pub storage_class_name: Option<String>,
 }
 
 /// How what is stored is encrypted.

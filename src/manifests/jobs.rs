@@ -137,6 +137,7 @@ fn saving(to: To, file: &str, image: &str) -> Result<String, serde_saphyr::ser::
         store: None,
         record: None,
         external: None,
+        spool: None,
         work: Work::Save(SaveRequest {
             etcd: EtcdFlags {
                 endpoints: (0..3).map(|i| format!("http://my-etcd-{i}.my-etcd.prod.svc:2379")).collect(),

@@ -257,6 +257,7 @@ impl World {
             EtcdSnapshotSpec {
                 cluster_ref: Some(LocalRef { name: "old".to_owned() }),
                 external: None,
+                spool: None,
                 destination: backups().into(),
                 compression: snapshot_agent::contract::Compression::Zstd,
                 verify: snapshot_agent::contract::Verify::default(),

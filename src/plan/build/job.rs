@@ -10,18 +10,19 @@ use k8s_openapi::api::batch::v1::{
     PodFailurePolicyRule,
 };
 use k8s_openapi::api::core::v1::{
-    Container, EnvVar, EnvVarSource, ObjectFieldSelector, PodSpec, PodTemplateSpec, ResourceRequirements,
+    Container, EnvVar, EnvVarSource, ObjectFieldSelector, PodSpec, PodTemplateSpec, ResourceRequirements, Volume,
+    VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use snapshot_agent::contract::{EtcdFlags, ExitClass, InspectRequest, ProbeRequest, SaveRequest, StoreFlags};
 
 use super::store::{self, Use};
-use super::{container_security, external, literal, pod_security};
+use super::{container_security, external, literal, pod_security, spool};
 use crate::api::backup_store::StoreRecord;
 use crate::api::cluster::Placement;
 use crate::api::name::label_value;
-use crate::api::snapshot::{Agent, External, PodMetadata};
+use crate::api::snapshot::{Agent, External, PodMetadata, Spool};
 use crate::api::store::Location;
 use crate::api::{component, key};
 
@@ -164,6 +165,8 @@ pub struct AgentJob {
     pub record: Option<StoreRecord>,
     /// The etcd that is saved, where it is not a cluster of ours: its flags and Secrets are filled in by the builder.
     pub external: Option<External>,
+    /// Where the snapshot waits for a slow store.
+    pub spool: Option<Spool>,
     /// What the agent is asked.
     pub work: Work,
     /// Where the backup goes, or is.
@@ -244,8 +247,13 @@ fn pod_metadata(want: &AgentJob, ours: BTreeMap<String, String>) -> ObjectMeta {
 fn pod(want: &AgentJob) -> PodSpec {
     let opened = store::open(&want.destination, want.work.uses());
     let etcd = want.external.as_ref().map(external::reach);
-    let args = want.work.to_args(opened.flags, etcd.as_ref().map(|etcd| etcd.flags.clone()));
-    let (volumes, mounts) = etcd.map(|etcd| (etcd.volumes, etcd.mounts)).unwrap_or_default();
+    let (work, spool) = spooled(want);
+    let args = work.to_args(opened.flags, etcd.as_ref().map(|etcd| etcd.flags.clone()));
+    let (mut volumes, mut mounts) = etcd.map(|etcd| (etcd.volumes, etcd.mounts)).unwrap_or_default();
+    if let Some((volume, mount)) = spool {
+        volumes.push(volume);
+        mounts.push(mount);
+    }
     // Never the affinity or the spread: a rule that keeps members apart must not keep a backup from running.
     let Placement {
         affinity: _,
@@ -283,6 +291,16 @@ fn pod(want: &AgentJob) -> PodSpec {
         volumes: Some(opened.volumes.into_iter().chain(volumes).collect()),
         ..PodSpec::default()
     }
+}
+
+/// The work with its spool's flags, and the spool's volume: of a save alone.
+fn spooled(want: &AgentJob) -> (Work, Option<(Volume, VolumeMount)>) {
+    if let (Work::Save(request), Some(wanted)) = (&want.work, &want.spool)
+        && let Some(request) = spool::flags(request.clone(), wanted)
+    {
+        return (Work::Save(request), Some(spool::volume(wanted)));
+    }
+    (want.work.clone(), None)
 }
 
 fn env(work: &Work) -> Vec<EnvVar> {

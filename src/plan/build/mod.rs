@@ -21,6 +21,7 @@ pub mod member;
 pub mod pod;
 pub mod pvc;
 pub mod service;
+pub mod spool;
 pub mod store;
 #[cfg(test)]
 mod tests;

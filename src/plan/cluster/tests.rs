@@ -250,6 +250,7 @@ mod bootstrap {
         let spec = EtcdSnapshotSpec {
             cluster_ref: Some(LocalRef { name: "old".to_owned() }),
             external: None,
+            spool: None,
             destination: Destination { place: restoring("k").source.place, ..Destination::default() },
             compression: snapshot_agent::contract::Compression::Zstd,
             verify: snapshot_agent::contract::Verify::default(),

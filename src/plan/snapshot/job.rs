@@ -91,6 +91,7 @@ fn of(seen: &Observed, place: Place, name: String, work: Work, attempts_before: 
         store: None,
         record,
         external: snapshot.spec.external.clone(),
+        spool: snapshot.spec.spool.clone(),
         work,
         destination,
         image: seen.settings.agent_image.clone(),

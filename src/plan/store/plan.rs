@@ -130,6 +130,7 @@ fn start(seen: &Observed, inputs: &str, location: Location) -> Job {
         store: Some(pods::name(&store.metadata).to_owned()),
         record: None,
         external: None,
+        spool: None,
         work: Work::Probe(request),
         destination: location,
         image: seen.settings.agent_image.clone(),

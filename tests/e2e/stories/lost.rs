@@ -69,7 +69,15 @@ pub async fn beside_volumes(w: &World) -> Result<()> {
     w.create(kept.clone()).await?;
     w.step("one voter", w.wait_ready("house", 1)).await?;
     w.fill("house", 50).await?;
-    w.step("it goes, its volume stays", w.delete_and_wait("EtcdCluster", "house")).await?;
+    let goes = async {
+        w.delete_and_wait("EtcdCluster", "house").await?;
+        until("its member to go", PATIENCE, async || {
+            let left = w.names("EtcdMember").await?;
+            Ok(if left.is_empty() { Ok(()) } else { Err(format!("still there: {left:?}")) })
+        })
+        .await
+    };
+    w.step("it goes, its volume stays", goes).await?;
     w.create(kept).await?;
     let waits = w.wait("EtcdCluster", "house", "ForeignVolumesFound", |c| {
         condition(c, "Ready").is_some_and(|(status, reason, _)| status == "False" && reason == "ForeignVolumesFound")

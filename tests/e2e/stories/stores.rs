@@ -23,6 +23,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.create(make::snapshot("of-one", "one", vault.clone())).await?;
     let mut encrypted = make::snapshot("of-two", "two", vault);
     encrypted["spec"]["encryption"] = json!({"age": {"recipients": [PUBLIC]}});
+    encrypted["spec"]["spool"] = json!({"size": "128Mi"});
     w.create(encrypted).await?;
     for (cluster, keys) in [("one", 300), ("two", 500)] {
         w.wait_ready(cluster, 1).await?;
@@ -70,6 +71,7 @@ pub async fn tell(w: &World) -> Result<()> {
 async fn outside(w: &World) -> Result<()> {
     let mut snapshot = make::snapshot("outside", "one", json!({"storeRef": {"name": "vault"}}));
     snapshot["spec"]["external"] = json!({"endpoints": [format!("http://one-client.{}.svc:2379", w.ns)]});
+    snapshot["spec"]["spool"] = json!({"size": "128Mi", "storageClassName": "standard"});
     if let Some(spec) = snapshot["spec"].as_object_mut() {
         spec.remove("clusterRef");
     }

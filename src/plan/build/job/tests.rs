@@ -19,6 +19,7 @@ fn to_s3() -> AgentJob {
         store: None,
         record: None,
         external: None,
+        spool: None,
         work: Work::Save(SaveRequest {
             etcd: EtcdFlags { endpoints: vec!["http://a-1.a.prod.svc:2379".to_owned()], ..EtcdFlags::default() },
             namespace: "prod".to_owned(),
@@ -217,6 +218,25 @@ fn the_agent_reads_back_what_was_asked() {
     let mounts: Vec<_> = container.volume_mounts.unwrap().into_iter().map(|m| m.name).collect();
     let volumes: Vec<_> = pod.volumes.unwrap().into_iter().map(|v| v.name).collect();
     assert_eq!(mounts, volumes, "every volume is mounted");
+}
+
+#[test]
+fn a_save_waits_on_its_spool_and_nobody_else_has_one() {
+    let spool = Spool { size: Quantity("2Gi".to_owned()), storage_class_name: None };
+    let want = AgentJob { spool: Some(spool), ..to_s3() };
+    let (_, pod, container, _) = parts(&job(&want));
+    let args = container.args.unwrap();
+    assert!(
+        ["--spool-dir=/spool", "--spool-mib=1920"].iter().all(|flag| args.contains(&(*flag).to_owned())),
+        "{args:?}"
+    );
+    let (mount, volume) = (container.volume_mounts.unwrap().pop().unwrap(), pod.volumes.unwrap().pop().unwrap());
+    assert_eq!((mount.name.as_str(), volume.name.as_str()), ("spool", "spool"));
+    assert_eq!(volume.empty_dir.unwrap().size_limit.unwrap().0, "2Gi");
+    let inspect = AgentJob { work: Work::Inspect(InspectRequest::default()), ..want };
+    let (_, pod, container, _) = parts(&job(&inspect));
+    assert!(container.args.unwrap().iter().all(|arg| !arg.contains("spool")));
+    assert!(pod.volumes.unwrap().iter().all(|volume| volume.name != "spool"));
 }
 
 #[test]

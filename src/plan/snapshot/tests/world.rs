@@ -44,6 +44,7 @@ pub(super) fn fresh() -> Observed {
     let spec = EtcdSnapshotSpec {
         cluster_ref: Some(LocalRef { name: "a".to_owned() }),
         external: None,
+        spool: None,
         destination: Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }).into(),
         compression: snapshot_agent::contract::Compression::Zstd,
         verify: snapshot_agent::contract::Verify::default(),
