@@ -199,8 +199,11 @@ impl Folder {
 
     /// The intent of this attempt's upload.
     pub fn intent(&self) -> Key {
-        let (lineage, attempt) = self.0.rsplit_once('/').unwrap_or(("", &self.0));
-        Key { folder: Self(lineage.to_owned()).intents(), name: format!("{attempt}{INTENT}") }
+        let (intents, attempt) = match self.0.rsplit_once('/') {
+            Some((lineage, attempt)) => (Self(lineage.to_owned()).intents(), attempt),
+            None => (Self(INTENTS.to_owned()), self.0.as_str()),
+        };
+        Key { folder: intents, name: format!("{attempt}{INTENT}") }
     }
 
     /// The attempt of this lineage that an intent's name stands for; `None`: it is no such name.
@@ -420,6 +423,7 @@ mod tests {
         let probe = Folder::of_probe("0A1b2c3d-4e5f").unwrap();
         assert_eq!(probe.as_str(), ".holdfast-probe-0a1b2c3d");
         assert_eq!(probe.child("try").unwrap().intent().to_string(), ".holdfast-probe-0a1b2c3d/uploads/try.json");
+        assert_eq!(probe.intent().to_string(), "uploads/.holdfast-probe-0a1b2c3d.json");
         Folder::of_cluster(probe.as_str(), "x", None).unwrap_err();
         Folder::of_probe("../..").unwrap_err();
     }

@@ -288,7 +288,7 @@ impl Probe {
             Some(_) => (Outcome::No, "the sha256 that is told of an object is wrong".to_owned()),
             None => (Outcome::No, "no sha256 is told of an object: --s3-checksum has no use here".to_owned()),
         });
-        let checked = checksums.refuses_wrong(&self.folder.intent(), content).await.map(|refused| {
+        let checked = checksums.refuses_wrong(&self.folder.data(Compression::Gzip), content).await.map(|refused| {
             if refused {
                 (Outcome::Yes, "an object with a wrong sha256 was kept out".to_owned())
             } else {

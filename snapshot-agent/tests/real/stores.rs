@@ -238,6 +238,7 @@ async fn a_probe_says_what_a_store_does_and_leaves_nothing() {
         backend.put("shop/precious", "x").await;
         let ended = probed(&backend.flags).await;
         let table = ended.probed.table();
+        assert!(!table.contains("is no key"), "{name}: {table}");
         assert!(ended.failed.is_none() && ended.probed.usable, "{name}: {:?}\n{table}", ended.failed);
         assert_eq!(ended.probed.left_behind, None, "{name}");
         assert_eq!(backend.objects().await, ["shop/precious"], "{name}");

@@ -130,7 +130,8 @@ async fn reasons(store: StoreFlags) -> [(snapshot_agent::Error, Duration); 2] {
     [save, restore]
 }
 
-/// One row: what is wrong, the store, the class, a word of the reason, and within how many seconds.
+/// One row: what is wrong, the store, the class, a word of the reason, and within how many seconds: what is tried again
+/// takes 15 and more.
 type Row = (&'static str, StoreFlags, ExitClass, &'static str, u64);
 
 async fn check(rows: Vec<Row>) {
@@ -181,17 +182,17 @@ async fn a_store_that_cannot_be_reached_or_used_is_told_in_time() {
         ("silence instead of TLS", at(&silent_tls), ExitClass::Transient, "", 40),
         ("slow down", at(&slow.url()), ExitClass::Transient, "slow down", 40),
         ("its own trouble", at(&broken.url()), ExitClass::Transient, "status 500", 40),
-        ("https on an http port", at(&bare.url().replace("http", "https")), ExitClass::Config, "no TLS", 3),
-        ("http on an https port", at(&proxy_https.url()), ExitClass::Config, "speaks https", 3),
-        ("no HTTP", at(&no_http.url()), ExitClass::Config, "no HTTP", 3),
-        ("moved", at(&moved.url()), ExitClass::Config, "another region", 3),
-        ("moved for now", at(&temporary.url()), ExitClass::Config, "another region", 3),
-        ("moved to nowhere", at(&bare.url()), ExitClass::Config, "another region", 3),
-        ("another region", at(&region.url()), ExitClass::Config, "another region", 3),
-        ("denied", at(&denied.url()), ExitClass::Denied, "policy", 3),
-        ("a wrong secret", at(&secret.url()), ExitClass::Denied, "secret key", 3),
-        ("an unknown key", at(&key.url()), ExitClass::Denied, "access key", 3),
-        ("no bucket", at(&bucket.url()), ExitClass::NotFound, "bucket does not exist", 3),
+        ("https on an http port", at(&bare.url().replace("http", "https")), ExitClass::Config, "no TLS", 12),
+        ("http on an https port", at(&proxy_https.url()), ExitClass::Config, "speaks https", 12),
+        ("no HTTP", at(&no_http.url()), ExitClass::Config, "no HTTP", 12),
+        ("moved", at(&moved.url()), ExitClass::Config, "another region", 12),
+        ("moved for now", at(&temporary.url()), ExitClass::Config, "another region", 12),
+        ("moved to nowhere", at(&bare.url()), ExitClass::Config, "another region", 12),
+        ("another region", at(&region.url()), ExitClass::Config, "another region", 12),
+        ("denied", at(&denied.url()), ExitClass::Denied, "policy", 12),
+        ("a wrong secret", at(&secret.url()), ExitClass::Denied, "secret key", 12),
+        ("an unknown key", at(&key.url()), ExitClass::Denied, "access key", 12),
+        ("no bucket", at(&bucket.url()), ExitClass::NotFound, "bucket does not exist", 12),
         ("a full store", at(&full.url()), ExitClass::Full, "no space", 40),
     ];
     check(rows).await;
@@ -224,9 +225,9 @@ async fn a_certificate_is_checked_against_the_ca_that_was_given() {
         ..s3.flags()
     };
     let rows: Vec<Row> = vec![
-        ("a foreign CA", at(&s3, Some(&foreign.0)), ExitClass::Config, "certificate is not accepted", 3),
-        ("no CA given", at(&s3, None), ExitClass::Config, "certificate is not accepted", 3),
-        ("another name", at(&misnamed, Some(&other_name.0)), ExitClass::Config, "certificate is not accepted", 3),
+        ("a foreign CA", at(&s3, Some(&foreign.0)), ExitClass::Config, "certificate is not accepted", 12),
+        ("no CA given", at(&s3, None), ExitClass::Config, "certificate is not accepted", 12),
+        ("another name", at(&misnamed, Some(&other_name.0)), ExitClass::Config, "certificate is not accepted", 12),
         // It hangs up without a word, as a store that is restarted may.
         ("http on a TLS port", s3.flags(), ExitClass::Transient, "if it speaks https", 40),
     ];
@@ -308,7 +309,7 @@ async fn googles_errors_have_their_classes() {
         };
         for (error, took) in reasons(store).await {
             assert_eq!(error.class(), class, "{code}: {error}");
-            assert!(took < Duration::from_secs(5), "{code}: {took:?}");
+            assert!(took < Duration::from_secs(12), "{code}: {took:?}");
             assert!(error.message().contains("gs://bkt/pre/fix/shop/orders/"), "{error}");
             assert!(!error.message().contains("canary") && !error.message().contains("PRIVATE"), "{error}");
         }

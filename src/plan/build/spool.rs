@@ -20,13 +20,14 @@ use crate::plan::valid;
 const FOLDER: &str = "/spool";
 const VOLUME: &str = "spool";
 
-/// A file system's own share, on a small volume: the agent takes the rest.
-const SHARE: u64 = 16;
+/// A file system's own share: ext4 has tables and a journal, and keeps a twentieth for root alone. The agent takes the rest.
+const SHARE: u64 = 8;
+const JOURNAL: u64 = 16 << 20;
 
 /// The request with the spool's flags; `None` where its size is no size (CEL refuses that at admission).
 pub fn flags(request: SaveRequest, spool: &Spool) -> Option<SaveRequest> {
     let bytes = valid::bytes(&spool.size)?;
-    let mib = (bytes - bytes / SHARE) >> 20;
+    let mib = (bytes - bytes / SHARE).saturating_sub(JOURNAL) >> 20;
     (mib > 0).then(|| SaveRequest { spool_dir: Some(PathBuf::from(FOLDER)), spool_mib: Some(mib), ..request })
 }
 
@@ -72,8 +73,8 @@ mod tests {
     #[test]
     fn the_agent_takes_less_than_the_volume_has() {
         let taken = |size| flags(SaveRequest::default(), &spool(size, None)).and_then(|request| request.spool_mib);
-        assert_eq!(taken("1Gi"), Some(960));
-        assert_eq!(taken("64Mi"), Some(60));
+        assert_eq!(taken("1Gi"), Some(880));
+        assert_eq!(taken("64Mi"), Some(40));
         assert_eq!(taken("1Ki"), None);
         assert_eq!(taken("much"), None);
     }

@@ -227,7 +227,7 @@ fn a_save_waits_on_its_spool_and_nobody_else_has_one() {
     let (_, pod, container, _) = parts(&job(&want));
     let args = container.args.unwrap();
     assert!(
-        ["--spool-dir=/spool", "--spool-mib=1920"].iter().all(|flag| args.contains(&(*flag).to_owned())),
+        ["--spool-dir=/spool", "--spool-mib=1776"].iter().all(|flag| args.contains(&(*flag).to_owned())),
         "{args:?}"
     );
     let (mount, volume) = (container.volume_mounts.unwrap().pop().unwrap(), pod.volumes.unwrap().pop().unwrap());
