@@ -1,9 +1,17 @@
 //! The only place that reads the wall clock. Everything else is told the time, or measures with `Instant`.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::error::{Error, Result};
 
 /// Now.
 #[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
 pub(crate) fn now() -> Timestamp {
     Timestamp::now()
+}
+
+/// So many seconds later.
+pub(crate) fn later(at: Timestamp, seconds: u32) -> Result<Timestamp> {
+    at.checked_add(SignedDuration::from_secs(seconds.into()))
+        .map_err(|_| Error::config("the deadline is beyond all calendars"))
 }

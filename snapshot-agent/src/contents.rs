@@ -16,7 +16,6 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::contract::{ContentsRequest, StoreFlags};
-use crate::crypt::Identities;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::gate::hex_id;
 use crate::interrupt::Interrupt;
@@ -25,7 +24,7 @@ use crate::scan::{Alarm, Names, Reader};
 use crate::scratch::Scratch;
 use crate::store::Store;
 use crate::stored::{self, Stored};
-use crate::trailer::{PAGE_UNIT, TRAILER};
+use crate::trailer::{TRAILER, database_of};
 use crate::verify::{BUDGET, neither, unsound};
 
 pub use prefixes::Prefix;
@@ -132,16 +131,9 @@ async fn fetch(
 ) -> Result<(Scratch, std::path::PathBuf)> {
     let folder = stored::folder(key)?;
     let store = Store::open(flags)?;
-    let (manifest, _) = interrupt.unless(stored::manifest_of(&store, &folder)).await?;
-    stored::in_its_place(&manifest, &folder)?;
-    let identities = match &manifest.encryption {
-        None => None,
-        Some(encryption) => {
-            let found = Identities::read_files(&request.snapshot.identities)?;
-            let remedy = "name the identity file of one of these keys with --identity";
-            Some(stored::fitting(encryption, found, "none is given", remedy)?)
-        }
-    };
+    let (manifest, _) = interrupt.unless(stored::manifest_in_its_place(&store, &folder)).await?;
+    let encryption = manifest.encryption.as_ref();
+    let identities = encryption.map(|e| stored::identities(e, &request.snapshot.identities)).transpose()?;
     let scratch = Scratch::new(&request.scratch, manifest.db_bytes.saturating_add(TRAILER as u64))?;
     let (path, file) = scratch.file("snapshot.db")?;
     let stored = interrupt.unless(Stored::of(&store, &folder, manifest)).await?;
@@ -157,7 +149,7 @@ fn read(path: &Path, request: &ContentsRequest) -> Result<Found> {
     let doing = || format!("reading {}", path.display());
     let file = File::open(path).map_err(io_error(doing()))?;
     let bytes = file.metadata().map_err(io_error(doing()))?.len();
-    let db_bytes = if bytes % PAGE_UNIT == TRAILER as u64 { bytes - TRAILER as u64 } else { bytes };
+    let (db_bytes, _) = database_of(bytes);
     let at = path.display().to_string();
     let wrong = |error| unsound(&at, &error);
     let mut reader = Reader::open(&file, db_bytes, BUDGET).map_err(wrong)?;

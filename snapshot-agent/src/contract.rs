@@ -278,6 +278,10 @@ pub struct SaveRequest {
 /// A quarter of the largest database that etcd supports, compressed as etcd's data usually is.
 pub const DEFAULT_SPOOL_MIB: u64 = 1024;
 
+/// The most bytes of a cluster's spec that a manifest records. It is some hundred bytes as a rule; a manifest has to stay
+/// small, and one variable of a process takes 128 KiB at most (`MAX_ARG_STRLEN` of Linux).
+pub const MAX_CLUSTER_SPEC: usize = 64 << 10;
+
 /// What is checked before a snapshot is published, beyond the stream itself, which is proven always.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema)]
 pub enum Verify {

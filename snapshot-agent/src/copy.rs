@@ -8,7 +8,7 @@
 use bytes::Bytes;
 use futures::StreamExt;
 use indicatif::HumanBytes;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -71,9 +71,7 @@ pub async fn run(request: CopyRequest) -> Result<Copies> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let (from, to) = (Store::open(&request.store)?, Store::open(&request.to.0)?);
     let at = clock::now();
-    let until = at
-        .checked_add(SignedDuration::from_secs(request.deadline_seconds.into()))
-        .map_err(|_| Error::config("the deadline is beyond all calendars"))?;
+    let until = clock::later(at, request.deadline_seconds)?;
     let folders = match &request.key {
         Some(key) => vec![stored::folder(key)?],
         None => interrupt.unless(all(&from, &request)).await?,
@@ -148,12 +146,11 @@ struct One<'a> {
 
 impl One<'_> {
     async fn copy(&self, interrupt: &mut Interrupt) -> Result<(Ended, u64), Trouble> {
-        let found = interrupt.unless(stored::manifest_of(self.from, self.folder)).await;
+        let found = interrupt.unless(stored::manifest_in_its_place(self.from, self.folder)).await;
         let (manifest, json) = found.map_err(|error| match error.class() {
             ExitClass::NotFound => Trouble::Incomplete(error),
             _ => Trouble::Failed(error),
         })?;
-        stored::in_its_place(&manifest, self.folder)?;
         let bytes = manifest.stored_bytes;
         let there = interrupt.unless(self.there(&manifest, &json)).await?;
         if there == There::Complete {

@@ -36,23 +36,17 @@ struct Shared {
 impl Progress {
     /// Begins to count towards about `total` bytes.
     pub fn new(doing: &'static str, total: u64) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| bar(doing, total));
-        Self {
-            shared: Arc::new(Shared {
-                doing,
-                bytes: AtomicU64::new(0),
-                moves: AtomicU64::new(0),
-                total,
-                since: Instant::now(),
-                bar,
-            }),
-        }
+        Self::with(doing, total, std::io::stderr().is_terminal().then(|| bar(doing, total)))
     }
 
     /// Counts, and says nothing.
     pub fn silent() -> Self {
+        Self::with("", 0, None)
+    }
+
+    fn with(doing: &'static str, total: u64, bar: Option<ProgressBar>) -> Self {
         let (bytes, moves) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { shared: Arc::new(Shared { doing: "", bytes, moves, total: 0, since: Instant::now(), bar: None }) }
+        Self { shared: Arc::new(Shared { doing, bytes, moves, total, since: Instant::now(), bar }) }
     }
 
     /// So many bytes more.

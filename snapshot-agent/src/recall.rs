@@ -12,7 +12,6 @@ pub async fn manifest(store: &StoreFlags, key: &str, deadline_seconds: u32) -> R
     let mut interrupt = Interrupt::after(deadline_seconds.into())?;
     let folder = stored::folder(key)?;
     let store = Store::open(store)?;
-    let (manifest, _) = interrupt.unless(stored::manifest_of(&store, &folder)).await?;
-    stored::in_its_place(&manifest, &folder)?;
+    let (manifest, _) = interrupt.unless(stored::manifest_in_its_place(&store, &folder)).await?;
     Ok(manifest)
 }

@@ -10,12 +10,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::Stream;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::agree::{self, Voter};
 use crate::besides;
-use crate::contract::{AskMembers, DEFAULT_SPOOL_MIB, ExitClass, SaveRequest, SavedReport, Verification, Verify};
+use crate::clock;
+use crate::contract::{
+    AskMembers, DEFAULT_SPOOL_MIB, ExitClass, MAX_CLUSTER_SPEC, SaveRequest, SavedReport, Verification, Verify,
+};
 use crate::crypt::Recipients;
 use crate::error::{Error, Result, io_error};
 use crate::gate::hex_id;
@@ -32,9 +35,6 @@ use crate::store::{self, Plan, Store, Upload};
 
 /// Without a byte from etcd, or room for one, for this long, the stream only pins etcd's read transaction.
 pub(crate) const STALL: Duration = Duration::from_mins(1);
-
-/// A spec is some hundred bytes; a manifest has to stay small.
-const MAX_SPEC: usize = 64 << 10;
 
 /// Saves one snapshot and says where it is.
 pub async fn run(request: SaveRequest) -> Result<SavedReport> {
@@ -137,7 +137,7 @@ impl<'a> Saving<'a> {
         member: Member,
         interrupt: &mut Interrupt,
     ) -> Result<Self> {
-        let (at, since) = (crate::clock::now(), Instant::now());
+        let (at, since) = (clock::now(), Instant::now());
         let recipients = Recipients::parse(&request.age_recipients)?;
         let spool = match &request.spool_dir {
             Some(folder) => Some(Spool::open(folder, request.spool_mib.unwrap_or(DEFAULT_SPOOL_MIB) << 20)?),
@@ -158,9 +158,7 @@ impl<'a> Saving<'a> {
             at,
         })
         .map_err(|error| store::layout(&error))?;
-        let until = at
-            .checked_add(SignedDuration::from_secs(request.deadline_seconds.into()))
-            .map_err(|_| Error::config("the deadline is beyond all calendars"))?;
+        let until = clock::later(at, request.deadline_seconds)?;
         let plan = Plan { estimate: member.facts.db_bytes, at, until };
         let format = Format { compression: request.compression, encrypted: !recipients.is_empty() };
         let upload = interrupt.unless(store.begin(&folder.data(format), plan)).await?;
@@ -279,7 +277,7 @@ impl<'a> Saving<'a> {
             verification: Some(verification),
             encryption: Encryption::for_recipients(&self.recipients),
             started_at: self.at,
-            ended_at: crate::clock::now(),
+            ended_at: clock::now(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             other: serde_json::Map::new(),
         }
@@ -309,8 +307,8 @@ impl<'a> Saving<'a> {
 
 /// The spec is handed through, and read by whoever makes a cluster of it.
 fn cluster_spec(json: &str) -> Result<Map<String, Value>> {
-    if json.len() > MAX_SPEC {
-        return Err(Error::config(format!("--cluster-spec is longer than {MAX_SPEC} bytes")));
+    if json.len() > MAX_CLUSTER_SPEC {
+        return Err(Error::config(format!("--cluster-spec is longer than {MAX_CLUSTER_SPEC} bytes")));
     }
     // What is wrong with it is told by its place: the text may be long.
     serde_json::from_str(json).map_err(|error| Error::config(format!("--cluster-spec is no JSON object: {error}")))

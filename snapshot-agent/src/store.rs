@@ -118,8 +118,8 @@ pub enum Upload {
 }
 
 /// No more names than anybody looks at.
-fn within(names: Vec<String>, limit: usize) -> Result<Vec<String>> {
-    if names.len() > limit { Err(Error::config(format!("more than {limit} files are in it"))) } else { Ok(names) }
+fn within(names: &[String], limit: usize) -> Result<()> {
+    if names.len() > limit { Err(Error::config(format!("more than {limit} files are in it"))) } else { Ok(()) }
 }
 
 /// A key that cannot be is the request's fault.

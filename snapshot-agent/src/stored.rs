@@ -2,6 +2,7 @@
 //!
 //! It decides what has to agree before anything that was read may be used. What it is read for is the verbs' business.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -51,15 +52,17 @@ pub(crate) async fn manifest_of(store: &Store, folder: &Folder) -> Result<(Manif
     Ok((manifest, json))
 }
 
-/// A manifest that was copied to another place speaks of another snapshot.
-pub(crate) fn in_its_place(manifest: &Manifest, folder: &Folder) -> Result<()> {
-    if manifest.key == folder.as_str() {
-        return Ok(());
+/// The manifest of a snapshot that lies where it was saved, and its bytes: one that was copied to another place speaks of
+/// another snapshot. A restore takes it all the same: a person may have moved it, and says which by its sha256.
+pub(crate) async fn manifest_in_its_place(store: &Store, folder: &Folder) -> Result<(Manifest, Bytes)> {
+    let (manifest, json) = manifest_of(store, folder).await?;
+    if manifest.key != folder.as_str() {
+        return Err(Error::corrupt(format!(
+            "the manifest in {folder} is that of {}: it was put there by somebody else",
+            manifest.key
+        )));
     }
-    Err(Error::corrupt(format!(
-        "the manifest in {folder} is that of {}: it was put there by somebody else",
-        manifest.key
-    )))
+    Ok((manifest, json))
 }
 
 impl Stored {
@@ -154,6 +157,13 @@ pub(crate) fn fitting(encryption: &Encryption, found: Identities, none: &str, re
         "the snapshot is encrypted for {recipients}, and the identities given are those of {}: {remedy}",
         found.recipients()
     )))
+}
+
+/// What was given with `--identity`, one of which has to be a recipient's.
+pub(crate) fn identities(encryption: &Encryption, files: &[PathBuf]) -> Result<Identities> {
+    let none = if files.is_empty() { "none is given" } else { "the files given hold none" };
+    let remedy = "name the identity file of one of these keys with --identity";
+    fitting(encryption, Identities::read_files(files)?, none, remedy)
 }
 
 #[cfg(test)]

@@ -8,7 +8,12 @@ use sha2::{Digest as _, Sha256};
 pub const TRAILER: usize = 32;
 
 /// etcd writes whole pages, and every page size is a multiple of this (etcdctl checks the same).
-pub(crate) const PAGE_UNIT: u64 = 512;
+const PAGE_UNIT: u64 = 512;
+
+/// Bytes of the database in a file of so many, and whether a trailer follows them: a copy of a member's own file has none.
+pub(crate) const fn database_of(bytes: u64) -> (u64, bool) {
+    if bytes % PAGE_UNIT == TRAILER as u64 { (bytes - TRAILER as u64, true) } else { (bytes, false) }
+}
 
 /// What a whole snapshot came to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::name::LocalRef;
+use crate::api::name::{LocalRef, OBJECT_NAME};
 use crate::api::snapshot::Agent;
 use crate::api::store::{Location, Place};
 
@@ -74,16 +74,16 @@ pub struct EtcdBackupStoreSpec {
 #[serde(rename_all = "camelCase")]
 pub struct Credentials {
     /// To save: put, get, list and delete below `<prefix>/<namespace>/<cluster>/`, and below `<prefix>/` for a probe.
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub write: String,
     /// To restore and to look for what was saved: get and list. Default: the one to save.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub read: Option<String>,
     /// To delete what is no longer kept: get, list and delete. Default: the one to save. That it exists is checked;
     /// nothing is deleted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub prune: Option<String>,
 }
 

@@ -12,12 +12,15 @@ pub const MAX_CLUSTER_NAME: usize = 52;
 /// A DNS label (RFC 1123): the limit of Pod host names, Job names and label values.
 pub const MAX_LABEL: usize = 63;
 
+/// Names that Kubernetes gives to objects (DNS subdomains, RFC 1123).
+pub(super) const OBJECT_NAME: &str = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$";
+
 /// An object of the same namespace, by name. There is no namespace field, ever.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalRef {
     /// Name of the object.
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub name: String,
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use snapshot_agent::contract::{Compression, Level, Verify};
 
 use crate::api::backup_store::StoreRecord;
-use crate::api::name::LocalRef;
+use crate::api::name::{LocalRef, OBJECT_NAME};
 use crate::api::store::Destination;
 
 /// One backup of one etcd cluster, made once.
@@ -134,7 +134,7 @@ pub struct Spool {
     pub size: Quantity,
     /// Storage class of the volume; default: the node's disk (an `emptyDir` with this limit).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub storage_class_name: Option<String>,
 }
 
@@ -166,7 +166,7 @@ pub struct Agent {
     /// Service account of the Pod, for a store that takes a workload's identity instead of a Secret; default: the
     /// namespace's own. It gets no token of the Kubernetes API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub service_account_name: Option<String>,
     /// Labels and annotations added to the Pod, for example for a service mesh or a cost report. Keys of Holdfast win.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use snapshot_agent::contract;
 
-use crate::api::name::LocalRef;
+use crate::api::name::{LocalRef, OBJECT_NAME};
+
+/// Prefixes in a container of Azure or a bucket of Google: object_store's `Path` takes these as they are.
+const BLOB_PREFIX: &str = r"^[A-Za-z0-9_][A-Za-z0-9._=+@~-]*(/[A-Za-z0-9_][A-Za-z0-9._=+@~-]*)*$";
 
 /// Where a snapshot goes: exactly one of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
@@ -260,10 +263,7 @@ pub struct AzureLocation {
     pub container: String,
     /// Folder inside the container below which Holdfast's own layout begins. Without leading or trailing slash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(
-        length(min = 1, max = 512),
-        regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9._=+@~-]*(/[A-Za-z0-9_][A-Za-z0-9._=+@~-]*)*$")
-    )]
+    #[schemars(length(min = 1, max = 512), regex(pattern = BLOB_PREFIX))]
     pub prefix: Option<String>,
     /// Storage account; absent: the Secret's `accountName`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -294,10 +294,7 @@ pub struct GcsLocation {
     pub bucket: String,
     /// Folder inside the bucket below which Holdfast's own layout begins. Without leading or trailing slash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(
-        length(min = 1, max = 512),
-        regex(pattern = r"^[A-Za-z0-9_][A-Za-z0-9._=+@~-]*(/[A-Za-z0-9_][A-Za-z0-9._=+@~-]*)*$")
-    )]
+    #[schemars(length(min = 1, max = 512), regex(pattern = BLOB_PREFIX))]
     pub prefix: Option<String>,
     /// Endpoint URL, `https://host[:port]`; absent: Google's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -318,7 +315,7 @@ pub struct GcsLocation {
 #[serde(rename_all = "camelCase")]
 pub struct PvcLocation {
     /// Name of the `PersistentVolumeClaim`. It must exist; it is never created and never deleted.
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub claim_name: String,
     /// Folder on the volume below which Holdfast's own layout begins. Without leading or trailing slash.
     #[serde(default, skip_serializing_if = "Option::is_none")]

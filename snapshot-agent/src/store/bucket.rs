@@ -14,8 +14,8 @@ use futures::stream::{self, BoxStream};
 use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, GetOptions, GetRange, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload,
-    TagSet,
+    Attribute, Attributes, GetOptions, GetRange, ListResult, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions,
+    PutPayload, TagSet,
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -136,16 +136,40 @@ impl Bucket {
         }
     }
 
-    /// Page by page: what is not wanted is forgotten with its page.
+    /// Names of folders in a folder; what is not wanted is forgotten with its page.
     pub(super) async fn children(
         &self,
         folder: &Folder,
         limit: usize,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Children> {
+        let mut children = Children::default();
+        let look = |page: ListResult| {
+            let mut names = page.common_prefixes.iter().filter_map(Path::filename);
+            names
+                .try_for_each(|name| children.take(name, &wanted, limit))
+                .map_err(|error| Error::config(error.to_string()))
+        };
+        self.pages(folder, look).await?;
+        Ok(children)
+    }
+
+    /// Names of objects in a folder.
+    pub(super) async fn objects(&self, folder: &Folder, limit: usize) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        let look = |page: ListResult| {
+            names.extend(page.objects.iter().filter_map(|object| object.location.filename().map(str::to_owned)));
+            super::within(&names, limit)
+        };
+        self.pages(folder, look).await?;
+        Ok(names)
+    }
+
+    /// Looks at what is right in a folder, page by page, until there are no more.
+    async fn pages(&self, folder: &Folder, mut look: impl FnMut(ListResult) -> Result<()>) -> Result<()> {
         let doing = self.doing("listing", folder);
         let prefix = format!("{}/", self.path(folder)?);
-        let (mut children, mut page_token) = (Children::default(), None);
+        let mut page_token = None;
         loop {
             let options = PaginatedListOptions {
                 delimiter: Some("/".into()),
@@ -155,39 +179,14 @@ impl Bucket {
             };
             let page = self.clients.asker.list_paginated(Some(&prefix), options).await;
             let page = page.map_err(|error| classify(&doing, &error))?;
-            for name in page.result.common_prefixes.iter().filter_map(Path::filename) {
-                let taken = children.take(name, &wanted, limit);
-                taken.map_err(|error| Error::config(format!("{doing}: {error}")))?;
-            }
+            look(page.result).map_err(|error| error.context(&doing))?;
             match page.page_token {
-                None => return Ok(children),
+                None => return Ok(()),
                 // It would never end.
                 next if next == page_token => {
                     return Err(Error::config(format!("{doing}: the store gives the same page again and again")));
                 }
                 next => page_token = next,
-            }
-        }
-    }
-
-    pub(super) async fn objects(&self, folder: &Folder, limit: usize) -> Result<Vec<String>> {
-        let doing = self.doing("listing", folder);
-        let prefix = format!("{}/", self.path(folder)?);
-        let (mut names, mut page_token) = (Vec::new(), None);
-        loop {
-            let options = PaginatedListOptions {
-                delimiter: Some("/".into()),
-                max_keys: Some(PAGE),
-                page_token,
-                ..PaginatedListOptions::default()
-            };
-            let page = self.clients.asker.list_paginated(Some(&prefix), options).await;
-            let page = page.map_err(|error| classify(&doing, &error))?;
-            names.extend(page.result.objects.iter().filter_map(|object| object.location.filename().map(str::to_owned)));
-            names = super::within(names, limit).map_err(|error| error.context(&doing))?;
-            page_token = page.page_token;
-            if page_token.is_none() {
-                return Ok(names);
             }
         }
     }
@@ -229,36 +228,36 @@ impl Bucket {
     }
 
     pub(super) async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
-        for pause in CONFLICTS {
-            match self.put_once(key, content.clone()).await {
-                // A store that judges two writers at once may refuse both (S3: 409 ConditionalRequestConflict).
-                Err(error) if error.class() == ExitClass::NotFound && self.there_is_none(key).await => {
-                    tokio::time::sleep(pause).await;
-                }
-                done => return done,
+        let mut pauses = CONFLICTS.into_iter();
+        loop {
+            match (self.put_once(key, content.clone()).await?, pauses.next()) {
+                (None, _) => return Ok(()),
+                (Some(_), Some(pause)) => tokio::time::sleep(pause).await,
+                (Some(conflict), None) => return Err(conflict),
             }
         }
-        self.put_once(key, content).await
     }
 
-    async fn there_is_none(&self, key: &Key) -> bool {
-        self.stat(key).await.is_err_and(|error| error.class() == ExitClass::NotFound)
-    }
-
-    async fn put_once(&self, key: &Key, content: Bytes) -> Result<()> {
+    /// Writes it if nothing is there. Something else than done: the store says that it is there, and gives it to nobody. A
+    /// store that judges two writers at once may refuse both (S3: 409 ConditionalRequestConflict).
+    async fn put_once(&self, key: &Key, content: Bytes) -> Result<Option<Error>> {
         let path = self.path(key)?;
         let doing = self.doing("writing", key);
         let options = PutOptions { mode: PutMode::Create, tags: self.options.tags.clone(), ..PutOptions::default() };
         let result = self.clients.asker.put_opts(&path, PutPayload::from_bytes(content.clone()), options).await;
-        let Err(error) = result else { return Ok(()) };
+        let Err(error) = result else { return Ok(None) };
         match &error {
             // Either somebody else wrote it, or we did and the answer was lost.
             object_store::Error::AlreadyExists { .. } if !class::says_more(&error) => {
-                let found = self.get_small(key, content.len() as u64 + 1).await?;
-                if found == content {
-                    return Ok(());
+                match self.get_small(key, content.len() as u64 + 1).await {
+                    Ok(found) if found == content => Ok(None),
+                    Ok(_) => {
+                        let another = "another attempt has written it; try again under a new key";
+                        Err(Error::transient(format!("{doing}: {another}")))
+                    }
+                    Err(gone) if gone.class() == ExitClass::NotFound => Ok(Some(gone)),
+                    Err(error) => Err(error),
                 }
-                Err(Error::transient(format!("{doing}: another attempt has written it; try again under a new key")))
             }
             // A store that does not know the condition. Nobody else uses the key, so a look beforehand will do.
             object_store::Error::NotImplemented { .. } | object_store::Error::Generic { .. }
@@ -267,7 +266,7 @@ impl Bucket {
                 match self.clients.asker.head(&path).await {
                     Err(object_store::Error::NotFound { .. }) => {
                         let put = self.clients.asker.put(&path, PutPayload::from_bytes(content)).await;
-                        put.map(drop).map_err(|error| self.error(&doing, &error))
+                        put.map(|_| None).map_err(|error| self.error(&doing, &error))
                     }
                     Err(error) => Err(classify(&doing, &error)),
                     Ok(_) => Err(Error::transient(format!("{doing}: there is an object of that name already"))),

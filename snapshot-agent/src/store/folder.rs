@@ -124,7 +124,8 @@ impl FolderStore {
             Ok(names)
         };
         let names = self.below(doing.clone(), calls).await?;
-        super::within(names, limit).map_err(|error| error.context(doing))
+        super::within(&names, limit).map_err(|error| error.context(doing))?;
+        Ok(names)
     }
 
     /// Runs file system calls off the async threads, below the root.

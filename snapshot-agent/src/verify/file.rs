@@ -14,7 +14,7 @@ use super::{BUDGET, unsound};
 use crate::error::{Error, Result, io_error};
 use crate::gate::hex_id;
 use crate::scan::{NoHashKv, Reader};
-use crate::trailer::{Hasher, PAGE_UNIT, TRAILER};
+use crate::trailer::{Hasher, database_of};
 
 /// Pieces that the file is hashed in.
 const PIECE: usize = 1 << 20;
@@ -89,9 +89,8 @@ pub(super) fn verify(path: &Path) -> Result<FileVerified> {
     let reading = || format!("reading {}", path.display());
     let mut file = File::open(path).map_err(io_error(reading()))?;
     let bytes = file.metadata().map_err(io_error(reading()))?.len();
-    let trailer = bytes % PAGE_UNIT == TRAILER as u64;
+    let (db_bytes, trailer) = database_of(bytes);
     let sha256 = if trailer { Some(hashed(&mut file, &reading())?) } else { None };
-    let db_bytes = if trailer { bytes - TRAILER as u64 } else { bytes };
     let at = path.display().to_string();
     let mut reader = Reader::open(&file, db_bytes, BUDGET).map_err(|error| unsound(&at, &error))?;
     let proven = reader.prove(None).map_err(|error| unsound(&at, &error))?;

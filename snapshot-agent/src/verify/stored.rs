@@ -87,8 +87,7 @@ pub(super) async fn run(request: &VerifyRequest, flags: &StoreFlags, key: &str) 
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let folder = stored::folder(key)?;
     let store = Store::open(flags)?;
-    let (manifest, json) = interrupt.unless(stored::manifest_of(&store, &folder)).await?;
-    stored::in_its_place(&manifest, &folder)?;
+    let (manifest, json) = interrupt.unless(stored::manifest_in_its_place(&store, &folder)).await?;
     let lock = lock(&manifest, request)?;
     let mut drill = match (request.level, &lock) {
         (ProofLevel::Stored, _) => None,
@@ -142,9 +141,7 @@ fn lock(manifest: &Manifest, request: &VerifyRequest) -> Result<Lock> {
     if identities.is_empty() {
         return Ok(Lock::Closed(encryption.recipients.join(", ")));
     }
-    let found = Identities::read_files(identities)?;
-    let remedy = "name the identity file of one of these keys with --identity";
-    stored::fitting(encryption, found, "the files given hold none", remedy).map(Some).map(Lock::Open)
+    stored::identities(encryption, identities).map(Some).map(Lock::Open)
 }
 
 async fn prove(

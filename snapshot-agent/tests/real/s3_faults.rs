@@ -231,6 +231,30 @@ async fn what_a_store_answers_is_bounded() {
     }
 }
 
+/// Files are listed as folders are: a listing of proofs that never ends is given up too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_of_proofs_that_repeats_itself_is_given_up() {
+    let s3 = S3::start().await;
+    save_stream(request(s3.flags()), stream::iter(messages(&snapshot(64)))).await.unwrap();
+    let proxy = S3Proxy::before(&s3, |a| {
+        let page = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>same</NextContinuationToken>\
+                    </ListBucketResult>";
+        if a.uri.contains("proofs") { each(a, Op::List, Fault::Answer(200, page.to_owned())) } else { Fault::Pass }
+    })
+    .await;
+    let wanted = ListRequest {
+        store: proxy.flags(&s3),
+        namespace: "shop".to_owned(),
+        cluster: "orders".to_owned(),
+        deadline_seconds: 10,
+        ..ListRequest::default()
+    };
+    let error = list::run(wanted).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::Config, "{error}");
+    assert!(error.message().contains("the same page again"), "{error}");
+    assert!(proxy.count(Op::List) < 20, "asked {} times", proxy.count(Op::List));
+}
+
 /// A restore is told the same bytes by every store, or told no.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_download_is_whole_or_refused() {

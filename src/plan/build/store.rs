@@ -105,7 +105,8 @@ pub fn open(store: &Location, used: Use) -> Opened {
     }
 }
 
-fn url(scheme: &str, name: &str, prefix: Option<&str>) -> String {
+/// A place below a bucket, a container or a volume.
+pub fn url(scheme: &str, name: &str, prefix: Option<&str>) -> String {
     prefix.map_or_else(|| format!("{scheme}://{name}"), |prefix| format!("{scheme}://{name}/{prefix}"))
 }
 

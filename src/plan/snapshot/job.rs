@@ -4,7 +4,8 @@
 
 use k8s_openapi::api::batch::v1::Job;
 use snapshot_agent::contract::{
-    DEFAULT_INSPECT_DEADLINE_SECONDS, DEFAULT_SAVE_DEADLINE_SECONDS, EtcdFlags, InspectRequest, SaveRequest,
+    DEFAULT_INSPECT_DEADLINE_SECONDS, DEFAULT_SAVE_DEADLINE_SECONDS, EtcdFlags, InspectRequest, MAX_CLUSTER_SPEC,
+    SaveRequest,
 };
 
 use super::Observed;
@@ -46,11 +47,8 @@ pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
 fn recorded(spec: &EtcdClusterSpec) -> Option<String> {
     let spec = EtcdClusterSpec { bootstrap: None, paused: false, ..spec.clone() };
     // One variable of a process takes 128 KiB at most: a longer spec is not worth a failed backup.
-    serde_json::to_string(&spec).ok().filter(|json| json.len() <= MAX_SPEC)
+    serde_json::to_string(&spec).ok().filter(|json| json.len() <= MAX_CLUSTER_SPEC)
 }
-
-/// The most of a spec that is recorded; the agent takes as much.
-const MAX_SPEC: usize = 64 << 10;
 
 /// The Job that asks the store whether this snapshot is there. It needs no cluster: that may be gone by now, and its UID
 /// with it, so every lineage of that name is looked through.
@@ -138,7 +136,7 @@ mod tests {
         let again: EtcdClusterSpec = serde_json::from_value(json).unwrap();
         assert_eq!(again, EtcdClusterSpec { bootstrap: None, paused: false, ..spec.clone() });
 
-        let placement = Placement { priority_class_name: Some("x".repeat(MAX_SPEC)), ..Placement::default() };
+        let placement = Placement { priority_class_name: Some("x".repeat(MAX_CLUSTER_SPEC)), ..Placement::default() };
         assert_eq!(recorded(&EtcdClusterSpec { placement, ..spec }), None, "too long for a process");
     }
 }

@@ -13,6 +13,7 @@ use crate::api::backup_store::{Probe, Tried};
 use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::store::{Location, PvcLocation};
 use crate::plan::Note;
+use crate::plan::build::store::url;
 
 /// What was found of the store as it is now, if it was probed since its last change.
 pub(super) fn standing<'a>(seen: &'a Observed, inputs: &str) -> Option<&'a Probe> {
@@ -98,7 +99,9 @@ pub(super) fn notes(seen: &Observed, stage: &Stage, new: &EtcdBackupStoreStatus)
     let before = old.and_then(|s| s.probe.as_ref());
     let warn = |reason: &str, message: String| Note { warning: true, reason: reason.to_owned(), message };
     let mut notes = vec![];
-    let is = |of: &EtcdBackupStoreStatus| of.conditions.iter().find(|c| c.type_ == "Ready").map(|c| c.reason.clone());
+    let is = |of: &EtcdBackupStoreStatus| {
+        of.conditions.iter().find(|c| c.type_ == Type::Ready.as_str()).map(|c| c.reason.clone())
+    };
     if !probe.usable && old.and_then(is) != is(new) {
         let told = found(probe);
         notes.push(warn(told.reason.as_str(), told.message));
@@ -116,14 +119,10 @@ pub(super) fn notes(seen: &Observed, stage: &Stage, new: &EtcdBackupStoreStatus)
 
 /// The kind of a place and its URI.
 fn place(location: &Location) -> (&'static str, String) {
-    let at = |scheme: &str, name: &str, below: Option<&String>| match below {
-        Some(below) => format!("{scheme}://{name}/{below}"),
-        None => format!("{scheme}://{name}"),
-    };
     match location {
-        Location::S3(s3) => ("S3", at("s3", &s3.bucket, s3.prefix.as_ref())),
-        Location::Azure(azure) => ("Azure", at("azure", &azure.container, azure.prefix.as_ref())),
-        Location::Gcs(gcs) => ("GCS", at("gs", &gcs.bucket, gcs.prefix.as_ref())),
-        Location::Pvc(PvcLocation { claim_name, sub_path }) => ("PVC", at("pvc", claim_name, sub_path.as_ref())),
+        Location::S3(s3) => ("S3", url("s3", &s3.bucket, s3.prefix.as_deref())),
+        Location::Azure(azure) => ("Azure", url("azure", &azure.container, azure.prefix.as_deref())),
+        Location::Gcs(gcs) => ("GCS", url("gs", &gcs.bucket, gcs.prefix.as_deref())),
+        Location::Pvc(PvcLocation { claim_name, sub_path }) => ("PVC", url("pvc", claim_name, sub_path.as_deref())),
     }
 }
