@@ -270,6 +270,7 @@ impl CreateFlags {
                 compression: self.compression,
                 verify: Verify::default(),
                 encryption: (!recipients.is_empty()).then_some(Encryption { age: Age { recipients } }),
+                minimum_throughput: None,
                 deadline_seconds: self.deadline_seconds,
                 agent: None,
             },

@@ -6,6 +6,7 @@
 mod args;
 mod outcome;
 mod probed;
+mod s3;
 mod stored;
 mod to_store;
 
@@ -18,6 +19,7 @@ pub use outcome::{
     ExitClass, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,
 };
 pub use probed::{Finding, Outcome, Probed, Trial};
+pub use s3::{Lock, LockMode, S3Checksum, S3Sse};
 pub use stored::{
     ContentsRequest, CopyRequest, DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest,
 };
@@ -85,7 +87,8 @@ pub struct StoreFlags {
     /// PEM file with the CA certificates to trust for the S3 endpoint, instead of the public ones.
     #[arg(long)]
     pub s3_ca_file: Option<PathBuf>,
-    /// Have the store encrypt what it keeps; absent: as the bucket is set up.
+    /// Have the store encrypt what it keeps; absent: as the bucket is set up. With a key of yours (`SSE-C`): the
+    /// credentials' `sseCustomerKey`, 32 bytes in base64, without which nobody reads it again.
     #[arg(long, value_enum)]
     pub s3_sse: Option<S3Sse>,
     /// The key to encrypt with, by its ID, ARN or alias; absent: the account's own. Needs `--s3-sse=aws:kms`.
@@ -98,6 +101,13 @@ pub struct StoreFlags {
     /// Tag of every object, as `key=value`; may be repeated. Needs the right to tag.
     #[arg(long, value_name = "KEY=VALUE")]
     pub s3_tag: Vec<String>,
+    /// Keep what is stored from being removed or overwritten (S3 Object Lock) for `--s3-object-lock-days`. The bucket has
+    /// to be made for it.
+    #[arg(long, value_enum)]
+    pub s3_object_lock: Option<LockMode>,
+    /// For how many days from now.
+    #[arg(long, value_name = "DAYS")]
+    pub s3_object_lock_days: Option<u32>,
     /// Checksum that the store keeps with every object; absent: none but the signed sha256 of each request.
     #[arg(long, value_enum)]
     pub s3_checksum: Option<S3Checksum>,
@@ -118,58 +128,10 @@ pub struct StoreFlags {
     #[arg(long)]
     pub gcs_ca_file: Option<PathBuf>,
     /// Folder with the credentials' files (a mounted Secret). S3: `accessKeyID`, `secretAccessKey` and, for temporary
-    /// ones, `sessionToken`. Azure: `accountName`, and `accountKey` or `sasToken`. Google: `serviceAccountJSON`.
+    /// ones, `sessionToken`, and `sseCustomerKey` for `--s3-sse=SSE-C`. Azure: `accountName`, and `accountKey` or `sasToken`. Google: `serviceAccountJSON`.
     /// Absent: what the environment provides (a role or a workload's identity).
     #[arg(long)]
     pub credentials_dir: Option<PathBuf>,
-}
-
-/// How an S3 store encrypts what it keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum S3Sse {
-    /// With keys of the store's own.
-    #[value(name = "AES256")]
-    Aes256,
-    /// With a key of the key management service.
-    #[value(name = "aws:kms")]
-    AwsKms,
-}
-
-impl S3Sse {
-    /// The flag's value, which is also the protocol's.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Aes256 => "AES256",
-            Self::AwsKms => "aws:kms",
-        }
-    }
-
-    /// Whether a key can be named.
-    pub const fn has_keys(self) -> bool {
-        matches!(self, Self::AwsKms)
-    }
-}
-
-/// Which checksum an S3 store keeps with an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum S3Checksum {
-    /// None where the protocol does not need one: every store takes that.
-    WhenRequired,
-    /// CRC-64/NVME.
-    Crc64nvme,
-    /// SHA-256.
-    Sha256,
-}
-
-impl S3Checksum {
-    /// The flag's value.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::WhenRequired => "when-required",
-            Self::Crc64nvme => "crc64nvme",
-            Self::Sha256 => "sha256",
-        }
-    }
 }
 
 /// How the stored bytes are compressed.
@@ -270,6 +232,10 @@ pub struct SaveRequest {
     /// How much of that volume the spool takes, in MiB (1024 if absent); when it is full, the stream waits.
     #[arg(long, value_name = "MIB", requires = "spool_dir", help_heading = SAVING)]
     pub spool_mib: Option<u64>,
+    /// Give up when less than this many KiB a second came from etcd for a minute; 0: never. While a snapshot streams, etcd
+    /// keeps everything that is deleted.
+    #[arg(long, value_name = "KIB", default_value_t = DEFAULT_MIN_THROUGHPUT_KIB, help_heading = SAVING)]
+    pub min_throughput_kib: u64,
     /// Give up after this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_SAVE_DEADLINE_SECONDS, help_heading = SAVING)]
     pub deadline_seconds: u32,
@@ -277,6 +243,10 @@ pub struct SaveRequest {
 
 /// A quarter of the largest database that etcd supports, compressed as etcd's data usually is.
 pub const DEFAULT_SPOOL_MIB: u64 = 1024;
+
+/// With that a database of the size that etcd suggests at most (8 GiB) takes four hours and a half; a link of 4 Mbit/s
+/// carries it, compressed.
+pub const DEFAULT_MIN_THROUGHPUT_KIB: u64 = 512;
 
 /// The most bytes of a cluster's spec that a manifest records. It is some hundred bytes as a rule; a manifest has to stay
 /// small, and one variable of a process takes 128 KiB at most (`MAX_ARG_STRLEN` of Linux).
@@ -357,14 +327,14 @@ pub struct ListRequest {
     /// Where to look.
     #[command(flatten)]
     pub store: StoreFlags,
-    /// Namespace part of the key.
+    /// Namespace part of the key; absent: all of them.
     #[arg(long)]
-    pub namespace: String,
-    /// Cluster part of the key.
-    #[arg(long)]
-    pub cluster: String,
+    pub namespace: Option<String>,
+    /// Cluster part of the key; absent: all of the namespace's.
+    #[arg(long, requires = "namespace")]
+    pub cluster: Option<String>,
     /// UID of the `EtcdCluster`: only what was saved of this incarnation.
-    #[arg(long)]
+    #[arg(long, requires = "cluster")]
     pub cluster_uid: Option<String>,
     /// Print JSON instead of a table.
     #[arg(long)]

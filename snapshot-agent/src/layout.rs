@@ -170,10 +170,21 @@ impl Folder {
         Ok(Self(format!("{PROBE}{}", first8("random UID", random)?)))
     }
 
+    /// The folder that all others are in. Nothing is stored right there under a name of a cluster's.
+    pub const fn top() -> Self {
+        Self(String::new())
+    }
+
     /// A folder in this one.
     pub fn child(&self, name: &str) -> Result<Self, LayoutError> {
-        let child = Self(format!("{}/{}", self.0, segment("key", name)?));
+        let name = segment("key", name)?;
+        let child = Self(if self.0.is_empty() { name.to_owned() } else { format!("{}/{name}", self.0) });
         if child.0.len() > MAX_PATH { Err(LayoutError::TooLong(child.0.len())) } else { Ok(child) }
+    }
+
+    /// Whether a folder of ours may be called so.
+    pub fn is_name(name: &str) -> bool {
+        segment("key", name).is_ok()
     }
 
     /// The folder this one is in, if it has one.

@@ -1,7 +1,9 @@
-//! `agent list`: what one cluster's folder of a store holds, newest first: complete snapshots, unfinished and broken ones.
+//! `agent list`: what a store holds, of all clusters or of one, newest first: complete snapshots, unfinished and broken
+//! ones.
 //!
-//! It reads manifests, asks for the size of data and for the names of proofs, and changes nothing. Of a cluster that was deleted and made anew the
-//! earlier lineages are listed too, unless one is named.
+//! It reads manifests, asks for the size of data and for the names of proofs, and changes nothing. Of a cluster that was
+//! deleted and made anew the earlier lineages are listed too, unless one is named. What else lies in the store is passed
+//! over.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use indicatif::{HumanBytes, HumanDuration};
@@ -21,6 +23,9 @@ const MAX_FOLDERS: usize = 10_000;
 
 /// Lineages of one name.
 const MAX_LINEAGES: usize = 1_000;
+
+/// Namespaces of a store, and clusters of a namespace.
+const MAX_NAMES: usize = 1_000;
 
 /// Requests under way: a store far away answers in tens of milliseconds.
 const AT_ONCE: usize = 16;
@@ -130,7 +135,7 @@ impl Entry {
     }
 }
 
-/// Looks at all folders of one cluster.
+/// Looks at all folders that were asked for.
 pub async fn run(request: ListRequest) -> Result<Vec<Entry>> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let store = Store::open(&request.store)?;
@@ -138,11 +143,12 @@ pub async fn run(request: ListRequest) -> Result<Vec<Entry>> {
 }
 
 async fn list(store: &Store, request: &ListRequest) -> Result<Vec<Entry>> {
-    let ListRequest { namespace, cluster, cluster_uid, .. } = request;
     let mut folders = Vec::new();
-    for lineage in lineages(store, namespace, cluster, cluster_uid.as_deref()).await? {
-        let names = store.children(&lineage, MAX_FOLDERS, |name| attempt_time(name).is_some()).await?.names;
-        folders.extend(names.iter().filter_map(|name| lineage.child(name).ok()));
+    for (namespace, cluster) in clusters(store, request).await? {
+        for lineage in lineages(store, &namespace, &cluster, request.cluster_uid.as_deref()).await? {
+            let names = store.children(&lineage, MAX_FOLDERS, |name| attempt_time(name).is_some()).await?.names;
+            folders.extend(names.iter().filter_map(|name| lineage.child(name).ok()));
+        }
     }
     let looks = folders.iter().map(|folder| async move {
         let looked = look(store, folder, |manifest| manifest.key == folder.as_str()).await?;
@@ -156,6 +162,22 @@ async fn list(store: &Store, request: &ListRequest) -> Result<Vec<Entry>> {
     let mut entries: Vec<Entry> = entries.into_iter().flatten().collect();
     entries.sort_by(|a, b| (b.taken_at, &b.key).cmp(&(a.taken_at, &a.key)));
     Ok(entries)
+}
+
+/// Namespaces and names of the clusters that are meant.
+async fn clusters(store: &Store, request: &ListRequest) -> Result<Vec<(String, String)>> {
+    let inside = async |folder: &Folder, named: Option<&String>| match named {
+        Some(name) => Ok(vec![name.clone()]),
+        // What cannot be a name of ours is somebody else's.
+        None => store.children(folder, MAX_NAMES, Folder::is_name).await.map(|found| found.names),
+    };
+    let mut found = Vec::new();
+    for namespace in inside(&Folder::top(), request.namespace.as_ref()).await? {
+        let folder = Folder::top().child(&namespace).map_err(|error| store::layout(&error))?;
+        let names = inside(&folder, request.cluster.as_ref()).await?;
+        found.extend(names.into_iter().map(|cluster| (namespace.clone(), cluster)));
+    }
+    Ok(found)
 }
 
 /// The folders that one cluster's snapshots lie in: of one incarnation, or of all.
@@ -269,8 +291,8 @@ mod tests {
 
         let request = ListRequest {
             store: StoreFlags { url: format!("file://{}", mount.path().display()), ..StoreFlags::default() },
-            namespace: "shop".to_owned(),
-            cluster: "orders".to_owned(),
+            namespace: Some("shop".to_owned()),
+            cluster: Some("orders".to_owned()),
             deadline_seconds: 20,
             ..ListRequest::default()
         };
@@ -291,8 +313,16 @@ mod tests {
             "{table}"
         );
 
+        // A store is read without knowing what is in it, and what is somebody else's is passed over.
+        for foreign in ["other/orders/not-a-lineage", ".trash/x/y", "shop/.hidden/y", "lost+found"] {
+            fs::create_dir_all(mount.path().join(foreign)).unwrap();
+        }
+        for (namespace, cluster) in [(None, None), (request.namespace.clone(), None)] {
+            let all = ListRequest { namespace, cluster, ..request.clone() };
+            assert_eq!(run(all).await.as_ref(), Ok(&entries));
+        }
         let other = ListRequest { cluster_uid: Some("ffffffff-0000".to_owned()), ..request.clone() };
         assert_eq!(run(other).await, Ok(vec![]));
-        assert_eq!(run(ListRequest { cluster: "other".to_owned(), ..request }).await, Ok(vec![]));
+        assert_eq!(run(ListRequest { cluster: Some("other".to_owned()), ..request }).await, Ok(vec![]));
     }
 }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::contract::{Compression, SavedReport, Verification};
+use crate::contract::{Compression, Lock, SavedReport, Verification};
 use crate::crypt::Recipients;
 use crate::error::{Error, Result};
 use crate::gate::hex_id;
@@ -79,6 +79,9 @@ pub struct Manifest {
     /// How the stored object is encrypted, after it was compressed; absent: it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
+    /// Until when nobody may remove or overwrite it; absent: it is not locked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<Lock>,
     /// When the stream was opened.
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub started_at: Timestamp,
@@ -265,6 +268,7 @@ impl Manifest {
             keys: contents.and_then(|contents| contents.keys),
             hash_kv: contents.and_then(|contents| contents.hash_kv),
             verification: self.verification,
+            lock: self.lock,
             millis: u64::try_from(millis).unwrap_or(0),
             peak_rss_bytes: None,
         }

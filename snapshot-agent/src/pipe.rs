@@ -91,6 +91,7 @@ pub(crate) async fn run(
                 }
             }
         }
+        progress.ended();
         hand_on(piece, &steps).await;
         drop(steps);
         Ok(())

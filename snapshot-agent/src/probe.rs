@@ -11,13 +11,14 @@ use futures::TryStreamExt;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::clock;
-use crate::contract::{Compression, ExitClass, FailedReport, ProbeRequest};
+use crate::contract::{Compression, ExitClass, FailedReport, ProbeRequest, StoreFlags};
 pub use crate::contract::{Finding, Outcome, Probed, Trial};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::layout::{Folder, Key};
 use crate::progress::Progress;
-use crate::store::trial::{Answer, Checksums, Pin, Put};
+use crate::store::NO_LOCK;
+use crate::store::trial::{Answer, Checksums, Locks, Pin, Put};
 use crate::store::{self, Ahead, Plan, Store, Upload};
 
 /// One part of the usual size and the beginning of a second.
@@ -41,13 +42,17 @@ pub struct Ended {
 /// Tries a store. An error means that it could not even be opened.
 pub async fn run(request: ProbeRequest) -> Result<Ended> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    let store = Store::open(&request.store)?;
-    let checksums = Checksums::of(&request.store)?;
+    // What is tried is taken back, so it is not locked.
+    let plain = StoreFlags { s3_object_lock: None, s3_object_lock_days: None, ..request.store.clone() };
+    let (store, checksums, locks) = (Store::open(&plain)?, Checksums::of(&plain)?, Locks::of(&request.store)?);
+    // Its flags are looked at as a save would.
+    Store::open(&request.store)?;
     let folder = Folder::of_probe(&crate::save::random_uid()?).map_err(|error| store::layout(&error))?;
     let uri = store.uri(&folder);
     let mut probe = Probe {
         store,
         checksums,
+        locks,
         attempt: folder.child("try").map_err(|error| store::layout(&error))?,
         folder,
         findings: Vec::new(),
@@ -73,6 +78,7 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
 struct Probe {
     store: Store,
     checksums: Option<Checksums>,
+    locks: Option<Locks>,
     folder: Folder,
     attempt: Folder,
     findings: Vec<Finding>,
@@ -85,6 +91,7 @@ impl Probe {
         self.large_objects().await?;
         self.versions().await;
         self.checksums().await;
+        self.lock().await?;
         self.delete().await;
         self.clock().await;
         Ok(())
@@ -300,6 +307,17 @@ impl Probe {
         });
         self.weigh(Trial::ChecksumKept, kept);
         self.weigh(Trial::ChecksumChecked, checked);
+    }
+
+    /// Whoever asks for it relies on it.
+    async fn lock(&mut self) -> Result<()> {
+        let Some(locks) = &self.locks else {
+            self.note(Trial::ObjectLock, Outcome::NotThere, "it is not asked for (--s3-object-lock)");
+            return Ok(());
+        };
+        let kept = locks.kept(&self.folder.data(Compression::Zstd), Bytes::from_static(b"locked")).await;
+        let kept = kept.and_then(|kept| if kept { Ok(()) } else { Err(Error::config(NO_LOCK)) });
+        self.insist(Trial::ObjectLock, "the store says until when an object is locked", kept)
     }
 
     async fn delete(&mut self) {

@@ -3,7 +3,7 @@
 
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -15,6 +15,9 @@ const EVERY: Duration = Duration::from_secs(5);
 
 /// How often the bar and the stall are looked at.
 const LOOK: Duration = Duration::from_millis(250);
+
+/// Over how long a rate is measured that has to be kept.
+const PACE: Duration = Duration::from_mins(1);
 
 /// A counter of bytes that clones share.
 #[derive(Clone, Debug)]
@@ -28,6 +31,8 @@ struct Shared {
     bytes: AtomicU64,
     /// Signs of life that are no bytes of the whole.
     moves: AtomicU64,
+    /// There are no more bytes: what goes on now is not counted.
+    ended: AtomicBool,
     total: u64,
     since: Instant,
     bar: Option<ProgressBar>,
@@ -46,7 +51,8 @@ impl Progress {
 
     fn with(doing: &'static str, total: u64, bar: Option<ProgressBar>) -> Self {
         let (bytes, moves) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { shared: Arc::new(Shared { doing, bytes, moves, total, since: Instant::now(), bar }) }
+        let ended = AtomicBool::new(false);
+        Self { shared: Arc::new(Shared { doing, bytes, moves, ended, total, since: Instant::now(), bar }) }
     }
 
     /// So many bytes more.
@@ -57,6 +63,11 @@ impl Progress {
     /// Something moves that is not counted: what was read already is on its way to the store.
     pub(crate) fn moved(&self) {
         self.shared.moves.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// There are no more bytes to come.
+    pub(crate) fn ended(&self) {
+        self.shared.ended.store(true, Ordering::Relaxed);
     }
 
     /// Bytes so far.
@@ -71,9 +82,20 @@ impl Progress {
 
     /// Runs this work while telling how far it is; ends it when nothing has moved for `stall`.
     pub async fn watch<T>(&self, stall: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.watch_pace(stall, 0, work).await
+    }
+
+    /// As [`Progress::watch`], and ends it when it is slower than so many bytes a second for a minute, until
+    /// [`Progress::ended`].
+    pub(crate) async fn watch_pace<T>(
+        &self,
+        stall: Duration,
+        least: u64,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
         let result = tokio::select! {
             result = work => result,
-            stalled = self.stalled(stall) => Err(stalled),
+            stalled = self.stalled(stall, least) => Err(stalled),
         };
         if let Some(bar) = &self.shared.bar {
             bar.set_position(self.bytes());
@@ -82,9 +104,10 @@ impl Progress {
         result
     }
 
-    async fn stalled(&self, limit: Duration) -> Error {
+    async fn stalled(&self, limit: Duration, least: u64) -> Error {
         let mut tick = tokio::time::interval(LOOK);
         let (mut moved, mut told, mut seen) = (Instant::now(), Instant::now(), (0, 0));
+        let mut pace = Pace { least, since: Instant::now(), before: 0 };
         loop {
             tick.tick().await;
             let bytes = self.bytes();
@@ -98,6 +121,11 @@ impl Progress {
                     self.shared.doing,
                     limit.as_secs()
                 ));
+            }
+            if let Some(rate) = pace.too_slow(Instant::now(), bytes)
+                && !self.shared.ended.load(Ordering::Relaxed)
+            {
+                return too_slow(self.shared.doing, rate, least);
             }
             if let Some(bar) = &self.shared.bar {
                 bar.set_position(bytes);
@@ -125,6 +153,37 @@ impl Progress {
     }
 }
 
+/// A rate that has to be kept, minute by minute.
+struct Pace {
+    /// Bytes a second.
+    least: u64,
+    since: Instant,
+    before: u64,
+}
+
+impl Pace {
+    /// The rate of the minute that has just ended, if it was too low.
+    fn too_slow(&mut self, now: Instant, bytes: u64) -> Option<u64> {
+        if now.duration_since(self.since) < PACE {
+            return None;
+        }
+        let rate = (bytes - self.before) / PACE.as_secs();
+        (self.since, self.before) = (now, bytes);
+        (rate < self.least).then_some(rate)
+    }
+}
+
+/// What is meant by it and what helps.
+fn too_slow(doing: &str, rate: u64, least: u64) -> Error {
+    Error::deadline(format!(
+        "{doing}: {} KiB a second for a minute, less than the {} KiB of --min-throughput-kib (spec.minimumThroughput): while \
+         it waits, etcd keeps everything that is deleted. Look at the store and the network between; let it wait on a \
+         volume (spec.spool, --spool-dir); or ask for less",
+        rate >> 10,
+        least >> 10
+    ))
+}
+
 fn bar(doing: &'static str, total: u64) -> ProgressBar {
     let template = "{msg} {bytes}/{total_bytes} [{bar:30}] {binary_bytes_per_sec} {eta} left";
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -141,6 +200,25 @@ mod tests {
         let progress = Progress::silent();
         let error = progress.watch(Duration::ZERO, std::future::pending::<Result<()>>()).await.unwrap_err();
         assert_eq!(error.class(), ExitClass::Deadline);
+    }
+
+    #[test]
+    fn a_trickle_is_told_after_a_minute_and_a_flood_never() {
+        let begun = Instant::now();
+        for (bytes_per_second, slow) in [(9 << 10, true), (10 << 10, false), (u64::MAX >> 20, false)] {
+            let mut pace = Pace { least: 10 << 10, since: begun, before: 0 };
+            let mut told = vec![];
+            for second in 1..=180 {
+                let now = begun + Duration::from_secs(second);
+                told.extend(pace.too_slow(now, bytes_per_second * second).map(|rate| (second, rate)));
+            }
+            let expected = if slow { vec![(60, 9 << 10), (120, 9 << 10), (180, 9 << 10)] } else { vec![] };
+            assert_eq!(told, expected, "{bytes_per_second}");
+        }
+        // One good minute does not make up for a bad one.
+        let mut pace = Pace { least: 10 << 10, since: begun, before: 0 };
+        assert_eq!(pace.too_slow(begun + PACE, 1 << 30), None);
+        assert_eq!(pace.too_slow(begun + PACE * 2, (1 << 30) + 6000), Some(100));
     }
 
     #[tokio::test]

@@ -222,7 +222,8 @@ impl<'a> Saving<'a> {
             &mut self.upload,
             &progress,
         );
-        let streamed = interrupt.unless(progress.watch(STALL, pipe)).await?;
+        let streamed =
+            interrupt.unless(progress.watch_pace(STALL, self.request.min_throughput_kib << 10, pipe)).await?;
         let mut verification = interrupt.unless(ask.verify(&streamed, self.request.ask_members)).await?;
         interrupt.unless(self.upload.complete()).await?;
         if self.request.verify == Verify::Stored {
@@ -276,6 +277,7 @@ impl<'a> Saving<'a> {
             contents: streamed.scanned.as_ref().ok().map(Contents::from),
             verification: Some(verification),
             encryption: Encryption::for_recipients(&self.recipients),
+            lock: self.upload.lock(),
             started_at: self.at,
             ended_at: clock::now(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),

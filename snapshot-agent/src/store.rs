@@ -19,12 +19,13 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 
-use crate::contract::{ExitClass, StoreFlags};
+use crate::contract::{ExitClass, Lock, StoreFlags};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key, LayoutError};
 use crate::progress::Progress;
 use location::Location;
 
+pub(crate) use bucket::NO_LOCK;
 pub use bucket::install_crypto;
 
 /// Clocks of two nodes differ by less than this, or nothing else works either: so much longer than its own time a dead
@@ -224,6 +225,14 @@ impl Upload {
             Self::Bucket(upload) => upload.complete().await,
             Self::Folder(upload) => upload.complete().await,
             Self::Nowhere => Ok(()),
+        }
+    }
+
+    /// Until when the store keeps what is complete from being removed.
+    pub fn lock(&self) -> Option<Lock> {
+        match self {
+            Self::Bucket(upload) => upload.lock(),
+            Self::Folder(_) | Self::Nowhere => None,
         }
     }
 

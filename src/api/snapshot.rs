@@ -87,6 +87,11 @@ pub struct EtcdSnapshotSpec {
     /// etcd keeps everything that is deleted. Default: the stream waits for the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spool: Option<Spool>,
+    /// Bytes a second that have to come from etcd, as a quantity; default 512Ki, `0` turns it off. A snapshot that is slower
+    /// for a minute fails: while it streams, etcd keeps everything that is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("quantity(string(self)).sign() >= 0").message("minimumThroughput must not be negative"))]
+    pub minimum_throughput: Option<Quantity>,
     /// Seconds the Job may take; default 3600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 86400))]
@@ -297,6 +302,9 @@ pub struct Artifact {
     /// Whether it is encrypted: then a restore needs `identitySecretRefs`.
     #[serde(default)]
     pub encrypted: bool,
+    /// Until when the store keeps it from being removed, RFC 3339 (S3 Object Lock).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locked_until: Option<String>,
     /// The member's etcd version.
     pub etcd_version: String,
     /// Storage version of the data (3.6 and later).

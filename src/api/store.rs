@@ -173,13 +173,18 @@ pub struct S3Location {
     #[schemars(length(max = 10))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub tags: Vec<S3Tag>,
+    /// Keep what is stored from being removed or overwritten for some days, whoever has the credentials. The bucket has to
+    /// be made for it (S3 Object Lock); a snapshot whose lock the store does not confirm fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object_lock: Option<S3ObjectLock>,
     /// Checksum that the store keeps with every object: `WhenRequired` (default: none but the signed sha256 of each
     /// request, which every store takes), `CRC64NVME` or `SHA256`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<S3Checksum>,
     /// Secret of this namespace with the keys `accessKeyID`, `secretAccessKey` and, for temporary credentials,
-    /// `sessionToken`. The operator never reads them; they are mounted into the agent's Pod as files. Absent: what the
-    /// Pod's surroundings provide (a role of its service account or node).
+    /// `sessionToken`, or `sseCustomerKey` (32 bytes in base64) for `sse.type: SSE-C`. The operator never reads them; they
+    /// are mounted into the agent's Pod as files. Absent: what the Pod's surroundings provide (a role of its service account
+    /// or node).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret_ref: Option<LocalRef>,
 }
@@ -189,7 +194,8 @@ pub struct S3Location {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.kmsKeyId) || self.type == 'aws:kms'").message("sse.kmsKeyId needs sse.type: aws:kms"))]
 pub struct S3Encryption {
-    /// `AES256`: with keys of the store's own. `aws:kms`: with a key of the key management service.
+    /// `AES256`: with keys of the store's own. `aws:kms`: with a key of the key management service. `SSE-C`: with a key of
+    /// yours, the credentials' `sseCustomerKey`, that the store forgets; without it nobody restores.
     #[serde(rename = "type")]
     pub kind: S3Sse,
     /// The key, by its ID, ARN or alias; absent: the account's own. It is a name, and no secret.
@@ -207,6 +213,9 @@ pub enum S3Sse {
     /// The key management service's.
     #[serde(rename = "aws:kms")]
     AwsKms,
+    /// The customer's.
+    #[serde(rename = "SSE-C")]
+    Customer,
 }
 
 impl From<S3Sse> for contract::S3Sse {
@@ -214,8 +223,20 @@ impl From<S3Sse> for contract::S3Sse {
         match sse {
             S3Sse::Aes256 => Self::Aes256,
             S3Sse::AwsKms => Self::AwsKms,
+            S3Sse::Customer => Self::Customer,
         }
     }
+}
+
+/// How long an S3 store keeps what is stored from being removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct S3ObjectLock {
+    /// `GOVERNANCE`: whoever has the right `s3:BypassGovernanceRetention` may remove it earlier. `COMPLIANCE`: nobody.
+    pub mode: contract::LockMode,
+    /// Days from the snapshot's beginning.
+    #[schemars(range(min = 1, max = 36500))]
+    pub days: u32,
 }
 
 /// A tag of an S3 object.

@@ -4,7 +4,7 @@
 //! uses, so what is read here is what runs there, but for what only the operator knows: owner, UIDs, cluster ID. The
 //! `CronJob` stands in `cronjob.rs`.
 
-use snapshot_agent::contract::{DEFAULT_SAVE_DEADLINE_SECONDS, EtcdFlags, SaveRequest};
+use snapshot_agent::contract::{DEFAULT_MIN_THROUGHPUT_KIB, DEFAULT_SAVE_DEADLINE_SECONDS, EtcdFlags, SaveRequest};
 
 use crate::api::cluster::Placement;
 use crate::api::name::LocalRef;
@@ -145,6 +145,7 @@ fn saving(to: To, file: &str, image: &str) -> Result<String, serde_saphyr::ser::
             },
             namespace: "prod".to_owned(),
             cluster: "my-etcd".to_owned(),
+            min_throughput_kib: DEFAULT_MIN_THROUGHPUT_KIB,
             deadline_seconds: DEFAULT_SAVE_DEADLINE_SECONDS,
             ..SaveRequest::default()
         }),

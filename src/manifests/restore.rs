@@ -7,11 +7,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Map, Value, json};
-use snapshot_agent::contract::StoreFlags;
+use snapshot_agent::contract::{self, StoreFlags};
 
 use crate::api::EtcdCluster;
 use crate::api::name::LocalRef;
-use crate::api::store::{AzureLocation, GcsLocation, Location, PvcLocation, S3Location, StoredSnapshot};
+use crate::api::store::{
+    AzureLocation, GcsLocation, Location, PvcLocation, S3Encryption, S3Location, S3Sse, StoredSnapshot,
+};
 
 /// What is known of the snapshot, and what was asked for.
 #[derive(Clone, Debug, Default)]
@@ -95,6 +97,8 @@ fn source(wanted: &Wanted) -> anyhow::Result<StoredSnapshot> {
     let location = match url.split_once("://") {
         Some(("s3", place)) => {
             let (bucket, prefix) = parts(place);
+            // All else that the store does with it is its own business; this key has to come with every read.
+            let sse = (wanted.store.s3_sse == Some(contract::S3Sse::Customer)).then_some(S3Sse::Customer);
             Location::S3(S3Location {
                 bucket,
                 prefix,
@@ -102,6 +106,7 @@ fn source(wanted: &Wanted) -> anyhow::Result<StoredSnapshot> {
                 region: s3_region.clone(),
                 force_path_style: *s3_force_path_style,
                 ca_ref,
+                sse: sse.map(|kind| S3Encryption { kind, kms_key_id: None }),
                 credentials_secret_ref: named(credentials),
                 ..S3Location::default()
             })

@@ -262,6 +262,7 @@ impl World {
                 compression: snapshot_agent::contract::Compression::Zstd,
                 verify: snapshot_agent::contract::Verify::default(),
                 encryption: None,
+                minimum_throughput: None,
                 deadline_seconds: None,
                 agent: None,
             },

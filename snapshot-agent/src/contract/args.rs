@@ -8,8 +8,8 @@ use std::fmt::Display;
 use std::path::Path;
 
 use super::{
-    AskMembers, EtcdFlags, GateRequest, IdentityFlags, InspectRequest, ProbeRequest, RestoreRequest, S3Checksum, S3Sse,
-    SaveRequest, StoreFlags,
+    AskMembers, DEFAULT_MIN_THROUGHPUT_KIB, EtcdFlags, GateRequest, IdentityFlags, InspectRequest, LockMode,
+    ProbeRequest, RestoreRequest, S3Checksum, S3Sse, SaveRequest, StoreFlags,
 };
 
 /// Collects `--name=value` elements.
@@ -88,6 +88,8 @@ impl StoreFlags {
             s3_sse_kms_key_id,
             s3_storage_class,
             s3_tag,
+            s3_object_lock,
+            s3_object_lock_days,
             s3_checksum,
             azure_account,
             azure_endpoint,
@@ -109,6 +111,8 @@ impl StoreFlags {
         s3_tag
             .iter()
             .fold(argv, |argv, tag| argv.flag("s3-tag", tag))
+            .option("s3-object-lock", s3_object_lock.map(LockMode::as_str).map(str::to_owned).as_ref())
+            .option("s3-object-lock-days", s3_object_lock_days.map(|days| days.to_string()).as_ref())
             .option("s3-checksum", s3_checksum.map(S3Checksum::as_str).map(str::to_owned).as_ref())
             .option("azure-account", azure_account.as_ref())
             .option("azure-endpoint", azure_endpoint.as_ref())
@@ -154,6 +158,7 @@ impl SaveRequest {
             age_recipients,
             spool_dir,
             spool_mib,
+            min_throughput_kib,
             deadline_seconds,
         } = self;
         let argv = Argv::default()
@@ -171,9 +176,11 @@ impl SaveRequest {
             .option("ask-members", (*ask_members != AskMembers::Auto).then(|| ask_members.as_str().to_owned()).as_ref())
             .flag("verify", verify.as_str())
             .switch("dry-run", *dry_run);
+        let least = (*min_throughput_kib != DEFAULT_MIN_THROUGHPUT_KIB).then(|| min_throughput_kib.to_string());
         let argv = age_recipients.iter().fold(argv, |argv, recipient| argv.flag("age-recipient", recipient));
         argv.option_path("spool-dir", spool_dir.as_deref())
             .option("spool-mib", spool_mib.map(|mib| mib.to_string()).as_ref())
+            .option("min-throughput-kib", least.as_ref())
             .flag("deadline-seconds", deadline_seconds)
             .0
     }
@@ -299,16 +306,18 @@ mod tests {
             s3_force_path_style: bool, s3_ca_file in option(path()), credentials_dir in option(path()),
             mount in option(path()), s3_tag in proptest::collection::vec(text(), 0..4),
             (s3_sse, s3_sse_kms_key_id, s3_storage_class, s3_checksum) in (
-                option(prop_oneof![Just(S3Sse::Aes256), Just(S3Sse::AwsKms)]), option(text()), option(text()),
+                option(prop_oneof![Just(S3Sse::Aes256), Just(S3Sse::AwsKms), Just(S3Sse::Customer)]), option(text()), option(text()),
                 option(prop_oneof![
                     Just(S3Checksum::WhenRequired), Just(S3Checksum::Crc64nvme), Just(S3Checksum::Sha256),
                 ])),
+            lock in option((prop_oneof![Just(LockMode::Governance), Just(LockMode::Compliance)], any::<u32>())),
             (azure_account, azure_endpoint, azure_ca_file, gcs_endpoint, gcs_ca_file) in (
                 option(text()), option(text()), option(path()), option(text()), option(path())),
         ) -> StoreFlags {
+            let (s3_object_lock, s3_object_lock_days) = lock.unzip();
             StoreFlags {
                 url, mount, s3_endpoint, s3_region, s3_force_path_style, s3_ca_file, s3_sse, s3_sse_kms_key_id,
-                s3_storage_class, s3_tag, s3_checksum, azure_account, azure_endpoint, azure_ca_file, gcs_endpoint,
+                s3_storage_class, s3_tag, s3_object_lock, s3_object_lock_days, s3_checksum, azure_account, azure_endpoint, azure_ca_file, gcs_endpoint,
                 gcs_ca_file, credentials_dir,
             }
         }
@@ -347,12 +356,13 @@ mod tests {
             ask_members in prop_oneof![Just(AskMembers::Auto), Just(AskMembers::Always), Just(AskMembers::Never)],
             verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)], dry_run: bool,
             age_recipients in proptest::collection::vec(text(), 0..3), spool in proptest::option::of((path(), any::<u64>())),
-            deadline_seconds: u32,
+            min_throughput_kib: u64, deadline_seconds: u32,
         ) -> SaveRequest {
             let (spool_dir, spool_mib) = spool.unzip();
             SaveRequest {
                 etcd, store, namespace, cluster, cluster_uid, cluster_spec, expect_cluster_id, owner_name, owner_uid, pod_uid,
-                compression, ask_members, verify, dry_run, age_recipients, spool_dir, spool_mib, deadline_seconds,
+                compression, ask_members, verify, dry_run, age_recipients, spool_dir, spool_mib,
+                min_throughput_kib, deadline_seconds,
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Compression, Probed};
+use super::{Compression, Lock, Probed};
 
 /// Why an agent run ended, as the process's exit code.
 ///
@@ -196,6 +196,9 @@ pub struct SavedReport {
     /// How far it is proven; absent for what was saved before this was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
+    /// Until when nobody may remove it; absent: it is not locked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<Lock>,
     /// Milliseconds from the first byte to the manifest.
     pub millis: u64,
     /// The most memory the agent's process held (kernel: `VmHWM`), for choosing a Job's limit; absent where unknown.

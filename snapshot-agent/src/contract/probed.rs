@@ -30,6 +30,8 @@ pub enum Trial {
     ChecksumKept,
     /// The store keeps out an object whose sha256 is wrong.
     ChecksumChecked,
+    /// An object is kept from being removed, where that is asked for.
+    ObjectLock,
     /// An object that was removed is gone.
     Delete,
     /// The store's clock and this machine's agree.
@@ -38,7 +40,7 @@ pub enum Trial {
 
 impl Trial {
     /// All of them, in the order they are told in.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::ReadAfterWrite,
         Self::CreateOnly,
         Self::ListAfterWrite,
@@ -49,6 +51,7 @@ impl Trial {
         Self::Versions,
         Self::ChecksumKept,
         Self::ChecksumChecked,
+        Self::ObjectLock,
         Self::Delete,
         Self::Clock,
     ];
@@ -66,6 +69,7 @@ impl Trial {
             Self::Versions => "versions",
             Self::ChecksumKept => "checksumKept",
             Self::ChecksumChecked => "checksumChecked",
+            Self::ObjectLock => "objectLock",
             Self::Delete => "delete",
             Self::Clock => "clock",
         }
@@ -84,6 +88,7 @@ impl Trial {
             Self::Versions => "versions kept",
             Self::ChecksumKept => "checksum kept",
             Self::ChecksumChecked => "checksum checked",
+            Self::ObjectLock => "object lock",
             Self::Delete => "delete",
             Self::Clock => "clock",
         }

@@ -97,7 +97,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::contract::{S3Checksum, S3Sse};
+    use crate::contract::{LockMode, S3Checksum, S3Sse};
 
     #[derive(Parser)]
     struct Cli {
@@ -120,6 +120,8 @@ mod tests {
             s3_sse_kms_key_id: Some("k".to_owned()),
             s3_storage_class: Some("STANDARD_IA".to_owned()),
             s3_tag: vec!["a=b".to_owned(), "c=d".to_owned()],
+            s3_object_lock: Some(LockMode::Governance),
+            s3_object_lock_days: Some(30),
             s3_checksum: Some(S3Checksum::Sha256),
             azure_account: Some("acc".to_owned()),
             azure_endpoint: Some("http://az".to_owned()),

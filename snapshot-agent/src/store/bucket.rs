@@ -11,18 +11,19 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use jiff::Timestamp;
 use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, GetOptions, GetRange, ListResult, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions,
-    PutPayload, TagSet,
+    Attribute, Attributes, GetOptions, GetRange, ListResult, ObjectMeta, ObjectStoreExt, PutMode, PutMultipartOptions,
+    PutOptions, PutPayload, TagSet,
 };
 use tokio_util::task::AbortOnDropHandle;
 
 use super::class::{self, classify};
 use super::location::Place;
 use super::{Ahead, Children, Plan, Stat};
-use crate::contract::ExitClass;
+use crate::contract::{ExitClass, LockMode};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key};
 use crate::progress::Progress;
@@ -33,8 +34,9 @@ mod trial;
 mod upload;
 
 pub use http::install_crypto;
-use http::{Client, Clients, Eraser};
+use http::{Client, Clients, Eraser, Heard};
 pub(super) use upload::BucketUpload;
+pub(crate) use upload::NO_LOCK;
 
 /// The most that S3 and Google put on one page of a listing; Azure takes 5000.
 const PAGE: usize = 1000;
@@ -62,6 +64,8 @@ pub(super) struct Options {
     pub(super) tags: TagSet,
     /// Of the data alone: a manifest is small, and read again soon.
     pub(super) storage_class: Option<String>,
+    /// Until when nothing may be removed.
+    pub(super) lock: Option<(LockMode, Timestamp)>,
     /// Every flag given that a store may refuse.
     pub(super) flags: Vec<&'static str>,
 }
@@ -168,7 +172,11 @@ impl Bucket {
     /// Looks at what is right in a folder, page by page, until there are no more.
     async fn pages(&self, folder: &Folder, mut look: impl FnMut(ListResult) -> Result<()>) -> Result<()> {
         let doing = self.doing("listing", folder);
-        let prefix = format!("{}/", self.path(folder)?);
+        let prefix = match &self.place.prefix {
+            None if folder.as_str().is_empty() => String::new(),
+            Some(prefix) if folder.as_str().is_empty() => format!("{prefix}/"),
+            _ => format!("{}/", self.path(folder)?),
+        };
         let mut page_token = None;
         loop {
             let options = PaginatedListOptions {
@@ -199,7 +207,7 @@ impl Bucket {
             attributes: class.collect::<Attributes>(),
             ..PutMultipartOptions::default()
         };
-        self.clients.asker.create_multipart_opts(path, options).await
+        self.clients.sealer.create_multipart_opts(path, options).await
     }
 
     /// Gives up an unfinished upload and what it has sent; that it is gone already is no error.
@@ -227,10 +235,15 @@ impl Bucket {
         Ok(upload)
     }
 
+    /// Writes a small object that is to stay.
     pub(super) async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
+        self.put_by(&self.clients.sealer, key, content).await
+    }
+
+    async fn put_by(&self, client: &Arc<dyn Client>, key: &Key, content: Bytes) -> Result<()> {
         let mut pauses = CONFLICTS.into_iter();
         loop {
-            match (self.put_once(key, content.clone()).await?, pauses.next()) {
+            match (self.put_once(client, key, content.clone()).await?, pauses.next()) {
                 (None, _) => return Ok(()),
                 (Some(_), Some(pause)) => tokio::time::sleep(pause).await,
                 (Some(conflict), None) => return Err(conflict),
@@ -240,11 +253,11 @@ impl Bucket {
 
     /// Writes it if nothing is there. Something else than done: the store says that it is there, and gives it to nobody. A
     /// store that judges two writers at once may refuse both (S3: 409 ConditionalRequestConflict).
-    async fn put_once(&self, key: &Key, content: Bytes) -> Result<Option<Error>> {
+    async fn put_once(&self, client: &Arc<dyn Client>, key: &Key, content: Bytes) -> Result<Option<Error>> {
         let path = self.path(key)?;
         let doing = self.doing("writing", key);
         let options = PutOptions { mode: PutMode::Create, tags: self.options.tags.clone(), ..PutOptions::default() };
-        let result = self.clients.asker.put_opts(&path, PutPayload::from_bytes(content.clone()), options).await;
+        let result = client.put_opts(&path, PutPayload::from_bytes(content.clone()), options).await;
         let Err(error) = result else { return Ok(None) };
         match &error {
             // Either somebody else wrote it, or we did and the answer was lost.
@@ -265,7 +278,7 @@ impl Bucket {
             {
                 match self.clients.asker.head(&path).await {
                     Err(object_store::Error::NotFound { .. }) => {
-                        let put = self.clients.asker.put(&path, PutPayload::from_bytes(content)).await;
+                        let put = client.put(&path, PutPayload::from_bytes(content)).await;
                         put.map(|_| None).map_err(|error| self.error(&doing, &error))
                     }
                     Err(error) => Err(classify(&doing, &error)),
@@ -274,6 +287,13 @@ impl Bucket {
             }
             _ => Err(self.error(&doing, &error)),
         }
+    }
+
+    /// What the store has, and what its answer says beside that.
+    async fn look(&self, path: &Path) -> object_store::Result<(ObjectMeta, Heard)> {
+        let options = GetOptions { head: true, ..GetOptions::default() };
+        let mut result = self.clients.asker.get_opts(path, options).await?;
+        Ok((result.meta, result.extensions.remove().unwrap_or_default()))
     }
 
     pub(super) async fn stat(&self, key: &Key) -> Result<Stat> {

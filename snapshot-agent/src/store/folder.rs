@@ -80,7 +80,7 @@ impl FolderStore {
         limit: usize,
         wanted: impl Fn(&str) -> bool + Send + 'static,
     ) -> Result<Children> {
-        let (doing, path) = (format!("listing {}", self.uri(folder)), folder.to_string());
+        let (doing, path) = (format!("listing {}", self.uri(folder)), inside(folder));
         let calls = move |root: &Dir| {
             let mut children = Children::default();
             let folder = match root.open_dir(&path) {
@@ -103,7 +103,7 @@ impl FolderStore {
     }
 
     pub(super) async fn objects(&self, folder: &Folder, limit: usize) -> Result<Vec<String>> {
-        let (doing, path) = (format!("listing {}", self.uri(folder)), folder.to_string());
+        let (doing, path) = (format!("listing {}", self.uri(folder)), inside(folder));
         let calls = move |root: &Dir| {
             let mut names = Vec::new();
             let folder = match root.open_dir(&path) {
@@ -362,6 +362,11 @@ fn write_all(mut file: File, mut received: mpsc::Receiver<Bytes>) -> io::Result<
     }
     file.sync_all()?;
     Ok(written)
+}
+
+/// A folder's path below the root.
+fn inside(folder: &Folder) -> String {
+    if folder.as_str().is_empty() { ".".to_owned() } else { folder.to_string() }
 }
 
 /// What is there and is no folder of this volume is a link, planted or by mistake: trying again will not help.

@@ -3,15 +3,21 @@
 //! Every request is signed and so is its payload: the store checks a sha256 of every part. Options are checked as far
 //! as they can be without the store; what the store does not take, it says at the first request, and the flag is named.
 
+use std::net::{IpAddr, SocketAddr};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use jiff::Timestamp;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::{ClientOptions, TagSet};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::bucket::http::{self, Clients};
+use super::bucket::http::{self, Clients, Connector};
 use super::bucket::{Bucket, Options, Protocol};
 use super::class::classify;
 use super::location::Place;
-use crate::contract::{S3Checksum, StoreFlags};
+use crate::clock;
+use crate::contract::{LockMode, S3Checksum, S3Sse, StoreFlags};
 use crate::error::{Error, Result};
 
 /// S3's limit for one upload.
@@ -24,6 +30,9 @@ const STORAGE_CLASSES: &[&str] =
 /// Classes that are read hours after somebody has asked for it.
 const ARCHIVES: &[&str] = &["GLACIER", "DEEP_ARCHIVE"];
 
+/// S3's limit: a hundred years.
+const MOST_DAYS: u32 = 36_500;
+
 /// S3's limit for one object.
 const MOST_TAGS: usize = 10;
 
@@ -34,23 +43,43 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
 
 /// With one more header on every request, signed like the others.
 pub(super) fn open_with(flags: &StoreFlags, place: Place, header: Option<(&str, &str)>) -> Result<Bucket> {
-    let mut client = ClientOptions::new().with_allow_http(http::plain(flags.s3_endpoint.as_ref()));
-    if let Some((name, value)) = header {
-        let headers = HeaderName::try_from(name).ok().zip(HeaderValue::try_from(value).ok());
-        let headers = headers.ok_or_else(|| Error::config(format!("{name} is no header")))?;
-        client = client.with_default_headers(HeaderMap::from_iter([headers]));
-    }
-    let builder = builder(flags, &place.name)?.with_client_options(client);
-    let clients = Clients::of(http::certificates(flags.s3_ca_file.as_deref())?, |connector| {
-        let store = builder.clone().with_http_connector(connector).build();
+    let lock = lock(flags)?;
+    let until = lock.map(|(_, days)| retained(days)).transpose()?;
+    open_until(flags, place, header, lock.map(|(mode, _)| mode).zip(until))
+}
+
+/// With everything that stays locked until then.
+pub(super) fn open_until(
+    flags: &StoreFlags,
+    place: Place,
+    header: Option<(&str, &str)>,
+    lock: Option<(LockMode, Timestamp)>,
+) -> Result<Bucket> {
+    let builder = builder(flags, &place.name)?;
+    let certificates = http::certificates(flags.s3_ca_file.as_deref())?;
+    let build = |connector, headers: &[(&str, &str)]| {
+        let mut client = ClientOptions::new().with_allow_http(http::plain(flags.s3_endpoint.as_ref()));
+        let headers: Option<HeaderMap> = headers
+            .iter()
+            .map(|(name, value)| HeaderName::try_from(*name).ok().zip(HeaderValue::try_from(*value).ok()))
+            .collect();
+        client = client.with_default_headers(headers.ok_or_else(|| Error::config("a header that cannot be"))?);
+        let store = builder.clone().with_client_options(client).with_http_connector(connector).build();
         store.map_err(|error| classify("opening the store", &error))
-    })?;
+    };
+    let mut clients = Clients::of(certificates.clone(), |connector| build(connector, header.as_slice()))?;
+    if let Some((mode, until)) = lock {
+        let until = until.to_string();
+        let headers = [("x-amz-object-lock-mode", mode.as_str()), ("x-amz-object-lock-retain-until-date", &until)];
+        // On what makes an object and on nothing else: S3 knows these headers there alone.
+        clients = clients.sealing(build(Connector::asking(certificates), &headers)?);
+    }
     let region = region(flags);
     let at = match &flags.s3_endpoint {
         Some(endpoint) => format!("{endpoint}, region {region}"),
         None => format!("AWS, region {region}"),
     };
-    Ok(Bucket::new(place, at, PROTOCOL, options(flags)?, clients))
+    Ok(Bucket::new(place, at, PROTOCOL, Options { lock, ..options(flags)? }, clients))
 }
 
 fn builder(flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {
@@ -98,9 +127,13 @@ fn address(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result
 
 /// Encryption and checksums: object_store puts these on every request that needs them.
 fn asked_for(mut builder: AmazonS3Builder, flags: &StoreFlags) -> Result<AmazonS3Builder> {
-    if let Some(sse) = flags.s3_sse {
-        builder = builder.with_config(config_key("aws_server_side_encryption")?, sse.as_str());
-    }
+    builder = match flags.s3_sse {
+        Some(S3Sse::Customer) => builder.with_ssec_encryption(customer_key(flags)?),
+        Some(sse @ (S3Sse::Aes256 | S3Sse::AwsKms)) => {
+            builder.with_config(config_key("aws_server_side_encryption")?, sse.as_str())
+        }
+        None => builder,
+    };
     if let Some(id) = &flags.s3_sse_kms_key_id {
         if flags.s3_sse.is_none_or(|sse| !sse.has_keys()) {
             return Err(Error::config("--s3-sse-kms-key-id needs --s3-sse=aws:kms"));
@@ -114,8 +147,57 @@ fn asked_for(mut builder: AmazonS3Builder, flags: &StoreFlags) -> Result<AmazonS
     Ok(match flags.s3_checksum {
         Some(S3Checksum::Crc64nvme) => builder.with_checksum_algorithm(Checksum::CRC64NVME),
         Some(S3Checksum::Sha256) => builder.with_checksum_algorithm(Checksum::SHA256),
+        // S3 takes no put of a locked object without one (PutObject, "Object Lock").
+        None if flags.s3_object_lock.is_some() => builder.with_checksum_algorithm(Checksum::SHA256),
         Some(S3Checksum::WhenRequired) | None => builder,
     })
+}
+
+/// The key that the store encrypts with and forgets. It never shows in an error.
+fn customer_key(flags: &StoreFlags) -> Result<String> {
+    /// AES-256's.
+    const BYTES: usize = 32;
+    let Some(folder) = &flags.credentials_dir else {
+        return Err(Error::config("--s3-sse=SSE-C needs --credentials-dir with the file sseCustomerKey"));
+    };
+    if http::plain(flags.s3_endpoint.as_ref()) && !flags.s3_endpoint.as_deref().is_some_and(loopback) {
+        return Err(Error::config("--s3-sse=SSE-C needs an https endpoint: the key goes with every request"));
+    }
+    let key = http::required(folder, "sseCustomerKey")?;
+    match BASE64_STANDARD.decode(&key) {
+        Ok(bytes) if bytes.len() == BYTES => Ok(key),
+        Ok(_) | Err(_) => Err(Error::config(format!(
+            "the credentials' sseCustomerKey is no key: {BYTES} bytes in base64 are needed (openssl rand -base64 {BYTES})"
+        ))),
+    }
+}
+
+/// Whether nothing that is sent there leaves the machine.
+fn loopback(endpoint: &str) -> bool {
+    let host = endpoint.trim_start_matches("http://").trim_end_matches('/');
+    host.parse::<SocketAddr>().map(|at| at.ip()).or_else(|_| host.parse()).is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+/// How locks are asked for.
+fn lock(flags: &StoreFlags) -> Result<Option<(LockMode, u32)>> {
+    match (flags.s3_object_lock, flags.s3_object_lock_days) {
+        (None, None) => Ok(None),
+        (Some(_), _) if flags.s3_checksum == Some(S3Checksum::WhenRequired) => {
+            Err(Error::config("--s3-object-lock needs a checksum: leave --s3-checksum out, or take another one"))
+        }
+        (Some(mode), Some(days @ 1..=MOST_DAYS)) => Ok(Some((mode, days))),
+        (_, Some(days)) => Err(Error::config(format!(
+            "--s3-object-lock-days={days} needs --s3-object-lock, and is from 1 to {MOST_DAYS}"
+        ))),
+        (Some(_), None) => Err(Error::config("--s3-object-lock needs --s3-object-lock-days")),
+    }
+}
+
+/// So many days from now, in whole seconds: stores round.
+fn retained(days: u32) -> Result<Timestamp> {
+    let until = clock::later(clock::now(), days.saturating_mul(86_400))?;
+    Timestamp::from_second(until.as_second())
+        .map_err(|_| Error::config("--s3-object-lock-days is beyond all calendars"))
 }
 
 /// object_store hides the type of these keys, and takes their names.
@@ -145,6 +227,7 @@ fn options(flags: &StoreFlags) -> Result<Options> {
         storage_class(class, flags.s3_endpoint.is_some())?;
     }
     let given = [
+        ("--s3-object-lock", flags.s3_object_lock.is_some()),
         ("--s3-sse", flags.s3_sse.is_some()),
         ("--s3-sse-kms-key-id", flags.s3_sse_kms_key_id.is_some()),
         ("--s3-storage-class", flags.s3_storage_class.is_some()),
@@ -152,7 +235,7 @@ fn options(flags: &StoreFlags) -> Result<Options> {
         ("--s3-checksum", flags.s3_checksum.is_some_and(|checksum| checksum != S3Checksum::WhenRequired)),
     ];
     let flags_given = given.iter().filter(|(_, given)| *given).map(|(flag, _)| *flag).collect();
-    Ok(Options { tags, storage_class: flags.s3_storage_class.clone(), flags: flags_given })
+    Ok(Options { tags, storage_class: flags.s3_storage_class.clone(), lock: None, flags: flags_given })
 }
 
 /// S3's characters for tags (AWS: "Object key and value naming", what all services take).
@@ -183,7 +266,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::contract::{ExitClass, S3Sse};
+    use crate::contract::ExitClass;
 
     fn place() -> Place {
         Place { name: "bkt".to_owned(), prefix: None }

@@ -4,14 +4,19 @@
 //! through the file system, so it is asked through the same calls as a save.
 
 use bytes::Bytes;
+use jiff::Timestamp;
 
 use super::bucket::Bucket;
 use super::bucket::http::Heard;
 use super::location::Location;
 use super::{Store, s3};
-use crate::contract::{ExitClass, S3Checksum, StoreFlags};
+use crate::clock;
+use crate::contract::{ExitClass, LockMode, S3Checksum, StoreFlags};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key};
+
+/// How long a trial's object is locked: long enough to ask for it.
+const TRIED_SECONDS: u32 = 30;
 
 /// What a read can be tied to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,6 +94,33 @@ impl Store {
             Self::Bucket(store) => store.try_clear(folder).await,
             Self::Folder(store) => store.try_clear(folder).await,
         }
+    }
+}
+
+/// S3 alone can keep an object from being removed.
+#[derive(Debug)]
+pub(crate) struct Locks {
+    locking: Bucket,
+    until: Timestamp,
+}
+
+impl Locks {
+    /// `None` where no lock is asked for. A trial's lock is short and can be taken away, whatever snapshots get.
+    pub(crate) fn of(flags: &StoreFlags) -> Result<Option<Self>> {
+        let Location::S3(place) = Location::of(flags)? else { return Ok(None) };
+        if flags.s3_object_lock.is_none() {
+            return Ok(None);
+        }
+        let until = clock::later(clock::now(), TRIED_SECONDS)?;
+        let until = Timestamp::from_second(until.as_second()).unwrap_or(until);
+        let locking = s3::open_until(flags, place, None, Some((LockMode::Governance, until)))?;
+        Ok(Some(Self { locking, until }))
+    }
+
+    /// Whether the store says that it keeps the lock of an object put with one.
+    pub(crate) async fn kept(&self, key: &Key, content: Bytes) -> Result<bool> {
+        self.locking.put_new(key, content).await?;
+        Ok(self.locking.try_head(key).await?.locked_until.is_some_and(|kept| kept >= self.until))
     }
 }
 

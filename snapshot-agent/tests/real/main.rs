@@ -23,6 +23,7 @@ mod faults;
 mod gate;
 mod inspect;
 mod kills;
+mod locks;
 mod memory;
 mod orphans;
 mod restore;

@@ -244,8 +244,8 @@ async fn a_listing_of_proofs_that_repeats_itself_is_given_up() {
     .await;
     let wanted = ListRequest {
         store: proxy.flags(&s3),
-        namespace: "shop".to_owned(),
-        cluster: "orders".to_owned(),
+        namespace: Some("shop".to_owned()),
+        cluster: Some("orders".to_owned()),
         deadline_seconds: 10,
         ..ListRequest::default()
     };
@@ -335,14 +335,75 @@ async fn a_sibling_is_not_listed() {
     }
     let wanted = ListRequest {
         store: s3.flags(),
-        namespace: "shop".to_owned(),
-        cluster: "orders".to_owned(),
+        namespace: Some("shop".to_owned()),
+        cluster: Some("orders".to_owned()),
         deadline_seconds: 30,
         ..ListRequest::default()
     };
     let listed = list::run(wanted).await.unwrap();
     let text = serde_json::to_string(&listed).unwrap();
     assert!(text.contains("shop/orders/") && !text.contains("orders-2"), "{text}");
+}
+
+/// A bucket is read by who knows nothing of it but its name, prefix or none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_store_is_listed() {
+    let s3 = S3::start().await;
+    for (url, namespace, cluster) in
+        [("s3://bkt/pre/fix", "shop", "orders"), ("s3://bkt/pre/fix", "bank", "ledger"), ("s3://bkt", "top", "level")]
+    {
+        let store = StoreFlags { url: url.to_owned(), ..s3.flags() };
+        let filed = (namespace.to_owned(), cluster.to_owned());
+        let request = SaveRequest { namespace: filed.0, cluster: filed.1, ..request(store) };
+        save_stream(request, stream::iter(messages(&snapshot(64)))).await.unwrap();
+    }
+    for (url, expected) in [("s3://bkt/pre/fix", &["bank/ledger", "shop/orders"][..]), ("s3://bkt", &["top/level"])] {
+        let store = StoreFlags { url: url.to_owned(), ..s3.flags() };
+        let listed = list::run(ListRequest { store, deadline_seconds: 30, ..ListRequest::default() }).await.unwrap();
+        let clusters = listed.iter().map(|entry| entry.key.splitn(3, '/').take(2).collect::<Vec<_>>().join("/"));
+        let mut clusters: Vec<_> = clusters.collect();
+        clusters.sort();
+        assert_eq!(clusters, expected, "{url}");
+    }
+}
+
+/// Listings of stores that promise less than S3 lag: they lack what is new and name what is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_decided_by_a_listing_alone() {
+    const NOTHING: &str = "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>";
+    let s3 = S3::start().await;
+    let saved = save_stream(request(s3.flags()), stream::iter(messages(&snapshot(64)))).await.unwrap();
+
+    // What is there and not listed: it is not lost for who knows its key, and the next save does not touch it.
+    let blind = S3Proxy::before(&s3, |a| each(a, Op::List, Fault::Answer(200, NOTHING.to_owned()))).await;
+    let manifest = snapshot_agent::recall::manifest(&blind.flags(&s3), &saved.key, 30).await.unwrap();
+    assert_eq!(manifest.sha256, saved.sha256);
+    let again = save_stream(request(blind.flags(&s3)), stream::iter(messages(&snapshot(64)))).await.unwrap();
+    assert_ne!(again.key, saved.key);
+    assert!(s3.file(&saved.key, "manifest.json").exists());
+
+    // What is listed and gone: an upload that nobody has begun is not ended, and a folder without a manifest is no
+    // snapshot.
+    let (lineage, name) = saved.key.rsplit_once('/').unwrap();
+    let (ghost, prefix) = (name.replace(&name[..4], "2001"), format!("pre/fix/{lineage}"));
+    let zombies = format!(
+        "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>{prefix}/uploads/{ghost}.json</Key>\
+         <LastModified>2001-01-01T00:00:00Z</LastModified><Size>9</Size><ETag>x</ETag></Contents>\
+         <CommonPrefixes><Prefix>{prefix}/{ghost}/</Prefix></CommonPrefixes></ListBucketResult>"
+    );
+    let haunted = S3Proxy::before(&s3, move |a| each(a, Op::List, Fault::Answer(200, zombies.clone()))).await;
+    save_stream(request(haunted.flags(&s3)), stream::iter(messages(&snapshot(64)))).await.unwrap();
+    assert_eq!((haunted.count(Op::Abort), haunted.count(Op::Delete)), (0, 1), "its own intent alone is removed");
+    let wanted = ListRequest {
+        store: haunted.flags(&s3),
+        namespace: Some("shop".to_owned()),
+        cluster: Some("orders".to_owned()),
+        cluster_uid: request(s3.flags()).cluster_uid,
+        deadline_seconds: 30,
+        ..ListRequest::default()
+    };
+    let listed = list::run(wanted).await.unwrap();
+    assert_eq!(listed.iter().map(|entry| entry.state).collect::<Vec<_>>(), [list::State::Incomplete]);
 }
 
 /// etcd is let go at its own speed: no part is taken before the stream has ended, and memory alone would not hold it.

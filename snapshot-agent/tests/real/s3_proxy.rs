@@ -11,7 +11,7 @@ use futures::stream;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper::header::{CONTENT_LENGTH, HeaderValue};
+use hyper::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, client, server, service};
 use hyper_util::rt::TokioIo;
 use snapshot_agent::contract::StoreFlags;
@@ -40,6 +40,7 @@ pub(crate) struct Asked {
     /// How many of this operation came before.
     pub(crate) before: usize,
     pub(crate) uri: String,
+    pub(crate) headers: HeaderMap,
 }
 
 /// What happens to a request.
@@ -73,6 +74,8 @@ pub(crate) enum Fault {
     Endless(u16),
     /// An answer with this many headers too many.
     Headers(usize),
+    /// The answer lacks the headers whose names begin like this.
+    Without(&'static str),
     /// The answer is passed on, and the connection is ended after it although nothing said that it would.
     CloseAfter,
 }
@@ -118,7 +121,8 @@ impl S3Proxy {
                             *count += 1;
                             *count - 1
                         };
-                        let asked = Asked { op, before, uri: request.uri().to_string() };
+                        let (uri, headers) = (request.uri().to_string(), request.headers().clone());
+                        let asked = Asked { op, before, uri, headers };
                         let fault = rule(&asked);
                         seen.lock().unwrap().push(asked);
                         meet(store.clone(), request, fault)
@@ -134,6 +138,11 @@ impl S3Proxy {
     /// The same bucket, reached through the proxy.
     pub(crate) fn flags(&self, s3: &S3) -> StoreFlags {
         StoreFlags { s3_endpoint: Some(format!("http://{}", self.address)), ..s3.flags() }
+    }
+
+    /// Every request so far.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
     }
 
     pub(crate) fn count(&self, op: Op) -> usize {
@@ -212,6 +221,7 @@ async fn meet(store: String, request: Request<Incoming>, fault: Fault) -> std::i
         | Fault::Flip(_)
         | Fault::FlipRequest(_)
         | Fault::Headers(_)
+        | Fault::Without(_)
         | Fault::CloseAfter => ask(store, request, fault).await,
     }
 }
@@ -254,6 +264,12 @@ async fn ask(store: String, request: Request<Incoming>, fault: Fault) -> std::io
             for i in 0..more {
                 let name = hyper::header::HeaderName::from_bytes(format!("x-flood-{i}").as_bytes()).unwrap();
                 head.headers.insert(name, HeaderValue::from_static("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"));
+            }
+        }
+        Fault::Without(prefix) => {
+            let names: Vec<_> = head.headers.keys().filter(|name| name.as_str().starts_with(prefix)).cloned().collect();
+            for name in names {
+                head.headers.remove(name);
             }
         }
         // What is unannounced cannot be said with hyper's own server: the error comes after the whole body.

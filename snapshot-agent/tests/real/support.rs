@@ -230,8 +230,18 @@ impl S3 {
 
     /// With more flags.
     pub(crate) async fn with(more: &[String]) -> Self {
+        Self::serving(more, |_| vec![]).await
+    }
+
+    /// That keeps older versions.
+    pub(crate) async fn versioned() -> Self {
+        Self::serving(&[], |folder| vec!["--versioning-dir".to_owned(), folder.join("versions").display().to_string()])
+            .await
+    }
+
+    async fn serving(more: &[String], backend: impl Fn(&Path) -> Vec<String>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["buckets/bkt", "credentials"] {
+        for name in ["buckets/bkt", "credentials", "versions"] {
             fs::create_dir_all(folder.path().join(name)).unwrap();
         }
         fs::write(folder.path().join("credentials/accessKeyID"), "key\n").unwrap();
@@ -239,7 +249,7 @@ impl S3 {
         let address = format!("127.0.0.1:{}", free_port());
         let buckets = folder.path().join("buckets").display().to_string();
         let args = ["--access", "key", "--secret", "secret", "--keep-alive", "--quiet", "--port", &address];
-        let backend = ["posix", &buckets].map(str::to_owned);
+        let backend = [vec!["posix".to_owned()], backend(folder.path()), vec![buckets]].concat();
         let args = [&args.map(str::to_owned)[..], more, &backend].concat();
         let process = start("versitygw", &args, &folder.path().join("versitygw.log"));
         let s3 = Self { address, folder, _process: process };

@@ -68,8 +68,8 @@ async fn verified(request: VerifyRequest) -> Result<StoredVerified> {
 async fn newest(store: StoreFlags) -> Option<NewestProof> {
     let request = ListRequest {
         store,
-        namespace: "shop".to_owned(),
-        cluster: "orders".to_owned(),
+        namespace: Some("shop".to_owned()),
+        cluster: Some("orders".to_owned()),
         deadline_seconds: 20,
         ..ListRequest::default()
     };

@@ -66,6 +66,8 @@ pub enum Use {
 pub fn open(store: &Location, used: Use) -> Opened {
     match store {
         Location::S3(s3) => {
+            // Who only reads locks nothing.
+            let lock = s3.object_lock.as_ref().filter(|_| used == Use::Save);
             let (sse, kms_key_id) = s3.sse.clone().map(|sse| (sse.kind, sse.kms_key_id)).unzip();
             let flags = StoreFlags {
                 url: url("s3", &s3.bucket, s3.prefix.as_deref()),
@@ -77,6 +79,8 @@ pub fn open(store: &Location, used: Use) -> Opened {
                 s3_sse_kms_key_id: kms_key_id.flatten(),
                 s3_storage_class: s3.storage_class.clone(),
                 s3_tag: s3.tags.iter().map(|tag| format!("{}={}", tag.name, tag.value)).collect(),
+                s3_object_lock: lock.map(|lock| lock.mode),
+                s3_object_lock_days: lock.map(|lock| lock.days),
                 s3_checksum: s3.checksum.map(Into::into),
                 ..StoreFlags::default()
             };

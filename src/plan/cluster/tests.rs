@@ -255,6 +255,7 @@ mod bootstrap {
             compression: snapshot_agent::contract::Compression::Zstd,
             verify: snapshot_agent::contract::Verify::default(),
             encryption: None,
+            minimum_throughput: None,
             deadline_seconds: None,
             agent: None,
         };

@@ -3,9 +3,10 @@
 //! Decides the requests; the Jobs' shape is `plan::build::job`'s.
 
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use snapshot_agent::contract::{
-    DEFAULT_INSPECT_DEADLINE_SECONDS, DEFAULT_SAVE_DEADLINE_SECONDS, EtcdFlags, InspectRequest, MAX_CLUSTER_SPEC,
-    SaveRequest,
+    DEFAULT_INSPECT_DEADLINE_SECONDS, DEFAULT_MIN_THROUGHPUT_KIB, DEFAULT_SAVE_DEADLINE_SECONDS, EtcdFlags,
+    InspectRequest, MAX_CLUSTER_SPEC, SaveRequest,
 };
 
 use super::Observed;
@@ -15,7 +16,7 @@ use crate::api::cluster::EtcdClusterSpec;
 use crate::api::snapshot::EXTERNAL;
 use crate::api::{EtcdSnapshot, key, name};
 use crate::plan::build::job::{AgentJob, Work, job};
-use crate::plan::{build, pods};
+use crate::plan::{build, pods, valid};
 
 /// The Job that saves what was seen.
 pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
@@ -35,11 +36,17 @@ pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
         compression: snapshot.spec.compression,
         verify: snapshot.spec.verify,
         age_recipients: snapshot.spec.encryption.as_ref().map(|e| e.age.recipients.clone()).unwrap_or_default(),
+        min_throughput_kib: least(snapshot.spec.minimum_throughput.as_ref()),
         deadline_seconds: snapshot.spec.deadline_seconds.unwrap_or(DEFAULT_SAVE_DEADLINE_SECONDS),
         ..SaveRequest::default()
     };
     let attempts = snapshot.status.as_ref().map_or(0, |s| s.attempts);
     of(seen, to, name::job(own_name, own_uid), Work::Save(request), attempts)
+}
+
+/// KiB a second, rounded up: what is asked for is not turned off. What is no size is refused at admission.
+fn least(throughput: Option<&Quantity>) -> u64 {
+    throughput.and_then(valid::bytes).map_or(DEFAULT_MIN_THROUGHPUT_KIB, |bytes| bytes.div_ceil(1 << 10))
 }
 
 /// What a manifest records of the cluster, so that the store alone is enough to make it again: all but where its own first

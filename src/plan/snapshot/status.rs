@@ -209,6 +209,7 @@ fn artifact(report: &SavedReport) -> Artifact {
         hash_kv: report.hash_kv.map(i64::from),
         compression: report.compression,
         encrypted: report.encrypted,
+        locked_until: report.lock.as_ref().map(|lock| lock.until.to_string()),
         etcd_version: report.etcd_version.clone(),
         storage_version: report.storage_version.clone(),
     }

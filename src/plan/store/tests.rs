@@ -222,7 +222,7 @@ fn what_a_probe_finds_is_told_whole() {
     assert_eq!(told(&plan), ("True", "StoreUsable"));
     assert!(ready(&plan).message.contains("createOnly (as seen)"), "{}", ready(&plan).message);
     let found = probe(&plan);
-    assert_eq!((found.usable, found.at.as_str(), found.trials.len()), (true, "2026-11-21T11:59:55Z", 12));
+    assert_eq!((found.usable, found.at.as_str(), found.trials.len()), (true, "2026-11-21T11:59:55Z", Trial::ALL.len()));
     let tried = found.trials.iter().find(|tried| tried.name == "createOnly").unwrap();
     assert_eq!((tried.outcome.as_str(), tried.needed, tried.detail.as_str()), ("No", false, "as seen"));
     assert_eq!(plan.notes.iter().map(|n| n.reason.as_str()).collect::<Vec<_>>(), ["StoreWeak"]);

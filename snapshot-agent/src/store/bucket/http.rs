@@ -13,6 +13,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use futures::StreamExt;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
@@ -54,11 +55,13 @@ pub(in crate::store) trait Client: ObjectStore + MultipartStore + PaginatedListS
 
 impl<T: ObjectStore + MultipartStore + PaginatedListStore> Client for T {}
 
-/// One bucket, spoken to with three time limits.
+/// One bucket, spoken to with three time limits and by one more client for what is to stay.
 #[derive(Clone)]
 pub(in crate::store) struct Clients {
     /// For small requests.
     pub(super) asker: Arc<dyn Client>,
+    /// For small requests that make an object which stays: with what is asked for about that, on every request.
+    pub(super) sealer: Arc<dyn Client>,
     /// For parts.
     pub(super) writer: Arc<dyn Client>,
     /// For downloads: a limit between pieces, none for the whole.
@@ -73,11 +76,20 @@ impl Clients {
     ) -> Result<Self> {
         install_crypto();
         let connector = Connector { certificates, whole: None, between: None };
+        let asker: Arc<dyn Client> = Arc::new(build(Connector { whole: Some(ASK_WITHIN), ..connector.clone() })?);
         Ok(Self {
-            asker: Arc::new(build(Connector { whole: Some(ASK_WITHIN), ..connector.clone() })?),
+            sealer: Arc::clone(&asker),
+            asker,
             writer: Arc::new(build(Connector { whole: Some(WRITE_WITHIN), ..connector.clone() })?),
             reader: Arc::new(build(Connector { between: Some(READ_WITHIN), ..connector })?),
         })
+    }
+}
+
+impl Clients {
+    /// With another client for what is to stay.
+    pub(in crate::store) fn sealing<C: Client>(self, sealer: C) -> Self {
+        Self { sealer: Arc::new(sealer), ..self }
     }
 }
 
@@ -148,6 +160,8 @@ pub(crate) struct Heard {
     pub(crate) date: Option<String>,
     /// Names and values of the checksums that the store says the object has.
     pub(crate) checksums: Vec<(String, String)>,
+    /// Until when the object is locked, as far as these credentials may know.
+    pub(crate) locked_until: Option<Timestamp>,
 }
 
 impl Heard {
@@ -155,7 +169,8 @@ impl Heard {
         let text = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let checksums = ["x-amz-checksum-crc64nvme", "x-amz-checksum-sha256"];
         let said = checksums.into_iter().filter_map(|name| Some((name.to_owned(), text(name)?)));
-        Self { date: text("date"), checksums: said.collect() }
+        let locked_until = text("x-amz-object-lock-retain-until-date").and_then(|until| until.parse().ok());
+        Self { date: text("date"), checksums: said.collect(), locked_until }
     }
 }
 

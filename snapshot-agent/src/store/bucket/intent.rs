@@ -41,7 +41,8 @@ pub(super) async fn announce(store: &Bucket, data: &Key, upload_id: &str, plan: 
     let intent = Intent { name: data.name().to_owned(), upload_id: upload_id.to_owned(), until: plan.until };
     let json = serde_json::to_vec(&intent)
         .map_err(|error| Error::config(format!("the upload's intent cannot be written: {error}")))?;
-    store.put_new(&data.folder().intent(), json.into()).await
+    // Never locked: it has to go.
+    store.put_by(&store.clients.asker, &data.folder().intent(), json.into()).await
 }
 
 /// Takes back what dead attempts of this lineage have left, best effort: a backup does not fail because of old garbage.

@@ -47,10 +47,8 @@ impl Bucket {
 
     /// What an answer's headers say of an object and of the store.
     pub(in crate::store) async fn try_head(&self, key: &Key) -> Result<Heard> {
-        let options = GetOptions { head: true, ..GetOptions::default() };
-        let result = self.clients.asker.get_opts(&self.path(key)?, options).await;
-        let mut result = result.map_err(|error| classify(&self.doing("looking at", key), &error))?;
-        Ok(result.extensions.remove().unwrap_or_default())
+        let looked = self.look(&self.path(key)?).await;
+        looked.map(|(_, heard)| heard).map_err(|error| classify(&self.doing("looking at", key), &error))
     }
 
     /// Removes an object; one that is not there is removed already.

@@ -11,9 +11,9 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 use tokio::task::JoinSet;
 
-use super::http::WRITE_WITHIN;
+use super::http::{Heard, WRITE_WITHIN};
 use super::{Bucket, Plan, class, intent};
-use crate::contract::ExitClass;
+use crate::contract::{ExitClass, Lock};
 use crate::error::{Error, Result, task_error};
 use crate::layout::Key;
 
@@ -22,6 +22,10 @@ pub(crate) const PART: u64 = 8 << 20;
 
 /// Parts on their way while the next one fills. Measured: four carry half as much again as one, eight no more.
 pub(crate) const PARTS_UNDER_WAY: usize = 4;
+
+/// What a lock that is asked for and not told of means, and what to do.
+pub(crate) const NO_LOCK: &str = "the store does not say that it keeps the lock: the bucket is not made with Object Lock, the store does not know it, or \
+     the credentials lack the right s3:GetObjectRetention. Mend that, or leave --s3-object-lock out";
 
 /// An abort is a courtesy; the kubelet gives 30 s in all.
 const ABORT_WITHIN: Duration = Duration::from_secs(10);
@@ -49,6 +53,7 @@ pub struct BucketUpload {
     stored: BTreeMap<usize, PartId>,
     total: u64,
     completing: bool,
+    lock: Option<Lock>,
 }
 
 /// The upload's ID is nobody's business.
@@ -76,6 +81,7 @@ impl BucketUpload {
             stored: BTreeMap::new(),
             total: 0,
             completing: false,
+            lock: None,
         })
     }
 
@@ -152,9 +158,9 @@ impl BucketUpload {
         let parts = std::mem::take(&mut self.stored).into_values().collect();
         let completed = self.store.clients.writer.complete_multipart(&self.path, &self.id, parts).await;
         // The store's own word on what it has now decides, also when the answer to `complete` was lost.
-        match (self.store.clients.asker.head(&self.path).await, completed) {
-            (Ok(meta), _) if meta.size == self.total => Ok(()),
-            (Ok(meta), Ok(_)) => Err(Error::corrupt(format!(
+        match (self.store.look(&self.path).await, completed) {
+            (Ok((meta, heard)), _) if meta.size == self.total => self.locked(Some(&heard)),
+            (Ok((meta, _)), Ok(_)) => Err(Error::corrupt(format!(
                 "{}: {} bytes were sent and the store has {}",
                 self.doing(),
                 self.total,
@@ -163,10 +169,27 @@ impl BucketUpload {
             (_, Err(error)) => Err(self.store.error(&self.doing(), &error)),
             (Err(error), Ok(_)) => match self.store.error(&self.doing(), &error) {
                 // Credentials that may only write: the answer to `complete` is all there is.
-                denied if denied.class() == ExitClass::Denied => Ok(()),
+                denied if denied.class() == ExitClass::Denied => self.locked(None),
                 error => Err(error),
             },
         }
+    }
+
+    /// What was asked for is kept, or this is no backup: real servers take the request and do not lock. Credentials that
+    /// may not look cannot tell.
+    fn locked(&mut self, heard: Option<&Heard>) -> Result<()> {
+        let Some((mode, until)) = self.store.options.lock else { return Ok(()) };
+        let kept = heard.map(|heard| heard.locked_until.is_some_and(|kept| kept >= until));
+        if kept == Some(false) {
+            return Err(Error::config(format!("{}: {NO_LOCK}", self.doing())));
+        }
+        self.lock = Some(Lock { mode, until, confirmed: kept.is_some() });
+        Ok(())
+    }
+
+    /// Until when the store keeps what is complete from being removed.
+    pub(crate) fn lock(&self) -> Option<Lock> {
+        self.lock.clone()
     }
 
     /// The intent has served; if it stays, the next run sees the manifest and removes no more than the intent.

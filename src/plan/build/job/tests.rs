@@ -1,14 +1,17 @@
 //! One mutation of a good Job at a time.
 
 use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, PodAntiAffinity, Toleration};
-use snapshot_agent::contract::EtcdFlags;
+use snapshot_agent::contract::{EtcdFlags, LockMode};
 
 use super::super::{budget, service};
 use super::*;
 use crate::api::EtcdCluster;
 use crate::api::name::LocalRef;
 use crate::api::role;
-use crate::api::store::{AzureLocation, GcsLocation, PvcLocation, S3Checksum, S3Encryption, S3Location, S3Sse, S3Tag};
+use crate::api::store::{
+    AzureLocation, GcsLocation, PvcLocation, S3Checksum, S3Encryption, S3Location, S3ObjectLock, S3Sse, S3Tag,
+};
+use crate::plan::build::store::{self, Use};
 
 fn to_s3() -> AgentJob {
     AgentJob {
@@ -304,9 +307,12 @@ fn what_s3_is_asked_for_is_handed_on() {
             S3Tag { name: "team".to_owned(), value: "a=b".to_owned() },
             S3Tag { name: "empty".to_owned(), value: String::new() },
         ],
+        object_lock: Some(S3ObjectLock { mode: LockMode::Compliance, days: 30 }),
         checksum: Some(S3Checksum::Sha256),
         ..S3Location::default()
     };
+    let reads = store::open(&Location::S3(s3.clone()), Use::Restore).flags;
+    assert_eq!((reads.s3_object_lock, reads.s3_object_lock_days), (None, None), "who reads locks nothing");
     let (args, mounts) = rendered(Location::S3(s3));
     let expected = [
         "--store=s3://backups",
@@ -315,6 +321,8 @@ fn what_s3_is_asked_for_is_handed_on() {
         "--s3-storage-class=STANDARD_IA",
         "--s3-tag=team=a=b",
         "--s3-tag=empty=",
+        "--s3-object-lock=COMPLIANCE",
+        "--s3-object-lock-days=30",
         "--s3-checksum=sha256",
     ];
     assert_eq!(args, expected);

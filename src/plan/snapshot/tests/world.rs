@@ -49,6 +49,7 @@ pub(super) fn fresh() -> Observed {
         compression: snapshot_agent::contract::Compression::Zstd,
         verify: snapshot_agent::contract::Verify::default(),
         encryption: None,
+        minimum_throughput: None,
         deadline_seconds: None,
         agent: None,
     };

@@ -1,0 +1,180 @@
+//! What S3 is asked for about an object's life: that nobody removes it for a while, and whose key it is encrypted with.
+
+use std::fs;
+use std::process::Command;
+
+use crate::faults::{messages, save_stream, snapshot};
+use crate::s3_proxy::{Fault, Op, S3Proxy};
+use crate::support::{Etcd, S3, files, restore_request, save_request};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use futures::stream;
+use serde_json::Value;
+use snapshot_agent::contract::{
+    Compression, EtcdFlags, ExitClass, LockMode, ProbeRequest, S3Checksum, S3Sse, SavedReport, StoreFlags,
+};
+use snapshot_agent::probe::{self, Outcome, Trial};
+use snapshot_agent::{Error, restore, save};
+
+/// One signed request, by another program than ours: status and headers.
+fn curl(s3: &S3, method: &str, path: &str, headers: &[&str]) -> String {
+    let url = format!("http://{}/{path}", s3.address);
+    let mut command = Command::new("curl");
+    command.args(["-sS", "-D", "-", "-o", "/dev/null", "--aws-sigv4", "aws:amz:us-east-1:s3", "--user", "key:secret"]);
+    if method == "HEAD" {
+        command.arg("--head")
+    } else {
+        command.args(["-X", method])
+    };
+    for header in headers {
+        command.args(["-H", header]);
+    }
+    // What a signature is made over, which curl of old does not say by itself.
+    command.args(["-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD", &url]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().to_lowercase()
+}
+
+fn header<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
+    answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::trim)
+}
+
+/// A store whose bucket `locked` can lock.
+async fn lockable() -> S3 {
+    let s3 = S3::versioned().await;
+    let made = curl(&s3, "PUT", "locked", &["x-amz-bucket-object-lock-enabled: true"]);
+    assert!(made.starts_with("http/1.1 200"), "{made}");
+    s3
+}
+
+fn locking(flags: StoreFlags) -> StoreFlags {
+    StoreFlags {
+        url: flags.url.replace("/bkt/", "/locked/"),
+        s3_object_lock: Some(LockMode::Governance),
+        s3_object_lock_days: Some(7),
+        ..flags
+    }
+}
+
+async fn save_small(store: StoreFlags) -> Result<SavedReport, Error> {
+    let request = save_request(EtcdFlags::default(), store, Compression::None);
+    save_stream(request, stream::iter(messages(&snapshot(64)))).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_locked_stays() {
+    let s3 = lockable().await;
+    let store = locking(s3.flags());
+    let saved = save_small(store.clone()).await.unwrap();
+    let lock = saved.lock.clone().unwrap();
+    assert!(lock.confirmed && lock.mode == LockMode::Governance, "{lock:?}");
+    for name in ["snapshot.db", "manifest.json"] {
+        let path = format!("locked/pre/fix/{}/{name}", saved.key);
+        let told = curl(&s3, "HEAD", &path, &[]);
+        assert_eq!(header(&told, "x-amz-object-lock-mode"), Some("governance"), "{told}");
+        let until = header(&told, "x-amz-object-lock-retain-until-date").unwrap().to_uppercase();
+        assert_eq!(until.parse::<jiff::Timestamp>().unwrap(), lock.until, "{name}");
+        let version = header(&told, "x-amz-version-id").unwrap().to_uppercase();
+        let removed = curl(&s3, "DELETE", &format!("{path}?versionId={version}"), &[]);
+        assert!(removed.starts_with("http/1.1 403"), "{name} was removed: {removed}");
+    }
+    let manifest = fs::read(s3.folder.path().join("buckets/locked/pre/fix").join(&saved.key).join("manifest.json"));
+    let manifest: Value = serde_json::from_slice(&manifest.unwrap()).unwrap();
+    assert_eq!(manifest["lock"]["until"], lock.until.to_string());
+    assert_eq!(manifest["lock"]["mode"], "GOVERNANCE");
+    let bucket = s3.folder.path().join("buckets/locked");
+    let intents = || files(&bucket).into_iter().filter(|file| file.contains("/uploads/")).collect::<Vec<_>>();
+    assert_eq!(intents(), [] as [&str; 0], "an intent is never locked");
+
+    let ended = probe::run(ProbeRequest { store, json: false, deadline_seconds: 60 }).await.unwrap();
+    let table = ended.probed.table();
+    let found = ended.probed.findings.iter().find(|found| found.trial == Trial::ObjectLock).unwrap();
+    assert!(ended.probed.usable && found.outcome == Outcome::Yes, "{table}");
+    let kept = ended.probed.findings.iter().find(|found| found.trial == Trial::Versions).unwrap();
+    assert_eq!(kept.outcome, Outcome::Yes, "{table}");
+    assert_eq!(ended.probed.left_behind, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_not_kept_is_no_backup() {
+    let s3 = lockable().await;
+    // A bucket that was not made for it.
+    let store = StoreFlags { url: s3.flags().url, ..locking(s3.flags()) };
+    let error = save_small(store.clone()).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::Config, "{error}");
+    assert!(error.message().contains("--s3-object-lock"), "{error}");
+    assert_eq!(s3.files(), [] as [&str; 0]);
+    let ended = probe::run(ProbeRequest { store, json: false, deadline_seconds: 60 }).await.unwrap();
+    assert!(!ended.probed.usable, "{}", ended.probed.table());
+    assert!(ended.failed.unwrap().message().contains("--s3-object-lock"));
+
+    // A store that takes the request and does not do it.
+    let proxy = S3Proxy::before(&s3, |_| Fault::Without("x-amz-object-lock")).await;
+    let error = save_small(locking(proxy.flags(&s3))).await.unwrap_err();
+    assert!(error.class() == ExitClass::Config && error.message().contains("--s3-object-lock"), "{error}");
+    let manifests = |asked: &crate::s3_proxy::Asked| asked.op == Op::Put && asked.uri.contains("manifest.json");
+    assert!(!proxy.asked().iter().any(manifests), "published without its lock");
+
+    // Credentials that may not look: it was asked for, and nobody has said that it is kept.
+    let proxy = S3Proxy::before(&s3, |asked| match asked.op {
+        Op::Head => Fault::Answer(403, String::new()),
+        _ => Fault::Pass,
+    })
+    .await;
+    let saved = save_small(locking(proxy.flags(&s3))).await.unwrap();
+    assert!(!saved.lock.unwrap().confirmed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_cannot_be_is_refused_before_anything_is_asked() {
+    let s3 = S3::start().await;
+    let refused = |change: fn(&mut StoreFlags), says: &'static str| {
+        let mut store = locking(s3.flags());
+        change(&mut store);
+        async move {
+            let error = save_small(store).await.unwrap_err();
+            assert!(error.class() == ExitClass::Config && error.message().contains(says), "{error}");
+        }
+    };
+    refused(|store| store.s3_object_lock_days = Some(0), "--s3-object-lock-days").await;
+    refused(|store| store.s3_object_lock_days = Some(u32::MAX), "--s3-object-lock-days").await;
+    refused(|store| store.s3_object_lock_days = None, "--s3-object-lock-days").await;
+    refused(|store| store.s3_object_lock = None, "--s3-object-lock").await;
+    refused(|store| store.s3_checksum = Some(S3Checksum::WhenRequired), "--s3-checksum").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_ones_own_goes_with_every_request_and_is_never_told() {
+    let etcd = Etcd::start().await;
+    etcd.fill(20, 64 << 10).await;
+    let s3 = S3::start().await;
+    let key = BASE64_STANDARD.encode([7; 32]);
+    let file = s3.folder.path().join("credentials/sseCustomerKey");
+    fs::write(&file, format!("{key}\n")).unwrap();
+    let proxy = S3Proxy::before(&s3, |_| Fault::Pass).await;
+    let store = StoreFlags { s3_sse: Some(S3Sse::Customer), ..proxy.flags(&s3) };
+    let saved = save::run(save_request(etcd.flags(), store.clone(), Compression::Zstd)).await.unwrap();
+    let volume = tempfile::tempdir().unwrap();
+    restore::run(restore_request(store.clone(), &saved.key, volume.path())).await.unwrap();
+    let asked = proxy.asked();
+    for op in [Op::Create, Op::Part, Op::Put, Op::Get, Op::Head] {
+        let mut requests = asked.iter().filter(|asked| asked.op == op).peekable();
+        assert!(requests.peek().is_some(), "{op:?} was never asked");
+        for asked in requests {
+            let given = asked.headers.get("x-amz-server-side-encryption-customer-key");
+            assert_eq!(given.and_then(|value| value.to_str().ok()), Some(key.as_str()), "{op:?} {}", asked.uri);
+        }
+    }
+
+    for (bad, says) in [("", "sseCustomerKey"), ("c2hvcnQ=", "32 bytes"), ("canary-that-is-no-base64!", "32 bytes")] {
+        fs::write(&file, bad).unwrap();
+        let error = save_small(store.clone()).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Config);
+        assert!(error.message().contains(says) && (bad.is_empty() || !error.message().contains(bad)), "{error}");
+    }
+    fs::write(&file, &key).unwrap();
+    let open = StoreFlags { s3_endpoint: Some("http://192.0.2.1:9000".to_owned()), ..store };
+    let error = save_small(open).await.unwrap_err();
+    assert!(error.class() == ExitClass::Config && error.message().contains("https"), "{error}");
+}
