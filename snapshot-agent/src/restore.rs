@@ -80,9 +80,9 @@ async fn rebuild(
     let stall = Duration::from_secs(request.stall_seconds.into());
     source.stored.unpack(store, source.identities.clone(), file, stall).await?;
     let data = staging.data();
-    etcdutl.restore(&snapshot, &data, initial, db_bytes).await?;
+    etcdutl.restore(&snapshot, &data, initial, db_bytes, request.revision_bump).await?;
     staging.drop_snapshot()?;
-    let restored = source.restored(store, &request.restore_uid);
+    let restored = source.restored(store, request);
     identity(request, &data, restored.clone())?.write(&data)?;
     let published = tokio::task::spawn_blocking(move || staging.publish()).await;
     published.map_err(|error| crate::error::task_error(&error))??;
@@ -172,15 +172,17 @@ impl Chosen {
         Ok(Self { stored: Stored::of(store, folder, manifest).await?, identities })
     }
 
-    fn restored(&self, store: &Store, restore_uid: &str) -> Restored {
+    fn restored(&self, store: &Store, request: &RestoreRequest) -> Restored {
         let Stored { manifest, data, .. } = &self.stored;
         Restored {
-            restore_uid: restore_uid.to_owned(),
+            restore_uid: request.restore_uid.clone(),
             uri: store.uri(data),
             db_bytes: manifest.db_bytes,
             sha256: manifest.sha256.clone(),
             taken_at: manifest.started_at.to_string(),
             from_cluster: manifest.from_cluster(),
+            revision: manifest.contents.as_ref().map(|contents| contents.revision),
+            revision_bump: request.revision_bump,
             other: serde_json::Map::new(),
         }
     }
@@ -234,9 +236,21 @@ fn identity(request: &RestoreRequest, data: &std::path::Path, restored: Restored
 }
 
 fn report(restored: Restored, already: bool, since: Instant) -> RestoredReport {
-    let Restored { restore_uid, uri, db_bytes, sha256, taken_at, from_cluster, other: _ } = restored;
+    let Restored { restore_uid, uri, db_bytes, sha256, taken_at, from_cluster, revision, revision_bump, other: _ } =
+        restored;
     let millis = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
-    RestoredReport { restore_uid, uri, db_bytes, sha256, taken_at, from_cluster, already, millis }
+    RestoredReport {
+        restore_uid,
+        uri,
+        db_bytes,
+        sha256,
+        taken_at,
+        from_cluster,
+        revision,
+        revision_bump,
+        already,
+        millis,
+    }
 }
 
 #[cfg(test)]

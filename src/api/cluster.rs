@@ -314,6 +314,12 @@ pub struct Restore {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub identity_secret_refs: Vec<LocalRef>,
+    /// How far the restored cluster's revision is moved on, so that no client is given a revision for the second time with
+    /// something else behind it; what was before counts as compacted, so watchers list anew. Default 1000000000; `0` leaves
+    /// both out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1_000_000_000_000_i64))]
+    pub revision_bump: Option<i64>,
 }
 
 /// What is.
@@ -420,6 +426,9 @@ pub struct Restoring {
     /// Secrets with the identities it is decrypted with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identity_secret_refs: Vec<LocalRef>,
+    /// How far the revision is moved on; absent: it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision_bump: Option<i64>,
 }
 
 /// The moment the cluster ID was first read.
@@ -452,4 +461,13 @@ pub struct RestoreStatus {
     /// Bytes of the database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub db_bytes: Option<u64>,
+    /// The snapshot's revision: what was written after it is not here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// How far the revision was moved on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision_bump: Option<i64>,
+    /// Name of the `EtcdSnapshot`, where one was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
 }

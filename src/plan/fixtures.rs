@@ -55,10 +55,18 @@ pub fn etcd_cluster(replicas: i32) -> EtcdCluster {
     cluster
 }
 
+/// What a spec that says nothing means.
+const BUMP: i64 = 1_000_000_000;
+
 pub fn restoring(key: &str) -> Restoring {
     let backups = Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None });
     let source = StoredSnapshot::at(backups, key.to_owned());
-    Restoring { restore_uid: cluster::restore_uid("u-a", &source, None, &[]), source, ..Restoring::default() }
+    Restoring {
+        restore_uid: cluster::restore_uid("u-a", &source, None, BUMP, &[]),
+        source,
+        revision_bump: Some(BUMP),
+        ..Restoring::default()
+    }
 }
 
 /// Names of members: `a-m0`, `a-m1`, …

@@ -222,6 +222,12 @@ pub struct RestoredReport {
     pub taken_at: String,
     /// `namespace/name` of the cluster it was taken from.
     pub from_cluster: String,
+    /// The snapshot's revision; absent where its contents were not proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// How far the revision was moved on.
+    #[serde(default)]
+    pub revision_bump: u64,
     /// Whether the volume was complete already and nothing was read.
     pub already: bool,
     /// Milliseconds it took.

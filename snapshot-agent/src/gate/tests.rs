@@ -32,6 +32,8 @@ fn empty() -> Facts {
 
 fn restored() -> Restored {
     Restored {
+        revision: Some(9),
+        revision_bump: 0,
         restore_uid: "restore-1".to_owned(),
         uri: String::new(),
         db_bytes: 1,

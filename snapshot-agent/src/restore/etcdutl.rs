@@ -40,14 +40,23 @@ impl Etcdutl {
         self.version
     }
 
-    /// Makes a data directory for one member out of a snapshot file.
-    pub(crate) async fn restore(&self, snapshot: &Path, data: &Path, initial: &Initial<'_>, bytes: u64) -> Result<()> {
+    /// Makes a data directory for one member out of a snapshot file, with its revision moved on by so much.
+    pub(crate) async fn restore(
+        &self,
+        snapshot: &Path,
+        data: &Path,
+        initial: &Initial<'_>,
+        bytes: u64,
+        bump: u64,
+    ) -> Result<()> {
         let flag = |name: &str, value: &str| format!("--{name}={value}").into();
         let path = |name: &str, value: &Path| {
             let mut flag = std::ffi::OsString::from(format!("--{name}="));
             flag.push(value);
             flag
         };
+        // Both or none (etcd pull request 16029): without the compaction, watchers of what was lost would wait for ever.
+        let bumped = (bump > 0).then(|| [flag("bump-revision", &bump.to_string()), "--mark-compacted".into()]);
         let args = [
             "snapshot".into(),
             "restore".into(),
@@ -59,6 +68,7 @@ impl Etcdutl {
             path("data-dir", data),
         ];
         let within = RESTORE_BASE + Duration::from_secs(bytes / RESTORE_BYTES_PER_SECOND);
+        let args = args.into_iter().chain(bumped.into_iter().flatten());
         let output = run(&self.program, args, within).await?;
         if output.status.success() {
             return Ok(());

@@ -17,6 +17,7 @@ mod agreement;
 mod backends;
 #[path = "../scan/support/bolt.rs"]
 mod bolt;
+mod bump;
 mod contents;
 mod copy;
 mod faults;

@@ -124,6 +124,18 @@ impl Etcd {
         Self::run(bin("etcd"), folder, data, name, peer, more).await
     }
 
+    /// The same with another line's.
+    pub(crate) async fn on_line(
+        line: &str,
+        folder: TempDir,
+        data: &Path,
+        name: &str,
+        peer: &str,
+        more: &[&str],
+    ) -> Self {
+        Self::run(etcd_of(line), folder, data, name, peer, more).await
+    }
+
     async fn run(program: PathBuf, folder: TempDir, data: &Path, name: &str, peer: &str, more: &[&str]) -> Self {
         let url = format!("http://127.0.0.1:{}", free_port());
         let listen = if peer.ends_with(":0") { format!("http://127.0.0.1:{}", free_port()) } else { peer.to_owned() };

@@ -163,6 +163,8 @@ fn restore_container(
         key: restoring.source.key.clone(),
         expect_sha256: restoring.sha256.clone(),
         age_identity_dirs: opened.identity_dirs.clone(),
+        // Latched before there was such a thing: it stays as it was decided.
+        revision_bump: restoring.revision_bump.and_then(|bump| u64::try_from(bump).ok()).unwrap_or(0),
         volume: PathBuf::from(VOLUME),
         etcdutl: PathBuf::from(ETCDUTL),
         identity: identity(member, start),

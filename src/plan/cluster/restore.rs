@@ -3,6 +3,7 @@
 //! Decides the wanted restore, exactly: the same source always gives the same attempt, so no retry can pick another.
 
 use sha2::{Digest, Sha256};
+use snapshot_agent::contract::DEFAULT_REVISION_BUMP;
 
 use super::Observed;
 use crate::api::backup_store::Right;
@@ -101,9 +102,10 @@ fn in_store(seen: &Observed, named: &LocalRef, key: &str) -> Result<Restoring, W
     }
 }
 
-/// The attempt that is under way. Corrected identities are another one, whether or not what was named is still there.
+/// The attempt that is under way. Corrected identities, or another bump, are another one, whether or not what was named is
+/// still there.
 fn again(seen: &Observed, latched: Restoring) -> Restoring {
-    if latched.identity_secret_refs == identities(seen) {
+    if latched.identity_secret_refs == identities(seen) && latched.revision_bump == Some(bump(seen)) {
         return latched;
     }
     let Restoring { source, sha256, snapshot, store, .. } = latched;
@@ -128,9 +130,17 @@ impl Observed {
 fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, named: Named) -> Restoring {
     let identity_secret_refs = identities(seen).to_vec();
     let uid = pods::uid(&seen.cluster.metadata);
-    let restore_uid = restore_uid(uid, &source, sha256.as_deref(), &identity_secret_refs);
+    let revision_bump = bump(seen);
+    let restore_uid = restore_uid(uid, &source, sha256.as_deref(), revision_bump, &identity_secret_refs);
     let Named { snapshot, store } = named;
-    Restoring { restore_uid, source, sha256, snapshot, store, identity_secret_refs }
+    let revision_bump = Some(revision_bump);
+    Restoring { restore_uid, source, sha256, snapshot, store, identity_secret_refs, revision_bump }
+}
+
+/// How far the spec wants the revision moved on.
+fn bump(seen: &Observed) -> i64 {
+    let restore = seen.cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
+    restore.and_then(|r| r.revision_bump).unwrap_or(DEFAULT_REVISION_BUMP.cast_signed())
 }
 
 /// The Secrets that the spec names now.
@@ -139,19 +149,21 @@ fn identities(seen: &Observed) -> &[LocalRef] {
     restore.map(|r| r.identity_secret_refs.as_slice()).unwrap_or_default()
 }
 
-/// UID of the attempt to restore this source into this cluster: the same for a retry, another for a corrected source or
-/// for other identities.
+/// UID of the attempt to restore this source into this cluster: the same for a retry, another for a corrected source, for
+/// another bump, or for other identities.
 pub fn restore_uid(
     cluster_uid: &str,
     source: &StoredSnapshot,
     sha256: Option<&str>,
+    revision_bump: i64,
     identities: &[LocalRef],
 ) -> String {
     let mut hash = Sha256::new();
     // Lengths keep two different lists from reading the same. JSON of our own types cannot fail.
     let source = serde_json::to_string(source).unwrap_or_default();
     let secrets = identities.iter().map(|secret| secret.name.as_str());
-    for part in [cluster_uid, &source, sha256.unwrap_or_default()].into_iter().chain(secrets) {
+    let bump = revision_bump.to_string();
+    for part in [cluster_uid, &source, sha256.unwrap_or_default(), &bump].into_iter().chain(secrets) {
         hash.update(part.len().to_be_bytes());
         hash.update(part.as_bytes());
     }

@@ -120,6 +120,9 @@ fn lineage(seen: &Observed) -> Option<RestoreStatus> {
         taken_at: said(report.taken_at),
         from_cluster: said(report.from_cluster),
         db_bytes: Some(report.db_bytes),
+        revision: report.revision,
+        revision_bump: i64::try_from(report.revision_bump).ok().filter(|bump| *bump > 0),
+        snapshot: seed.object.spec.restore.as_ref().and_then(|restoring| restoring.snapshot.clone()),
     })
 }
 

@@ -364,10 +364,11 @@ mod bootstrap {
         let (a, b) = (restoring("k1"), restoring("k2"));
         assert_eq!(a, restoring("k1"));
         assert_ne!(a.restore_uid, b.restore_uid);
-        assert_ne!(restore_uid("u-a", &a.source, None, &[]), restore_uid("u-b", &a.source, None, &[]));
-        assert_ne!(restore_uid("u-a", &a.source, None, &[]), restore_uid("u-a", &a.source, Some("5a"), &[]));
+        assert_ne!(restore_uid("u-a", &a.source, None, 1, &[]), restore_uid("u-b", &a.source, None, 1, &[]));
+        assert_ne!(restore_uid("u-a", &a.source, None, 1, &[]), restore_uid("u-a", &a.source, None, 0, &[]));
+        assert_ne!(restore_uid("u-a", &a.source, None, 1, &[]), restore_uid("u-a", &a.source, Some("5a"), 1, &[]));
         let identities = [LocalRef { name: "age".to_owned() }];
-        assert_ne!(restore_uid("u-a", &a.source, None, &[]), restore_uid("u-a", &a.source, None, &identities));
+        assert_ne!(restore_uid("u-a", &a.source, None, 1, &[]), restore_uid("u-a", &a.source, None, 1, &identities));
         assert_eq!(a.restore_uid.len(), 16);
         // What was written once must never read as another attempt.
         assert_eq!(a.restore_uid, "0a109469e9f0e523");

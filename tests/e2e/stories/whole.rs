@@ -68,8 +68,17 @@ async fn on(w: &World, version: &str) -> Result<()> {
 
     let status = w.get("EtcdCluster", "beta").await?["status"].clone();
     ensure!(status["version"] == version, "the servers' own word: {status}");
-    ensure!(status["restore"]["fromCluster"] == format!("{}/alpha", w.ns), "lineage: {}", status["restore"]);
+    let lineage = &status["restore"];
+    ensure!(
+        lineage["fromCluster"] == format!("{}/alpha", w.ns) && lineage["snapshot"] == "to-s3",
+        "lineage: {lineage}"
+    );
+    ensure!(lineage["revision"] == s3["status"]["artifact"]["revision"], "lineage: {lineage}");
     let pod = w.members("beta").await?.members[0].name.clone();
+    // No client is given a revision twice: it has moved on, and what was before counts as compacted.
+    let got: Value = serde_json::from_str(&w.exec(&pod, "etcd", &["etcdctl", "get", "none", "-w", "json"]).await?)?;
+    let now = got["header"]["revision"].as_i64().unwrap_or_default();
+    ensure!(now >= lineage["revision"].as_i64().unwrap_or(i64::MAX).saturating_add(1_000_000_000), "{got}, {lineage}");
     let listed = w.exec(&pod, "etcd", &["etcdctl", "member", "list"]).await?;
     ensure!(listed.lines().count() == 3, "etcdctl works in the Pod as it is: {listed}");
     Ok(())
