@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::faults::{messages, save_stream, snapshot};
 use crate::s3_proxy::{Fault, Op, S3Proxy};
-use crate::support::{Etcd, S3, files, restore_request, save_request};
+use crate::support::{Etcd, S3, restore_request, save_request};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures::stream;
@@ -83,9 +83,12 @@ async fn what_is_locked_stays() {
     let manifest: Value = serde_json::from_slice(&manifest.unwrap()).unwrap();
     assert_eq!(manifest["lock"]["until"], lock.until.to_string());
     assert_eq!(manifest["lock"]["mode"], "GOVERNANCE");
-    let bucket = s3.folder.path().join("buckets/locked");
-    let intents = || files(&bucket).into_iter().filter(|file| file.contains("/uploads/")).collect::<Vec<_>>();
-    assert_eq!(intents(), [] as [&str; 0], "an intent is never locked");
+    // The intent is never locked: it has to go, and only its mark stays where versions are kept.
+    let (lineage, attempt) = saved.key.rsplit_once('/').unwrap();
+    let intent = format!("locked/pre/fix/{lineage}/uploads/{attempt}.json");
+    assert!(s3.folder.path().join("buckets").join(&intent).exists(), "{intent} is not where it is looked for");
+    let told = curl(&s3, "HEAD", &intent, &[]);
+    assert!(told.starts_with("http/1.1 404"), "{told}");
 
     let ended = probe::run(ProbeRequest { store, json: false, deadline_seconds: 60 }).await.unwrap();
     let table = ended.probed.table();
