@@ -277,7 +277,7 @@ impl<'a> Saving<'a> {
             compression: request.compression,
             contents: streamed.scanned.as_ref().ok().map(Contents::from),
             verification: Some(verification),
-            encryption: Encryption::for_recipients(&self.recipients),
+            encryption: Encryption::for_recipients(self.recipients.iter().map(ToString::to_string).collect()),
             started_at: self.at,
             ended_at: crate::clock::now(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
