@@ -34,7 +34,7 @@ const BANNED: &[(&str, &str, &str)] = &[
     ("webpki-roots", "", "trust is the image's CA bundle, which can be exchanged"),
 ];
 
-/// Crates that have to be there exactly once, and why.
+/// Crates that have to be there exactly once, and why. [`SECOND`] does not count.
 const ONCE: &[(&str, &str)] = &[
     ("tonic", "our channel is built with the types of etcd-client's"),
     ("prost", "one protocol buffers runtime"),
@@ -59,11 +59,32 @@ const ONCE: &[(&str, &str)] = &[
 const ONLY_THROUGH: &[(&str, &[&str], &str)] =
     &[("chrono", &["object_store"], "time is jiff's; object_store still has chrono in its interface")];
 
-/// A locked package: versions, and the names it depends on.
+/// Second versions (a prefix) that only these others may bring along, and why: our own code has the first one.
+const SECOND: &[(&str, &str, &[&str], &str)] = &[
+    ("sha2", "0.10.", &["age", "age-core", "hpke", "scrypt"], "age still uses RustCrypto's last generation"),
+    (
+        "rand",
+        "0.8.",
+        &["age", "age-core"],
+        "RustCrypto's last generation asks for this one; age's keys come from the system all the same",
+    ),
+];
+
+/// A locked package: versions, and what it depends on: `name`, or `name version` where there are two.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Package {
     versions: Vec<String>,
     needs: Vec<String>,
+}
+
+impl Package {
+    /// Whether it depends on this one, in a version that begins so.
+    fn needs(&self, name: &str, version: &str) -> bool {
+        self.needs.iter().any(|need| {
+            let (needed, at) = need.split_once(' ').unwrap_or((need, ""));
+            needed == name && at.starts_with(version)
+        })
+    }
 }
 
 /// The packages of a lock file, by name.
@@ -78,8 +99,7 @@ fn packages(lock: &str) -> BTreeMap<String, Package> {
         let package = all.entry(name).or_default();
         package.versions.push(version);
         let needs = block.split_once("dependencies = [").and_then(|(_, rest)| rest.split_once(']')).map_or("", |l| l.0);
-        // A dependency is `name`, or `name version` where there are two.
-        let names = needs.lines().filter_map(|line| line.trim().trim_matches(['"', ',']).split(' ').next());
+        let names = needs.lines().map(|line| line.trim().trim_matches(['"', ',']));
         package.needs.extend(names.filter(|name| !name.is_empty()).map(str::to_owned));
     }
     all
@@ -94,15 +114,23 @@ fn complaints(lock: &str) -> Vec<String> {
         }
     }
     for (name, why) in ONCE {
-        let versions = all.get(*name).map(|p| p.versions.clone()).unwrap_or_default();
+        let mut versions = all.get(*name).map(|p| p.versions.clone()).unwrap_or_default();
+        versions.retain(|v| !SECOND.iter().any(|(second, prefix, ..)| second == name && v.starts_with(prefix)));
         if versions.len() != 1 {
             out.push(format!("{name} has to be here once, and is in {versions:?}: {why}"));
         }
     }
     for (name, through, why) in ONLY_THROUGH {
         for (by, package) in &all {
-            if package.needs.iter().any(|n| n == name) && !through.contains(&by.as_str()) {
+            if package.needs(name, "") && !through.contains(&by.as_str()) {
                 out.push(format!("{name} comes through {by}, and may only through {through:?}: {why}"));
+            }
+        }
+    }
+    for (name, prefix, through, why) in SECOND {
+        for (by, package) in &all {
+            if package.needs(name, prefix) && !through.contains(&by.as_str()) {
+                out.push(format!("{name} {prefix} comes through {by}, and may only through {through:?}: {why}"));
             }
         }
     }
@@ -135,6 +163,11 @@ fn each_ban_is_noticed() {
     }
     for (name, ..) in ONLY_THROUGH {
         assert!(add("other", "1.0.0", name).iter().any(|f| f.starts_with(&format!("{name} comes through other"))));
+    }
+    for (name, prefix, ..) in SECOND {
+        let found = add("other", "1.0.0", &format!("{name} {prefix}9"));
+        assert!(found.iter().any(|f| f.starts_with(&format!("{name} {prefix} comes through other"))), "{found:?}");
+        assert!(add("other", "1.0.0", &format!("{name} 999.0.0")).is_empty(), "{name}");
     }
     assert!(add("harmless", "1.0.0", "x").is_empty());
 }

@@ -7,8 +7,9 @@
 mod modules {
     pub mod contract;
     pub mod error;
+    pub mod layout;
     pub mod manifest;
     pub mod scan;
 }
 
-pub use modules::{contract, error, manifest, scan};
+pub use modules::{contract, error, layout, manifest, scan};

@@ -481,3 +481,8 @@ pub const MAY_START_EMPTY: &str = "holdfast.dev/may-start-empty";
 /// Annotation of a member's Pod: the number (decimal) of the latest of the member's Pods that was seen serving. A volume
 /// that this Pod has not run on is an older copy. Absent or 0: none was seen.
 pub const STARTED: &str = "holdfast.dev/started";
+
+/// IDs as etcdctl prints them.
+pub(crate) fn hex_id(id: u64) -> String {
+    format!("{id:x}")
+}

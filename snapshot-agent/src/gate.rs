@@ -16,6 +16,7 @@ use crate::contract::{GateReport, GateRequest, IdentityFlags, MAY_START_EMPTY, S
 use crate::identity::{IDENTITY_FILE, Identity};
 use crate::wal::Metadata;
 
+pub(crate) use crate::contract::hex_id;
 pub use annotations::Annotations;
 pub use run::run;
 
@@ -217,11 +218,6 @@ pub fn decide(facts: &Facts, request: &GateRequest, told: &Annotations) -> Decis
             }
         }
     }
-}
-
-/// IDs as etcdctl prints them.
-pub(crate) fn hex_id(id: u64) -> String {
-    format!("{id:x}")
 }
 
 fn start(mut identity: Identity, request: &GateRequest, wal: Option<Metadata>) -> Decision {

@@ -8,10 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::contract::{Compression, Lock, SavedReport, Verification};
-use crate::crypt::Recipients;
+use crate::contract::{Compression, Lock, SavedReport, Verification, hex_id};
 use crate::error::{Error, Result};
-use crate::gate::hex_id;
 use crate::layout::Format;
 use crate::scan::Proven;
 
@@ -190,12 +188,8 @@ pub const AGE: &str = "age";
 
 impl Encryption {
     /// Encrypted for these; `None`: for nobody, so it is not encrypted.
-    pub fn for_recipients(recipients: &Recipients) -> Option<Self> {
-        (!recipients.is_empty()).then(|| Self {
-            kind: AGE.to_owned(),
-            recipients: recipients.iter().map(ToString::to_string).collect(),
-            other: Map::new(),
-        })
+    pub fn for_recipients(recipients: Vec<String>) -> Option<Self> {
+        (!recipients.is_empty()).then(|| Self { kind: AGE.to_owned(), recipients, other: Map::new() })
     }
 }
 

@@ -276,7 +276,7 @@ impl<'a> Saving<'a> {
             compression: request.compression,
             contents: streamed.scanned.as_ref().ok().map(Contents::from),
             verification: Some(verification),
-            encryption: Encryption::for_recipients(&self.recipients),
+            encryption: Encryption::for_recipients(self.recipients.iter().map(ToString::to_string).collect()),
             lock: self.upload.lock(),
             started_at: self.at,
             ended_at: clock::now(),

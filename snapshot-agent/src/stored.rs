@@ -150,12 +150,13 @@ pub(crate) fn fitting(encryption: &Encryption, found: Identities, none: &str, re
             "the snapshot is encrypted for {recipients}, and an identity is needed to read it: {none}. Please {remedy}"
         )));
     }
-    if found.iter().any(|identity| encryption.recipients.contains(&identity.recipient().to_string())) {
+    let given = found.recipients();
+    if given.iter().any(|recipient| encryption.recipients.contains(recipient)) {
         return Ok(found);
     }
     Err(Error::config(format!(
         "the snapshot is encrypted for {recipients}, and the identities given are those of {}: {remedy}",
-        found.recipients()
+        given.join(", ")
     )))
 }
 

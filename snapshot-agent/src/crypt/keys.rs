@@ -7,31 +7,33 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
-use std::str::FromStr;
 
-use bech32::primitives::decode::CheckedHrpstring;
-use bech32::{Bech32, Hrp};
-use x25519_dalek::{PublicKey, SharedSecret, StaticSecret};
+use age::Identity as _;
+use age::secrecy::ExposeSecret;
+use age::x25519::{Identity, Recipient};
+use age_core::format::Stanza;
+use age_core::primitives::bech32_decode;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
 use zeroize::Zeroizing;
 
-use super::KEY;
 use crate::error::{Error, Result, io_error};
 
-/// How the text of a public key begins, before the `1` that separates.
-const RECIPIENT: &str = "age";
-
-/// How the text of a private key begins, before the `1` that separates.
+/// How the text of a private key begins, in small letters.
 const IDENTITY: &str = "age-secret-key-";
 
 /// A file of `age-keygen` has 190 bytes; so has a Kubernetes Secret at most 1 MiB, and nobody has that many keys.
 const MAX_FILE: u64 = 64 << 10;
+
+/// What more are encrypted for would have a longer header than is read.
+const MAX_RECIPIENTS: usize = 100;
 
 /// Files of one folder that are read.
 const MAX_FILES: usize = 100;
 
 /// Why a text is no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeyError {
+enum KeyError {
     /// The beginning or the checksum is wrong.
     #[error("is no X25519 recipient of age (`age1` and 58 more letters and digits, as `age-keygen -y` prints it)")]
     Recipient,
@@ -44,36 +46,29 @@ pub enum KeyError {
 }
 
 /// A public key: whoever has its identity can decrypt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recipient(PublicKey);
-
-impl Recipient {
-    pub(super) const fn point(&self) -> &PublicKey {
-        &self.0
+fn recipient(text: &str) -> std::result::Result<Recipient, KeyError> {
+    let recipient: Recipient = text.parse().map_err(|_| KeyError::Recipient)?;
+    // The same key has one text.
+    if recipient.to_string() != text {
+        return Err(KeyError::Recipient);
     }
+    if is_weak(text) { Err(KeyError::Weak) } else { Ok(recipient) }
 }
 
-impl FromStr for Recipient {
-    type Err = KeyError;
-
-    fn from_str(text: &str) -> std::result::Result<Self, KeyError> {
-        let bytes = text.starts_with("age1").then(|| decode(RECIPIENT, text)).flatten().ok_or(KeyError::Recipient)?;
-        let recipient = Self(PublicKey::from(*bytes));
-        // The same key has one text.
-        if recipient.to_string() != text {
-            return Err(KeyError::Recipient);
-        }
-        // A scalar is a multiple of eight, so any of them shows a point of small order.
-        let shared: SharedSecret = StaticSecret::from([9; KEY]).diffie_hellman(&recipient.0);
-        if shared.was_contributory() { Ok(recipient) } else { Err(KeyError::Weak) }
-    }
+/// Whether age would refuse this key as the share in a header; with such a one as a recipient it panics. Multiplied by any
+/// identity's number, a point of small order gives nothing.
+fn is_weak(recipient: &str) -> bool {
+    let point = bech32_decode(recipient, |_| (), |_| Ok(()), |_, bytes| Ok(bytes.collect::<Vec<_>>()));
+    let args = point.map(|point| vec![STANDARD_NO_PAD.encode(point)]).unwrap_or_default();
+    let stanza = Stanza { tag: "X25519".to_owned(), args, body: vec![0; 32] };
+    // A sound one is tried, and the zeros are no file's key that was wrapped for this identity.
+    Identity::generate().unwrap_stanza(&stanza).is_some()
 }
 
-impl fmt::Display for Recipient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = Hrp::parse(RECIPIENT).map_err(|_| fmt::Error)?;
-        bech32::encode_lower_to_fmt::<Bech32, _>(f, text, self.0.as_bytes()).map_err(|_| fmt::Error)
-    }
+/// A private key. It is wiped when it is dropped.
+fn identity(text: &str) -> std::result::Result<Identity, KeyError> {
+    let identity: Identity = text.parse().map_err(|_| KeyError::Identity)?;
+    if identity.to_string().expose_secret() == text { Ok(identity) } else { Err(KeyError::Identity) }
 }
 
 /// Those who can decrypt: each alone. None: nothing is encrypted.
@@ -85,7 +80,7 @@ impl Recipients {
     pub fn parse(texts: &[String]) -> Result<Self> {
         let mut all: Vec<Recipient> = vec![];
         for text in texts {
-            let recipient = text.parse().map_err(|error: KeyError| {
+            let recipient = recipient(text).map_err(|error| {
                 if text.to_ascii_lowercase().starts_with(IDENTITY) {
                     return Error::config(
                         "--age-recipient was given a private key: give the public one (`age-keygen -y FILE` prints \
@@ -98,6 +93,9 @@ impl Recipients {
             if !all.contains(&recipient) {
                 all.push(recipient);
             }
+            if all.len() > MAX_RECIPIENTS {
+                return Err(Error::config(format!("--age-recipient was given more than {MAX_RECIPIENTS} times")));
+            }
         }
         Ok(Self(all))
     }
@@ -107,45 +105,14 @@ impl Recipients {
         self.0.is_empty()
     }
 
-    /// One after the other.
+    /// One after the other; as text they are what [`Recipients::parse`] reads.
     pub fn iter(&self) -> impl Iterator<Item = &Recipient> {
         self.0.iter()
     }
 }
 
-/// A private key. It is wiped when it is dropped, and shows only its public half.
-#[derive(Clone)]
-pub struct Identity(StaticSecret);
-
-impl Identity {
-    /// The public half.
-    pub fn recipient(&self) -> Recipient {
-        Recipient(PublicKey::from(&self.0))
-    }
-
-    pub(super) const fn secret(&self) -> &StaticSecret {
-        &self.0
-    }
-}
-
-impl FromStr for Identity {
-    type Err = KeyError;
-
-    fn from_str(text: &str) -> std::result::Result<Self, KeyError> {
-        let upper = text.bytes().all(|b| !b.is_ascii_lowercase());
-        let bytes = upper.then(|| decode(IDENTITY, text)).flatten().ok_or(KeyError::Identity)?;
-        Ok(Self(StaticSecret::from(*bytes)))
-    }
-}
-
-impl fmt::Debug for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Identity of {}", self.recipient())
-    }
-}
-
-/// Private keys that are tried one after the other.
-#[derive(Clone, Debug, Default)]
+/// Private keys that are tried one after the other. They show only their public halves.
+#[derive(Clone, Default)]
 pub struct Identities(Vec<Identity>);
 
 impl Identities {
@@ -213,10 +180,9 @@ impl Identities {
         // What is not text is told like any other line that is no key.
         let lines = str::from_utf8(text).unwrap_or("?").lines().map(str::trim).enumerate();
         for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-            let identity = line
-                .parse()
-                .map_err(|error: KeyError| Error::config(format!("line {} {error}: {remedy}", number + 1)))?;
-            self.0.push(identity);
+            let found =
+                identity(line).map_err(|error| Error::config(format!("line {} {error}: {remedy}", number + 1)))?;
+            self.0.push(found);
         }
         Ok(())
     }
@@ -227,29 +193,20 @@ impl Identities {
     }
 
     /// One after the other.
-    pub fn iter(&self) -> impl Iterator<Item = &Identity> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Identity> {
         self.0.iter()
     }
 
-    /// Their public halves, for messages.
-    pub fn recipients(&self) -> String {
-        self.iter().map(|identity| identity.recipient().to_string()).collect::<Vec<_>>().join(", ")
+    /// Their public halves.
+    pub fn recipients(&self) -> Vec<String> {
+        self.iter().map(|identity| identity.to_public().to_string()).collect()
     }
 }
 
-/// The 32 bytes of a key.
-fn decode(kind: &str, text: &str) -> Option<Zeroizing<[u8; KEY]>> {
-    let checked = CheckedHrpstring::new::<Bech32>(text).ok()?;
-    if checked.hrp() != Hrp::parse(kind).ok()? {
-        return None;
+impl fmt::Debug for Identities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Identities").field(&self.recipients()).finish()
     }
-    checked.validate_segwit_padding().ok()?;
-    let mut bytes = Zeroizing::new([0; KEY]);
-    let mut found = checked.byte_iter();
-    for byte in bytes.iter_mut() {
-        *byte = found.next()?;
-    }
-    found.next().is_none().then_some(bytes)
 }
 
 #[cfg(test)]
@@ -262,27 +219,41 @@ mod tests {
 
     #[test]
     fn keys_are_read_as_they_are_written_and_not_otherwise() {
-        let identity: Identity = SECRET.parse().unwrap();
-        let public = identity.recipient().to_string();
-        assert_eq!(public.parse::<Recipient>().unwrap(), identity.recipient());
+        let public = identity(SECRET).unwrap().to_public().to_string();
+        assert_eq!(recipient(&public).unwrap(), identity(SECRET).unwrap().to_public());
         assert_eq!(public.len(), 62);
         let flipped = public.replacen('q', "p", 1);
         let changed = if flipped == public { public.replacen('l', "p", 1) } else { flipped };
         for bad in
             ["", "age1", "age1pq1qqq", SECRET, &changed, &public[..61], &public.to_uppercase(), "ssh-ed25519 AAA"]
         {
-            assert_eq!(bad.parse::<Recipient>(), Err(KeyError::Recipient), "{bad:?}");
+            assert_eq!(recipient(bad), Err(KeyError::Recipient), "{bad:?}");
         }
         for bad in ["", "AGE-SECRET-KEY-1", &public, &SECRET.to_lowercase(), &SECRET[..73], "AGE-PLUGIN-X-1QQQ"] {
-            assert_eq!(bad.parse::<Identity>().map(|_| ()), Err(KeyError::Identity), "{bad:?}");
+            assert_eq!(identity(bad).map(|_| ()), Err(KeyError::Identity), "{bad:?}");
         }
-        let weak = Recipient(PublicKey::from([0; KEY])).to_string();
-        assert_eq!(weak.parse::<Recipient>(), Err(KeyError::Weak));
+    }
+
+    #[test]
+    fn a_weak_recipient_is_refused_however_it_is_written() {
+        for weak in [
+            // The points 0 and 1, the two of order eight, -1; and 0, 1 and -1 again, not reduced.
+            "age1qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq5cu47z",
+            "age1qyqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqj7vrya",
+            "age1ur4h5lpmgxu2u9jku0a0r87ydtdqnr0tnsetrlvxvgz3vh6fhqqqzyt4v9",
+            "age1t7wft09r2zxzfvwsk92eeql0tvzyghxytqwgapkcyf8dm5ylz9ts6wm9s8",
+            "age1anlllllllllllllllllllllllllllllllllllllllllllllllals4n2t7m",
+            "age1ahlllllllllllllllllllllllllllllllllllllllllllllllalsn46ayy",
+            "age1amlllllllllllllllllllllllllllllllllllllllllllllllalselrwrv",
+            "age1anllllllllllllllllllllllllllllllllllllllllllllllllls3hcv9z",
+        ] {
+            assert_eq!(recipient(weak), Err(KeyError::Weak), "{weak}");
+        }
     }
 
     #[test]
     fn a_bad_recipient_is_named_and_a_private_key_is_not() {
-        let public = SECRET.parse::<Identity>().unwrap().recipient().to_string();
+        let public = identity(SECRET).unwrap().to_public().to_string();
         let error = Recipients::parse(&[public.clone(), "age1oops".to_owned()]).unwrap_err();
         assert_eq!(error.class(), ExitClass::Config);
         assert!(error.message().contains("--age-recipient \"age1oops\""), "{error}");
