@@ -23,6 +23,7 @@ mod faults;
 mod gate;
 mod inspect;
 mod kills;
+mod marks;
 mod memory;
 mod orphans;
 mod restore;
