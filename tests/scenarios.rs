@@ -39,6 +39,9 @@ fn tell(world: &mut World, command: &str) {
         ["restore", "store", store, key] => world.restore_from_store(store, key),
         ["store", name, bucket, "with", secret] => world.store(name, bucket, secret),
         ["secret", name] => world.secret(name),
+        ["mark", url, "none"] => drop(world.marks.remove(*url)),
+        ["mark", url, mark] => drop(world.marks.insert((*url).to_owned(), (*mark).to_owned())),
+        ["accept", store, mark] => world.accept(store, mark),
         ["bucket", "fine"] => world.store_trouble = None,
         ["bucket", class] => {
             let known = ExitClass::ALL.into_iter().find(|c| c.as_str() == *class);

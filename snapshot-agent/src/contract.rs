@@ -182,6 +182,10 @@ pub struct SaveRequest {
     /// Where to.
     #[command(flatten, next_help_heading = "Store")]
     pub store: StoreFlags,
+    /// Mark that the store has to have, as `agent probe` tells it: at another store, or one without a mark, nothing is
+    /// written and nothing removed. Absent: whatever is there is taken.
+    #[arg(long, value_name = "ID", help_heading = "Store")]
+    pub expect_store_id: Option<String>,
     /// Namespace part of the key.
     #[arg(long, help_heading = FILED)]
     pub namespace: String,
@@ -347,18 +351,35 @@ pub struct ListRequest {
 /// Two minutes: fifty pages of a thousand folders each take less from the slowest store.
 pub const DEFAULT_INSPECT_DEADLINE_SECONDS: u32 = 120;
 
-/// `agent probe`: what a store really does, found out by trying it below a folder of its own that is removed again.
+/// `agent probe`: what a store really does, found out by trying it below a folder of its own that is removed again. A
+/// store that is usable gets a mark at its root, which stays, or has its own told.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeRequest {
     /// The store to try.
     #[command(flatten)]
     pub store: StoreFlags,
+    /// Mark that the store has to have: another store, or one without a mark, is not tried. Absent: its mark is told, and
+    /// made if there is none.
+    #[arg(long, value_name = "ID")]
+    pub expect_store_id: Option<String>,
+    /// A mark that will do too, for a place that takes the other's place; `new`: one without a mark, which gets one.
+    #[arg(long, value_name = "ID", requires = "expect_store_id")]
+    pub accept_store_id: Option<String>,
     /// Print JSON instead of a table.
     #[arg(long)]
     pub json: bool,
     /// Give up after this many seconds.
     #[arg(long, default_value_t = DEFAULT_PROBE_DEADLINE_SECONDS)]
     pub deadline_seconds: u32,
+}
+
+/// Stands for a store without a mark where one is accepted.
+pub const NEW_STORE: &str = "new";
+
+/// Whether this can be a store's mark: a UUID as a rule. Never [`NEW_STORE`], and nothing that a shell, a label or a log
+/// reads in its own way.
+pub fn is_store_id(id: &str) -> bool {
+    (8..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
 /// Two minutes: about thirty requests, and 9 MiB up and down at 0.2 MiB/s.

@@ -19,6 +19,7 @@ use crate::interrupt::Interrupt;
 use crate::layout::{Folder, attempt_time};
 use crate::list::{columns, lineages};
 use crate::manifest::{self, Manifest};
+use crate::mark;
 use crate::progress::Progress;
 use crate::read_back;
 use crate::save::STALL;
@@ -72,6 +73,8 @@ pub async fn run(request: CopyRequest) -> Result<Copies> {
     let (from, to) = (Store::open(&request.store)?, Store::open(&request.to.0)?);
     let at = clock::now();
     let until = clock::later(at, request.deadline_seconds)?;
+    // Before the first upload, whose beginning cleans up after dead ones (I25).
+    interrupt.unless(mark::expect(&to, request.to_expect_store_id.as_deref())).await?;
     let folders = match &request.key {
         Some(key) => vec![stored::folder(key)?],
         None => interrupt.unless(all(&from, &request)).await?,

@@ -62,7 +62,7 @@ impl Error {
         Self::new(ExitClass::Deadline, message)
     }
 
-    /// The volume is not ours; nothing was touched.
+    /// The volume or the store is not ours; nothing was touched.
     pub fn refused(message: impl Into<String>) -> Self {
         Self::new(ExitClass::Refused, message)
     }

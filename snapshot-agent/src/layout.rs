@@ -30,6 +30,10 @@ const PROOFS: &str = "proofs";
 const PROOF: &str = ".json";
 const FAILED: &str = "-failed";
 
+/// Name of the object at a store's root that says which store it is. It is no folder, and no namespace of Kubernetes has
+/// a point in its name.
+const STORE_MARK: &str = "holdfast-store.json";
+
 /// How the folder of a probe begins.
 const PROBE: &str = ".holdfast-probe-";
 
@@ -114,7 +118,8 @@ impl From<Compression> for Format {
     }
 }
 
-/// A relative path of one or more safe segments: a snapshot's folder, or the prefix of a store.
+/// A relative path of one or more safe segments: a snapshot's folder, or the prefix of a store. Only [`Key::of_store`] is
+/// in none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Folder(String);
 
@@ -247,6 +252,16 @@ impl Folder {
 }
 
 impl Key {
+    /// The object at a store's root that says which store it is.
+    pub fn of_store() -> Self {
+        Self { folder: Folder(String::new()), name: STORE_MARK.to_owned() }
+    }
+
+    /// Whether this is right below the store's prefix.
+    pub fn is_at_root(&self) -> bool {
+        self.folder.0.is_empty()
+    }
+
     /// The folder this object is in.
     pub const fn folder(&self) -> &Folder {
         &self.folder
@@ -266,7 +281,7 @@ impl fmt::Display for Folder {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.folder, self.name)
+        if self.is_at_root() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.folder, self.name) }
     }
 }
 
@@ -437,6 +452,12 @@ mod tests {
         assert_eq!(probe.intent().to_string(), "uploads/.holdfast-probe-0a1b2c3d.json");
         Folder::of_cluster(probe.as_str(), "x", None).unwrap_err();
         Folder::of_probe("../..").unwrap_err();
+    }
+
+    #[test]
+    fn the_mark_of_a_store_is_at_its_root_and_nothing_else() {
+        assert_eq!(Key::of_store().to_string(), "holdfast-store.json");
+        assert!(Key::of_store().is_at_root() && !Folder::of_attempt(&attempt()).unwrap().manifest().is_at_root());
     }
 
     #[test]

@@ -61,6 +61,7 @@ mod clock;
 mod files;
 mod interrupt;
 mod look;
+mod mark;
 mod pipe;
 mod pool;
 mod read_back;

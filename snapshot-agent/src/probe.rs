@@ -2,13 +2,15 @@
 //!
 //! It decides what is tried and what follows from it. Real servers answer 200 to things they do not do, so every result
 //! comes from reading back. Without some things nothing can be saved or restored; without others less is promised, and
-//! that is a warning. All of it happens below one folder of the probe's own, which is removed again at every end.
+//! that is a warning. All of it happens below one folder of the probe's own, which is removed again at every end; only the
+//! mark of a store that is usable stays. Where the mark is not the expected one, nothing is tried (I25).
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::TryStreamExt;
 use jiff::{SignedDuration, Timestamp};
+use tokio::time::timeout;
 
 use crate::clock;
 use crate::contract::{Compression, ExitClass, FailedReport, ProbeRequest, StoreFlags};
@@ -16,6 +18,7 @@ pub use crate::contract::{Finding, Outcome, Probed, Trial};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::layout::{Folder, Key};
+use crate::mark::{self, Expected, Found, Verdict};
 use crate::progress::Progress;
 use crate::store::NO_LOCK;
 use crate::store::trial::{Answer, Checksums, Locks, Pin, Put};
@@ -56,11 +59,16 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
         attempt: folder.child("try").map_err(|error| store::layout(&error))?,
         folder,
         findings: Vec::new(),
+        store_id: None,
     };
-    let failed = interrupt.unless(probe.everything()).await.err();
-    let cleared = tokio::time::timeout(CLEAR_WITHIN, probe.store.try_clear(&probe.folder)).await;
-    let left_behind = (!matches!(cleared, Ok(Ok(())))).then_some(uri);
-    let Probe { mut findings, .. } = probe;
+    let expected = request.expect_store_id.as_deref();
+    let expected = expected.map(|id| Expected { id, or: request.accept_store_id.as_deref() });
+    let failed = interrupt.unless(probe.everything(expected)).await.err();
+    // In a store that is another one nothing was tried, so nothing is cleared (I25).
+    let refused = failed.as_ref().is_some_and(|error| error.class() == ExitClass::Refused);
+    let cleared = refused || matches!(timeout(CLEAR_WITHIN, probe.store.try_clear(&probe.folder)).await, Ok(Ok(())));
+    let left_behind = (!cleared).then_some(uri);
+    let Probe { mut findings, store_id, .. } = probe;
     for trial in Trial::ALL {
         if !findings.iter().any(|found| found.trial == trial) {
             let detail = "not tried".to_owned();
@@ -71,7 +79,7 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
     findings.sort_by_key(|found| order(found.trial));
     let report = failed.as_ref().map(|e| FailedReport { class: e.class(), message: e.message().to_owned() });
     let usable = failed.is_none();
-    let probed = Probed { store: request.store.url, usable, findings, left_behind, failed: report };
+    let probed = Probed { store: request.store.url, usable, findings, store_id, left_behind, failed: report };
     Ok(Ended { probed, failed })
 }
 
@@ -82,11 +90,13 @@ struct Probe {
     folder: Folder,
     attempt: Folder,
     findings: Vec<Finding>,
+    store_id: Option<String>,
 }
 
 impl Probe {
-    /// In this order: what shows wrong credentials first.
-    async fn everything(&mut self) -> Result<()> {
+    /// In this order: whether it may be tried at all, then what shows wrong credentials first.
+    async fn everything(&mut self, expected: Option<Expected<'_>>) -> Result<()> {
+        let marked = self.same(expected).await?;
         self.small_objects().await?;
         self.large_objects().await?;
         self.versions().await;
@@ -94,7 +104,43 @@ impl Probe {
         self.lock().await?;
         self.delete().await;
         self.clock().await;
+        if !marked {
+            let made = mark::make(&self.store).await;
+            let made = made.map(|found| self.known(&found));
+            self.weigh(Trial::Mark, made);
+        }
         Ok(())
+    }
+
+    /// Whether the store is the one that is expected; `false`: its mark is still to be read or made.
+    async fn same(&mut self, expected: Option<Expected<'_>>) -> Result<bool> {
+        let Some(expected) = expected else { return Ok(false) };
+        let (ended, (outcome, detail)) = match mark::judge(&self.store, expected).await {
+            Ok(Verdict::Right(Found::Nothing)) => return Ok(false),
+            Ok(Verdict::Right(found)) => (Ok(true), self.known(&found)),
+            Ok(Verdict::Unknown(error)) => {
+                let detail = format!("an exchanged store would not be noticed: {}", error.message());
+                (Ok(true), (Outcome::No, detail))
+            }
+            // Which one it is instead is told, so that a person can accept it.
+            Ok(Verdict::Another(found, error)) => {
+                let (_, detail) = self.known(&found);
+                (Err(error), (Outcome::No, detail))
+            }
+            Err(error) => {
+                let detail = error.message().to_owned();
+                (Err(error), (Outcome::No, detail))
+            }
+        };
+        self.note(Trial::Mark, outcome, detail);
+        ended
+    }
+
+    /// What a mark means.
+    fn known(&mut self, found: &Found) -> (Outcome, String) {
+        self.store_id = found.id().map(str::to_owned);
+        let outcome = if self.store_id.is_some() { Outcome::Yes } else { Outcome::No };
+        (outcome, found.says())
     }
 
     fn note(&mut self, trial: Trial, outcome: Outcome, detail: impl Into<String>) {
@@ -412,13 +458,18 @@ mod tests {
         let mount = tempfile::tempdir().unwrap();
         let url = format!("file://{}", mount.path().display());
         let flags = StoreFlags { url, ..StoreFlags::default() };
-        let ended = run(ProbeRequest { store: flags, json: false, deadline_seconds: 60 }).await.unwrap();
+        let request = ProbeRequest { store: flags, deadline_seconds: 60, ..ProbeRequest::default() };
+        let ended = run(request.clone()).await.unwrap();
         assert!(ended.failed.is_none() && ended.probed.usable, "{:?}", ended.failed);
         for found in &ended.probed.findings {
             assert!(matches!(found.outcome, Outcome::Yes | Outcome::NotThere), "{found:?}");
         }
         assert_eq!(ended.probed.findings.len(), Trial::ALL.len());
-        assert_eq!(std::fs::read_dir(mount.path()).unwrap().count(), 0, "all of it is taken back");
+        let left: Vec<_> = std::fs::read_dir(mount.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["holdfast-store.json"], "all but the mark is taken back");
+        let id = ended.probed.store_id.clone().unwrap();
+        let known = ProbeRequest { expect_store_id: Some(id), ..request };
+        assert_eq!(run(known).await.unwrap().probed.findings, ended.probed.findings, "the same store is as usable");
         assert!(ended.probed.table().contains("create-only put    yes"), "{}", ended.probed.table());
     }
 }

@@ -112,8 +112,8 @@ mod tests {
         });
         let failed = FailedReport { class: ExitClass::Denied, message: "\"".repeat(5000) };
         let store = "s3://b".to_owned();
-        let probed =
-            Probed { store, usable: false, findings: findings.to_vec(), left_behind: None, failed: Some(failed) };
+        let (findings, store_id) = (findings.to_vec(), Some("x".repeat(64)));
+        let probed = Probed { store, usable: false, findings, store_id, left_behind: None, failed: Some(failed) };
         let json = fit(Report::Probed(probed));
         assert!(json.len() <= MAX_REPORT_BYTES, "{}", json.len());
         let Ok(Report::Probed(probed)) = serde_json::from_str(&json) else { panic!("{json}") };

@@ -1,9 +1,9 @@
 //! `agent save`: one snapshot of one etcd, proven before it is published.
 //!
-//! It decides the order: the upload is begun first, so that wrong credentials show before etcd has sent a byte; it is
-//! completed only when etcd's own hash at the end of the stream agrees, the database's structure is sound and no member
-//! says that it holds something else; then it is read back if that is asked for; the manifest comes last and makes it a
-//! backup.
+//! It decides the order: the store has to be the one that is meant; the upload is begun first, so that wrong credentials
+//! show before etcd has sent a byte; it is completed only when etcd's own hash at the end of the stream agrees, the
+//! database's structure is sound and no member says that it holds something else; then it is read back if that is asked
+//! for; the manifest comes last and makes it a backup.
 //! Every other way out takes the upload back. How bytes flow is in `pipe.rs`, where they go in `store.rs`.
 
 use std::time::{Duration, Instant};
@@ -25,6 +25,7 @@ use crate::gate::hex_id;
 use crate::interrupt::Interrupt;
 use crate::layout::{Attempt, Folder, Format};
 use crate::manifest::{Contents, Encryption, FORMAT_VERSION, Manifest, Origin};
+use crate::mark;
 use crate::pipe::{self, Streamed};
 use crate::progress::Progress;
 use crate::read_back;
@@ -161,6 +162,8 @@ impl<'a> Saving<'a> {
         let until = clock::later(at, request.deadline_seconds)?;
         let plan = Plan { estimate: member.facts.db_bytes, at, until };
         let format = Format { compression: request.compression, encrypted: !recipients.is_empty() };
+        // Before anything is written, and before the beginning cleans up after dead attempts (I25).
+        interrupt.unless(mark::expect(store, request.expect_store_id.as_deref())).await?;
         let upload = interrupt.unless(store.begin(&folder.data(format), plan)).await?;
         Ok(Self { request, store, member, folder, format, recipients, pod_uid, spool, cluster_spec, upload, at, since })
     }

@@ -163,6 +163,19 @@ impl Store {
         }
     }
 
+    /// The same, of an object that may be missing: `None`. That the whole store is missing is an error.
+    pub async fn find_small(&self, key: &Key, limit: u64) -> Result<Option<Bytes>> {
+        match self {
+            Self::Bucket(store) => store.find_small(key, limit).await,
+            Self::Folder(store) => match store.get_small(key, limit).await {
+                Ok(content) => Ok(Some(content)),
+                // The folder itself is there: it was opened.
+                Err(error) if error.class() == ExitClass::NotFound => Ok(None),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
     /// Length and version of an object.
     pub async fn stat(&self, key: &Key) -> Result<Stat> {
         match self {

@@ -57,7 +57,7 @@ use crate::api::store::{Location, Place};
 )]
 pub struct EtcdBackupStoreSpec {
     /// The place itself. May be edited: what is saved from then on goes there, and what was saved before stays where its
-    /// `EtcdSnapshot` says.
+    /// `EtcdSnapshot` says. The same place has to stay the same store: see `status.identity`.
     #[serde(flatten)]
     pub place: Place,
     /// Secrets with credentials. Absent: what the Pods' surroundings provide (a role of their service account or node).
@@ -73,7 +73,8 @@ pub struct EtcdBackupStoreSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Credentials {
-    /// To save: put, get, list and delete below `<prefix>/<namespace>/<cluster>/`, and below `<prefix>/` for a probe.
+    /// To save: put, get, list and delete below `<prefix>/<namespace>/<cluster>/`, and below `<prefix>/` for a probe, which
+    /// also marks the store: to save, get `<prefix>/holdfast-store.json`.
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub write: String,
     /// To restore and to look for what was saved: get and list. Default: the one to save.
@@ -118,6 +119,9 @@ pub struct StoreRecord {
     /// The Secrets it named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<Credentials>,
+    /// Its mark, where that was known: nothing is saved to a store with another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
 }
 
 impl StoreRecord {
@@ -136,12 +140,13 @@ impl StoreRecord {
 }
 
 impl EtcdBackupStore {
-    /// The store as it is now.
+    /// The store as it is now, whichever mark it has.
     pub fn record(&self) -> StoreRecord {
         StoreRecord {
             name: self.metadata.name.clone().unwrap_or_default(),
             place: self.spec.place.clone(),
             credentials: self.spec.credentials.clone(),
+            id: None,
         }
     }
 }
@@ -159,6 +164,9 @@ pub struct EtcdBackupStoreStatus {
     /// Where it is, without credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uri: Option<String>,
+    /// Which store this is, since a probe found it usable for the first time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
     /// What this store really does, and when that was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,
@@ -166,6 +174,20 @@ pub struct EtcdBackupStoreStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
+}
+
+/// Which store this is. Where the same names lead to another one, nothing is written and nothing removed there, until a
+/// person names that one in the annotation `holdfast.dev/accept-store`, or the spec says another place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Identity {
+    /// The mark at the store's root, `holdfast-store.json`.
+    pub id: String,
+    /// Stands for the place where it was found: bucket, prefix, endpoint and the like, without Secrets.
+    pub place: String,
+    /// The annotation `holdfast.dev/accept-store` as it was when the store was last found usable: it has had its effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<String>,
 }
 
 /// What a probe has found.
@@ -178,8 +200,8 @@ pub struct Probe {
     pub inputs: String,
     /// Whether snapshots can be saved there and restored from there.
     pub usable: bool,
-    /// Why not: `Config`, `Denied`, `NotFound`, `Corrupt`, `Transient`, `Full`, `Deadline`, or `Crashed` where the agent
-    /// ended without saying why.
+    /// Why not: `Config`, `Denied`, `NotFound`, `Corrupt`, `Transient`, `Full`, `Deadline`, `Refused` where it is another
+    /// store than before, or `Crashed` where the agent ended without saying why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
     /// The same in words.
@@ -189,6 +211,9 @@ pub struct Probe {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub trials: Vec<Tried>,
+    /// The mark that was found at the store's root.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "storeID")]
+    pub store_id: Option<String>,
     /// What could not be taken back: remove it by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_behind: Option<String>,
@@ -199,7 +224,7 @@ pub struct Probe {
 #[serde(rename_all = "camelCase")]
 pub struct Tried {
     /// What: `readAfterWrite`, `createOnly`, `listAfterWrite`, `multipart`, `rangeRead`, `abortedUpload`, `pinnedRead`,
-    /// `versions`, `checksumKept`, `checksumChecked`, `delete`, `clock`.
+    /// `versions`, `checksumKept`, `checksumChecked`, `delete`, `clock`, `mark`.
     pub name: String,
     /// `Yes`: the store does it. `No`: it does not. `NotThere`: this kind of store has no such thing. `NotTried`: the
     /// probe had ended before.
@@ -219,7 +244,7 @@ mod tests {
 
     fn record(credentials: Option<Credentials>) -> StoreRecord {
         let s3 = S3Location { bucket: "b".to_owned(), ..S3Location::default() };
-        StoreRecord { name: "s".to_owned(), place: Location::S3(s3).into(), credentials }
+        StoreRecord { name: "s".to_owned(), place: Location::S3(s3).into(), credentials, id: None }
     }
 
     fn secret(record: &StoreRecord, right: Right) -> Option<String> {

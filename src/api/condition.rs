@@ -146,6 +146,8 @@ reasons! {
     UnsafeVersion => runbook,
     /// The agent was refused by the store.
     StoreAccessDenied => runbook,
+    /// Another store than the one that is meant is there now, by its mark.
+    StoreExchanged => runbook,
     /// The bucket, object, folder or manifest is not there.
     ArtifactNotFound => runbook,
     /// Stored or streamed bytes are not what they have to be.

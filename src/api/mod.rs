@@ -50,6 +50,9 @@ pub mod key {
     pub const STORE: &str = "holdfast.dev/store";
     /// Annotation of a snapshot's Job: the `EtcdBackupStore` as it was when the Job was made, as JSON.
     pub const STORE_RECORD: &str = "holdfast.dev/store-record";
+    /// Annotation of an `EtcdBackupStore`, set by a person: the mark of the store that is accepted in the place of the one
+    /// that was known, or [`snapshot_agent::contract::NEW_STORE`] for one without a mark.
+    pub const ACCEPT_STORE: &str = "holdfast.dev/accept-store";
     /// `voter` or `learner`; client traffic and disruption budgets follow `voter` only.
     pub const ROLE: &str = "holdfast.dev/role";
     /// Annotation of a member's Pod: see [`snapshot_agent::contract::MAY_START_EMPTY`].

@@ -35,12 +35,23 @@ impl World {
         self.secrets.insert(name.to_owned(), version);
     }
 
+    pub fn accept(&mut self, name: &str, mark: &str) {
+        let store = self.stores.get_mut(name).unwrap();
+        let annotations = store.metadata.annotations.get_or_insert_default();
+        annotations.insert(key::ACCEPT_STORE.to_owned(), mark.to_owned());
+        self.changed();
+    }
+
     pub(super) fn end_probes(&mut self) {
         let (now, time, trouble) = (self.now, self.time(), self.store_trouble);
         let mut ended = false;
-        for (_, born, end) in self.probes.values_mut().filter(|(_, born, end)| end.is_none() && now >= born + PROBE) {
+        for (job, born, end) in self.probes.values_mut().filter(|(_, born, end)| end.is_none() && now >= born + PROBE) {
             let _ = born;
-            *end = Some(probe_pod(trouble, time));
+            let (trouble, mark) = match trouble {
+                Some(trouble) => (Some(trouble), None),
+                None => marked(job, &mut self.marks, now),
+            };
+            *end = Some(probe_pod(trouble, mark, time));
             ended = true;
         }
         if ended {
@@ -64,8 +75,21 @@ impl World {
     }
 }
 
+/// What a probe makes of a store's mark, and which one it finds or makes.
+fn marked(job: &Job, marks: &mut BTreeMap<String, String>, now: u64) -> (Option<ExitClass>, Option<String>) {
+    let spec = job.spec.as_ref().and_then(|s| s.template.spec.as_ref()).unwrap();
+    let args = spec.containers[0].args.as_deref().unwrap_or_default();
+    let flag = |name: &str| args.iter().find_map(|arg| arg.strip_prefix(&format!("--{name}=")));
+    let (url, there) = (flag("store").unwrap(), marks.get(flag("store").unwrap()).cloned());
+    let said = there.as_deref().unwrap_or(NEW_STORE);
+    if flag("expect-store-id").is_some_and(|expected| expected != said && flag("accept-store-id") != Some(said)) {
+        return (Some(ExitClass::Refused), there);
+    }
+    (None, Some(marks.entry(url.to_owned()).or_insert_with(|| format!("mark-at-{now}")).clone()))
+}
+
 /// The Pod of a probe that has ended so.
-fn probe_pod(trouble: Option<ExitClass>, at: Timestamp) -> Pod {
+fn probe_pod(trouble: Option<ExitClass>, store_id: Option<String>, at: Timestamp) -> Pod {
     let findings = Trial::ALL.map(|trial| Finding {
         trial,
         outcome: if trouble.is_some() { Outcome::NotTried } else { Outcome::Yes },
@@ -76,6 +100,7 @@ fn probe_pod(trouble: Option<ExitClass>, at: Timestamp) -> Pod {
         store: "s3://".to_owned(),
         usable: trouble.is_none(),
         findings: findings.to_vec(),
+        store_id,
         left_behind: None,
         failed: trouble.map(|class| FailedReport { class, message: format!("the store answers {}", class.as_str()) }),
     });

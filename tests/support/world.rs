@@ -26,7 +26,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use snapshot_agent::contract::{ExitClass, FailedReport, Finding, Outcome, Probed, Report, Trial};
+use snapshot_agent::contract::{ExitClass, FailedReport, Finding, NEW_STORE, Outcome, Probed, Report, Trial};
 
 /// One tick is a tenth of a second.
 pub const TICK: i64 = 100;
@@ -122,6 +122,8 @@ pub struct World {
     pub secrets: BTreeMap<String, u64>,
     /// How probes end; `None`: well.
     pub store_trouble: Option<ExitClass>,
+    /// Marks of stores, by their URL.
+    pub marks: BTreeMap<String, String>,
     /// Jobs of probes, since when, and how they have ended.
     probes: BTreeMap<String, (Job, u64, Option<Pod>)>,
     /// Volumes of an earlier cluster of the same name.
@@ -170,6 +172,7 @@ impl World {
             stores: BTreeMap::new(),
             secrets: BTreeMap::new(),
             store_trouble: None,
+            marks: BTreeMap::new(),
             probes: BTreeMap::new(),
             foreign: vec![],
             groups: BTreeMap::new(),

@@ -143,6 +143,7 @@ impl SaveRequest {
         let Self {
             etcd,
             store,
+            expect_store_id,
             namespace,
             cluster,
             cluster_uid,
@@ -164,6 +165,7 @@ impl SaveRequest {
         let argv = Argv::default()
             .and(etcd.to_args())
             .and(store.to_args())
+            .option("expect-store-id", expect_store_id.as_ref())
             .flag("namespace", namespace)
             .flag("cluster", cluster)
             .option("cluster-uid", cluster_uid.as_ref())
@@ -204,8 +206,14 @@ impl InspectRequest {
 impl ProbeRequest {
     /// The arguments after `agent probe`.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { store, json, deadline_seconds } = self;
-        Argv::default().and(store.to_args()).switch("json", *json).flag("deadline-seconds", deadline_seconds).0
+        let Self { store, expect_store_id, accept_store_id, json, deadline_seconds } = self;
+        Argv::default()
+            .and(store.to_args())
+            .option("expect-store-id", expect_store_id.as_ref())
+            .option("accept-store-id", accept_store_id.as_ref())
+            .switch("json", *json)
+            .flag("deadline-seconds", deadline_seconds)
+            .0
     }
 }
 
@@ -354,7 +362,7 @@ mod tests {
             (cluster_uid, expect_cluster_id, owner_name, owner_uid, pod_uid) in (
                 proptest::option::of(text()), proptest::option::of(text()), proptest::option::of(text()),
                 proptest::option::of(text()), proptest::option::of(text())),
-            cluster_spec in option(text()),
+            (cluster_spec, expect_store_id) in (option(text()), option(text())),
             compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
             ask_members in prop_oneof![Just(AskMembers::Auto), Just(AskMembers::Always), Just(AskMembers::Never)],
             verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)], dry_run: bool,
@@ -363,8 +371,8 @@ mod tests {
         ) -> SaveRequest {
             let (spool_dir, spool_mib) = spool.unzip();
             SaveRequest {
-                etcd, store, namespace, cluster, cluster_uid, cluster_spec, expect_cluster_id, owner_name, owner_uid, pod_uid,
-                compression, ask_members, verify, dry_run, age_recipients, spool_dir, spool_mib,
+                etcd, store, expect_store_id, namespace, cluster, cluster_uid, cluster_spec, expect_cluster_id, owner_name,
+                owner_uid, pod_uid, compression, ask_members, verify, dry_run, age_recipients, spool_dir, spool_mib,
                 min_throughput_kib, deadline_seconds,
             }
         }
@@ -380,8 +388,11 @@ mod tests {
     }
 
     prop_compose! {
-        fn probe()(store in store(), json: bool, deadline_seconds: u32) -> ProbeRequest {
-            ProbeRequest { store, json, deadline_seconds }
+        fn probe()(
+            store in store(), ids in option((text(), option(text()))), json: bool, deadline_seconds: u32,
+        ) -> ProbeRequest {
+            let (expect_store_id, accept_store_id) = ids.unzip();
+            ProbeRequest { store, expect_store_id, accept_store_id: accept_store_id.flatten(), json, deadline_seconds }
         }
     }
 

@@ -26,7 +26,8 @@ pub enum ExitClass {
     Full,
     /// The time given was not enough, or nothing moved for too long.
     Deadline,
-    /// The volume holds data that is not this request's: nothing was touched (I9).
+    /// The volume holds data that is not this request's, or the store is not the one that is meant: nothing was touched
+    /// (I9, I25).
     Refused,
 }
 

@@ -36,11 +36,13 @@ pub enum Trial {
     Delete,
     /// The store's clock and this machine's agree.
     Clock,
+    /// The store has a mark of its own, and it is the one that is expected.
+    Mark,
 }
 
 impl Trial {
     /// All of them, in the order they are told in.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::ReadAfterWrite,
         Self::CreateOnly,
         Self::ListAfterWrite,
@@ -54,6 +56,7 @@ impl Trial {
         Self::ObjectLock,
         Self::Delete,
         Self::Clock,
+        Self::Mark,
     ];
 
     /// The name on the wire.
@@ -72,6 +75,7 @@ impl Trial {
             Self::ObjectLock => "objectLock",
             Self::Delete => "delete",
             Self::Clock => "clock",
+            Self::Mark => "mark",
         }
     }
 
@@ -91,6 +95,7 @@ impl Trial {
             Self::ObjectLock => "object lock",
             Self::Delete => "delete",
             Self::Clock => "clock",
+            Self::Mark => "mark",
         }
     }
 
@@ -138,6 +143,9 @@ pub struct Probed {
     pub usable: bool,
     /// All trials, in the order of [`Trial`].
     pub findings: Vec<Finding>,
+    /// The store's mark, where it could be read: also one that is not the expected one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_id: Option<String>,
     /// Where something was left behind, if it could not be taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_behind: Option<String>,
@@ -196,7 +204,8 @@ mod tests {
         });
         let failed = FailedReport { class: ExitClass::Denied, message: detail.to_owned() };
         let store = "s3://b".to_owned();
-        Probed { store, usable: false, findings: findings.to_vec(), left_behind: None, failed: Some(failed) }
+        let findings = findings.to_vec();
+        Probed { store, usable: false, findings, store_id: None, left_behind: None, failed: Some(failed) }
     }
 
     #[test]

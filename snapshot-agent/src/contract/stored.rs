@@ -152,6 +152,10 @@ pub struct CopyRequest {
     /// Where to.
     #[command(flatten)]
     pub to: ToStore,
+    /// Mark that the store that is copied to has to have, as `agent probe` tells it: at another store, or one without a
+    /// mark, nothing is written and nothing removed.
+    #[arg(long, value_name = "ID", help_heading = COPYING)]
+    pub to_expect_store_id: Option<String>,
     /// Copy this snapshot: its folder below the store's prefix, as `agent list` shows it.
     #[arg(long, required_unless_present = "all", conflicts_with = "all", help_heading = COPYING)]
     pub key: Option<String>,

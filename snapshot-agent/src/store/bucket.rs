@@ -15,8 +15,8 @@ use jiff::Timestamp;
 use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, GetOptions, GetRange, ListResult, ObjectMeta, ObjectStoreExt, PutMode, PutMultipartOptions,
-    PutOptions, PutPayload, TagSet,
+    Attribute, Attributes, GetOptions, GetRange, GetResult, ListResult, ObjectMeta, ObjectStoreExt, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, TagSet,
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -305,18 +305,17 @@ impl Bucket {
     pub(super) async fn get_small(&self, key: &Key, limit: u64) -> Result<Bytes> {
         let doing = self.doing("reading", key);
         let result = self.clients.asker.get(&self.path(key)?).await.map_err(|error| classify(&doing, &error))?;
-        if result.meta.size > limit {
-            return Err(Error::corrupt(format!("{doing}: it has {} bytes, more than {limit}", result.meta.size)));
+        whole(result, limit, &doing).await
+    }
+
+    /// The same, of an object that may be missing. That the bucket is missing is an error.
+    pub(super) async fn find_small(&self, key: &Key, limit: u64) -> Result<Option<Bytes>> {
+        let doing = self.doing("reading", key);
+        match self.clients.asker.get(&self.path(key)?).await {
+            Ok(result) => whole(result, limit, &doing).await.map(Some),
+            Err(error @ object_store::Error::NotFound { .. }) if !class::says_more(&error) => Ok(None),
+            Err(error) => Err(classify(&doing, &error)),
         }
-        let mut content = BytesMut::new();
-        let mut body = result.into_stream();
-        while let Some(piece) = body.next().await {
-            content.extend_from_slice(&piece.map_err(|error| classify(&doing, &error))?);
-            if content.len() as u64 > limit {
-                return Err(Error::corrupt(format!("{doing}: it is longer than the store said")));
-            }
-        }
-        Ok(content.freeze())
     }
 
     /// Ranges are fetched a few at a time and handed on in order. A range whose connection breaks is taken up again
@@ -354,6 +353,22 @@ impl Bucket {
             })
             .boxed()
     }
+}
+
+/// An object's bytes, of which there are not many.
+async fn whole(result: GetResult, limit: u64, doing: &str) -> Result<Bytes> {
+    if result.meta.size > limit {
+        return Err(Error::corrupt(format!("{doing}: it has {} bytes, more than {limit}", result.meta.size)));
+    }
+    let mut content = BytesMut::new();
+    let mut body = result.into_stream();
+    while let Some(piece) = body.next().await {
+        content.extend_from_slice(&piece.map_err(|error| classify(doing, &error))?);
+        if content.len() as u64 > limit {
+            return Err(Error::corrupt(format!("{doing}: it is longer than the store said")));
+        }
+    }
+    Ok(content.freeze())
 }
 
 async fn fetch(

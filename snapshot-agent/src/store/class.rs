@@ -49,7 +49,8 @@ fn refused_options(code: Option<&str>, status: Option<u16>, flags: &[&'static st
     (!named.is_empty()).then(|| named.join(" or "))
 }
 
-/// Whether an answer that object_store takes for "it is there already" says something else: Azure has one status for both.
+/// Whether an answer says more than the status that object_store goes by: Azure has one for "it is there already" and for
+/// others, and all of them have one for a missing object and a missing bucket.
 pub(super) fn says_more(error: &object_store::Error) -> bool {
     code(&error.to_string()).and_then(by_code).is_some()
 }

@@ -24,6 +24,8 @@ use crate::layout::{Folder, Format, Key};
 use crate::pool::Pool;
 use crate::progress::Progress;
 
+mod mark;
+
 /// Pieces on their way to or from the disk.
 const PIECES: usize = 8;
 
@@ -170,6 +172,9 @@ impl FolderStore {
     }
 
     pub(super) async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
+        if key.is_at_root() {
+            return self.put_mark(key, content).await;
+        }
         let doing = format!("writing {}", self.uri(key));
         let (folder, name) = (key.folder().clone(), key.name().to_owned());
         let calls = move |root: &Dir| -> io::Result<bool> {

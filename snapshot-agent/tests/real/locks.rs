@@ -90,7 +90,7 @@ async fn what_is_locked_stays() {
     let told = curl(&s3, "HEAD", &intent, &[]);
     assert!(told.starts_with("http/1.1 404"), "{told}");
 
-    let ended = probe::run(ProbeRequest { store, json: false, deadline_seconds: 60 }).await.unwrap();
+    let ended = probe::run(ProbeRequest { store, deadline_seconds: 60, ..ProbeRequest::default() }).await.unwrap();
     let table = ended.probed.table();
     let found = ended.probed.findings.iter().find(|found| found.trial == Trial::ObjectLock).unwrap();
     assert!(ended.probed.usable && found.outcome == Outcome::Yes, "{table}");
@@ -108,7 +108,7 @@ async fn a_lock_that_is_not_kept_is_no_backup() {
     assert_eq!(error.class(), ExitClass::Config, "{error}");
     assert!(error.message().contains("--s3-object-lock"), "{error}");
     assert_eq!(s3.files(), [] as [&str; 0]);
-    let ended = probe::run(ProbeRequest { store, json: false, deadline_seconds: 60 }).await.unwrap();
+    let ended = probe::run(ProbeRequest { store, deadline_seconds: 60, ..ProbeRequest::default() }).await.unwrap();
     assert!(!ended.probed.usable, "{}", ended.probed.table());
     assert!(ended.failed.unwrap().message().contains("--s3-object-lock"));
 

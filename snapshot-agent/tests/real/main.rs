@@ -25,6 +25,7 @@ mod gate;
 mod inspect;
 mod kills;
 mod locks;
+mod marks;
 mod memory;
 mod orphans;
 mod restore;

@@ -224,7 +224,7 @@ impl RestoreIn {
 }
 
 async fn probed(store: &StoreFlags) -> probe::Ended {
-    probe::run(ProbeRequest { store: store.clone(), json: false, deadline_seconds: 60 }).await.unwrap()
+    probe::run(ProbeRequest { store: store.clone(), deadline_seconds: 60, ..ProbeRequest::default() }).await.unwrap()
 }
 
 fn outcome(ended: &probe::Ended, trial: Trial) -> Outcome {
@@ -232,7 +232,7 @@ fn outcome(ended: &probe::Ended, trial: Trial) -> Outcome {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_probe_says_what_a_store_does_and_leaves_nothing() {
+async fn a_probe_says_what_a_store_does_and_leaves_its_mark_alone() {
     for backend in Backend::all().await {
         let name = backend.name;
         backend.put("shop/precious", "x").await;
@@ -241,7 +241,7 @@ async fn a_probe_says_what_a_store_does_and_leaves_nothing() {
         assert!(!table.contains("is no key"), "{name}: {table}");
         assert!(ended.failed.is_none() && ended.probed.usable, "{name}: {:?}\n{table}", ended.failed);
         assert_eq!(ended.probed.left_behind, None, "{name}");
-        assert_eq!(backend.objects().await, ["shop/precious"], "{name}");
+        assert_eq!(backend.objects().await, ["holdfast-store.json", "shop/precious"], "{name}");
         for trial in [
             Trial::ReadAfterWrite,
             Trial::CreateOnly,
@@ -250,6 +250,7 @@ async fn a_probe_says_what_a_store_does_and_leaves_nothing() {
             Trial::RangeRead,
             Trial::AbortedUpload,
             Trial::Delete,
+            Trial::Mark,
         ] {
             assert_eq!(outcome(&ended, trial), Outcome::Yes, "{name}:\n{table}");
         }
@@ -262,7 +263,9 @@ async fn a_probe_says_what_a_store_does_and_leaves_nothing() {
             [(backend.wrong.as_ref(), ExitClass::Denied), (Some(&backend.missing), ExitClass::NotFound)]
         {
             let Some(store) = store else { continue };
-            match probe::run(ProbeRequest { store: store.clone(), json: false, deadline_seconds: 60 }).await {
+            match probe::run(ProbeRequest { store: store.clone(), deadline_seconds: 60, ..ProbeRequest::default() })
+                .await
+            {
                 Err(error) => assert_eq!(error.class(), wanted, "{name}: {error}"),
                 Ok(ended) => {
                     let error = ended.failed.as_ref().unwrap();
@@ -323,7 +326,7 @@ async fn a_store_that_overwrites_is_found_out_and_a_signature_will_do() {
     assert!(table.contains("a second put overwrote the first"), "{table}");
     assert!(ended.failed.is_none() && ended.probed.usable, "it only weakens:\n{table}");
     assert!(!table.contains("sig="), "{table}");
-    assert_eq!(backend.objects().await.len(), 2, "the probe leaves nothing");
+    assert_eq!(backend.objects().await.len(), 3, "the probe leaves nothing but the store's mark");
 }
 
 /// What a real S3 server takes is in the object.

@@ -280,7 +280,7 @@ async fn a_probe_does_not_believe_a_store_that_only_says_yes() {
     let headers = "etag: \"x\"\r\nlast-modified: Sat, 21 Nov 2026 16:22:33 GMT\r\n";
     let stand = Stand::that(Does::Says(&answer("200 OK", headers, body))).await;
     let store = flags(&stand.url(), secret.path());
-    let ended = probe::run(ProbeRequest { store, json: false, deadline_seconds: 60 }).await.unwrap();
+    let ended = probe::run(ProbeRequest { store, deadline_seconds: 60, ..ProbeRequest::default() }).await.unwrap();
     assert!(ended.failed.is_some() && !ended.probed.usable, "{}", ended.probed.table());
     assert!(!ended.probed.table().contains(SECRET));
 }

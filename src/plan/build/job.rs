@@ -89,6 +89,13 @@ fn runs(pod: &PodSpec, verb: &str) -> bool {
     pod.containers.iter().flat_map(|c| c.command.iter().flatten()).any(|word| word == verb)
 }
 
+/// Whether the agent of this Job is told that the store has to have this mark.
+pub fn expects(job: &Job, mark: &str) -> bool {
+    let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref());
+    let told = pod.into_iter().flat_map(|p| &p.containers).filter(|c| c.name == CONTAINER).flat_map(|c| &c.args);
+    told.flatten().any(|arg| arg.strip_prefix("--expect-store-id=") == Some(mark))
+}
+
 impl Work {
     const fn verb(&self) -> &'static str {
         match self {

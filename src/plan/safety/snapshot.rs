@@ -4,8 +4,8 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::{Verdict, rule};
 use crate::api::{EtcdSnapshotStatus, component, key};
-use crate::plan::build::job::inspects;
-use crate::plan::snapshot::Observed;
+use crate::plan::build::job::{expects, inspects};
+use crate::plan::snapshot::{Observed, made_for};
 use crate::plan::{Act, Plan, pods};
 
 /// Whether a plan keeps the rules.
@@ -62,6 +62,9 @@ fn start(seen: &Observed, job: &Job) -> Verdict {
         let again = seen.snapshot.status.as_ref().is_some_and(|s| s.started_at.is_some());
         let answered = seen.inspection.as_ref().is_some_and(|j| pods::controlled_by(&j.metadata, pods::uid(meta)));
         rule("I6", !again || answered, "another one is taken only when the store has been asked for the first")?;
+        let mark = made_for(job).and_then(|record| record.id);
+        let told = mark.is_none_or(|mark| expects(job, &mark));
+        rule("I25", told, "what is saved to a store whose mark is known expects it")?;
     }
     let owned = pods::controlled_by(&job.metadata, pods::uid(meta)) && job.metadata.namespace == meta.namespace;
     rule("I13", owned, "a snapshot's Job is its own and stands beside it")?;

@@ -2,8 +2,8 @@
 
 use super::{Verdict, rule};
 use crate::api::{EtcdBackupStoreStatus, component, key};
-use crate::plan::build::job::probes;
-use crate::plan::store::Observed;
+use crate::plan::build::job::{expects, probes};
+use crate::plan::store::{Observed, known};
 use crate::plan::{Act, Plan, pods};
 
 /// Whether a plan keeps the rules.
@@ -20,6 +20,8 @@ pub fn store(seen: &Observed, plan: &Plan<EtcdBackupStoreStatus>) -> Verdict {
     rule("I13", owned, "a store's Job is its own and stands beside it")?;
     let template = job.spec.as_ref().map(|s| &s.template);
     rule("I13", template.and_then(|t| t.spec.as_ref()).is_some_and(probes), "a store's Job probes and nothing else")?;
+    let told = known(&seen.store).is_none_or(|known| expects(job, &known.id));
+    rule("I25", told, "a store whose mark is known is probed for it")?;
     let agent = template.and_then(|t| t.metadata.as_ref());
     let agent = agent.is_some_and(|m| pods::label(m, key::COMPONENT) == Some(component::SNAPSHOT_AGENT));
     rule("I16", agent, "an agent's Pod never stands behind a Service of a cluster")

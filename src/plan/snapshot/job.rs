@@ -25,6 +25,8 @@ pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
     let namespace = snapshot.metadata.namespace.clone().unwrap_or_default();
     let request = SaveRequest {
         etcd: EtcdFlags { endpoints: source.endpoints, ..EtcdFlags::default() },
+        // Whatever its names lead to now has to be the store that was meant (I25).
+        expect_store_id: to.record.as_ref().and_then(|record| record.id.clone()),
         namespace,
         cluster: filed_under(snapshot),
         cluster_uid: source.cluster_uid,

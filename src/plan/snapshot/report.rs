@@ -50,7 +50,12 @@ pub(in crate::plan) enum Fact {
 impl Fact {
     /// The reason a failure of this class is told by.
     pub(super) fn reason(class: Option<ExitClass>) -> Reason {
-        class.map_or(Reason::AgentCrashed, Reason::from)
+        match class {
+            // A save touches no volume of a member's: what it refuses is a store with another mark.
+            Some(ExitClass::Refused) => Reason::StoreExchanged,
+            Some(class) => Reason::from(class),
+            None => Reason::AgentCrashed,
+        }
     }
 }
 

@@ -377,7 +377,11 @@ fn a_failure_is_told_by_class() {
         let plan = planned(&seen);
         let (phase, ready, reason, message) = told(&plan.status);
         assert_eq!((phase, ready, message), (Phase::Failed, "False", "what happened, and what to do"));
-        assert_eq!(reason, crate::api::condition::Reason::from(class).as_str());
+        match class {
+            // Of a snapshot's it is not the volume that is another's.
+            ExitClass::Refused => assert_eq!(reason, "StoreExchanged"),
+            _ => assert_eq!(reason, crate::api::condition::Reason::from(class).as_str()),
+        }
         let error = Failure { class: class.as_str().to_owned(), message: message.to_owned() };
         assert_eq!(plan.status.error, Some(error));
         assert_eq!(plan.status.completed_at.as_deref(), Some("2026-11-21T11:59:59Z"));
@@ -635,7 +639,7 @@ proptest! {
 mod in_a_store {
     use super::*;
     use crate::api::EtcdBackupStore;
-    use crate::api::backup_store::Credentials;
+    use crate::api::backup_store::{Credentials, Identity};
     use crate::api::condition::{Reason, Type, Wanted, merge};
     use crate::api::store::{Destination, Location, S3Location};
 
@@ -711,6 +715,47 @@ mod in_a_store {
         assert_eq!((plan.status.phase, plan.status.store), (Phase::Complete, Some(usable().record())));
         lost.job.as_mut().unwrap().metadata.owner_references = None;
         assert_eq!(planned(&lost).status.store, None, "a stranger's Job says nothing");
+    }
+
+    /// The same store, whose mark was found here when it was usable.
+    fn marked() -> EtcdBackupStore {
+        let mut store = usable();
+        let identity = Identity {
+            id: "mark-of-vault".to_owned(),
+            place: crate::plan::store::place(&store).unwrap(),
+            accepted: None,
+        };
+        store.status.as_mut().unwrap().identity = Some(identity);
+        store
+    }
+
+    #[test]
+    fn what_is_saved_expects_the_mark_that_the_store_had() {
+        let expected = "--expect-store-id=mark-of-vault".to_owned();
+        assert!(!args(&started(&naming(Some(usable())))).iter().any(|arg| arg.starts_with("--expect-store-id")));
+        let seen = naming(Some(marked()));
+        let plan = planned(&seen);
+        assert!(args(&started(&seen)).contains(&expected));
+        assert_eq!(plan.status.store.as_ref().unwrap().id.as_deref(), Some("mark-of-vault"));
+
+        // Another one is accepted meanwhile, and the Job is gone: what was meant stays meant.
+        let mut store = marked();
+        store.status.as_mut().unwrap().identity.as_mut().unwrap().id = "mark-of-another".to_owned();
+        let mut again = naming(Some(store));
+        again.snapshot.status = Some(plan.status.clone());
+        assert!(args(&started(&again)).contains(&expected));
+
+        // What was known of another place says nothing.
+        let mut moved = marked();
+        moved.spec.place.s3.as_mut().unwrap().bucket = "elsewhere".to_owned();
+        assert!(!args(&started(&naming(Some(moved)))).iter().any(|arg| arg.starts_with("--expect-store-id")));
+
+        // Safety looks at the Job itself.
+        let mut plan = plan;
+        let Some(Act::StartJob(job)) = &mut plan.act else { panic!("no Job is started") };
+        let pod = job.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
+        pod.containers[0].args.as_mut().unwrap().retain(|arg| *arg != expected);
+        assert_eq!(crate::plan::safety::snapshot(&seen, &plan).unwrap_err().invariant, "I25");
     }
 
     #[test]

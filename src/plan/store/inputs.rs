@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
+use super::identity;
 use crate::api::store::Location;
 use crate::api::{EtcdBackupStore, name};
 use crate::plan::{Seen, pods};
@@ -23,7 +24,7 @@ pub fn secrets(store: &EtcdBackupStore) -> BTreeSet<String> {
     named.chain(ca.map(|ca| ca.name)).collect()
 }
 
-/// The spec and the versions of its Secrets. A Secret that may not be looked at counts as one that never changes.
+/// The spec, the versions of its Secrets, and what a person accepts. A Secret that may not be looked at counts as one that never changes.
 pub fn inputs(store: &EtcdBackupStore, secrets: &BTreeMap<String, Seen<Option<String>>>) -> String {
     let mut hash = Sha256::new();
     // JSON of our own types cannot fail.
@@ -33,7 +34,8 @@ pub fn inputs(store: &EtcdBackupStore, secrets: &BTreeMap<String, Seen<Option<St
         Seen::Known(None) => format!("{name} is missing"),
         Seen::Unknown(_) => name.clone(),
     });
-    for part in [pods::uid(&store.metadata).to_owned(), spec].into_iter().chain(versions) {
+    let accepts = identity::said(store).map(|said| format!("accepts {said}"));
+    for part in [pods::uid(&store.metadata).to_owned(), spec].into_iter().chain(versions).chain(accepts) {
         // Lengths keep two different lists from reading the same.
         hash.update(part.len().to_be_bytes());
         hash.update(part.as_bytes());

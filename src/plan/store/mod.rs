@@ -1,6 +1,7 @@
 //! Decides what to do about one `EtcdBackupStore`: when it is probed, and what its probe means. See `plan.rs` for the
 //! order of decisions, and [`usable`] for those who want to use a store.
 
+mod identity;
 mod inputs;
 mod observed;
 mod plan;
@@ -10,6 +11,7 @@ mod status;
 mod tests;
 mod usable;
 
+pub use identity::{known, place};
 pub use inputs::{inputs, job_name, secrets};
 pub use observed::Observed;
 pub use plan::plan;

@@ -1,6 +1,6 @@
 //! The order of decisions about one store.
 //!
-//! A store is probed when it is new, when its spec or one of its Secrets changes, and then once a day; while it is not
+//! A store is probed when it is new, when its spec, one of its Secrets or what a person accepts changes, and then once a day; while it is not
 //! usable more often, since a bucket that is made and a right that is given tell nobody here. Each probe is one Job. It
 //! decides nothing about who may use the store: that is `usable.rs`.
 
@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 use snapshot_agent::contract::{DEFAULT_PROBE_DEADLINE_SECONDS, ExitClass, ProbeRequest};
 
 use super::probe::{self, Progress};
-use super::{Observed, inputs, job_name, status};
+use super::{Observed, identity, inputs, job_name, status};
 use crate::api::EtcdBackupStoreStatus;
 use crate::api::backup_store::{Probe, Right};
 use crate::api::cluster::Placement;
@@ -121,7 +121,13 @@ pub(super) fn class(name: &str) -> Option<ExitClass> {
 /// The Job that probes.
 fn start(seen: &Observed, inputs: &str, location: Location) -> Job {
     let store = &seen.store;
-    let request = ProbeRequest { deadline_seconds: DEFAULT_PROBE_DEADLINE_SECONDS, ..ProbeRequest::default() };
+    let request = ProbeRequest {
+        // The first probe makes the mark, or takes what is there (I25).
+        expect_store_id: identity::known(store).map(|known| known.id.clone()),
+        accept_store_id: identity::accepts(store).cloned(),
+        deadline_seconds: DEFAULT_PROBE_DEADLINE_SECONDS,
+        ..ProbeRequest::default()
+    };
     job(&AgentJob {
         name: job_name(store, inputs),
         namespace: store.metadata.namespace.clone(),

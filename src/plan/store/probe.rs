@@ -53,7 +53,8 @@ fn failed(inputs: &str, class: Option<ExitClass>, message: &str, at: Timestamp) 
 
 fn reported(pod: &Pod, inputs: &str, now: Timestamp) -> Option<Probe> {
     let end = pods::last_end(pods::status(pod, CONTAINER)?)?;
-    let Report::Probed(Probed { store: _, usable, findings, left_behind, failed }) = pods::report(pod, CONTAINER)?
+    let Report::Probed(Probed { store: _, usable, findings, store_id, left_behind, failed }) =
+        pods::report(pod, CONTAINER)?
     else {
         return None;
     };
@@ -70,6 +71,7 @@ fn reported(pod: &Pod, inputs: &str, now: Timestamp) -> Option<Probe> {
         class: failed.as_ref().map(|failed| failed.class.as_str().to_owned()),
         message: failed.map(|failed| failed.message),
         trials: trials.collect(),
+        store_id,
         left_behind,
     })
 }

@@ -4,14 +4,14 @@
 //! before stands; after a change it says nothing any more.
 
 use jiff::Timestamp;
-use snapshot_agent::contract::ExitClass;
+use snapshot_agent::contract::{ExitClass, NEW_STORE};
 
-use super::Observed;
 use super::plan::{Stage, class};
-use crate::api::EtcdBackupStoreStatus;
+use super::{Observed, identity};
 use crate::api::backup_store::{Probe, Tried};
 use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::store::{Location, PvcLocation};
+use crate::api::{EtcdBackupStoreStatus, key};
 use crate::plan::Note;
 use crate::plan::build::store::url;
 
@@ -35,6 +35,12 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, inputs: &str, now: Timestamp
         kind: kind.map(str::to_owned),
         uri,
         conditions: merge(&told, &[ready(seen, stage, inputs)], generation, now),
+        identity: match stage {
+            Stage::Found(probe) => identity::after(&seen.store, Some(probe)),
+            Stage::Rest | Stage::Blocked(..) | Stage::Start(_) | Stage::Probing(_) | Stage::Held(..) => {
+                identity::after(&seen.store, None)
+            }
+        },
         probe: match stage {
             Stage::Found(probe) => Some(probe.clone()),
             Stage::Rest | Stage::Blocked(..) | Stage::Start(_) | Stage::Probing(_) | Stage::Held(..) => old.probe,
@@ -67,6 +73,15 @@ pub(super) fn found(probe: &Probe) -> Wanted {
     }
     let class = probe.class.as_deref().and_then(class);
     let message = probe.message.as_deref().unwrap_or("the agent gave no reason");
+    if class == Some(ExitClass::Refused) {
+        let accept = probe.store_id.as_deref().unwrap_or(NEW_STORE);
+        let remedy = format!(
+            "It is accepted with the annotation {}={accept} on the EtcdBackupStore; if it says so already, take it away \
+             first",
+            key::ACCEPT_STORE
+        );
+        return Wanted::no(Type::Ready, Reason::StoreExchanged, format!("{message}. {remedy}"));
+    }
     let reason = class.map_or(Reason::AgentCrashed, Reason::from);
     Wanted::no(Type::Ready, reason, format!("{message}. {}", remedy(class)))
 }
@@ -87,8 +102,9 @@ const fn remedy(class: Option<ExitClass>) -> &'static str {
         Some(ExitClass::Transient) => "It is tried again every minute",
         Some(ExitClass::Full) => "Make room there, or raise its quota",
         Some(ExitClass::Deadline) => "Look at the network and at the store's load; it is tried again every minute",
-        Some(ExitClass::Refused) => "Look at the log of the probe's Pod",
-        None => "It is tried again every minute; look at the log of the probe's Pod if that stays",
+        Some(ExitClass::Refused) | None => {
+            "It is tried again every minute; look at the log of the probe's Pod if that stays"
+        }
     }
 }
 
@@ -105,6 +121,12 @@ pub(super) fn notes(seen: &Observed, stage: &Stage, new: &EtcdBackupStoreStatus)
     if !probe.usable && old.and_then(is) != is(new) {
         let told = found(probe);
         notes.push(warn(told.reason.as_str(), told.message));
+    }
+    if let (Some(was), Some(is)) = (identity::known(&seen.store), &new.identity)
+        && was.id != is.id
+    {
+        let message = format!("the store with the mark {} is accepted in the place of {}", is.id, was.id);
+        notes.push(Note { warning: false, reason: "StoreAccepted".to_owned(), message });
     }
     let names = |probe: &Probe| weak(probe).map(|tried| tried.name.clone()).collect::<Vec<_>>();
     if !names(probe).is_empty() && before.map(names) != Some(names(probe)) {

@@ -9,12 +9,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Owne
 use snapshot_agent::contract::{ExitClass, FailedReport, Finding, Outcome, Probed, Report, Trial};
 
 use super::*;
-use crate::api::backup_store::{Credentials, Probe};
+use crate::api::backup_store::{Credentials, Probe, StoreRecord};
 use crate::api::condition::Reason;
 use crate::api::name::LocalRef;
 use crate::api::store::{Location, PvcLocation, S3Location};
 use crate::api::{EtcdBackupStore, EtcdBackupStoreSpec, EtcdBackupStoreStatus, component, key};
 use crate::plan::{Act, Plan, Seen, Settings, Wake, safety};
+
+mod marks;
+
+/// The store's mark.
+const MARK: &str = "0a1b2c3d-0000-4000-8000-000000000000";
 
 fn now() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().unwrap()
@@ -112,6 +117,7 @@ fn probed(not: &[Trial], failed: Option<ExitClass>) -> Probed {
         store: "s3://backups/etcd".to_owned(),
         usable: failed.is_none(),
         findings: findings.to_vec(),
+        store_id: failed.is_none().then(|| MARK.to_owned()),
         left_behind: None,
         failed: failed.map(|class| FailedReport { class, message: "the store said so".to_owned() }),
     }
@@ -350,7 +356,7 @@ fn a_store_is_used_only_when_it_is_known_to_be_usable_as_it_is() {
     assert_eq!(usable("vault", None).unwrap_err().0, Reason::WaitingForReference);
     assert_eq!(refused(&fresh()), Err(Reason::WaitingForStore));
     let good = found(10);
-    assert_eq!(refused(&good), Ok(good.store.record()));
+    assert_eq!(refused(&good), Ok(StoreRecord { id: Some(MARK.to_owned()), ..good.store.record() }));
     let mut edited = found(10);
     edited.store.metadata.generation = Some(2);
     assert_eq!(refused(&edited), Err(Reason::WaitingForStore));

@@ -3,6 +3,7 @@
 //! Decides it from the store's own condition, for the spec as it is now. Everything else is waited for: that a snapshot was
 //! applied before its store, or that a bucket is missing, is no failure of the snapshot.
 
+use super::identity;
 use crate::api::EtcdBackupStore;
 use crate::api::backup_store::StoreRecord;
 use crate::api::condition::{Reason, Type};
@@ -24,7 +25,9 @@ pub fn usable(name: &str, store: Option<&EtcdBackupStore>) -> Result<StoreRecord
         Some(ready) if ready.observed_generation != store.metadata.generation => {
             wait(Reason::WaitingForStore, format!("EtcdBackupStore {name} was changed and has not been probed since"))
         }
-        Some(ready) if ready.status == "True" => Ok(store.record()),
+        Some(ready) if ready.status == "True" => {
+            Ok(StoreRecord { id: identity::known(store).map(|known| known.id.clone()), ..store.record() })
+        }
         Some(ready) => wait(
             Reason::WaitingForStore,
             format!("EtcdBackupStore {name} is not ready ({}): {}", ready.reason, ready.message),

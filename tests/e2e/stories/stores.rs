@@ -1,7 +1,7 @@
 //! One store that two clusters' snapshots name before it is there: each reason is told, everything goes on by itself once
-//! it is mended, and a store that moves takes nothing along.
+//! it is mended, a store that moves takes nothing along, and one that was exchanged is used only when a person says so.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::support::kube_helpers::condition;
@@ -64,7 +64,8 @@ pub async fn tell(w: &World) -> Result<()> {
     ensure!(files.iter().any(|file| file.contains(&format!("house/{key}/snapshot.db.zst.age"))), "{files:?}");
 
     outside(w).await?;
-    restores(w, &one).await
+    restores(w, &one).await?;
+    exchanged(w).await
 }
 
 /// Any etcd can be saved there, whoever runs it: here it is one of ours, asked like a stranger's.
@@ -111,6 +112,33 @@ async fn restores(w: &World, one: &Value) -> Result<()> {
     let files = w.bucket().await?;
     let at = manifests(&files, &later)?;
     ensure!(at.len() == 1 && at[0].contains("moved/"), "{at:?}");
+    Ok(())
+}
+
+/// The place is emptied of its mark behind the store's back: nothing goes there before a person says so.
+async fn exchanged(w: &World) -> Result<()> {
+    let store = w.get("EtcdBackupStore", "vault").await?;
+    let mark = store["status"]["identity"]["id"].as_str().context("a mark")?.to_owned();
+    let file = "/data/backups/moved/holdfast-store.json";
+    let files = w.bucket().await?;
+    ensure!(files.iter().any(|there| there.contains(file)), "{files:?}");
+    w.exec(&w.s3_pod().await?, "versitygw", &["holdfast-probe", "rm", file]).await?;
+    // Whatever is said of it, the store is probed again at once.
+    let accept = |mark: &str| json!({"metadata": {"annotations": {"holdfast.dev/accept-store": mark}}});
+    w.patch("EtcdBackupStore", "vault", accept(&mark)).await?;
+    w.step("a place without its mark is told", ready(w, "False", "StoreExchanged")).await?;
+    w.create(make::snapshot("meanwhile", "again", json!({"storeRef": {"name": "vault"}}))).await?;
+    let waits = |s: &Value| {
+        let told = condition(s, "Ready");
+        told.is_some_and(|(_, why, message)| why == "WaitingForStore" && message.contains("StoreExchanged"))
+    };
+    w.step("a snapshot waits for it", w.wait("EtcdSnapshot", "meanwhile", "WaitingForStore", waits)).await?;
+    w.patch("EtcdBackupStore", "vault", accept("new")).await?;
+    let accepted = w.step("accepted, it is another store", ready(w, "True", "StoreUsable")).await?;
+    let id = &accepted["status"]["identity"]["id"];
+    ensure!(id.is_string() && *id != mark, "{mark} is still {id}");
+    let done = w.step("and the snapshot goes there", w.wait_complete("meanwhile")).await?;
+    ensure!(done["status"]["store"]["id"] == *id, "{}", done["status"]["store"]);
     Ok(())
 }
 

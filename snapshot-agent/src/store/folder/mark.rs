@@ -1,0 +1,75 @@
+//! The mark at the root of a folder store, which may have two writers at once, unlike what is in an attempt's folder.
+//!
+//! Each has a temporary file of its own, and a link, unlike a rename, takes no other's place: what is there first stays.
+
+use std::io::{self, Write};
+
+use bytes::Bytes;
+use cap_std::fs::{Dir, OpenOptions};
+
+use super::{FolderStore, sync};
+use crate::error::{Error, Result};
+use crate::layout::Key;
+
+/// How the temporary file of a mark begins.
+const TEMPORARY_MARK: &str = ".holdfast-store-";
+
+impl FolderStore {
+    /// Writes a small file right below the root, only if there is none under this name.
+    pub(super) async fn put_mark(&self, key: &Key, content: Bytes) -> Result<()> {
+        let doing = format!("writing {}", self.uri(key));
+        let name = key.name().to_owned();
+        let temporary = format!("{TEMPORARY_MARK}{}.tmp", crate::save::random_uid()?);
+        let calls = move |root: &Dir| -> io::Result<bool> {
+            let write = || {
+                let mut file = root.open_with(&temporary, OpenOptions::new().write(true).create_new(true))?;
+                file.write_all(&content)?;
+                file.sync_all()
+            };
+            let published = write().and_then(|()| publish(root, &temporary, &name));
+            let _gone = root.remove_file(&temporary);
+            sync(root)?;
+            match published {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                Ok(()) | Err(_) => Ok(root.read(&name)? == content),
+            }
+        };
+        if self.below(doing.clone(), calls).await? {
+            return Ok(());
+        }
+        Err(Error::transient(format!("{doing}: another one was there first")))
+    }
+}
+
+/// Gives a file its name, if that is free.
+fn publish(root: &Dir, temporary: &str, name: &str) -> io::Result<()> {
+    match root.hard_link(temporary, root, name) {
+        // A file system without links: a look beforehand has to do.
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists && root.symlink_metadata(name).is_err() => {
+            root.rename(temporary, root, name)
+        }
+        linked => linked,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::ExitClass;
+
+    #[tokio::test]
+    async fn what_is_there_first_stays() {
+        let mount = tempfile::tempdir().unwrap();
+        let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
+        let key = Key::of_store();
+        let puts = (0..8).map(|i| store.put_new(&key, Bytes::from(format!("content {i}"))));
+        let ended = futures::future::join_all(puts).await;
+        assert_eq!(ended.iter().filter(|put| put.is_ok()).count(), 1, "{ended:?}");
+        let others = ended.iter().filter_map(|put| put.as_ref().err());
+        assert!(others.map(Error::class).all(|class| class == ExitClass::Transient), "{ended:?}");
+        let first = ended.iter().position(std::result::Result::is_ok).unwrap();
+        assert_eq!(store.get_small(&key, 100).await.unwrap(), format!("content {first}"));
+        store.put_new(&key, Bytes::from(format!("content {first}"))).await.unwrap();
+        assert_eq!(std::fs::read_dir(mount.path()).unwrap().count(), 1, "nothing temporary stays");
+    }
+}

@@ -1,0 +1,213 @@
+//! A store's mark: made once, and another one, or none, where one is expected, is refused before anything is written.
+
+use crate::backends::Backend;
+use crate::faults::{messages, save_stream, snapshot};
+use crate::s3_proxy::{Fault, Op, S3Proxy, error};
+use crate::support::{S3, file_store, files, save_request};
+use futures::stream;
+use serde_json::{Value, json};
+use snapshot_agent::contract::{
+    Compression, CopyRequest, EtcdFlags, ExitClass, NEW_STORE, ProbeRequest, SaveRequest, SavedReport, StoreFlags,
+    ToStore, is_store_id,
+};
+use snapshot_agent::probe::{Ended, Outcome, Trial};
+use snapshot_agent::{Error, copy, probe};
+
+const MARK: &str = "holdfast-store.json";
+const OTHER: &str = "ffffffff-0000-4000-8000-000000000000";
+
+async fn probed(store: &StoreFlags, expected: Option<&str>, accepted: Option<&str>) -> Ended {
+    let request = ProbeRequest {
+        store: store.clone(),
+        expect_store_id: expected.map(str::to_owned),
+        accept_store_id: accepted.map(str::to_owned),
+        deadline_seconds: 60,
+        ..ProbeRequest::default()
+    };
+    probe::run(request).await.unwrap()
+}
+
+/// The mark of a store that can be used.
+async fn mark_of(store: &StoreFlags) -> String {
+    let ended = probed(store, None, None).await;
+    assert!(ended.failed.is_none(), "{:?}", ended.failed);
+    ended.probed.store_id.unwrap()
+}
+
+async fn saved(store: &StoreFlags, expected: &str, pod: &str) -> Result<SavedReport, Error> {
+    let request = SaveRequest {
+        expect_store_id: Some(expected.to_owned()),
+        pod_uid: Some(pod.to_owned()),
+        ..save_request(EtcdFlags::default(), store.clone(), Compression::Zstd)
+    };
+    save_stream(request, stream::iter(messages(&snapshot(64)))).await
+}
+
+/// What a writer has left that has been dead for years: the next save of its lineage removes it.
+async fn leave_garbage(backend: &Backend) -> String {
+    let (lineage, attempt) = ("shop/orders/1a2b3c4d", "20240101T000000Z-99887766-dead0000");
+    if backend.name == "folder" {
+        let temporary = format!("{lineage}/{attempt}/.upload-until-1704067200.tmp");
+        backend.put(&temporary, "x").await;
+        return temporary;
+    }
+    let intent = json!({"name": "snapshot.db.zst", "uploadId": "gone", "until": "2024-01-01T00:00:00Z"});
+    let name = format!("{lineage}/uploads/{attempt}.json");
+    backend.put(&format!("{lineage}/{attempt}/snapshot.db.zst"), "x").await;
+    backend.put(&name, &intent.to_string()).await;
+    name
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_was_exchanged_is_not_touched() {
+    for backend in Backend::all().await {
+        let name = backend.name;
+        let (one, two) = tokio::join!(mark_of(&backend.flags), mark_of(&backend.flags));
+        assert!(one == two && is_store_id(&one), "{name}: {one} {two}: two at once make one mark");
+        assert_eq!(backend.objects().await, [MARK], "{name}");
+        let mark = backend.get(MARK).await;
+        let said: Value = serde_json::from_slice(&mark).unwrap();
+        assert_eq!((&said["formatVersion"], &said["id"]), (&json!(1), &json!(one)), "{name}");
+        saved(&backend.flags, &one, "aaaa0000-1").await.unwrap();
+        let again = probed(&backend.flags, Some(&one), None).await;
+        assert!(again.probed.usable && again.probed.store_id.as_ref() == Some(&one), "{name}: {:?}", again.failed);
+        assert_eq!(backend.get(MARK).await, mark, "{name}: a mark is never written again");
+
+        let garbage = leave_garbage(&backend).await;
+        let theirs = json!({"formatVersion": 1, "id": OTHER, "createdAt": "2026-11-21T16:22:33Z"}).to_string();
+        for (there, words) in [(Some(theirs.as_str()), OTHER), (None, "no mark"), (Some("?"), "makes no sense")] {
+            match there {
+                Some(content) => backend.put(MARK, content).await,
+                None => backend.delete(MARK).await,
+            }
+            let before = backend.objects().await;
+            let refused = saved(&backend.flags, &one, "bbbb0000-2").await.unwrap_err();
+            let ended = probed(&backend.flags, Some(&one), None).await;
+            let found = (there == Some(theirs.as_str())).then(|| OTHER.to_owned());
+            assert_eq!((ended.probed.usable, ended.probed.store_id.clone()), (false, found), "{name}");
+            assert_eq!(ended.probed.left_behind, None, "{name}");
+            for finding in &ended.probed.findings {
+                let wanted = if finding.trial == Trial::Mark { Outcome::No } else { Outcome::NotTried };
+                assert_eq!(finding.outcome, wanted, "{name}: {finding:?}");
+            }
+            for error in [refused, ended.failed.unwrap()] {
+                assert_eq!(error.class(), ExitClass::Refused, "{name}: {error}");
+                for word in [&one, words, MARK, "Nothing was written or removed"] {
+                    assert!(error.message().contains(word), "{name}: no {word:?} in {error}");
+                }
+            }
+            assert_eq!(backend.objects().await, before, "{name}: nothing written, nothing removed");
+            assert!(before.contains(&garbage), "{name}: {before:?}");
+            if there.is_none() {
+                let other = probed(&backend.flags, Some(&one), Some(OTHER)).await;
+                assert!(!other.probed.usable && backend.objects().await == before, "{name}: not what is accepted");
+            }
+        }
+
+        // Accepted by name; the other way round it is found out again, and a place without a mark gets one of its own.
+        backend.put(MARK, &theirs).await;
+        let ended = probed(&backend.flags, Some(&one), Some(OTHER)).await;
+        assert!(ended.probed.usable && ended.probed.store_id.as_deref() == Some(OTHER), "{name}: {:?}", ended.failed);
+        assert!(!probed(&backend.flags, Some(&one), Some(NEW_STORE)).await.probed.usable, "{name}: it is not new");
+        backend.delete(MARK).await;
+        let ended = probed(&backend.flags, Some(OTHER), Some(NEW_STORE)).await;
+        let new = ended.probed.store_id.unwrap_or_else(|| panic!("{name}: {:?}", ended.failed));
+        assert!(new != one && new != OTHER, "{name}");
+
+        // Where it is the right one, the dead are cleaned up after.
+        saved(&backend.flags, &new, "cccc0000-3").await.unwrap();
+        assert!(!backend.objects().await.contains(&garbage), "{name}: {:?}", backend.objects().await);
+
+        // A bucket that is not there is told as ever.
+        let missing = saved(&backend.missing, &one, "dddd0000-4").await.unwrap_err();
+        assert_eq!(missing.class(), ExitClass::NotFound, "{name}: {missing}");
+    }
+}
+
+/// The endpoint's name leads to another server that has a bucket of the same name, and uses it.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_accounts_bucket_of_the_same_name_is_refused() {
+    let (ours, theirs) = (S3::start().await, S3::start().await);
+    let mark = mark_of(&ours.flags()).await;
+    mark_of(&theirs.flags()).await;
+    let exchanged = StoreFlags { s3_endpoint: theirs.flags().s3_endpoint, ..ours.flags() };
+    let refused = saved(&exchanged, &mark, "aaaa0000-1").await.unwrap_err();
+    assert_eq!(refused.class(), ExitClass::Refused, "{refused}");
+    assert_eq!(theirs.files(), [format!("pre/fix/{MARK}")]);
+
+    // Nor is anything copied there.
+    let mount = tempfile::tempdir().unwrap();
+    let mark = mark_of(&file_store(mount.path())).await;
+    let kept = saved(&file_store(mount.path()), &mark, "aaaa0000-1").await.unwrap();
+    let request = |mark: String| CopyRequest {
+        store: file_store(mount.path()),
+        to: ToStore(exchanged.clone()),
+        to_expect_store_id: Some(mark),
+        key: Some(kept.key.clone()),
+        deadline_seconds: 60,
+        ..CopyRequest::default()
+    };
+    let refused = copy::run(request(mark)).await.unwrap_err();
+    assert_eq!(refused.class(), ExitClass::Refused, "{refused}");
+    assert_eq!(theirs.files(), [format!("pre/fix/{MARK}")]);
+    let copies = copy::run(request(mark_of(&exchanged).await)).await.unwrap();
+    assert_eq!((copies.failed, theirs.files().len()), (None, 3));
+}
+
+/// Write-only credentials are a careful choice: they make backups, and cannot tell one store from another.
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_that_may_only_write_cannot_look_and_go_on() {
+    let s3 = S3::start().await;
+    let mark = mark_of(&s3.flags()).await;
+    let proxy = S3Proxy::before(&s3, |asked| match asked.op {
+        Op::Get | Op::Head | Op::List | Op::Delete | Op::Abort => Fault::Answer(403, error("AccessDenied")),
+        _ => Fault::Pass,
+    })
+    .await;
+    let saved = saved(&proxy.flags(&s3), &mark, "aaaa0000-1").await.unwrap();
+    assert!(s3.file(&saved.key, "manifest.json").exists());
+}
+
+/// A store that only hides its mark from these credentials is no other store; and one that gets none is as usable.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_that_cannot_be_read_or_made_only_weakens_a_probe() {
+    let s3 = S3::start().await;
+    let mark = mark_of(&s3.flags()).await;
+    let proxy = S3Proxy::before(&s3, |asked| match asked.op {
+        Op::Get | Op::Put if asked.uri.contains(MARK) => Fault::Answer(403, error("AccessDenied")),
+        _ => Fault::Pass,
+    })
+    .await;
+    for expected in [Some(mark.as_str()), None] {
+        let ended = probed(&proxy.flags(&s3), expected, None).await;
+        let finding = ended.probed.findings.iter().find(|finding| finding.trial == Trial::Mark).unwrap();
+        assert_eq!(finding.outcome, Outcome::No, "{finding:?}");
+        assert!(ended.probed.usable && ended.probed.store_id.is_none(), "{:?}", ended.failed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_that_cannot_be_asked_for_now_is_trouble_that_passes() {
+    let s3 = S3::start().await;
+    let mark = mark_of(&s3.flags()).await;
+    let proxy = S3Proxy::before(&s3, |asked| match asked.op {
+        Op::Get if asked.uri.contains(MARK) => Fault::Answer(503, error("SlowDown")),
+        _ => Fault::Pass,
+    })
+    .await;
+    let failed = saved(&proxy.flags(&s3), &mark, "aaaa0000-1").await.unwrap_err();
+    assert_eq!(failed.class(), ExitClass::Transient, "{failed}");
+    assert_eq!((proxy.count(Op::Create), proxy.count(Op::Put), proxy.count(Op::Delete)), (0, 0, 0));
+}
+
+/// A volume that was exchanged for an empty one: nothing is found there, and nothing is put there.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_emptied_volume_is_refused() {
+    let mount = tempfile::tempdir().unwrap();
+    let mark = mark_of(&file_store(mount.path())).await;
+    saved(&file_store(mount.path()), &mark, "aaaa0000-1").await.unwrap();
+    let empty = tempfile::tempdir().unwrap();
+    let refused = saved(&file_store(empty.path()), &mark, "aaaa0000-1").await.unwrap_err();
+    assert_eq!(refused.class(), ExitClass::Refused, "{refused}");
+    assert_eq!(files(empty.path()), [] as [&str; 0]);
+}
