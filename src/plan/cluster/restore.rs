@@ -162,8 +162,9 @@ pub fn restore_uid(
     // Lengths keep two different lists from reading the same. JSON of our own types cannot fail.
     let source = serde_json::to_string(source).unwrap_or_default();
     let secrets = identities.iter().map(|secret| secret.name.as_str());
-    let bump = revision_bump.to_string();
-    for part in [cluster_uid, &source, sha256.unwrap_or_default(), &bump].into_iter().chain(secrets) {
+    // No object can be called so. Without a bump the UID is that of the time before there was one.
+    let bump = (revision_bump != 0).then(|| format!("bump={revision_bump}"));
+    for part in [cluster_uid, &source, sha256.unwrap_or_default()].into_iter().chain(bump.as_deref()).chain(secrets) {
         hash.update(part.len().to_be_bytes());
         hash.update(part.as_bytes());
     }

@@ -371,7 +371,8 @@ mod bootstrap {
         assert_ne!(restore_uid("u-a", &a.source, None, 1, &[]), restore_uid("u-a", &a.source, None, 1, &identities));
         assert_eq!(a.restore_uid.len(), 16);
         // What was written once must never read as another attempt.
-        assert_eq!(a.restore_uid, "0a109469e9f0e523");
+        assert_eq!(restore_uid("u-a", &a.source, None, 0, &[]), "0a109469e9f0e523");
+        assert_eq!(a.restore_uid, "4073f710eff2e30d");
     }
 
     #[test]
