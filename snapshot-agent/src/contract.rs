@@ -391,7 +391,8 @@ pub struct RestoreRequest {
     /// Where from.
     #[command(flatten)]
     pub store: StoreFlags,
-    /// The snapshot's folder below the store's prefix (the one that holds `manifest.json`).
+    /// The snapshot's folder below the store's prefix (the one that holds `manifest.json`), or a raw file of etcdctl's by
+    /// its name, which ends with `.db`.
     #[arg(long)]
     pub key: String,
     /// sha256 (hex) that the manifest must record for the database; absent: the manifest's own word is taken.
@@ -401,6 +402,10 @@ pub struct RestoreRequest {
     /// given several times. Read only when the snapshot is encrypted.
     #[arg(long = "age-identity-dir", value_name = "DIR")]
     pub age_identity_dirs: Vec<PathBuf>,
+    /// Take a raw `.db` file that does not end with etcd's sha256 (a copy of a member's own file): its structure is proven
+    /// then, and nothing tells whether its values are what they were.
+    #[arg(long)]
+    pub allow_unverified: bool,
     /// How far the revision is moved on, so that none that a client has seen is given again to something else; what was
     /// before counts as compacted, so that watchers list anew instead of waiting (etcd issue 16028, Kubernetes issue
     /// 118501). 0: it stays.

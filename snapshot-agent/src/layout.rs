@@ -235,6 +235,14 @@ impl Folder {
         Self(format!("{}/{PROOFS}", self.0))
     }
 
+    /// The object of this path, for what is not in a folder of ours.
+    pub fn as_object(&self) -> Key {
+        match self.0.rsplit_once('/') {
+            Some((folder, name)) => Key { folder: Self(folder.to_owned()), name: name.to_owned() },
+            None => Key { folder: Self::top(), name: self.0.clone() },
+        }
+    }
+
     /// Whether this is a folder of proofs: unlike an attempt's it is made when the first one is written.
     pub fn is_proofs(&self) -> bool {
         self.0.rsplit('/').next() == Some(PROOFS)

@@ -4,11 +4,13 @@
 //! does not look at, and one rename at the end makes the volume startable. Every step can be repeated; a volume that is
 //! complete ends the run before a Secret or a source is read. Hash checks are never skipped.
 //!
-//! What is on the volume is judged in `restore/volume.rs`, etcdutl is run in `restore/etcdutl.rs`.
+//! A file that is not ours is `restore/raw.rs`'s. What is on the volume is judged in `restore/volume.rs`, etcdutl is run in `restore/etcdutl.rs`.
 
 mod etcdutl;
+mod raw;
 mod volume;
 
+use std::fs::File;
 use std::time::{Duration, Instant};
 
 use crate::contract::{MAY_START_EMPTY, RestoreRequest, RestoredReport};
@@ -16,13 +18,14 @@ use crate::crypt::Identities;
 use crate::error::{Error, Result};
 use crate::gate::{Annotations, differs, hex_id};
 use crate::identity::{Identity, Restored};
-use crate::layout::Folder;
+use crate::layout::{Folder, Key};
 use crate::manifest::{Encryption, Manifest};
 use crate::store::Store;
 use crate::stored::{self, Stored};
 use crate::wal;
 
 pub(crate) use etcdutl::Etcdutl;
+use raw::Raw;
 use volume::{State, Volume};
 
 /// What etcd's own files need beside the database: two preallocated WAL segments of 64 MiB.
@@ -48,11 +51,16 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
     }
     permitted(&request)?;
     let initial = Initial::of(&request)?;
-    let folder = stored::folder(&request.key)?;
+    let named = Named::of(&request.key)?;
     let store = Store::open(&request.store)?;
     let etcdutl = Etcdutl::find(&request.etcdutl).await?;
-    let source = Chosen::look(&store, &folder, &request).await?;
-    check_version(&source.stored.manifest, etcdutl.version())?;
+    let source = match named {
+        Named::Folder(folder) => Source::Ours(Box::new(Chosen::look(&store, &folder, &request).await?)),
+        Named::File(key) => Source::Raw(Raw::look(&store, key, &request).await?),
+    };
+    if let Source::Ours(chosen) = &source {
+        check_version(&chosen.stored.manifest, etcdutl.version())?;
+    }
 
     let rebuilt = rebuild(&request, &volume, &store, &source, &etcdutl, &initial).await;
     if rebuilt.is_err() {
@@ -69,20 +77,24 @@ async fn rebuild(
     request: &RestoreRequest,
     volume: &Volume,
     store: &Store,
-    source: &Chosen,
+    source: &Source,
     etcdutl: &Etcdutl,
     initial: &Initial<'_>,
 ) -> Result<Restored> {
     let staging = volume.stage()?;
-    let db_bytes = source.stored.manifest.db_bytes;
+    let db_bytes = match source {
+        Source::Ours(chosen) => chosen.stored.manifest.db_bytes,
+        Source::Raw(raw) => raw.db_bytes(),
+    };
     volume.check_space(db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE))?;
     let (snapshot, file) = staging.snapshot()?;
-    let stall = Duration::from_secs(request.stall_seconds.into());
-    source.stored.unpack(store, source.identities.clone(), file, stall).await?;
+    let Fetched { restored, trailer } = match source {
+        Source::Ours(chosen) => chosen.fetch(store, file, request).await?,
+        Source::Raw(raw) => raw.fetch(store, (&snapshot, file), request, etcdutl.version()).await?,
+    };
     let data = staging.data();
-    etcdutl.restore(&snapshot, &data, initial, db_bytes, request.revision_bump).await?;
+    etcdutl.restore(&snapshot, &data, initial, db_bytes, request.revision_bump, trailer).await?;
     staging.drop_snapshot()?;
-    let restored = source.restored(store, request);
     identity(request, &data, restored.clone())?.write(&data)?;
     let published = tokio::task::spawn_blocking(move || staging.publish()).await;
     published.map_err(|error| crate::error::task_error(&error))??;
@@ -149,6 +161,36 @@ impl<'a> Initial<'a> {
     }
 }
 
+/// What a key names.
+enum Named {
+    /// A snapshot of ours.
+    Folder(Folder),
+    /// A raw file.
+    File(Key),
+}
+
+impl Named {
+    fn of(key: &str) -> Result<Self> {
+        match raw::key(key)? {
+            Some(file) => Ok(Self::File(file)),
+            None => stored::folder(key).map(Self::Folder),
+        }
+    }
+}
+
+/// What is restored, looked at and not read yet.
+enum Source {
+    Ours(Box<Chosen>),
+    Raw(Raw),
+}
+
+/// A snapshot that lies on the volume and is proven.
+struct Fetched {
+    restored: Restored,
+    /// Whether the file ends with etcd's sha256.
+    trailer: bool,
+}
+
 /// The snapshot to restore, looked at and not read yet.
 struct Chosen {
     stored: Stored,
@@ -172,9 +214,12 @@ impl Chosen {
         Ok(Self { stored: Stored::of(store, folder, manifest).await?, identities })
     }
 
-    fn restored(&self, store: &Store, request: &RestoreRequest) -> Restored {
+    /// Downloads it, and compares everything that its manifest says.
+    async fn fetch(&self, store: &Store, file: File, request: &RestoreRequest) -> Result<Fetched> {
+        let stall = Duration::from_secs(request.stall_seconds.into());
+        self.stored.unpack(store, self.identities.clone(), file, stall).await?;
         let Stored { manifest, data, .. } = &self.stored;
-        Restored {
+        let restored = Restored {
             restore_uid: request.restore_uid.clone(),
             uri: store.uri(data),
             db_bytes: manifest.db_bytes,
@@ -184,21 +229,14 @@ impl Chosen {
             revision: manifest.contents.as_ref().map(|contents| contents.revision),
             revision_bump: request.revision_bump,
             other: serde_json::Map::new(),
-        }
+        };
+        Ok(Fetched { restored, trailer: true })
     }
 }
 
 /// Data is restored into the version it was written with, or a newer one.
 pub(crate) fn check_version(manifest: &Manifest, target: Minor) -> Result<()> {
-    let storage = manifest.storage_version.as_ref().unwrap_or(&manifest.etcd_version);
-    match Minor::of(storage) {
-        Some(minor) if minor <= target => Ok(()),
-        Some(_) => Err(Error::config(format!(
-            "the snapshot has storage version {storage}, etcdutl is {}.{}: restore into that version or a newer one",
-            target.0, target.1
-        ))),
-        None => Err(Error::corrupt(format!("the manifest's storage version {storage:?} is no version"))),
-    }
+    target.takes(manifest.storage_version.as_ref().unwrap_or(&manifest.etcd_version))
 }
 
 /// The identities that the mounted Secrets hold.
@@ -218,6 +256,18 @@ impl Minor {
     fn of(version: &str) -> Option<Self> {
         let mut parts = version.trim().trim_start_matches('v').split('.');
         Some(Self(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    }
+
+    /// Whether this version reads data of that storage version.
+    fn takes(self, storage: &str) -> Result<()> {
+        match Self::of(storage) {
+            Some(minor) if minor <= self => Ok(()),
+            Some(_) => Err(Error::config(format!(
+                "the snapshot has storage version {storage}, etcdutl is {}.{}: restore into that version or a newer one",
+                self.0, self.1
+            ))),
+            None => Err(Error::corrupt(format!("the snapshot's storage version {storage:?} is no version"))),
+        }
     }
 }
 

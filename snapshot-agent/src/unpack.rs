@@ -84,6 +84,23 @@ pub(crate) async fn run<S: Sink>(
     Ok((Unpacked { database, stored_bytes, stored_sha256 }, sink))
 }
 
+/// Writes a stream into a sink as it is; the hasher has seen all of it.
+pub(crate) async fn plain<S: Sink>(
+    mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
+    sink: S,
+) -> Result<(trailer::Hasher, S)> {
+    let (to_file, file_in) = mpsc::channel::<Bytes>(PIECES_OUT);
+    let writer = tokio::task::spawn_blocking(move || write(sink, file_in));
+    while let Some(bytes) = stream.next().await {
+        // An error of sending: the writer has ended early, and says why.
+        if to_file.send(bytes?).await.is_err() {
+            break;
+        }
+    }
+    drop(to_file);
+    writer.await.map_err(|error| task_error(&error))?.map_err(io_error("writing the snapshot"))
+}
+
 fn decode(
     received: mpsc::Receiver<Bytes>,
     compression: Compression,

@@ -314,6 +314,10 @@ pub struct Restore {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub identity_secret_refs: Vec<LocalRef>,
+    /// Take a raw `.db` file that does not end with etcd's sha256 (a copy of a member's own file). Its structure is proven
+    /// all the same; nothing tells whether its values are what they were. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_unverified: bool,
     /// How far the restored cluster's revision is moved on, so that no client is given a revision for the second time with
     /// something else behind it; what was before counts as compacted, so watchers list anew. Default 1000000000; `0` leaves
     /// both out.
@@ -429,6 +433,9 @@ pub struct Restoring {
     /// How far the revision is moved on; absent: it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_bump: Option<i64>,
+    /// Whether a raw file without etcd's sha256 is taken.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_unverified: bool,
 }
 
 /// The moment the cluster ID was first read.

@@ -49,7 +49,8 @@ pub struct StoredSnapshot {
     #[serde(flatten)]
     pub place: Place,
     /// The snapshot's folder below the prefix or subPath, the one that holds `manifest.json`:
-    /// `<namespace>/<cluster>/<lineage>/<time>-<owner>-<pod>`, as `status.artifact.key` of an `EtcdSnapshot` says.
+    /// `<namespace>/<cluster>/<lineage>/<time>-<owner>-<pod>`, as `status.artifact.key` of an `EtcdSnapshot` says. Or a
+    /// file that `etcdctl snapshot save` or another operator wrote, by its path, which ends with `.db`.
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$"))]
     #[x_kube(validation = Rule::new("!self.split('/').exists(p, p == '.' || p == '..')").message("key must not contain the parts '.' or '..'"))]
     pub key: String,

@@ -62,7 +62,13 @@ pub fn restoring(key: &str) -> Restoring {
     let backups = Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None });
     let source = StoredSnapshot::at(backups, key.to_owned());
     Restoring {
-        restore_uid: cluster::restore_uid("u-a", &source, None, BUMP, &[]),
+        restore_uid: cluster::restore_uid(
+            "u-a",
+            &source,
+            None,
+            cluster::How { revision_bump: BUMP, allow_unverified: false },
+            &[],
+        ),
         source,
         revision_bump: Some(BUMP),
         ..Restoring::default()

@@ -225,6 +225,7 @@ impl RestoreRequest {
             key,
             expect_sha256,
             age_identity_dirs,
+            allow_unverified,
             revision_bump,
             volume,
             etcdutl,
@@ -238,7 +239,8 @@ impl RestoreRequest {
             Argv::default().and(store.to_args()).flag("key", key).option("expect-sha256", expect_sha256.as_ref());
         let argv = age_identity_dirs.iter().fold(argv, |argv, folder| argv.path("age-identity-dir", folder));
         let bump = (*revision_bump != DEFAULT_REVISION_BUMP).then(|| revision_bump.to_string());
-        argv.option("revision-bump", bump.as_ref())
+        argv.switch("allow-unverified", *allow_unverified)
+            .option("revision-bump", bump.as_ref())
             .path("volume", volume)
             .path("etcdutl", etcdutl)
             .and(identity.to_args())
@@ -399,12 +401,12 @@ mod tests {
     prop_compose! {
         fn restore()(
             store in store(), key in text(), expect_sha256 in proptest::option::of(text()), volume in path(),
-            etcdutl in path(), identity in identity(), (restore_uid, revision_bump) in (text(), any::<u64>()), initial_cluster in text(),
+            etcdutl in path(), identity in identity(), (restore_uid, revision_bump, allow_unverified) in (text(), any::<u64>(), any::<bool>()), initial_cluster in text(),
             annotations in proptest::option::of(path()), age_identity_dirs in proptest::collection::vec(path(), 0..3),
             stall_seconds: u32,
         ) -> RestoreRequest {
             RestoreRequest {
-                store, key, expect_sha256, age_identity_dirs, revision_bump, volume, etcdutl, identity, restore_uid, initial_cluster, annotations,
+                store, key, expect_sha256, age_identity_dirs, allow_unverified, revision_bump, volume, etcdutl, identity, restore_uid, initial_cluster, annotations,
                 stall_seconds,
             }
         }

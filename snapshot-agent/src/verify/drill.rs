@@ -72,7 +72,7 @@ impl Drill {
 
         let data = self.scratch.join("data");
         let initial = Initial { name: MEMBER, peer_url: PEER_URL, cluster: INITIAL_CLUSTER, token: MEMBER };
-        self.etcdutl.restore(&snapshot, &data, &initial, db_bytes, 0).await?;
+        self.etcdutl.restore(&snapshot, &data, &initial, db_bytes, 0, true).await?;
         std::fs::remove_file(&snapshot).map_err(io_error("removing the snapshot's file"))?;
         let etcd = self.etcd.insert(Etcd::spawn(&self.program, &data, self.scratch.join("etcd.log"))?);
         let ready = etcd.ready(db_bytes).await?;

@@ -28,6 +28,7 @@ mod locks;
 mod marks;
 mod memory;
 mod orphans;
+mod raw;
 mod restore;
 mod round_trip;
 mod s3_faults;

@@ -163,6 +163,7 @@ fn restore_container(
         key: restoring.source.key.clone(),
         expect_sha256: restoring.sha256.clone(),
         age_identity_dirs: opened.identity_dirs.clone(),
+        allow_unverified: restoring.allow_unverified,
         // Latched before there was such a thing: it stays as it was decided.
         revision_bump: restoring.revision_bump.and_then(|bump| u64::try_from(bump).ok()).unwrap_or(0),
         volume: PathBuf::from(VOLUME),

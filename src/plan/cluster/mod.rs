@@ -16,4 +16,4 @@ mod tests;
 
 pub use observed::*;
 pub use plan::plan;
-pub use restore::restore_uid;
+pub use restore::{How, restore_uid};

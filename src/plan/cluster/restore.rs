@@ -105,7 +105,8 @@ fn in_store(seen: &Observed, named: &LocalRef, key: &str) -> Result<Restoring, W
 /// The attempt that is under way. Corrected identities, or another bump, are another one, whether or not what was named is
 /// still there.
 fn again(seen: &Observed, latched: Restoring) -> Restoring {
-    if latched.identity_secret_refs == identities(seen) && latched.revision_bump == Some(bump(seen)) {
+    let same = (latched.revision_bump, latched.allow_unverified) == (Some(bump(seen)), unverified(seen));
+    if latched.identity_secret_refs == identities(seen) && same {
         return latched;
     }
     let Restoring { source, sha256, snapshot, store, .. } = latched;
@@ -131,10 +132,12 @@ fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, name
     let identity_secret_refs = identities(seen).to_vec();
     let uid = pods::uid(&seen.cluster.metadata);
     let revision_bump = bump(seen);
-    let restore_uid = restore_uid(uid, &source, sha256.as_deref(), revision_bump, &identity_secret_refs);
+    let allow_unverified = unverified(seen);
+    let how = How { revision_bump, allow_unverified };
+    let restore_uid = restore_uid(uid, &source, sha256.as_deref(), how, &identity_secret_refs);
     let Named { snapshot, store } = named;
     let revision_bump = Some(revision_bump);
-    Restoring { restore_uid, source, sha256, snapshot, store, identity_secret_refs, revision_bump }
+    Restoring { restore_uid, source, sha256, snapshot, store, identity_secret_refs, revision_bump, allow_unverified }
 }
 
 /// How far the spec wants the revision moved on.
@@ -143,28 +146,49 @@ fn bump(seen: &Observed) -> i64 {
     restore.and_then(|r| r.revision_bump).unwrap_or(DEFAULT_REVISION_BUMP.cast_signed())
 }
 
+/// Whether a file without a sha256 may be taken.
+fn unverified(seen: &Observed) -> bool {
+    let restore = seen.cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
+    restore.is_some_and(|r| r.allow_unverified)
+}
+
+/// What is done with a source, whichever it is.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// How far the revision is moved on.
+    pub revision_bump: i64,
+    /// Whether a raw file without etcd's sha256 is taken.
+    pub allow_unverified: bool,
+}
+
 /// The Secrets that the spec names now.
 fn identities(seen: &Observed) -> &[LocalRef] {
     let restore = seen.cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
     restore.map(|r| r.identity_secret_refs.as_slice()).unwrap_or_default()
 }
 
-/// UID of the attempt to restore this source into this cluster: the same for a retry, another for a corrected source, for
-/// another bump, or for other identities.
+/// UID of the attempt to restore this source into this cluster: the same for a retry, another for a corrected source, done
+/// in another way, or with other identities.
 pub fn restore_uid(
     cluster_uid: &str,
     source: &StoredSnapshot,
     sha256: Option<&str>,
-    revision_bump: i64,
+    how: How,
     identities: &[LocalRef],
 ) -> String {
     let mut hash = Sha256::new();
     // Lengths keep two different lists from reading the same. JSON of our own types cannot fail.
     let source = serde_json::to_string(source).unwrap_or_default();
     let secrets = identities.iter().map(|secret| secret.name.as_str());
-    // No object can be called so. Without a bump the UID is that of the time before there was one.
-    let bump = (revision_bump != 0).then(|| format!("bump={revision_bump}"));
-    for part in [cluster_uid, &source, sha256.unwrap_or_default()].into_iter().chain(bump.as_deref()).chain(secrets) {
+    // No object can be called so. Without these the UID is that of the time before there were any.
+    let bump = (how.revision_bump != 0).then(|| format!("bump={}", how.revision_bump));
+    let unverified = how.allow_unverified.then_some("unverified=");
+    for part in [cluster_uid, &source, sha256.unwrap_or_default()]
+        .into_iter()
+        .chain(bump.as_deref())
+        .chain(unverified)
+        .chain(secrets)
+    {
         hash.update(part.len().to_be_bytes());
         hash.update(part.as_bytes());
     }

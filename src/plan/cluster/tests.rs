@@ -361,17 +361,29 @@ mod bootstrap {
 
     #[test]
     fn the_attempt_is_the_same_for_a_retry_and_another_for_another_source() {
+        let how = |revision_bump| How { revision_bump, allow_unverified: false };
         let (a, b) = (restoring("k1"), restoring("k2"));
         assert_eq!(a, restoring("k1"));
         assert_ne!(a.restore_uid, b.restore_uid);
-        assert_ne!(restore_uid("u-a", &a.source, None, 1, &[]), restore_uid("u-b", &a.source, None, 1, &[]));
-        assert_ne!(restore_uid("u-a", &a.source, None, 1, &[]), restore_uid("u-a", &a.source, None, 0, &[]));
-        assert_ne!(restore_uid("u-a", &a.source, None, 1, &[]), restore_uid("u-a", &a.source, Some("5a"), 1, &[]));
+        assert_ne!(restore_uid("u-a", &a.source, None, how(1), &[]), restore_uid("u-b", &a.source, None, how(1), &[]));
+        assert_ne!(restore_uid("u-a", &a.source, None, how(1), &[]), restore_uid("u-a", &a.source, None, how(0), &[]));
+        assert_ne!(
+            restore_uid("u-a", &a.source, None, how(1), &[]),
+            restore_uid("u-a", &a.source, Some("5a"), how(1), &[])
+        );
         let identities = [LocalRef { name: "age".to_owned() }];
-        assert_ne!(restore_uid("u-a", &a.source, None, 1, &[]), restore_uid("u-a", &a.source, None, 1, &identities));
+        assert_ne!(
+            restore_uid("u-a", &a.source, None, how(1), &[]),
+            restore_uid("u-a", &a.source, None, how(1), &identities)
+        );
+        let unverified = How { allow_unverified: true, ..how(1) };
+        assert_ne!(
+            restore_uid("u-a", &a.source, None, how(1), &[]),
+            restore_uid("u-a", &a.source, None, unverified, &[])
+        );
         assert_eq!(a.restore_uid.len(), 16);
         // What was written once must never read as another attempt.
-        assert_eq!(restore_uid("u-a", &a.source, None, 0, &[]), "0a109469e9f0e523");
+        assert_eq!(restore_uid("u-a", &a.source, None, how(0), &[]), "0a109469e9f0e523");
         assert_eq!(a.restore_uid, "4073f710eff2e30d");
     }
 
