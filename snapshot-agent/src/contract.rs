@@ -409,7 +409,7 @@ pub struct RestoreRequest {
     /// How far the revision is moved on, so that none that a client has seen is given again to something else; what was
     /// before counts as compacted, so that watchers list anew instead of waiting (etcd issue 16028, Kubernetes issue
     /// 118501). 0: it stays.
-    #[arg(long, default_value_t = DEFAULT_REVISION_BUMP)]
+    #[arg(long, default_value_t = DEFAULT_REVISION_BUMP, value_parser = clap::value_parser!(u64).range(..=1_000_000_000_000))]
     pub revision_bump: u64,
     /// Folder that holds the member's data directory (the volume's mount point).
     #[arg(long)]

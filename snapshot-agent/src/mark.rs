@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::clock;
-use crate::contract::{ExitClass, NEW_STORE, is_store_id};
+use crate::contract::{ExitClass, NEW_STORE, S3Sse, StoreFlags, is_store_id};
 use crate::error::{Error, Result};
 use crate::layout::Key;
 use crate::save::random_uid;
@@ -69,6 +69,12 @@ pub(crate) struct Expected<'a> {
     pub(crate) id: &'a str,
     /// The one with this mark will do too; [`NEW_STORE`]: one without any.
     pub(crate) or: Option<&'a str>,
+}
+
+/// A store as its mark is read and written: never with a key of a person's, which may come, change and go while the store
+/// stays the same. A mark is no secret.
+pub(crate) fn store(flags: &StoreFlags) -> Result<Store> {
+    Store::open(&StoreFlags { s3_sse: flags.s3_sse.filter(|sse| *sse != S3Sse::Customer), ..flags.clone() })
 }
 
 /// Reads a store's mark.

@@ -54,6 +54,7 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
     let uri = store.uri(&folder);
     let mut probe = Probe {
         store,
+        marks: mark::store(&plain)?,
         checksums,
         locks,
         attempt: folder.child("try").map_err(|error| store::layout(&error))?,
@@ -85,6 +86,7 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
 
 struct Probe {
     store: Store,
+    marks: Store,
     checksums: Option<Checksums>,
     locks: Option<Locks>,
     folder: Folder,
@@ -105,7 +107,13 @@ impl Probe {
         self.delete().await;
         self.clock().await;
         if !marked {
-            let made = mark::make(&self.store).await;
+            let made = mark::make(&self.marks).await;
+            if expected.is_some() && !matches!(made, Ok(Found::Id(_))) {
+                // Whoever saves expects one: a store without it is of no use.
+                let error = made.err().unwrap_or_else(|| Error::corrupt("the store's mark makes no sense"));
+                self.note(Trial::Mark, Outcome::No, error.message());
+                return Err(error);
+            }
             let made = made.map(|found| self.known(&found));
             self.weigh(Trial::Mark, made);
         }
@@ -115,7 +123,7 @@ impl Probe {
     /// Whether the store is the one that is expected; `false`: its mark is still to be read or made.
     async fn same(&mut self, expected: Option<Expected<'_>>) -> Result<bool> {
         let Some(expected) = expected else { return Ok(false) };
-        let (ended, (outcome, detail)) = match mark::judge(&self.store, expected).await {
+        let (ended, (outcome, detail)) = match mark::judge(&self.marks, expected).await {
             Ok(Verdict::Right(Found::Nothing)) => return Ok(false),
             Ok(Verdict::Right(found)) => (Ok(true), self.known(&found)),
             Ok(Verdict::Unknown(error)) => {

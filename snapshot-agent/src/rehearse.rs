@@ -64,7 +64,8 @@ pub async fn run(request: SaveRequest) -> Result<Rehearsed> {
     let progress = Progress::new("reading", source.facts.db_bytes);
     let mut nowhere = Upload::Nowhere;
     let pipe = pipe::run(stream, request.compression, &recipients, spool, &mut nowhere, &progress);
-    let streamed = interrupt.unless(progress.watch_pace(STALL, request.min_throughput_kib << 10, pipe)).await?;
+    let streamed =
+        interrupt.unless(progress.watch_pace(STALL, request.min_throughput_kib.saturating_mul(1 << 10), pipe)).await?;
     let verification = interrupt.unless(Ask::of(&source).verify(&streamed, request.ask_members)).await?;
     let proven = streamed.scanned.as_ref().ok();
     Ok(Rehearsed {

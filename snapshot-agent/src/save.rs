@@ -163,7 +163,7 @@ impl<'a> Saving<'a> {
         let plan = Plan { estimate: member.facts.db_bytes, at, until };
         let format = Format { compression: request.compression, encrypted: !recipients.is_empty() };
         // Before anything is written, and before the beginning cleans up after dead attempts (I25).
-        interrupt.unless(mark::expect(store, request.expect_store_id.as_deref())).await?;
+        interrupt.unless(mark::expect(&mark::store(&request.store)?, request.expect_store_id.as_deref())).await?;
         let upload = interrupt.unless(store.begin(&folder.data(format), plan)).await?;
         Ok(Self { request, store, member, folder, format, recipients, pod_uid, spool, cluster_spec, upload, at, since })
     }
@@ -225,8 +225,9 @@ impl<'a> Saving<'a> {
             &mut self.upload,
             &progress,
         );
-        let streamed =
-            interrupt.unless(progress.watch_pace(STALL, self.request.min_throughput_kib << 10, pipe)).await?;
+        let streamed = interrupt
+            .unless(progress.watch_pace(STALL, self.request.min_throughput_kib.saturating_mul(1 << 10), pipe))
+            .await?;
         let mut verification = interrupt.unless(ask.verify(&streamed, self.request.ask_members)).await?;
         interrupt.unless(self.upload.complete()).await?;
         if self.request.verify == Verify::Stored {

@@ -84,16 +84,23 @@ pub(crate) async fn run<S: Sink>(
     Ok((Unpacked { database, stored_bytes, stored_sha256 }, sink))
 }
 
-/// Writes a stream into a sink as it is; the hasher has seen all of it.
+/// Writes a stream into a sink as it is, and never more than `limit`; the hasher has seen all of it.
 pub(crate) async fn plain<S: Sink>(
     mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
+    limit: u64,
     sink: S,
 ) -> Result<(trailer::Hasher, S)> {
     let (to_file, file_in) = mpsc::channel::<Bytes>(PIECES_OUT);
     let writer = tokio::task::spawn_blocking(move || write(sink, file_in));
+    let mut total = 0;
     while let Some(bytes) = stream.next().await {
+        let bytes = bytes?;
+        total += bytes.len() as u64;
+        if total > limit {
+            return Err(Error::corrupt(format!("it has more than the {limit} bytes that the store said before")));
+        }
         // An error of sending: the writer has ended early, and says why.
-        if to_file.send(bytes?).await.is_err() {
+        if to_file.send(bytes).await.is_err() {
             break;
         }
     }

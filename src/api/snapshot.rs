@@ -90,7 +90,7 @@ pub struct EtcdSnapshotSpec {
     /// Bytes a second that have to come from etcd, as a quantity; default 512Ki, `0` turns it off. A snapshot that is slower
     /// for a minute fails: while it streams, etcd keeps everything that is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = Rule::new("quantity(string(self)).sign() >= 0").message("minimumThroughput must not be negative"))]
+    #[x_kube(validation = Rule::new("quantity(string(self)).compareTo(quantity('0')) >= 0").message("minimumThroughput must not be negative"))]
     pub minimum_throughput: Option<Quantity>,
     /// Seconds the Job may take; default 3600.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -151,8 +151,11 @@ fn ca_file(store: &StoreFlags) -> Option<&PathBuf> {
 }
 
 /// The files that a store's Secret has to be made of; a volume has none.
-fn credential_files(url: &str) -> Option<&'static str> {
-    Some(match url.split_once("://")?.0 {
+fn credential_files(store: &StoreFlags) -> Option<&'static str> {
+    Some(match store.url.split_once("://")?.0 {
+        "s3" if store.s3_sse == Some(contract::S3Sse::Customer) => {
+            "--from-file=accessKeyID --from-file=secretAccessKey --from-file=sseCustomerKey"
+        }
         "s3" => "--from-file=accessKeyID --from-file=secretAccessKey",
         "azure" => "--from-file=accountName --from-file=accountKey",
         "gs" => "--from-file=serviceAccountJSON",
@@ -165,7 +168,7 @@ fn heading(wanted: &Wanted) -> String {
     let to = wanted.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
     let mut lines =
         vec![format!("Restores {} into a new cluster. It needs, in the namespace it is applied to:", wanted.key)];
-    if let Some(files) = credential_files(&wanted.store.url) {
+    if let Some(files) = credential_files(&wanted.store) {
         lines.push(format!("  kubectl create secret generic {}{to} {files}", wanted.credentials_secret));
         if ca_file(&wanted.store).is_some() {
             lines.push(format!("  kubectl create secret generic {}{to} --from-file=ca.crt", wanted.ca_secret));

@@ -401,7 +401,7 @@ mod tests {
     prop_compose! {
         fn restore()(
             store in store(), key in text(), expect_sha256 in proptest::option::of(text()), volume in path(),
-            etcdutl in path(), identity in identity(), (restore_uid, revision_bump, allow_unverified) in (text(), any::<u64>(), any::<bool>()), initial_cluster in text(),
+            etcdutl in path(), identity in identity(), (restore_uid, revision_bump, allow_unverified) in (text(), 0..=1_000_000_000_000_u64, any::<bool>()), initial_cluster in text(),
             annotations in proptest::option::of(path()), age_identity_dirs in proptest::collection::vec(path(), 0..3),
             stall_seconds: u32,
         ) -> RestoreRequest {

@@ -99,6 +99,11 @@ fn failed(output: &Output) -> Error {
     let message = format!("etcdutl could not restore ({}): {last}", output.status);
     if text.contains("no space left on device") || text.contains("disk quota exceeded") {
         Error::full(message)
+    } else if text.contains("unknown flag: --bump-revision") {
+        Error::config(
+            "this etcdutl cannot move the revision on: etcd 3.5.10 and later can. Take a newer version, or revisionBump: 0 \
+             (--revision-bump=0)",
+        )
     } else if output.status.code().is_none() {
         // Killed, most likely for memory; the same request may work on another node.
         Error::transient(message)
@@ -123,6 +128,7 @@ mod tests {
     #[test]
     fn its_ways_to_fail() {
         assert_eq!(class(1 << 8, "Error: write: no space left on device"), ExitClass::Full);
+        assert_eq!(class(1 << 8, "Error: unknown flag: --bump-revision"), ExitClass::Config);
         assert_eq!(class(1 << 8, "Error: expected sha256 [1], got [2]"), ExitClass::Corrupt);
         assert_eq!(class(9, ""), ExitClass::Transient);
     }

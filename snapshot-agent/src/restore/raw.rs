@@ -76,7 +76,7 @@ impl Raw {
         let progress = Progress::new("reading the snapshot", self.stat.bytes);
         let stream = store.read(&self.key, &self.stat, Ahead::FAR, &progress);
         let stall = Duration::from_secs(request.stall_seconds.into());
-        let (hasher, file) = progress.watch(stall, unpack::plain(stream, file)).await?;
+        let (hasher, file) = progress.watch(stall, unpack::plain(stream, self.stat.bytes, file)).await?;
         let written = file.metadata().map_err(io_error("looking at the snapshot's file"))?.len();
         if written != self.stat.bytes {
             return Err(Error::corrupt(format!("{uri}: {written} bytes came, the store says {}", self.stat.bytes)));

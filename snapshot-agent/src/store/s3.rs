@@ -127,6 +127,16 @@ fn address(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result
 
 /// Encryption and checksums: object_store puts these on every request that needs them.
 fn asked_for(mut builder: AmazonS3Builder, flags: &StoreFlags) -> Result<AmazonS3Builder> {
+    let checksum =
+        flags.s3_object_lock.is_some() || !matches!(flags.s3_checksum, None | Some(S3Checksum::WhenRequired));
+    if flags.s3_sse == Some(S3Sse::Customer) && checksum {
+        // S3 then wants the key once more, at the end of an upload (CompleteMultipartUpload), and object_store keeps it
+        // back there.
+        return Err(Error::config(
+            "--s3-sse=SSE-C goes neither with --s3-object-lock nor with --s3-checksum here: take another kind of \
+             encryption, or leave them out",
+        ));
+    }
     builder = match flags.s3_sse {
         Some(S3Sse::Customer) => builder.with_ssec_encryption(customer_key(flags)?),
         Some(sse @ (S3Sse::Aes256 | S3Sse::AwsKms)) => {

@@ -177,6 +177,13 @@ async fn a_key_of_ones_own_goes_with_every_request_and_is_never_told() {
         assert!(error.message().contains(says) && (bad.is_empty() || !error.message().contains(bad)), "{error}");
     }
     fs::write(&file, &key).unwrap();
+    for with in [
+        StoreFlags { s3_checksum: Some(S3Checksum::Sha256), ..store.clone() },
+        StoreFlags { s3_object_lock: Some(LockMode::Governance), s3_object_lock_days: Some(1), ..store.clone() },
+    ] {
+        let error = save_small(with).await.unwrap_err();
+        assert!(error.class() == ExitClass::Config && error.message().contains("--s3-sse=SSE-C goes"), "{error}");
+    }
     let open = StoreFlags { s3_endpoint: Some("http://192.0.2.1:9000".to_owned()), ..store };
     let error = save_small(open).await.unwrap_err();
     assert!(error.class() == ExitClass::Config && error.message().contains("https"), "{error}");

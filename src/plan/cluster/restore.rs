@@ -16,6 +16,24 @@ use crate::plan::{Seen, Waiting, pods, store};
 
 /// The restore that the spec asks for; `Err` while it cannot be known.
 pub(super) fn wanted(seen: &Observed) -> Result<Option<Restoring>, Waiting> {
+    Ok(asked_for(seen)?.map(|new| as_begun(seen, new)))
+}
+
+/// An attempt from before there was a bump is ended as it was begun, unless the spec asks for one in so many words.
+fn as_begun(seen: &Observed, new: Restoring) -> Restoring {
+    let restore = seen.cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
+    let asked = restore.and_then(|r| r.revision_bump).is_some_and(|bump| bump != 0);
+    let (restore_uid, revision_bump) = (new.restore_uid.clone(), new.revision_bump);
+    match seen.under_way() {
+        Some(old) if !asked && old.revision_bump.is_none() => {
+            let same = Restoring { restore_uid, revision_bump, ..old.clone() } == new;
+            if same { old } else { new }
+        }
+        Some(_) | None => new,
+    }
+}
+
+fn asked_for(seen: &Observed) -> Result<Option<Restoring>, Waiting> {
     let Some(restore) = seen.cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref()) else {
         return Ok(None);
     };

@@ -332,6 +332,37 @@ mod bootstrap {
     }
 
     #[test]
+    fn a_restore_from_before_there_was_a_bump_is_ended_as_it_was_begun() {
+        let mut seen = bare(1);
+        named_snapshot(&mut seen, Some(snapshot(Phase::Complete)));
+        let Some(Act::Latch(mut latched)) = act(&seen) else { panic!() };
+        let begun = latched.restoring.as_mut().unwrap();
+        assert_eq!(begun.revision_bump, Some(1_000_000_000));
+        (begun.revision_bump, begun.restore_uid) = (None, "0123456789abcdef".to_owned());
+        let begun = begun.clone();
+        *latches(&mut seen) = *latched;
+        for bump in [None, Some(0)] {
+            let restore = |seen: &mut Observed| {
+                seen.cluster.spec.bootstrap.as_mut().unwrap().restore.as_mut().unwrap().revision_bump = bump;
+            };
+            for gone in [false, true] {
+                named_snapshot(&mut seen, (!gone).then(|| snapshot(Phase::Complete)));
+                restore(&mut seen);
+                let next = act(&seen);
+                assert!(
+                    matches!(&next, Some(Act::CreateMember(m)) if m.spec.restore.as_ref() == Some(&begun)),
+                    "{next:?}"
+                );
+            }
+        }
+        // A person's word is another attempt.
+        named_snapshot(&mut seen, Some(snapshot(Phase::Complete)));
+        seen.cluster.spec.bootstrap.as_mut().unwrap().restore.as_mut().unwrap().revision_bump = Some(7);
+        let Some(Act::Latch(asked)) = act(&seen) else { panic!() };
+        assert_eq!(asked.restoring.unwrap().revision_bump, Some(7));
+    }
+
+    #[test]
     fn other_identities_are_another_attempt_also_when_the_snapshot_object_is_gone() {
         let secrets = |names: &[&str]| -> Vec<LocalRef> {
             names.iter().map(|name| LocalRef { name: (*name).to_owned() }).collect()
