@@ -42,7 +42,7 @@ image: ## the container image, loaded into the testbed if it runs (1 min; 8 min 
 bench: ## formation times, and throughput of snapshots beside etcdctl in the same run (6 min)
 	@tests/bin/deps && tests/bin/bench
 
-bench-save: ## agent save beside etcdctl snapshot save: folder, S3, TLS, distances, memory (15 min)
+bench-save: ## agent save beside etcdctl snapshot save: folder, S3, TLS, distances, memory, the page scan alone (15 min)
 	@tests/bin/bench-save
 
 cluster-up: ## start the throwaway Kubernetes (20 s; 12 min the first time)
