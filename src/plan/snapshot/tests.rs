@@ -1,5 +1,7 @@
 //! One fact at a time is changed in a good world; every plan keeps the safety rules.
 
+mod in_a_store;
+mod rules;
 mod world;
 
 use jiff::SignedDuration;
@@ -528,61 +530,6 @@ fn the_operators_own_trouble_is_not_told_for_ever() {
     assert!(planned(&seen).status.conditions.iter().all(|c| c.type_ == "Ready"));
 }
 
-mod rules {
-    use super::*;
-
-    fn broken(seen: &Observed, change: impl FnOnce(&mut Plan<EtcdSnapshotStatus>)) -> &'static str {
-        let mut plan = planned(seen);
-        change(&mut plan);
-        safety::snapshot(seen, &plan).expect_err("the rule did not notice").invariant
-    }
-
-    #[test]
-    fn each_rule_notices_its_breach() {
-        let mut done = with(vec![saved()]);
-        done.snapshot.status = Some(in_phase(Phase::Complete));
-        assert_eq!(broken(&done, |p| p.status.phase = Phase::Failed), "I18");
-        assert_eq!(broken(&done, |p| p.status.artifact = None), "I18");
-        assert_eq!(broken(&done, |p| p.status.completed_at = None), "I18");
-        assert_eq!(broken(&done, |p| p.act = planned(&fresh()).act), "I18");
-
-        assert_eq!(broken(&fresh(), |p| p.status.artifact = Some(Artifact::default())), "I7");
-        assert_eq!(broken(&with(vec![saved()]), |p| p.status.artifact = None), "I7");
-        assert_eq!(broken(&with(vec![running()]), |p| p.act = planned(&fresh()).act), "I7");
-
-        let mut going = fresh();
-        going.snapshot.metadata.deletion_timestamp = Some(ago(1));
-        assert_eq!(broken(&going, |p| p.act = planned(&fresh()).act), "I18");
-
-        let mut begun = fresh();
-        begun.snapshot.status = Some(planned(&with(vec![running()])).status);
-        assert_eq!(broken(&begun, |p| p.act = planned(&fresh()).act), "I6");
-        let asking = asked(begun.clone(), vec![running()]);
-        assert_eq!(broken(&asking, |p| p.act = planned(&begun).act), "I7");
-        begun.strays = vec!["p-old".to_owned()];
-        assert_eq!(broken(&begun, |p| p.act = planned(&fresh()).act), "I7");
-
-        let change = |change: fn(&mut Job)| {
-            broken(&fresh(), |p| {
-                let Some(Act::StartJob(job)) = p.act.as_mut() else { panic!("{:?}", p.act) };
-                change(job);
-            })
-        };
-        assert_eq!(change(|job| job.metadata.owner_references = None), "I13");
-        assert_eq!(change(|job| job.metadata.namespace = Some("other".to_owned())), "I13");
-        assert_eq!(
-            change(|job| {
-                let template = job.spec.as_mut().unwrap().template.metadata.as_mut().unwrap();
-                template.labels.as_mut().unwrap().insert(key::COMPONENT.to_owned(), "etcd-member".to_owned());
-            }),
-            "I16"
-        );
-        let target = crate::plan::Target::of(&ObjectMeta::default());
-        let act = Act::DeletePod { pod: target, why: String::new() };
-        assert_eq!(broken(&fresh(), |p| p.act = Some(act)), "I13");
-    }
-}
-
 /// Any Pod that kubelet could show us.
 fn any_pod() -> impl Strategy<Value = Pod> {
     let class = proptest::sample::select(ExitClass::ALL.to_vec());
@@ -633,143 +580,6 @@ proptest! {
             prop_assert!(plan.status.conditions.iter().all(|c| c.message.len() <= 1003));
             status = Some(plan.status);
         }
-    }
-}
-
-mod in_a_store {
-    use super::*;
-    use crate::api::EtcdBackupStore;
-    use crate::api::backup_store::{Credentials, Identity};
-    use crate::api::condition::{Reason, Type, Wanted, merge};
-    use crate::api::store::{Destination, Location, S3Location};
-
-    fn store(ready: &Wanted) -> EtcdBackupStore {
-        let s3 = S3Location { bucket: "backups".to_owned(), ..S3Location::default() };
-        let mut store = EtcdBackupStore { metadata: meta("vault", "store-uid"), ..EtcdBackupStore::default() };
-        store.spec.place = Location::S3(s3).into();
-        store.spec.credentials =
-            Some(Credentials { write: "writes".to_owned(), read: Some("reads".to_owned()), prune: None });
-        store.status.get_or_insert_default().conditions =
-            merge(&[], std::slice::from_ref(ready), store.metadata.generation, now());
-        store
-    }
-
-    fn usable() -> EtcdBackupStore {
-        store(&Wanted::yes(Type::Ready, Reason::StoreUsable, "usable"))
-    }
-
-    fn naming(store: Option<EtcdBackupStore>) -> Observed {
-        let mut seen = fresh();
-        let store_ref = Some(LocalRef { name: "vault".to_owned() });
-        seen.snapshot.spec.destination = Destination { store_ref, ..Destination::default() };
-        seen.store = store;
-        seen
-    }
-
-    fn secret(job: &Job) -> Option<String> {
-        let volumes = job.spec.clone()?.template.spec?.volumes?;
-        volumes.into_iter().find_map(|volume| volume.secret?.secret_name)
-    }
-
-    #[test]
-    fn a_store_that_is_not_ready_is_waited_for() {
-        let denied = store(&Wanted::no(Type::Ready, Reason::StoreAccessDenied, "the store said no"));
-        for (store, reason, words) in [
-            (None, "WaitingForReference", "there is no EtcdBackupStore vault in this namespace yet"),
-            (Some(denied), "WaitingForStore", "StoreAccessDenied"),
-            (Some(EtcdBackupStore { status: None, ..usable() }), "WaitingForStore", "has not been probed yet"),
-        ] {
-            let plan = planned(&naming(store));
-            let (phase, status, why, message) = told(&plan.status);
-            assert_eq!((phase, status, why), (Phase::Pending, "False", reason));
-            assert!(message.contains(words), "{message}");
-            assert!(plan.act.is_none() && plan.status.store.is_none());
-        }
-    }
-
-    #[test]
-    fn where_it_is_saved_is_recorded_before_and_on_the_job() {
-        let seen = naming(Some(usable()));
-        let plan = planned(&seen);
-        let job = started(&seen);
-        assert_eq!(plan.status.store, Some(usable().record()));
-        assert!(args(&job).contains(&"--store=s3://backups".to_owned()));
-        assert_eq!(secret(&job).as_deref(), Some("writes"));
-
-        // The store moves: this snapshot does not.
-        let mut moved = usable();
-        moved.spec.place.s3.as_mut().unwrap().bucket = "elsewhere".to_owned();
-        let mut later = naming(Some(moved.clone()));
-        later.snapshot.status = Some(plan.status.clone());
-        later.snapshot.status.as_mut().unwrap().started_at = Some(ago(600).0.to_string());
-        let asks = started(&later);
-        assert!(args(&asks).contains(&"--store=s3://backups".to_owned()), "{:?}", args(&asks));
-        assert_eq!(secret(&asks).as_deref(), Some("reads"), "who only looks gets what only reads");
-        assert_eq!(planned(&later).status.store, Some(usable().record()));
-
-        // With the status lost the Job still knows.
-        let mut lost = naming(Some(moved));
-        lost.job = Some(Job { metadata: ObjectMeta { uid: Some("j".to_owned()), ..job.metadata.clone() }, ..job });
-        lost.pods = vec![saved()];
-        let plan = planned(&lost);
-        assert_eq!((plan.status.phase, plan.status.store), (Phase::Complete, Some(usable().record())));
-        lost.job.as_mut().unwrap().metadata.owner_references = None;
-        assert_eq!(planned(&lost).status.store, None, "a stranger's Job says nothing");
-    }
-
-    /// The same store, whose mark was found here when it was usable.
-    fn marked() -> EtcdBackupStore {
-        let mut store = usable();
-        let identity = Identity {
-            id: "mark-of-vault".to_owned(),
-            place: crate::plan::store::place(&store).unwrap(),
-            accepted: None,
-        };
-        store.status.as_mut().unwrap().identity = Some(identity);
-        store
-    }
-
-    #[test]
-    fn what_is_saved_expects_the_mark_that_the_store_had() {
-        let expected = "--expect-store-id=mark-of-vault".to_owned();
-        assert!(!args(&started(&naming(Some(usable())))).iter().any(|arg| arg.starts_with("--expect-store-id")));
-        let seen = naming(Some(marked()));
-        let plan = planned(&seen);
-        assert!(args(&started(&seen)).contains(&expected));
-        assert_eq!(plan.status.store.as_ref().unwrap().id.as_deref(), Some("mark-of-vault"));
-
-        // Another one is accepted meanwhile, and the Job is gone: what was meant stays meant.
-        let mut store = marked();
-        store.status.as_mut().unwrap().identity.as_mut().unwrap().id = "mark-of-another".to_owned();
-        let mut again = naming(Some(store));
-        again.snapshot.status = Some(plan.status.clone());
-        assert!(args(&started(&again)).contains(&expected));
-
-        // What was known of another place says nothing.
-        let mut moved = marked();
-        moved.spec.place.s3.as_mut().unwrap().bucket = "elsewhere".to_owned();
-        assert!(!args(&started(&naming(Some(moved)))).iter().any(|arg| arg.starts_with("--expect-store-id")));
-
-        // Safety looks at the Job itself.
-        let mut plan = plan;
-        let Some(Act::StartJob(job)) = &mut plan.act else { panic!("no Job is started") };
-        let pod = job.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
-        pod.containers[0].args.as_mut().unwrap().retain(|arg| *arg != expected);
-        assert_eq!(crate::plan::safety::snapshot(&seen, &plan).unwrap_err().invariant, "I25");
-    }
-
-    #[test]
-    fn a_lost_status_is_not_taken_for_a_new_snapshot_when_the_store_is_gone() {
-        let mut seen = naming(None);
-        seen.snapshot.metadata.creation_timestamp = Some(ago(3600));
-        let plan = planned(&seen);
-        assert_eq!((plan.status.phase, plan.act.is_none()), (Phase::Running, true));
-        assert!(told(&plan.status).3.contains("EtcdBackupStore vault"), "{}", told(&plan.status).3);
-        // Only when it was asked, another one is taken.
-        seen.store = Some(usable());
-        seen.snapshot.status = Some(plan.status);
-        assert!(args(&started(&seen)).iter().any(|arg| arg.starts_with("--owner-uid")));
-        assert_eq!(secret(&started(&seen)).as_deref(), Some("reads"));
     }
 }
 

@@ -1,0 +1,87 @@
+//! When a learner gets its vote, and clients their way to it.
+
+use super::*;
+
+#[test]
+fn joined_then_no_empty_start_then_vote_then_clients() {
+    let mut seen = with_learner(1, 2);
+    let Some(Act::LatchJoined { member, joined }) = act(&seen) else { panic!() };
+    assert_eq!(member, member_target(&seen, 1));
+    seen.members[1].object.spec.joined = Some(joined);
+    assert_eq!(act(&seen), Some(Act::ForbidEmptyStart { pod: pod_target(&seen, 1) }));
+    seen.members[1].pod.as_mut().unwrap().metadata.annotations = None;
+    let plan = planned(&seen);
+    assert_eq!(plan.act, Some(Act::Promote { name: named(1), member_id: 0x11, cluster_id: CLUSTER_ID }));
+    assert_eq!(plan.wake, Wake::AfterMillis(100));
+    etcd(&mut seen).members[1].learner = false;
+    assert_eq!(act(&seen), Some(Act::AdmitClients { pod: pod_target(&seen, 1) }));
+}
+
+/// A learner that has joined and may not start empty any more.
+fn candidate() -> Observed {
+    let mut seen = with_learner(1, 2);
+    seen.members[1].object.spec.joined = joined_member(&seen.cluster, 1).spec.joined;
+    seen.members[1].pod.as_mut().unwrap().metadata.annotations = None;
+    seen
+}
+
+#[test]
+fn a_vote_needs_a_learner_that_keeps_up() {
+    let mut seen = candidate();
+    let lag = |behind: u64| Seen::Known(Answer { learner: true, applied_index: 1_000_000 - behind, ..answer(1) });
+    seen.answers.insert(named(1), lag(1_001));
+    assert_eq!(waits(&seen), Some(Reason::WaitingForLearner));
+    seen.answers.insert(named(1), lag(1_000));
+    assert!(matches!(act(&seen), Some(Act::Promote { .. })));
+    seen.answers.remove(&named(1));
+    assert_eq!(act(&seen), None);
+    let mut seen = candidate();
+    etcd(&mut seen).leader = None;
+    assert_eq!(act(&seen), None);
+    let mut seen = candidate();
+    seen.members[1].pod = None;
+    assert_eq!(act(&seen), None);
+}
+
+#[test]
+fn a_vote_needs_a_quorum_that_answers() {
+    let mut seen = with_learner(3, 4);
+    seen.members[3].object.spec.joined = joined_member(&seen.cluster, 3).spec.joined;
+    seen.members[3].pod.as_mut().unwrap().metadata.annotations = None;
+    seen.answers.remove(&named(1));
+    assert!(matches!(act(&seen), Some(Act::Promote { .. })), "two voters and the new one are a quorum of four");
+    seen.answers.remove(&named(2));
+    assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd));
+}
+
+#[test]
+fn a_pod_made_anew_is_admitted_again() {
+    let mut seen = formed(3, 3);
+    seen.members[2]
+        .pod
+        .as_mut()
+        .unwrap()
+        .metadata
+        .labels
+        .as_mut()
+        .unwrap()
+        .insert(key::ROLE.to_owned(), "learner".to_owned());
+    assert_eq!(act(&seen), Some(Act::AdmitClients { pod: pod_target(&seen, 2) }));
+    // A permission that came back is taken first.
+    let pod = seen.members[0].pod.as_mut().unwrap();
+    pod.metadata.annotations = labels(&[(key::MAY_START_EMPTY, "x")]);
+    assert_eq!(act(&seen), Some(Act::ForbidEmptyStart { pod: pod_target(&seen, 0) }));
+}
+
+#[test]
+fn pods_that_go_or_belong_to_others_are_left_alone() {
+    let mut seen = formed(3, 3);
+    let pod = seen.members[2].pod.as_mut().unwrap();
+    pod.metadata.labels.as_mut().unwrap().remove(key::ROLE);
+    pod.metadata.deletion_timestamp = Some(earlier());
+    assert_eq!(act(&seen), None);
+    let pod = seen.members[2].pod.as_mut().unwrap();
+    pod.metadata.deletion_timestamp = None;
+    pod.metadata.owner_references = None;
+    assert_eq!(act(&seen), None);
+}

@@ -1,0 +1,367 @@
+//! How a cluster begins: seeds and restores, and what is latched before which step.
+
+use super::*;
+
+mod from_a_store {
+    use super::*;
+    use crate::api::backup_store::Credentials;
+    use crate::api::condition::{Type, Wanted, merge};
+    use crate::api::store::{Location, S3Location};
+    use crate::api::{EtcdBackupStore, store::StoredSnapshot};
+    use crate::plan::cluster::Observed;
+
+    fn store(bucket: &str, ready: bool) -> EtcdBackupStore {
+        let s3 = S3Location { bucket: bucket.to_owned(), ..S3Location::default() };
+        let mut store = EtcdBackupStore::default();
+        store.metadata.name = Some("vault".to_owned());
+        store.spec.place = Location::S3(s3).into();
+        store.spec.credentials =
+            Some(Credentials { write: "writes".to_owned(), read: Some("reads".to_owned()), prune: None });
+        let wanted = Wanted { state: Some(ready), ..Wanted::yes(Type::Ready, Reason::StoreUsable, "x") };
+        store.status.get_or_insert_default().conditions = merge(&[], &[wanted], None, earlier().0);
+        store
+    }
+
+    fn seen(store: Option<EtcdBackupStore>) -> Observed {
+        let mut seen = bare(1);
+        let store_ref = Some(LocalRef { name: "vault".to_owned() });
+        let source = StoredSnapshot { store_ref, key: "k".to_owned(), ..StoredSnapshot::default() };
+        let restore = Restore { source: Some(source), ..Restore::default() };
+        seen.cluster.spec.bootstrap = Some(Bootstrap { restore: Some(restore) });
+        seen.store = Some(Seen::Known(store));
+        seen
+    }
+
+    fn latched(seen: &Observed) -> crate::api::cluster::Restoring {
+        match act(seen) {
+            Some(Act::Latch(latches)) => latches.restoring.expect("a restore is latched"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn it_is_waited_for() {
+        assert_eq!(waits(&seen(None)), Some(Reason::WaitingForReference));
+        assert_eq!(waits(&seen(Some(store("b", false)))), Some(Reason::WaitingForStore));
+        assert_eq!(act(&seen(Some(store("b", false)))), None);
+    }
+
+    #[test]
+    fn what_is_latched_is_the_place_itself_with_what_reads() {
+        let restoring = latched(&seen(Some(store("b", true))));
+        assert_eq!((restoring.store.as_deref(), restoring.source.store_ref.as_ref()), (Some("vault"), None));
+        let s3 = restoring.source.place.s3.unwrap();
+        assert_eq!((s3.bucket.as_str(), s3.credentials_secret_ref.unwrap().name.as_str()), ("b", "reads"));
+    }
+
+    #[test]
+    fn what_is_under_way_goes_on_without_it_and_begins_anew_with_a_corrected_one() {
+        let restoring = latched(&seen(Some(store("b", true))));
+        for there in [None, Some(store("b", false)), Some(store("moved", false))] {
+            let mut seen = seen(there);
+            seen.cluster.status.get_or_insert_default().latches =
+                Latches { pending_member: Some("a-m0".to_owned()), restoring: Some(restoring.clone()), formed: None };
+            let Some(Act::CreateMember(member)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+            assert_eq!(member.spec.restore.as_ref(), Some(&restoring));
+        }
+        let mut corrected = seen(Some(store("moved", true)));
+        corrected.cluster.status.get_or_insert_default().latches =
+            Latches { pending_member: Some("a-m0".to_owned()), restoring: Some(restoring.clone()), formed: None };
+        assert_ne!(latched(&corrected).restore_uid, restoring.restore_uid);
+    }
+}
+
+fn snapshot(phase: Phase) -> EtcdSnapshot {
+    let spec = EtcdSnapshotSpec {
+        cluster_ref: Some(LocalRef { name: "old".to_owned() }),
+        external: None,
+        spool: None,
+        destination: Destination { place: restoring("k").source.place, ..Destination::default() },
+        compression: snapshot_agent::contract::Compression::Zstd,
+        verify: snapshot_agent::contract::Verify::default(),
+        encryption: None,
+        minimum_throughput: None,
+        deadline_seconds: None,
+        agent: None,
+    };
+    let mut one = EtcdSnapshot::new("s", spec);
+    one.status = Some(EtcdSnapshotStatus {
+        phase,
+        artifact: (phase == Phase::Complete).then(|| Artifact {
+            key: "k".to_owned(),
+            sha256: "5a".to_owned(),
+            ..Artifact::default()
+        }),
+        error: Some(Failure::default()),
+        ..EtcdSnapshotStatus::default()
+    });
+    one
+}
+
+fn named_snapshot(seen: &mut Observed, found: Option<EtcdSnapshot>) {
+    let named = LocalRef { name: "s".to_owned() };
+    seen.cluster.spec.bootstrap =
+        Some(Bootstrap { restore: Some(Restore { snapshot_ref: Some(named), ..Restore::default() }) });
+    seen.snapshot = Some(Seen::Known(found));
+}
+
+#[test]
+fn the_name_comes_before_the_member() {
+    let mut seen = bare(3);
+    let first = Latches { pending_member: Some("a-fresh".to_owned()), ..Latches::default() };
+    assert_eq!(act(&seen), Some(Act::Latch(Box::new(first.clone()))));
+    *latches(&mut seen) = first;
+    let Some(Act::CreateMember(member)) = act(&seen) else { panic!() };
+    assert_eq!(pods::name(&member.metadata), "a-fresh");
+    assert_eq!((member.spec.role, member.spec.restore.clone()), (Birth::Seed, None));
+    assert_eq!(member.spec.initial_cluster.as_deref(), Some("a-fresh=http://a-fresh.a.ns.svc:2380"));
+}
+
+#[test]
+fn a_restore_is_latched_with_the_name() {
+    let mut seen = bare(3);
+    restore(&mut seen, Some("k1"));
+    let first = Latches { pending_member: Some("a-fresh".to_owned()), restoring: Some(restoring("k1")), formed: None };
+    assert_eq!(act(&seen), Some(Act::Latch(Box::new(first.clone()))));
+    *latches(&mut seen) = first;
+    let Some(Act::CreateMember(member)) = act(&seen) else { panic!() };
+    assert_eq!(member.spec.restore, Some(restoring("k1")));
+    // Corrected before the member was made: latched anew, under another name.
+    seen.fresh_suffix = "other".to_owned();
+    restore(&mut seen, Some("k2"));
+    let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+    assert_eq!((latched.pending_member.as_deref(), latched.restoring), (Some("a-other"), Some(restoring("k2"))));
+}
+
+#[test]
+fn a_snapshot_has_to_be_complete() {
+    let mut seen = bare(1);
+    for found in [None, Some(snapshot(Phase::Pending)), Some(snapshot(Phase::Running)), Some(snapshot(Phase::Failed))] {
+        named_snapshot(&mut seen, found);
+        assert_eq!(waits(&seen), Some(Reason::WaitingForReference));
+    }
+    seen.snapshot = Some(Seen::Unknown("timeout".to_owned()));
+    assert_eq!(waits(&seen), Some(Reason::WaitingForReference));
+    named_snapshot(&mut seen, Some(snapshot(Phase::Complete)));
+    let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+    let attempt = latched.restoring.clone().unwrap();
+    assert_eq!((attempt.sha256.as_deref(), attempt.snapshot.as_deref()), (Some("5a"), Some("s")));
+    assert_eq!(attempt.source, restoring("k").source);
+    // Once latched the object is not needed any more.
+    *latches(&mut seen) = *latched;
+    named_snapshot(&mut seen, None);
+    assert!(matches!(act(&seen), Some(Act::CreateMember(m)) if m.spec.restore == Some(attempt)));
+}
+
+#[test]
+fn a_restore_from_before_there_was_a_bump_is_ended_as_it_was_begun() {
+    let mut seen = bare(1);
+    named_snapshot(&mut seen, Some(snapshot(Phase::Complete)));
+    let Some(Act::Latch(mut latched)) = act(&seen) else { panic!() };
+    let begun = latched.restoring.as_mut().unwrap();
+    assert_eq!(begun.revision_bump, Some(1_000_000_000));
+    (begun.revision_bump, begun.restore_uid) = (None, "0123456789abcdef".to_owned());
+    let begun = begun.clone();
+    *latches(&mut seen) = *latched;
+    for bump in [None, Some(0)] {
+        let restore = |seen: &mut Observed| {
+            seen.cluster.spec.bootstrap.as_mut().unwrap().restore.as_mut().unwrap().revision_bump = bump;
+        };
+        for gone in [false, true] {
+            named_snapshot(&mut seen, (!gone).then(|| snapshot(Phase::Complete)));
+            restore(&mut seen);
+            let next = act(&seen);
+            assert!(matches!(&next, Some(Act::CreateMember(m)) if m.spec.restore.as_ref() == Some(&begun)), "{next:?}");
+        }
+    }
+    // A person's word is another attempt.
+    named_snapshot(&mut seen, Some(snapshot(Phase::Complete)));
+    seen.cluster.spec.bootstrap.as_mut().unwrap().restore.as_mut().unwrap().revision_bump = Some(7);
+    let Some(Act::Latch(asked)) = act(&seen) else { panic!() };
+    assert_eq!(asked.restoring.unwrap().revision_bump, Some(7));
+}
+
+#[test]
+fn other_identities_are_another_attempt_also_when_the_snapshot_object_is_gone() {
+    let secrets =
+        |names: &[&str]| -> Vec<LocalRef> { names.iter().map(|name| LocalRef { name: (*name).to_owned() }).collect() };
+    let name = |seen: &mut Observed, names: &[&str]| {
+        let bootstrap = seen.cluster.spec.bootstrap.as_mut().unwrap();
+        bootstrap.restore.as_mut().unwrap().identity_secret_refs = secrets(names);
+    };
+    let mut seen = bare(1);
+    named_snapshot(&mut seen, Some(snapshot(Phase::Complete)));
+    name(&mut seen, &["wrong"]);
+    let Some(Act::Latch(first)) = act(&seen) else { panic!() };
+    let wrong = first.restoring.clone().unwrap();
+    assert_eq!(wrong.identity_secret_refs, secrets(&["wrong"]));
+    *latches(&mut seen) = *first;
+    named_snapshot(&mut seen, None);
+    name(&mut seen, &["wrong"]);
+    assert!(matches!(act(&seen), Some(Act::CreateMember(m)) if m.spec.restore.as_ref() == Some(&wrong)));
+    name(&mut seen, &["wrong", "right"]);
+    seen.fresh_suffix = "other".to_owned();
+    let Some(Act::Latch(second)) = act(&seen) else { panic!() };
+    let right = second.restoring.unwrap();
+    assert_eq!(right.identity_secret_refs, secrets(&["wrong", "right"]));
+    assert_eq!((&right.source, &right.sha256, &right.snapshot), (&wrong.source, &wrong.sha256, &wrong.snapshot));
+    assert_ne!(right.restore_uid, wrong.restore_uid);
+}
+
+#[test]
+fn the_attempt_is_the_same_for_a_retry_and_another_for_another_source() {
+    let how = |revision_bump| How { revision_bump, allow_unverified: false };
+    let (a, b) = (restoring("k1"), restoring("k2"));
+    assert_eq!(a, restoring("k1"));
+    assert_ne!(a.restore_uid, b.restore_uid);
+    assert_ne!(restore_uid("u-a", &a.source, None, how(1), &[]), restore_uid("u-b", &a.source, None, how(1), &[]));
+    assert_ne!(restore_uid("u-a", &a.source, None, how(1), &[]), restore_uid("u-a", &a.source, None, how(0), &[]));
+    assert_ne!(
+        restore_uid("u-a", &a.source, None, how(1), &[]),
+        restore_uid("u-a", &a.source, Some("5a"), how(1), &[])
+    );
+    let identities = [LocalRef { name: "age".to_owned() }];
+    assert_ne!(
+        restore_uid("u-a", &a.source, None, how(1), &[]),
+        restore_uid("u-a", &a.source, None, how(1), &identities)
+    );
+    let unverified = How { allow_unverified: true, ..how(1) };
+    assert_ne!(restore_uid("u-a", &a.source, None, how(1), &[]), restore_uid("u-a", &a.source, None, unverified, &[]));
+    assert_eq!(a.restore_uid.len(), 16);
+    // What was written once must never read as another attempt.
+    assert_eq!(restore_uid("u-a", &a.source, None, how(0), &[]), "0a109469e9f0e523");
+    assert_eq!(a.restore_uid, "4073f710eff2e30d");
+}
+
+#[test]
+fn joined_then_no_empty_start_then_formed_then_clients() {
+    let mut seen = seeding(3);
+    let Some(Act::LatchJoined { member, joined }) = act(&seen) else { panic!() };
+    assert_eq!(member, member_target(&seen, 0));
+    assert_eq!((joined.member_id.as_str(), joined.cluster_id.as_str()), ("10", "c1"));
+    seen.members[0].object.spec.joined = Some(joined);
+    assert_eq!(act(&seen), Some(Act::ForbidEmptyStart { pod: pod_target(&seen, 0) }));
+    seen.members[0].pod.as_mut().unwrap().metadata.annotations = None;
+    let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+    let there = latched.formed.clone().unwrap();
+    assert_eq!((there.cluster_id.as_str(), there.at.as_str()), ("c1", "2026-01-01T12:00:00Z"));
+    assert_eq!(latched.pending_member, None);
+    assert_eq!(condition(&seen, "Available").0, "False");
+    *latches(&mut seen) = *latched;
+    assert_eq!(act(&seen), Some(Act::AdmitClients { pod: pod_target(&seen, 0) }));
+}
+
+#[test]
+fn a_seed_counts_only_alone_and_as_itself() {
+    type Change = fn(&mut Observed);
+    let changes: [(&str, Change); 6] = [
+        ("etcd is silent", |s| s.etcd = Seen::Unknown("no".to_owned())),
+        ("its own server is silent", |s| drop(s.answers.insert(named(0), Seen::Unknown("no".to_owned())))),
+        ("its server is of another cluster", |s| {
+            s.answers.insert(named(0), Seen::Known(Answer { cluster_id: 9, ..answer(0) }));
+        }),
+        ("its server has another ID", |s| {
+            s.answers.insert(named(0), Seen::Known(Answer { member_id: 9, ..answer(0) }));
+        }),
+        ("etcd lists somebody else", |s| {
+            etcd(s).members[0].name = "b".to_owned();
+            etcd(s).members[0].peer_urls = vec!["http://b:2380".to_owned()];
+        }),
+        ("etcd lists two", |s| {
+            let two = etcd(s).members[0].clone();
+            etcd(s).members.push(two);
+        }),
+    ];
+    for (what, change) in changes {
+        let mut seen = seeding(1);
+        change(&mut seen);
+        assert_eq!(act(&seen), None, "{what}");
+        assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd), "{what}");
+    }
+}
+
+#[test]
+fn a_corrected_restore_clears_the_failed_attempt_first() {
+    let mut seen = seeding(3);
+    seen.etcd = Seen::Unknown("no".to_owned());
+    seen.answers.clear();
+    seen.members[0].object.spec.restore = Some(restoring("k1"));
+    latches(&mut seen).restoring = Some(restoring("k1"));
+    restore(&mut seen, Some("k1"));
+    assert_eq!(act(&seen), None);
+    restore(&mut seen, Some("k2"));
+    assert!(matches!(act(&seen), Some(Act::DeleteMember { member, .. }) if member == member_target(&seen, 0)));
+    // Removed altogether: cleared as well.
+    let mut none = seen.clone();
+    restore(&mut none, None);
+    assert!(matches!(act(&none), Some(Act::DeleteMember { .. })));
+    // On its way out: its name is given up first, then it is waited for.
+    seen.members[0].object.metadata.deletion_timestamp = Some(earlier());
+    let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+    assert_eq!(latched.pending_member.as_deref(), Some("a-fresh"));
+    *latches(&mut seen) = *latched;
+    assert_eq!(waits(&seen), Some(Reason::ClearingFailedRestore));
+    seen.members.clear();
+    assert!(matches!(act(&seen), Some(Act::CreateMember(m)) if m.spec.restore == Some(restoring("k2"))));
+}
+
+#[test]
+fn a_seed_that_has_served_is_past_the_point_of_correction() {
+    let mut seen = seeding(3);
+    seen.members[0].object.spec.restore = Some(restoring("k1"));
+    seen.members[0].object.spec.joined = joined_member(&seen.cluster, 0).spec.joined;
+    seen.members[0].pod.as_mut().unwrap().metadata.annotations = None;
+    restore(&mut seen, Some("k2"));
+    let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+    assert_eq!(latched.formed.unwrap().restored_from, Some(restoring("k1")));
+    etcd(&mut seen).cluster_id = 9;
+    assert_eq!(waits(&seen), Some(Reason::SafetyStop));
+}
+
+#[test]
+fn a_failed_restore_gives_the_reason() {
+    for (code, reason) in
+        [(65, "StoreAccessDenied"), (66, "ArtifactNotFound"), (67, "ArtifactCorrupt"), (69, "NoSpace")]
+    {
+        let mut seen = seeding(1);
+        seen.etcd = Seen::Unknown("no".to_owned());
+        seen.answers.clear();
+        seen.members[0].object.spec.restore = Some(restoring("k"));
+        latches(&mut seen).restoring = Some(restoring("k"));
+        restore(&mut seen, Some("k"));
+        let said = format!(r#"{{"kind":"failed","class":"NotFound","message":"said {code}"}}"#);
+        failed(seen.members[0].pod.as_mut().unwrap(), "restore", code, &said, earlier());
+        assert_eq!(condition(&seen, "Degraded"), pair("True", reason));
+        assert_eq!(condition(&seen, "Ready"), pair("False", reason));
+        assert_eq!(condition(&seen, "Progressing"), pair("True", "Restoring"));
+        let ready = planned(&seen).status.conditions.into_iter().find(|c| c.type_ == "Ready").unwrap();
+        assert!(ready.message.contains(&format!("said {code}")), "{}", ready.message);
+    }
+}
+
+#[test]
+fn two_seeds_are_a_matter_for_a_person() {
+    let mut seen = seeding(1);
+    let mut two = seen.members[0].clone();
+    two.object.metadata.name = Some("a-two".to_owned());
+    seen.members.push(two);
+    assert_eq!(waits(&seen), Some(Reason::SafetyStop));
+}
+
+#[test]
+fn a_lost_status_is_read_back() {
+    // A seed that restores: its own spec says from what.
+    let mut seen = seeding(1);
+    seen.etcd = Seen::Unknown("no".to_owned());
+    seen.members[0].object.spec.restore = Some(restoring("k"));
+    restore(&mut seen, Some("k"));
+    seen.cluster.status = None;
+    let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+    assert_eq!((latched.pending_member, latched.restoring), (Some(named(0)), Some(restoring("k"))));
+    // A cluster of three: it has formed, whatever the status forgot.
+    let mut seen = formed(3, 3);
+    seen.cluster.status = None;
+    assert!(matches!(act(&seen), Some(Act::Latch(l)) if l.formed.as_ref().unwrap().cluster_id == "c1"));
+    seen.etcd = Seen::Unknown("no".to_owned());
+    assert_eq!(act(&seen), None);
+}
