@@ -128,8 +128,8 @@ pub struct StoreFlags {
     #[arg(long)]
     pub gcs_ca_file: Option<PathBuf>,
     /// Folder with the credentials' files (a mounted Secret). S3: `accessKeyID`, `secretAccessKey` and, for temporary
-    /// ones, `sessionToken`, and `sseCustomerKey` for `--s3-sse=SSE-C`. Azure: `accountName`, and `accountKey` or `sasToken`. Google: `serviceAccountJSON`.
-    /// Absent: what the environment provides (a role or a workload's identity).
+    /// ones, `sessionToken`, and `sseCustomerKey` for `--s3-sse=SSE-C`. Azure: `accountName`, and `accountKey` or
+    /// `sasToken`. Google: `serviceAccountJSON`. Absent: what the environment provides (a role or a workload's identity).
     #[arg(long)]
     pub credentials_dir: Option<PathBuf>,
 }

@@ -74,7 +74,7 @@ pub async fn run(request: CopyRequest) -> Result<Copies> {
     let at = clock::now();
     let until = clock::later(at, request.deadline_seconds)?;
     // Before the first upload, whose beginning cleans up after dead ones (I25).
-    interrupt.unless(mark::expect(&mark::store(&request.to.0)?, request.to_expect_store_id.as_deref())).await?;
+    interrupt.unless(mark::expect(&request.to.0, request.to_expect_store_id.as_deref())).await?;
     let folders = match &request.key {
         Some(key) => vec![stored::folder(key)?],
         None => interrupt.unless(all(&from, &request)).await?,

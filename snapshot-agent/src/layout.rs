@@ -183,8 +183,13 @@ impl Folder {
     /// A folder in this one.
     pub fn child(&self, name: &str) -> Result<Self, LayoutError> {
         let name = segment("key", name)?;
-        let child = Self(if self.0.is_empty() { name.to_owned() } else { format!("{}/{name}", self.0) });
+        let child = Self(if self.is_top() { name.to_owned() } else { format!("{}/{name}", self.0) });
         if child.0.len() > MAX_PATH { Err(LayoutError::TooLong(child.0.len())) } else { Ok(child) }
+    }
+
+    /// Whether it is the folder that all others are in.
+    pub const fn is_top(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Whether a folder of ours may be called so.
@@ -262,12 +267,12 @@ impl Folder {
 impl Key {
     /// The object at a store's root that says which store it is.
     pub fn of_store() -> Self {
-        Self { folder: Folder(String::new()), name: STORE_MARK.to_owned() }
+        Self { folder: Folder::top(), name: STORE_MARK.to_owned() }
     }
 
     /// Whether this is right below the store's prefix.
-    pub fn is_at_root(&self) -> bool {
-        self.folder.0.is_empty()
+    pub const fn is_at_root(&self) -> bool {
+        self.folder.is_top()
     }
 
     /// The folder this object is in.

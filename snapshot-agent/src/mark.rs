@@ -72,9 +72,10 @@ pub(crate) struct Expected<'a> {
 }
 
 /// A store as its mark is read and written: never with a key of a person's, which may come, change and go while the store
-/// stays the same. A mark is no secret.
+/// stays the same, and never locked. A mark is no secret.
 pub(crate) fn store(flags: &StoreFlags) -> Result<Store> {
-    Store::open(&StoreFlags { s3_sse: flags.s3_sse.filter(|sse| *sse != S3Sse::Customer), ..flags.clone() })
+    let s3_sse = flags.s3_sse.filter(|sse| *sse != S3Sse::Customer);
+    Store::open(&StoreFlags { s3_sse, s3_object_lock: None, s3_object_lock_days: None, ..flags.clone() })
 }
 
 /// Reads a store's mark.
@@ -124,9 +125,9 @@ pub(crate) async fn judge(store: &Store, expected: Expected<'_>) -> Result<Verdi
 }
 
 /// For those who write: refuses another store, where a mark is expected at all.
-pub(crate) async fn expect(store: &Store, id: Option<&str>) -> Result<()> {
+pub(crate) async fn expect(flags: &StoreFlags, id: Option<&str>) -> Result<()> {
     let Some(id) = id else { return Ok(()) };
-    match judge(store, Expected { id, or: None }).await? {
+    match judge(&store(flags)?, Expected { id, or: None }).await? {
         Verdict::Right(_) => Ok(()),
         Verdict::Another(_, error) => Err(error),
         // Credentials that may only write are a careful choice, and a backup is worth more than a refusal.
@@ -172,21 +173,20 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::contract::StoreFlags;
 
     const ID: &str = "0a1b2c3d-0000-4000-8000-000000000000";
     const OTHER: &str = "ffffffff-0000-4000-8000-000000000000";
 
-    fn folder() -> (tempfile::TempDir, Store) {
+    fn folder() -> (tempfile::TempDir, StoreFlags, Store) {
         let mount = tempfile::tempdir().unwrap();
         let flags = StoreFlags { url: format!("file://{}", mount.path().display()), ..StoreFlags::default() };
         let store = Store::open(&flags).unwrap();
-        (mount, store)
+        (mount, flags, store)
     }
 
     #[tokio::test]
     async fn a_mark_is_made_once_and_says_the_same_for_ever() {
-        let (mount, store) = folder();
+        let (mount, _, store) = folder();
         assert_eq!(read(&store).await, Ok(Found::Nothing));
         let (one, two) = tokio::join!(make(&store), make(&store));
         let (one, two) = (one.unwrap(), two.unwrap());
@@ -199,7 +199,7 @@ mod tests {
 
     #[tokio::test]
     async fn another_mark_is_refused_and_so_is_none() {
-        let (mount, store) = folder();
+        let (mount, flags, store) = folder();
         let write = |content: &str| fs::write(mount.path().join("holdfast-store.json"), content).unwrap();
         let later = format!(r#"{{"formatVersion":7,"id":"{ID}","createdAt":"2026-11-21T12:00:00Z","more":{{"x":1}}}}"#);
         let other = format!(r#"{{"formatVersion":1,"id":"{OTHER}"}}"#);
@@ -232,8 +232,8 @@ mod tests {
                     }
                 }
             }
-            assert_eq!(expect(&store, None).await, Ok(()), "nobody expects anything");
-            assert_eq!(expect(&store, Some(ID)).await.is_ok(), taken[0]);
+            assert_eq!(expect(&flags, None).await, Ok(()), "nobody expects anything");
+            assert_eq!(expect(&flags, Some(ID)).await.is_ok(), taken[0]);
         }
     }
 }

@@ -30,6 +30,9 @@ const LARGE: usize = (8 << 20) + (64 << 10);
 /// To take everything back, after whatever ended the probe.
 const CLEAR_WITHIN: Duration = Duration::from_secs(20);
 
+/// What is left behind is garbage to everybody after so long.
+const TRIED_SECONDS: u32 = 3600;
+
 /// S3 refuses requests that are 15 minutes off; a third of it is a machine whose clock nobody keeps.
 const MOST_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
@@ -54,7 +57,7 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
     let uri = store.uri(&folder);
     let mut probe = Probe {
         store,
-        marks: mark::store(&plain)?,
+        marks: mark::store(&request.store)?,
         checksums,
         locks,
         attempt: folder.child("try").map_err(|error| store::layout(&error))?,
@@ -249,7 +252,7 @@ impl Probe {
 
     async fn begin(&self, compression: Compression, bytes: usize) -> Result<(Upload, Bytes)> {
         let at = clock::now();
-        let until = at.checked_add(SignedDuration::from_hours(1)).unwrap_or(at);
+        let until = clock::later(at, TRIED_SECONDS)?;
         let plan = Plan { estimate: bytes as u64, at, until };
         let mut upload = self.store.begin(&self.place(compression)?.data(compression), plan).await?;
         let content = noise(bytes);

@@ -55,12 +55,13 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
     let store = Store::open(&request.store)?;
     let etcdutl = Etcdutl::find(&request.etcdutl).await?;
     let source = match named {
-        Named::Folder(folder) => Source::Ours(Box::new(Chosen::look(&store, &folder, &request).await?)),
+        Named::Folder(folder) => {
+            let chosen = Chosen::look(&store, &folder, &request).await?;
+            check_version(&chosen.stored.manifest, etcdutl.version())?;
+            Source::Ours(Box::new(chosen))
+        }
         Named::File(key) => Source::Raw(Raw::look(&store, key, &request).await?),
     };
-    if let Source::Ours(chosen) = &source {
-        check_version(&chosen.stored.manifest, etcdutl.version())?;
-    }
 
     let rebuilt = rebuild(&request, &volume, &store, &source, &etcdutl, &initial).await;
     if rebuilt.is_err() {

@@ -163,7 +163,7 @@ impl<'a> Saving<'a> {
         let plan = Plan { estimate: member.facts.db_bytes, at, until };
         let format = Format { compression: request.compression, encrypted: !recipients.is_empty() };
         // Before anything is written, and before the beginning cleans up after dead attempts (I25).
-        interrupt.unless(mark::expect(&mark::store(&request.store)?, request.expect_store_id.as_deref())).await?;
+        interrupt.unless(mark::expect(&request.store, request.expect_store_id.as_deref())).await?;
         let upload = interrupt.unless(store.begin(&folder.data(format), plan)).await?;
         Ok(Self { request, store, member, folder, format, recipients, pod_uid, spool, cluster_spec, upload, at, since })
     }

@@ -224,8 +224,8 @@ pub struct Probe {
 #[serde(rename_all = "camelCase")]
 pub struct Tried {
     /// What: `readAfterWrite`, `createOnly`, `listAfterWrite`, `multipart`, `rangeRead`, `abortedUpload`, `pinnedRead`,
-    /// `versions`, `checksumKept`, `checksumChecked`, `objectLock`, `delete`, `clock`,
-    /// `mark`.
+    /// `versions`, `checksumKept`, `checksumChecked`, `objectLock`, `delete`,
+    /// `clock`, `mark`.
     pub name: String,
     /// `Yes`: the store does it. `No`: it does not. `NotThere`: this kind of store has no such thing. `NotTried`: the
     /// probe had ended before.

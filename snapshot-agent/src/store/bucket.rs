@@ -132,6 +132,15 @@ impl Bucket {
         Path::parse(&key).map_err(|error| Error::config(format!("{key} is no key: {error}")))
     }
 
+    /// How the keys of everything in a folder begin.
+    fn below(&self, folder: &Folder) -> Result<String> {
+        Ok(match &self.place.prefix {
+            None if folder.is_top() => String::new(),
+            Some(prefix) if folder.is_top() => format!("{prefix}/"),
+            _ => format!("{}/", self.path(folder)?),
+        })
+    }
+
     pub(super) fn uri(&self, at: &impl fmt::Display) -> String {
         let (scheme, name) = (self.protocol.scheme, &self.place.name);
         match &self.place.prefix {
@@ -172,11 +181,7 @@ impl Bucket {
     /// Looks at what is right in a folder, page by page, until there are no more.
     async fn pages(&self, folder: &Folder, mut look: impl FnMut(ListResult) -> Result<()>) -> Result<()> {
         let doing = self.doing("listing", folder);
-        let prefix = match &self.place.prefix {
-            None if folder.as_str().is_empty() => String::new(),
-            Some(prefix) if folder.as_str().is_empty() => format!("{prefix}/"),
-            _ => format!("{}/", self.path(folder)?),
-        };
+        let prefix = self.below(folder)?;
         let mut page_token = None;
         loop {
             let options = PaginatedListOptions {

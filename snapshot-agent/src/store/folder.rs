@@ -371,7 +371,7 @@ fn write_all(mut file: File, mut received: mpsc::Receiver<Bytes>) -> io::Result<
 
 /// A folder's path below the root.
 fn inside(folder: &Folder) -> String {
-    if folder.as_str().is_empty() { ".".to_owned() } else { folder.to_string() }
+    if folder.is_top() { ".".to_owned() } else { folder.to_string() }
 }
 
 /// What is there and is no folder of this volume is a link, planted or by mistake: trying again will not help.

@@ -44,7 +44,7 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
 /// With one more header on every request, signed like the others.
 pub(super) fn open_with(flags: &StoreFlags, place: Place, header: Option<(&str, &str)>) -> Result<Bucket> {
     let lock = lock(flags)?;
-    let until = lock.map(|(_, days)| retained(days)).transpose()?;
+    let until = lock.map(|(_, days)| locked_for(days.saturating_mul(86_400))).transpose()?;
     open_until(flags, place, header, lock.map(|(mode, _)| mode).zip(until))
 }
 
@@ -203,11 +203,10 @@ fn lock(flags: &StoreFlags) -> Result<Option<(LockMode, u32)>> {
     }
 }
 
-/// So many days from now, in whole seconds: stores round.
-fn retained(days: u32) -> Result<Timestamp> {
-    let until = clock::later(clock::now(), days.saturating_mul(86_400))?;
-    Timestamp::from_second(until.as_second())
-        .map_err(|_| Error::config("--s3-object-lock-days is beyond all calendars"))
+/// So many seconds from now, whole ones: stores round.
+pub(super) fn locked_for(seconds: u32) -> Result<Timestamp> {
+    let until = clock::later(clock::now(), seconds)?;
+    Timestamp::from_second(until.as_second()).map_err(|_| Error::config("the lock's end is beyond all calendars"))
 }
 
 /// object_store hides the type of these keys, and takes their names.

@@ -10,7 +10,6 @@ use super::bucket::Bucket;
 use super::bucket::http::Heard;
 use super::location::Location;
 use super::{Store, s3};
-use crate::clock;
 use crate::contract::{ExitClass, LockMode, S3Checksum, StoreFlags};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key};
@@ -111,8 +110,7 @@ impl Locks {
         if flags.s3_object_lock.is_none() {
             return Ok(None);
         }
-        let until = clock::later(clock::now(), TRIED_SECONDS)?;
-        let until = Timestamp::from_second(until.as_second()).unwrap_or(until);
+        let until = s3::locked_for(TRIED_SECONDS)?;
         let locking = s3::open_until(flags, place, None, Some((LockMode::Governance, until)))?;
         Ok(Some(Self { locking, until }))
     }

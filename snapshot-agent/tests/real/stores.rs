@@ -227,7 +227,7 @@ async fn probed(store: &StoreFlags) -> probe::Ended {
     probe::run(ProbeRequest { store: store.clone(), deadline_seconds: 60, ..ProbeRequest::default() }).await.unwrap()
 }
 
-fn outcome(ended: &probe::Ended, trial: Trial) -> Outcome {
+pub(crate) fn outcome(ended: &probe::Ended, trial: Trial) -> Outcome {
     ended.probed.findings.iter().find(|found| found.trial == trial).unwrap().outcome
 }
 

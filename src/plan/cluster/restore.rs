@@ -7,7 +7,7 @@ use snapshot_agent::contract::DEFAULT_REVISION_BUMP;
 
 use super::Observed;
 use crate::api::backup_store::Right;
-use crate::api::cluster::Restoring;
+use crate::api::cluster::{Restore, Restoring};
 use crate::api::condition::Reason;
 use crate::api::name::LocalRef;
 use crate::api::snapshot::Phase;
@@ -21,8 +21,7 @@ pub(super) fn wanted(seen: &Observed) -> Result<Option<Restoring>, Waiting> {
 
 /// An attempt from before there was a bump is ended as it was begun, unless the spec asks for one in so many words.
 fn as_begun(seen: &Observed, new: Restoring) -> Restoring {
-    let restore = seen.cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
-    let asked = restore.and_then(|r| r.revision_bump).is_some_and(|bump| bump != 0);
+    let asked = spec(seen).and_then(|r| r.revision_bump).is_some_and(|bump| bump != 0);
     let (restore_uid, revision_bump) = (new.restore_uid.clone(), new.revision_bump);
     match seen.under_way() {
         Some(old) if !asked && old.revision_bump.is_none() => {
@@ -34,9 +33,7 @@ fn as_begun(seen: &Observed, new: Restoring) -> Restoring {
 }
 
 fn asked_for(seen: &Observed) -> Result<Option<Restoring>, Waiting> {
-    let Some(restore) = seen.cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref()) else {
-        return Ok(None);
-    };
+    let Some(restore) = spec(seen) else { return Ok(None) };
     match (&restore.snapshot_ref, &restore.source) {
         (None, Some(source)) => match &source.store_ref {
             Some(store) => in_store(seen, store, &source.key).map(Some),
@@ -120,13 +117,9 @@ fn in_store(seen: &Observed, named: &LocalRef, key: &str) -> Result<Restoring, W
     }
 }
 
-/// The attempt that is under way. Corrected identities, or another bump, are another one, whether or not what was named is
-/// still there.
+/// The attempt that is under way, as the spec has it now: what is decided otherwise is another one, whether or not what was
+/// named is still there.
 fn again(seen: &Observed, latched: Restoring) -> Restoring {
-    let same = (latched.revision_bump, latched.allow_unverified) == (Some(bump(seen)), unverified(seen));
-    if latched.identity_secret_refs == identities(seen) && same {
-        return latched;
-    }
     let Restoring { source, sha256, snapshot, store, .. } = latched;
     attempt(seen, source, sha256, Named { snapshot, store })
 }
@@ -147,27 +140,22 @@ impl Observed {
 }
 
 fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, named: Named) -> Restoring {
-    let identity_secret_refs = identities(seen).to_vec();
+    let restore = spec(seen);
+    let identity_secret_refs = restore.map(|r| r.identity_secret_refs.clone()).unwrap_or_default();
+    let how = How {
+        revision_bump: restore.and_then(|r| r.revision_bump).unwrap_or(DEFAULT_REVISION_BUMP.cast_signed()),
+        allow_unverified: restore.is_some_and(|r| r.allow_unverified),
+    };
     let uid = pods::uid(&seen.cluster.metadata);
-    let revision_bump = bump(seen);
-    let allow_unverified = unverified(seen);
-    let how = How { revision_bump, allow_unverified };
     let restore_uid = restore_uid(uid, &source, sha256.as_deref(), how, &identity_secret_refs);
-    let Named { snapshot, store } = named;
+    let (Named { snapshot, store }, How { revision_bump, allow_unverified }) = (named, how);
     let revision_bump = Some(revision_bump);
     Restoring { restore_uid, source, sha256, snapshot, store, identity_secret_refs, revision_bump, allow_unverified }
 }
 
-/// How far the spec wants the revision moved on.
-fn bump(seen: &Observed) -> i64 {
-    let restore = seen.cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
-    restore.and_then(|r| r.revision_bump).unwrap_or(DEFAULT_REVISION_BUMP.cast_signed())
-}
-
-/// Whether a file without a sha256 may be taken.
-fn unverified(seen: &Observed) -> bool {
-    let restore = seen.cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
-    restore.is_some_and(|r| r.allow_unverified)
+/// What the spec says of it.
+fn spec(seen: &Observed) -> Option<&Restore> {
+    seen.cluster.spec.bootstrap.as_ref()?.restore.as_ref()
 }
 
 /// What is done with a source, whichever it is.
@@ -177,12 +165,6 @@ pub struct How {
     pub revision_bump: i64,
     /// Whether a raw file without etcd's sha256 is taken.
     pub allow_unverified: bool,
-}
-
-/// The Secrets that the spec names now.
-fn identities(seen: &Observed) -> &[LocalRef] {
-    let restore = seen.cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
-    restore.map(|r| r.identity_secret_refs.as_slice()).unwrap_or_default()
 }
 
 /// UID of the attempt to restore this source into this cluster: the same for a retry, another for a corrected source, done

@@ -84,9 +84,7 @@ impl Clients {
             reader: Arc::new(build(Connector { between: Some(READ_WITHIN), ..connector })?),
         })
     }
-}
 
-impl Clients {
     /// With another client for what is to stay.
     pub(in crate::store) fn sealing<C: Client>(self, sealer: C) -> Self {
         Self { sealer: Arc::new(sealer), ..self }

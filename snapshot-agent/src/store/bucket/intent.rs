@@ -57,7 +57,7 @@ pub(super) async fn clean_up(store: &Bucket, data: &Key, now: Timestamp) {
 
 async fn clean(store: &Bucket, lineage: &Folder, now: Timestamp) -> Result<()> {
     let doing = store.doing("listing the intents of", lineage);
-    let prefix = format!("{}/", store.path(&lineage.intents())?);
+    let prefix = store.below(&lineage.intents())?;
     let options = PaginatedListOptions { max_keys: Some(PAGE), ..PaginatedListOptions::default() };
     let page = store.clients.asker.list_paginated(Some(&prefix), options).await;
     for object in page.map_err(|error| classify(&doing, &error))?.result.objects {

@@ -60,7 +60,7 @@ impl Bucket {
     /// Removes all objects below a folder: for one page of them, which is more than a probe makes.
     pub(in crate::store) async fn try_clear(&self, folder: &Folder) -> Result<()> {
         let doing = self.doing("clearing", folder);
-        let prefix = format!("{}/", self.path(folder)?);
+        let prefix = self.below(folder)?;
         let options = PaginatedListOptions { max_keys: Some(PAGE), ..PaginatedListOptions::default() };
         let page = self.clients.asker.list_paginated(Some(&prefix), options).await;
         for object in page.map_err(|error| classify(&doing, &error))?.result.objects {

@@ -24,8 +24,9 @@ pub(crate) const PART: u64 = 8 << 20;
 pub(crate) const PARTS_UNDER_WAY: usize = 4;
 
 /// What a lock that is asked for and not told of means, and what to do.
-pub(crate) const NO_LOCK: &str = "the store does not say that it keeps the lock: the bucket is not made with Object Lock, the store does not know it, or \
-     the credentials lack the right s3:GetObjectRetention. Mend that, or leave --s3-object-lock out";
+pub(crate) const NO_LOCK: &str = "the store does not say that it keeps the lock: the bucket is not made with Object \
+                                  Lock, the store does not know it, or the credentials lack the right \
+                                  s3:GetObjectRetention. Mend that, or leave --s3-object-lock out";
 
 /// An abort is a courtesy; the kubelet gives 30 s in all.
 const ABORT_WITHIN: Duration = Duration::from_secs(10);
