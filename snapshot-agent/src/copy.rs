@@ -166,7 +166,7 @@ impl One<'_> {
             interrupt.unless(self.publish(&json)).await?;
             return Ok((Ended::Copied, bytes));
         }
-        let plan = Plan { estimate: bytes, at: self.at, until: self.until };
+        let plan = Plan { estimate: bytes, at: self.at, until: self.until, read_back: true };
         let mut upload = interrupt.unless(self.to.begin(&self.folder.data(stored.manifest.format()), plan)).await?;
         if let Err(error) = self.data(&stored, &mut upload, interrupt).await {
             upload.abort().await;

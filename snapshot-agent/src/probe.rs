@@ -253,7 +253,7 @@ impl Probe {
     async fn begin(&self, compression: Compression, bytes: usize) -> Result<(Upload, Bytes)> {
         let at = clock::now();
         let until = clock::later(at, TRIED_SECONDS)?;
-        let plan = Plan { estimate: bytes as u64, at, until };
+        let plan = Plan { estimate: bytes as u64, at, until, read_back: true };
         let mut upload = self.store.begin(&self.place(compression)?.data(compression), plan).await?;
         let content = noise(bytes);
         if let Err(error) = upload.write(content.clone()).await {

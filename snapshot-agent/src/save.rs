@@ -160,7 +160,8 @@ impl<'a> Saving<'a> {
         })
         .map_err(|error| store::layout(&error))?;
         let until = clock::later(at, request.deadline_seconds)?;
-        let plan = Plan { estimate: member.facts.db_bytes, at, until };
+        let read_back = request.verify == Verify::Stored;
+        let plan = Plan { estimate: member.facts.db_bytes, at, until, read_back };
         let format = Format { compression: request.compression, encrypted: !recipients.is_empty() };
         // Before anything is written, and before the beginning cleans up after dead attempts (I25).
         interrupt.unless(mark::expect(&request.store, request.expect_store_id.as_deref())).await?;
@@ -228,7 +229,9 @@ impl<'a> Saving<'a> {
         let streamed = interrupt
             .unless(progress.watch_pace(STALL, self.request.min_throughput_kib.saturating_mul(1 << 10), pipe))
             .await?;
-        let mut verification = interrupt.unless(ask.verify(&streamed, self.request.ask_members)).await?;
+        // What is sent already goes on while the members compute theirs.
+        let asked = ask.verify(&streamed, self.request.ask_members);
+        let (mut verification, ()) = interrupt.unless(async { tokio::try_join!(asked, self.upload.flush()) }).await?;
         interrupt.unless(self.upload.complete()).await?;
         if self.request.verify == Verify::Stored {
             let key = self.folder.data(self.format);

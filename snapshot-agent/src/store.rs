@@ -105,6 +105,8 @@ pub struct Plan {
     pub at: Timestamp,
     /// When this attempt is over at the latest: what it leaves behind is garbage then.
     pub until: Timestamp,
+    /// Whether all of it is read back and compared before it counts.
+    pub read_back: bool,
 }
 
 /// An upload on its way. Dropping it without a word may leave garbage: call [`Upload::abort`].
@@ -228,6 +230,15 @@ impl Upload {
         match self {
             Self::Bucket(upload) => upload.write(bytes).await,
             Self::Folder(upload) => upload.write(bytes).await,
+            Self::Nowhere => Ok(()),
+        }
+    }
+
+    /// What was written is in the store, and not visible yet.
+    pub async fn flush(&mut self) -> Result<()> {
+        match self {
+            Self::Bucket(upload) => upload.flush().await,
+            Self::Folder(upload) => upload.flush().await,
             Self::Nowhere => Ok(()),
         }
     }

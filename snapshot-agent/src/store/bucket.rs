@@ -236,7 +236,10 @@ impl Bucket {
             return Err(error);
         }
         // The store has shown that it works; what dead attempts have left is a courtesy.
-        intent::clean_up(self, key, plan.at).await;
+        let ((), readable) = tokio::join!(intent::clean_up(self, key, plan.at), intent::readable(self, key));
+        if plan.read_back && readable {
+            upload.unsigned();
+        }
         Ok(upload)
     }
 

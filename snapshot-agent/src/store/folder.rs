@@ -29,6 +29,9 @@ mod mark;
 /// Pieces on their way to or from the disk.
 const PIECES: usize = 8;
 
+/// What is written is handed to the disk in steps of at least so much.
+const SYNC_EVERY: usize = 32 << 20;
+
 const TEMPORARY_PREFIX: &str = ".upload-until-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 /// Of an empty file beside data that has no manifest yet.
@@ -168,6 +171,7 @@ impl FolderStore {
             temporary,
             mark,
             writer: Some((pieces, tokio::task::spawn_blocking(move || write_all(file, received)))),
+            written: None,
         })
     }
 
@@ -282,6 +286,8 @@ pub struct FolderUpload {
     temporary: String,
     mark: String,
     writer: Option<(mpsc::Sender<Bytes>, JoinHandle<io::Result<u64>>)>,
+    /// Bytes that are durable, once the writer has ended.
+    written: Option<u64>,
 }
 
 impl FolderUpload {
@@ -296,21 +302,25 @@ impl FolderUpload {
             return Ok(());
         }
         // The writer has ended early, so it has an error to tell.
-        self.written().await?;
+        self.flush().await?;
         Err(Error::transient(format!("{}: its writer is gone", self.doing())))
     }
 
     /// Ends the writer: the file's content is durable then.
-    async fn written(&mut self) -> Result<u64> {
-        let Some((pieces, writer)) = self.writer.take() else {
-            return Err(Error::transient(format!("{}: it has ended already", self.doing())));
-        };
-        drop(pieces);
-        writer.await.map_err(|error| task_error(&error))?.map_err(io_error(self.doing()))
+    pub(super) async fn flush(&mut self) -> Result<()> {
+        if let Some((pieces, writer)) = self.writer.take() {
+            drop(pieces);
+            let written = writer.await.map_err(|error| task_error(&error))?.map_err(io_error(self.doing()))?;
+            self.written = Some(written);
+        }
+        Ok(())
     }
 
     pub(super) async fn complete(&mut self) -> Result<()> {
-        let written = self.written().await?;
+        self.flush().await?;
+        let Some(written) = self.written else {
+            return Err(Error::transient(format!("{}: it has ended already", self.doing())));
+        };
         let (folder, key) = (Arc::clone(&self.folder), self.key.clone());
         let (temporary, mark) = (self.temporary.clone(), self.mark.clone());
         let calls = move |root: &Dir| -> io::Result<u64> {
@@ -344,7 +354,7 @@ impl FolderUpload {
 
     pub(super) async fn abort(&mut self) {
         // Whether it was written does not matter any more, only that nobody writes.
-        let _written = self.written().await;
+        let _written = self.flush().await;
         let (folder, key) = (Arc::clone(&self.folder), self.key.clone());
         let (temporary, mark) = (self.temporary.clone(), self.mark.clone());
         let calls = move |root: &Dir| {
@@ -359,12 +369,24 @@ impl FolderUpload {
     }
 }
 
+/// Writes everything and makes it durable. The disk works meanwhile: what waits for the end waits all at once.
 fn write_all(mut file: File, mut received: mpsc::Receiver<Bytes>) -> io::Result<u64> {
-    let mut written = 0;
+    let (mut written, mut waiting) = (0, 0);
+    let (to_sync, syncing) = std::sync::mpsc::sync_channel(0);
+    let synced = file.try_clone()?;
+    let syncer = std::thread::spawn(move || syncing.iter().try_for_each(|()| synced.sync_data()));
     while let Some(piece) = received.blocking_recv() {
         file.write_all(&piece)?;
         written += piece.len() as u64;
+        waiting += piece.len();
+        // An error of sending: the disk is busy with what came before, or broken, and that is told at the end.
+        if waiting >= SYNC_EVERY && to_sync.try_send(()).is_ok() {
+            waiting = 0;
+        }
     }
+    drop(to_sync);
+    // An error of writing is told to one of those who ask, once (fsync(2)).
+    syncer.join().map_err(|_| io::Error::other("the thread that syncs has panicked"))??;
     file.sync_all()?;
     Ok(written)
 }
@@ -466,7 +488,7 @@ mod tests {
 
     fn plan() -> Plan {
         let at = "2026-11-21T16:22:33Z".parse().unwrap();
-        Plan { estimate: 1, at, until: "2026-11-21T17:22:33Z".parse().unwrap() }
+        Plan { estimate: 1, at, until: "2026-11-21T17:22:33Z".parse().unwrap(), read_back: true }
     }
 
     fn folder(path: &str) -> Folder {

@@ -57,7 +57,7 @@ pub(super) fn open_until(
 ) -> Result<Bucket> {
     let builder = builder(flags, &place.name)?;
     let certificates = http::certificates(flags.s3_ca_file.as_deref())?;
-    let build = |connector, headers: &[(&str, &str)]| {
+    let build = |builder: &AmazonS3Builder, connector, headers: &[(&str, &str)]| {
         let mut client = ClientOptions::new().with_allow_http(http::plain(flags.s3_endpoint.as_ref()));
         let headers: Option<HeaderMap> = headers
             .iter()
@@ -67,12 +67,16 @@ pub(super) fn open_until(
         let store = builder.clone().with_client_options(client).with_http_connector(connector).build();
         store.map_err(|error| classify("opening the store", &error))
     };
-    let mut clients = Clients::of(certificates.clone(), |connector| build(connector, header.as_slice()))?;
+    let mut clients = Clients::of(certificates.clone(), |connector| build(&builder, connector, header.as_slice()))?;
+    if !has_checksum(flags) {
+        let unsigned = builder.clone().with_unsigned_payload(true);
+        clients = clients.unsigned(build(&unsigned, Connector::writing(certificates.clone()), header.as_slice())?);
+    }
     if let Some((mode, until)) = lock {
         let until = until.to_string();
         let headers = [("x-amz-object-lock-mode", mode.as_str()), ("x-amz-object-lock-retain-until-date", &until)];
         // On what makes an object and on nothing else: S3 knows these headers there alone.
-        clients = clients.sealing(build(Connector::asking(certificates), &headers)?);
+        clients = clients.sealing(build(&builder, Connector::asking(certificates), &headers)?);
     }
     let region = region(flags);
     let at = match &flags.s3_endpoint {
@@ -125,11 +129,14 @@ fn address(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result
     }))
 }
 
+/// Whether every request that carries data has a checksum beside it.
+fn has_checksum(flags: &StoreFlags) -> bool {
+    flags.s3_object_lock.is_some() || !matches!(flags.s3_checksum, None | Some(S3Checksum::WhenRequired))
+}
+
 /// Encryption and checksums: object_store puts these on every request that needs them.
 fn asked_for(mut builder: AmazonS3Builder, flags: &StoreFlags) -> Result<AmazonS3Builder> {
-    let checksum =
-        flags.s3_object_lock.is_some() || !matches!(flags.s3_checksum, None | Some(S3Checksum::WhenRequired));
-    if flags.s3_sse == Some(S3Sse::Customer) && checksum {
+    if flags.s3_sse == Some(S3Sse::Customer) && has_checksum(flags) {
         // S3 then wants the key once more, at the end of an upload (CompleteMultipartUpload), and object_store keeps it
         // back there.
         return Err(Error::config(

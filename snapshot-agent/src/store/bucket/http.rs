@@ -64,6 +64,8 @@ pub(in crate::store) struct Clients {
     pub(super) sealer: Arc<dyn Client>,
     /// For parts.
     pub(super) writer: Arc<dyn Client>,
+    /// For parts that are read back and compared before they count: the store need not hash them first.
+    pub(super) unsigned: Arc<dyn Client>,
     /// For downloads: a limit between pieces, none for the whole.
     pub(super) reader: Arc<dyn Client>,
 }
@@ -77,10 +79,12 @@ impl Clients {
         install_crypto();
         let connector = Connector { certificates, whole: None, between: None };
         let asker: Arc<dyn Client> = Arc::new(build(Connector { whole: Some(ASK_WITHIN), ..connector.clone() })?);
+        let writer: Arc<dyn Client> = Arc::new(build(Connector::writing(connector.certificates.clone()))?);
         Ok(Self {
             sealer: Arc::clone(&asker),
             asker,
-            writer: Arc::new(build(Connector { whole: Some(WRITE_WITHIN), ..connector.clone() })?),
+            unsigned: Arc::clone(&writer),
+            writer,
             reader: Arc::new(build(Connector { between: Some(READ_WITHIN), ..connector })?),
         })
     }
@@ -88,6 +92,11 @@ impl Clients {
     /// With another client for what is to stay.
     pub(in crate::store) fn sealing<C: Client>(self, sealer: C) -> Self {
         Self { sealer: Arc::new(sealer), ..self }
+    }
+
+    /// With another client for parts that are read back.
+    pub(in crate::store) fn unsigned<C: Client>(self, unsigned: C) -> Self {
+        Self { unsigned: Arc::new(unsigned), ..self }
     }
 }
 
@@ -122,6 +131,11 @@ impl Connector {
     /// For small requests.
     pub(in crate::store) const fn asking(certificates: Option<Vec<Certificate>>) -> Self {
         Self { certificates, whole: Some(ASK_WITHIN), between: None }
+    }
+
+    /// For parts.
+    pub(in crate::store) const fn writing(certificates: Option<Vec<Certificate>>) -> Self {
+        Self { certificates, whole: Some(WRITE_WITHIN), between: None }
     }
 }
 

@@ -45,6 +45,11 @@ pub(super) async fn announce(store: &Bucket, data: &Key, upload_id: &str, plan: 
     store.put_by(&store.clients.asker, &data.folder().intent(), json.into()).await
 }
 
+/// Whether what is written here can be read with these credentials.
+pub(super) async fn readable(store: &Bucket, data: &Key) -> bool {
+    store.get_small(&data.folder().intent(), MAX_BYTES).await.is_ok()
+}
+
 /// Takes back what dead attempts of this lineage have left, best effort: a backup does not fail because of old garbage.
 pub(super) async fn clean_up(store: &Bucket, data: &Key, now: Timestamp) {
     let Some(lineage) = data.folder().parent() else { return };

@@ -11,7 +11,7 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 use tokio::task::JoinSet;
 
-use super::http::{Heard, WRITE_WITHIN};
+use super::http::{Client, Heard, WRITE_WITHIN};
 use super::{Bucket, Plan, class, intent};
 use crate::contract::{ExitClass, Lock};
 use crate::error::{Error, Result, task_error};
@@ -55,6 +55,8 @@ pub struct BucketUpload {
     total: u64,
     completing: bool,
     lock: Option<Lock>,
+    /// For parts.
+    writer: Arc<dyn Client>,
 }
 
 /// The upload's ID is nobody's business.
@@ -83,7 +85,14 @@ impl BucketUpload {
             total: 0,
             completing: false,
             lock: None,
+            writer: Arc::clone(&store.clients.writer),
         })
+    }
+
+    /// All of it will be read back and compared: hashing every part beforehand, here for the signature and there to check
+    /// it, proves nothing more.
+    pub(super) fn unsigned(&mut self) {
+        self.writer = Arc::clone(&self.store.clients.unsigned);
     }
 
     /// The store's name for this upload.
@@ -123,7 +132,7 @@ impl BucketUpload {
         }
         self.filled = 0;
         let payload: PutPayload = std::mem::take(&mut self.filling).into_iter().collect();
-        let (writer, path, id) = (Arc::clone(&self.store.clients.writer), self.path.clone(), self.id.clone());
+        let (writer, path, id) = (Arc::clone(&self.writer), self.path.clone(), self.id.clone());
         self.under_way.spawn(async move { (at, writer.put_part(&path, &id, at, payload).await) });
         Ok(())
     }
@@ -148,13 +157,19 @@ impl BucketUpload {
         }
     }
 
-    pub(crate) async fn complete(&mut self) -> Result<()> {
+    /// Sends what is left, and waits until the store has all of it.
+    pub(crate) async fn flush(&mut self) -> Result<()> {
         if !self.filling.is_empty() {
             self.send().await?;
         }
         while !self.under_way.is_empty() {
             self.settle().await?;
         }
+        Ok(())
+    }
+
+    pub(crate) async fn complete(&mut self) -> Result<()> {
+        self.flush().await?;
         self.completing = true;
         let parts = std::mem::take(&mut self.stored).into_values().collect();
         let completed = self.store.clients.writer.complete_multipart(&self.path, &self.id, parts).await;
