@@ -58,8 +58,8 @@ pub struct EtcdFlags {
     /// Folder with `username` and `password` (a mounted Secret); takes the place of --user and --password-file.
     #[arg(long, value_name = "DIR")]
     pub auth_dir: Option<PathBuf>,
-    /// HTTP/2 window in bytes; absent: 16 MiB. A smaller one saves memory and costs speed with every millisecond of
-    /// distance.
+    /// HTTP/2 window in bytes; absent: 4 MiB, and 16 MiB for a member that answers in more than 5 ms. A smaller one saves
+    /// memory and costs speed with every millisecond of distance.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(65_535..=0x7fff_ffff))]
     pub http2_window: Option<u32>,
 }

@@ -4,7 +4,7 @@
 //! threads of their own, so on two cores the stream runs at the speed of the slowest step and not of their sum.
 //! It does not publish: whether the upload is completed is for the caller, after he has seen the proof.
 //!
-//! Budget, whatever the database's size (a test measures it): HTTP/2 windows 16 MiB, parts of an S3 upload 5 × 8 MiB,
+//! Budget, whatever the database's size (a test measures it): HTTP/2 windows 4 MiB (16 from afar), parts of an S3 upload 5 × 8 MiB,
 //! queues between the steps 8 MiB, zstd at level 1 about 2 MiB; the rest up to 96 MiB is the program and its allocator.
 //! The scan adds what it keeps of each page: about 5 MiB for a gigabyte of 8 KiB values, `scan_budget` at most.
 

@@ -6,6 +6,7 @@
 //! `source/connect.rs`.
 
 use std::cmp::Reverse;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use etcd_client::{Client, GetOptions, StatusResponse};
@@ -68,6 +69,8 @@ pub struct Source {
     members: Vec<(u64, String)>,
     /// Other members that could be read from, best first.
     others: Vec<(Client, Candidate)>,
+    /// How long it took to say how it is.
+    answered_in: Duration,
 }
 
 /// Members to read from, best first.
@@ -112,6 +115,7 @@ pub async fn choose(flags: &EtcdFlags, expect_cluster_id: Option<&str>) -> Resul
             Ok(mut source) => {
                 let of = |other: &Candidate| candidates.iter().position(|c| c == other).and_then(|at| clients.get(at));
                 let others = rank(&candidates).into_iter().filter(|other| other.member_id != chosen.member_id);
+                source.widen(&dialer).await?;
                 source.others = others.filter_map(|other| Some((of(other)?.clone(), other.clone()))).collect();
                 tracing::info!(
                     member = source.name,
@@ -188,14 +192,16 @@ async fn confirm(client: Client, chosen: &Candidate) -> Result<Source> {
     let read = ask(endpoint, &client, |mut client| async move { client.get([0], one()).await }).await?;
     let revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
     let members = ask(endpoint, &client, |mut client| async move { client.member_list().await }).await?;
+    let asked = Instant::now();
     let status = ask(endpoint, &client, |mut client| async move { client.status().await }).await?;
+    let answered_in = asked.elapsed();
     let facts = candidate(endpoint, &status)?;
     if (facts.cluster_id, facts.member_id) != (chosen.cluster_id, chosen.member_id) {
         return Err(Error::transient(format!("{endpoint} led to another member meanwhile")));
     }
     let members: Vec<_> = members.members().iter().map(|member| (member.id(), member.name().to_owned())).collect();
     let name = name_of(&members, facts.member_id);
-    Ok(Source { client, facts, name, revision, members, others: Vec::new() })
+    Ok(Source { client, facts, name, revision, members, others: Vec::new(), answered_in })
 }
 
 fn name_of(members: &[(u64, String)], id: u64) -> String {
@@ -234,6 +240,19 @@ fn names_corrupt(errors: &[String], member_id: u64) -> bool {
 }
 
 impl Source {
+    /// Takes larger windows for a member that is far away.
+    async fn widen(&mut self, dialer: &Dialer) -> Result<()> {
+        if let Some((client, status)) = dialer.widen(&self.facts.endpoint, self.answered_in).await? {
+            // An endpoint may lead to several members; then the slow connection is the right one.
+            let is_this = candidate(&self.facts.endpoint, &status)?.member_id == self.facts.member_id;
+            if is_this {
+                self.client = client;
+            }
+            tracing::debug!(millis = self.answered_in.as_millis(), is_this, "the member is far away: larger windows");
+        }
+        Ok(())
+    }
+
     /// Opens the snapshot: the storage version it was made with (empty before 3.6), and its bytes, trailer and all.
     ///
     /// The stream is read to its end: the trailer comes in a message of its own, after the first one that says that

@@ -63,8 +63,8 @@ impl Ahead {
     /// Ranges large enough that a request's own cost vanishes, small enough to keep four in memory.
     pub const FAR: Self = Self { range: 8 << 20, ranges: 4 };
 
-    /// For a process that needs its memory for something else too.
-    pub const LITTLE: Self = Self { range: 1 << 20, ranges: 3 };
+    /// For a process that needs its memory for something else too. Measured: ranges of 1 MiB cost a store a fifth more.
+    pub const LITTLE: Self = Self { range: 2 << 20, ranges: 3 };
 }
 
 /// What a folder of a store holds.
