@@ -11,7 +11,8 @@ use crate::support::{S3, Small, files, restore_request, save_request};
 use futures::future::join_all;
 use futures::stream::{self, StreamExt};
 use snapshot_agent::contract::{
-    Compression, EtcdFlags, ExitClass, InspectRequest, ListRequest, SaveRequest, SavedReport, StoreFlags, Verify,
+    Compression, EtcdFlags, ExitClass, InspectRequest, ListRequest, S3Checksum, SaveRequest, SavedReport, StoreFlags,
+    Verify,
 };
 use snapshot_agent::{Error, inspect, list, restore};
 
@@ -46,9 +47,9 @@ fn each(asked: &Asked, op: Op, fault: Fault) -> Fault {
     if asked.op == op { fault } else { Fault::Pass }
 }
 
-/// The first answer with data in it; an intent is read before.
+/// The first answer with data in it; the intent is read before.
 fn once_read(asked: &Asked, fault: Fault) -> Fault {
-    if asked.op == Op::Get && asked.uri.contains("snapshot.db") && asked.before < 2 { fault } else { Fault::Pass }
+    if asked.op == Op::Get && asked.uri.contains("snapshot.db") && asked.before < 3 { fault } else { Fault::Pass }
 }
 
 fn busy(asked: &Asked) -> Fault {
@@ -118,8 +119,8 @@ async fn trouble_that_stays_publishes_nothing() {
         (
             "a byte is changed on its way up",
             |a| first(a, Op::Part, Fault::FlipRequest(5000)),
-            ExitClass::Transient,
-            "bytes were changed",
+            ExitClass::Corrupt,
+            "gives back",
         ),
         ("a byte is changed on its way back", |a| once_read(a, Fault::Flip(5000)), ExitClass::Corrupt, "gives back"),
         (
@@ -171,7 +172,7 @@ async fn trouble_that_stays_publishes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_that_may_only_write_make_a_backup() {
     let s3 = S3::start().await;
-    let (saved, _proxy) = save_through(&s3, |a| match a.op {
+    let (saved, proxy) = save_through(&s3, |a| match a.op {
         Op::Get | Op::Head | Op::List | Op::Delete | Op::Abort => Fault::Answer(403, error("AccessDenied")),
         _ => Fault::Pass,
     })
@@ -183,6 +184,35 @@ async fn credentials_that_may_only_write_make_a_backup() {
     assert!(reason.contains("does not allow"), "{reason}");
     assert!(fs::read(s3.file(&saved.key, "snapshot.db")).unwrap() == *STREAM);
     assert!(s3.file(&saved.key, "manifest.json").exists());
+    assert_eq!(signed_parts(&proxy), (3, 3), "nobody has compared what is there");
+}
+
+/// How many parts were sent, and with how many the store was told their hash.
+fn signed_parts(proxy: &S3Proxy) -> (usize, usize) {
+    let asked = proxy.asked();
+    let parts: Vec<_> = asked.iter().filter(|a| a.op == Op::Part).collect();
+    let is_hash = |a: &&&Asked| a.headers.get("x-amz-content-sha256").is_some_and(|sha256| sha256.len() == 64);
+    (parts.len(), parts.iter().filter(is_hash).count())
+}
+
+/// What is read back is not hashed for the signature too. Everything else is: a byte that changes on its way without TLS
+/// is refused by the store.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_read_back_is_signed() {
+    let s3 = S3::start().await;
+    let (saved, proxy) = save_through(&s3, |_| Fault::Pass).await;
+    assert!(saved.unwrap().verification.unwrap().read_back);
+    assert_eq!(signed_parts(&proxy), (3, 0));
+    let unread = |store| SaveRequest { verify: Verify::Stream, ..request(store) };
+    let hashed = |store| request(StoreFlags { s3_checksum: Some(S3Checksum::Sha256), ..store });
+    let proxy = S3Proxy::before(&s3, |_| Fault::Pass).await;
+    for asked in [unread(proxy.flags(&s3)), hashed(proxy.flags(&s3))] {
+        save_stream(asked, stream::iter(messages(&STREAM))).await.unwrap();
+    }
+    assert_eq!(signed_parts(&proxy), (6, 6));
+    let proxy = S3Proxy::before(&s3, |a| first(a, Op::Part, Fault::FlipRequest(5000))).await;
+    let error = save_stream(unread(proxy.flags(&s3)), stream::iter(messages(&STREAM))).await.unwrap_err();
+    assert!(error.class() == ExitClass::Transient && error.message().contains("bytes were changed"), "{error}");
 }
 
 /// Everything that reads: a listing without end, one that nests too deep, an error without end.
