@@ -147,7 +147,8 @@ impl Stock {
                 }
             }
         }
-        if found.get(b"members".as_slice()).map(|value| scion.entries(value)).transpose()?.map_or(0, |all| all.len()) != 1
+        if found.get(b"members".as_slice()).map(|value| scion.entries(value)).transpose()?.map_or(0, |all| all.len())
+            != 1
         {
             return Err(Unfit::bucket(b"members", "etcdutl has not left exactly one"));
         }
@@ -247,7 +248,8 @@ impl Grafted {
             return Err(wrong());
         }
         if stock.last.leaf.id == 0 {
-            let all: Entries = stock.last.inline.iter().chain(&self.added).map(|(k, v)| (k.clone(), v.clone())).collect();
+            let all: Entries =
+                stock.last.inline.iter().chain(&self.added).map(|(k, v)| (k.clone(), v.clone())).collect();
             return if database.entries(now)? == all { Ok(()) } else { Err(wrong()) };
         }
         let (mut before, now) = (database.leaves(before)?, database.leaves(now)?);
@@ -256,8 +258,12 @@ impl Grafted {
         }
         let new = now.strip_prefix(before.as_slice()).ok_or_else(wrong)?;
         let mut added = Entries::new();
-        for id in new {
-            added.append(&mut database.leaf(*id)?);
+        for (id, first) in new {
+            let mut leaf = database.leaf(*id)?;
+            if leaf.keys().next().map(|key| read::fingerprint(key)) != Some(*first) {
+                return Err(wrong());
+            }
+            added.append(&mut leaf);
         }
         if added == self.added { Ok(()) } else { Err(wrong()) }
     }

@@ -2,6 +2,8 @@
 //!
 //! The scan has proven the tree before; what does not look like it here is a reason not to graft, never a verdict.
 
+use std::hash::{DefaultHasher, Hasher as _};
+
 use super::write::Child;
 use super::{Entries, Unfit};
 use crate::scan::ReadAt;
@@ -95,11 +97,7 @@ impl<R: ReadAt> Database<R> {
         let (mut id, inline) = root(value)?;
         if id == 0 {
             let inline = inline_entries(inline)?;
-            let leaf = LastLeaf {
-                id,
-                first: inline.keys().next().cloned(),
-                last: inline.keys().next_back().cloned(),
-            };
+            let leaf = LastLeaf { id, first: inline.keys().next().cloned(), last: inline.keys().next_back().cloned() };
             return Ok(Last { branches: Vec::new(), leaf, inline });
         }
         let mut branches = Vec::new();
@@ -122,18 +120,25 @@ impl<R: ReadAt> Database<R> {
         Err(Unfit::page(id, "is too deep in the tree"))
     }
 
-    /// The pages of all leaves of a bucket, in order. Leaves themselves are not read: they are all at the same depth.
-    pub(super) fn leaves(&self, value: &[u8]) -> Result<Vec<u64>, Unfit> {
-        let depth = self.last(value)?.branches.len();
-        let mut level = vec![root(value)?.0];
-        for _ in 0..depth {
+    /// The pages of all leaves of a bucket in order, each with a fingerprint of the key that leads to it. Leaves themselves
+    /// are not read: they are all at the same depth.
+    pub(super) fn leaves(&self, value: &[u8]) -> Result<Vec<(u64, u64)>, Unfit> {
+        let last = self.last(value)?;
+        let depth = last.branches.len();
+        let mut level = vec![(root(value)?.0, fingerprint(&last.leaf.first.unwrap_or_default()))];
+        for step in 0..depth {
             let mut below = Vec::new();
-            for id in level {
+            for (id, first) in level {
                 let (header, page) = self.page(id)?;
                 if header.kind != Kind::Branch {
                     return Err(Unfit::page(id, "is a leaf above others"));
                 }
-                below.extend(children(id, &page, header.count)?.into_iter().map(|(_, child)| child));
+                let children = children(id, &page, header.count)?;
+                let begins = children.first().is_some_and(|(key, _)| fingerprint(key) == first);
+                if step > 0 && !begins {
+                    return Err(Unfit::page(id, "does not begin with the key that leads to it"));
+                }
+                below.extend(children.into_iter().map(|(key, child)| (child, fingerprint(&key))));
             }
             level = below;
         }
@@ -169,9 +174,10 @@ impl<R: ReadAt> Database<R> {
         let tree = |header: &Header| header.id == id && matches!(header.kind, Kind::Branch | Kind::Leaf);
         let header = Header::parse(&page).filter(tree);
         let header = header.ok_or_else(|| Unfit::page(id, "is part of the tree and no valid page"))?;
-        let length = header.span.checked_mul(size as u64).filter(|length| {
-            header.span <= self.meta.high_water - id && (header.span == 1 || *length <= MAX_PAGE)
-        });
+        let length = header
+            .span
+            .checked_mul(size as u64)
+            .filter(|length| header.span <= self.meta.high_water - id && (header.span == 1 || *length <= MAX_PAGE));
         let length = length.and_then(|length| usize::try_from(length).ok());
         page.resize(length.ok_or_else(|| Unfit::page(id, "goes on for too long"))?, 0);
         if let Some((_, rest)) = page.split_at_mut_checked(size) {
@@ -188,6 +194,13 @@ impl<R: ReadAt> Database<R> {
     }
 }
 
+/// To tell keys apart that were not made to look the same.
+pub(super) fn fingerprint(key: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(key);
+    hasher.finish()
+}
+
 /// Root page of a bucket, or 0 and the only page behind it.
 fn root(value: &[u8]) -> Result<(u64, &[u8]), Unfit> {
     page::bucket(value).ok_or_else(|| Unfit::new("the root bucket has something that is no bucket"))
@@ -202,21 +215,15 @@ fn inline_entries(page: &[u8]) -> Result<Entries, Unfit> {
 }
 
 /// Adds a leaf's entries to those found, as long as they are not too many.
-fn take(
-    id: u64,
-    page: &[u8],
-    count: usize,
-    flags: u32,
-    found: &mut Entries,
-    left: &mut usize,
-) -> Result<(), Unfit> {
+fn take(id: u64, page: &[u8], count: usize, flags: u32, found: &mut Entries, left: &mut usize) -> Result<(), Unfit> {
     for element in page::leaf(page, count) {
         let element = element.map_err(|what| Unfit::page(id, what))?;
         if element.flags != flags {
             return Err(Unfit::page(id, "has an entry of another kind"));
         }
         let more = (element.key.len() + element.value.len()).max(1);
-        *left = left.checked_sub(more).ok_or_else(|| Unfit::page(id, "is of a bucket that is too large for a graft"))?;
+        *left =
+            left.checked_sub(more).ok_or_else(|| Unfit::page(id, "is of a bucket that is too large for a graft"))?;
         found.insert(element.key.to_vec(), element.value.to_vec());
     }
     Ok(())

@@ -30,13 +30,13 @@ pub(crate) struct Page {
 pub(super) struct Pages {
     size: usize,
     next: u64,
-    pages: Vec<Page>,
+    made: Vec<Page>,
 }
 
 impl Pages {
     /// The first one gets this number.
     pub(super) fn new(size: usize, next: u64) -> Self {
-        Self { size, next, pages: Vec::new() }
+        Self { size, next, made: Vec::new() }
     }
 
     /// The number after the last.
@@ -45,7 +45,7 @@ impl Pages {
     }
 
     pub(super) fn finish(self) -> Vec<Page> {
-        self.pages
+        self.made
     }
 
     /// A whole bucket; gives its root page. `flags` are those of every entry.
@@ -117,7 +117,7 @@ impl Pages {
         bytes.extend_from_slice(data);
         bytes.resize(span * self.size, 0);
         self.next += span as u64;
-        self.pages.push(Page { id, bytes });
+        self.made.push(Page { id, bytes });
         Ok(id)
     }
 }

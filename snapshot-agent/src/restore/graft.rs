@@ -106,9 +106,7 @@ pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed
     Ok((staging, restored))
 }
 
-async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Failed> + Send + 'static,
-) -> Result<T, Failed> {
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failed> + Send + 'static) -> Result<T, Failed> {
     spawn_blocking(work).await.map_err(|error| Failed::Run(task_error(&error)))?
 }
 
@@ -124,7 +122,8 @@ async fn prove(
     let proven = match scanned {
         Err(ScanError::OverBudget { .. }) => {
             let file = Arc::clone(file);
-            let read = move || Ok(Reader::open(&*file, db_bytes, scan_budget(db_bytes)).and_then(|mut r| r.prove(None)));
+            let read =
+                move || Ok(Reader::open(&*file, db_bytes, scan_budget(db_bytes)).and_then(|mut r| r.prove(None)));
             off_thread(read).await?
         }
         scanned => scanned,
@@ -143,8 +142,9 @@ async fn prove(
 
 /// Writes the graft, and reads it again.
 fn apply(file: &File, stock: &Stock, scion: &Path) -> Result<(), Failed> {
-    let scion = File::open(scion).map_err(io_error("opening the small database"))?;
-    let bytes = scion.metadata().map_err(io_error("looking at the small database"))?.len();
+    let left = |error: io::Error| Unfit::new(format!("etcdutl has left no small database: {error}"));
+    let scion = File::open(scion).map_err(left)?;
+    let bytes = scion.metadata().map_err(left)?.len();
     let grafted = stock.graft(&scion, bytes)?;
     let write = || -> io::Result<u64> {
         for page in &grafted.pages {
