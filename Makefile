@@ -2,7 +2,7 @@
 # The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak e2e check fuzz golden image bench bench-save cluster-up cluster-down cluster-status
+.PHONY: help demo test soak e2e check fuzz golden image bench bench-save bench-restore cluster-up cluster-down cluster-status
 
 export HOLDFAST_CACHE ?= $(HOME)/.cache/holdfast
 export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
@@ -44,6 +44,9 @@ bench: ## formation times, and throughput of snapshots beside etcdctl in the sam
 
 bench-save: ## agent save beside etcdctl snapshot save: folder, S3, TLS, distances, memory, the page scan alone (15 min)
 	@tests/bin/bench-save
+
+bench-restore: ## agent restore with both engines beside etcdutl snapshot restore: folder, S3, space, memory, bytes written (5 min)
+	@tests/bin/bench-restore
 
 cluster-up: ## start the throwaway Kubernetes (20 s; 12 min the first time)
 	@tests/testbed/testbed up

@@ -417,6 +417,9 @@ pub struct RestoreRequest {
     /// `etcdutl` of the target version.
     #[arg(long, default_value = "/usr/local/bin/etcdutl")]
     pub etcdutl: PathBuf,
+    /// How the data directory is made of the snapshot.
+    #[arg(long, value_enum, default_value_t)]
+    pub engine: Engine,
     /// Who this volume belongs to; written beside the data and checked by the gate.
     #[command(flatten)]
     pub identity: IdentityFlags,
@@ -435,6 +438,29 @@ pub struct RestoreRequest {
     /// Give up when nothing has moved for this many seconds, so that the reason shows early.
     #[arg(long, default_value_t = DEFAULT_RESTORE_STALL_SECONDS)]
     pub stall_seconds: u32,
+}
+
+/// How a data directory is made of a snapshot. Both give the same one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// The snapshot is downloaded and etcdutl copies it: twice its space, written twice.
+    #[default]
+    Etcdutl,
+    /// The snapshot is written once, to its place, and etcdutl restores a small database; what is new in that one is
+    /// added to the large one as pages: the space once, and less time. Where that cannot be done, etcdutl does it all,
+    /// and the report says so.
+    Graft,
+}
+
+impl Engine {
+    /// The flag's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Etcdutl => "etcdutl",
+            Self::Graft => "graft",
+        }
+    }
 }
 
 /// More than a cluster writes between a snapshot and the disaster: at 10,000 a second it takes a day.

@@ -59,6 +59,7 @@ mod agree;
 mod besides;
 mod clock;
 mod files;
+mod graft;
 mod interrupt;
 mod look;
 mod mark;

@@ -4,16 +4,17 @@
 //! does not look at, and one rename at the end makes the volume startable. Every step can be repeated; a volume that is
 //! complete ends the run before a Secret or a source is read. Hash checks are never skipped.
 //!
-//! A file that is not ours is `restore/raw.rs`'s. What is on the volume is judged in `restore/volume.rs`, etcdutl is run in `restore/etcdutl.rs`.
+//! A file that is not ours is `restore/raw.rs`'s. What is on the volume is judged in `restore/volume.rs`, etcdutl is run in
+//! `restore/etcdutl.rs`, and the way that writes once is `restore/graft.rs`.
 
 mod etcdutl;
+mod graft;
 mod raw;
 mod volume;
 
-use std::fs::File;
 use std::time::{Duration, Instant};
 
-use crate::contract::{MAY_START_EMPTY, RestoreRequest, RestoredReport};
+use crate::contract::{Engine, MAY_START_EMPTY, RestoreRequest, RestoredReport};
 use crate::crypt::Identities;
 use crate::error::{Error, Result};
 use crate::gate::{Annotations, differs, hex_id};
@@ -22,11 +23,12 @@ use crate::layout::{Folder, Key};
 use crate::manifest::{Encryption, Manifest};
 use crate::store::Store;
 use crate::stored::{self, Stored};
+use crate::unpack::Sink;
 use crate::wal;
 
 pub(crate) use etcdutl::Etcdutl;
 use raw::Raw;
-use volume::{State, Volume};
+use volume::{Staging, State, Volume};
 
 /// What etcd's own files need beside the database: two preallocated WAL segments of 64 MiB.
 pub(crate) const BESIDE_DATABASE: u64 = 128 << 20;
@@ -63,43 +65,84 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
         Named::File(key) => Source::Raw(Raw::look(&store, key, &request).await?),
     };
 
-    let rebuilt = rebuild(&request, &volume, &store, &source, &etcdutl, &initial).await;
+    let rebuilt = Job { request: &request, volume: &volume, store: &store, source, etcdutl, initial }.run().await;
     if rebuilt.is_err() {
         // The space may be what was missing, and nothing in it can be used.
         volume.tidy();
     }
-    let report = report(rebuilt?, false, since);
-    tracing::info!(uri = report.uri, db_bytes = report.db_bytes, millis = report.millis, "restored");
+    let Rebuilt { restored, engine, fell_back } = rebuilt?;
+    let report = RestoredReport { engine: Some(engine), fell_back, ..report(restored, false, since) };
+    let engine = engine.as_str();
+    tracing::info!(uri = report.uri, db_bytes = report.db_bytes, engine, millis = report.millis, "restored");
     Ok(report)
 }
 
-/// The steps that write: all in the staging folder, until the rename.
-async fn rebuild(
-    request: &RestoreRequest,
-    volume: &Volume,
-    store: &Store,
-    source: &Source,
-    etcdutl: &Etcdutl,
-    initial: &Initial<'_>,
-) -> Result<Restored> {
-    let staging = volume.stage()?;
-    let db_bytes = match source {
-        Source::Ours(chosen) => chosen.stored.manifest.db_bytes,
-        Source::Raw(raw) => raw.db_bytes(),
-    };
-    volume.check_space(db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE))?;
-    let (snapshot, file) = staging.snapshot()?;
-    let Fetched { restored, trailer } = match source {
-        Source::Ours(chosen) => chosen.fetch(store, file, request).await?,
-        Source::Raw(raw) => raw.fetch(store, (&snapshot, file), request, etcdutl.version()).await?,
-    };
-    let data = staging.data();
-    etcdutl.restore(&snapshot, &data, initial, db_bytes, request.revision_bump, trailer).await?;
-    staging.drop_snapshot()?;
-    identity(request, &data, restored.clone())?.write(&data)?;
-    let published = tokio::task::spawn_blocking(move || staging.publish()).await;
-    published.map_err(|error| crate::error::task_error(&error))??;
-    Ok(restored)
+/// All that a rebuilding needs; everything was looked at.
+struct Job<'a> {
+    request: &'a RestoreRequest,
+    volume: &'a Volume,
+    store: &'a Store,
+    source: Source,
+    etcdutl: Etcdutl,
+    initial: Initial<'a>,
+}
+
+/// What came of it.
+struct Rebuilt {
+    restored: Restored,
+    engine: Engine,
+    fell_back: Option<String>,
+}
+
+/// A reason is for one sentence in a report.
+const MAX_REASON: usize = 300;
+
+impl Job<'_> {
+    /// The steps that write: all in the staging folder, until the rename.
+    async fn run(&self) -> Result<Rebuilt> {
+        let (staging, restored, engine, fell_back) = match self.request.engine {
+            Engine::Etcdutl => {
+                let (staging, restored) = self.copy().await?;
+                (staging, restored, Engine::Etcdutl, None)
+            }
+            Engine::Graft => match graft::rebuild(self).await {
+                Ok((staging, restored)) => (staging, restored, Engine::Graft, None),
+                Err(graft::Failed::Run(error)) => return Err(error),
+                Err(graft::Failed::Unfit(why)) => {
+                    let why: String = why.to_string().chars().take(MAX_REASON).collect();
+                    tracing::warn!(why, "the graft was not made: starting over with etcdutl");
+                    let copied = self.copy().await;
+                    let (staging, restored) = copied.map_err(|error| {
+                        error.context(format!("the graft was not made ({why}), and etcdutl could not do it all"))
+                    })?;
+                    (staging, restored, Engine::Etcdutl, Some(why))
+                }
+            },
+        };
+        let data = staging.data();
+        identity(self.request, &data, restored.clone())?.write(&data)?;
+        let published = tokio::task::spawn_blocking(move || staging.publish()).await;
+        published.map_err(|error| crate::error::task_error(&error))??;
+        Ok(Rebuilt { restored, engine, fell_back })
+    }
+
+    /// Downloads the snapshot, and lets etcdutl make a data directory of it.
+    async fn copy(&self) -> Result<(Staging, Restored)> {
+        let Self { request, volume, store, source, etcdutl, initial } = self;
+        let staging = volume.stage()?;
+        let db_bytes = source.db_bytes();
+        volume.check_space(db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE))?;
+        let (snapshot, file) = staging.snapshot()?;
+        let (restored, trailer) = match source {
+            Source::Ours(chosen) => (chosen.fetch(store, file, request).await?.0, true),
+            Source::Raw(raw) => {
+                (raw.fetch(store, (&snapshot, file), request, etcdutl.version()).await?, raw.has_trailer())
+            }
+        };
+        etcdutl.restore(&snapshot, &staging.data(), initial, db_bytes, request.revision_bump, trailer).await?;
+        staging.drop_snapshot()?;
+        Ok((staging, restored))
+    }
 }
 
 /// A complete volume, if it is really this request's.
@@ -185,11 +228,13 @@ enum Source {
     Raw(Raw),
 }
 
-/// A snapshot that lies on the volume and is proven.
-struct Fetched {
-    restored: Restored,
-    /// Whether the file ends with etcd's sha256.
-    trailer: bool,
+impl Source {
+    const fn db_bytes(&self) -> u64 {
+        match self {
+            Self::Ours(chosen) => chosen.stored.manifest.db_bytes,
+            Self::Raw(raw) => raw.db_bytes(),
+        }
+    }
 }
 
 /// The snapshot to restore, looked at and not read yet.
@@ -216,9 +261,9 @@ impl Chosen {
     }
 
     /// Downloads it, and compares everything that its manifest says.
-    async fn fetch(&self, store: &Store, file: File, request: &RestoreRequest) -> Result<Fetched> {
+    async fn fetch<S: Sink>(&self, store: &Store, sink: S, request: &RestoreRequest) -> Result<(Restored, S)> {
         let stall = Duration::from_secs(request.stall_seconds.into());
-        self.stored.unpack(store, self.identities.clone(), file, stall).await?;
+        let sink = self.stored.unpack(store, self.identities.clone(), sink, stall).await?;
         let Stored { manifest, data, .. } = &self.stored;
         let restored = Restored {
             restore_uid: request.restore_uid.clone(),
@@ -231,7 +276,7 @@ impl Chosen {
             revision_bump: request.revision_bump,
             other: serde_json::Map::new(),
         };
-        Ok(Fetched { restored, trailer: true })
+        Ok((restored, sink))
     }
 }
 
@@ -299,6 +344,8 @@ fn report(restored: Restored, already: bool, since: Instant) -> RestoredReport {
         from_cluster,
         revision,
         revision_bump,
+        engine: None,
+        fell_back: None,
         already,
         millis,
     }

@@ -24,7 +24,7 @@
 mod budget;
 mod contents;
 mod hashkv;
-mod page;
+pub(crate) mod page;
 mod proof;
 mod prove;
 mod reader;

@@ -13,10 +13,15 @@ use crate::crypt::Identities;
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key, MANIFEST};
 use crate::manifest::{self, Encryption, Manifest};
+use crate::pipe::scan_budget;
 use crate::progress::Progress;
 use crate::read_back;
+use crate::scan::{Options, Proven};
 use crate::store::{self, Ahead, Stat, Store};
 use crate::unpack::{self, Sink};
+
+/// etcd's word for "never compacted".
+const NEVER: i64 = -1;
 
 /// A snapshot that was looked at and not read yet.
 pub(crate) struct Stored {
@@ -126,6 +131,43 @@ impl Stored {
             ],
         )?;
         Ok(sink)
+    }
+
+    /// Compares revisions and numbers with those recorded, if any are.
+    pub(crate) fn structure_agrees(&self, store: &Store, found: &Proven) -> Result<()> {
+        let Some(recorded) = &self.manifest.contents else { return Ok(()) };
+        let compact = |revision: Option<i64>| revision.unwrap_or(NEVER).to_string();
+        let mut pairs = vec![
+            ("revision", found.revision.to_string(), recorded.revision.to_string()),
+            ("compact revision", compact(found.compact_revision), compact(recorded.compact_revision)),
+            ("number of records", found.revisions.to_string(), recorded.revisions.to_string()),
+        ];
+        if let (Some(found), Some(recorded)) = (found.keys, recorded.keys) {
+            pairs.push(("number of keys", found.to_string(), recorded.to_string()));
+        }
+        self.agrees(store, &pairs)
+    }
+
+    /// Compares HashKV with the one recorded; gives why it cannot be, if so.
+    pub(crate) fn hash_agrees(&self, store: &Store, found: &Proven) -> Result<Option<String>> {
+        let Some(recorded) = &self.manifest.contents else {
+            return Ok(Some("the manifest records nothing of the contents to compare it with".to_owned()));
+        };
+        match (found.hash_kv, recorded.hash_kv) {
+            (Ok(found), Some(recorded)) => {
+                self.agrees(store, &[("HashKV", found.hash.to_string(), recorded.to_string())])?;
+                Ok(None)
+            }
+            (Ok(_), None) => Ok(Some("the manifest records none to compare it with".to_owned())),
+            (Err(why), _) => Ok(Some(why.to_string())),
+        }
+    }
+
+    /// What a scan of the data is told beforehand.
+    pub(crate) fn scan_options(&self) -> Options {
+        let contents = self.manifest.contents.as_ref();
+        let compact_revision = contents.map(|contents| contents.compact_revision.unwrap_or(NEVER));
+        Options { compact_revision, budget_bytes: scan_budget(self.manifest.db_bytes) }
     }
 
     /// Whether what was found is what is recorded.

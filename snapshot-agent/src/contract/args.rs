@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use super::{
-    AskMembers, DEFAULT_MIN_THROUGHPUT_KIB, DEFAULT_REVISION_BUMP, EtcdFlags, GateRequest, IdentityFlags,
+    AskMembers, DEFAULT_MIN_THROUGHPUT_KIB, DEFAULT_REVISION_BUMP, Engine, EtcdFlags, GateRequest, IdentityFlags,
     InspectRequest, LockMode, ProbeRequest, RestoreRequest, S3Checksum, S3Sse, SaveRequest, StoreFlags,
 };
 
@@ -229,6 +229,7 @@ impl RestoreRequest {
             revision_bump,
             volume,
             etcdutl,
+            engine,
             identity,
             restore_uid,
             initial_cluster,
@@ -239,10 +240,12 @@ impl RestoreRequest {
             Argv::default().and(store.to_args()).flag("key", key).option("expect-sha256", expect_sha256.as_ref());
         let argv = age_identity_dirs.iter().fold(argv, |argv, folder| argv.path("age-identity-dir", folder));
         let bump = (*revision_bump != DEFAULT_REVISION_BUMP).then(|| revision_bump.to_string());
+        let engine = (*engine != Engine::default()).then(|| engine.as_str().to_owned());
         argv.switch("allow-unverified", *allow_unverified)
             .option("revision-bump", bump.as_ref())
             .path("volume", volume)
             .path("etcdutl", etcdutl)
+            .option("engine", engine.as_ref())
             .and(identity.to_args())
             .flag("restore-uid", restore_uid)
             .flag("initial-cluster", initial_cluster)
@@ -401,12 +404,13 @@ mod tests {
     prop_compose! {
         fn restore()(
             store in store(), key in text(), expect_sha256 in proptest::option::of(text()), volume in path(),
-            etcdutl in path(), identity in identity(), (restore_uid, revision_bump, allow_unverified) in (text(), 0..=1_000_000_000_000_u64, any::<bool>()), initial_cluster in text(),
+            etcdutl in path(), graft: bool, identity in identity(), (restore_uid, revision_bump, allow_unverified) in (text(), 0..=1_000_000_000_000_u64, any::<bool>()), initial_cluster in text(),
             annotations in proptest::option::of(path()), age_identity_dirs in proptest::collection::vec(path(), 0..3),
             stall_seconds: u32,
         ) -> RestoreRequest {
+            let engine = if graft { Engine::Graft } else { Engine::Etcdutl };
             RestoreRequest {
-                store, key, expect_sha256, age_identity_dirs, allow_unverified, revision_bump, volume, etcdutl, identity, restore_uid, initial_cluster, annotations,
+                store, key, expect_sha256, age_identity_dirs, allow_unverified, revision_bump, volume, etcdutl, engine, identity, restore_uid, initial_cluster, annotations,
                 stall_seconds,
             }
         }

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Compression, Lock, Probed};
+use super::{Compression, Engine, Lock, Probed};
 
 /// Why an agent run ended, as the process's exit code.
 ///
@@ -229,6 +229,12 @@ pub struct RestoredReport {
     /// How far the revision was moved on.
     #[serde(default)]
     pub revision_bump: u64,
+    /// How the data directory was made; absent when it was there already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<Engine>,
+    /// Why it is etcdutl's, where another engine was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fell_back: Option<String>,
     /// Whether the volume was complete already and nothing was read.
     pub already: bool,
     /// Milliseconds it took.

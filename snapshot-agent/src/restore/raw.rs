@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Fetched, Minor};
+use super::Minor;
 use crate::contract::RestoreRequest;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::identity::Restored;
@@ -64,6 +64,10 @@ impl Raw {
         self.db_bytes
     }
 
+    pub(super) const fn has_trailer(&self) -> bool {
+        self.trailer
+    }
+
     /// Downloads it, and proves what can be proven.
     pub(super) async fn fetch(
         &self,
@@ -71,7 +75,7 @@ impl Raw {
         (path, file): (&Path, File),
         request: &RestoreRequest,
         target: Minor,
-    ) -> Result<Fetched> {
+    ) -> Result<Restored> {
         let uri = store.uri(&self.key);
         let progress = Progress::new("reading the snapshot", self.stat.bytes);
         let stream = store.read(&self.key, &self.stat, Ahead::FAR, &progress);
@@ -97,7 +101,7 @@ impl Raw {
         if let Some(storage) = &found.storage_version {
             target.takes(storage)?;
         }
-        let restored = Restored {
+        Ok(Restored {
             restore_uid: request.restore_uid.clone(),
             uri,
             db_bytes: self.db_bytes,
@@ -108,8 +112,7 @@ impl Raw {
             revision: Some(found.revision),
             revision_bump: request.revision_bump,
             other: serde_json::Map::new(),
-        };
-        Ok(Fetched { restored, trailer: self.trailer })
+        })
     }
 
     /// Reads the whole tree.

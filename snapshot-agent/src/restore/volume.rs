@@ -4,7 +4,7 @@
 //! folder, by its own name.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,11 @@ use crate::identity::Identity;
 
 /// Where everything is until it is whole. The name is ours: what is in it may be deleted.
 pub(super) const STAGING: &str = ".holdfast-staging";
+
+/// Where etcd has its parts in a data directory.
+const SNAP: &str = "member/snap";
+const WAL: &str = "member/wal";
+const DATABASE: &str = "db";
 
 /// A mounted volume.
 pub(super) struct Volume {
@@ -111,6 +116,52 @@ impl Staging {
     /// Where etcdutl puts the data directory; it insists on making it.
     pub(super) fn data(&self) -> PathBuf {
         self.path.join(DATA_DIR)
+    }
+
+    /// The database in its place in the data directory, to be written and read.
+    pub(super) fn database(&self) -> Result<(PathBuf, File)> {
+        let folder = self.data().join(SNAP);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+        made.map_err(io_error("making the data directory"))?;
+        let path = folder.join(DATABASE);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
+        Ok((path, file.map_err(io_error("making the database's file"))?))
+    }
+
+    /// The file for the small database that etcdutl restores for a graft, written whole.
+    pub(super) fn small(&self, bytes: &[u8]) -> Result<PathBuf> {
+        let path = self.path.join("small.db");
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all(bytes)).map_err(io_error("writing the small database"))?;
+        Ok(path)
+    }
+
+    /// Where etcdutl puts the data directory that it makes of the small database.
+    pub(super) fn small_data(&self) -> PathBuf {
+        self.path.join("small")
+    }
+
+    /// The database in there.
+    pub(super) fn small_database(&self) -> PathBuf {
+        self.small_data().join(SNAP).join(DATABASE)
+    }
+
+    /// Moves what is beside the small database, etcd's log and its snapshot of the membership, to the large one; the rest
+    /// goes.
+    pub(super) fn adopt(&self) -> Result<()> {
+        let (from, to) = (self.small_data(), self.data());
+        let adopt = || -> io::Result<()> {
+            for entry in fs::read_dir(from.join(SNAP))? {
+                let name = entry?.file_name();
+                if name != DATABASE {
+                    fs::rename(from.join(SNAP).join(&name), to.join(SNAP).join(&name))?;
+                }
+            }
+            fs::rename(from.join(WAL), to.join(WAL))?;
+            fs::remove_dir_all(&from)?;
+            fs::remove_file(self.path.join("small.db"))
+        };
+        adopt().map_err(io_error("putting etcd's log beside the database"))
     }
 
     /// The snapshot has done its service; the space is needed.

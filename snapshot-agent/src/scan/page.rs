@@ -5,35 +5,35 @@
 //! step back is a defect. A page with an overflow of n goes on over the next n pages.
 
 /// Bytes of a page's header.
-pub(super) const HEADER: usize = 16;
-const ELEMENT: usize = 16;
+pub(crate) const HEADER: usize = 16;
+pub(crate) const ELEMENT: usize = 16;
 
 /// Kinds of pages, as their flags.
-const BRANCH: u16 = 0x01;
-const LEAF: u16 = 0x02;
-const META: u16 = 0x04;
+pub(crate) const BRANCH: u16 = 0x01;
+pub(crate) const LEAF: u16 = 0x02;
+pub(crate) const META: u16 = 0x04;
 const FREELIST: u16 = 0x10;
 
 /// The flag of a leaf's element that is a bucket.
-pub(super) const BUCKET: u32 = 0x01;
+pub(crate) const BUCKET: u32 = 0x01;
 
 /// bbolt's meta page: magic number and format version.
-const MAGIC: u32 = 0xED0C_DAED;
-const VERSION: u32 = 2;
+pub(crate) const MAGIC: u32 = 0xED0C_DAED;
+pub(crate) const VERSION: u32 = 2;
 /// Header, and eight numbers of which the last is the checksum of those before.
-pub(super) const META_BYTES: usize = HEADER + 64;
+pub(crate) const META_BYTES: usize = HEADER + 64;
 const CHECKED: usize = 56;
 
 /// What bbolt writes for "the list of free pages is not stored"; etcd never stores it.
-const NOT_STORED: u64 = u64::MAX;
+pub(crate) const NOT_STORED: u64 = u64::MAX;
 
 /// Page sizes: bbolt looks for powers of two from 1 KiB to 16 MiB, where a page is that of the operating system.
-pub(super) const SMALLEST: usize = 1 << 10;
+pub(crate) const SMALLEST: usize = 1 << 10;
 /// The largest page size.
-pub(super) const LARGEST: usize = 16 << 20;
+pub(crate) const LARGEST: usize = 16 << 20;
 
 /// What is wrong with a page, to be read after its number.
-pub(super) type Defect = &'static str;
+pub(crate) type Defect = &'static str;
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))
@@ -49,7 +49,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 
 /// What a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Branch,
     Leaf,
     Meta,
@@ -58,16 +58,16 @@ pub(super) enum Kind {
 
 /// A page's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
-    pub(super) id: u64,
-    pub(super) kind: Kind,
-    pub(super) count: usize,
+pub(crate) struct Header {
+    pub(crate) id: u64,
+    pub(crate) kind: Kind,
+    pub(crate) count: usize,
     /// Pages it takes: one and its overflow.
-    pub(super) span: u64,
+    pub(crate) span: u64,
 }
 
 impl Header {
-    pub(super) fn parse(page: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(page: &[u8]) -> Option<Self> {
         let kind = match u16_at(page, 8)? {
             BRANCH => Kind::Branch,
             LEAF => Kind::Leaf,
@@ -80,7 +80,7 @@ impl Header {
     }
 
     /// Whether the elements of a branch or a leaf can be there at all: a cheap look at a page that may be none.
-    pub(super) fn plausible(&self, page: &[u8], page_size: usize) -> bool {
+    pub(crate) fn plausible(&self, page: &[u8], page_size: usize) -> bool {
         let position = match self.kind {
             Kind::Branch => HEADER,
             Kind::Leaf => HEADER + 4,
@@ -98,15 +98,18 @@ impl Header {
 
 /// A valid meta page: where the tree begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Meta {
-    pub(super) page_size: usize,
+pub(crate) struct Meta {
+    pub(crate) page_size: usize,
     /// Root page of the root bucket.
-    pub(super) root: u64,
+    pub(crate) root: u64,
+    /// The root bucket's sequence number; etcd has no use for it.
+    pub(crate) sequence: u64,
     /// Where the list of free pages is stored, if it is.
-    pub(super) freelist: Option<u64>,
+    pub(crate) freelist: Option<u64>,
     /// Pages in use are below this.
-    pub(super) high_water: u64,
-    txid: u64,
+    pub(crate) high_water: u64,
+    /// The transaction that wrote it.
+    pub(crate) txid: u64,
 }
 
 impl Meta {
@@ -127,6 +130,7 @@ impl Meta {
         Some(Self {
             page_size,
             root: u64_at(body, 16)?,
+            sequence: u64_at(body, 24)?,
             freelist: Some(u64_at(body, 32)?).filter(|id| *id != NOT_STORED),
             high_water: u64_at(body, 40)?,
             txid: u64_at(body, 48)?,
@@ -137,7 +141,7 @@ impl Meta {
     ///
     /// Where the second one is depends on the page size, which only a valid one tells: if the first is not, every size
     /// is tried. When the beginning is shorter than two pages of the size found, more of it has to be brought.
-    pub(super) fn choose(beginning: &[u8]) -> Option<Self> {
+    pub(crate) fn choose(beginning: &[u8]) -> Option<Self> {
         let second = |size: usize| {
             let page = beginning.get(size..)?;
             Self::parse(page, 1).filter(|meta| meta.page_size == size)
@@ -153,29 +157,29 @@ impl Meta {
     }
 
     /// Bytes up to the high-water mark.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.high_water.saturating_mul(self.page_size as u64)
     }
 }
 
 /// FNV-1a of 64 bits.
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// An element of a leaf.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Element<'a> {
-    pub(super) flags: u32,
-    pub(super) key: &'a [u8],
-    pub(super) value: &'a [u8],
+pub(crate) struct Element<'a> {
+    pub(crate) flags: u32,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
     /// Where key and value lie in the page, one behind the other.
-    pub(super) start: usize,
-    pub(super) end: usize,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
 }
 
 /// The elements of a leaf in order, each checked as it comes; ends after the first defect.
-pub(super) fn leaf(page: &[u8], count: usize) -> impl Iterator<Item = Result<Element<'_>, Defect>> {
+pub(crate) fn leaf(page: &[u8], count: usize) -> impl Iterator<Item = Result<Element<'_>, Defect>> {
     let mut table = Table::new(page, count);
     std::iter::from_fn(move || {
         table.next(|element| Some((u32_at(element, 4)?, u32_at(element, 8)?, u32_at(element, 12)?))).map(|next| {
@@ -187,7 +191,7 @@ pub(super) fn leaf(page: &[u8], count: usize) -> impl Iterator<Item = Result<Ele
 }
 
 /// The keys and children of a branch in order, each checked as it comes; ends after the first defect.
-pub(super) fn branch(page: &[u8], count: usize) -> impl Iterator<Item = Result<(&[u8], u64), Defect>> {
+pub(crate) fn branch(page: &[u8], count: usize) -> impl Iterator<Item = Result<(&[u8], u64), Defect>> {
     let mut table = Table::new(page, count);
     std::iter::from_fn(move || {
         table.next(|element| Some((u32_at(element, 0)?, u32_at(element, 4)?, 0))).map(|next| {
@@ -251,7 +255,7 @@ impl<'a> Table<'a> {
 
 /// Whether what the elements of a branch or a leaf point to takes all of its pages, as bbolt allocates them (older
 /// versions: one more, when it just fits). Otherwise an overflow could swallow free pages, and nothing would tell.
-pub(super) fn fills(page: &[u8], header: &Header) -> bool {
+pub(crate) fn fills(page: &[u8], header: &Header) -> bool {
     if header.span == 1 {
         return true;
     }
@@ -264,7 +268,7 @@ pub(super) fn fills(page: &[u8], header: &Header) -> bool {
 }
 
 /// Where the elements of a leaf end, all of which are checked.
-pub(super) fn leaf_end(page: &[u8], count: usize) -> Result<usize, Defect> {
+pub(crate) fn leaf_end(page: &[u8], count: usize) -> Result<usize, Defect> {
     leaf(page, count).try_fold(HEADER, |_, element| Ok(element?.end))
 }
 
@@ -273,12 +277,12 @@ fn branch_end(page: &[u8], count: usize) -> Option<usize> {
 }
 
 /// A bucket's value in the root bucket: a root page, or 0 and the only page behind it.
-pub(super) fn bucket(value: &[u8]) -> Option<(u64, &[u8])> {
+pub(crate) fn bucket(value: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64_at(value, 0)?, value.get(HEADER..)?))
 }
 
 /// Ids in a page of the list of free pages.
-pub(super) fn freelist(page: &[u8], count: usize) -> Result<impl Iterator<Item = u64>, Defect> {
+pub(crate) fn freelist(page: &[u8], count: usize) -> Result<impl Iterator<Item = u64>, Defect> {
     // A count that does not fit the header stands before the ids.
     let (at, count) = match count {
         0xffff => (HEADER + 8, u64_at(page, HEADER).and_then(|count| usize::try_from(count).ok())),

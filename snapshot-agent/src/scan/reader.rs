@@ -98,14 +98,7 @@ struct Pages<R> {
 impl<R: ReadAt> Reader<R> {
     /// Opens a database of so many bytes (without etcd's trailer), to be read within a memory budget.
     pub fn open(file: R, bytes: u64, budget_bytes: usize) -> Result<Self, ScanError> {
-        let mut beginning = Vec::new();
-        // Most pages are of 4 KiB.
-        let meta = [16 << 10, LARGEST + META_BYTES].into_iter().find_map(|length| {
-            let length = usize::try_from(bytes).map_or(length, |bytes| length.min(bytes));
-            beginning.resize(length, 0);
-            file.read_at(&mut beginning, 0).map(|()| Meta::choose(&beginning)).transpose()
-        });
-        let meta = meta.transpose().map_err(|error| io_error(&error))?.ok_or(ScanError::NoMeta { bytes })?;
+        let meta = Meta::read(&file, bytes)?;
         whole(&meta, bytes)?;
         let pages = Pages { file, meta, budget: budget_bytes, fingerprints: Fingerprints::default(), page: Vec::new() };
         Ok(Self { pages, bytes, budget: budget_bytes })
@@ -241,6 +234,20 @@ impl<R: ReadAt> Reader<R> {
             }
         }
         Ok(())
+    }
+}
+
+impl Meta {
+    /// Where the tree of a database of so many bytes begins.
+    pub(crate) fn read(file: &impl ReadAt, bytes: u64) -> Result<Self, ScanError> {
+        let mut beginning = Vec::new();
+        // Most pages are of 4 KiB.
+        let meta = [16 << 10, LARGEST + META_BYTES].into_iter().find_map(|length| {
+            let length = usize::try_from(bytes).map_or(length, |bytes| length.min(bytes));
+            beginning.resize(length, 0);
+            file.read_at(&mut beginning, 0).map(|()| Self::choose(&beginning)).transpose()
+        });
+        meta.transpose().map_err(|error| io_error(&error))?.ok_or(ScanError::NoMeta { bytes })
     }
 }
 

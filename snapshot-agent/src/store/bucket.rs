@@ -26,6 +26,7 @@ use super::{Ahead, Children, Plan, Stat};
 use crate::contract::{ExitClass, LockMode};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key};
+use crate::pool::Pool;
 use crate::progress::Progress;
 
 pub(super) mod http;
@@ -342,6 +343,7 @@ impl Bucket {
         let doing = self.doing("reading", key);
         let (store, etag, size, progress) =
             (Arc::clone(&self.clients.reader), stat.etag.clone(), stat.bytes, progress.clone());
+        let pool = Pool::default();
         stream::iter((0..size).step_by(usize::try_from(ahead.range).unwrap_or(usize::MAX)))
             .map(move |from| {
                 let options = GetOptions {
@@ -349,7 +351,8 @@ impl Bucket {
                     range: Some(GetRange::Bounded(from..size.min(from + ahead.range))),
                     ..GetOptions::default()
                 };
-                let fetch = fetch(Arc::clone(&store), path.clone(), options, doing.clone(), progress.clone());
+                let fetch =
+                    fetch(Arc::clone(&store), path.clone(), options, doing.clone(), progress.clone(), pool.clone());
                 // A task, so that it goes on while the consumer is busy.
                 AbortOnDropHandle::new(tokio::spawn(fetch))
             })
@@ -385,16 +388,27 @@ async fn fetch(
     options: GetOptions,
     doing: String,
     progress: Progress,
+    pool: Pool,
 ) -> Result<Vec<Bytes>> {
     let result = store.get_opts(&path, options).await.map_err(|error| classify(&doing, &error))?;
     let wanted = result.range.end - result.range.start;
     let mut body = result.into_stream();
-    let (mut pieces, mut got) = (Vec::new(), 0_u64);
+    let (mut pieces, mut got, mut buffer) = (Vec::new(), 0_u64, pool.take());
     while let Some(piece) = body.next().await {
         let piece = piece.map_err(|error| classify(&doing, &error))?;
         got += piece.len() as u64;
         progress.add(piece.len());
-        pieces.push(piece);
+        // A piece of the HTTP client's holds all of the room that it was read into, which is several times as much.
+        let mut rest = piece.as_ref();
+        while !rest.is_empty() {
+            rest = rest.get(buffer.put(rest)..).unwrap_or_default();
+            if buffer.is_full() {
+                pieces.push(std::mem::replace(&mut buffer, pool.take()).freeze());
+            }
+        }
+    }
+    if !buffer.is_empty() {
+        pieces.push(buffer.freeze());
     }
     if got == wanted { Ok(pieces) } else { Err(Error::transient(format!("{doing}: the answer was cut short"))) }
 }

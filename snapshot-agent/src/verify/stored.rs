@@ -16,17 +16,13 @@ use crate::crypt::Identities;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::manifest::Manifest;
-use crate::pipe::scan_budget;
 use crate::proof::{Proof, Step};
 use crate::save::STALL;
-use crate::scan::{Options, Proven, Scan, ScanError};
+use crate::scan::{Proven, Scan, ScanError};
 use crate::store::Store;
 use crate::stored::{self, Stored};
 use crate::trailer::KeepBack;
 use crate::unpack::Sink;
-
-/// etcd's word for "never compacted".
-const NEVER: i64 = -1;
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -167,10 +163,7 @@ async fn prove(
 
 /// Reads it in one pass.
 async fn read(store: &Store, stored: &Stored, identities: Option<Identities>, proof: &mut Proof) -> Result<()> {
-    let contents = stored.manifest.contents.as_ref();
-    let compact_revision = contents.map(|contents| contents.compact_revision.unwrap_or(NEVER));
-    let options = Options { compact_revision, budget_bytes: scan_budget(stored.manifest.db_bytes) };
-    let pages = Pages { scan: Scan::new(options), trailer: KeepBack::default() };
+    let pages = Pages { scan: Scan::new(stored.scan_options()), trailer: KeepBack::default() };
     let pages = stored.unpack(store, identities, pages, STALL).await?;
     proof.proven.extend([Step::StoredSha256, Step::Trailer]);
     match pages.scan.finish() {
@@ -209,32 +202,11 @@ pub(super) fn compare(store: &Store, stored: &Stored, found: &Proven, proof: &mu
     proof.compact_revision = found.compact_revision;
     proof.keys = found.keys;
     proof.hash_kv = found.hash_kv.ok().map(|found| found.hash);
-    let Some(recorded) = &stored.manifest.contents else {
-        proof.proven.push(Step::Structure);
-        proof.left_out.push("HashKV: the manifest records nothing of the contents to compare it with".to_owned());
-        return Ok(());
-    };
-    let mut pairs = vec![
-        ("revision", found.revision.to_string(), recorded.revision.to_string()),
-        (
-            "compact revision",
-            found.compact_revision.unwrap_or(NEVER).to_string(),
-            recorded.compact_revision.unwrap_or(NEVER).to_string(),
-        ),
-        ("number of records", found.revisions.to_string(), recorded.revisions.to_string()),
-    ];
-    if let (Some(found), Some(recorded)) = (found.keys, recorded.keys) {
-        pairs.push(("number of keys", found.to_string(), recorded.to_string()));
-    }
-    stored.agrees(store, &pairs)?;
+    stored.structure_agrees(store, found)?;
     proof.proven.push(Step::Structure);
-    match (found.hash_kv, recorded.hash_kv) {
-        (Ok(found), Some(recorded)) => {
-            stored.agrees(store, &[("HashKV", found.hash.to_string(), recorded.to_string())])?;
-            proof.proven.push(Step::HashKV);
-        }
-        (Ok(_), None) => proof.left_out.push("HashKV: the manifest records none to compare it with".to_owned()),
-        (Err(why), _) => proof.left_out.push(format!("HashKV: {why}")),
+    match stored.hash_agrees(store, found)? {
+        None => proof.proven.push(Step::HashKV),
+        Some(why) => proof.left_out.push(format!("HashKV: {why}")),
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::{Etcd, bin, etcd_of, file_store, restore_request, save_request};
 use etcd_client::{EventType, GetOptions, KeyValue, WatchOptions};
-use snapshot_agent::contract::{Compression, DATA_DIR, RestoreRequest};
+use snapshot_agent::contract::{Compression, DATA_DIR, Engine, RestoreRequest};
 use snapshot_agent::{restore, save};
 
 /// What somebody who watched the old cluster up to `seen` is told by the new one.
@@ -57,7 +57,7 @@ async fn watchers_of_what_was_lost_are_told_so() {
         let before = etcd.client().await;
         let all = GetOptions::new().with_all_keys().with_revision(revision);
         let before = before.kv_client().get("", Some(all)).await.unwrap();
-        for bump in [0, 1_000_000] {
+        for (engine, bump) in [(Engine::Etcdutl, 0), (Engine::Etcdutl, 1_000_000), (Engine::Graft, 1_000_000)] {
             let folder = tempfile::tempdir().unwrap();
             let volume = folder.path().join("volume");
             std::fs::create_dir(&volume).unwrap();
@@ -65,6 +65,7 @@ async fn watchers_of_what_was_lost_are_told_so() {
             let request = RestoreRequest {
                 etcdutl: if etcdutl.exists() { etcdutl } else { bin("etcdutl") },
                 revision_bump: bump,
+                engine,
                 ..restore_request(store.clone(), &saved.key, &volume)
             };
             let (member, peer) = request.initial_cluster.split_once('=').unwrap();

@@ -15,13 +15,14 @@
 mod age;
 mod agreement;
 mod backends;
-#[path = "../scan/support/bolt.rs"]
-mod bolt;
 mod bump;
 mod contents;
 mod copy;
+mod cuts;
+mod dump;
 mod faults;
 mod gate;
+mod graft;
 mod inspect;
 mod kills;
 mod locks;
@@ -33,6 +34,8 @@ mod restore;
 mod round_trip;
 mod s3_faults;
 mod s3_proxy;
+#[path = "../scan/support/mod.rs"]
+mod server;
 mod signal;
 mod space;
 mod stores;
@@ -40,6 +43,8 @@ mod support;
 mod tls;
 mod trouble;
 mod verify;
+
+use server::bolt;
 
 /// The allocator of the binary: what is measured is what ships.
 #[global_allocator]

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use crate::faults::{messages, save_stream, snapshot};
 use crate::support::{Etcd, Small, bin, file_store, files, restore_request, save_request};
 use futures::stream;
-use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, RestoreRequest};
+use snapshot_agent::contract::{Compression, Engine, EtcdFlags, ExitClass, RestoreRequest};
 use snapshot_agent::{restore, save};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,4 +84,31 @@ async fn a_volume_too_small_for_a_restore_is_said_before_anything_is_read() {
     // With that room back it restores.
     let request = restore_request(file_store(store.path()), &saved.key, volume.path());
     restore::run(request).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graft_needs_the_space_once() {
+    let etcd = Etcd::start().await;
+    etcd.fill(60, 1 << 20).await;
+    let store = tempfile::tempdir().unwrap();
+    let saved = save::run(save_request(etcd.flags(), file_store(store.path()), Compression::Zstd)).await.unwrap();
+    let mib = saved.db_bytes.div_ceil(1 << 20);
+    let request = |volume: &Small, engine: Engine| RestoreRequest {
+        engine,
+        ..restore_request(file_store(store.path()), &saved.key, volume.path())
+    };
+    // Room for one of it and what etcd has beside it, not for two.
+    let volume = Small::of(&format!("{}m", mib + 128 + 17));
+    fs::create_dir(volume.path().join("lost+found")).unwrap();
+    let error = restore::run(request(&volume, Engine::Etcdutl)).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::Full, "{error}");
+    let report = restore::run(request(&volume, Engine::Graft)).await.unwrap();
+    assert_eq!((report.engine, report.fell_back), (Some(Engine::Graft), None));
+    // Less than that is said before anything is read.
+    let volume = Small::of("100m");
+    let error = restore::run(request(&volume, Engine::Graft)).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::Full, "{error}");
+    let needed = (saved.db_bytes + (144 << 20)).div_ceil(1 << 20);
+    assert!(error.message().contains(&format!("needs {needed} MiB")), "{error}");
+    assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 0, "the staging folder is gone");
 }

@@ -101,6 +101,24 @@ impl Server {
         server
     }
 
+    /// On a data directory that somebody has made for the member `m1` with this port for its peers.
+    pub(crate) fn on(line: &str, data: &Path, peer: u16, user: Option<&str>, args: &[&str]) -> Self {
+        let mut server = Self {
+            bin: folder(line),
+            line: line.to_owned(),
+            data: data.to_owned(),
+            dir: tempfile::tempdir().unwrap(),
+            user: user.map(str::to_owned),
+            args: args.iter().chain([&"--initial-cluster-state=existing"]).map(|arg| (*arg).to_owned()).collect(),
+            port: port(),
+            peer,
+            child: None,
+            snapshots: 0,
+        };
+        server.launch();
+        server
+    }
+
     pub(crate) fn launch(&mut self) {
         let client = format!("http://127.0.0.1:{}", self.port);
         let peer = format!("http://127.0.0.1:{}", self.peer);
@@ -124,11 +142,14 @@ impl Server {
             .unwrap();
         self.child = Some(child);
         let began = Instant::now();
-        while self
-            .try_post("/v3/maintenance/status", &json!({}))
-            .and_then(|status| status["leader"].as_str().map(|leader| leader != "0"))
-            != Some(true)
-        {
+        let ready = |server: &Self| match server.user {
+            // Its status is for those who have logged in, and it is not well while there is an alarm.
+            Some(_) => server.tries(&["get", "x"]).is_ok(),
+            None => server
+                .try_post("/v3/maintenance/status", &json!({}))
+                .is_some_and(|status| status["leader"].as_str().is_some_and(|leader| leader != "0")),
+        };
+        while !ready(self) {
             let log = || std::fs::read_to_string(self.dir.path().join("log")).unwrap();
             assert!(began.elapsed() < Duration::from_secs(30), "etcd does not start: {}", log());
             std::thread::sleep(Duration::from_millis(20));
@@ -201,12 +222,17 @@ impl Server {
     }
 
     pub(crate) fn ctl(&self, args: &[&str]) -> String {
+        self.tries(args).unwrap()
+    }
+
+    /// The same for what may fail.
+    pub(crate) fn tries(&self, args: &[&str]) -> Result<String, String> {
         let endpoint = self.endpoint();
         let mut all = vec![endpoint.as_str()];
         let user = self.user.as_ref().map(|user| format!("--user={user}"));
         all.extend(user.as_deref());
         all.extend(args);
-        run(&self.bin.join("etcdctl"), &all).unwrap()
+        run(&self.bin.join("etcdctl"), &all)
     }
 
     /// What the server says for HashKV at a revision (0: the newest).

@@ -1,0 +1,237 @@
+//! Reads what is small of a database: its buckets, the content of small ones, and the way to the end of a large one.
+//!
+//! The scan has proven the tree before; what does not look like it here is a reason not to graft, never a verdict.
+
+use std::hash::{DefaultHasher, Hasher as _};
+
+use super::write::Child;
+use super::{Entries, Unfit};
+use crate::scan::ReadAt;
+use crate::scan::page::{self, Header, Kind, Meta};
+
+/// Deeper trees are none (the scan has the same).
+const MAX_DEPTH: usize = 64;
+
+/// A page with all that belong to it: four values of the largest size that etcd is run with. It is held for a moment.
+const MAX_PAGE: u64 = 32 << 20;
+
+/// A bucket that is held whole: some thousand members, where there are seven at most.
+const MAX_BUCKET: usize = 4 << 20;
+
+/// A database and where its tree begins.
+#[derive(Debug)]
+pub(super) struct Database<R> {
+    file: R,
+    meta: Meta,
+}
+
+/// The end of a bucket.
+#[derive(Debug)]
+pub(super) struct Last {
+    /// The branches on the way to its last leaf, from its root.
+    pub(super) branches: Vec<Vec<Child>>,
+    pub(super) leaf: LastLeaf,
+    /// What is in it, when it lies in the root bucket.
+    pub(super) inline: Entries,
+}
+
+/// A bucket's last leaf.
+#[derive(Debug)]
+pub(super) struct LastLeaf {
+    /// 0: it lies in the root bucket.
+    pub(super) id: u64,
+    pub(super) first: Option<Vec<u8>>,
+    pub(super) last: Option<Vec<u8>>,
+}
+
+/// The value of the bucket of this name.
+pub(super) fn bucket<'a>(buckets: &'a Entries, name: &[u8]) -> Result<&'a [u8], Unfit> {
+    buckets.get(name).map(Vec::as_slice).ok_or_else(|| Unfit::bucket(name, "it is missing"))
+}
+
+/// The sequence number in a bucket's value.
+pub(super) fn sequence(value: &[u8]) -> u64 {
+    value.get(8..).and_then(|value| value.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+impl<R: ReadAt> Database<R> {
+    pub(super) fn open(file: R, bytes: u64) -> Result<Self, Unfit> {
+        let meta = Meta::read(&file, bytes)?;
+        if meta.bytes() > bytes {
+            return Err(Unfit::new(format!("{bytes} bytes are not all, the meta page speaks of {}", meta.bytes())));
+        }
+        Ok(Self { file, meta })
+    }
+
+    pub(super) fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// The buckets, each with its value in the root bucket.
+    pub(super) fn buckets(&self) -> Result<Entries, Unfit> {
+        self.all(self.meta.root, page::BUCKET)
+    }
+
+    /// What is in a bucket, given its value in the root bucket.
+    pub(super) fn entries(&self, value: &[u8]) -> Result<Entries, Unfit> {
+        match root(value)? {
+            (0, inline) => inline_entries(inline),
+            (root, _) => self.all(root, 0),
+        }
+    }
+
+    /// What is in a leaf.
+    pub(super) fn leaf(&self, id: u64) -> Result<Entries, Unfit> {
+        let (header, page) = self.page(id)?;
+        let mut found = Entries::new();
+        if header.kind != Kind::Leaf {
+            return Err(Unfit::page(id, "is no leaf"));
+        }
+        let mut left = MAX_BUCKET;
+        take(id, &page, header.count, 0, &mut found, &mut left)?;
+        Ok(found)
+    }
+
+    /// The way to a bucket's end.
+    pub(super) fn last(&self, value: &[u8]) -> Result<Last, Unfit> {
+        let (mut id, inline) = root(value)?;
+        if id == 0 {
+            let inline = inline_entries(inline)?;
+            let leaf = LastLeaf { id, first: inline.keys().next().cloned(), last: inline.keys().next_back().cloned() };
+            return Ok(Last { branches: Vec::new(), leaf, inline });
+        }
+        let mut branches = Vec::new();
+        while branches.len() < MAX_DEPTH {
+            let (header, page) = self.page(id)?;
+            if header.kind == Kind::Leaf {
+                let (mut first, mut last) = (None, None);
+                for element in page::leaf(&page, header.count) {
+                    let key = element.map_err(|what| Unfit::page(id, what))?.key;
+                    first = first.or(Some(key));
+                    last = Some(key);
+                }
+                let [first, last] = [first, last].map(|key| key.map(<[u8]>::to_vec));
+                return Ok(Last { branches, leaf: LastLeaf { id, first, last }, inline: Entries::new() });
+            }
+            let children = children(id, &page, header.count)?;
+            id = children.last().ok_or_else(|| Unfit::page(id, "is a branch without children"))?.1;
+            branches.push(children);
+        }
+        Err(Unfit::page(id, "is too deep in the tree"))
+    }
+
+    /// The pages of all leaves of a bucket in order, each with a fingerprint of the key that leads to it. Leaves themselves
+    /// are not read: they are all at the same depth.
+    pub(super) fn leaves(&self, value: &[u8]) -> Result<Vec<(u64, u64)>, Unfit> {
+        let last = self.last(value)?;
+        let depth = last.branches.len();
+        let mut level = vec![(root(value)?.0, fingerprint(&last.leaf.first.unwrap_or_default()))];
+        for step in 0..depth {
+            let mut below = Vec::new();
+            for (id, first) in level {
+                let (header, page) = self.page(id)?;
+                if header.kind != Kind::Branch {
+                    return Err(Unfit::page(id, "is a leaf above others"));
+                }
+                let children = children(id, &page, header.count)?;
+                let begins = children.first().is_some_and(|(key, _)| fingerprint(key) == first);
+                if step > 0 && !begins {
+                    return Err(Unfit::page(id, "does not begin with the key that leads to it"));
+                }
+                below.extend(children.into_iter().map(|(key, child)| (child, fingerprint(&key))));
+            }
+            level = below;
+        }
+        Ok(level)
+    }
+
+    /// All entries below a page; `flags` are those of each.
+    fn all(&self, root: u64, flags: u32) -> Result<Entries, Unfit> {
+        let (mut found, mut left, mut pages) = (Entries::new(), MAX_BUCKET, 0);
+        let mut next = vec![root];
+        while let Some(id) = next.pop() {
+            pages += 1;
+            if pages > self.meta.high_water {
+                return Err(Unfit::page(id, "is used twice"));
+            }
+            let (header, page) = self.page(id)?;
+            if header.kind == Kind::Leaf {
+                take(id, &page, header.count, flags, &mut found, &mut left)?;
+            } else {
+                next.extend(children(id, &page, header.count)?.into_iter().map(|(_, child)| child));
+            }
+        }
+        Ok(found)
+    }
+
+    /// A branch or a leaf, with all that belongs to it.
+    fn page(&self, id: u64) -> Result<(Header, Vec<u8>), Unfit> {
+        let size = self.meta.page_size;
+        let at = id.checked_mul(size as u64).filter(|_| (2..self.meta.high_water).contains(&id));
+        let at = at.ok_or_else(|| Unfit::page(id, "is pointed to and out of range"))?;
+        let mut page = vec![0; size];
+        self.read(&mut page, at)?;
+        let tree = |header: &Header| header.id == id && matches!(header.kind, Kind::Branch | Kind::Leaf);
+        let header = Header::parse(&page).filter(tree);
+        let header = header.ok_or_else(|| Unfit::page(id, "is part of the tree and no valid page"))?;
+        let length = header
+            .span
+            .checked_mul(size as u64)
+            .filter(|length| header.span <= self.meta.high_water - id && (header.span == 1 || *length <= MAX_PAGE));
+        let length = length.and_then(|length| usize::try_from(length).ok());
+        page.resize(length.ok_or_else(|| Unfit::page(id, "goes on for too long"))?, 0);
+        if let Some((_, rest)) = page.split_at_mut_checked(size) {
+            self.read(rest, at + size as u64)?;
+        }
+        if !page::fills(&page, &header) {
+            return Err(Unfit::page(id, "does not fill its pages"));
+        }
+        Ok((header, page))
+    }
+
+    fn read(&self, into: &mut [u8], at: u64) -> Result<(), Unfit> {
+        self.file.read_at(into, at).map_err(|error| Unfit::new(format!("the database cannot be read: {error}")))
+    }
+}
+
+/// To tell keys apart that were not made to look the same.
+pub(super) fn fingerprint(key: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(key);
+    hasher.finish()
+}
+
+/// Root page of a bucket, or 0 and the only page behind it.
+fn root(value: &[u8]) -> Result<(u64, &[u8]), Unfit> {
+    page::bucket(value).ok_or_else(|| Unfit::new("the root bucket has something that is no bucket"))
+}
+
+fn inline_entries(page: &[u8]) -> Result<Entries, Unfit> {
+    let header = Header::parse(page).filter(|header| header.kind == Kind::Leaf);
+    let header = header.ok_or_else(|| Unfit::new("the page within the root bucket is no leaf"))?;
+    let (mut found, mut left) = (Entries::new(), MAX_BUCKET);
+    take(0, page, header.count, 0, &mut found, &mut left)?;
+    Ok(found)
+}
+
+/// Adds a leaf's entries to those found, as long as they are not too many.
+fn take(id: u64, page: &[u8], count: usize, flags: u32, found: &mut Entries, left: &mut usize) -> Result<(), Unfit> {
+    for element in page::leaf(page, count) {
+        let element = element.map_err(|what| Unfit::page(id, what))?;
+        if element.flags != flags {
+            return Err(Unfit::page(id, "has an entry of another kind"));
+        }
+        let more = (element.key.len() + element.value.len()).max(1);
+        *left =
+            left.checked_sub(more).ok_or_else(|| Unfit::page(id, "is of a bucket that is too large for a graft"))?;
+        found.insert(element.key.to_vec(), element.value.to_vec());
+    }
+    Ok(())
+}
+
+fn children(id: u64, page: &[u8], count: usize) -> Result<Vec<Child>, Unfit> {
+    let child = |child: Result<(&[u8], u64), page::Defect>| {
+        child.map(|(key, child)| (key.to_vec(), child)).map_err(|what| Unfit::page(id, what))
+    };
+    page::branch(page, count).map(child).collect()
+}

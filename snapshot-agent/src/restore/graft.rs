@@ -1,0 +1,226 @@
+//! The way that writes once: the snapshot goes straight to its place in the data directory, and is grafted there.
+//!
+//! It decides what has to agree before anything of it is used, and which failures are the graft's own: then etcdutl does
+//! it all. Bytes that are not what was saved are never one of those, nor is a store or a volume in trouble. What is
+//! grafted, `graft.rs` of the crate knows.
+//!
+//! The page scan runs beside the download. The disk is kept busy meanwhile: etcdutl and the last sync would wait for all
+//! of it otherwise.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::volume::Staging;
+use super::{BESIDE_DATABASE, Chosen, Job, Source};
+use crate::contract::ExitClass;
+use crate::error::{Error, io_error, task_error};
+use crate::graft::{Stock, Unfit};
+use crate::identity::Restored;
+use crate::pipe::scan_budget;
+use crate::scan::{Options, Proven, Reader, Scan, ScanError};
+use crate::store::Store;
+use crate::trailer::KeepBack;
+use crate::unpack::Sink;
+use crate::verify::unsound;
+
+/// Pages that are added, and the small database twice: more than that is in no bucket that is carried over.
+const ADDED: u64 = 16 << 20;
+
+/// Pieces waiting for the scan, which is faster than what brings them.
+const PIECES: usize = 2;
+
+/// The disk is told to write after so many bytes: much less than a machine keeps back by itself, and enough that its
+/// cache is flushed some dozen times in a gigabyte and not some thousand.
+const STEP: u64 = 32 << 20;
+
+/// Why there is no grafted data directory.
+pub(super) enum Failed {
+    /// For a reason of the graft's own.
+    Unfit(Unfit),
+    /// As any restore fails.
+    Run(Error),
+}
+
+impl From<Unfit> for Failed {
+    fn from(why: Unfit) -> Self {
+        Self::Unfit(why)
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Run(error)
+    }
+}
+
+/// Makes the data directory in the staging folder.
+pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed> {
+    let Job { request, volume, store, source, etcdutl, initial } = job;
+    let staging = volume.stage()?;
+    let db_bytes = source.db_bytes();
+    volume.check_space(db_bytes.saturating_add(ADDED).saturating_add(BESIDE_DATABASE))?;
+    let (path, file) = staging.database()?;
+    let (restored, file, syncing) = match source {
+        Source::Ours(chosen) => {
+            let placing = Placing::begin(file, db_bytes, chosen.stored.scan_options())?;
+            let (restored, placing) = chosen.fetch(store, placing, request).await?;
+            let Placing { file, scan, disk, .. } = placing;
+            let scanned = scan.await.map_err(|error| task_error(&error))?;
+            let file = Arc::new(file);
+            prove(chosen, store, scanned, &file).await?;
+            (restored, file, Some(disk))
+        }
+        Source::Raw(raw) => {
+            let clone = file.try_clone().map_err(io_error("opening the database's file"))?;
+            let restored = raw.fetch(store, (&path, clone), request, etcdutl.version()).await?;
+            // Without etcd's sha256 at its end.
+            file.set_len(db_bytes).map_err(io_error("cutting the database's file"))?;
+            (restored, Arc::new(file), None)
+        }
+    };
+    let large = Arc::clone(&file);
+    let stock = Arc::new(off_thread(move || Ok(Stock::read(&*large, db_bytes)?)).await?);
+    let small = stock.small()?;
+    let small_bytes = small.len() as u64;
+    let small = staging.small(&small)?;
+    let made = etcdutl.restore(&small, &staging.small_data(), initial, small_bytes, request.revision_bump, true).await;
+    made.map_err(|error| match error.class() {
+        // The small database is of our own making.
+        ExitClass::Corrupt => Failed::Unfit(Unfit::new(error.message())),
+        _ => Failed::Run(error),
+    })?;
+    if let Some(syncing) = syncing {
+        let synced = syncing.await.map_err(|error| task_error(&error))?;
+        synced.map_err(io_error("syncing the database"))?;
+    }
+    let scion = staging.small_database();
+    off_thread(move || apply(&file, &stock, &scion)).await?;
+    staging.adopt()?;
+    Ok((staging, restored))
+}
+
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failed> + Send + 'static) -> Result<T, Failed> {
+    spawn_blocking(work).await.map_err(|error| Failed::Run(task_error(&error)))?
+}
+
+/// Whether what is in the database is what its manifest says. Its sha256 has been compared.
+async fn prove(
+    chosen: &Chosen,
+    store: &Store,
+    scanned: Result<Proven, ScanError>,
+    file: &Arc<File>,
+) -> Result<(), Failed> {
+    let stored = &chosen.stored;
+    let db_bytes = stored.manifest.db_bytes;
+    let proven = match scanned {
+        Err(ScanError::OverBudget { .. }) => {
+            let file = Arc::clone(file);
+            let read =
+                move || Ok(Reader::open(&*file, db_bytes, scan_budget(db_bytes)).and_then(|mut r| r.prove(None)));
+            off_thread(read).await?
+        }
+        scanned => scanned,
+    };
+    match proven {
+        Ok(found) => {
+            stored.structure_agrees(store, &found)?;
+            stored.hash_agrees(store, &found)?;
+        }
+        // As etcdutl's way has it: the bytes are those that were saved, and that is what is known.
+        Err(error @ ScanError::OverBudget { .. }) => tracing::warn!(%error, "the structure is not proven again"),
+        Err(error) => return Err(Failed::Run(unsound(&store.uri(&stored.data), &error))),
+    }
+    Ok(())
+}
+
+/// Writes the graft, and reads it again.
+fn apply(file: &File, stock: &Stock, scion: &Path) -> Result<(), Failed> {
+    let left = |error: io::Error| Unfit::new(format!("etcdutl has left no small database: {error}"));
+    let scion = File::open(scion).map_err(left)?;
+    let bytes = scion.metadata().map_err(left)?.len();
+    let grafted = stock.graft(&scion, bytes)?;
+    let write = || -> io::Result<u64> {
+        for page in &grafted.pages {
+            file.write_all_at(&page.bytes, grafted.offset(page))?;
+        }
+        // Before anything leads to them.
+        file.sync_data()?;
+        for page in &grafted.metas {
+            file.write_all_at(&page.bytes, grafted.offset(page))?;
+        }
+        file.sync_all()?;
+        Ok(file.metadata()?.len())
+    };
+    let bytes = write().map_err(io_error("writing the graft"))?;
+    grafted.check(stock, file, bytes)?;
+    tracing::info!(pages = grafted.pages.len(), db_bytes = grafted.bytes(), "grafted");
+    Ok(())
+}
+
+/// Takes a snapshot to its place, while its pages are looked at and the disk writes.
+struct Placing {
+    file: File,
+    db_bytes: u64,
+    /// To the scan and to the disk, until there is no more.
+    feeds: Option<(mpsc::Sender<Bytes>, mpsc::Sender<()>)>,
+    scan: JoinHandle<Result<Proven, ScanError>>,
+    disk: JoinHandle<io::Result<()>>,
+    unsynced: u64,
+}
+
+impl Placing {
+    fn begin(file: File, db_bytes: u64, options: Options) -> Result<Self, Error> {
+        let syncing = file.try_clone().map_err(io_error("opening the database's file"))?;
+        let (to_scan, scan_in) = mpsc::channel(PIECES);
+        let (to_disk, disk_in) = mpsc::channel(1);
+        let scan = spawn_blocking(move || look(scan_in, options));
+        let disk = spawn_blocking(move || sync(&syncing, disk_in));
+        Ok(Self { file, db_bytes, feeds: Some((to_scan, to_disk)), scan, disk, unsynced: 0 })
+    }
+}
+
+impl Sink for Placing {
+    fn take(&mut self, bytes: &Bytes) -> io::Result<()> {
+        let (to_scan, to_disk) = self.feeds.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        to_scan.blocking_send(bytes.clone()).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        self.file.write_all(bytes)?;
+        self.unsynced += bytes.len() as u64;
+        // An error of sending: it is still at the step before.
+        if self.unsynced >= STEP && to_disk.try_send(()).is_ok() {
+            self.unsynced = 0;
+        }
+        Ok(())
+    }
+
+    /// What is not yet on the disk goes there while etcdutl is run.
+    fn end(&mut self) -> io::Result<()> {
+        self.file.set_len(self.db_bytes)?;
+        if let Some((_, to_disk)) = self.feeds.take() {
+            // Full: a step that is yet to begin takes these too.
+            let _queued = to_disk.try_send(());
+        }
+        Ok(())
+    }
+}
+
+fn look(mut pieces: mpsc::Receiver<Bytes>, options: Options) -> Result<Proven, ScanError> {
+    let (mut scan, mut trailer) = (Scan::new(options), KeepBack::default());
+    while let Some(piece) = pieces.blocking_recv() {
+        trailer.pass(&piece, |settled| scan.push(settled));
+    }
+    scan.finish()
+}
+
+fn sync(file: &File, mut steps: mpsc::Receiver<()>) -> io::Result<()> {
+    while steps.blocking_recv().is_some() {
+        file.sync_data()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! Restores that end at any moment, with either engine: killed, without power, or with a byte of the snapshot flipped.
+//! Never is there a data directory that is not exactly the snapshot, and the next run makes one.
+//!
+//! How many of each HOLDFAST_SOAK=1 raises; the moments look random and are the same every time.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::age::{PAIRS, secret};
+use crate::graft::ENGINES;
+use crate::server::{Server, run};
+use crate::support::{Etcd, child, file_store, files, free_port, noise, restore_request, save_request};
+use snapshot_agent::contract::{Compression, DATA_DIR, Engine, ExitClass, RestoreRequest, SavedReport};
+use snapshot_agent::{restore, save};
+use tempfile::TempDir;
+
+fn soak(usually: u64, soaking: u64) -> u64 {
+    if std::env::var_os("HOLDFAST_SOAK").is_some_and(|soak| !soak.is_empty()) { soaking } else { usually }
+}
+
+/// A snapshot of some megabytes.
+struct Stored {
+    mount: TempDir,
+    saved: SavedReport,
+}
+
+impl Stored {
+    async fn of(mib: u64, compression: Compression, age: bool) -> Self {
+        let etcd = Etcd::start().await;
+        etcd.fill(mib * 16, 60 << 10).await;
+        let mount = tempfile::tempdir().unwrap();
+        let mut request = save_request(etcd.flags(), file_store(mount.path()), compression);
+        if age {
+            request.age_recipients = vec![PAIRS[0].0.to_owned()];
+        }
+        let saved = save::run(request).await.unwrap();
+        Self { mount, saved }
+    }
+
+    fn request(&self, volume: &Path, engine: Engine) -> RestoreRequest {
+        let mut request = restore_request(file_store(self.mount.path()), &self.saved.key, volume);
+        "m1".clone_into(&mut request.identity.member_name);
+        request.initial_cluster = format!("m1=http://127.0.0.1:{}", free_port());
+        RestoreRequest { engine, ..request }
+    }
+
+    /// Whether etcd, started by hand on what a volume holds, serves the snapshot.
+    fn serves(&self, volume: &Path, request: &RestoreRequest) {
+        let peer = request.initial_cluster.rsplit(':').next().unwrap().parse().unwrap();
+        let quick = ["--heartbeat-interval=10", "--election-timeout=100"];
+        let server = Server::on("3.6", &volume.join(DATA_DIR), peer, None, &quick);
+        let found = server.hash_kv(0);
+        assert_eq!((Some(found.hash), Some(found.revision)), (self.saved.hash_kv, self.saved.revision));
+        let count = server.ctl(&["get", "", "--prefix", "--count-only", "-w", "fields"]);
+        assert!(count.contains(&format!("\"Count\" : {}", self.saved.keys.unwrap())), "{count}");
+    }
+}
+
+/// A restore of its own process group: etcdutl goes with it, as in a container.
+fn begin(request: &RestoreRequest) -> Child {
+    let mut command = child("restore::is_killed", &request.to_args().join("\n"));
+    command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn end(mut process: Child) {
+    let group = format!("-{}", process.id());
+    Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status().unwrap();
+    process.wait().unwrap();
+}
+
+/// A moment within the n-th of so many parts of a time.
+fn moment(whole: Duration, n: u64, of: u64) -> Duration {
+    let within = u64::from(noise(n, 1)[0]);
+    whole * u32::try_from(n * 256 + within).unwrap() / u32::try_from(of * 256).unwrap()
+}
+
+async fn killed(engine: Engine) {
+    let stored = Stored::of(40, Compression::Zstd, false).await;
+    let volume = tempfile::tempdir().unwrap();
+    let begun = Instant::now();
+    assert!(begin(&stored.request(volume.path(), engine)).wait().unwrap().success());
+    let whole = begun.elapsed() * 11 / 10;
+    let kills = soak(15, 150);
+    let mut complete = 0;
+    for n in 0..kills {
+        let volume = tempfile::tempdir().unwrap();
+        let request = RestoreRequest { revision_bump: 0, ..stored.request(volume.path(), engine) };
+        let after = moment(whole, n, kills);
+        let process = begin(&request);
+        tokio::time::sleep(after).await;
+        end(process);
+        if volume.path().join(DATA_DIR).exists() {
+            complete += 1;
+            stored.serves(volume.path(), &request);
+            // It has served: its term is another now, and the rest is what it was.
+        }
+        restore::run(request.clone()).await.unwrap_or_else(|error| panic!("after {after:?}: {error}"));
+        assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 1, "only the data directory");
+        stored.serves(volume.path(), &request);
+    }
+    println!("{engine:?}: {kills} kills within {whole:?}, {complete} of them after the end");
+    assert!(complete < kills / 2, "the kills came too late: {complete}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_moment_a_restore_by_etcdutl_is_nothing_or_the_snapshot() {
+    killed(Engine::Etcdutl).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_any_moment_a_graft_is_nothing_or_the_snapshot() {
+    killed(Engine::Graft).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flipped_byte_anywhere_is_refused() {
+    let each = soak(10, 167);
+    for (compression, age) in [(Compression::None, false), (Compression::Zstd, false), (Compression::Zstd, true)] {
+        let stored = Stored::of(1, compression, age).await;
+        let folder = stored.mount.path().join(&stored.saved.key);
+        let data = files(&folder).into_iter().find(|name| name.starts_with("snapshot.db")).unwrap();
+        let data = folder.join(data);
+        let good = fs::read(&data).unwrap();
+        let secret = secret(&[0]);
+        for engine in ENGINES {
+            for n in 0..each {
+                let random = noise(n * 7 + u64::from(engine == Engine::Graft), 9);
+                let at = u64::from_le_bytes(*random.first_chunk().unwrap()) % good.len() as u64;
+                let mut bytes = good.clone();
+                bytes[usize::try_from(at).unwrap()] ^= random[8] | 1;
+                fs::write(&data, bytes).unwrap();
+                let volume = tempfile::tempdir().unwrap();
+                let mut request = stored.request(volume.path(), engine);
+                request.age_identity_dirs = vec![secret.path().to_owned()];
+                let error = restore::run(request).await.expect_err("was restored");
+                // The beginning of an encrypted one says whose it is.
+                let classes = [ExitClass::Corrupt, ExitClass::Config];
+                assert!(classes[..=usize::from(age)].contains(&error.class()), "byte {at}, {engine:?}: {error}");
+                assert_eq!(files(volume.path()), [] as [&str; 0], "byte {at}, {engine:?}: {error}");
+            }
+        }
+        fs::write(&data, good).unwrap();
+    }
+}
+
+/// An ext4 in a file, mounted.
+struct Disk {
+    image: PathBuf,
+    mount: PathBuf,
+    _folder: TempDir,
+}
+
+impl Disk {
+    fn of(mib: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (image, mount) = (folder.path().join("disk.img"), folder.path().join("mount"));
+        fs::File::create(&image).unwrap().set_len(mib << 20).unwrap();
+        run(Path::new("mkfs.ext4"), &["-q", image.to_str().unwrap()]).unwrap();
+        Self::mounted(image, mount, folder)
+    }
+
+    fn mounted(image: PathBuf, mount: PathBuf, folder: TempDir) -> Self {
+        fs::create_dir(&mount).unwrap();
+        run(Path::new("mount"), &["-o", "loop", image.to_str().unwrap(), mount.to_str().unwrap()]).unwrap();
+        Self { image, mount, _folder: folder }
+    }
+
+    /// What would be on the disk if the power went now: what the file system has not written is not in it. Whoever writes
+    /// stands still meanwhile.
+    fn without_power(&self, writer: Option<&Child>) -> Self {
+        let signal = |name: &str| {
+            if let Some(writer) = writer {
+                let group = format!("-{}", writer.id());
+                Command::new("kill").args([name, "--", &group]).stderr(Stdio::null()).status().unwrap();
+            }
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let (image, mount) = (folder.path().join("disk.img"), folder.path().join("mount"));
+        signal("-STOP");
+        run(Path::new("cp"), &["--sparse=always", self.image.to_str().unwrap(), image.to_str().unwrap()]).unwrap();
+        signal("-CONT");
+        Self::mounted(image, mount, folder)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _unmounted = Command::new("umount").arg("--lazy").arg(&self.mount).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_power_at_any_moment_a_restore_is_nothing_or_the_snapshot() {
+    let stored = Stored::of(40, Compression::None, false).await;
+    for engine in ENGINES {
+        let disk = Disk::of(400);
+        let begun = Instant::now();
+        let request = |volume: &Path| RestoreRequest { revision_bump: 0, ..stored.request(volume, engine) };
+        let first = request(&disk.mount);
+        assert!(begin(&first).wait().unwrap().success());
+        // It has said that it is done: now it is there whatever happens.
+        stored.serves(&disk.without_power(None).mount, &first);
+        let whole = begun.elapsed();
+        let cuts = soak(5, 50);
+        let mut complete = 0;
+        for n in 0..cuts {
+            let disk = Disk::of(400);
+            let request = request(&disk.mount);
+            let process = begin(&request);
+            tokio::time::sleep(moment(whole, n, cuts)).await;
+            let after = disk.without_power(Some(&process));
+            end(process);
+            if after.mount.join(DATA_DIR).exists() {
+                complete += 1;
+                stored.serves(&after.mount, &request);
+            } else {
+                // The next attempt, on what the cut has left.
+                let request = RestoreRequest { volume: after.mount.clone(), ..request };
+                restore::run(request.clone()).await.unwrap();
+                stored.serves(&after.mount, &request);
+            }
+        }
+        println!("{engine:?}: {cuts} cuts within {whole:?}, {complete} of them after the end");
+    }
+}
