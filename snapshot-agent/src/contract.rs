@@ -16,7 +16,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 pub use outcome::{
-    ExitClass, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,
+    CameAlong, ExitClass, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport,
+    Verification,
 };
 pub use probed::{Finding, Outcome, Probed, Trial};
 pub use s3::{Lock, LockMode, S3Checksum, S3Sse};
@@ -435,13 +436,20 @@ pub struct RestoreRequest {
     /// hand): no such check.
     #[arg(long)]
     pub annotations: Option<PathBuf>,
+    /// Restore nothing whose users have to log in: who will run the cluster has no credentials of theirs, and without them
+    /// no member can ever be added to it.
+    #[arg(long)]
+    pub refuse_auth: bool,
+    /// Give up after so many seconds in all; absent: only [`RestoreRequest::stall_seconds`] counts.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    pub deadline_seconds: Option<u32>,
     /// Give up when nothing has moved for this many seconds, so that the reason shows early.
     #[arg(long, default_value_t = DEFAULT_RESTORE_STALL_SECONDS)]
     pub stall_seconds: u32,
 }
 
 /// How a data directory is made of a snapshot. Both give the same one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
     /// The snapshot is downloaded and etcdutl copies it: twice its space, written twice.

@@ -67,6 +67,11 @@ impl Error {
         Self::new(ExitClass::Refused, message)
     }
 
+    /// The data asks for credentials that there are none of.
+    pub fn auth_required(message: impl Into<String>) -> Self {
+        Self::new(ExitClass::AuthRequired, message)
+    }
+
     /// A gate's refusal, with its verdict for the report.
     pub(crate) fn gate(report: GateReport) -> Self {
         Self { class: ExitClass::Refused, message: report.message.clone(), gate: Some(report) }

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::contract::IdentityFlags;
+use crate::contract::{CameAlong, IdentityFlags};
 use crate::error::{Error, Result};
 use crate::files;
 
@@ -78,6 +78,9 @@ pub struct Restored {
     /// How far the revision was moved on.
     #[serde(default)]
     pub revision_bump: u64,
+    /// What it holds beside keys; absent where its contents were not proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub came_along: Option<CameAlong>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub other: Map<String, Value>,

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::contract::{Compression, Lock, SavedReport, Verification, hex_id};
+use crate::contract::{CameAlong, Compression, Lock, SavedReport, Verification, hex_id};
 use crate::error::{Error, Result};
 use crate::layout::Format;
 use crate::scan::Proven;
@@ -128,6 +128,13 @@ pub struct Contents {
     /// Fields of later versions.
     #[serde(flatten)]
     pub other: Map<String, Value>,
+}
+
+impl From<&Contents> for CameAlong {
+    fn from(contents: &Contents) -> Self {
+        let Contents { leases, alarms, users, roles, auth_enabled, .. } = *contents;
+        Self { members: contents.members.len() as u64, leases, alarms, users, roles, auth_enabled }
+    }
 }
 
 impl From<&Proven> for Contents {

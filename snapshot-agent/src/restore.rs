@@ -14,13 +14,15 @@ mod volume;
 
 use std::time::{Duration, Instant};
 
-use crate::contract::{Engine, MAY_START_EMPTY, RestoreRequest, RestoredReport};
+use crate::contract::{CameAlong, Engine, MAY_START_EMPTY, RestoreRequest, RestoredReport};
 use crate::crypt::Identities;
 use crate::error::{Error, Result};
 use crate::gate::{Annotations, differs, hex_id};
 use crate::identity::{Identity, Restored};
 use crate::layout::{Folder, Key};
-use crate::manifest::{Encryption, Manifest};
+use crate::manifest::{Contents, Encryption, Manifest};
+use crate::pipe::scan_budget;
+use crate::scan::{Proven, Reader};
 use crate::store::Store;
 use crate::stored::{self, Stored};
 use crate::unpack::Sink;
@@ -52,20 +54,37 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
         State::Empty => {}
     }
     permitted(&request)?;
-    let initial = Initial::of(&request)?;
+    match request.deadline_seconds {
+        None => anew(&request, &volume, since).await,
+        Some(seconds) => {
+            let anew = tokio::time::timeout(Duration::from_secs(seconds.into()), anew(&request, &volume, since));
+            anew.await.unwrap_or_else(|_| {
+                volume.tidy();
+                Err(Error::deadline(format!(
+                    "not done within the {seconds} s given; nothing is startable. Give it more (deadlineSeconds), or look \
+                     at the store and the network"
+                )))
+            })
+        }
+    }
+}
+
+/// Fills the empty volume.
+async fn anew(request: &RestoreRequest, volume: &Volume, since: Instant) -> Result<RestoredReport> {
+    let initial = Initial::of(request)?;
     let named = Named::of(&request.key)?;
     let store = Store::open(&request.store)?;
     let etcdutl = Etcdutl::find(&request.etcdutl).await?;
     let source = match named {
         Named::Folder(folder) => {
-            let chosen = Chosen::look(&store, &folder, &request).await?;
+            let chosen = Chosen::look(&store, &folder, request).await?;
             check_version(&chosen.stored.manifest, etcdutl.version())?;
             Source::Ours(Box::new(chosen))
         }
-        Named::File(key) => Source::Raw(Raw::look(&store, key, &request).await?),
+        Named::File(key) => Source::Raw(Raw::look(&store, key, request).await?),
     };
 
-    let rebuilt = Job { request: &request, volume: &volume, store: &store, source, etcdutl, initial }.run().await;
+    let rebuilt = Job { request, volume, store: &store, source, etcdutl, initial }.run().await;
     if rebuilt.is_err() {
         // The space may be what was missing, and nothing in it can be used.
         volume.tidy();
@@ -134,7 +153,17 @@ impl Job<'_> {
         volume.check_space(db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE))?;
         let (snapshot, file) = staging.snapshot()?;
         let (restored, trailer) = match source {
-            Source::Ours(chosen) => (chosen.fetch(store, file, request).await?.0, true),
+            Source::Ours(chosen) => {
+                let (mut restored, file) = chosen.fetch(store, file, request).await?;
+                if restored.came_along.is_none() {
+                    let read = move || {
+                        Ok(Reader::open(&file, db_bytes, scan_budget(db_bytes))
+                            .and_then(|mut reader| reader.prove(None)))
+                    };
+                    restored.came_along = came_along(request, off_thread(read).await?.as_ref().ok())?;
+                }
+                (restored, true)
+            }
             Source::Raw(raw) => {
                 (raw.fetch(store, (&snapshot, file), request, etcdutl.version()).await?, raw.has_trailer())
             }
@@ -256,6 +285,9 @@ impl Chosen {
                 manifest.sha256
             )));
         }
+        if let Some(contents) = &manifest.contents {
+            without_users(request, contents.into())?;
+        }
         let identities = manifest.encryption.as_ref().map(|encryption| identities(encryption, request)).transpose()?;
         Ok(Self { stored: Stored::of(store, folder, manifest).await?, identities })
     }
@@ -274,10 +306,35 @@ impl Chosen {
             from_cluster: manifest.from_cluster(),
             revision: manifest.contents.as_ref().map(|contents| contents.revision),
             revision_bump: request.revision_bump,
+            came_along: manifest.contents.as_ref().map(CameAlong::from),
             other: serde_json::Map::new(),
         };
         Ok((restored, sink))
     }
+}
+
+/// What is in it beside its keys, if that is known; an error where it is not to be restored.
+fn came_along(request: &RestoreRequest, found: Option<&Proven>) -> Result<Option<CameAlong>> {
+    let Some(found) = found else { return Ok(None) };
+    let came_along = CameAlong::from(&Contents::from(found));
+    without_users(request, came_along)?;
+    Ok(Some(came_along))
+}
+
+/// Refuses users that nobody could log in as, before anything startable is there: a cluster that asks for credentials
+/// that its operator does not have can be neither grown nor mended.
+fn without_users(request: &RestoreRequest, CameAlong { users, auth_enabled, .. }: CameAlong) -> Result<()> {
+    if !(request.refuse_auth && auth_enabled) {
+        return Ok(());
+    }
+    Err(Error::auth_required(format!(
+        "the snapshot has authentication on ({users} users), and this cluster has no credentials to log in with; nothing \
+         was restored"
+    )))
+}
+
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| crate::error::task_error(&error))?
 }
 
 /// Data is restored into the version it was written with, or a newer one.
@@ -332,8 +389,18 @@ fn identity(request: &RestoreRequest, data: &std::path::Path, restored: Restored
 }
 
 fn report(restored: Restored, already: bool, since: Instant) -> RestoredReport {
-    let Restored { restore_uid, uri, db_bytes, sha256, taken_at, from_cluster, revision, revision_bump, other: _ } =
-        restored;
+    let Restored {
+        restore_uid,
+        uri,
+        db_bytes,
+        sha256,
+        taken_at,
+        from_cluster,
+        revision,
+        revision_bump,
+        came_along,
+        other: _,
+    } = restored;
     let millis = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
     RestoredReport {
         restore_uid,
@@ -344,6 +411,7 @@ fn report(restored: Restored, already: bool, since: Instant) -> RestoredReport {
         from_cluster,
         revision,
         revision_bump,
+        came_along,
         engine: None,
         fell_back: None,
         already,

@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use snapshot_agent::contract::{CameAlong, Engine};
 
 use crate::api::name::LocalRef;
 use crate::api::store::StoredSnapshot;
@@ -324,6 +325,16 @@ pub struct Restore {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1_000_000_000_000_i64))]
     pub revision_bump: Option<i64>,
+    /// How the data directory is made. `etcdutl` (default): the snapshot is downloaded and etcdutl copies it, which takes
+    /// twice the space. `graft`: it is written once, to its place, and what etcdutl makes of a small database is added to
+    /// it as pages; where that cannot be done, etcdutl does it all, and `status.restore` says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<Engine>,
+    /// One attempt may take so many seconds; then it begins anew. Default: no end as long as something moves (20 s without
+    /// a byte end it too).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 604_800))]
+    pub deadline_seconds: Option<u32>,
 }
 
 /// What is.
@@ -436,6 +447,12 @@ pub struct Restoring {
     /// Whether a raw file without etcd's sha256 is taken.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_unverified: bool,
+    /// How the data directory is made; absent: by etcdutl.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<Engine>,
+    /// Seconds that an attempt may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_seconds: Option<u32>,
 }
 
 /// The moment the cluster ID was first read.
@@ -452,10 +469,28 @@ pub struct Formed {
     pub restored_from: Option<Restoring>,
 }
 
+/// How far a restore has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RestorePhase {
+    /// It is decided what is restored; the Pod does not run yet.
+    Pending,
+    /// The data is being downloaded, proven and rebuilt. The log of the Pod's container `restore` says how far it is.
+    Rebuilding,
+    /// An attempt has failed, and is made again. `Degraded` says why.
+    Failed,
+    /// The data is complete, and etcd is starting on it.
+    Starting,
+    /// The cluster has formed; it is never restored again.
+    Formed,
+}
+
 /// Lineage of restored data.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RestoreStatus {
+    /// How far it has come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<RestorePhase>,
     /// URI of the data object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uri: Option<String>,
@@ -477,4 +512,13 @@ pub struct RestoreStatus {
     /// Name of the `EtcdSnapshot`, where one was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
+    /// What came along beside the keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub came_along: Option<CameAlong>,
+    /// How the data directory was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<Engine>,
+    /// Why it was made by etcdutl where another way was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fell_back: Option<String>,
 }

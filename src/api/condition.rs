@@ -156,6 +156,8 @@ reasons! {
     NotCompared => runbook,
     /// The request to the agent was wrong.
     AgentMisconfigured => runbook,
+    /// The snapshot has authentication on, and the cluster has no credentials.
+    AuthRequiredNotConfigured => runbook,
     /// The volume or the store is full.
     NoSpace => runbook,
     /// The agent's time was up, or nothing moved for too long.
@@ -184,6 +186,7 @@ impl From<ExitClass> for Reason {
             ExitClass::Full => Self::NoSpace,
             ExitClass::Deadline => Self::AgentTimedOut,
             ExitClass::Refused => Self::VolumeRefused,
+            ExitClass::AuthRequired => Self::AuthRequiredNotConfigured,
         }
     }
 }

@@ -66,7 +66,7 @@ pub fn restoring(key: &str) -> Restoring {
             "u-a",
             &source,
             None,
-            cluster::How { revision_bump: BUMP, allow_unverified: false },
+            cluster::How { revision_bump: BUMP, ..cluster::How::default() },
             &[],
         ),
         source,

@@ -185,6 +185,10 @@ pub fn explain(failure: &LastFailure) -> String {
         Some(ExitClass::Full) => "A larger spec.storage.size is needed: a restore takes twice the database",
         Some(ExitClass::Deadline) => "Nothing moved for too long; check the store and the network. It is tried again",
         Some(ExitClass::Refused) => "Nothing was touched; the runbook says how to tell the cases apart",
+        Some(ExitClass::AuthRequired) => {
+            "Holdfast does not run clusters with authentication yet: name a snapshot that was taken without it, or restore \
+             by hand"
+        }
         None => "Look at the logs of the container; it is started again",
     };
     format!("container {container} ended with code {exit_code}: {message}. {remedy}")

@@ -29,11 +29,13 @@ pub enum ExitClass {
     /// The volume holds data that is not this request's, or the store is not the one that is meant: nothing was touched
     /// (I9, I25).
     Refused,
+    /// The snapshot's users have to be asked for, and there are no credentials: nothing was made startable.
+    AuthRequired,
 }
 
 impl ExitClass {
     /// All classes, in the order of their codes.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Config,
         Self::Denied,
         Self::NotFound,
@@ -42,6 +44,7 @@ impl ExitClass {
         Self::Full,
         Self::Deadline,
         Self::Refused,
+        Self::AuthRequired,
     ];
 
     /// The process's exit code.
@@ -55,6 +58,7 @@ impl ExitClass {
             Self::Full => 69,
             Self::Deadline => 70,
             Self::Refused => 71,
+            Self::AuthRequired => 72,
         }
     }
 
@@ -69,6 +73,7 @@ impl ExitClass {
             Self::Full => "Full",
             Self::Deadline => "Deadline",
             Self::Refused => "Refused",
+            Self::AuthRequired => "AuthRequired",
         }
     }
 
@@ -229,6 +234,9 @@ pub struct RestoredReport {
     /// How far the revision was moved on.
     #[serde(default)]
     pub revision_bump: u64,
+    /// What the snapshot holds beside keys; absent where its contents were not proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub came_along: Option<CameAlong>,
     /// How the data directory was made; absent when it was there already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<Engine>,
@@ -239,6 +247,30 @@ pub struct RestoredReport {
     pub already: bool,
     /// Milliseconds it took.
     pub millis: u64,
+}
+
+/// What is in a snapshot beside its keys, and so in a cluster that was restored from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CameAlong {
+    /// Members it names. They are no members of the restored cluster.
+    #[serde(default)]
+    pub members: u64,
+    /// Leases. They begin anew: none ends before its whole time is over.
+    #[serde(default)]
+    pub leases: u64,
+    /// Alarms that were on.
+    #[serde(default)]
+    pub alarms: u64,
+    /// Users.
+    #[serde(default)]
+    pub users: u64,
+    /// Roles.
+    #[serde(default)]
+    pub roles: u64,
+    /// Whether clients have to log in.
+    #[serde(default)]
+    pub auth_enabled: bool,
 }
 
 /// What the gate saw.

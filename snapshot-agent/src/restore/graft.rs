@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::volume::Staging;
-use super::{BESIDE_DATABASE, Chosen, Job, Source};
+use super::{BESIDE_DATABASE, Chosen, Job, Source, came_along};
 use crate::contract::ExitClass;
 use crate::error::{Error, io_error, task_error};
 use crate::graft::{Stock, Unfit};
@@ -70,11 +70,14 @@ pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed
     let (restored, file, syncing) = match source {
         Source::Ours(chosen) => {
             let placing = Placing::begin(file, db_bytes, chosen.stored.scan_options())?;
-            let (restored, placing) = chosen.fetch(store, placing, request).await?;
+            let (mut restored, placing) = chosen.fetch(store, placing, request).await?;
             let Placing { file, scan, disk, .. } = placing;
             let scanned = scan.await.map_err(|error| task_error(&error))?;
             let file = Arc::new(file);
-            prove(chosen, store, scanned, &file).await?;
+            let proven = prove(chosen, store, scanned, &file).await?;
+            if restored.came_along.is_none() {
+                restored.came_along = came_along(request, proven.as_ref())?;
+            }
             (restored, file, Some(disk))
         }
         Source::Raw(raw) => {
@@ -116,7 +119,7 @@ async fn prove(
     store: &Store,
     scanned: Result<Proven, ScanError>,
     file: &Arc<File>,
-) -> Result<(), Failed> {
+) -> Result<Option<Proven>, Failed> {
     let stored = &chosen.stored;
     let db_bytes = stored.manifest.db_bytes;
     let proven = match scanned {
@@ -132,12 +135,15 @@ async fn prove(
         Ok(found) => {
             stored.structure_agrees(store, &found)?;
             stored.hash_agrees(store, &found)?;
+            Ok(Some(found))
         }
         // As etcdutl's way has it: the bytes are those that were saved, and that is what is known.
-        Err(error @ ScanError::OverBudget { .. }) => tracing::warn!(%error, "the structure is not proven again"),
-        Err(error) => return Err(Failed::Run(unsound(&store.uri(&stored.data), &error))),
+        Err(error @ ScanError::OverBudget { .. }) => {
+            tracing::warn!(%error, "the structure is not proven again");
+            Ok(None)
+        }
+        Err(error) => Err(Failed::Run(unsound(&store.uri(&stored.data), &error))),
     }
-    Ok(())
 }
 
 /// Writes the graft, and reads it again.

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use super::Minor;
+use super::{Minor, came_along};
 use crate::contract::RestoreRequest;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::identity::Restored;
@@ -111,6 +111,7 @@ impl Raw {
             from_cluster: String::new(),
             revision: Some(found.revision),
             revision_bump: request.revision_bump,
+            came_along: came_along(request, Some(&found))?,
             other: serde_json::Map::new(),
         })
     }

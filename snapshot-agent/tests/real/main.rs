@@ -16,6 +16,7 @@ mod age;
 mod agreement;
 mod backends;
 mod bump;
+mod came_along;
 mod contents;
 mod copy;
 mod cuts;

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use snapshot_agent::contract::{DEFAULT_RESTORE_STALL_SECONDS, Engine, GateRequest, IdentityFlags, RestoreRequest};
+use snapshot_agent::contract::{DEFAULT_RESTORE_STALL_SECONDS, GateRequest, IdentityFlags, RestoreRequest};
 
 use super::etcd_args::{VOLUME, etcd_args};
 use super::store::{Opened, Use, mount, open};
@@ -168,11 +168,14 @@ fn restore_container(
         revision_bump: restoring.revision_bump.and_then(|bump| u64::try_from(bump).ok()).unwrap_or(0),
         volume: PathBuf::from(VOLUME),
         etcdutl: PathBuf::from(ETCDUTL),
-        engine: Engine::Etcdutl,
+        engine: restoring.engine.unwrap_or_default(),
         identity: identity(member, start),
         restore_uid: restoring.restore_uid.clone(),
         initial_cluster: start.initial_cluster.to_owned(),
         annotations: Some(PathBuf::from(ANNOTATIONS)),
+        // Nothing can be logged in with: clusters have no credentials yet.
+        refuse_auth: true,
+        deadline_seconds: restoring.deadline_seconds,
         stall_seconds: DEFAULT_RESTORE_STALL_SECONDS,
     };
     Container {

@@ -3,7 +3,7 @@
 //! Decides the wanted restore, exactly: the same source always gives the same attempt, so no retry can pick another.
 
 use sha2::{Digest, Sha256};
-use snapshot_agent::contract::DEFAULT_REVISION_BUMP;
+use snapshot_agent::contract::{DEFAULT_REVISION_BUMP, Engine};
 
 use super::Observed;
 use crate::api::backup_store::Right;
@@ -145,12 +145,24 @@ fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, name
     let how = How {
         revision_bump: restore.and_then(|r| r.revision_bump).unwrap_or(DEFAULT_REVISION_BUMP.cast_signed()),
         allow_unverified: restore.is_some_and(|r| r.allow_unverified),
+        engine: restore.and_then(|r| r.engine).unwrap_or_default(),
+        deadline_seconds: restore.and_then(|r| r.deadline_seconds),
     };
     let uid = pods::uid(&seen.cluster.metadata);
     let restore_uid = restore_uid(uid, &source, sha256.as_deref(), how, &identity_secret_refs);
-    let (Named { snapshot, store }, How { revision_bump, allow_unverified }) = (named, how);
-    let revision_bump = Some(revision_bump);
-    Restoring { restore_uid, source, sha256, snapshot, store, identity_secret_refs, revision_bump, allow_unverified }
+    let Named { snapshot, store } = named;
+    Restoring {
+        restore_uid,
+        source,
+        sha256,
+        snapshot,
+        store,
+        identity_secret_refs,
+        revision_bump: Some(how.revision_bump),
+        allow_unverified: how.allow_unverified,
+        engine: Some(how.engine).filter(|engine| *engine != Engine::default()),
+        deadline_seconds: how.deadline_seconds,
+    }
 }
 
 /// What the spec says of it.
@@ -159,12 +171,16 @@ fn spec(seen: &Observed) -> Option<&Restore> {
 }
 
 /// What is done with a source, whichever it is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct How {
     /// How far the revision is moved on.
     pub revision_bump: i64,
     /// Whether a raw file without etcd's sha256 is taken.
     pub allow_unverified: bool,
+    /// How the data directory is made.
+    pub engine: Engine,
+    /// Seconds that an attempt may take.
+    pub deadline_seconds: Option<u32>,
 }
 
 /// UID of the attempt to restore this source into this cluster: the same for a retry, another for a corrected source, done
@@ -183,10 +199,14 @@ pub fn restore_uid(
     // No object can be called so. Without these the UID is that of the time before there were any.
     let bump = (how.revision_bump != 0).then(|| format!("bump={}", how.revision_bump));
     let unverified = how.allow_unverified.then_some("unverified=");
+    let engine = (how.engine != Engine::default()).then(|| format!("engine={}", how.engine.as_str()));
+    let deadline = how.deadline_seconds.map(|seconds| format!("deadline={seconds}"));
     for part in [cluster_uid, &source, sha256.unwrap_or_default()]
         .into_iter()
         .chain(bump.as_deref())
         .chain(unverified)
+        .chain(engine.as_deref())
+        .chain(deadline.as_deref())
         .chain(secrets)
     {
         hash.update(part.len().to_be_bytes());

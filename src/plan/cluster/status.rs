@@ -4,11 +4,11 @@
 //! hold times, never ages, so that nothing is written while nothing happens (I17).
 
 use jiff::Timestamp;
-use snapshot_agent::contract::Report;
+use snapshot_agent::contract::{Report, RestoredReport};
 
 use super::facts::hex;
 use super::{Listed, Member, Membership, Observed};
-use crate::api::cluster::{MemberSummary, RestoreStatus};
+use crate::api::cluster::{MemberSummary, RestorePhase, RestoreStatus};
 use crate::api::condition::{Reason, Type, Wanted as Condition, merge};
 use crate::api::member::{Birth, LastFailure};
 use crate::api::{EtcdClusterStatus, key, role};
@@ -35,7 +35,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
         leader: etcd.and_then(|e| leader(seen, e)),
         version: lowest_version(seen).map(|v| v.to_string()).or(old.version),
         members,
-        restore: lineage(seen).or(old.restore),
+        restore: restore(seen, old.restore),
         conditions: merge(&old.conditions, &facts.conditions(), meta.generation, now),
         latches: old.latches,
     }
@@ -110,12 +110,51 @@ fn why_silent(member: &Member, asked: bool) -> &'static str {
     }
 }
 
-/// Lineage of the restored data, from the seed's restore step.
-fn lineage(seen: &Observed) -> Option<RestoreStatus> {
-    let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed && m.object.spec.restore.is_some())?;
-    let Report::Restored(report) = pods::report(seed.live_pod()?, container::RESTORE)? else { return None };
+/// Lineage of the restored data, and how far it has come.
+fn restore(seen: &Observed, old: Option<RestoreStatus>) -> Option<RestoreStatus> {
+    let latches = seen.latches();
+    let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed && m.object.spec.restore.is_some());
+    let told = seed.and_then(told);
+    let phase = if let Some(formed) = &latches.formed {
+        formed.restored_from.is_some().then_some(RestorePhase::Formed)
+    } else if latches.restoring.is_some() || seed.is_some() {
+        Some(seed.map_or(RestorePhase::Pending, |seed| phase(seed, told.is_some())))
+    } else {
+        None
+    };
+    // A step that runs again finds the work done, and knows less of it.
+    let known = old.as_ref().is_some_and(|old| old.uri.is_some());
+    let told = told.filter(|report| !(report.already && known)).and_then(|report| Some(lineage(seed?, report)));
+    match (told.or(old), phase) {
+        (None, None) => None,
+        (status, phase) => Some(RestoreStatus { phase, ..status.unwrap_or_default() }),
+    }
+}
+
+fn phase(seed: &Member, rebuilt: bool) -> RestorePhase {
+    let Some(step) = seed.live_pod().and_then(|pod| pods::status(pod, container::RESTORE)) else {
+        return RestorePhase::Pending;
+    };
+    let runs = step.state.as_ref().is_some_and(|state| state.running.is_some());
+    match pods::last_end(step) {
+        _ if rebuilt => RestorePhase::Starting,
+        _ if runs => RestorePhase::Rebuilding,
+        Some(_) => RestorePhase::Failed,
+        None => RestorePhase::Pending,
+    }
+}
+
+/// What the seed's restore step has reported.
+fn told(seed: &Member) -> Option<RestoredReport> {
+    match pods::report(seed.live_pod()?, container::RESTORE)? {
+        Report::Restored(report) => Some(report),
+        _ => None,
+    }
+}
+
+fn lineage(seed: &Member, report: RestoredReport) -> RestoreStatus {
     let said = |text: String| (!text.is_empty()).then_some(text);
-    Some(RestoreStatus {
+    RestoreStatus {
         uri: said(report.uri),
         taken_at: said(report.taken_at),
         from_cluster: said(report.from_cluster),
@@ -123,7 +162,11 @@ fn lineage(seen: &Observed) -> Option<RestoreStatus> {
         revision: report.revision,
         revision_bump: i64::try_from(report.revision_bump).ok().filter(|bump| *bump > 0),
         snapshot: seed.object.spec.restore.as_ref().and_then(|restoring| restoring.snapshot.clone()),
-    })
+        came_along: report.came_along,
+        engine: report.engine,
+        fell_back: report.fell_back,
+        phase: None,
+    }
 }
 
 /// What the conditions are made from.

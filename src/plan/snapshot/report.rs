@@ -106,7 +106,8 @@ fn published_nothing(pod: &Pod) -> bool {
             | ExitClass::NotFound
             | ExitClass::Corrupt
             | ExitClass::Full
-            | ExitClass::Refused => end.exit_code == i32::from(failed.class.code()),
+            | ExitClass::Refused
+            | ExitClass::AuthRequired => end.exit_code == i32::from(failed.class.code()),
         },
         Some(Report::Saved(_) | Report::Restored(_) | Report::Gate(_) | Report::Probed(_)) | None => false,
     }

@@ -13,6 +13,7 @@ mod pods;
 mod quiet;
 mod recurring;
 mod refusals;
+mod restores;
 mod snapshots;
 mod space;
 mod store_trouble;
@@ -37,6 +38,7 @@ pub fn all() -> Vec<Story> {
         story!(on host "crashes_while_growing", crashes::growing),
         story!("emptied_and_foreign_volumes_are_refused", gate::tell),
         story!("one_store_for_many", stores::tell),
+        story!("restores_into_every_version", restores::tell),
         story!("the_whole_story_on_3_7", whole::on_3_7),
         story!("the_whole_story", whole::tell),
         story!(on host "crashes_while_restoring", crashes::restoring),

@@ -1,6 +1,10 @@
 //! How a cluster begins: seeds and restores, and what is latched before which step.
 
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateRunning};
+use snapshot_agent::contract::{CameAlong, Engine, Report, RestoredReport};
+
 use super::*;
+use crate::api::cluster::{RestorePhase, RestoreStatus};
 
 mod from_a_store {
     use super::*;
@@ -210,7 +214,7 @@ fn other_identities_are_another_attempt_also_when_the_snapshot_object_is_gone() 
 
 #[test]
 fn the_attempt_is_the_same_for_a_retry_and_another_for_another_source() {
-    let how = |revision_bump| How { revision_bump, allow_unverified: false };
+    let how = |revision_bump| How { revision_bump, ..How::default() };
     let (a, b) = (restoring("k1"), restoring("k2"));
     assert_eq!(a, restoring("k1"));
     assert_ne!(a.restore_uid, b.restore_uid);
@@ -225,8 +229,17 @@ fn the_attempt_is_the_same_for_a_retry_and_another_for_another_source() {
         restore_uid("u-a", &a.source, None, how(1), &[]),
         restore_uid("u-a", &a.source, None, how(1), &identities)
     );
-    let unverified = How { allow_unverified: true, ..how(1) };
-    assert_ne!(restore_uid("u-a", &a.source, None, how(1), &[]), restore_uid("u-a", &a.source, None, unverified, &[]));
+    let ways = [
+        How { allow_unverified: true, ..how(1) },
+        How { engine: Engine::Graft, ..how(1) },
+        How { deadline_seconds: Some(7), ..how(1) },
+        How { deadline_seconds: Some(8), ..how(1) },
+        how(1),
+    ];
+    let mut uids = ways.map(|way| restore_uid("u-a", &a.source, None, way, &[])).to_vec();
+    uids.sort();
+    uids.dedup();
+    assert_eq!(uids.len(), ways.len());
     assert_eq!(a.restore_uid.len(), 16);
     // What was written once must never read as another attempt.
     assert_eq!(restore_uid("u-a", &a.source, None, how(0), &[]), "0a109469e9f0e523");
@@ -303,6 +316,75 @@ fn a_corrected_restore_clears_the_failed_attempt_first() {
     assert_eq!(waits(&seen), Some(Reason::ClearingFailedRestore));
     seen.members.clear();
     assert!(matches!(act(&seen), Some(Act::CreateMember(m)) if m.spec.restore == Some(restoring("k2"))));
+}
+
+/// How far a restore has come stands in the status, whatever was there before.
+#[test]
+fn a_restore_says_how_far_it_is() {
+    let mut seen = seeding(3);
+    restore(&mut seen, Some("k1"));
+    seen.members[0].object.spec.restore = Some(restoring("k1"));
+    let member = seen.members[0].object.clone();
+    let told = |seen: &Observed| planned(seen).status.restore.unwrap();
+    let report = |already, engine| {
+        let report = RestoredReport {
+            restore_uid: restoring("k1").restore_uid,
+            uri: "file:///backup/k1/snapshot.db".to_owned(),
+            db_bytes: 1 << 20,
+            sha256: "5a".to_owned(),
+            taken_at: "2026-11-21T16:22:33Z".to_owned(),
+            from_cluster: "shop/orders".to_owned(),
+            revision: Some(7),
+            revision_bump: 0,
+            came_along: Some(CameAlong { users: 2, ..CameAlong::default() }),
+            engine,
+            fell_back: None,
+            already,
+            millis: 1,
+        };
+        serde_json::to_string(&Report::Restored(report)).unwrap()
+    };
+    let step = |state, said: Option<String>| {
+        let mut pod = pod_of(&member);
+        failed(&mut pod, "restore", 0, &said.clone().unwrap_or_default(), earlier());
+        let status = &mut pod.status.as_mut().unwrap().init_container_statuses.as_mut().unwrap()[0];
+        status.state = state;
+        if said.is_none() {
+            status.last_state = None;
+        }
+        pod
+    };
+    let running = Some(ContainerState { running: Some(ContainerStateRunning::default()), ..ContainerState::default() });
+
+    seen.members[0].pod = None;
+    assert_eq!(told(&seen), RestoreStatus { phase: Some(RestorePhase::Pending), ..RestoreStatus::default() });
+    seen.members[0].pod = Some(step(running.clone(), None));
+    assert_eq!(told(&seen).phase, Some(RestorePhase::Rebuilding));
+    let mut pod = pod_of(&member);
+    failed(&mut pod, "restore", 72, "it has users", earlier());
+    seen.members[0].pod = Some(pod);
+    assert_eq!(told(&seen).phase, Some(RestorePhase::Failed));
+    assert_eq!(condition(&seen, "Degraded"), pair("True", "AuthRequiredNotConfigured"));
+    // Again, after a failure.
+    let mut pod = step(running, Some("x".to_owned()));
+    pod.metadata.uid = Some("u-again".to_owned());
+    seen.members[0].pod = Some(pod);
+    assert_eq!(told(&seen).phase, Some(RestorePhase::Rebuilding));
+
+    seen.members[0].pod = Some(step(None, Some(report(false, Some(Engine::Graft)))));
+    let known = told(&seen);
+    assert_eq!(known.phase, Some(RestorePhase::Starting));
+    assert_eq!((known.engine, known.came_along.unwrap().users), (Some(Engine::Graft), 2));
+    // A step that runs again finds all there; how it was made is not forgotten.
+    seen.cluster.status.as_mut().unwrap().restore = Some(known.clone());
+    seen.members[0].pod = Some(step(None, Some(report(true, None))));
+    assert_eq!(told(&seen), known);
+    // A Pod without the step, of a cluster that has formed.
+    let mut seen = formed(1, 1);
+    seen.cluster.status.as_mut().unwrap().restore = Some(known.clone());
+    latches(&mut seen).formed.as_mut().unwrap().restored_from = Some(restoring("k1"));
+    assert_eq!(told(&seen), RestoreStatus { phase: Some(RestorePhase::Formed), ..known });
+    assert_eq!(planned(&formed(1, 1)).status.restore, None);
 }
 
 #[test]

@@ -1,0 +1,117 @@
+//! What is in a snapshot beside its keys: it is told, and users that nobody could log in as are refused before anything
+//! startable is there.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::Value;
+use snapshot_agent::contract::{
+    CameAlong, Compression, Engine, EtcdFlags, ExitClass, RestoreRequest, SaveRequest, StoreFlags, Verify,
+};
+use snapshot_agent::{restore, save};
+use tempfile::TempDir;
+
+use crate::support::{Etcd, bin, file_store, files, restore_request, save_request};
+
+const ENGINES: [Engine; 2] = [Engine::Etcdutl, Engine::Graft];
+
+/// A snapshot of an etcd that asks everybody to log in, and the same bytes as a raw file beside it.
+struct WithUsers {
+    mount: TempDir,
+    key: String,
+}
+
+impl WithUsers {
+    async fn new() -> Self {
+        let mount = tempfile::tempdir().unwrap();
+        let etcd = Etcd::start().await;
+        etcd.fill(50, 100).await;
+        let mut client = etcd.client().await;
+        for ttl in [300, 3000] {
+            client.lease_grant(ttl, None).await.unwrap();
+        }
+        client.user_add("reader", "canary-password", None).await.unwrap();
+        client.user_add("root", "canary-password", None).await.unwrap();
+        client.role_add("root").await.unwrap();
+        client.user_grant_role("root", "root").await.unwrap();
+        client.auth_enable().await.unwrap();
+        let password = mount.path().join("password");
+        fs::write(&password, "canary-password").unwrap();
+        let user = EtcdFlags { user: Some("root".to_owned()), password_file: Some(password), ..etcd.flags() };
+        let request = save_request(user, file_store(mount.path()), Compression::None);
+        let saved = save::run(SaveRequest { verify: Verify::Stream, ..request }).await.unwrap();
+        fs::copy(mount.path().join(&saved.key).join("snapshot.db"), mount.path().join("raw.db")).unwrap();
+        Self { mount, key: saved.key }
+    }
+
+    fn store(&self) -> StoreFlags {
+        file_store(self.mount.path())
+    }
+
+    /// What is recorded of the contents is forgotten, as where they could not be proven.
+    fn forget(&self) {
+        let path = self.mount.path().join(&self.key).join("manifest.json");
+        let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        manifest.as_object_mut().unwrap().remove("contents").unwrap();
+        fs::write(&path, manifest.to_string()).unwrap();
+    }
+
+    async fn refused(&self, key: &str, engine: Engine) {
+        let volume = tempfile::tempdir().unwrap();
+        let request = restore_request(self.store(), key, volume.path());
+        let error = restore::run(RestoreRequest { engine, refuse_auth: true, ..request }).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::AuthRequired, "{key}, {engine:?}: {error}");
+        assert!(error.message().contains("2 users") && !error.message().contains("canary"), "{error}");
+        assert_eq!(files(volume.path()), [] as [&str; 0], "{key}, {engine:?}");
+    }
+
+    async fn told(&self, key: &str, engine: Engine) {
+        let expected = CameAlong { members: 1, leases: 2, alarms: 0, users: 2, roles: 1, auth_enabled: true };
+        let volume = tempfile::tempdir().unwrap();
+        let request = RestoreRequest { engine, ..restore_request(self.store(), key, volume.path()) };
+        for already in [false, true] {
+            let report = restore::run(request.clone()).await.unwrap();
+            assert_eq!((report.already, report.came_along), (already, Some(expected)), "{key}, {engine:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_that_nobody_can_log_in_as_are_refused_and_told_else() {
+    let stored = WithUsers::new().await;
+    for engine in ENGINES {
+        stored.refused(&stored.key, engine).await;
+        stored.refused("raw.db", engine).await;
+        stored.told(&stored.key, engine).await;
+        stored.told("raw.db", engine).await;
+    }
+    stored.forget();
+    for engine in ENGINES {
+        stored.refused(&stored.key, engine).await;
+        stored.told(&stored.key, engine).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_ends_with_its_time_and_leaves_nothing() {
+    let etcd = Etcd::start().await;
+    etcd.fill(5, 10).await;
+    let mount = tempfile::tempdir().unwrap();
+    let saved = save::run(save_request(etcd.flags(), file_store(mount.path()), Compression::Zstd)).await.unwrap();
+    let slow = mount.path().join("etcdutl");
+    let real = bin("etcdutl");
+    let script =
+        format!("#!/bin/sh\ncase $1 in version) exec {} version;; *) exec /bin/sleep 60;; esac\n", real.display());
+    fs::write(&slow, script).unwrap();
+    fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).unwrap();
+    for engine in ENGINES {
+        let volume = tempfile::tempdir().unwrap();
+        let request = RestoreRequest { engine, ..restore_request(file_store(mount.path()), &saved.key, volume.path()) };
+        let limited = RestoreRequest { etcdutl: slow.clone(), deadline_seconds: Some(3), ..request.clone() };
+        let error = restore::run(limited).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Deadline, "{error}");
+        assert!(error.message().contains("deadlineSeconds"), "{error}");
+        assert_eq!(files(volume.path()), [] as [&str; 0], "{engine:?}");
+        assert!(!restore::run(request).await.unwrap().already);
+    }
+}

@@ -1,0 +1,101 @@
+//! Restores beyond the usual one: from each minor version into the next with three members, by both engines; a raw file;
+//! and users that nobody could log in as, until the spec names another snapshot.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::support::kube_helpers::condition;
+use crate::support::make;
+use crate::support::world::World;
+
+pub async fn tell(w: &World) -> Result<()> {
+    w.create(make::claim("backups", "1Gi")).await?;
+    w.create(of_version("old", 1, "3.5.35", None)).await?;
+    w.step("one voter of 3.5", w.wait_ready("old", 1)).await?;
+    w.fill("old", 2_000).await?;
+    let before = w.digest("old").await?;
+    let first = w.step("a snapshot of 3.5", saved(w, "first", "old", json!("none"))).await?;
+
+    let by_key = |key: &str| json!({"source": {"pvc": {"claimName": "backups"}, "key": key}});
+    let mut graft = by_key(&first);
+    graft["engine"] = json!("graft");
+    w.create(of_version("newer", 3, "3.6.16", Some(graft))).await?;
+    w.create(of_version("raw", 1, "3.6.16", Some(by_key(&format!("{first}/snapshot.db"))))).await?;
+    w.step("3.5 into 3.6 by grafting, three voters", w.wait_ready("newer", 3)).await?;
+    w.step("a raw file", w.wait_ready("raw", 1)).await?;
+    for name in ["newer", "raw"] {
+        ensure!(w.digest(name).await? == before, "{name} holds what was saved");
+    }
+    let told = w.get("EtcdCluster", "newer").await?["status"]["restore"].clone();
+    let facts = (&told["phase"], &told["engine"], told["fellBack"].is_null(), &told["cameAlong"]["members"]);
+    ensure!(facts == (&json!("Formed"), &json!("graft"), true, &json!(1)), "{told}");
+    let told = w.get("EtcdCluster", "raw").await?["status"]["restore"].clone();
+    ensure!(told["engine"] == "etcdutl" && told["revision"].is_i64(), "{told}");
+
+    let second = w.step("a snapshot of 3.6", saved(w, "second", "newer", json!("zstd"))).await?;
+    w.create(of_version("newest", 3, "3.7.3", Some(by_key(&second)))).await?;
+    w.step("3.6 into 3.7, three voters", w.wait_ready("newest", 3)).await?;
+    ensure!(w.digest("newest").await? == before, "newest holds what was saved");
+
+    users(w, by_key(&first)).await
+}
+
+/// A snapshot of an etcd that asks for a login is refused before anything starts, and the cluster goes on when it is
+/// given another.
+async fn users(w: &World, good: Value) -> Result<()> {
+    for command in [
+        &["user", "add", "root:canary-password"][..],
+        &["role", "add", "root"],
+        &["user", "grant-role", "root", "root"],
+        &["auth", "enable"],
+    ] {
+        let pod = w.names_with("EtcdMember", "holdfast.dev/cluster=raw").await?.pop().context("a member of raw")?;
+        w.exec(&pod, "etcd", &[&["etcdctl"], command].concat()).await?;
+    }
+    w.create(json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "root"},
+        "stringData": {"username": "root", "password": "canary-password"},
+    }))
+    .await?;
+    let mut snapshot = make::snapshot("locked", "raw", json!({"pvc": {"claimName": "backups"}}));
+    let spec = snapshot["spec"].as_object_mut().context("a spec")?;
+    spec.remove("clusterRef");
+    let endpoint = format!("http://raw-client.{}.svc:2379", w.ns);
+    spec.insert("external".to_owned(), json!({"endpoints": [endpoint], "authSecretRef": {"name": "root"}}));
+    w.create(snapshot).await?;
+    w.step("a snapshot with users", w.wait_complete("locked")).await?;
+
+    w.create(of_version("locked", 1, "3.6.16", Some(json!({"snapshotRef": {"name": "locked"}})))).await?;
+    let refused = w.wait("EtcdCluster", "locked", "AuthRequiredNotConfigured", |c| {
+        condition(c, "Degraded")
+            .is_some_and(|(status, reason, _)| status == "True" && reason == "AuthRequiredNotConfigured")
+    });
+    let refused = w.step("users that nobody can log in as are refused", refused).await?;
+    ensure!(refused["status"]["restore"]["phase"] == "Failed", "{}", refused["status"]);
+    ensure!(!refused.to_string().contains("canary"), "{refused}");
+    w.patch(
+        "EtcdCluster",
+        "locked",
+        json!({"spec": {"bootstrap": {"restore": {
+            "snapshotRef": null, "source": good["source"],
+        }}}}),
+    )
+    .await?;
+    w.step("corrected, it goes on", w.wait_ready("locked", 1)).await
+}
+
+fn of_version(name: &str, replicas: i32, version: &str, restore: Option<Value>) -> Value {
+    let mut cluster =
+        restore.map_or_else(|| make::cluster(name, replicas), |from| make::restored(name, replicas, from));
+    cluster["spec"]["version"] = json!(version);
+    cluster
+}
+
+/// Its key on the volume.
+async fn saved(w: &World, name: &str, cluster: &str, compression: Value) -> Result<String> {
+    let mut snapshot = make::snapshot(name, cluster, json!({"pvc": {"claimName": "backups"}}));
+    snapshot["spec"]["compression"] = compression;
+    w.create(snapshot).await?;
+    let done = w.wait_complete(name).await?;
+    Ok(done["status"]["artifact"]["key"].as_str().context("a key")?.to_owned())
+}
