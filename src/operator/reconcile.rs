@@ -296,6 +296,7 @@ fn rebase(act: &mut Act, uid: &str, version: &str) {
         | Act::ForbidEmptyStart { .. }
         | Act::MarkStarted { .. }
         | Act::Promote { .. }
+        | Act::Disarm { .. }
         | Act::AdmitClients { .. }
         | Act::CreateClaim(_)
         | Act::CreatePod(_)

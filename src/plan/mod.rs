@@ -129,6 +129,13 @@ pub enum Act {
         /// The etcd cluster that must answer.
         cluster_id: u64,
     },
+    /// Clear a `NOSPACE` alarm that nobody can have any more.
+    Disarm {
+        /// ID of the member that raised it; etcd does not list it.
+        member_id: u64,
+        /// The etcd cluster that must answer.
+        cluster_id: u64,
+    },
     /// Label a Pod as a voter's: clients reach it from now on.
     AdmitClients {
         /// The Pod.

@@ -964,6 +964,7 @@ impl World {
                 p.metadata.annotations.get_or_insert_default().remove(key::MAY_START_EMPTY);
             })?,
             Act::Promote { member_id, cluster_id, .. } => self.promote(member_id, cluster_id)?,
+            Act::Disarm { .. } => return Err(()),
             Act::AdmitClients { pod } => self.patch_pod(&pod, |p| {
                 p.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), "voter".to_owned());
             })?,
@@ -1125,6 +1126,7 @@ pub fn english(act: &Act) -> String {
         Act::MarkStarted { pod, count } => format!("tell {} that number {count} has served", pod.name),
         Act::ForbidEmptyStart { pod } => format!("{} may not start empty any more", pod.name),
         Act::Promote { name, .. } => format!("give {name} its vote"),
+        Act::Disarm { member_id, .. } => format!("clear the NOSPACE alarm of {member_id:x}"),
         Act::AdmitClients { pod } => format!("let clients reach {}", pod.name),
         Act::CreateClaim(c) => format!("create claim {}", pods::name(&c.metadata)),
         Act::CreatePod(p) => {

@@ -1,4 +1,4 @@
-//! The two changes of etcd's own membership. Each goes to the leader's own server, right after a linearizable read of
+//! The changes of etcd's own membership and alarms. Each goes to the leader's own server, right after a linearizable read of
 //! the membership through the same connection, and only when it is the etcd cluster the decision was about (I2, I11).
 
 use super::Done;
@@ -48,6 +48,27 @@ pub(super) async fn promote(
             Ok(Done::Applied)
         }
         Err(failure) => refused("promote a learner", failure),
+    }
+}
+
+/// Clears the `NOSPACE` alarm of somebody who is no member; one that is not raised counts as cleared.
+pub(super) async fn disarm(
+    ctx: &Context,
+    leader: Option<&Address>,
+    member_id: u64,
+    cluster_id: u64,
+) -> Result<Done, Error> {
+    let (at, now) = look(ctx, leader, cluster_id).await?;
+    if now.members.iter().any(|m| m.id == member_id) {
+        return Err(Error::Stale(format!("etcd lists member {member_id:x} now: its alarm is its own")));
+    }
+    ctx.may_write()?;
+    match ctx.etcd.disarm(at, member_id).await {
+        Ok(()) => {
+            ctx.wrote("etcd", "disarm");
+            Ok(Done::Applied)
+        }
+        Err(failure) => refused("clear an alarm", failure),
     }
 }
 

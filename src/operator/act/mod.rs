@@ -72,6 +72,7 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::Promote { name: _, member_id, cluster_id } => {
             membership::promote(ctx, leader, *member_id, *cluster_id).await
         }
+        Act::Disarm { member_id, cluster_id } => membership::disarm(ctx, leader, *member_id, *cluster_id).await,
     }
 }
 
@@ -85,6 +86,7 @@ pub(super) const fn label(act: &Act) -> &'static str {
         Act::LatchJoined { .. } => "LatchJoined",
         Act::ForbidEmptyStart { .. } => "ForbidEmptyStart",
         Act::Promote { .. } => "Promote",
+        Act::Disarm { .. } => "Disarm",
         Act::AdmitClients { .. } => "AdmitClients",
         Act::CreateClaim(_) => "CreateClaim",
         Act::CreatePod(_) => "CreatePod",
@@ -113,6 +115,9 @@ pub(super) fn told(act: &Act) -> (String, String) {
         }
         Act::ForbidEmptyStart { pod } => (pod.name.clone(), "will not start on an empty volume any more".to_owned()),
         Act::Promote { name, member_id, .. } => (name.clone(), format!("member {member_id:x} has a vote now")),
+        Act::Disarm { member_id, .. } => {
+            (String::new(), format!("cleared the NOSPACE alarm of {member_id:x}, which is no member: all have room"))
+        }
         Act::AdmitClients { pod } => (pod.name.clone(), "serves clients from now on".to_owned()),
         Act::CreateClaim(it) => (named(&it.metadata.name), "created the claim".to_owned()),
         Act::CreatePod(it) => (named(&it.metadata.name), "created the Pod".to_owned()),

@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Channel, Client, Error as ClientError, GetOptions, MemberAddOptions};
+use etcd_client::{
+    AlarmAction, AlarmOptions, AlarmType, Channel, Client, Error as ClientError, GetOptions, MemberAddOptions,
+};
 use tonic::Code;
 use tonic::transport::Endpoint;
 
@@ -158,6 +160,17 @@ impl Pool {
         let urls = [peer_url.to_owned()];
         let options = MemberAddOptions::new().with_is_learner();
         self.call(at, CHANGE, |mut client| async move { client.member_add(urls, Some(options)).await }).await?;
+        Ok(())
+    }
+
+    /// Clears a member's `NOSPACE` alarm. That it is not raised is no error (etcd: `alarmStore.Deactivate`).
+    pub(in crate::operator) async fn disarm(&self, at: &Address, member_id: u64) -> Result<(), Failure> {
+        let mut options = AlarmOptions::new();
+        options.with_member(member_id);
+        let clear = |mut client: Client| async move {
+            client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(options)).await
+        };
+        self.call(at, CHANGE, clear).await?;
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::similar_names, reason = "`seen` and `seed` are words of this house")]
 
 mod admit;
+mod alarms;
 mod bootstrap;
 mod facts;
 mod front;

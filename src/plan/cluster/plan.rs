@@ -1,11 +1,11 @@
 //! The order of decisions about one cluster.
 //!
-//! Services and budget first, since they are harmless; then at most one consequential act: form, admit, promote, grow.
+//! Services and budget first, since they are harmless; then at most one consequential act: form, admit, promote, clear an alarm, grow.
 
 use jiff::Timestamp;
 
 use super::facts::hex;
-use super::{Observed, admit, bootstrap, front, grow, status};
+use super::{Observed, admit, alarms, bootstrap, front, grow, status};
 use crate::api::cluster::Formed;
 use crate::api::condition::Reason;
 use crate::api::{EtcdClusterSpec, EtcdClusterStatus};
@@ -64,7 +64,10 @@ fn formed_next(seen: &Observed, wanted: &Wanted, formed: &Formed, now: Timestamp
         );
         return Next::wait(Reason::SafetyStop, message, POLL);
     }
-    admit::next(seen, etcd).or_else(|| grow::next(seen, wanted, etcd, now)).unwrap_or_else(|| seen.rest(etcd, now))
+    admit::next(seen, etcd)
+        .or_else(|| alarms::next(seen, wanted, etcd))
+        .or_else(|| grow::next(seen, wanted, etcd, now))
+        .unwrap_or_else(|| seen.rest(etcd, now))
 }
 
 /// Warnings about a spec that works all the same: once for each generation.

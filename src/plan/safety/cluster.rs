@@ -54,6 +54,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
             )
         }
         Act::Promote { name, member_id, cluster_id } => promote(seen, name, *member_id, *cluster_id),
+        Act::Disarm { member_id, cluster_id } => disarm(seen, *member_id, *cluster_id),
         Act::AdmitClients { pod } => admit(seen, pod),
         Act::DeleteMember { member, .. } => delete(seen, member),
         Act::CreateClaim(_)
@@ -131,6 +132,16 @@ fn add(seen: &Observed, name: &str, peer_url: &str, cluster_id: u64) -> Verdict 
         learners < if several { 1 } else { MOST },
         "one newcomer at a time, but beside a single voter of 3.6 or later",
     )
+}
+
+/// An alarm is a member's own word; only what nobody can hold any more is cleared.
+fn disarm(seen: &Observed, member_id: u64, cluster_id: u64) -> Verdict {
+    let etcd = formed_as(seen, cluster_id)?;
+    let raised = etcd.alarms.iter().any(|a| a.member_id == member_id && a.kind == "NOSPACE");
+    rule("I12", raised && member_id != 0, "an alarm that is cleared is raised, and says by whom")?;
+    rule("I12", etcd.members.iter().all(|l| l.id != member_id), "a member's own alarm is not cleared")?;
+    let all = etcd.members.iter().all(|l| answers(seen, etcd, l));
+    rule("I1", all, "every member says how large it is before an alarm is cleared")
 }
 
 fn introduce(seen: &Observed, target: &Target, initial_cluster: &str) -> Verdict {

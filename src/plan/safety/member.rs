@@ -29,6 +29,7 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::LatchJoined { .. }
         | Act::ForbidEmptyStart { .. }
         | Act::Promote { .. }
+        | Act::Disarm { .. }
         | Act::AdmitClients { .. }
         | Act::DeleteMember { .. }
         | Act::StartJob(_) => rule("I11", false, "a member's pass never changes the cluster or its membership"),

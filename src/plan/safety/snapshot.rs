@@ -25,6 +25,7 @@ pub fn snapshot(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>) -> Verdict {
             | Act::LatchStart { .. }
             | Act::MarkStarted { .. }
             | Act::Promote { .. }
+            | Act::Disarm { .. }
             | Act::AdmitClients { .. }
             | Act::CreateClaim(_)
             | Act::CreatePod(_)
