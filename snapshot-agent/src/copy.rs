@@ -21,7 +21,7 @@ use crate::list::{columns, lineages};
 use crate::manifest::{self, Manifest};
 use crate::mark;
 use crate::progress::Progress;
-use crate::read_back;
+use crate::read_back::{self, Sum};
 use crate::save::STALL;
 use crate::store::{self, Ahead, Plan, Store, Upload};
 use crate::stored::{self, Stored};
@@ -247,7 +247,7 @@ impl One<'_> {
         let mut sha256 = [0; 32];
         hex::decode_to_slice(stored_sha256, &mut sha256)
             .map_err(|_| Error::corrupt("the manifest's storedSha256 is no sha256"))?;
-        read_back::compare(self.to, &stored.data, stored_bytes, sha256, STALL).await
+        read_back::compare(self.to, &stored.data, stored_bytes, Sum::Sha256(sha256), STALL).await
     }
 
     /// Makes the copy a snapshot.

@@ -11,6 +11,7 @@
 use std::io::{self, Write};
 
 use bytes::Bytes;
+use crc_fast::CrcAlgorithm;
 use flate2::write::GzEncoder;
 use futures::{Stream, StreamExt};
 use sha2::{Digest, Sha256};
@@ -52,6 +53,8 @@ pub(crate) struct Streamed {
     pub(crate) stored_bytes: u64,
     /// sha256 of the bytes that were stored.
     pub(crate) stored_sha256: [u8; 32],
+    /// CRC64NVME of the same.
+    pub(crate) stored_crc64: u64,
 }
 
 /// Sends a whole stream into an upload. Any error means: abort the upload.
@@ -72,7 +75,7 @@ pub(crate) async fn run(
     let budget = scan_budget(progress.total());
     let proof = tokio::task::spawn_blocking(move || prove(proof_in));
     let scan = tokio::task::spawn_blocking(move || look(scan_in, budget));
-    let outlet = Outlet { to_store, piece: pool.take(), pool: pool.clone(), hash: Sha256::new(), bytes: 0 };
+    let outlet = Outlet::new(to_store, pool.clone());
     let recipients = recipients.clone();
     let encoder = tokio::task::spawn_blocking(move || encode(encoder_in, compression, &recipients, outlet));
 
@@ -121,10 +124,11 @@ pub(crate) async fn run(
     // First, for where the end is missing both are wrong, and only this one says that trying again may help.
     let database = ended(proof).await??;
     let scanned = ended(scan).await??;
-    let (stored_bytes, stored_sha256) = ended(encoder)
+    let sent = ended(encoder)
         .await?
         .map_err(|error| Error::transient(format!("compressing or encrypting failed: {error}")))?;
-    Ok(Streamed { database, scanned, stored_bytes, stored_sha256 })
+    let Sent { bytes: stored_bytes, sha256: stored_sha256, crc64: stored_crc64 } = sent;
+    Ok(Streamed { database, scanned, stored_bytes, stored_sha256, stored_crc64 })
 }
 
 async fn ended<T>(step: JoinHandle<T>) -> Result<T> {
@@ -183,7 +187,7 @@ fn encode(
     compression: Compression,
     recipients: &Recipients,
     outlet: Outlet,
-) -> io::Result<(u64, [u8; 32])> {
+) -> io::Result<Sent> {
     let mut encoder = Encoder::new(compression, Sealing::new(recipients, outlet)?)?;
     while let Some(piece) = pieces.blocking_recv() {
         encoder.write_all(&piece)?;
@@ -220,7 +224,7 @@ impl Encoder {
         }
     }
 
-    fn finish(self) -> io::Result<(u64, [u8; 32])> {
+    fn finish(self) -> io::Result<Sent> {
         match self {
             Self::Zstd(encoder) => encoder.finish()?,
             Self::Gzip(encoder) => encoder.finish()?,
@@ -237,13 +241,26 @@ struct Outlet {
     piece: Buffer,
     pool: Pool,
     hash: Sha256,
+    crc: crc_fast::Digest,
     bytes: u64,
 }
 
+/// What went out.
+struct Sent {
+    bytes: u64,
+    sha256: [u8; 32],
+    crc64: u64,
+}
+
 impl Outlet {
-    fn finish(mut self) -> io::Result<(u64, [u8; 32])> {
+    fn new(to_store: mpsc::Sender<Bytes>, pool: Pool) -> Self {
+        let (hash, crc) = (Sha256::new(), crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme));
+        Self { to_store, piece: pool.take(), pool, hash, crc, bytes: 0 }
+    }
+
+    fn finish(mut self) -> io::Result<Sent> {
         self.flush()?;
-        Ok((self.bytes, self.hash.finalize().into()))
+        Ok(Sent { bytes: self.bytes, sha256: self.hash.finalize().into(), crc64: self.crc.finalize() })
     }
 }
 
@@ -262,6 +279,7 @@ impl Write for Outlet {
         }
         let full = std::mem::replace(&mut self.piece, self.pool.take()).freeze();
         self.hash.update(&full);
+        self.crc.update(&full);
         self.bytes += full.len() as u64;
         self.to_store.blocking_send(full).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }

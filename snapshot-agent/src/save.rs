@@ -28,7 +28,7 @@ use crate::manifest::{Contents, Encryption, FORMAT_VERSION, Manifest, Origin};
 use crate::mark;
 use crate::pipe::{self, Streamed};
 use crate::progress::Progress;
-use crate::read_back;
+use crate::read_back::{self, Sum};
 use crate::scan::Proven;
 use crate::source::{self, Candidate, Source};
 use crate::spool::Spool;
@@ -235,8 +235,8 @@ impl<'a> Saving<'a> {
         interrupt.unless(self.upload.complete()).await?;
         if self.request.verify == Verify::Stored {
             let key = self.folder.data(self.format);
-            let Streamed { stored_bytes, stored_sha256, .. } = streamed;
-            let compared = read_back::compare(self.store, &key, stored_bytes, stored_sha256, STALL);
+            let Streamed { stored_bytes, stored_crc64, .. } = streamed;
+            let compared = read_back::compare(self.store, &key, stored_bytes, Sum::Crc64(stored_crc64), STALL);
             match interrupt.unless(compared).await {
                 Ok(()) => verification.read_back = true,
                 // Credentials that may only write are a careful choice, and the backup is as good; it says what it lacks.

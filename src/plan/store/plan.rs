@@ -107,7 +107,8 @@ fn due(probe: &Probe) -> Option<Timestamp> {
             | ExitClass::NotFound
             | ExitClass::Corrupt
             | ExitClass::Full
-            | ExitClass::Refused,
+            | ExitClass::Refused
+            | ExitClass::AuthRequired,
         ) => LATER,
     };
     probe.at.parse::<Timestamp>().ok()?.checked_add(pause).ok()

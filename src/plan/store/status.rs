@@ -102,7 +102,7 @@ const fn remedy(class: Option<ExitClass>) -> &'static str {
         Some(ExitClass::Transient) => "It is tried again every minute",
         Some(ExitClass::Full) => "Make room there, or raise its quota",
         Some(ExitClass::Deadline) => "Look at the network and at the store's load; it is tried again every minute",
-        Some(ExitClass::Refused) | None => {
+        Some(ExitClass::Refused | ExitClass::AuthRequired) | None => {
             "It is tried again every minute; look at the log of the probe's Pod if that stays"
         }
     }
