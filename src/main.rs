@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = Cli::parse();
     let outcome = logs::start(cli.log_format, &cli.log_level)
-        .and_then(|()| Ok(runtime(&cli.command).enable_all().build()?.block_on(run(cli.command))?));
+        .and_then(|()| runtime(&cli.command).enable_all().build()?.block_on(run(cli.command)));
     outcome.map_or_else(
         |error| {
             tracing::error!("{error:#}");
