@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, File, OpenOptions};
+use cap_std::fs::{Dir, OpenOptions};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::sync::mpsc;
@@ -25,12 +25,10 @@ use crate::pool::Pool;
 use crate::progress::Progress;
 
 mod mark;
+mod write;
 
 /// Pieces on their way to or from the disk.
 const PIECES: usize = 8;
-
-/// What is written is handed to the disk in steps of at least so much.
-const SYNC_EVERY: usize = 32 << 20;
 
 const TEMPORARY_PREFIX: &str = ".upload-until-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
@@ -170,7 +168,7 @@ impl FolderStore {
             folder: Arc::new(folder),
             temporary,
             mark,
-            writer: Some((pieces, tokio::task::spawn_blocking(move || write_all(file, received)))),
+            writer: Some((pieces, tokio::task::spawn_blocking(move || write::all(file, received)))),
             written: None,
         })
     }
@@ -367,28 +365,6 @@ impl FolderUpload {
             tracing::warn!(%error, "the unfinished upload stays behind");
         }
     }
-}
-
-/// Writes everything and makes it durable. The disk works meanwhile: what waits for the end waits all at once.
-fn write_all(mut file: File, mut received: mpsc::Receiver<Bytes>) -> io::Result<u64> {
-    let (mut written, mut waiting) = (0, 0);
-    let (to_sync, syncing) = std::sync::mpsc::sync_channel(0);
-    let synced = file.try_clone()?;
-    let syncer = std::thread::spawn(move || syncing.iter().try_for_each(|()| synced.sync_data()));
-    while let Some(piece) = received.blocking_recv() {
-        file.write_all(&piece)?;
-        written += piece.len() as u64;
-        waiting += piece.len();
-        // An error of sending: the disk is busy with what came before, or broken, and that is told at the end.
-        if waiting >= SYNC_EVERY && to_sync.try_send(()).is_ok() {
-            waiting = 0;
-        }
-    }
-    drop(to_sync);
-    // An error of writing is told to one of those who ask, once (fsync(2)).
-    syncer.join().map_err(|_| io::Error::other("the thread that syncs has panicked"))??;
-    file.sync_all()?;
-    Ok(written)
 }
 
 /// A folder's path below the root.
