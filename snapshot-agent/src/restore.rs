@@ -12,20 +12,23 @@ mod graft;
 mod raw;
 mod volume;
 
+use std::fs::File;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::contract::{CameAlong, Engine, MAY_START_EMPTY, RestoreRequest, RestoredReport};
 use crate::crypt::Identities;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, io_error};
 use crate::gate::{Annotations, differs, hex_id};
 use crate::identity::{Identity, Restored};
 use crate::layout::{Folder, Key};
 use crate::manifest::{Contents, Encryption, Manifest};
 use crate::pipe::scan_budget;
-use crate::scan::{Proven, Reader};
+use crate::scan::{Proven, Reader, ScanError};
 use crate::store::Store;
 use crate::stored::{self, Stored};
 use crate::unpack::Sink;
+use crate::verify::unsound;
 use crate::wal;
 
 pub(crate) use etcdutl::Etcdutl;
@@ -154,13 +157,9 @@ impl Job<'_> {
         let (snapshot, file) = staging.snapshot()?;
         let (restored, trailer) = match source {
             Source::Ours(chosen) => {
-                let (mut restored, file) = chosen.fetch(store, file, request).await?;
+                let (mut restored, _) = chosen.fetch(store, file, request).await?;
                 if restored.came_along.is_none() {
-                    let read = move || {
-                        Ok(Reader::open(&file, db_bytes, scan_budget(db_bytes))
-                            .and_then(|mut reader| reader.prove(None)))
-                    };
-                    restored.came_along = came_along(request, off_thread(read).await?.as_ref().ok())?;
+                    look_inside(request, &mut restored, snapshot.clone()).await?;
                 }
                 (restored, true)
             }
@@ -333,8 +332,20 @@ fn without_users(request: &RestoreRequest, CameAlong { users, auth_enabled, .. }
     )))
 }
 
-async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| crate::error::task_error(&error))?
+/// Finds out what its manifest does not say. One of more records than there is memory for stays unknown.
+async fn look_inside(request: &RestoreRequest, restored: &mut Restored, snapshot: PathBuf) -> Result<()> {
+    let (uri, db_bytes) = (restored.uri.clone(), restored.db_bytes);
+    let look = move || {
+        let file = File::open(snapshot).map_err(io_error("opening the snapshot's file"))?;
+        match Reader::open(&file, db_bytes, scan_budget(db_bytes)).and_then(|mut reader| reader.prove(None)) {
+            Err(ScanError::OverBudget { .. }) => Ok(None),
+            found => found.map(Some).map_err(|error| unsound(&uri, &error)),
+        }
+    };
+    let found = tokio::task::spawn_blocking(look).await.map_err(|error| crate::error::task_error(&error))??;
+    restored.came_along = came_along(request, found.as_ref())?;
+    restored.revision = found.map(|found| found.revision);
+    Ok(())
 }
 
 /// Data is restored into the version it was written with, or a newer one.
