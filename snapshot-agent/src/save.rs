@@ -229,10 +229,13 @@ impl<'a> Saving<'a> {
         let streamed = interrupt
             .unless(progress.watch_pace(STALL, self.request.min_throughput_kib.saturating_mul(1 << 10), pipe))
             .await?;
+        let streamed_in = self.since.elapsed();
         // What is sent already goes on while the members compute theirs.
         let asked = ask.verify(&streamed, self.request.ask_members);
         let (mut verification, ()) = interrupt.unless(async { tokio::try_join!(asked, self.upload.flush()) }).await?;
+        let proven_in = self.since.elapsed();
         interrupt.unless(self.upload.complete()).await?;
+        let stored_in = self.since.elapsed();
         if self.request.verify == Verify::Stored {
             let key = self.folder.data(self.format);
             let Streamed { stored_bytes, stored_crc64, .. } = streamed;
@@ -247,6 +250,8 @@ impl<'a> Saving<'a> {
                 Err(error) => return Err(error),
             }
         }
+        let whole = self.since.elapsed();
+        tracing::debug!(?streamed_in, ?proven_in, ?stored_in, ?whole, "how the time went");
         let said = &self.member.facts.storage_version;
         let storage_version = [&version, said].into_iter().find(|version| !version.is_empty()).cloned();
         Ok(Data { storage_version, streamed, verification })
