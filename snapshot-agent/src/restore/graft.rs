@@ -87,10 +87,9 @@ pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed
     };
     let large = Arc::clone(&file);
     let stock = Arc::new(off_thread(move || Ok(Stock::read(&*large, db_bytes)?)).await?);
-    let small = stock.small()?;
-    let small_bytes = small.len() as u64;
-    let small = staging.small(&small)?;
-    let made = etcdutl.restore(&small, &staging.small_data(), initial, small_bytes, request.revision_bump, true).await;
+    let small = staging.small(&stock.small()?)?;
+    // The time of a large one: its syncs wait for what is still on the way to a slow disk.
+    let made = etcdutl.restore(&small, &staging.small_data(), initial, db_bytes, request.revision_bump, true).await;
     made.map_err(|error| match error.class() {
         // The small database is of our own making.
         ExitClass::Corrupt => Failed::Unfit(Unfit::new(error.message())),
