@@ -63,6 +63,9 @@ impl Ahead {
     /// Ranges large enough that a request's own cost vanishes, small enough to keep four in memory.
     pub const FAR: Self = Self { range: 8 << 20, ranges: 4 };
 
+    /// Less, for a process that unpacks and proves what it reads: all its steps together stay at some 100 MiB.
+    pub const UNPACKING: Self = Self { range: 4 << 20, ranges: 4 };
+
     /// For a process that needs its memory for something else too. Measured: ranges of 1 MiB cost a store a fifth more.
     pub const LITTLE: Self = Self { range: 2 << 20, ranges: 3 };
 }

@@ -115,7 +115,7 @@ impl Stored {
     ) -> Result<S> {
         let Manifest { db_bytes, stored_bytes, compression, .. } = self.manifest;
         let progress = Progress::new("reading the snapshot", stored_bytes);
-        let stream = self.read(store, Ahead::FAR, &progress);
+        let stream = self.read(store, Ahead::UNPACKING, &progress);
         let unpacking = unpack::run(stream, compression, identities, db_bytes, sink);
         let (unpacked, sink) = progress.watch(stall, unpacking).await.map_err(|error| match error.class() {
             ExitClass::Corrupt => error.context(store.uri(&self.data)),

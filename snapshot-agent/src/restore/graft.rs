@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -33,8 +33,11 @@ use crate::verify::unsound;
 /// Pages that are added, and the small database twice: more than that is in no bucket that is carried over.
 const ADDED: u64 = 16 << 20;
 
-/// Pieces waiting for the scan, which is faster than what brings them.
-const PIECES: usize = 2;
+/// Pieces waiting to be written.
+const PIECES: usize = 4;
+
+/// What is being done, for an error.
+const WRITING: &str = "writing the snapshot";
 
 /// The disk is told to write after so many bytes: much less than a machine keeps back by itself, and enough that its
 /// cache is flushed some dozen times in a gigabyte and not some thousand.
@@ -69,14 +72,16 @@ pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed
     let (path, file) = staging.database()?;
     let (restored, file, syncing) = match source {
         Source::Ours(chosen) => {
-            let placing = Placing::begin(file, db_bytes, chosen.stored.scan_options())?;
+            let (file, options) = (Arc::new(file), chosen.stored.scan_options());
+            let placing = Placing::begin(&file, db_bytes, options);
             let (mut restored, placing) = chosen.fetch(store, placing, request).await?;
-            let Placing { file, scan, disk, .. } = placing;
-            let scanned = scan.await.map_err(|error| task_error(&error))?;
-            let file = Arc::new(file);
+            let Placing { placed, disk, failed, .. } = placing;
+            let placed = placed.await.map_err(|error| task_error(&error))?;
+            let scanned = placed.ok_or_else(|| io_error(WRITING)(why(&failed)))?;
             let proven = prove(chosen, store, scanned, &file).await?;
             if restored.came_along.is_none() {
                 restored.came_along = came_along(request, proven.as_ref())?;
+                restored.revision = proven.map(|found| found.revision);
             }
             (restored, file, Some(disk))
         }
@@ -84,16 +89,15 @@ pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed
             let clone = file.try_clone().map_err(io_error("opening the database's file"))?;
             let restored = raw.fetch(store, (&path, clone), request, etcdutl.version()).await?;
             // Without etcd's sha256 at its end.
-            file.set_len(db_bytes).map_err(io_error("cutting the database's file"))?;
+            file.set_len(db_bytes).map_err(io_error(WRITING))?;
             (restored, Arc::new(file), None)
         }
     };
     let large = Arc::clone(&file);
     let stock = Arc::new(off_thread(move || Ok(Stock::read(&*large, db_bytes)?)).await?);
-    let small = stock.small()?;
-    let small_bytes = small.len() as u64;
-    let small = staging.small(&small)?;
-    let made = etcdutl.restore(&small, &staging.small_data(), initial, small_bytes, request.revision_bump, true).await;
+    let small = staging.small(&stock.small()?)?;
+    // The time of a large one: its syncs wait for what is still on the way to a slow disk.
+    let made = etcdutl.restore(&small, &staging.small_data(), initial, db_bytes, request.revision_bump, true).await;
     made.map_err(|error| match error.class() {
         // The small database is of our own making.
         ExitClass::Corrupt => Failed::Unfit(Unfit::new(error.message())),
@@ -170,58 +174,75 @@ fn apply(file: &File, stock: &Stock, scion: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Takes a snapshot to its place, while its pages are looked at and the disk writes.
+/// Takes a snapshot to its place, while its pages are looked at and the disk writes; whoever gives it hashes meanwhile.
 struct Placing {
-    file: File,
-    db_bytes: u64,
-    /// To the scan and to the disk, until there is no more.
-    feeds: Option<(mpsc::Sender<Bytes>, mpsc::Sender<()>)>,
-    scan: JoinHandle<Result<Proven, ScanError>>,
+    /// Until there is no more.
+    to_place: Option<mpsc::Sender<Bytes>>,
+    /// `None`: it has failed.
+    placed: JoinHandle<Option<Result<Proven, ScanError>>>,
+    failed: Arc<Mutex<Option<io::Error>>>,
     disk: JoinHandle<io::Result<()>>,
-    unsynced: u64,
 }
 
 impl Placing {
-    fn begin(file: File, db_bytes: u64, options: Options) -> Result<Self, Error> {
-        let syncing = file.try_clone().map_err(io_error("opening the database's file"))?;
-        let (to_scan, scan_in) = mpsc::channel(PIECES);
-        let (to_disk, disk_in) = mpsc::channel(1);
-        let scan = spawn_blocking(move || look(scan_in, options));
-        let disk = spawn_blocking(move || sync(&syncing, disk_in));
-        Ok(Self { file, db_bytes, feeds: Some((to_scan, to_disk)), scan, disk, unsynced: 0 })
+    fn begin(file: &Arc<File>, db_bytes: u64, options: Options) -> Self {
+        let (to_place, pieces) = mpsc::channel(PIECES);
+        let (to_disk, steps) = mpsc::channel(1);
+        let failed: Arc<Mutex<Option<io::Error>>> = Arc::default();
+        let (writing, syncing, failing) = (Arc::clone(file), Arc::clone(file), Arc::clone(&failed));
+        let placed = spawn_blocking(move || match place(&writing, db_bytes, options, pieces, &to_disk) {
+            Ok(scanned) => Some(scanned),
+            Err(error) => {
+                failing.lock().unwrap_or_else(PoisonError::into_inner).replace(error);
+                None
+            }
+        });
+        let disk = spawn_blocking(move || sync(&syncing, steps));
+        Self { to_place: Some(to_place), placed, failed, disk }
     }
 }
 
 impl Sink for Placing {
     fn take(&mut self, bytes: &Bytes) -> io::Result<()> {
-        let (to_scan, to_disk) = self.feeds.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
-        to_scan.blocking_send(bytes.clone()).map_err(|_| io::ErrorKind::BrokenPipe)?;
-        self.file.write_all(bytes)?;
-        self.unsynced += bytes.len() as u64;
-        // An error of sending: it is still at the step before.
-        if self.unsynced >= STEP && to_disk.try_send(()).is_ok() {
-            self.unsynced = 0;
-        }
-        Ok(())
+        let to_place = self.to_place.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        to_place.blocking_send(bytes.clone()).map_err(|_| why(&self.failed))
     }
 
-    /// What is not yet on the disk goes there while etcdutl is run.
+    /// What is not yet in its place, and on the disk, goes there while the rest goes on.
     fn end(&mut self) -> io::Result<()> {
-        self.file.set_len(self.db_bytes)?;
-        if let Some((_, to_disk)) = self.feeds.take() {
-            // Full: a step that is yet to begin takes these too.
-            let _queued = to_disk.try_send(());
-        }
+        self.to_place = None;
         Ok(())
     }
 }
 
-fn look(mut pieces: mpsc::Receiver<Bytes>, options: Options) -> Result<Proven, ScanError> {
-    let (mut scan, mut trailer) = (Scan::new(options), KeepBack::default());
+/// Why nothing more was written.
+fn why(failed: &Mutex<Option<io::Error>>) -> io::Error {
+    let error = failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+    error.unwrap_or_else(|| io::ErrorKind::BrokenPipe.into())
+}
+
+/// Writes and scans until there is no more, and cuts off etcd's sha256.
+fn place(
+    mut file: &File,
+    db_bytes: u64,
+    options: Options,
+    mut pieces: mpsc::Receiver<Bytes>,
+    to_disk: &mpsc::Sender<()>,
+) -> io::Result<Result<Proven, ScanError>> {
+    let (mut scan, mut trailer, mut unsynced) = (Scan::new(options), KeepBack::default(), 0);
     while let Some(piece) = pieces.blocking_recv() {
+        file.write_all(&piece)?;
+        unsynced += piece.len() as u64;
+        // An error of sending: it is still at the step before.
+        if unsynced >= STEP && to_disk.try_send(()).is_ok() {
+            unsynced = 0;
+        }
         trailer.pass(&piece, |settled| scan.push(settled));
     }
-    scan.finish()
+    file.set_len(db_bytes)?;
+    // Full: a step that is yet to begin takes these too.
+    let _queued = to_disk.try_send(());
+    Ok(scan.finish())
 }
 
 fn sync(file: &File, mut steps: mpsc::Receiver<()>) -> io::Result<()> {

@@ -78,11 +78,15 @@ fn moment(whole: Duration, n: u64, of: u64) -> Duration {
 }
 
 async fn killed(engine: Engine) {
-    let stored = Stored::of(40, Compression::Zstd, false).await;
-    let volume = tempfile::tempdir().unwrap();
-    let begun = Instant::now();
-    assert!(begin(&stored.request(volume.path(), engine)).wait().unwrap().success());
-    let whole = begun.elapsed() * 11 / 10;
+    let stored = Stored::of(100, Compression::Zstd, false).await;
+    // The machine may be busy: the quickest of three says how long it takes.
+    let runs = [(); 3].map(|()| {
+        let volume = tempfile::tempdir().unwrap();
+        let begun = Instant::now();
+        assert!(begin(&stored.request(volume.path(), engine)).wait().unwrap().success());
+        begun.elapsed()
+    });
+    let whole = runs.into_iter().min().unwrap();
     let kills = soak(15, 150);
     let mut complete = 0;
     for n in 0..kills {
@@ -95,14 +99,13 @@ async fn killed(engine: Engine) {
         if volume.path().join(DATA_DIR).exists() {
             complete += 1;
             stored.serves(volume.path(), &request);
-            // It has served: its term is another now, and the rest is what it was.
         }
         restore::run(request.clone()).await.unwrap_or_else(|error| panic!("after {after:?}: {error}"));
         assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 1, "only the data directory");
         stored.serves(volume.path(), &request);
     }
     println!("{engine:?}: {kills} kills within {whole:?}, {complete} of them after the end");
-    assert!(complete < kills / 2, "the kills came too late: {complete}");
+    assert!(complete < kills * 2 / 3, "the kills came too late: {complete}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,13 +1,15 @@
-//! The memory budget of a save, measured in a process of its own with the allocator that ships.
+//! The memory budgets of a save and of a restore, each measured in a process of its own with the allocator that ships.
 
 use std::fs;
 use std::io::Read;
 
 use crate::faults::snapshot;
-use crate::support::{S3, child, child_input, save_request};
+use crate::support::{Cli, Etcd, S3, child, child_input, file_store, restore_request, save_request};
 use bytes::Bytes;
+use clap::Parser;
 use futures::stream;
-use snapshot_agent::contract::{Compression, EtcdFlags, Verify};
+use snapshot_agent::contract::{Compression, Engine, EtcdFlags, RestoreRequest, Verify};
+use snapshot_agent::restore;
 use snapshot_agent::save::{self, Member};
 use snapshot_agent::source::Candidate;
 
@@ -87,4 +89,36 @@ async fn saves_half_a_gibibyte() {
     println!("{how}: {rate} MiB/s, stored {} MiB, VmHWM {before} -> {peak} MiB", saved.stored_bytes >> 20);
     assert_eq!(saved.keys, Some(u64::try_from(PAGES - 5 - PAGES / 60).unwrap()));
     assert!(peak - before <= budget, "{how}: {before} -> {peak} MiB, budget {budget}");
+}
+
+/// What a graft may take above what the process has at its start: the ranges of a download, the page scan, the queues.
+const GRAFT_MIB: u64 = 96;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_graft_of_300_mebibytes_stays_within_the_budget() {
+    let etcd = Etcd::start().await;
+    etcd.fill(300, 1 << 20).await;
+    let (s3, mount) = (S3::start().await, tempfile::tempdir().unwrap());
+    for store in [s3.flags(), file_store(mount.path())] {
+        let saved = save::run(save_request(etcd.flags(), store.clone(), Compression::Zstd)).await.unwrap();
+        let volume = tempfile::tempdir().unwrap();
+        let request = RestoreRequest { engine: Engine::Graft, ..restore_request(store, &saved.key, volume.path()) };
+        let output = child("memory::restores", &request.to_args().join("\n")).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        print!("{text}");
+    }
+}
+
+/// Not a test by itself: the process that is measured.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restores() {
+    let Some(args) = child_input() else { return };
+    let before = high_water_mib();
+    let cli = Cli::<RestoreRequest>::parse_from(std::iter::once("restore").chain(args.lines()));
+    let report = restore::run(cli.request).await.unwrap();
+    let peak = high_water_mib();
+    assert_eq!(report.engine, Some(Engine::Graft));
+    println!("{}: {} ms, VmHWM {before} -> {peak} MiB", report.uri, report.millis);
+    assert!(peak - before <= GRAFT_MIB, "{before} -> {peak} MiB, budget {GRAFT_MIB}");
 }
