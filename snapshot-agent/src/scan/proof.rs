@@ -20,7 +20,7 @@ pub struct Proven {
     pub term: Option<u64>,
     /// Storage version; written by etcd 3.6 and later.
     pub storage_version: Option<String>,
-    /// Cluster version; absent in a database that `etcdutl` has restored and no member has run on.
+    /// Cluster version; absent before the first members have agreed on one. `etcdutl` keeps it in what it restores.
     pub cluster_version: Option<String>,
     /// Members, by ID as etcd sorts them (hexadecimal).
     pub members: Vec<Member>,
