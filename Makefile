@@ -39,7 +39,7 @@ golden: ## rewrite crds/, charts/manifests/, jobs/ and scenario transcripts from
 image: ## the container image, loaded into the testbed if it runs (1 min; 8 min cold)
 	@tests/bin/deps && tests/bin/image $(if $(wildcard /var/lib/holdfast-testbed/admin.kubeconfig),,--no-load)
 
-bench: ## formation times, and throughput of snapshots beside etcdctl in the same run (6 min)
+bench: ## formation times, snapshots beside etcdctl and restores beside etcdutl, all in the same run (9 min)
 	@tests/bin/deps && tests/bin/bench
 
 bench-save: ## agent save beside etcdctl snapshot save: folder, S3, TLS, distances, memory, the page scan alone (15 min)
