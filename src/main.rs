@@ -16,8 +16,13 @@ fn main() -> ExitCode {
     // Before anything opens a connection. It can only fail where it was done before, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = Cli::parse();
-    let outcome = logs::start(cli.log_format, &cli.log_level)
-        .and_then(|()| runtime(&cli.command).enable_all().build()?.block_on(run(cli.command)));
+    let outcome = logs::start(cli.log_format, &cli.log_level).and_then(|()| {
+        let runtime = runtime(&cli.command).enable_all().build()?;
+        let outcome = runtime.block_on(run(cli.command));
+        // A thread that waits for a disk or a mount may wait for ever; what has ended keeps nobody.
+        runtime.shutdown_background();
+        outcome
+    });
     outcome.map_or_else(
         |error| {
             tracing::error!("{error:#}");

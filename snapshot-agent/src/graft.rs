@@ -32,6 +32,14 @@ use write::{Pages, header};
 
 pub(crate) use write::Page;
 
+/// Whether clients of this database have to log in, at the cost of a few pages (etcd: server/storage/schema/auth.go).
+pub(crate) fn auth_enabled(file: impl ReadAt, bytes: u64) -> Result<bool, Unfit> {
+    let database = Database::open(file, bytes)?;
+    let buckets = database.buckets()?;
+    let Some(auth) = buckets.get(&b"auth"[..]) else { return Ok(false) };
+    Ok(database.entries(auth)?.get(&b"authEnabled"[..]).is_some_and(|value| value == &[1]))
+}
+
 /// Entries of a bucket, or the buckets of the root bucket.
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 

@@ -5,30 +5,27 @@
 //! complete ends the run before a Secret or a source is read. Hash checks are never skipped.
 //!
 //! A file that is not ours is `restore/raw.rs`'s. What is on the volume is judged in `restore/volume.rs`, etcdutl is run in
-//! `restore/etcdutl.rs`, and the way that writes once is `restore/graft.rs`.
+//! `restore/etcdutl.rs`, the way that writes once is `restore/graft.rs`, and what is inside is looked at in
+//! `restore/contents.rs`.
 
+mod contents;
 mod etcdutl;
 mod graft;
 mod raw;
 mod volume;
 
-use std::fs::File;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::contract::{CameAlong, Engine, MAY_START_EMPTY, RestoreRequest, RestoredReport};
 use crate::crypt::Identities;
-use crate::error::{Error, Result, io_error};
+use crate::error::{Error, Result};
 use crate::gate::{Annotations, differs, hex_id};
 use crate::identity::{Identity, Restored};
 use crate::layout::{Folder, Key};
-use crate::manifest::{Contents, Encryption, Manifest};
-use crate::pipe::scan_budget;
-use crate::scan::{Proven, Reader, ScanError};
+use crate::manifest::{Encryption, Manifest};
 use crate::store::Store;
 use crate::stored::{self, Stored};
 use crate::unpack::Sink;
-use crate::verify::unsound;
 use crate::wal;
 
 pub(crate) use etcdutl::Etcdutl;
@@ -57,23 +54,43 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
         State::Empty => {}
     }
     permitted(&request)?;
-    match request.deadline_seconds {
-        None => anew(&request, &volume, since).await,
+    let rebuilt = match request.deadline_seconds {
+        None => rebuild(&request, &volume).await,
         Some(seconds) => {
-            let anew = tokio::time::timeout(Duration::from_secs(seconds.into()), anew(&request, &volume, since));
-            anew.await.unwrap_or_else(|_| {
-                volume.tidy();
+            let rebuilding = tokio::time::timeout(Duration::from_secs(seconds.into()), rebuild(&request, &volume));
+            rebuilding.await.unwrap_or_else(|_| {
                 Err(Error::deadline(format!(
                     "not done within the {seconds} s given; nothing is startable. Give it more (deadlineSeconds), or look \
                      at the store and the network"
                 )))
             })
         }
-    }
+    };
+    // No time limit from here on: a volume is published, or it is not.
+    let published = match rebuilt {
+        Ok(rebuilt) => publish(rebuilt).await,
+        Err(error) => Err(error),
+    };
+    let (restored, engine, fell_back) = published.inspect_err(|_| {
+        // The space may be what was missing, and nothing in it can be used.
+        volume.tidy();
+    })?;
+    let report = RestoredReport { engine: Some(engine), fell_back, ..report(restored, false, since) };
+    let engine = engine.as_str();
+    tracing::info!(uri = report.uri, db_bytes = report.db_bytes, engine, millis = report.millis, "restored");
+    Ok(report)
 }
 
-/// Fills the empty volume.
-async fn anew(request: &RestoreRequest, volume: &Volume, since: Instant) -> Result<RestoredReport> {
+/// Makes it startable: one rename.
+async fn publish(rebuilt: Rebuilt) -> Result<(Restored, Engine, Option<String>)> {
+    let Rebuilt { staging, restored, engine, fell_back } = rebuilt;
+    let published = tokio::task::spawn_blocking(move || staging.publish()).await;
+    published.map_err(|error| crate::error::task_error(&error))??;
+    Ok((restored, engine, fell_back))
+}
+
+/// Makes the data directory in the staging folder of an empty volume.
+async fn rebuild(request: &RestoreRequest, volume: &Volume) -> Result<Rebuilt> {
     let initial = Initial::of(request)?;
     let named = Named::of(&request.key)?;
     let store = Store::open(&request.store)?;
@@ -87,16 +104,7 @@ async fn anew(request: &RestoreRequest, volume: &Volume, since: Instant) -> Resu
         Named::File(key) => Source::Raw(Raw::look(&store, key, request).await?),
     };
 
-    let rebuilt = Job { request, volume, store: &store, source, etcdutl, initial }.run().await;
-    if rebuilt.is_err() {
-        // The space may be what was missing, and nothing in it can be used.
-        volume.tidy();
-    }
-    let Rebuilt { restored, engine, fell_back } = rebuilt?;
-    let report = RestoredReport { engine: Some(engine), fell_back, ..report(restored, false, since) };
-    let engine = engine.as_str();
-    tracing::info!(uri = report.uri, db_bytes = report.db_bytes, engine, millis = report.millis, "restored");
-    Ok(report)
+    Job { request, volume, store: &store, source, etcdutl, initial }.run().await
 }
 
 /// All that a rebuilding needs; everything was looked at.
@@ -109,8 +117,9 @@ struct Job<'a> {
     initial: Initial<'a>,
 }
 
-/// What came of it.
+/// What came of it: complete, and where etcd does not look.
 struct Rebuilt {
+    staging: Staging,
     restored: Restored,
     engine: Engine,
     fell_back: Option<String>,
@@ -120,7 +129,7 @@ struct Rebuilt {
 const MAX_REASON: usize = 300;
 
 impl Job<'_> {
-    /// The steps that write: all in the staging folder, until the rename.
+    /// The steps that write: all in the staging folder.
     async fn run(&self) -> Result<Rebuilt> {
         let (staging, restored, engine, fell_back) = match self.request.engine {
             Engine::Etcdutl => {
@@ -143,9 +152,7 @@ impl Job<'_> {
         };
         let data = staging.data();
         identity(self.request, &data, restored.clone())?.write(&data)?;
-        let published = tokio::task::spawn_blocking(move || staging.publish()).await;
-        published.map_err(|error| crate::error::task_error(&error))??;
-        Ok(Rebuilt { restored, engine, fell_back })
+        Ok(Rebuilt { staging, restored, engine, fell_back })
     }
 
     /// Downloads the snapshot, and lets etcdutl make a data directory of it.
@@ -159,7 +166,7 @@ impl Job<'_> {
             Source::Ours(chosen) => {
                 let (mut restored, _) = chosen.fetch(store, file, request).await?;
                 if restored.came_along.is_none() {
-                    look_inside(request, &mut restored, snapshot.clone()).await?;
+                    contents::look_inside(request, &mut restored, snapshot.clone()).await?;
                 }
                 (restored, true)
             }
@@ -285,7 +292,7 @@ impl Chosen {
             )));
         }
         if let Some(contents) = &manifest.contents {
-            without_users(request, contents.into())?;
+            contents::admit(request, contents.into())?;
         }
         let identities = manifest.encryption.as_ref().map(|encryption| identities(encryption, request)).transpose()?;
         Ok(Self { stored: Stored::of(store, folder, manifest).await?, identities })
@@ -310,42 +317,6 @@ impl Chosen {
         };
         Ok((restored, sink))
     }
-}
-
-/// What is in it beside its keys, if that is known; an error where it is not to be restored.
-fn came_along(request: &RestoreRequest, found: Option<&Proven>) -> Result<Option<CameAlong>> {
-    let Some(found) = found else { return Ok(None) };
-    let came_along = CameAlong::from(&Contents::from(found));
-    without_users(request, came_along)?;
-    Ok(Some(came_along))
-}
-
-/// Refuses users that nobody could log in as, before anything startable is there: a cluster that asks for credentials
-/// that its operator does not have can be neither grown nor mended.
-fn without_users(request: &RestoreRequest, CameAlong { users, auth_enabled, .. }: CameAlong) -> Result<()> {
-    if !(request.refuse_auth && auth_enabled) {
-        return Ok(());
-    }
-    Err(Error::auth_required(format!(
-        "the snapshot has authentication on ({users} users), and this cluster has no credentials to log in with; nothing \
-         was restored"
-    )))
-}
-
-/// Finds out what its manifest does not say. One of more records than there is memory for stays unknown.
-async fn look_inside(request: &RestoreRequest, restored: &mut Restored, snapshot: PathBuf) -> Result<()> {
-    let (uri, db_bytes) = (restored.uri.clone(), restored.db_bytes);
-    let look = move || {
-        let file = File::open(snapshot).map_err(io_error("opening the snapshot's file"))?;
-        match Reader::open(&file, db_bytes, scan_budget(db_bytes)).and_then(|mut reader| reader.prove(None)) {
-            Err(ScanError::OverBudget { .. }) => Ok(None),
-            found => found.map(Some).map_err(|error| unsound(&uri, &error)),
-        }
-    };
-    let found = tokio::task::spawn_blocking(look).await.map_err(|error| crate::error::task_error(&error))??;
-    restored.came_along = came_along(request, found.as_ref())?;
-    restored.revision = found.map(|found| found.revision);
-    Ok(())
 }
 
 /// Data is restored into the version it was written with, or a newer one.

@@ -243,7 +243,7 @@ impl<'a> Saving<'a> {
             match interrupt.unless(compared).await {
                 Ok(()) => verification.read_back = true,
                 // Credentials that may only write are a careful choice, and the backup is as good; it says what it lacks.
-                Err(error) if error.class() == ExitClass::Denied => {
+                Err(error) if error.class() == ExitClass::Denied && self.upload.is_signed() => {
                     tracing::warn!(%error, "what is stored could not be read back");
                     verification.read_back_reason = Some(error.message().to_owned());
                 }

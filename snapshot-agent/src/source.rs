@@ -115,7 +115,7 @@ pub async fn choose(flags: &EtcdFlags, expect_cluster_id: Option<&str>) -> Resul
             Ok(mut source) => {
                 let of = |other: &Candidate| candidates.iter().position(|c| c == other).and_then(|at| clients.get(at));
                 let others = rank(&candidates).into_iter().filter(|other| other.member_id != chosen.member_id);
-                source.widen(&dialer).await?;
+                source.widen(&dialer).await;
                 source.others = others.filter_map(|other| Some((of(other)?.clone(), other.clone()))).collect();
                 tracing::info!(
                     member = source.name,
@@ -241,16 +241,20 @@ fn names_corrupt(errors: &[String], member_id: u64) -> bool {
 
 impl Source {
     /// Takes larger windows for a member that is far away.
-    async fn widen(&mut self, dialer: &Dialer) -> Result<()> {
-        if let Some((client, status)) = dialer.widen(&self.facts.endpoint, self.answered_in).await? {
+    async fn widen(&mut self, dialer: &Dialer) {
+        match dialer.widen(&self.facts.endpoint, self.answered_in).await {
+            Ok(None) => {}
             // An endpoint may lead to several members; then the slow connection is the right one.
-            let is_this = candidate(&self.facts.endpoint, &status)?.member_id == self.facts.member_id;
-            if is_this {
+            Ok(Some((client, status)))
+                if status.header().is_some_and(|header| header.member_id() == self.facts.member_id) =>
+            {
                 self.client = client;
+                tracing::debug!(millis = self.answered_in.as_millis(), "the member is far away: larger windows");
             }
-            tracing::debug!(millis = self.answered_in.as_millis(), is_this, "the member is far away: larger windows");
+            Ok(Some(_)) => tracing::debug!("another member answered: the windows stay as they are"),
+            // There is a connection that works.
+            Err(error) => tracing::debug!(%error, "the windows stay as they are"),
         }
-        Ok(())
     }
 
     /// Opens the snapshot: the storage version it was made with (empty before 3.6), and its bytes, trailer and all.

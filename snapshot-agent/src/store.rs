@@ -255,6 +255,14 @@ impl Upload {
         }
     }
 
+    /// Whether what was sent was compared on its way: a store that was told each part's hash has looked.
+    pub fn is_signed(&self) -> bool {
+        match self {
+            Self::Bucket(upload) => upload.is_signed(),
+            Self::Folder(_) | Self::Nowhere => true,
+        }
+    }
+
     /// Until when the store keeps what is complete from being removed.
     pub fn lock(&self) -> Option<Lock> {
         match self {

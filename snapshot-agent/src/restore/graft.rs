@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::volume::Staging;
-use super::{BESIDE_DATABASE, Chosen, Job, Source, came_along};
+use super::{BESIDE_DATABASE, Chosen, Job, Source, contents};
 use crate::contract::ExitClass;
 use crate::error::{Error, io_error, task_error};
 use crate::graft::{Stock, Unfit};
@@ -65,7 +65,7 @@ impl From<Error> for Failed {
 
 /// Makes the data directory in the staging folder.
 pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed> {
-    let Job { request, volume, store, source, etcdutl, initial } = job;
+    let Job { request, volume, store, source, etcdutl, .. } = job;
     let staging = volume.stage()?;
     let db_bytes = source.db_bytes();
     volume.check_space(db_bytes.saturating_add(ADDED).saturating_add(BESIDE_DATABASE))?;
@@ -80,8 +80,7 @@ pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed
             let scanned = placed.ok_or_else(|| io_error(WRITING)(why(&failed)))?;
             let proven = prove(chosen, store, scanned, &file).await?;
             if restored.came_along.is_none() {
-                restored.came_along = came_along(request, proven.as_ref())?;
-                restored.revision = proven.map(|found| found.revision);
+                contents::found(request, &mut restored, proven.as_ref(), &file)?;
             }
             (restored, file, Some(disk))
         }
@@ -93,8 +92,24 @@ pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed
             (restored, Arc::new(file), None)
         }
     };
-    let large = Arc::clone(&file);
-    let stock = Arc::new(off_thread(move || Ok(Stock::read(&*large, db_bytes)?)).await?);
+    let stock = scion(job, &staging, Arc::clone(&file)).await;
+    // Whatever came of it: until then the file keeps its space, and etcdutl's way would miss it.
+    if let Some(syncing) = syncing {
+        let synced = syncing.await.map_err(|error| task_error(&error))?;
+        synced.map_err(io_error("syncing the database"))?;
+    }
+    let stock = stock?;
+    let scion = staging.small_database();
+    off_thread(move || apply(&file, &stock, &scion)).await?;
+    staging.adopt()?;
+    Ok((staging, restored))
+}
+
+/// Has etcdutl restore a small database that stands for the large one.
+async fn scion(job: &Job<'_>, staging: &Staging, large: Arc<File>) -> Result<Stock, Failed> {
+    let Job { request, source, etcdutl, initial, .. } = job;
+    let db_bytes = source.db_bytes();
+    let stock = off_thread(move || Ok(Stock::read(&*large, db_bytes)?)).await?;
     let small = staging.small(&stock.small()?)?;
     // The time of a large one: its syncs wait for what is still on the way to a slow disk.
     let made = etcdutl.restore(&small, &staging.small_data(), initial, db_bytes, request.revision_bump, true).await;
@@ -103,14 +118,7 @@ pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed
         ExitClass::Corrupt => Failed::Unfit(Unfit::new(error.message())),
         _ => Failed::Run(error),
     })?;
-    if let Some(syncing) = syncing {
-        let synced = syncing.await.map_err(|error| task_error(&error))?;
-        synced.map_err(io_error("syncing the database"))?;
-    }
-    let scion = staging.small_database();
-    off_thread(move || apply(&file, &stock, &scion)).await?;
-    staging.adopt()?;
-    Ok((staging, restored))
+    Ok(stock)
 }
 
 async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failed> + Send + 'static) -> Result<T, Failed> {

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Minor, came_along};
+use super::{Minor, contents};
 use crate::contract::RestoreRequest;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::identity::Restored;
@@ -101,7 +101,7 @@ impl Raw {
         if let Some(storage) = &found.storage_version {
             target.takes(storage)?;
         }
-        Ok(Restored {
+        let mut restored = Restored {
             restore_uid: request.restore_uid.clone(),
             uri,
             db_bytes: self.db_bytes,
@@ -111,9 +111,11 @@ impl Raw {
             from_cluster: String::new(),
             revision: Some(found.revision),
             revision_bump: request.revision_bump,
-            came_along: came_along(request, Some(&found))?,
+            came_along: None,
             other: serde_json::Map::new(),
-        })
+        };
+        contents::found(request, &mut restored, Some(&found), &file)?;
+        Ok(restored)
     }
 
     /// Reads the whole tree.

@@ -30,6 +30,8 @@ mod locks;
 mod marks;
 mod memory;
 mod orphans;
+#[path = "../common/ports.rs"]
+mod ports;
 mod raw;
 mod restore;
 mod round_trip;

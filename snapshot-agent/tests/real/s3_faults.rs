@@ -210,6 +210,25 @@ async fn what_is_not_read_back_is_signed() {
         save_stream(asked, stream::iter(messages(&STREAM))).await.unwrap();
     }
     assert_eq!(signed_parts(&proxy), (6, 6));
+    // A bucket's policy may insist on it: the parts are sent again, signed.
+    let unsigned = |a: &Asked| a.headers.get("x-amz-content-sha256").is_some_and(|said| said == "UNSIGNED-PAYLOAD");
+    let insists = move |a: &Asked| match a.op {
+        Op::Part if unsigned(a) => Fault::Answer(403, error("AccessDenied")),
+        _ => Fault::Pass,
+    };
+    let proxy = S3Proxy::before(&s3, insists).await;
+    let saved = save_stream(request(proxy.flags(&s3)), stream::iter(messages(&STREAM))).await.unwrap();
+    assert!(saved.verification.unwrap().read_back);
+    assert_eq!(signed_parts(&proxy).1, 3);
+    // Read when the upload begins, and not at its end: what nobody has compared is no backup.
+    let blind = |a: &Asked| match a.op {
+        Op::Get if a.uri.contains("snapshot.db") => Fault::Answer(403, error("AccessDenied")),
+        _ => Fault::Pass,
+    };
+    let proxy = S3Proxy::before(&s3, blind).await;
+    let refused = save_stream(request(proxy.flags(&s3)), stream::iter(messages(&STREAM))).await.unwrap_err();
+    assert_eq!(refused.class(), ExitClass::Denied, "{refused}");
+
     let proxy = S3Proxy::before(&s3, |a| first(a, Op::Part, Fault::FlipRequest(5000))).await;
     let error = save_stream(unread(proxy.flags(&s3)), stream::iter(messages(&STREAM))).await.unwrap_err();
     assert!(error.class() == ExitClass::Transient && error.message().contains("bytes were changed"), "{error}");

@@ -13,6 +13,8 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+pub(crate) use crate::ports::free as free_port;
+
 pub(crate) const CLAIM: &str = "c1a1-0000";
 pub(crate) const RESTORE: &str = "7e57-0000";
 
@@ -77,10 +79,6 @@ pub(crate) fn child(test: &str, input: &str) -> Command {
 pub(crate) struct Cli<T: clap::Args> {
     #[command(flatten)]
     pub(crate) request: T,
-}
-
-pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Waits for something that is about to come true.

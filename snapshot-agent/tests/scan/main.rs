@@ -19,6 +19,8 @@ mod flips;
 /// The promises that the fuzzer holds the scan to.
 #[path = "../../../fuzz/src/oracle.rs"]
 mod oracle;
+#[path = "../common/ports.rs"]
+mod ports;
 mod props;
 mod support;
 mod truth;

@@ -123,8 +123,8 @@ fn restore(seen: &Observed, old: Option<RestoreStatus>) -> Option<RestoreStatus>
         None
     };
     // A step that runs again finds the work done, and knows less of it.
-    let known = old.as_ref().is_some_and(|old| old.uri.is_some());
-    let told = told.filter(|report| !(report.already && known)).and_then(|report| Some(lineage(seed?, report)));
+    let known = |report: &RestoredReport| old.as_ref().is_some_and(|old| old.uri.as_ref() == Some(&report.uri));
+    let told = told.filter(|report| !(report.already && known(report))).and_then(|report| Some(lineage(seed?, report)));
     match (told.or(old), phase) {
         (None, None) => None,
         (status, phase) => Some(RestoreStatus { phase, ..status.unwrap_or_default() }),

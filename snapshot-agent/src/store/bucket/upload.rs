@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,8 +12,8 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 use tokio::task::JoinSet;
 
-use super::http::{Client, Heard, WRITE_WITHIN};
-use super::{Bucket, Plan, class, intent};
+use super::http::{Heard, WRITE_WITHIN};
+use super::{Bucket, Plan, class, classify, intent};
 use crate::contract::{ExitClass, Lock};
 use crate::error::{Error, Result, task_error};
 use crate::layout::Key;
@@ -55,8 +56,8 @@ pub struct BucketUpload {
     total: u64,
     completing: bool,
     lock: Option<Lock>,
-    /// For parts.
-    writer: Arc<dyn Client>,
+    /// Whether the store is told what each part's bytes are.
+    signed: Arc<AtomicBool>,
 }
 
 /// The upload's ID is nobody's business.
@@ -85,14 +86,19 @@ impl BucketUpload {
             total: 0,
             completing: false,
             lock: None,
-            writer: Arc::clone(&store.clients.writer),
+            signed: Arc::new(AtomicBool::new(true)),
         })
     }
 
     /// All of it will be read back and compared: hashing every part beforehand, here for the signature and there to check
     /// it, proves nothing more.
     pub(super) fn unsigned(&mut self) {
-        self.writer = Arc::clone(&self.store.clients.unsigned);
+        self.signed.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the store was told what every part's bytes are.
+    pub(crate) fn is_signed(&self) -> bool {
+        self.signed.load(Ordering::Relaxed)
     }
 
     /// The store's name for this upload.
@@ -132,8 +138,20 @@ impl BucketUpload {
         }
         self.filled = 0;
         let payload: PutPayload = std::mem::take(&mut self.filling).into_iter().collect();
-        let (writer, path, id) = (Arc::clone(&self.writer), self.path.clone(), self.id.clone());
-        self.under_way.spawn(async move { (at, writer.put_part(&path, &id, at, payload).await) });
+        let clients = self.store.clients.clone();
+        let (signed, path, id) = (Arc::clone(&self.signed), self.path.clone(), self.id.clone());
+        self.under_way.spawn(async move {
+            if !signed.load(Ordering::Relaxed) {
+                match clients.unsigned.put_part(&path, &id, at, payload.clone()).await {
+                    // A bucket's policy may refuse unsigned bodies (AWS: the condition key s3:x-amz-content-sha256).
+                    Err(error) if classify("", &error).class() == ExitClass::Denied => {
+                        signed.store(true, Ordering::Relaxed);
+                    }
+                    sent => return (at, sent),
+                }
+            }
+            (at, clients.writer.put_part(&path, &id, at, payload).await)
+        });
         Ok(())
     }
 

@@ -7,7 +7,7 @@ pub(crate) mod bolt;
 pub(crate) mod roles;
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -71,10 +71,6 @@ pub(crate) struct Server {
     snapshots: usize,
 }
 
-fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
@@ -92,8 +88,8 @@ impl Server {
             dir,
             user: None,
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-            port: port(),
-            peer: port(),
+            port: crate::ports::free(),
+            peer: crate::ports::free(),
             child: None,
             snapshots: 0,
         };
@@ -110,7 +106,7 @@ impl Server {
             dir: tempfile::tempdir().unwrap(),
             user: user.map(str::to_owned),
             args: args.iter().chain([&"--initial-cluster-state=existing"]).map(|arg| (*arg).to_owned()).collect(),
-            port: port(),
+            port: crate::ports::free(),
             peer,
             child: None,
             snapshots: 0,

@@ -1,0 +1,20 @@
+//! Ports for servers that tests start.
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// A port of loopback that nobody listens on, and that is given once.
+///
+/// Not one of those that the kernel gives to whoever connects: between the look and the start it might. They are below
+/// Kubernetes' own (`NodePort`s begin at 30000) and above those that its parts listen on.
+pub(crate) fn free() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id().wrapping_mul(97);
+    loop {
+        let n = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).into()) % 18_000;
+        let port = 12_000 + u16::try_from(n).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
