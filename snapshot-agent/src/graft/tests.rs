@@ -70,6 +70,21 @@ fn open(bytes: &[u8]) -> Database<&[u8]> {
     Database::open(bytes, bytes.len() as u64).unwrap()
 }
 
+#[test]
+fn whether_anybody_has_to_log_in_is_read_without_a_scan() {
+    for (size, inline) in [(4096, &[][..]), (16384, &["auth"][..])] {
+        let off = database(size, &[10], inline);
+        let asked = |bytes: &[u8]| auth_enabled(bytes, bytes.len() as u64);
+        assert_eq!(asked(&off), Ok(false));
+        let mut on = off;
+        let key = b"authEnabled\0";
+        let at = on.windows(key.len()).position(|bytes| bytes == key).unwrap();
+        on[at + key.len() - 1] = 1;
+        assert_eq!(asked(&on), Ok(true));
+        assert!(asked(&on[..on.len() - size]).is_err(), "cut short");
+    }
+}
+
 /// All buckets with what is in them, where they are small.
 fn content(bytes: &[u8]) -> Content {
     let database = open(bytes);

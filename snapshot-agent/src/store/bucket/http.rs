@@ -64,8 +64,8 @@ pub(in crate::store) struct Clients {
     pub(super) sealer: Arc<dyn Client>,
     /// For parts.
     pub(super) writer: Arc<dyn Client>,
-    /// For parts that are read back and compared before they count: the store need not hash them first.
-    pub(super) unsigned: Arc<dyn Client>,
+    /// For parts that are read back and compared before they count, where the protocol hashes them otherwise.
+    pub(super) unsigned: Option<Arc<dyn Client>>,
     /// For downloads: a limit between pieces, none for the whole.
     pub(super) reader: Arc<dyn Client>,
 }
@@ -79,12 +79,11 @@ impl Clients {
         install_crypto();
         let connector = Connector { certificates, whole: None, between: None };
         let asker: Arc<dyn Client> = Arc::new(build(Connector { whole: Some(ASK_WITHIN), ..connector.clone() })?);
-        let writer: Arc<dyn Client> = Arc::new(build(Connector::writing(connector.certificates.clone()))?);
         Ok(Self {
             sealer: Arc::clone(&asker),
             asker,
-            unsigned: Arc::clone(&writer),
-            writer,
+            unsigned: None,
+            writer: Arc::new(build(Connector::writing(connector.certificates.clone()))?),
             reader: Arc::new(build(Connector { between: Some(READ_WITHIN), ..connector })?),
         })
     }
@@ -96,7 +95,7 @@ impl Clients {
 
     /// With another client for parts that are read back.
     pub(in crate::store) fn unsigned<C: Client>(self, unsigned: C) -> Self {
-        Self { unsigned: Arc::new(unsigned), ..self }
+        Self { unsigned: Some(Arc::new(unsigned)), ..self }
     }
 }
 

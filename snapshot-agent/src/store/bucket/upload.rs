@@ -93,10 +93,10 @@ impl BucketUpload {
     /// All of it will be read back and compared: hashing every part beforehand, here for the signature and there to check
     /// it, proves nothing more.
     pub(super) fn unsigned(&mut self) {
-        self.signed.store(false, Ordering::Relaxed);
+        self.signed.store(self.store.clients.unsigned.is_none(), Ordering::Relaxed);
     }
 
-    /// Whether the store was told what every part's bytes are.
+    /// Whether every part went as the protocol has it, hashed where that is so.
     pub(crate) fn is_signed(&self) -> bool {
         self.signed.load(Ordering::Relaxed)
     }
@@ -141,8 +141,8 @@ impl BucketUpload {
         let clients = self.store.clients.clone();
         let (signed, path, id) = (Arc::clone(&self.signed), self.path.clone(), self.id.clone());
         self.under_way.spawn(async move {
-            if !signed.load(Ordering::Relaxed) {
-                match clients.unsigned.put_part(&path, &id, at, payload.clone()).await {
+            if let Some(unsigned) = clients.unsigned.filter(|_| !signed.load(Ordering::Relaxed)) {
+                match unsigned.put_part(&path, &id, at, payload.clone()).await {
                     // A bucket's policy may refuse unsigned bodies (AWS: the condition key s3:x-amz-content-sha256).
                     Err(error) if classify("", &error).class() == ExitClass::Denied => {
                         signed.store(true, Ordering::Relaxed);
