@@ -8,11 +8,12 @@ use std::path::Path;
 use serde::Serialize;
 use snapshot_agent::contents::Found;
 use snapshot_agent::contract::{
-    ContentsRequest, CopyRequest, GateRequest, InspectRequest, ListRequest, ProbeRequest, Report, RestoreRequest,
-    SaveRequest, VerifyRequest,
+    ContentsRequest, CopyRequest, GateRequest, InspectRequest, LatestRequest, ListRequest, ProbeRequest, Report,
+    RestoreRequest, SaveRequest, VerifyRequest,
 };
 use snapshot_agent::{
-    Result, contents, copy, gate, inspect, install, list, probe, recall, rehearse, report, restore, save, verify,
+    Result, contents, copy, gate, inspect, install, latest, list, probe, recall, rehearse, report, restore, save,
+    verify,
 };
 
 use crate::cli::RenderFlags;
@@ -29,6 +30,11 @@ pub async fn save(request: SaveRequest) -> anyhow::Result<u8> {
 /// `agent inspect`.
 pub async fn inspect(request: InspectRequest) -> u8 {
     end(&inspect::run(request).await.map(Report::Saved))
+}
+
+/// `agent latest`.
+pub async fn latest(request: LatestRequest) -> u8 {
+    end(&latest::run(request).await.map(Report::Latest))
 }
 
 /// `agent restore`.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use snapshot_agent::contract::{
-    Compression, ContentsRequest, CopyRequest, GateRequest, InspectRequest, ListRequest, ProbeRequest, RestoreRequest,
-    SaveRequest, Verify, VerifyRequest,
+    Compression, ContentsRequest, CopyRequest, GateRequest, InspectRequest, LatestRequest, ListRequest, ProbeRequest,
+    RestoreRequest, SaveRequest, Verify, VerifyRequest,
 };
 use snapshot_agent::crypt::Recipients;
 
@@ -316,6 +316,9 @@ pub enum Agent {
     Inspect(Box<InspectRequest>),
     /// List what a store holds of one cluster: complete snapshots, unfinished and broken ones, newest first.
     List(Box<ListRequest>),
+    /// Say which complete snapshot of one cluster is the newest, by what the manifests say: what `bootstrap.restore.latest`
+    /// restores.
+    Latest(Box<LatestRequest>),
     /// Say whether a snapshot, in a store or in a file on this disk, is whole and sound, and keep a proof beside a stored
     /// one.
     #[command(after_help = VERIFY_EXAMPLES)]

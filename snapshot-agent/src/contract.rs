@@ -6,6 +6,7 @@
 mod args;
 mod outcome;
 mod probed;
+mod restore;
 mod s3;
 mod stored;
 mod to_store;
@@ -13,6 +14,7 @@ mod to_store;
 use std::path::PathBuf;
 
 use clap::Args;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use outcome::{
@@ -20,6 +22,9 @@ pub use outcome::{
     Verification,
 };
 pub use probed::{Finding, Outcome, Probed, Trial};
+pub use restore::{
+    DEFAULT_RESTORE_STALL_SECONDS, DEFAULT_REVISION_BUMP, Engine, LatestReport, LatestRequest, RestoreRequest,
+};
 pub use s3::{Lock, LockMode, S3Checksum, S3Sse};
 pub use stored::{
     ContentsRequest, CopyRequest, DEFAULT_READ_DEADLINE_SECONDS, ProofLevel, SnapshotFlags, VerifyRequest,
@@ -201,6 +206,13 @@ pub struct SaveRequest {
     /// no secret. Read from the environment in a Pod.
     #[arg(long, value_name = "JSON", env = "HOLDFAST_CLUSTER_SPEC", hide_env_values = true, help_heading = FILED)]
     pub cluster_spec: Option<String>,
+    /// Key of the snapshot that this etcd was itself restored from, and when that was: what was saved before, of the cluster
+    /// that is gone, is then the past of this one.
+    #[arg(long, value_name = "KEY", requires = "restored_at", help_heading = FILED)]
+    pub restored_from: Option<String>,
+    /// When it was (RFC 3339).
+    #[arg(long, value_name = "TIME", requires = "restored_from", help_heading = FILED)]
+    pub restored_at: Option<Timestamp>,
     /// etcd cluster ID (hex) this snapshot must come from; another one is refused.
     #[arg(long, value_name = "ID", help_heading = "etcd")]
     pub expect_cluster_id: Option<String>,
@@ -385,97 +397,6 @@ pub fn is_store_id(id: &str) -> bool {
 
 /// Two minutes: about thirty requests, and 9 MiB up and down at 0.2 MiB/s.
 pub const DEFAULT_PROBE_DEADLINE_SECONDS: u32 = 120;
-
-/// `agent restore`: rebuild one seed member's data directory from one stored snapshot.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub struct RestoreRequest {
-    /// Where from.
-    #[command(flatten)]
-    pub store: StoreFlags,
-    /// The snapshot's folder below the store's prefix (the one that holds `manifest.json`), or a raw file of etcdctl's by
-    /// its name, which ends with `.db`.
-    #[arg(long)]
-    pub key: String,
-    /// sha256 (hex) that the manifest must record for the database; absent: the manifest's own word is taken.
-    #[arg(long)]
-    pub expect_sha256: Option<String>,
-    /// Folder whose files are all identity files as `age-keygen` writes them (a mounted Secret), to decrypt with; may be
-    /// given several times. Read only when the snapshot is encrypted.
-    #[arg(long = "age-identity-dir", value_name = "DIR")]
-    pub age_identity_dirs: Vec<PathBuf>,
-    /// Take a raw `.db` file that does not end with etcd's sha256 (a copy of a member's own file): its structure is proven
-    /// then, and nothing tells whether its values are what they were.
-    #[arg(long)]
-    pub allow_unverified: bool,
-    /// How far the revision is moved on, so that none that a client has seen is given again to something else; what was
-    /// before counts as compacted, so that watchers list anew instead of waiting (etcd issue 16028, Kubernetes issue
-    /// 118501). 0: it stays.
-    #[arg(long, default_value_t = DEFAULT_REVISION_BUMP, value_parser = clap::value_parser!(u64).range(..=1_000_000_000_000))]
-    pub revision_bump: u64,
-    /// Folder that holds the member's data directory (the volume's mount point).
-    #[arg(long)]
-    pub volume: PathBuf,
-    /// `etcdutl` of the target version.
-    #[arg(long, default_value = "/usr/local/bin/etcdutl")]
-    pub etcdutl: PathBuf,
-    /// How the data directory is made of the snapshot.
-    #[arg(long, value_enum, default_value_t)]
-    pub engine: Engine,
-    /// Who this volume belongs to; written beside the data and checked by the gate.
-    #[command(flatten)]
-    pub identity: IdentityFlags,
-    /// UID of this restore attempt.
-    #[arg(long)]
-    pub restore_uid: String,
-    /// `name=peerURL` of the only member the rebuilt data names.
-    #[arg(long)]
-    pub initial_cluster: String,
-    /// File with the Pod's annotations (a downward API volume). An empty volume is filled only while
-    /// [`MAY_START_EMPTY`] there names the claim and [`STARTED`] names no Pod: init containers run again when the sandbox
-    /// restarts, and a seed that has served and was emptied since must never be restored again (I2, I9). Absent (by
-    /// hand): no such check.
-    #[arg(long)]
-    pub annotations: Option<PathBuf>,
-    /// Restore nothing whose users have to log in: who will run the cluster has no credentials of theirs, and without them
-    /// no member can ever be added to it.
-    #[arg(long)]
-    pub refuse_auth: bool,
-    /// Give up after so many seconds in all; absent: only [`RestoreRequest::stall_seconds`] counts.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    pub deadline_seconds: Option<u32>,
-    /// Give up when nothing has moved for this many seconds, so that the reason shows early.
-    #[arg(long, default_value_t = DEFAULT_RESTORE_STALL_SECONDS)]
-    pub stall_seconds: u32,
-}
-
-/// How a data directory is made of a snapshot. Both give the same one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// The snapshot is downloaded and etcdutl copies it: twice its space, written twice.
-    #[default]
-    Etcdutl,
-    /// The snapshot is written once, to its place, and etcdutl restores a small database; what is new in that one is
-    /// added to the large one as pages: the space once, and less time. Where that cannot be done, etcdutl does it all,
-    /// and the report says so.
-    Graft,
-}
-
-impl Engine {
-    /// The flag's value.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Etcdutl => "etcdutl",
-            Self::Graft => "graft",
-        }
-    }
-}
-
-/// More than a cluster writes between a snapshot and the disaster: at 10,000 a second it takes a day.
-pub const DEFAULT_REVISION_BUMP: u64 = 1_000_000_000;
-
-/// 20 s without a byte: the reason is then in the cluster's status within 30 s.
-pub const DEFAULT_RESTORE_STALL_SECONDS: u32 = 20;
 
 /// Who a data volume belongs to.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]

@@ -23,7 +23,7 @@
 //! * Memory does not depend on the database's size (`pipe.rs` has the budget, a test measures it).
 //! * Every end has a class, which is the exit code ([`contract::ExitClass`]), and a sentence without secrets.
 //!
-//! The verbs are [`save::run`], [`rehearse::run`], [`inspect::run`], [`list::run`], [`restore::run`], [`verify::run`],
+//! The verbs are [`save::run`], [`rehearse::run`], [`inspect::run`], [`list::run`], [`latest::run`], [`restore::run`], [`verify::run`],
 //! [`probe::run`], [`gate::run`] and [`install::run`]; [`report::finish`] ends a run.
 //! The request and report types are in [`contract`], which, with [`layout`], is the part that a planner may use.
 
@@ -36,6 +36,7 @@ pub mod gate;
 pub mod identity;
 pub mod inspect;
 pub mod install;
+pub mod latest;
 pub mod layout;
 pub mod list;
 pub mod manifest;

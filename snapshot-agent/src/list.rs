@@ -28,7 +28,7 @@ const MAX_LINEAGES: usize = 1_000;
 const MAX_NAMES: usize = 1_000;
 
 /// Requests under way: a store far away answers in tens of milliseconds.
-const AT_ONCE: usize = 16;
+pub(crate) const AT_ONCE: usize = 16;
 
 /// What a folder is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -146,8 +146,7 @@ async fn list(store: &Store, request: &ListRequest) -> Result<Vec<Entry>> {
     let mut folders = Vec::new();
     for (namespace, cluster) in clusters(store, request).await? {
         for lineage in lineages(store, &namespace, &cluster, request.cluster_uid.as_deref()).await? {
-            let names = store.children(&lineage, MAX_FOLDERS, |name| attempt_time(name).is_some()).await?.names;
-            folders.extend(names.iter().filter_map(|name| lineage.child(name).ok()));
+            folders.extend(attempts(store, &lineage).await?);
         }
     }
     let looks = folders.iter().map(|folder| async move {
@@ -193,6 +192,12 @@ pub(crate) async fn lineages(
     }
     let names = store.children(&place, MAX_LINEAGES, |_| true).await?.names;
     Ok(names.iter().filter_map(|name| place.child(name).ok()).collect())
+}
+
+/// The folders of one lineage that a save has begun.
+pub(crate) async fn attempts(store: &Store, lineage: &Folder) -> Result<Vec<Folder>> {
+    let names = store.children(lineage, MAX_FOLDERS, |name| attempt_time(name).is_some()).await?.names;
+    Ok(names.iter().filter_map(|name| lineage.child(name).ok()).collect())
 }
 
 /// The list for people.

@@ -67,6 +67,12 @@ fn fit(mut report: Report) -> String {
             Report::Gate(gate) => &mut gate.message,
             // Nothing in these grows without bound but names that Kubernetes bounds itself.
             Report::Saved(_) | Report::Restored(_) => return json,
+            Report::Latest(latest) => {
+                if latest.passed_over.pop().is_some() {
+                    continue;
+                }
+                return json;
+            }
             Report::Probed(probed) => {
                 if probed.cut() {
                     continue;

@@ -12,10 +12,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use snapshot_agent::contract::{CameAlong, Engine};
 
-use crate::api::name::LocalRef;
-use crate::api::store::StoredSnapshot;
+use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
 
 /// An etcd cluster: N members of version V with this storage, security and first data.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -288,55 +286,6 @@ pub struct Tls {
     pub insecure: Option<bool>,
 }
 
-/// Where the first data comes from.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Bootstrap {
-    /// Rebuild the first member's data from a snapshot before etcd starts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub restore: Option<Restore>,
-}
-
-/// Which snapshot to restore: exactly one of `snapshotRef` and `source`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.snapshotRef) != has(self.source)").message("restore needs exactly one of snapshotRef and source"))]
-pub struct Restore {
-    /// An `EtcdSnapshot` of this namespace. One that is not complete yet is waited for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub snapshot_ref: Option<LocalRef>,
-    /// A stored snapshot by its place; no `EtcdSnapshot` object is needed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<StoredSnapshot>,
-    /// Secrets of this namespace with the identities (private keys) of age that an encrypted snapshot is read with, at most
-    /// 10. Every key of each Secret is an identity file as `age-keygen` writes it. One that fits is enough; a snapshot
-    /// that is not encrypted needs none. The operator never reads them; they are mounted into the step that restores, and
-    /// may be deleted when the cluster has formed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 10))]
-    pub identity_secret_refs: Vec<LocalRef>,
-    /// Take a raw `.db` file that does not end with etcd's sha256 (a copy of a member's own file). Its structure is proven
-    /// all the same; nothing tells whether its values are what they were. Default false.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub allow_unverified: bool,
-    /// How far the restored cluster's revision is moved on, so that no client is given a revision for the second time with
-    /// something else behind it; what was before counts as compacted, so watchers list anew. Default 1000000000; `0` leaves
-    /// both out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 1_000_000_000_000_i64))]
-    pub revision_bump: Option<i64>,
-    /// How the data directory is made. `etcdutl` (default): the snapshot is downloaded and etcdutl copies it, which takes
-    /// twice the space. `graft`: it is written once, to its place, and what etcdutl makes of a small database is added to
-    /// it as pages; where that cannot be done, etcdutl does it all, and `status.restore` says so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub engine: Option<Engine>,
-    /// One attempt may take so many seconds; then it begins anew. Default: no end as long as something moves (20 s without
-    /// a byte end it too).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 604_800))]
-    pub deadline_seconds: Option<u32>,
-}
-
 /// What is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -405,7 +354,7 @@ pub struct MemberSummary {
 }
 
 /// Facts written once with optimistic concurrency before a point of no return; never un-written.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Latches {
     /// Name of the next member, before its create: a lost answer or a crash never makes two.
@@ -420,43 +369,8 @@ pub struct Latches {
     pub formed: Option<Formed>,
 }
 
-/// One restore attempt.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Restoring {
-    /// UID of the attempt; stands in the volume's identity file.
-    #[serde(rename = "restoreUID")]
-    pub restore_uid: String,
-    /// Exactly what is restored.
-    pub source: StoredSnapshot,
-    /// sha256 of the database, where it was known beforehand (from an `EtcdSnapshot`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sha256: Option<String>,
-    /// Name of the `EtcdSnapshot`, where one was named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub snapshot: Option<String>,
-    /// Name of the `EtcdBackupStore`, where `source` was named by one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub store: Option<String>,
-    /// Secrets with the identities it is decrypted with.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub identity_secret_refs: Vec<LocalRef>,
-    /// How far the revision is moved on; absent: it is not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revision_bump: Option<i64>,
-    /// Whether a raw file without etcd's sha256 is taken.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub allow_unverified: bool,
-    /// How the data directory is made; absent: by etcdutl.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub engine: Option<Engine>,
-    /// Seconds that an attempt may take.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline_seconds: Option<u32>,
-}
-
 /// The moment the cluster ID was first read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Formed {
     /// etcd's cluster ID, hexadecimal.
@@ -467,58 +381,4 @@ pub struct Formed {
     /// The restore attempt the data came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored_from: Option<Restoring>,
-}
-
-/// How far a restore has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum RestorePhase {
-    /// It is decided what is restored; the Pod does not run yet.
-    Pending,
-    /// The data is being downloaded, proven and rebuilt. The log of the Pod's container `restore` says how far it is.
-    Rebuilding,
-    /// An attempt has failed, and is made again. `Degraded` says why.
-    Failed,
-    /// The data is complete, and etcd is starting on it.
-    Starting,
-    /// The cluster has formed; it is never restored again.
-    Formed,
-}
-
-/// Lineage of restored data.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct RestoreStatus {
-    /// How far it has come.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<RestorePhase>,
-    /// URI of the data object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uri: Option<String>,
-    /// When the snapshot was taken (RFC 3339).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taken_at: Option<String>,
-    /// `namespace/name` of the cluster it was taken from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_cluster: Option<String>,
-    /// Bytes of the database.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub db_bytes: Option<u64>,
-    /// The snapshot's revision: what was written after it is not here.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revision: Option<i64>,
-    /// How far the revision was moved on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revision_bump: Option<i64>,
-    /// Name of the `EtcdSnapshot`, where one was named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub snapshot: Option<String>,
-    /// What came along beside the keys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub came_along: Option<CameAlong>,
-    /// How the data directory was made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub engine: Option<Engine>,
-    /// Why it was made by etcdutl where another way was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fell_back: Option<String>,
 }

@@ -108,7 +108,7 @@ reasons! {
     JobPending,
     /// The snapshot's Job is running.
     JobRunning,
-    /// A snapshot's report is lost, and a Job asks the store for what was published.
+    /// A Job asks a store what is there: for a snapshot whose report is lost, or for the latest one.
     AskingStore,
     /// The object is being deleted and its parts are going.
     Deleting,
@@ -154,6 +154,8 @@ reasons! {
     ArtifactCorrupt => runbook,
     /// What is stored is whole, and could not be compared with a live member.
     NotCompared => runbook,
+    /// A store holds snapshots of several clusters that had the name, and only a person knows which is meant.
+    LineageUnclear => runbook,
     /// The request to the agent was wrong.
     AgentMisconfigured => runbook,
     /// The snapshot has authentication on, and the cluster has no credentials.

@@ -8,7 +8,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::cluster::{Image, Options, Placement, Restoring, Storage};
+use crate::api::cluster::{Image, Options, Placement, Storage};
+use crate::api::restore::Restoring;
 
 /// One member of an `EtcdCluster`. Made and deleted by the operator; its name is never used twice.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]

@@ -10,6 +10,7 @@ pub mod cluster;
 pub mod condition;
 pub mod member;
 pub mod name;
+pub mod restore;
 pub mod snapshot;
 pub mod store;
 
@@ -59,8 +60,11 @@ pub mod key {
     pub const MAY_START_EMPTY: &str = snapshot_agent::contract::MAY_START_EMPTY;
     /// Annotation of a member's Pod: see [`snapshot_agent::contract::STARTED`].
     pub const STARTED: &str = snapshot_agent::contract::STARTED;
-    /// Annotation of a snapshot's Job: Pods that earlier Jobs of the same snapshot had tried.
+    /// Annotation of a Job: Pods that earlier Jobs of the same snapshot had tried; of a Job that looks for the latest
+    /// snapshot: Jobs that had looked for it before.
     pub const ATTEMPTS_BEFORE: &str = "holdfast.dev/attempts-before";
+    /// Annotation of a Job that looks for the latest snapshot: a hash of what is asked.
+    pub const QUESTION: &str = "holdfast.dev/question";
 
     /// Whether a label or annotation key belongs to us, so that nobody else's value may stand under it.
     pub fn is_ours(key: &str) -> bool {

@@ -68,6 +68,11 @@ pub fn probe(store: &str, uid: &str, question: &str) -> String {
     job(store, &format!("{uid}/probe/{question}"))
 }
 
+/// Name of the Job that looks for the latest snapshot to restore: one for each `question`, and each time it is asked.
+pub fn search(cluster: &str, uid: &str, question: &str, number: i32) -> String {
+    job(cluster, &format!("{uid}/latest/{question}/{number}"))
+}
+
 /// A value that fits a label: itself where it does, else its beginning and a hash of the whole.
 pub fn label_value(name: &str) -> String {
     if name.len() <= MAX_LABEL {

@@ -190,6 +190,16 @@ pub struct PodMetadata {
     pub annotations: BTreeMap<String, String>,
 }
 
+impl PodMetadata {
+    /// Without keys of our domain: under these nobody else's values may stand.
+    #[must_use]
+    pub fn foreign(mut self) -> Self {
+        self.labels.retain(|name, _| !crate::api::key::is_ours(name));
+        self.annotations.retain(|name, _| !crate::api::key::is_ours(name));
+        self
+    }
+}
+
 /// How far a snapshot is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Phase {

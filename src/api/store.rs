@@ -98,6 +98,14 @@ impl Place {
             _ => None,
         }
     }
+
+    /// Whether this, or the `EtcdBackupStore` that is named beside it, is exactly one store.
+    pub fn is_the_only_one(&self, store_ref: Option<&LocalRef>) -> bool {
+        match store_ref {
+            Some(_) => *self == Self::default(),
+            None => self.location().is_some(),
+        }
+    }
 }
 
 impl From<Location> for Place {
@@ -126,10 +134,7 @@ impl StoredSnapshot {
 
     /// Whether it names exactly one store (CEL refuses everything else at admission).
     pub fn names_a_store(&self) -> bool {
-        match &self.store_ref {
-            Some(_) => self.place == Place::default(),
-            None => self.place.location().is_some(),
-        }
+        self.place.is_the_only_one(self.store_ref.as_ref())
     }
 }
 

@@ -130,6 +130,8 @@ impl To {
 
 fn saving(to: To, file: &str, image: &str) -> Result<String, serde_saphyr::ser::Error> {
     let job = job::job(&AgentJob {
+        cluster: None,
+        question: None,
         name: "my-etcd-save-1".to_owned(),
         namespace: None,
         owner: None,

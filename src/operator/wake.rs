@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use kube::runtime::reflector::{ObjectRef, Store};
 
 use super::stores::Stores;
+use crate::api::restore::Restore;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, key, name};
 
 /// The queues of the four kinds.
@@ -150,8 +151,8 @@ impl Roots {
     pub(super) fn of_backup_store(&self, store: &EtcdBackupStore) -> Concerned {
         let (namespace, name) = (store.namespace(), store.name_any());
         let restores = |c: &EtcdCluster| {
-            let source = c.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref()?.source.as_ref());
-            c.namespace() == namespace && source.and_then(|s| s.store_ref.as_ref()).is_some_and(|r| r.name == name)
+            let restore = c.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
+            c.namespace() == namespace && restore.and_then(Restore::store) == Some(&name)
         };
         let saves = |s: &EtcdSnapshot| {
             let named = s.spec.destination.store_ref.as_ref().is_some_and(|r| r.name == name);
@@ -208,8 +209,8 @@ impl Roots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::cluster::{Bootstrap, Restore};
     use crate::api::name::LocalRef;
+    use crate::api::restore::Bootstrap;
     use crate::api::snapshot::Phase;
     use crate::api::store::{Destination, StoredSnapshot};
     use crate::api::{EtcdClusterSpec, FIELD_MANAGER};

@@ -9,8 +9,9 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use crate::api::cluster::{Formed, Latches, Restoring, Tls};
+use crate::api::cluster::{Formed, Latches, Tls};
 use crate::api::member::{Birth, Joined};
+use crate::api::restore::Restoring;
 use crate::api::store::{Location, PvcLocation, StoredSnapshot};
 use crate::api::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, key, name, role};
 use crate::plan::build::pod::{Start, pod};
@@ -226,6 +227,8 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         snapshot: None,
         store: None,
         foreign: vec![],
+        searches: vec![],
+        refusal: None,
         fresh_suffix: "fresh".to_owned(),
         settings: settings(),
     };

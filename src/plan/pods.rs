@@ -154,7 +154,7 @@ fn words(end: &ContainerStateTerminated) -> String {
     let said = match serde_json::from_str::<Report>(raw) {
         Ok(Report::Failed(failed)) => failed.message,
         Ok(Report::Gate(gate)) => gate.message,
-        Ok(Report::Saved(_) | Report::Restored(_) | Report::Probed(_)) | Err(_) => raw.to_owned(),
+        Ok(Report::Saved(_) | Report::Restored(_) | Report::Probed(_) | Report::Latest(_)) | Err(_) => raw.to_owned(),
     };
     let said = if said.is_empty() { end.reason.clone().unwrap_or_default() } else { said };
     cut(&said)

@@ -88,18 +88,14 @@ pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
         check_resources(resources)?;
     }
     if let Some(restore) = spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref()) {
-        match (&restore.snapshot_ref, &restore.source) {
-            (Some(_), None) => {}
-            (None, Some(source)) if source.names_a_store() => {}
-            (None, Some(_)) => {
-                return refuse(
-                    "spec.bootstrap.restore.source",
-                    "needs exactly one of storeRef, s3, azure, gcs and pvc",
-                );
-            }
-            (Some(_), Some(_)) | (None, None) => {
-                return refuse("spec.bootstrap.restore", "needs exactly one of snapshotRef and source");
-            }
+        const ONE_STORE: &str = "needs exactly one of storeRef, s3, azure, gcs and pvc";
+        match (&restore.snapshot_ref, &restore.source, &restore.latest) {
+            (Some(_), None, None) => {}
+            (None, Some(source), None) if source.names_a_store() => {}
+            (None, None, Some(latest)) if latest.names_a_store() => {}
+            (None, Some(_), None) => return refuse("spec.bootstrap.restore.source", ONE_STORE),
+            (None, None, Some(_)) => return refuse("spec.bootstrap.restore.latest", ONE_STORE),
+            _ => return refuse("spec.bootstrap.restore", "needs exactly one of snapshotRef, source and latest"),
         }
     }
     Ok(Wanted { replicas, server })
@@ -214,8 +210,8 @@ mod tests {
 
     use super::*;
     use crate::api::EtcdClusterSpec;
-    use crate::api::cluster::{Bootstrap, Restore};
     use crate::api::name::LocalRef;
+    use crate::api::restore::{Bootstrap, Latest, Restore};
     use crate::api::store::StoredSnapshot;
 
     fn good() -> EtcdCluster {
@@ -304,6 +300,12 @@ mod tests {
             })
         };
         let named = Some(LocalRef { name: "s".to_owned() });
+        let latest = |latest| {
+            refused(|s| s.bootstrap = Some(Bootstrap { restore: Some(Restore { latest, ..Restore::default() }) }))
+        };
+        let store_ref = Some(LocalRef { name: "vault".to_owned() });
+        assert_eq!(latest(Some(Latest { store_ref, ..Latest::default() })), None);
+        assert_eq!(latest(Some(Latest::default())), Some("spec.bootstrap.restore.latest"));
         assert_eq!(restore(None, None), Some("spec.bootstrap.restore"));
         assert_eq!(restore(named.clone(), Some(StoredSnapshot::default())), Some("spec.bootstrap.restore"));
         assert_eq!(restore(None, Some(StoredSnapshot::default())), Some("spec.bootstrap.restore.source"));

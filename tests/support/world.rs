@@ -8,8 +8,9 @@ mod stores;
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast::api::backup_store::Credentials;
-use holdfast::api::cluster::{Bootstrap, Restore, Tls};
+use holdfast::api::cluster::Tls;
 use holdfast::api::name::LocalRef;
+use holdfast::api::restore::{Bootstrap, Restore};
 use holdfast::api::snapshot::{Artifact, Phase};
 use holdfast::api::store::{Location, PvcLocation, S3Location, StoredSnapshot};
 use holdfast::api::{
@@ -704,9 +705,9 @@ impl World {
         }
         let restore = object.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
         let named = restore.and_then(|r| r.snapshot_ref.as_ref());
-        let store = restore.and_then(|r| r.source.as_ref()?.store_ref.as_ref());
+        let store = restore.and_then(Restore::store);
         Some(cluster::Observed {
-            store: store.map(|n| Seen::Known(self.stores.get(&n.name).cloned())),
+            store: store.map(|name| Seen::Known(self.stores.get(name).cloned())),
             etcd: self.membership(),
             answers,
             snapshot: named.map(|n| Seen::Known(self.snapshots.get(&n.name).cloned())),
@@ -715,6 +716,8 @@ impl World {
             budget: self.budget.clone(),
             members,
             foreign: self.foreign.clone(),
+            searches: vec![],
+            refusal: None,
             fresh_suffix: format!("m{:03}", self.counter),
             settings: settings(),
             cluster: object,

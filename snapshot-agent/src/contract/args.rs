@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::{
     AskMembers, DEFAULT_MIN_THROUGHPUT_KIB, DEFAULT_REVISION_BUMP, Engine, EtcdFlags, GateRequest, IdentityFlags,
-    InspectRequest, LockMode, ProbeRequest, RestoreRequest, S3Checksum, S3Sse, SaveRequest, StoreFlags,
+    InspectRequest, LatestRequest, LockMode, ProbeRequest, RestoreRequest, S3Checksum, S3Sse, SaveRequest, StoreFlags,
 };
 
 /// Collects `--name=value` elements.
@@ -148,6 +148,8 @@ impl SaveRequest {
             cluster,
             cluster_uid,
             cluster_spec,
+            restored_from,
+            restored_at,
             expect_cluster_id,
             owner_name,
             owner_uid,
@@ -170,6 +172,8 @@ impl SaveRequest {
             .flag("cluster", cluster)
             .option("cluster-uid", cluster_uid.as_ref())
             .option("cluster-spec", cluster_spec.as_ref())
+            .option("restored-from", restored_from.as_ref())
+            .option("restored-at", restored_at.map(|at| at.to_string()).as_ref())
             .option("expect-cluster-id", expect_cluster_id.as_ref())
             .option("owner-name", owner_name.as_ref())
             .option("owner-uid", owner_uid.as_ref())
@@ -198,6 +202,20 @@ impl InspectRequest {
             .flag("cluster", cluster)
             .option("cluster-uid", cluster_uid.as_ref())
             .flag("owner-uid", owner_uid)
+            .flag("deadline-seconds", deadline_seconds)
+            .0
+    }
+}
+
+impl LatestRequest {
+    /// The arguments after `agent latest`.
+    pub fn to_args(&self) -> Vec<String> {
+        let Self { store, namespace, cluster, lineage, deadline_seconds } = self;
+        Argv::default()
+            .and(store.to_args())
+            .flag("namespace", namespace)
+            .flag("cluster", cluster)
+            .option("lineage", lineage.as_ref())
             .flag("deadline-seconds", deadline_seconds)
             .0
     }
@@ -284,6 +302,7 @@ mod tests {
     use std::path::PathBuf;
 
     use clap::{Args, Parser};
+    use jiff::Timestamp;
     use proptest::option::of as option;
     use proptest::prelude::*;
 
@@ -371,7 +390,8 @@ mod tests {
             (cluster_uid, expect_cluster_id, owner_name, owner_uid, pod_uid) in (
                 proptest::option::of(text()), proptest::option::of(text()), proptest::option::of(text()),
                 proptest::option::of(text()), proptest::option::of(text())),
-            (cluster_spec, expect_store_id) in (option(text()), option(text())),
+            (cluster_spec, expect_store_id, restored) in (
+                option(text()), option(text()), option((text(), 0..4_102_444_800_i64))),
             compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
             ask_members in prop_oneof![Just(AskMembers::Auto), Just(AskMembers::Always), Just(AskMembers::Never)],
             verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)], dry_run: bool,
@@ -379,8 +399,11 @@ mod tests {
             min_throughput_kib: u64, deadline_seconds: u32,
         ) -> SaveRequest {
             let (spool_dir, spool_mib) = spool.unzip();
+            let (restored_from, restored_at) = restored.unzip();
+            let restored_at = restored_at.and_then(|seconds| Timestamp::from_second(seconds).ok());
             SaveRequest {
-                etcd, store, expect_store_id, namespace, cluster, cluster_uid, cluster_spec, expect_cluster_id, owner_name,
+                etcd, store, expect_store_id, namespace, cluster, cluster_uid, cluster_spec, restored_from, restored_at,
+                expect_cluster_id, owner_name,
                 owner_uid, pod_uid, compression, ask_members, verify, dry_run, age_recipients, spool_dir, spool_mib,
                 min_throughput_kib, deadline_seconds,
             }
@@ -393,6 +416,14 @@ mod tests {
             owner_uid in text(), deadline_seconds: u32,
         ) -> InspectRequest {
             InspectRequest { store, namespace, cluster, cluster_uid, owner_uid, deadline_seconds }
+        }
+    }
+
+    prop_compose! {
+        fn latest()(
+            store in store(), namespace in text(), cluster in text(), lineage in option(text()), deadline_seconds: u32,
+        ) -> LatestRequest {
+            LatestRequest { store, namespace, cluster, lineage, deadline_seconds }
         }
     }
 
@@ -440,6 +471,11 @@ mod tests {
         #[test]
         fn an_inspect_request_survives_the_command_line(request in inspect()) {
             prop_assert_eq!(parsed::<InspectRequest>(request.to_args())?, request);
+        }
+
+        #[test]
+        fn a_request_for_the_latest_survives_the_command_line(request in latest()) {
+            prop_assert_eq!(parsed::<LatestRequest>(request.to_args())?, request);
         }
 
         #[test]

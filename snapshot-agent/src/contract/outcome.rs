@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Compression, Engine, Lock, Probed};
+use super::{Compression, Engine, LatestReport, Lock, Probed};
 
 /// Why an agent run ended, as the process's exit code.
 ///
@@ -26,8 +26,8 @@ pub enum ExitClass {
     Full,
     /// The time given was not enough, or nothing moved for too long.
     Deadline,
-    /// The volume holds data that is not this request's, or the store is not the one that is meant: nothing was touched
-    /// (I9, I25).
+    /// The volume holds data that is not this request's, the store is not the one that is meant, or it is in doubt whose
+    /// snapshot is: nothing was touched (I2, I9, I25).
     Refused,
     /// The snapshot's users have to be asked for, and there are no credentials: nothing was made startable.
     AuthRequired,
@@ -102,6 +102,8 @@ pub enum Report {
     Gate(GateReport),
     /// A store was tried, whatever came of it.
     Probed(Probed),
+    /// The newest snapshot was found.
+    Latest(LatestReport),
     /// Nothing was published and nothing became startable.
     Failed(FailedReport),
 }

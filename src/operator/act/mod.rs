@@ -24,6 +24,7 @@ pub(super) use ensure::ensure;
 use super::context::Context;
 use super::error::Error;
 use super::etcd::Address;
+use crate::api::restore::{Newest, Restoring};
 use crate::plan::Act;
 
 /// For whom an act is done: the object of the pass.
@@ -131,6 +132,14 @@ pub(super) fn told(act: &Act) -> (String, String) {
     }
 }
 
+/// That it is the newest one, and what is newer and cannot be restored.
+fn newest(restoring: &Restoring) -> String {
+    let Some(Newest { taken_at, passed_over, .. }) = &restoring.newest else { return String::new() };
+    let newer = passed_over.join("; ");
+    let newer = if newer.is_empty() { newer } else { format!(". Newer, and cannot be restored: {newer}") };
+    format!(", the newest, taken at {taken_at}{newer}")
+}
+
 fn latched(latches: &crate::api::cluster::Latches) -> String {
     if let Some(formed) = &latches.formed {
         return match &latches.pending_member {
@@ -139,7 +148,7 @@ fn latched(latches: &crate::api::cluster::Latches) -> String {
         };
     }
     match (&latches.pending_member, &latches.restoring) {
-        (_, Some(restoring)) => format!("restores from {}", restoring.source.key),
+        (_, Some(restoring)) => format!("restores from {}{}", restoring.source.key, newest(restoring)),
         (Some(member), None) => format!("the first member will be {member}"),
         (None, None) => "nothing is pending".to_owned(),
     }

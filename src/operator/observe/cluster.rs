@@ -3,18 +3,21 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Resource, ResourceExt};
 use rand::RngExt;
 
+use super::snapshot::{pods_of, refusal};
 use super::{labelled, owned_by};
+use crate::api::restore::Restore;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, component, key, name};
 use crate::operator::error::Error;
 use crate::operator::etcd::{self, Address};
 use crate::operator::stores::{Only, Reader};
 use crate::plan::Seen;
-use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed};
+use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed, Search};
 
 /// The cluster of this name and UID with all it has; `None` when it is gone.
 pub(in crate::operator) async fn observe(
@@ -27,9 +30,10 @@ pub(in crate::operator) async fn observe(
     };
     let restore = cluster.spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref());
     let wanted_snapshot = restore.and_then(|r| r.snapshot_ref.as_ref()).map(|r| r.name.clone());
-    let wanted_store = restore.and_then(|r| r.source.as_ref()?.store_ref.as_ref()).map(|r| r.name.clone());
+    let wanted_store = restore.and_then(Restore::store).map(str::to_owned);
+    let wants_latest = restore.is_some_and(|r| r.latest.is_some());
     let formed = cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some());
-    let (objects, pods, claims, peer_service, client_service, budget, snapshot, store, foreign) = futures::try_join!(
+    let (objects, pods, claims, peer_service, client_service, budget, snapshot, store, foreign, searches) = futures::try_join!(
         // By a field that only we write; a lost label must not make a member look absent.
         reader.list::<EtcdMember>(Only::Field("spec.clusterRef.uid", uid), |m| m.spec.cluster_ref.uid == uid),
         reader.list::<Pod>(Only::Label(key::CLUSTER_UID, uid), |p| labelled(p, key::CLUSTER_UID, uid)),
@@ -54,7 +58,10 @@ pub(in crate::operator) async fn observe(
             }
         },
         async { if formed { Ok(vec![]) } else { foreign(reader, named, uid).await } },
+        async { if formed || !wants_latest { Ok(vec![]) } else { searches(reader, named, uid).await } },
     )?;
+    let last = searches.last();
+    let refusal = refusal(reader, last.map(|s| &s.job), last.map_or(&[], |s| s.pods.as_slice())).await;
     let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
 
     let addresses: Vec<Address> = members.iter().filter_map(address).collect();
@@ -74,6 +81,8 @@ pub(in crate::operator) async fn observe(
         snapshot,
         store,
         foreign,
+        searches,
+        refusal,
         fresh_suffix: fresh_suffix(),
         settings: reader.ctx.settings.clone(),
     }))
@@ -100,6 +109,18 @@ async fn its_member_goes(reader: Reader<'_>, claim: &PersistentVolumeClaim) -> R
     };
     let member = reader.get::<EtcdMember>(member).await?;
     Ok(member.is_some_and(|m| m.uid().as_ref() == Some(uid) && m.meta().deletion_timestamp.is_some()))
+}
+
+/// The Jobs that look for the latest snapshot, and their Pods, oldest first.
+async fn searches(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<Search>, Error> {
+    let ours = |job: &Job| labelled(job, key::CLUSTER, named) && owned_by(job, uid);
+    let mut jobs = reader.list::<Job>(Only::Label(key::CLUSTER, named), ours).await?;
+    jobs.sort_by_key(|job| job.creation_timestamp().map(|at| at.0));
+    let with_pods = jobs.into_iter().map(|job| async move {
+        let pods = pods_of(reader, Some(&job)).await?;
+        Ok(Search { job, pods })
+    });
+    futures::future::try_join_all(with_pods).await
 }
 
 fn with_parts(object: EtcdMember, pods: &[Pod], claims: &[PersistentVolumeClaim]) -> Member {

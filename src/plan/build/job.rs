@@ -1,4 +1,4 @@
-//! The Jobs that run the agent: to save one snapshot, to look for one in its store, or to probe a store.
+//! The Jobs that run the agent: to save one snapshot, to look for one in its store, or for the latest, or to probe a store.
 //!
 //! Decides the shape of the Job and its Pod. What is asked of the agent is decided before (`plan::snapshot`); what
 //! happens in the Pod is the agent's business. The agent needs no Kubernetes API and gets no token for it.
@@ -15,7 +15,9 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use snapshot_agent::contract::{EtcdFlags, ExitClass, InspectRequest, ProbeRequest, SaveRequest, StoreFlags};
+use snapshot_agent::contract::{
+    EtcdFlags, ExitClass, InspectRequest, LatestRequest, ProbeRequest, SaveRequest, StoreFlags,
+};
 
 use super::store::{self, Use};
 use super::{container_security, external, literal, pod_security, spool};
@@ -50,8 +52,8 @@ const GRACE_SECONDS: i64 = 30;
 /// by then; where it is not, the store is asked.
 pub const KEPT_SECONDS: i32 = 3600;
 
-/// The same for a probe: it may be repeated every minute, and its result is in the store's status.
-const PROBE_KEPT_SECONDS: i32 = 600;
+/// The same for what may be repeated every minute, and has its result in its owner's status.
+const REPEATED_KEPT_SECONDS: i32 = 600;
 
 /// What the agent is asked. The store is filled in by the builder, from the Job's `destination`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub enum Work {
     Save(SaveRequest),
     /// To say whether a snapshot was saved.
     Inspect(InspectRequest),
+    /// To say which snapshot is the latest.
+    Latest(LatestRequest),
     /// To try a store.
     Probe(ProbeRequest),
 }
@@ -68,6 +72,7 @@ pub enum Work {
 /// The verbs of `agent`, as they stand in a Pod's command.
 const SAVE: &str = "save";
 const INSPECT: &str = "inspect";
+const LATEST: &str = "latest";
 const PROBE: &str = "probe";
 
 /// Whether a Pod of ours saves.
@@ -78,6 +83,11 @@ pub fn saves(pod: &PodSpec) -> bool {
 /// Whether a Pod of ours only asks the store.
 pub fn inspects(pod: &PodSpec) -> bool {
     runs(pod, INSPECT)
+}
+
+/// Whether a Pod of ours looks for the latest snapshot.
+pub fn searches(pod: &PodSpec) -> bool {
+    runs(pod, LATEST)
 }
 
 /// Whether a Pod of ours tries a store.
@@ -101,6 +111,7 @@ impl Work {
         match self {
             Self::Save(_) => SAVE,
             Self::Inspect(_) => INSPECT,
+            Self::Latest(_) => LATEST,
             Self::Probe(_) => PROBE,
         }
     }
@@ -109,22 +120,23 @@ impl Work {
         match self {
             Self::Save(request) => Some(&request.cluster),
             Self::Inspect(request) => Some(&request.cluster),
-            Self::Probe(_) => None,
+            // Its own, which need not be the one whose snapshots these are.
+            Self::Latest(_) | Self::Probe(_) => None,
         }
     }
 
-    /// A probe is repeated by its store's own plan, which knows when.
+    /// A probe, and a search, is repeated by its owner's own plan, which knows when.
     const fn backoff_limit(&self) -> i32 {
         match self {
             Self::Save(_) | Self::Inspect(_) => BACKOFF_LIMIT,
-            Self::Probe(_) => 0,
+            Self::Latest(_) | Self::Probe(_) => 0,
         }
     }
 
     const fn kept_seconds(&self) -> i32 {
         match self {
             Self::Save(_) | Self::Inspect(_) => KEPT_SECONDS,
-            Self::Probe(_) => PROBE_KEPT_SECONDS,
+            Self::Latest(_) | Self::Probe(_) => REPEATED_KEPT_SECONDS,
         }
     }
 
@@ -132,6 +144,7 @@ impl Work {
         match self {
             Self::Save(request) => request.deadline_seconds,
             Self::Inspect(request) => request.deadline_seconds,
+            Self::Latest(request) => request.deadline_seconds,
             Self::Probe(request) => request.deadline_seconds,
         }
     }
@@ -139,7 +152,7 @@ impl Work {
     const fn uses(&self) -> Use {
         match self {
             Self::Save(_) | Self::Probe(_) => Use::Save,
-            Self::Inspect(_) => Use::Inspect,
+            Self::Inspect(_) | Self::Latest(_) => Use::Inspect,
         }
     }
 
@@ -150,6 +163,7 @@ impl Work {
                 SaveRequest { store, etcd, cluster_spec: None, ..request.clone() }.to_args()
             }
             Self::Inspect(request) => InspectRequest { store, ..request.clone() }.to_args(),
+            Self::Latest(request) => LatestRequest { store, ..request.clone() }.to_args(),
             Self::Probe(request) => ProbeRequest { store, ..request.clone() }.to_args(),
         }
     }
@@ -164,6 +178,10 @@ pub struct AgentJob {
     pub namespace: Option<String>,
     /// Its controller; absent in Jobs for people to apply by hand.
     pub owner: Option<OwnerReference>,
+    /// Name of the `EtcdCluster` that the Job is for, for the label; absent: the one whose snapshot it is.
+    pub cluster: Option<String>,
+    /// Hash of what is asked, for the annotation.
+    pub question: Option<String>,
     /// Name of the `EtcdSnapshot`, for the label.
     pub snapshot: Option<String>,
     /// Name of the `EtcdBackupStore` that is probed, for the label.
@@ -194,7 +212,9 @@ pub fn job(want: &AgentJob) -> Job {
     let attempts = (want.attempts_before > 0).then(|| (key::ATTEMPTS_BEFORE, want.attempts_before.to_string()));
     // JSON of our own types cannot fail.
     let record = want.record.as_ref().and_then(|r| Some((key::STORE_RECORD, serde_json::to_string(r).ok()?)));
-    let annotations: BTreeMap<_, _> = attempts.into_iter().chain(record).map(|(k, v)| (k.to_owned(), v)).collect();
+    let question = want.question.clone().map(|question| (key::QUESTION, question));
+    let annotations: BTreeMap<_, _> =
+        attempts.into_iter().chain(record).chain(question).map(|(k, v)| (k.to_owned(), v)).collect();
     Job {
         metadata: ObjectMeta {
             name: Some(want.name.clone()),
@@ -227,7 +247,7 @@ fn labels(want: &AgentJob) -> BTreeMap<String, String> {
         (key::MANAGED_BY.to_owned(), "holdfast".to_owned()),
     ]);
     let names = [
-        (key::CLUSTER, want.work.cluster()),
+        (key::CLUSTER, want.cluster.as_deref().or_else(|| want.work.cluster())),
         (key::SNAPSHOT, want.snapshot.as_deref()),
         (key::STORE, want.store.as_deref()),
     ];
@@ -235,15 +255,10 @@ fn labels(want: &AgentJob) -> BTreeMap<String, String> {
     labels
 }
 
-/// The Pod's metadata: what the user adds, without keys of our domain, and ours on top.
+/// The Pod's metadata: what the user adds, and ours on top.
 fn pod_metadata(want: &AgentJob, ours: BTreeMap<String, String>) -> ObjectMeta {
-    let PodMetadata { labels, annotations } = want.agent.pod_metadata.clone().unwrap_or_default();
-    let foreign = |map: BTreeMap<String, String>| -> BTreeMap<String, String> {
-        map.into_iter().filter(|(name, _)| !key::is_ours(name)).collect()
-    };
-    let mut all = foreign(labels);
+    let PodMetadata { labels: mut all, annotations } = want.agent.pod_metadata.clone().unwrap_or_default().foreign();
     all.extend(ours);
-    let annotations = foreign(annotations);
     ObjectMeta {
         labels: Some(all),
         annotations: (!annotations.is_empty()).then_some(annotations),
@@ -313,7 +328,7 @@ fn spooled(want: &AgentJob) -> (Work, Option<(Volume, VolumeMount)>) {
 fn env(work: &Work) -> Vec<EnvVar> {
     let spec = match work {
         Work::Save(request) => request.cluster_spec.as_deref(),
-        Work::Inspect(_) | Work::Probe(_) => None,
+        Work::Inspect(_) | Work::Latest(_) | Work::Probe(_) => None,
     };
     let spec = spec.map(|spec| EnvVar { name: CLUSTER_SPEC.to_owned(), value: Some(literal(spec)), value_from: None });
     std::iter::once(pod_uid()).chain(spec).collect()

@@ -4,8 +4,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::api::cluster::Restoring;
 use crate::api::member::{Birth, ClusterIdentity};
+use crate::api::restore::Restoring;
 use crate::api::{EtcdCluster, EtcdMember, EtcdMemberSpec, MEMBER_FINALIZER, key, name};
 use crate::plan::pods;
 

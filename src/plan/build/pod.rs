@@ -3,7 +3,6 @@
 //! Decides what runs and how it is probed. Whether a Pod is made, and whether it may start on an empty volume or
 //! restore, is decided by the member pass and given in [`Start`].
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{
@@ -19,7 +18,9 @@ use snapshot_agent::contract::{DEFAULT_RESTORE_STALL_SECONDS, GateRequest, Ident
 use super::etcd_args::{VOLUME, etcd_args};
 use super::store::{Opened, Use, mount, open};
 use super::{container, literal, port};
-use crate::api::cluster::{Placement, Restoring};
+use crate::api::cluster::Placement;
+use crate::api::restore::Restoring;
+use crate::api::snapshot::{Agent, PodMetadata};
 use crate::api::store::Location;
 use crate::api::{EtcdMember, component, key, name, role};
 use crate::plan::valid::{Server, Version};
@@ -39,7 +40,7 @@ const PODINFO: &str = "/etc/holdfast/podinfo";
 const ANNOTATIONS: &str = "/etc/holdfast/podinfo/annotations";
 
 /// What the Pod may do besides running etcd on the member's own data.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Start<'a> {
     /// UID of the member's claim.
     pub claim_uid: &'a str,
@@ -66,6 +67,7 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
         resources: Some(resources(member)),
         ..base()
     };
+    let agent = start.restore.and_then(|(restoring, _)| restoring.agent.as_ref());
     let mut init = vec![install(settings)];
     let mut volumes = volumes(pods::name(&member.metadata));
     if let Some((restoring, opened)) = &restore {
@@ -73,7 +75,7 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
         volumes.extend(opened.volumes.iter().cloned());
     }
     Pod {
-        metadata: metadata(member, start),
+        metadata: metadata(member, start, agent),
         spec: Some(PodSpec {
             hostname: Some(pods::name(&member.metadata).to_owned()),
             subdomain: Some(name::peer_service(&member.spec.cluster_ref.name)),
@@ -84,6 +86,8 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
             // etcd hands leadership over and closes its files in well under a second; a slow disk may need longer.
             termination_grace_period_seconds: Some(30),
             security_context: Some(super::pod_security()),
+            // A store that takes a workload's identity: a role of the cloud's, never a token of the Kubernetes API.
+            service_account_name: agent.and_then(|agent| agent.service_account_name.clone()),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
             affinity: Some(placement.affinity.clone().unwrap_or_else(|| apart(member))),
@@ -98,16 +102,18 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
     }
 }
 
-fn metadata(member: &EtcdMember, start: &Start<'_>) -> ObjectMeta {
+fn metadata(member: &EtcdMember, start: &Start<'_>, agent: Option<&Agent>) -> ObjectMeta {
     let cluster = &member.spec.cluster_ref;
-    let mut labels = super::labels(&cluster.name, &cluster.uid);
+    let added = agent.and_then(|agent| agent.pod_metadata.clone()).unwrap_or_default().foreign();
+    let PodMetadata { mut labels, mut annotations } = added;
+    labels.extend(super::labels(&cluster.name, &cluster.uid));
     labels.insert(key::MEMBER.to_owned(), pods::name(&member.metadata).to_owned());
     // Clients reach nobody who has not been admitted by the cluster pass.
     labels.insert(key::ROLE.to_owned(), role::LEARNER.to_owned());
     let permission = start.may_start_empty.then(|| (key::MAY_START_EMPTY.to_owned(), start.claim_uid.to_owned()));
     let count = member.spec.start_count;
     let started = (count > 0).then(|| (key::STARTED.to_owned(), count.to_string()));
-    let annotations: BTreeMap<_, _> = permission.into_iter().chain(started).collect();
+    annotations.extend(permission.into_iter().chain(started));
     ObjectMeta {
         name: member.metadata.name.clone(),
         namespace: member.metadata.namespace.clone(),
@@ -189,6 +195,7 @@ fn restore_container(
             value_from: None,
         }]),
         volume_mounts: Some(mounts().into_iter().chain(opened.mounts.iter().cloned()).collect()),
+        resources: restoring.agent.as_ref().and_then(|a| a.resources.clone()).or(in_etcds_image.resources),
         ..in_etcds_image
     }
 }

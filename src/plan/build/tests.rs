@@ -1,6 +1,7 @@
 //! What the objects of a cluster look like, where it matters.
 
-use k8s_openapi::api::core::v1::{Affinity, Container, Pod, PodSpec, Toleration};
+use k8s_openapi::api::core::v1::{Affinity, Container, Pod, PodSpec, ResourceRequirements, Toleration};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::etcd_args::etcd_args;
 use super::pod::{Start, pod};
@@ -9,6 +10,7 @@ use super::*;
 use crate::api::EtcdMember;
 use crate::api::cluster::{CompactionMode, Image, Options, Placement};
 use crate::api::name::LocalRef;
+use crate::api::snapshot::{Agent, PodMetadata};
 use crate::api::store::{Location, PvcLocation, S3Location};
 use crate::plan::fixtures::{etcd_cluster, joined_member, restoring, settings, stored};
 use crate::plan::valid;
@@ -43,11 +45,16 @@ fn restoring_pod() -> Pod {
 
 /// The same, with these Secrets to decrypt with.
 fn decrypting_pod(identities: &[&str]) -> Pod {
+    pod_that_restores(identities, None)
+}
+
+fn pod_that_restores(identities: &[&str], agent: Option<Agent>) -> Pod {
     let mut member = member::seed(&etcd_cluster(1), "a-m0", Some(restoring("k")));
     stored(&mut member.metadata, "u-a-m0");
     let store = s3();
     let mut restoring = member.spec.restore.clone().unwrap();
     restoring.identity_secret_refs = identities.iter().map(|name| LocalRef { name: (*name).to_owned() }).collect();
+    restoring.agent = agent;
     let start = Start {
         claim_uid: "u-claim",
         initial_cluster: "a-m0=http://a-m0.a.ns.svc:2380",
@@ -329,4 +336,31 @@ fn children_say_whose_they_are_and_gitops_does_not_prune_them() {
     }
     assert_eq!(metas[4].owner_references, None);
     assert_eq!(budget::budget(&cluster, 1, 3), None);
+}
+
+#[test]
+fn a_restore_runs_under_its_own_account_and_takes_nothing_of_ours_away() {
+    let labels = [(key::ROLE, "voter"), ("azure.workload.identity/use", "true")];
+    let agent = Agent {
+        service_account_name: Some("reader".to_owned()),
+        pod_metadata: Some(PodMetadata {
+            labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            annotations: [(key::STARTED.to_owned(), "9".to_owned())].into(),
+        }),
+        resources: Some(ResourceRequirements {
+            limits: Some([("memory".to_owned(), Quantity("2Gi".to_owned()))].into()),
+            ..ResourceRequirements::default()
+        }),
+    };
+    let (plain, pod) = (restoring_pod(), pod_that_restores(&[], Some(agent)));
+    let mut expected = plain.metadata.labels.unwrap();
+    expected.insert("azure.workload.identity/use".to_owned(), "true".to_owned());
+    assert_eq!((pod.metadata.labels, pod.metadata.annotations), (Some(expected), plain.metadata.annotations));
+    let (spec, plain) = (pod.spec.unwrap(), plain.spec.unwrap());
+    assert_eq!((spec.service_account_name.as_deref(), plain.service_account_name), (Some("reader"), None));
+    assert_eq!(spec.automount_service_account_token, Some(false));
+    let limit = |container: &Container| container.resources.as_ref()?.limits.as_ref()?.get("memory").cloned();
+    let steps = spec.init_containers.unwrap();
+    assert_eq!(limit(&steps[1]), Some(Quantity("2Gi".to_owned())));
+    assert_eq!((limit(&steps[0]), limit(&spec.containers[0])), (None, None));
 }

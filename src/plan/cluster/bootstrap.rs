@@ -8,9 +8,10 @@ use jiff::Timestamp;
 use super::facts::hex;
 use super::plan::SOON;
 use super::{Member, Membership, Observed, restore};
-use crate::api::cluster::{Formed, Latches, Restoring};
+use crate::api::cluster::{Formed, Latches};
 use crate::api::condition::Reason;
 use crate::api::member::{Birth, Joined};
+use crate::api::restore::Restoring;
 use crate::api::{key, name};
 use crate::plan::{Act, Next, Seen, Target, Wake, build, pods};
 
@@ -24,9 +25,9 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
     if let Some(next) = beside_foreign_volumes(seen) {
         return next;
     }
-    let wanted = match restore::wanted(seen) {
+    let wanted = match restore::wanted(seen, now) {
         Ok(wanted) => wanted,
-        Err(waiting) => return Next::Wait(waiting, Wake::AfterMillis(5_000)),
+        Err(next) => return *next,
     };
     if let Some(next) = clear(seen, wanted.as_ref()) {
         return next;

@@ -46,6 +46,11 @@ impl Observed {
         self.cluster.status.as_ref().map(|s| s.latches.clone()).unwrap_or_default()
     }
 
+    /// Whether the spec names data to begin with.
+    pub fn asks_for_restore(&self) -> bool {
+        self.cluster.spec.bootstrap.as_ref().is_some_and(|b| b.restore.is_some())
+    }
+
     /// What etcd lists for a member: by name, which is never used twice, or by peer URL before it has a name.
     pub fn listed<'a>(&self, etcd: &'a Membership, member: &str) -> Option<&'a Listed> {
         let url = build::member::peer_url(&self.cluster, member);

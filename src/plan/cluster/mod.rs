@@ -8,6 +8,7 @@ mod bootstrap;
 mod facts;
 mod front;
 mod grow;
+mod latest;
 mod observed;
 mod plan;
 mod restore;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
@@ -27,10 +28,14 @@ pub struct Observed {
     pub answers: BTreeMap<String, Seen<Answer>>,
     /// The `EtcdSnapshot` that `bootstrap.restore.snapshotRef` names; `None` when none is named.
     pub snapshot: Option<Seen<Option<EtcdSnapshot>>>,
-    /// The `EtcdBackupStore` that `bootstrap.restore.source.storeRef` names; `None` when none is named.
+    /// The `EtcdBackupStore` that `bootstrap.restore` names by a `storeRef`; `None` when none is named.
     pub store: Option<Seen<Option<EtcdBackupStore>>>,
     /// Volumes of an earlier cluster of this name; looked for only while this one has not formed.
     pub foreign: Vec<ForeignVolume>,
+    /// Jobs of this cluster that look for the latest snapshot, oldest first; looked for only while it has not formed.
+    pub searches: Vec<Search>,
+    /// Why the API server takes no Pod of the last of these.
+    pub refusal: Option<String>,
     /// Five characters of luck for the next member's name.
     pub fresh_suffix: String,
     /// What the operator was started with.
@@ -46,6 +51,15 @@ pub struct Member {
     pub pod: Option<Pod>,
     /// Its claim (by member UID label).
     pub claim: Option<PersistentVolumeClaim>,
+}
+
+/// A Job that looks for the latest snapshot.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Search {
+    /// The Job.
+    pub job: Job,
+    /// Its Pods, oldest first.
+    pub pods: Vec<Pod>,
 }
 
 /// A volume that names this cluster, and belongs to another one that had this name.

@@ -2,21 +2,25 @@
 //!
 //! Decides the wanted restore, exactly: the same source always gives the same attempt, so no retry can pick another.
 
+use jiff::Timestamp;
 use sha2::{Digest, Sha256};
-use snapshot_agent::contract::{DEFAULT_REVISION_BUMP, Engine};
+use snapshot_agent::contract::{DEFAULT_REVISION_BUMP, Engine, LatestReport};
 
-use super::Observed;
+use super::{Observed, latest};
 use crate::api::backup_store::Right;
-use crate::api::cluster::{Restore, Restoring};
 use crate::api::condition::Reason;
 use crate::api::name::LocalRef;
-use crate::api::snapshot::Phase;
-use crate::api::store::StoredSnapshot;
-use crate::plan::{Seen, Waiting, pods, store};
+use crate::api::restore::{Latest, Newest, Restore, Restoring};
+use crate::api::snapshot::{Agent, Phase};
+use crate::api::store::{Location, StoredSnapshot};
+use crate::plan::{Next, Seen, Waiting, Wake, pods, store};
 
-/// The restore that the spec asks for; `Err` while it cannot be known.
-pub(super) fn wanted(seen: &Observed) -> Result<Option<Restoring>, Waiting> {
-    Ok(asked_for(seen)?.map(|new| as_begun(seen, new)))
+/// Whatever is named is watched; this is against a missed event.
+const WAITED_FOR: Wake = Wake::AfterMillis(5_000);
+
+/// The restore that the spec asks for; `Err`: what is done or waited for until it is known.
+pub(super) fn wanted(seen: &Observed, now: Timestamp) -> Result<Option<Restoring>, Box<Next>> {
+    Ok(asked_for(seen, now)?.map(|new| as_begun(seen, new)))
 }
 
 /// An attempt from before there was a bump is ended as it was begun, unless the spec asks for one in so many words.
@@ -32,15 +36,44 @@ fn as_begun(seen: &Observed, new: Restoring) -> Restoring {
     }
 }
 
-fn asked_for(seen: &Observed) -> Result<Option<Restoring>, Waiting> {
+fn asked_for(seen: &Observed, now: Timestamp) -> Result<Option<Restoring>, Box<Next>> {
     let Some(restore) = spec(seen) else { return Ok(None) };
-    match (&restore.snapshot_ref, &restore.source) {
-        (None, Some(source)) => match &source.store_ref {
-            Some(store) => in_store(seen, store, &source.key).map(Some),
+    let waits = |waiting| Box::new(Next::Wait(waiting, WAITED_FOR));
+    match (&restore.snapshot_ref, &restore.source, &restore.latest) {
+        (Some(named), _, _) => of_snapshot(seen, named).map(Some).map_err(waits),
+        (None, Some(source), _) => match &source.store_ref {
+            Some(store) => in_store(seen, store, &source.key).map(Some).map_err(waits),
             None => Ok(Some(attempt(seen, source.clone(), None, Named::default()))),
         },
-        (Some(named), _) => of_snapshot(seen, named).map(Some),
-        (None, None) => Ok(None),
+        (None, None, Some(asked)) => newest(seen, asked, now).map(Some),
+        (None, None, None) => Ok(None),
+    }
+}
+
+/// The newest one: looked for once. What was found is kept while the question is the same, wherever the store that was
+/// named then is now.
+fn newest(seen: &Observed, asked: &Latest, now: Timestamp) -> Result<Restoring, Box<Next>> {
+    let question = latest::hash(asked);
+    let under_way = seen.under_way().filter(|r| r.newest.as_ref().is_some_and(|newest| newest.question == question));
+    let store = asked.store_ref.as_ref().map(|named| named.name.clone());
+    let place = match &asked.store_ref {
+        Some(named) => of_store(seen, named),
+        None => asked.place.location().ok_or_else(|| names_no_place("spec.bootstrap.restore.latest")),
+    };
+    match (place, under_way) {
+        (Ok(location), Some(Restoring { source, sha256, newest, .. })) => {
+            let source = StoredSnapshot::at(location, source.key);
+            Ok(attempt(seen, source, sha256, Named { snapshot: None, store, newest }))
+        }
+        (Err(_), Some(latched)) => Ok(again(seen, latched)),
+        (Ok(location), None) => {
+            let LatestReport { key, sha256, taken_at, revision, passed_over, uri: _ } =
+                latest::find(seen, asked, &location, now)?;
+            let newest = Some(Newest { question, taken_at, revision, passed_over });
+            let source = StoredSnapshot::at(location, key);
+            Ok(attempt(seen, source, Some(sha256), Named { snapshot: None, store, newest }))
+        }
+        (Err(waiting), None) => Err(Box::new(Next::Wait(waiting, WAITED_FOR))),
     }
 }
 
@@ -75,7 +108,7 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
             };
             let source = StoredSnapshot::at(location, artifact.key);
             let sha256 = Some(artifact.sha256).filter(|s| !s.is_empty());
-            Ok(attempt(seen, source, sha256, Named { snapshot: Some(name.clone()), store: None }))
+            Ok(attempt(seen, source, sha256, Named { snapshot: Some(name.clone()), ..Named::default() }))
         }
         (Phase::Failed, _) => {
             let why = status.error.map(|e| e.message).unwrap_or_default();
@@ -91,37 +124,48 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
 /// that is not there, or not ready, any more stops nothing that is under way.
 fn in_store(seen: &Observed, named: &LocalRef, key: &str) -> Result<Restoring, Waiting> {
     let name = &named.name;
-    let wait = |reason, message| Err(Waiting { reason, message });
     let under_way = seen.under_way().filter(|r| r.store.as_ref() == Some(name) && r.source.key == key);
     let latched = under_way.map(|latched| again(seen, latched));
+    match (of_store(seen, named), latched) {
+        (Ok(location), _) => {
+            let source = StoredSnapshot::at(location, key.to_owned());
+            Ok(attempt(seen, source, None, Named { store: Some(name.clone()), ..Named::default() }))
+        }
+        (Err(_), Some(latched)) => Ok(latched),
+        (Err(waiting), None) => Err(waiting),
+    }
+}
+
+/// Where a store is that is named, and that a probe has found usable.
+fn of_store(seen: &Observed, named: &LocalRef) -> Result<Location, Waiting> {
+    let name = &named.name;
+    let wait = |reason, message| Err(Waiting { reason, message });
     let store = match &seen.store {
         Some(Seen::Known(store)) => store.as_ref(),
         Some(Seen::Unknown(why)) => {
-            let message = format!("the EtcdBackupStore {name} cannot be read: {why}");
-            return latched.map_or_else(|| wait(Reason::WaitingForReference, message), Ok);
+            return wait(Reason::WaitingForReference, format!("the EtcdBackupStore {name} cannot be read: {why}"));
         }
         None => {
-            let message = format!("the EtcdBackupStore {name} has not been read yet");
-            return latched.map_or_else(|| wait(Reason::WaitingForReference, message), Ok);
+            return wait(Reason::WaitingForReference, format!("the EtcdBackupStore {name} has not been read yet"));
         }
     };
     match store::usable(name, store) {
-        Ok(record) => match record.location(Right::Read) {
-            Some(location) => {
-                let source = StoredSnapshot::at(location, key.to_owned());
-                Ok(attempt(seen, source, None, Named { snapshot: None, store: Some(name.clone()) }))
-            }
-            None => wait(Reason::InvalidSpec, format!("the EtcdBackupStore {name} names no place, or more than one")),
-        },
-        Err((reason, why)) => latched.map_or_else(|| wait(reason, why), Ok),
+        Ok(record) => {
+            record.location(Right::Read).ok_or_else(|| names_no_place(&format!("the EtcdBackupStore {name}")))
+        }
+        Err((reason, why)) => wait(reason, why),
     }
+}
+
+fn names_no_place(who: &str) -> Waiting {
+    Waiting { reason: Reason::InvalidSpec, message: format!("{who} names no place, or more than one") }
 }
 
 /// The attempt that is under way, as the spec has it now: what is decided otherwise is another one, whether or not what was
 /// named is still there.
 fn again(seen: &Observed, latched: Restoring) -> Restoring {
-    let Restoring { source, sha256, snapshot, store, .. } = latched;
-    attempt(seen, source, sha256, Named { snapshot, store })
+    let Restoring { source, sha256, snapshot, store, newest, .. } = latched;
+    attempt(seen, source, sha256, Named { snapshot, store, newest })
 }
 
 /// What a source was named by.
@@ -129,6 +173,7 @@ fn again(seen: &Observed, latched: Restoring) -> Restoring {
 struct Named {
     snapshot: Option<String>,
     store: Option<String>,
+    newest: Option<Newest>,
 }
 
 impl Observed {
@@ -147,10 +192,11 @@ fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, name
         allow_unverified: restore.is_some_and(|r| r.allow_unverified),
         engine: restore.and_then(|r| r.engine).unwrap_or_default(),
         deadline_seconds: restore.and_then(|r| r.deadline_seconds),
+        agent: agent(seen),
     };
     let uid = pods::uid(&seen.cluster.metadata);
     let restore_uid = restore_uid(uid, &source, sha256.as_deref(), how, &identity_secret_refs);
-    let Named { snapshot, store } = named;
+    let Named { snapshot, store, newest } = named;
     Restoring {
         restore_uid,
         source,
@@ -162,7 +208,14 @@ fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, name
         allow_unverified: how.allow_unverified,
         engine: Some(how.engine).filter(|engine| *engine != Engine::default()),
         deadline_seconds: how.deadline_seconds,
+        newest,
+        agent: how.agent.cloned(),
     }
+}
+
+/// What the spec says of the Pods that look for a snapshot and restore it.
+pub(super) fn agent(seen: &Observed) -> Option<&Agent> {
+    spec(seen)?.agent.as_ref().filter(|agent| **agent != Agent::default())
 }
 
 /// What the spec says of it.
@@ -172,7 +225,7 @@ fn spec(seen: &Observed) -> Option<&Restore> {
 
 /// What is done with a source, whichever it is.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct How {
+pub struct How<'a> {
     /// How far the revision is moved on.
     pub revision_bump: i64,
     /// Whether a raw file without etcd's sha256 is taken.
@@ -181,6 +234,8 @@ pub struct How {
     pub engine: Engine,
     /// Seconds that an attempt may take.
     pub deadline_seconds: Option<u32>,
+    /// How the Pod differs from the usual one.
+    pub agent: Option<&'a Agent>,
 }
 
 /// UID of the attempt to restore this source into this cluster: the same for a retry, another for a corrected source, done
@@ -189,7 +244,7 @@ pub fn restore_uid(
     cluster_uid: &str,
     source: &StoredSnapshot,
     sha256: Option<&str>,
-    how: How,
+    how: How<'_>,
     identities: &[LocalRef],
 ) -> String {
     let mut hash = Sha256::new();
@@ -201,12 +256,14 @@ pub fn restore_uid(
     let unverified = how.allow_unverified.then_some("unverified=");
     let engine = (how.engine != Engine::default()).then(|| format!("engine={}", how.engine.as_str()));
     let deadline = how.deadline_seconds.map(|seconds| format!("deadline={seconds}"));
+    let agent = how.agent.map(|agent| format!("agent={}", serde_json::to_string(agent).unwrap_or_default()));
     for part in [cluster_uid, &source, sha256.unwrap_or_default()]
         .into_iter()
         .chain(bump.as_deref())
         .chain(unverified)
         .chain(engine.as_deref())
         .chain(deadline.as_deref())
+        .chain(agent.as_deref())
         .chain(secrets)
     {
         hash.update(part.len().to_be_bytes());

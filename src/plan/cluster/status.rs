@@ -8,9 +8,10 @@ use snapshot_agent::contract::{Report, RestoredReport};
 
 use super::facts::hex;
 use super::{Listed, Member, Membership, Observed};
-use crate::api::cluster::{MemberSummary, RestorePhase, RestoreStatus};
+use crate::api::cluster::MemberSummary;
 use crate::api::condition::{Reason, Type, Wanted as Condition, merge};
 use crate::api::member::{Birth, LastFailure};
+use crate::api::restore::{RestorePhase, RestoreStatus};
 use crate::api::{EtcdClusterStatus, key, role};
 use crate::plan::build::{self, container};
 use crate::plan::valid::{Version, Wanted};
@@ -117,7 +118,7 @@ fn restore(seen: &Observed, old: Option<RestoreStatus>) -> Option<RestoreStatus>
     let told = seed.and_then(told);
     let phase = if let Some(formed) = &latches.formed {
         formed.restored_from.is_some().then_some(RestorePhase::Formed)
-    } else if latches.restoring.is_some() || seed.is_some() {
+    } else if latches.restoring.is_some() || seed.is_some() || seen.asks_for_restore() {
         Some(seed.map_or(RestorePhase::Pending, |seed| phase(seed, told.is_some())))
     } else {
         None
@@ -125,10 +126,20 @@ fn restore(seen: &Observed, old: Option<RestoreStatus>) -> Option<RestoreStatus>
     // A step that runs again finds the work done, and knows less of it.
     let known = |report: &RestoredReport| old.as_ref().is_some_and(|old| old.uri.as_ref() == Some(&report.uri));
     let told = told.filter(|report| !(report.already && known(report))).and_then(|report| Some(lineage(seed?, report)));
-    match (told.or(old), phase) {
-        (None, None) => None,
-        (status, phase) => Some(RestoreStatus { phase, ..status.unwrap_or_default() }),
-    }
+    let status = match (told.or(old), phase) {
+        (None, None) => return None,
+        (status, phase) => RestoreStatus { phase, ..status.unwrap_or_default() },
+    };
+    let begun = latches.formed.and_then(|formed| formed.restored_from).or(latches.restoring);
+    Some(match begun.and_then(|restoring| restoring.newest) {
+        Some(newest) => RestoreStatus {
+            taken_at: status.taken_at.or(Some(newest.taken_at)),
+            revision: status.revision.or(newest.revision),
+            passed_over: newest.passed_over,
+            ..status
+        },
+        None => status,
+    })
 }
 
 fn phase(seed: &Member, rebuilt: bool) -> RestorePhase {
@@ -165,6 +176,7 @@ fn lineage(seed: &Member, report: RestoredReport) -> RestoreStatus {
         came_along: report.came_along,
         engine: report.engine,
         fell_back: report.fell_back,
+        passed_over: vec![],
         phase: None,
     }
 }

@@ -3,12 +3,14 @@
 mod admitting;
 mod bootstrap;
 mod growing;
+mod latest;
 
 use super::*;
-use crate::api::cluster::{Bootstrap, Latches, Restore};
+use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::member::Birth;
 use crate::api::name::LocalRef;
+use crate::api::restore::{Bootstrap, Restore};
 use crate::api::snapshot::{Artifact, Failure, Phase};
 use crate::api::store::Destination;
 use crate::api::{EtcdSnapshot, EtcdSnapshotSpec, EtcdSnapshotStatus, key};

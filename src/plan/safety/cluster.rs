@@ -1,9 +1,12 @@
 //! Rules for plans about a cluster.
 
+use k8s_openapi::api::batch::v1::Job;
+
 use super::{Verdict, Violation, is, rule};
 use crate::api::cluster::Latches;
 use crate::api::member::{Birth, Joined};
-use crate::api::{EtcdClusterStatus, EtcdMember};
+use crate::api::{EtcdClusterStatus, EtcdMember, component, key};
+use crate::plan::build::job::searches;
 use crate::plan::cluster::{Listed, Member, Membership, Observed};
 use crate::plan::{Act, Ensure, Plan, Seen, Target, build, pods};
 
@@ -63,9 +66,24 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         | Act::DeleteClaim { .. }
         | Act::ReleaseMember { .. }
         | Act::LatchStart { .. }
-        | Act::MarkStarted { .. }
-        | Act::StartJob(_) => rule("I1", false, "the cluster's pass never touches Pods, claims or Jobs"),
+        | Act::MarkStarted { .. } => rule("I1", false, "the cluster's pass never touches Pods or claims"),
+        Act::StartJob(job) => search(seen, job),
     }
+}
+
+/// The only Job of a cluster asks a store for the latest snapshot, before anything has formed.
+fn search(seen: &Observed, job: &Job) -> Verdict {
+    let unformed = latches(seen).formed.is_none() && seen.members.iter().all(|m| m.object.spec.joined.is_none());
+    rule("I9", unformed, "a cluster that has formed is not restored again")?;
+    let template = job.spec.as_ref().map(|s| &s.template);
+    let searches = template.and_then(|t| t.spec.as_ref()).is_some_and(searches);
+    rule("I1", searches, "a cluster's Job only looks for a snapshot")?;
+    let meta = &seen.cluster.metadata;
+    let owned = pods::controlled_by(&job.metadata, pods::uid(meta)) && job.metadata.namespace == meta.namespace;
+    rule("I13", owned, "a cluster's Job is its own and stands beside it")?;
+    let component = template.and_then(|t| t.metadata.as_ref()).and_then(|m| pods::label(m, key::COMPONENT));
+    let agent = component == Some(component::SNAPSHOT_AGENT);
+    rule("I16", agent, "an agent's Pod never stands behind a Service of a cluster")
 }
 
 fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {

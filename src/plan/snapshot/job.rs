@@ -31,6 +31,8 @@ pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
         cluster: filed_under(snapshot),
         cluster_uid: source.cluster_uid,
         cluster_spec: seen.cluster.as_ref().and_then(|cluster| recorded(&cluster.spec)),
+        restored_from: source.restored_from.as_ref().map(|(key, _)| key.clone()),
+        restored_at: source.restored_from.map(|(_, at)| at),
         // Whatever answers at these names now has to be the etcd that was meant.
         expect_cluster_id: source.cluster_id,
         owner_name: Some(own_name.to_owned()),
@@ -94,6 +96,8 @@ fn of(seen: &Observed, place: Place, name: String, work: Work, attempts_before: 
         name,
         namespace: snapshot.metadata.namespace.clone(),
         owner: Some(build::owner(snapshot)),
+        cluster: None,
+        question: None,
         snapshot: Some(pods::name(&snapshot.metadata).to_owned()),
         store: None,
         record,
@@ -128,7 +132,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::cluster::{Bootstrap, Placement};
+    use crate::api::cluster::Placement;
+    use crate::api::restore::Bootstrap;
 
     #[test]
     fn what_is_recorded_makes_the_same_cluster_and_not_its_past() {

@@ -109,7 +109,8 @@ fn published_nothing(pod: &Pod) -> bool {
             | ExitClass::Refused
             | ExitClass::AuthRequired => end.exit_code == i32::from(failed.class.code()),
         },
-        Some(Report::Saved(_) | Report::Restored(_) | Report::Gate(_) | Report::Probed(_)) | None => false,
+        Some(Report::Saved(_) | Report::Restored(_) | Report::Gate(_) | Report::Probed(_) | Report::Latest(_))
+        | None => false,
     }
 }
 
@@ -120,7 +121,12 @@ fn stored(pod: &Pod) -> Option<Fact> {
         Report::Saved(report) if end.exit_code == 0 => {
             Some(Fact::Stored { report: Box::new(report), at: end.finished_at.as_ref().map(|t| t.0) })
         }
-        Report::Saved(_) | Report::Restored(_) | Report::Gate(_) | Report::Probed(_) | Report::Failed(_) => None,
+        Report::Saved(_)
+        | Report::Restored(_)
+        | Report::Gate(_)
+        | Report::Probed(_)
+        | Report::Latest(_)
+        | Report::Failed(_) => None,
     }
 }
 
@@ -151,10 +157,9 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod]) -> Fact {
     if end.reason.as_deref() == Some("DeadlineExceeded") {
         let seconds = job.spec.as_ref().and_then(|s| s.active_deadline_seconds).unwrap_or_default();
         let before = last.map(|(_, words)| format!("; its last Pod: {words}")).unwrap_or_default();
-        let remedy = if probes(job) {
-            "See what held it up"
-        } else {
-            "Give spec.deadlineSeconds more in a new EtcdSnapshot, or see what held it up"
+        let remedy = match Does::of(job) {
+            Does::Save => "Give spec.deadlineSeconds more in a new EtcdSnapshot, or see what held it up",
+            Does::Search | Does::Probe => "See what held it up",
         };
         let message = format!("the Job's {seconds} s were over{before}. {remedy}");
         return Fact::Failed { class: Some(ExitClass::Deadline), message, at };
@@ -185,10 +190,12 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<ExitClass>, String)> {
     }
     if end.reason.as_deref() == Some("OOMKilled") {
         let limit = memory_limit(job).unwrap_or("its node's");
-        let message = format!(
-            "the agent ran out of memory (limit {limit}): give spec.agent.resources more{}",
-            if probes(job) { "" } else { " in a new EtcdSnapshot" }
-        );
+        let remedy = match Does::of(job) {
+            Does::Save => "spec.agent.resources more in a new EtcdSnapshot",
+            Does::Search => "spec.bootstrap.restore.agent.resources more",
+            Does::Probe => "spec.agent.resources more",
+        };
+        let message = format!("the agent ran out of memory (limit {limit}): give {remedy}");
         return Some((Some(ExitClass::Config), message));
     }
     let code = end.exit_code;
@@ -199,9 +206,32 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<ExitClass>, String)> {
     })
 }
 
-/// Whether a Job tries a store, and has no snapshot.
-fn probes(job: &Job) -> bool {
-    job.spec.as_ref().and_then(|s| s.template.spec.as_ref()).is_some_and(job::probes)
+/// What a Job is for.
+enum Does {
+    /// It saves a snapshot, or looks whether it is saved.
+    Save,
+    /// It looks for the latest snapshot, for a cluster.
+    Search,
+    /// It tries a store.
+    Probe,
+}
+
+impl Does {
+    fn of(job: &Job) -> Self {
+        match job.spec.as_ref().and_then(|s| s.template.spec.as_ref()) {
+            Some(pod) if job::probes(pod) => Self::Probe,
+            Some(pod) if job::searches(pod) => Self::Search,
+            Some(_) | None => Self::Save,
+        }
+    }
+
+    const fn words(&self) -> &'static str {
+        match self {
+            Self::Save => "saves",
+            Self::Search => "looks for the latest snapshot",
+            Self::Probe => "tries the store",
+        }
+    }
 }
 
 fn memory_limit(job: &Job) -> Option<&str> {
@@ -232,7 +262,7 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>) -> Fact {
     };
     let most = job.spec.as_ref().and_then(|s| s.backoff_limit).unwrap_or(BACKOFF_LIMIT) + 1;
     let attempt = format!("attempt {} of {most}", all.len());
-    let does = if probes(job) { "tries the store" } else { "saves" };
+    let does = Does::of(job).words();
     let running = pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()?.running.as_ref());
     if let Some(running) = running {
         let since = running.started_at.as_ref().map(|t| format!(" since {}", t.0)).unwrap_or_default();

@@ -133,6 +133,8 @@ fn start(seen: &Observed, inputs: &str, location: Location) -> Job {
         name: job_name(store, inputs),
         namespace: store.metadata.namespace.clone(),
         owner: Some(build::owner(store)),
+        cluster: None,
+        question: None,
         snapshot: None,
         store: Some(pods::name(&store.metadata).to_owned()),
         record: None,

@@ -7,6 +7,7 @@ mod deletion;
 mod gate;
 mod growth;
 mod input;
+mod latest;
 mod lost;
 mod namespace;
 mod pods;
@@ -39,6 +40,7 @@ pub fn all() -> Vec<Story> {
         story!("emptied_and_foreign_volumes_are_refused", gate::tell),
         story!("one_store_for_many", stores::tell),
         story!("restores_into_every_version", restores::tell),
+        story!("restores_the_latest", latest::tell),
         story!("the_whole_story_on_3_7", whole::on_3_7),
         story!("the_whole_story", whole::tell),
         story!(on host "crashes_while_restoring", crashes::restoring),

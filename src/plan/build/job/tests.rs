@@ -15,6 +15,8 @@ use crate::plan::build::store::{self, Use};
 
 fn to_s3() -> AgentJob {
     AgentJob {
+        cluster: None,
+        question: None,
         name: "nightly-0a1b2c3d".to_owned(),
         namespace: Some("prod".to_owned()),
         owner: Some(OwnerReference { controller: Some(true), uid: "snap-uid".to_owned(), ..OwnerReference::default() }),
@@ -45,7 +47,7 @@ fn to_s3() -> AgentJob {
 fn asked(work: &Work) -> SaveRequest {
     match work {
         Work::Save(request) => request.clone(),
-        other @ (Work::Inspect(_) | Work::Probe(_)) => panic!("{other:?}"),
+        other @ (Work::Inspect(_) | Work::Latest(_) | Work::Probe(_)) => panic!("{other:?}"),
     }
 }
 

@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStateRunning};
 use snapshot_agent::contract::{CameAlong, Engine, Report, RestoredReport};
 
 use super::*;
-use crate::api::cluster::{RestorePhase, RestoreStatus};
+use crate::api::restore::{RestorePhase, RestoreStatus};
+use crate::api::snapshot::Agent;
 
 mod from_a_store {
     use super::*;
@@ -36,7 +37,7 @@ mod from_a_store {
         seen
     }
 
-    fn latched(seen: &Observed) -> crate::api::cluster::Restoring {
+    fn latched(seen: &Observed) -> crate::api::restore::Restoring {
         match act(seen) {
             Some(Act::Latch(latches)) => latches.restoring.expect("a restore is latched"),
             other => panic!("{other:?}"),
@@ -229,7 +230,9 @@ fn the_attempt_is_the_same_for_a_retry_and_another_for_another_source() {
         restore_uid("u-a", &a.source, None, how(1), &[]),
         restore_uid("u-a", &a.source, None, how(1), &identities)
     );
+    let agent = Agent { service_account_name: Some("reader".to_owned()), ..Agent::default() };
     let ways = [
+        How { agent: Some(&agent), ..how(1) },
         How { allow_unverified: true, ..how(1) },
         How { engine: Engine::Graft, ..how(1) },
         How { deadline_seconds: Some(7), ..how(1) },

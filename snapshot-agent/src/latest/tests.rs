@@ -1,0 +1,182 @@
+//! One bucket, as a folder, with the snapshots of one name; each test adds what makes the answer another one.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::*;
+use crate::contract::{ExitClass, StoreFlags};
+
+/// Two clusters that were called `shop/orders`.
+const OLD: &str = "11111111-0000-4000-8000-000000000001";
+const NEW: &str = "22222222-0000-4000-8000-000000000002";
+
+/// A bucket, as a folder.
+struct Bucket(TempDir);
+
+impl Bucket {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    /// A complete snapshot of `uid`, taken at this time of the day; its key.
+    fn saved(&self, uid: &str, time: &str, revision: i64, more: &Value) -> String {
+        let name = format!("20261121T{}Z-99887766-{:08x}", time.replace(':', ""), revision);
+        let key = format!("shop/orders/{}/{name}", &uid[..8]);
+        let folder = self.0.path().join(&key);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("snapshot.db.zst"), "12345").unwrap();
+        let mut manifest = json!({
+            "formatVersion": 1, "key": key, "namespace": "shop", "cluster": "orders", "clusterUid": uid, "podUid": "p",
+            "clusterId": "cafe", "memberId": "1", "member": "m", "etcdVersion": "3.6.16", "raftTerm": 2,
+            "raftAppliedIndex": 3, "dbBytes": 4096, "sha256": format!("{revision:064x}"), "storedBytes": 5,
+            "storedSha256": "11".repeat(32), "compression": "zstd", "startedAt": format!("2026-11-21T{time}Z"),
+            "endedAt": format!("2026-11-21T{time}Z"), "agentVersion": "0.1.0",
+            "contents": {"revision": revision, "revisions": 6, "members": [], "leases": 0, "alarms": 0,
+                "authEnabled": false, "users": 0, "roles": 0},
+        });
+        for (name, value) in more.as_object().into_iter().flatten() {
+            manifest[name] = value.clone();
+        }
+        fs::write(folder.join("manifest.json"), manifest.to_string()).unwrap();
+        key
+    }
+
+    fn proved(&self, key: &str, name: &str) {
+        let folder = self.0.path().join(key).join("proofs");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(format!("{name}.json")), "{}").unwrap();
+    }
+
+    async fn latest(&self, lineage: Option<&str>) -> Result<LatestReport> {
+        run(LatestRequest {
+            store: StoreFlags { url: format!("file://{}", self.0.path().display()), ..StoreFlags::default() },
+            namespace: "shop".to_owned(),
+            cluster: "orders".to_owned(),
+            lineage: lineage.map(str::to_owned),
+            deadline_seconds: 20,
+        })
+        .await
+    }
+
+    async fn refused(&self, lineage: Option<&str>) -> (ExitClass, String) {
+        let error = self.latest(lineage).await.unwrap_err();
+        (error.class(), error.message().to_owned())
+    }
+}
+
+fn restored_from(key: &str, time: &str) -> Value {
+    json!({"restoredFrom": {"key": key, "at": format!("2026-11-21T{time}Z")}})
+}
+
+#[tokio::test]
+async fn the_time_decides_and_neither_the_name_nor_the_revision() {
+    let bucket = Bucket::new();
+    bucket.saved(OLD, "10:00:00", 900, &Value::Null);
+    // Rolled back: a lower revision, taken later. Its name says an earlier time than its manifest.
+    let newest = bucket.saved(OLD, "09:00:00", 30, &json!({"startedAt": "2026-11-21T12:00:00Z"}));
+    bucket.saved(OLD, "11:00:00", 950, &Value::Null);
+    let found = bucket.latest(None).await.unwrap();
+    assert_eq!((found.key, found.revision, found.sha256), (newest, Some(30), format!("{:064x}", 30)));
+    assert_eq!((found.taken_at.as_str(), found.passed_over), ("2026-11-21T12:00:00Z", vec![]));
+}
+
+#[tokio::test]
+async fn what_is_not_complete_is_no_backup_and_what_is_broken_is_told() {
+    let bucket = Bucket::new();
+    let good = bucket.saved(OLD, "10:00:00", 9, &Value::Null);
+    let older = bucket.saved(OLD, "09:00:00", 8, &json!({"storedBytes": 6}));
+    let cut = bucket.saved(OLD, "11:00:00", 10, &json!({"storedBytes": 6}));
+    let lies = bucket.saved(OLD, "12:00:00", 11, &Value::Null);
+    bucket.proved(&lies, "20261121T120500.000Z-stored");
+    bucket.proved(&lies, "20261121T130500.000Z-stored-failed");
+    // Under way, or dead.
+    fs::create_dir_all(bucket.0.path().join("shop/orders/11111111/20261121T130000Z-99887766-aaaaaaaa")).unwrap();
+    // Copied here by somebody: it speaks of another place.
+    bucket.saved(OLD, "14:00:00", 12, &json!({"key": "shop/orders/33333333/20261121T140000Z-99887766-00000000"}));
+    bucket.saved(OLD, "15:00:00", 13, &json!({"cluster": "payments"}));
+
+    let found = bucket.latest(None).await.unwrap();
+    assert_eq!(found.key, good);
+    let [first, second] = found.passed_over.as_slice() else { panic!("{:?}", found.passed_over) };
+    assert!(first.starts_with(&lies) && first.contains("stored verification failed"), "{first}");
+    assert!(second.starts_with(&cut) && second.contains("its manifest says 6"), "{second}");
+    assert!(!found.passed_over.iter().any(|told| told.contains(&older)));
+
+    bucket.proved(&good, "20261121T140000.000Z-drill-failed");
+    let (class, message) = bucket.refused(None).await;
+    assert_eq!(class, ExitClass::Corrupt);
+    assert!(message.contains("no snapshot below") && message.contains("drill verification failed"), "{message}");
+}
+
+#[tokio::test]
+async fn an_empty_store_is_never_an_empty_cluster() {
+    let bucket = Bucket::new();
+    assert_eq!(bucket.refused(None).await.0, ExitClass::NotFound);
+    bucket.saved(OLD, "10:00:00", 9, &json!({"storedBytes": 6}));
+    let (class, message) = bucket.refused(None).await;
+    assert_eq!(class, ExitClass::NotFound);
+    assert!(message.contains("and 1 broken ones"), "{message}");
+    bucket.saved(OLD, "11:00:00", 10, &Value::Null);
+    assert_eq!(bucket.latest(None).await.unwrap().revision, Some(10));
+    let (class, message) = bucket.refused(Some("ffffffff")).await;
+    assert_eq!(class, ExitClass::NotFound);
+    assert!(message.contains("no complete snapshot of ffffffff is below"), "{message}");
+}
+
+#[tokio::test]
+async fn a_cluster_that_was_made_anew_hides_nothing() {
+    let bucket = Bucket::new();
+    let lost = bucket.saved(OLD, "10:00:00", 5_000_000, &Value::Null);
+    let empty = bucket.saved(NEW, "11:00:00", 1, &Value::Null);
+    let (class, message) = bucket.refused(None).await;
+    assert_eq!(class, ExitClass::Refused);
+    for told in
+        ["2 clusters", "22222222 (1, the newest of 2026-11-21T11:00:00Z at revision 1)", "11111111 (1,", "lineage"]
+    {
+        assert!(message.contains(told), "{message}");
+    }
+    for (lineage, key) in [(&OLD[..8], &lost), (OLD, &lost), (NEW, &empty), ("22222222", &empty)] {
+        assert_eq!(bucket.latest(Some(lineage)).await.unwrap().key, *key, "{lineage}");
+    }
+    // The same eight characters, and another cluster.
+    let stranger = format!("{}-ffff-4000-8000-000000000002", &NEW[..8]);
+    assert_eq!(bucket.refused(Some(&stranger)).await.0, ExitClass::NotFound);
+}
+
+#[tokio::test]
+async fn what_a_cluster_was_restored_from_is_its_own_past() {
+    let bucket = Bucket::new();
+    let first = bucket.saved(OLD, "10:00:00", 900, &Value::Null);
+    let second = bucket.saved(NEW, "12:00:00", 901, &restored_from(&first, "11:00:00"));
+    assert_eq!(bucket.latest(None).await.unwrap().key, second);
+    // And its past in turn.
+    let third_uid = "33333333-0000-4000-8000-000000000003";
+    let third = bucket.saved(third_uid, "14:00:00", 902, &restored_from(&second, "13:00:00"));
+    assert_eq!(bucket.latest(None).await.unwrap().key, third);
+    assert_eq!(bucket.latest(Some(OLD)).await.unwrap().key, first);
+
+    // The first one lives on, somewhere else: neither is the other one's past.
+    bucket.saved(OLD, "11:30:00", 950, &Value::Null);
+    let (class, message) = bucket.refused(None).await;
+    assert_eq!(class, ExitClass::Refused);
+    assert!(
+        message.contains("33333333 (1,") && message.contains("11111111 (2,") && !message.contains("22222222"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn what_was_saved_by_hand_is_named_by_its_folder() {
+    let bucket = Bucket::new();
+    bucket.saved(OLD, "10:00:00", 9, &Value::Null);
+    let name = "etcd-000000000000cafe";
+    let key = format!("shop/orders/{name}/20261121T120000Z-byhand-abcdef01");
+    let there = bucket.saved(NEW, "12:00:00", 7, &json!({"key": key, "clusterUid": null}));
+    let (from, to) = (bucket.0.path().join(there), bucket.0.path().join(&key));
+    fs::create_dir_all(to.parent().unwrap()).unwrap();
+    fs::rename(from, to).unwrap();
+    assert_eq!(bucket.refused(None).await.0, ExitClass::Refused);
+    assert_eq!(bucket.latest(Some(name)).await.unwrap().key, key);
+}

@@ -1,0 +1,170 @@
+//! Which snapshot is the newest of a store, where that is what a restore asks for.
+//!
+//! Decides when the store is asked, by one Job after the other, and what the answer means for the cluster. The answer is
+//! latched at once and never asked for again, so that no retry picks another snapshot; nothing is ever founded empty
+//! because no answer came (I2). Which snapshot it is, the agent decides (`snapshot_agent::latest`).
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use snapshot_agent::contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, ExitClass, LatestReport, LatestRequest, Report};
+
+use super::{Observed, Search};
+use crate::api::condition::Reason;
+use crate::api::restore::Latest;
+use crate::api::store::{Location, Place};
+use crate::api::{key, name};
+use crate::plan::build::job::{AgentJob, CONTAINER, Work, job};
+use crate::plan::snapshot::report::{self, Fact};
+use crate::plan::{Act, Next, Wake, build, pods};
+
+/// A corrected Secret or store tells nobody here, so a store that gave no answer is asked again: soon at first.
+const SOON: SignedDuration = SignedDuration::from_secs(15);
+/// And later not less often than this.
+const LATER: SignedDuration = SignedDuration::from_secs(120);
+
+/// Against a missed event, while a Job is waited for.
+const WAITED_FOR: Wake = Wake::AfterMillis(15_000);
+
+/// The answer; `Err`: what is done or waited for until there is one.
+pub(super) fn find(
+    seen: &Observed,
+    asked: &Latest,
+    store: &Location,
+    now: Timestamp,
+) -> Result<LatestReport, Box<Next>> {
+    let question = question(seen, asked, store);
+    let mut searches: Vec<&Search> = seen.searches.iter().filter(|s| answers(&s.job, &question)).collect();
+    searches.sort_by_key(|search| number(&search.job));
+    let ask = |number| Err(Box::new(Next::act(Act::StartJob(Box::new(start(seen, asked, store, &question, number))))));
+    let Some(last) = searches.last() else { return ask(0) };
+    if let Some(found) = told(last) {
+        return Ok(found);
+    }
+    let fact = report::read(&last.job, &last.pods, seen.refusal.as_deref(), now);
+    let (reason, message, wake) = match fact {
+        Fact::Held(reason, words) => (reason, words, WAITED_FOR),
+        Fact::Pending(words) | Fact::Running(words) => still(&searches, now, words),
+        Fact::Settling => still(&searches, now, "the store has been asked; the answer is on its way".to_owned()),
+        Fact::Failed { .. } | Fact::Lost | Fact::Stored { .. } => {
+            let failure = failure(last, now).unwrap_or_else(|| Failure::silent(now));
+            let left = due(&searches, failure.at).duration_since(now).as_millis();
+            match u64::try_from(left) {
+                Ok(left) if left > 0 => (failure.reason, failure.message, Wake::AfterMillis(left)),
+                Ok(_) | Err(_) => return ask(number(&last.job).saturating_add(1)),
+            }
+        }
+    };
+    Err(Box::new(Next::wait(reason, message, wake)))
+}
+
+/// While the store is asked again, what was wrong before is still what a person has to know; and in the same words, so
+/// that nothing is written while nothing changes (I17).
+fn still(searches: &[&Search], now: Timestamp, words: String) -> (Reason, String, Wake) {
+    match searches.iter().rev().find_map(|search| failure(search, now)) {
+        Some(failure) => (failure.reason, failure.message, WAITED_FOR),
+        None => (Reason::AskingStore, words, WAITED_FOR),
+    }
+}
+
+/// How a Job ended without an answer.
+struct Failure {
+    reason: Reason,
+    message: String,
+    at: Timestamp,
+}
+
+impl Failure {
+    fn silent(at: Timestamp) -> Self {
+        let message = "the Job that asked the store ended well, and its report is gone; it is asked again".to_owned();
+        Self { reason: Reason::AskingStore, message, at }
+    }
+}
+
+fn failure(search: &Search, now: Timestamp) -> Option<Failure> {
+    match report::read(&search.job, &search.pods, None, now) {
+        Fact::Failed { class, message, at } => {
+            let reason = match class {
+                // Whose snapshot it is, only a person knows.
+                Some(ExitClass::Refused) => Reason::LineageUnclear,
+                Some(class) => Reason::from(class),
+                None => Reason::AgentCrashed,
+            };
+            Some(Failure { reason, message, at: at.unwrap_or(now) })
+        }
+        Fact::Lost => Some(Failure::silent(created(&search.job).unwrap_or(now))),
+        Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Stored { .. } => None,
+    }
+}
+
+/// When the store is asked again: after as long as it has been asked in vain.
+fn due(searches: &[&Search], failed: Timestamp) -> Timestamp {
+    let first = searches.first().and_then(|search| created(&search.job)).unwrap_or(failed);
+    failed + failed.duration_since(first).clamp(SOON, LATER)
+}
+
+fn created(job: &Job) -> Option<Timestamp> {
+    job.metadata.creation_timestamp.as_ref().map(|at| at.0)
+}
+
+fn told(search: &Search) -> Option<LatestReport> {
+    search.pods.iter().rev().find_map(|pod| match pods::report(pod, CONTAINER)? {
+        Report::Latest(found) => Some(found),
+        _ => None,
+    })
+}
+
+fn answers(job: &Job, question: &str) -> bool {
+    annotation(job, key::QUESTION) == Some(question)
+}
+
+/// How many Jobs had asked before.
+fn number(job: &Job) -> i32 {
+    annotation(job, key::ATTEMPTS_BEFORE).and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+fn annotation<'a>(job: &'a Job, key: &str) -> Option<&'a str> {
+    job.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// What is asked, where, and by what kind of Pod: a corrected one is another question.
+fn question(seen: &Observed, asked: &Latest, store: &Location) -> String {
+    hash(&(asked, Place::from(store.clone()), super::restore::agent(seen)))
+}
+
+/// Short for a value of ours.
+pub(super) fn hash(value: &impl Serialize) -> String {
+    // JSON of our own types cannot fail.
+    hex::encode(Sha256::digest(serde_json::to_string(value).unwrap_or_default()))[..16].to_owned()
+}
+
+fn start(seen: &Observed, asked: &Latest, store: &Location, question: &str, number: i32) -> Job {
+    let meta = &seen.cluster.metadata;
+    let own_name = pods::name(meta);
+    let request = LatestRequest {
+        namespace: asked.namespace.clone().or_else(|| meta.namespace.clone()).unwrap_or_default(),
+        cluster: asked.cluster.clone().unwrap_or_else(|| own_name.to_owned()),
+        lineage: asked.lineage.clone(),
+        deadline_seconds: DEFAULT_INSPECT_DEADLINE_SECONDS,
+        ..LatestRequest::default()
+    };
+    job(&AgentJob {
+        name: name::search(own_name, pods::uid(meta), question, number),
+        namespace: meta.namespace.clone(),
+        owner: Some(build::owner(&seen.cluster)),
+        cluster: Some(own_name.to_owned()),
+        question: Some(question.to_owned()),
+        snapshot: None,
+        store: None,
+        record: None,
+        external: None,
+        spool: None,
+        work: Work::Latest(request),
+        destination: store.clone(),
+        image: seen.settings.agent_image.clone(),
+        agent: super::restore::agent(seen).cloned().unwrap_or_default(),
+        placement: seen.cluster.spec.placement.clone(),
+        attempts_before: number,
+    })
+}

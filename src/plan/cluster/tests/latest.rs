@@ -1,0 +1,243 @@
+//! The newest snapshot: looked for once, written down, and never taken for an empty cluster.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use snapshot_agent::contract::{ExitClass, FailedReport, LatestReport, Report};
+
+use super::*;
+use crate::api::restore::Latest;
+use crate::api::snapshot::Agent;
+use crate::api::store::{Location, S3Location};
+
+const KEY: &str = "ns/a/1a2b3c4d/20260101T110000Z-byhand-abcdef01";
+
+fn ago(seconds: i64) -> Timestamp {
+    noon() - SignedDuration::from_secs(seconds)
+}
+
+fn bucket(name: &str) -> Location {
+    Location::S3(S3Location { bucket: name.to_owned(), ..S3Location::default() })
+}
+
+fn latest(bucket_name: &str) -> Latest {
+    Latest { place: bucket(bucket_name).into(), ..Latest::default() }
+}
+
+/// A cluster that asks for the newest snapshot of its own name, and has nothing yet.
+fn asking(of: Latest) -> Observed {
+    let mut seen = bare(1);
+    seen.cluster.spec.bootstrap = Some(Bootstrap { restore: Some(Restore { latest: Some(of), ..Restore::default() }) });
+    seen
+}
+
+fn started(seen: &Observed) -> Job {
+    match act(seen) {
+        Some(Act::StartJob(job)) => *job,
+        other => panic!("no Job is started: {other:?}"),
+    }
+}
+
+/// The Job that the plan wants now, as the API server keeps it, with these last words of its Pod, so many seconds ago.
+fn search(seen: &Observed, ended: Option<(i64, &Report)>) -> Search {
+    let mut job = started(seen);
+    job.metadata.uid = Some("job-uid".to_owned());
+    job.metadata.creation_timestamp = Some(Time(ago(ended.map_or(1, |(seconds, _)| seconds + 5))));
+    let Some((seconds, report)) = ended else { return Search { job, pods: vec![] } };
+    let good = !matches!(report, Report::Failed(_));
+    let condition = JobCondition {
+        type_: if good { "Complete" } else { "Failed" }.to_owned(),
+        status: "True".to_owned(),
+        last_transition_time: Some(Time(ago(seconds))),
+        ..JobCondition::default()
+    };
+    job.status =
+        Some(JobStatus { conditions: Some(vec![condition]), failed: Some(i32::from(!good)), ..JobStatus::default() });
+    let end = ContainerStateTerminated {
+        exit_code: i32::from(!good),
+        message: Some(serde_json::to_string(report).unwrap()),
+        finished_at: Some(Time(ago(seconds))),
+        ..ContainerStateTerminated::default()
+    };
+    let container = ContainerStatus {
+        name: "agent".to_owned(),
+        state: Some(ContainerState { terminated: Some(end), ..ContainerState::default() }),
+        ..ContainerStatus::default()
+    };
+    let status = PodStatus {
+        phase: Some(if good { "Succeeded" } else { "Failed" }.to_owned()),
+        container_statuses: Some(vec![container]),
+        ..PodStatus::default()
+    };
+    let pod = Pod { metadata: ObjectMeta::default(), status: Some(status), ..Pod::default() };
+    Search { job, pods: vec![pod] }
+}
+
+fn found() -> Report {
+    Report::Latest(LatestReport {
+        key: KEY.to_owned(),
+        uri: format!("s3://b/{KEY}/snapshot.db.zst"),
+        sha256: "5a".repeat(32),
+        taken_at: "2026-01-01T11:00:00Z".to_owned(),
+        revision: Some(77),
+        passed_over: vec!["ns/a/1a2b3c4d/newer: cut".to_owned()],
+    })
+}
+
+fn failed_with(class: ExitClass) -> Report {
+    Report::Failed(FailedReport { class, message: "the store said so".to_owned() })
+}
+
+/// What is latched when the store has answered.
+fn answered(of: Latest) -> (Observed, crate::api::restore::Restoring) {
+    let mut seen = asking(of);
+    seen.searches = vec![search(&seen, Some((1, &found())))];
+    let Some(Act::Latch(latches)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    let restoring = latches.restoring.clone().expect("a restore is latched");
+    seen.cluster.status.get_or_insert_default().latches = *latches;
+    (seen, restoring)
+}
+
+#[test]
+fn the_store_is_asked_by_a_job_of_the_clusters_own() {
+    let of = Latest { cluster: Some("orders".to_owned()), lineage: Some("1a2b3c4d".to_owned()), ..latest("b") };
+    let seen = asking(of);
+    let job = started(&seen);
+    let pod = job.spec.unwrap().template;
+    let container = &pod.spec.unwrap().containers[0];
+    assert_eq!(container.command.as_ref().unwrap()[1..], ["agent", "latest"]);
+    let args = container.args.clone().unwrap();
+    for arg in ["--store=s3://b", "--namespace=ns", "--cluster=orders", "--lineage=1a2b3c4d"] {
+        assert!(args.iter().any(|there| there == arg), "{arg} in {args:?}");
+    }
+    // Whoever's snapshots they are, the Pod is this cluster's: its end wakes this one.
+    assert_eq!(pods::label(&pod.metadata.unwrap(), key::CLUSTER), Some("a"));
+    assert_eq!(condition(&seen, "Available"), pair("False", "Seeding"));
+    assert_eq!(planned(&seen).status.restore.unwrap().phase, Some(crate::api::restore::RestorePhase::Pending));
+}
+
+#[test]
+fn nothing_is_made_before_there_is_an_answer() {
+    let mut seen = asking(latest("b"));
+    seen.searches = vec![search(&seen, None)];
+    assert_eq!(waits(&seen), Some(Reason::AskingStore));
+    for class in ExitClass::ALL {
+        seen.searches = vec![];
+        seen.searches = vec![search(&seen, Some((1, &failed_with(class))))];
+        let reason = waits(&seen).unwrap();
+        assert_eq!(reason == Reason::LineageUnclear, class == ExitClass::Refused, "{class:?}");
+        assert_eq!(condition(&seen, "Degraded").0, "True", "{class:?}");
+    }
+}
+
+#[test]
+fn what_is_found_is_latched_with_its_hash_and_not_looked_for_again() {
+    let (mut seen, restoring) = answered(latest("b"));
+    assert_eq!((restoring.source.key.as_str(), restoring.sha256), (KEY, Some("5a".repeat(32))));
+    assert_eq!(restoring.source.place, bucket("b").into());
+    // The Job is cleaned away, or says something else now.
+    for searches in [vec![], vec![search(&asking(latest("b")), Some((1, &failed_with(ExitClass::NotFound))))]] {
+        seen.searches = searches;
+        let Some(Act::CreateMember(member)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+        assert_eq!(member.spec.restore, latches(&mut seen).restoring);
+    }
+    let status = planned(&seen).status.restore.unwrap();
+    assert_eq!((status.taken_at.as_deref(), status.revision), (Some("2026-01-01T11:00:00Z"), Some(77)));
+    assert_eq!(status.passed_over, ["ns/a/1a2b3c4d/newer: cut"]);
+}
+
+#[test]
+fn a_store_that_gave_no_answer_is_asked_again_and_the_reason_stays() {
+    let mut seen = asking(latest("b"));
+    let first = search(&seen, Some((14, &failed_with(ExitClass::NotFound))));
+    seen.searches = vec![first];
+    assert_eq!(waits(&seen), Some(Reason::ArtifactNotFound));
+    let before = planned(&seen).status;
+
+    seen.searches = vec![];
+    seen.searches = vec![search(&seen, Some((16, &failed_with(ExitClass::NotFound))))];
+    let again = started(&seen);
+    assert_ne!(again.metadata.name, seen.searches[0].job.metadata.name);
+    let second = search(&seen, None);
+    seen.searches.push(second);
+    assert_eq!(waits(&seen), Some(Reason::ArtifactNotFound), "it is what a person has to know");
+    assert_eq!(planned(&seen).status.conditions, before.conditions);
+
+    // After ten minutes in vain it is asked every two minutes.
+    seen.searches = vec![];
+    seen.searches = vec![search(&seen, Some((600, &failed_with(ExitClass::NotFound))))];
+    let late = search(&seen, Some((100, &failed_with(ExitClass::Denied))));
+    seen.searches.push(late);
+    assert_eq!(waits(&seen), Some(Reason::StoreAccessDenied));
+}
+
+#[test]
+fn an_answer_that_is_lost_is_asked_for_again() {
+    let mut seen = asking(latest("b"));
+    seen.searches = vec![search(&seen, Some((60, &found())))];
+    seen.searches[0].pods.clear();
+    started(&seen);
+}
+
+#[test]
+fn another_question_is_asked_anew_and_a_moved_store_is_the_same_snapshot() {
+    let (mut seen, restoring) = answered(latest("b"));
+    let asked = |seen: &mut Observed, of: Latest| {
+        seen.cluster.spec.bootstrap =
+            Some(Bootstrap { restore: Some(Restore { latest: Some(of), ..Restore::default() }) });
+    };
+    asked(&mut seen, latest("c"));
+    let other = started(&seen);
+    asked(&mut seen, Latest { lineage: Some("1a2b3c4d".to_owned()), ..latest("b") });
+    assert_ne!(started(&seen).metadata.name, other.metadata.name);
+    // The answer to the earlier question is none to this one.
+    assert!(seen.searches.iter().all(|s| s.job.metadata.name != other.metadata.name));
+
+    asked(&mut seen, latest("b"));
+    let Some(Act::CreateMember(member)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    assert_eq!(member.spec.restore, Some(restoring));
+}
+
+#[test]
+fn a_cluster_that_has_formed_asks_nobody() {
+    let mut seen = formed(1, 1);
+    seen.cluster.spec.bootstrap =
+        Some(Bootstrap { restore: Some(Restore { latest: Some(latest("b")), ..Restore::default() }) });
+    assert_eq!(act(&seen), None);
+    let mut plan = planned(&seen);
+    plan.act = Some(Act::StartJob(Box::new(started(&asking(latest("b"))))));
+    assert_eq!(safety::cluster(&seen, &plan).unwrap_err().invariant, "I9");
+
+    // Nor is any other work given to a cluster's Job, or anybody else's Job made.
+    let seen = asking(latest("b"));
+    let with = |change: &dyn Fn(&mut Job)| {
+        let mut plan = planned(&seen);
+        let Some(Act::StartJob(job)) = &mut plan.act else { panic!() };
+        change(job);
+        safety::cluster(&seen, &plan).map_err(|stop| stop.invariant)
+    };
+    assert_eq!(with(&|_| {}), Ok(()));
+    assert_eq!(with(&|job| job.metadata.owner_references = None), Err("I13"));
+    let saves = |job: &mut Job| {
+        let pod = job.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
+        pod.containers[0].command = Some(["/holdfast", "agent", "save"].map(str::to_owned).to_vec());
+    };
+    assert_eq!(with(&saves), Err("I1"));
+}
+
+#[test]
+fn the_pods_that_look_and_restore_are_as_they_are_asked_to_be() {
+    let mut seen = asking(latest("b"));
+    let plain = started(&seen).metadata.name;
+    let agent = Agent { service_account_name: Some("reader".to_owned()), ..Agent::default() };
+    let spec = seen.cluster.spec.bootstrap.as_mut().and_then(|b| b.restore.as_mut()).unwrap();
+    spec.agent = Some(agent.clone());
+    let job = started(&seen);
+    assert_ne!(job.metadata.name, plain, "another account may be given another answer");
+    let account = job.spec.unwrap().template.spec.unwrap().service_account_name;
+    assert_eq!(account.as_deref(), Some("reader"));
+    seen.searches = vec![search(&seen, Some((1, &found())))];
+    let Some(Act::Latch(latches)) = act(&seen) else { panic!() };
+    assert_eq!(latches.restoring.unwrap().agent, Some(agent));
+}

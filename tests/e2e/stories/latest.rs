@@ -1,0 +1,102 @@
+//! The newest snapshot of a cluster that is gone: found by what the manifests say, through a line of restores, never the
+//! empty cluster that was made by mistake, and never nothing at all.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::support::kube_helpers::condition;
+use crate::support::make;
+use crate::support::probe::Digest;
+use crate::support::world::World;
+
+pub async fn tell(w: &World) -> Result<()> {
+    // Before there is anything to restore: a reason, and no member.
+    w.create(of_the_latest("early", json!({"cluster": "orders"}))).await?;
+    w.step("an empty store is no empty cluster", refused(w, "early", "ArtifactNotFound")).await?;
+
+    w.create(make::cluster("orders", 1)).await?;
+    w.step("one voter", w.wait_ready("orders", 1)).await?;
+    w.fill("orders", 500).await?;
+    w.step("a first snapshot", saved(w, "first")).await?;
+    w.fill("orders", 1_000).await?;
+    let before = w.digest("orders").await?;
+    let second = w.step("a second one", saved(w, "second")).await?;
+    w.step("what waited goes on by itself", w.wait_ready("early", 1)).await?;
+    let early = w.digest("early").await?;
+    ensure!(early.keys >= 500, "early holds one of the two: {early:?}");
+    w.delete_and_wait("EtcdCluster", "early").await?;
+
+    w.step("the newest of its own name", again(w, json!({}), &second, &before)).await?;
+    let told = w.get("EtcdCluster", "orders").await?["status"]["restore"].clone();
+    ensure!(told["takenAt"].is_string() && told["phase"] == "Formed" && told["passedOver"].is_null(), "{told}");
+
+    put(w, "later", "1").await?;
+    let grown = w.digest("orders").await?;
+    let third = w.step("a snapshot of the restored one", saved(w, "third")).await?;
+    w.step("what it was restored from is its past", again(w, json!({}), &third, &grown)).await?;
+
+    w.delete_and_wait("EtcdCluster", "orders").await?;
+    w.create(make::cluster("orders", 1)).await?;
+    w.step("made anew by mistake", w.wait_ready("orders", 1)).await?;
+    put(w, "mistake", "1").await?;
+    let fourth = w.step("and saved", saved(w, "fourth")).await?;
+    w.delete_and_wait("EtcdCluster", "orders").await?;
+    w.create(of_the_latest("orders", json!({}))).await?;
+    let told = w.step("nobody guesses", refused(w, "orders", "LineageUnclear")).await?;
+    ensure!([&third, &fourth].iter().all(|key| told.contains(lineage(key))), "{told}");
+    let patch = json!({"spec": {"bootstrap": {"restore": {"latest": {"lineage": lineage(&third)}}}}});
+    w.patch("EtcdCluster", "orders", patch).await?;
+    w.step("until somebody says which", w.wait_ready("orders", 1)).await?;
+    ensure!(restored_key(w).await? == third && w.digest("orders").await? == grown, "what was lost is back");
+    Ok(())
+}
+
+/// The cluster is deleted and made again from the newest snapshot, which has to be this one.
+async fn again(w: &World, more: Value, key: &str, digest: &Digest) -> Result<()> {
+    w.delete_and_wait("EtcdCluster", "orders").await?;
+    w.create(of_the_latest("orders", more)).await?;
+    w.wait_ready("orders", 1).await?;
+    let found = restored_key(w).await?;
+    ensure!(found == key, "{found} was restored, not {key}");
+    ensure!(w.digest("orders").await? == *digest, "orders holds what was saved");
+    Ok(())
+}
+
+fn of_the_latest(name: &str, more: Value) -> Value {
+    let mut latest = json!({"s3": make::s3()});
+    for (field, value) in more.as_object().into_iter().flatten() {
+        latest[field] = value.clone();
+    }
+    make::restored(name, 1, json!({"latest": latest}))
+}
+
+async fn restored_key(w: &World) -> Result<String> {
+    let cluster = w.get("EtcdCluster", "orders").await?;
+    let key = cluster["status"]["latches"]["formed"]["restoredFrom"]["source"]["key"].as_str();
+    Ok(key.context("a restored cluster")?.to_owned())
+}
+
+/// The reason is told and nothing is made; the message.
+async fn refused(w: &World, name: &str, reason: &str) -> Result<String> {
+    let told = w.wait("EtcdCluster", name, reason, |c| condition(c, "Ready").is_some_and(|(_, why, _)| why == reason));
+    let told = told.await?;
+    let members = w.names_with("EtcdMember", &format!("holdfast.dev/cluster={name}")).await?;
+    ensure!(members.is_empty() && told["status"]["latches"]["restoring"].is_null(), "{members:?}: {told}");
+    Ok(condition(&told, "Ready").context("Ready")?.2.to_owned())
+}
+
+/// Its key in the bucket.
+async fn saved(w: &World, name: &str) -> Result<String> {
+    w.create(make::snapshot(name, "orders", json!({"s3": make::s3()}))).await?;
+    let done = w.wait_complete(name).await?;
+    Ok(done["status"]["artifact"]["key"].as_str().context("a key")?.to_owned())
+}
+
+fn lineage(key: &str) -> &str {
+    key.split('/').nth(2).unwrap_or_default()
+}
+
+async fn put(w: &World, key: &str, value: &str) -> Result<()> {
+    let pod = w.names_with("EtcdMember", "holdfast.dev/cluster=orders").await?.pop().context("a member")?;
+    w.exec(&pod, "etcd", &["etcdctl", "put", key, value]).await.map(drop)
+}
