@@ -70,5 +70,6 @@ mod read_back;
 mod scratch;
 mod stored;
 mod unpack;
+mod writeback;
 
 pub use error::{Error, Result};

@@ -29,6 +29,7 @@ use crate::store::Store;
 use crate::trailer::KeepBack;
 use crate::unpack::Sink;
 use crate::verify::unsound;
+use crate::writeback::Writeback;
 
 /// Pages that are added, and the small database twice: more than that is in no bucket that is carried over.
 const ADDED: u64 = 16 << 20;
@@ -38,10 +39,6 @@ const PIECES: usize = 4;
 
 /// What is being done, for an error.
 const WRITING: &str = "writing the snapshot";
-
-/// The disk is told to write after so many bytes: much less than a machine keeps back by itself, and enough that its
-/// cache is flushed some dozen times in a gigabyte and not some thousand.
-const STEP: u64 = 32 << 20;
 
 /// Why there is no grafted data directory.
 pub(super) enum Failed {
@@ -70,19 +67,19 @@ pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed
     let db_bytes = source.db_bytes();
     volume.check_space(db_bytes.saturating_add(ADDED).saturating_add(BESIDE_DATABASE))?;
     let (path, file) = staging.database()?;
-    let (restored, file, syncing) = match source {
+    let (restored, file, writeback) = match source {
         Source::Ours(chosen) => {
             let (file, options) = (Arc::new(file), chosen.stored.scan_options());
             let placing = Placing::begin(&file, db_bytes, options);
             let (mut restored, placing) = chosen.fetch(store, placing, request).await?;
-            let Placing { placed, disk, failed, .. } = placing;
+            let Placing { placed, failed, .. } = placing;
             let placed = placed.await.map_err(|error| task_error(&error))?;
-            let scanned = placed.ok_or_else(|| io_error(WRITING)(why(&failed)))?;
+            let Placed { scanned, writeback } = placed.ok_or_else(|| io_error(WRITING)(why(&failed)))?;
             let proven = prove(chosen, store, scanned, &file).await?;
             if restored.came_along.is_none() {
                 contents::found(request, &mut restored, proven.as_ref(), &file)?;
             }
-            (restored, file, Some(disk))
+            (restored, file, Some(writeback))
         }
         Source::Raw(raw) => {
             let clone = file.try_clone().map_err(io_error("opening the database's file"))?;
@@ -94,9 +91,8 @@ pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed
     };
     let stock = scion(job, &staging, Arc::clone(&file)).await;
     // Whatever came of it: until then the file keeps its space, and etcdutl's way would miss it.
-    if let Some(syncing) = syncing {
-        let synced = syncing.await.map_err(|error| task_error(&error))?;
-        synced.map_err(io_error("syncing the database"))?;
+    if let Some(writeback) = writeback {
+        off_thread(move || Ok(writeback.end().map_err(io_error("syncing the database"))?)).await?;
     }
     let stock = stock?;
     let scion = staging.small_database();
@@ -187,26 +183,29 @@ struct Placing {
     /// Until there is no more.
     to_place: Option<mpsc::Sender<Bytes>>,
     /// `None`: it has failed.
-    placed: JoinHandle<Option<Result<Proven, ScanError>>>,
+    placed: JoinHandle<Option<Placed>>,
     failed: Arc<Mutex<Option<io::Error>>>,
-    disk: JoinHandle<io::Result<()>>,
+}
+
+/// All of it is in its place, and some of it perhaps not yet on the disk.
+struct Placed {
+    scanned: Result<Proven, ScanError>,
+    writeback: Writeback,
 }
 
 impl Placing {
     fn begin(file: &Arc<File>, db_bytes: u64, options: Options) -> Self {
         let (to_place, pieces) = mpsc::channel(PIECES);
-        let (to_disk, steps) = mpsc::channel(1);
         let failed: Arc<Mutex<Option<io::Error>>> = Arc::default();
-        let (writing, syncing, failing) = (Arc::clone(file), Arc::clone(file), Arc::clone(&failed));
-        let placed = spawn_blocking(move || match place(&writing, db_bytes, options, pieces, &to_disk) {
-            Ok(scanned) => Some(scanned),
+        let (writing, failing) = (Arc::clone(file), Arc::clone(&failed));
+        let placed = spawn_blocking(move || match place(&writing, db_bytes, options, pieces) {
+            Ok(placed) => Some(placed),
             Err(error) => {
                 failing.lock().unwrap_or_else(PoisonError::into_inner).replace(error);
                 None
             }
         });
-        let disk = spawn_blocking(move || sync(&syncing, steps));
-        Self { to_place: Some(to_place), placed, failed, disk }
+        Self { to_place: Some(to_place), placed, failed }
     }
 }
 
@@ -230,32 +229,16 @@ fn why(failed: &Mutex<Option<io::Error>>) -> io::Error {
 }
 
 /// Writes and scans until there is no more, and cuts off etcd's sha256.
-fn place(
-    mut file: &File,
-    db_bytes: u64,
-    options: Options,
-    mut pieces: mpsc::Receiver<Bytes>,
-    to_disk: &mpsc::Sender<()>,
-) -> io::Result<Result<Proven, ScanError>> {
-    let (mut scan, mut trailer, mut unsynced) = (Scan::new(options), KeepBack::default(), 0);
+fn place(file: &Arc<File>, db_bytes: u64, options: Options, mut pieces: mpsc::Receiver<Bytes>) -> io::Result<Placed> {
+    let (mut writing, syncing) = (&**file, Arc::clone(file));
+    let mut writeback = Writeback::begin(move || syncing.sync_data());
+    let (mut scan, mut trailer) = (Scan::new(options), KeepBack::default());
     while let Some(piece) = pieces.blocking_recv() {
-        file.write_all(&piece)?;
-        unsynced += piece.len() as u64;
-        // An error of sending: it is still at the step before.
-        if unsynced >= STEP && to_disk.try_send(()).is_ok() {
-            unsynced = 0;
-        }
+        writing.write_all(&piece)?;
+        writeback.wrote(piece.len());
         trailer.pass(&piece, |settled| scan.push(settled));
     }
     file.set_len(db_bytes)?;
-    // Full: a step that is yet to begin takes these too.
-    let _queued = to_disk.try_send(());
-    Ok(scan.finish())
-}
-
-fn sync(file: &File, mut steps: mpsc::Receiver<()>) -> io::Result<()> {
-    while steps.blocking_recv().is_some() {
-        file.sync_data()?;
-    }
-    Ok(())
+    writeback.hurry();
+    Ok(Placed { scanned: scan.finish(), writeback })
 }
