@@ -75,7 +75,7 @@ pub(crate) async fn run(
     let budget = scan_budget(progress.total());
     let proof = tokio::task::spawn_blocking(move || prove(proof_in));
     let scan = tokio::task::spawn_blocking(move || look(scan_in, budget));
-    let outlet = Outlet::new(to_store, pool.clone());
+    let outlet = Outlet::new(to_store, &pool);
     let recipients = recipients.clone();
     let encoder = tokio::task::spawn_blocking(move || encode(encoder_in, compression, &recipients, outlet));
 
@@ -86,9 +86,8 @@ pub(crate) async fn run(
             let message = message?;
             progress.add(message.len());
             let mut rest = message.as_ref();
-            while !rest.is_empty() {
-                rest = rest.get(piece.put(rest)..).unwrap_or_default();
-                if piece.is_full() && !hand_on(std::mem::replace(&mut piece, pool.take()), &steps).await {
+            while let Some(full) = piece.fill(&mut rest) {
+                if !hand_on(full, &steps).await {
                     // A step has ended early; its own result says why.
                     break 'stream;
                 }
@@ -239,7 +238,6 @@ impl Encoder {
 struct Outlet {
     to_store: mpsc::Sender<Bytes>,
     piece: Buffer,
-    pool: Pool,
     hash: Sha256,
     crc: crc_fast::Digest,
     bytes: u64,
@@ -253,9 +251,17 @@ struct Sent {
 }
 
 impl Outlet {
-    fn new(to_store: mpsc::Sender<Bytes>, pool: Pool) -> Self {
+    fn new(to_store: mpsc::Sender<Bytes>, pool: &Pool) -> Self {
         let (hash, crc) = (Sha256::new(), crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme));
-        Self { to_store, piece: pool.take(), pool, hash, crc, bytes: 0 }
+        Self { to_store, piece: pool.take(), hash, crc, bytes: 0 }
+    }
+
+    fn send(&mut self, piece: Buffer) -> io::Result<()> {
+        let piece = piece.freeze();
+        self.hash.update(&piece);
+        self.crc.update(&piece);
+        self.bytes += piece.len() as u64;
+        self.to_store.blocking_send(piece).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
     fn finish(mut self) -> io::Result<Sent> {
@@ -266,21 +272,18 @@ impl Outlet {
 
 impl Write for Outlet {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let taken = self.piece.put(bytes);
-        if self.piece.is_full() {
-            self.flush()?;
+        let mut rest = bytes;
+        while let Some(full) = self.piece.fill(&mut rest) {
+            self.send(full)?;
         }
-        Ok(taken)
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         if self.piece.is_empty() {
             return Ok(());
         }
-        let full = std::mem::replace(&mut self.piece, self.pool.take()).freeze();
-        self.hash.update(&full);
-        self.crc.update(&full);
-        self.bytes += full.len() as u64;
-        self.to_store.blocking_send(full).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        let filled = self.piece.take();
+        self.send(filled)
     }
 }

@@ -36,7 +36,7 @@ impl Pool {
 
 impl Buffer {
     /// Copies as much as there is room for, and says how much that was.
-    pub(crate) fn put(&mut self, bytes: &[u8]) -> usize {
+    fn put(&mut self, bytes: &[u8]) -> usize {
         let room = self.room();
         let length = room.len().min(bytes.len());
         if let (Some(room), Some(bytes)) = (room.get_mut(..length), bytes.get(..length)) {
@@ -44,6 +44,19 @@ impl Buffer {
         }
         self.filled += length;
         length
+    }
+
+    /// Copies from what is left to copy. A buffer that is full is given out, and an empty one stands in its place: call it
+    /// again until none is.
+    pub(crate) fn fill(&mut self, rest: &mut &[u8]) -> Option<Self> {
+        *rest = rest.get(self.put(rest)..).unwrap_or_default();
+        self.is_full().then(|| self.take())
+    }
+
+    /// Gives out what is filled, and is empty then.
+    pub(crate) fn take(&mut self) -> Self {
+        let empty = self.pool.take();
+        std::mem::replace(self, empty)
     }
 
     /// What is not filled yet.
@@ -93,6 +106,23 @@ impl Drop for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_fill_as_many_buffers_as_they_need() {
+        let bytes: Vec<u8> = (0..3 * PIECE).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        let (mut buffer, mut pieces) = (Pool::default().take(), Vec::new());
+        for mut rest in [&bytes[..10], &bytes[10..PIECE], &bytes[PIECE..3 * PIECE - 1], &[]] {
+            while let Some(full) = buffer.fill(&mut rest) {
+                assert!(full.is_full());
+                pieces.extend_from_slice(full.as_ref());
+            }
+            assert!(rest.is_empty() && !buffer.is_full());
+        }
+        assert_eq!(pieces.len(), 2 * PIECE);
+        pieces.extend_from_slice(buffer.take().as_ref());
+        assert!(buffer.is_empty());
+        assert_eq!(pieces, &bytes[..3 * PIECE - 1]);
+    }
 
     #[test]
     fn a_buffer_comes_back_empty_when_its_last_share_is_gone() {

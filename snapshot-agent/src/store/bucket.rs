@@ -400,11 +400,8 @@ async fn fetch(
         progress.add(piece.len());
         // A piece of the HTTP client's holds all of the room that it was read into, which is several times as much.
         let mut rest = piece.as_ref();
-        while !rest.is_empty() {
-            rest = rest.get(buffer.put(rest)..).unwrap_or_default();
-            if buffer.is_full() {
-                pieces.push(std::mem::replace(&mut buffer, pool.take()).freeze());
-            }
+        while let Some(full) = buffer.fill(&mut rest) {
+            pieces.push(full.freeze());
         }
     }
     if !buffer.is_empty() {
