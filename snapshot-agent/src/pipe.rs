@@ -23,10 +23,10 @@ use crate::crypt::{Recipients, Sealing};
 use crate::error::{Error, Result, io_error, task_error};
 use crate::pool::{Buffer, Pool};
 use crate::progress::Progress;
-use crate::scan::{self, Scan, ScanError};
+use crate::scan::{self, ScanError, SnapshotScan};
 use crate::spool::Spool;
 use crate::store::Upload;
-use crate::trailer::{self, KeepBack, Proven, TrailerError};
+use crate::trailer::{self, Proven, TrailerError};
 
 /// Pieces waiting for a step. Few: they only bridge the jitter between steps.
 const PIECES: usize = 4;
@@ -168,10 +168,9 @@ fn look(
     mut pieces: mpsc::Receiver<Bytes>,
     budget_bytes: usize,
 ) -> Result<std::result::Result<scan::Proven, ScanError>> {
-    let (mut scan, mut trailer) =
-        (Scan::new(scan::Options { compact_revision: None, budget_bytes }), KeepBack::default());
+    let mut scan = SnapshotScan::new(scan::Options { compact_revision: None, budget_bytes });
     while let Some(piece) = pieces.blocking_recv() {
-        trailer.pass(&piece, |settled| scan.push(settled));
+        scan.push(&piece);
     }
     match scan.finish() {
         Err(error) if !matches!(error, ScanError::OverBudget { .. }) => {

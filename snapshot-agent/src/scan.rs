@@ -29,6 +29,7 @@ mod proof;
 mod prove;
 mod reader;
 mod records;
+mod snapshot;
 mod stream;
 mod summary;
 mod tree;
@@ -36,4 +37,5 @@ mod wire;
 
 pub use proof::{Alarm, HashKv, Lease, Member, NoHashKv, Proven, ScanError};
 pub use reader::{Names, ReadAt, Reader, Record};
+pub(crate) use snapshot::SnapshotScan;
 pub use stream::{Options, Scan};

@@ -24,9 +24,8 @@ use crate::error::{Error, io_error, task_error};
 use crate::graft::{Stock, Unfit};
 use crate::identity::Restored;
 use crate::pipe::scan_budget;
-use crate::scan::{Options, Proven, Reader, Scan, ScanError};
+use crate::scan::{Options, Proven, Reader, ScanError, SnapshotScan};
 use crate::store::Store;
-use crate::trailer::KeepBack;
 use crate::unpack::Sink;
 use crate::verify::unsound;
 use crate::writeback::Writeback;
@@ -232,11 +231,11 @@ fn why(failed: &Mutex<Option<io::Error>>) -> io::Error {
 fn place(file: &Arc<File>, db_bytes: u64, options: Options, mut pieces: mpsc::Receiver<Bytes>) -> io::Result<Placed> {
     let (mut writing, syncing) = (&**file, Arc::clone(file));
     let mut writeback = Writeback::begin(move || syncing.sync_data());
-    let (mut scan, mut trailer) = (Scan::new(options), KeepBack::default());
+    let mut scan = SnapshotScan::new(options);
     while let Some(piece) = pieces.blocking_recv() {
         writing.write_all(&piece)?;
         writeback.wrote(piece.len());
-        trailer.pass(&piece, |settled| scan.push(settled));
+        scan.push(&piece);
     }
     file.set_len(db_bytes)?;
     writeback.hurry();

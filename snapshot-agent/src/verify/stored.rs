@@ -18,10 +18,9 @@ use crate::interrupt::Interrupt;
 use crate::manifest::Manifest;
 use crate::proof::{Proof, Step};
 use crate::save::STALL;
-use crate::scan::{Proven, Scan, ScanError};
+use crate::scan::{Proven, ScanError, SnapshotScan};
 use crate::store::Store;
 use crate::stored::{self, Stored};
-use crate::trailer::KeepBack;
 use crate::unpack::Sink;
 
 /// What was found.
@@ -163,10 +162,9 @@ async fn prove(
 
 /// Reads it in one pass.
 async fn read(store: &Store, stored: &Stored, identities: Option<Identities>, proof: &mut Proof) -> Result<()> {
-    let pages = Pages { scan: Scan::new(stored.scan_options()), trailer: KeepBack::default() };
-    let pages = stored.unpack(store, identities, pages, STALL).await?;
+    let scan = stored.unpack(store, identities, SnapshotScan::new(stored.scan_options()), STALL).await?;
     proof.proven.extend([Step::StoredSha256, Step::Trailer]);
-    match pages.scan.finish() {
+    match scan.finish() {
         Ok(found) => compare(store, stored, &found, proof),
         Err(error @ ScanError::OverBudget { .. }) => {
             proof
@@ -178,16 +176,9 @@ async fn read(store: &Store, stored: &Stored, identities: Option<Identities>, pr
     }
 }
 
-/// The scan of what goes by.
-struct Pages {
-    scan: Scan,
-    trailer: KeepBack,
-}
-
-impl Sink for Pages {
+impl Sink for SnapshotScan {
     fn take(&mut self, bytes: &Bytes) -> io::Result<()> {
-        let Self { scan, trailer } = self;
-        trailer.pass(bytes, |settled| scan.push(settled));
+        self.push(bytes);
         Ok(())
     }
 
