@@ -13,7 +13,7 @@ use crate::scan::page::{self, Header, Kind, Meta};
 const MAX_DEPTH: usize = 64;
 
 /// A page with all that belong to it: four values of the largest size that etcd is run with. It is held for a moment.
-const MAX_PAGE: u64 = 32 << 20;
+const MAX_PAGE: usize = 32 << 20;
 
 /// A bucket that is held whole: some thousand members, where there are seven at most.
 const MAX_BUCKET: usize = 4 << 20;
@@ -166,31 +166,17 @@ impl<R: ReadAt> Database<R> {
 
     /// A branch or a leaf, with all that belongs to it.
     fn page(&self, id: u64) -> Result<(Header, Vec<u8>), Unfit> {
-        let size = self.meta.page_size;
-        let at = id.checked_mul(size as u64).filter(|_| (2..self.meta.high_water).contains(&id));
-        let at = at.ok_or_else(|| Unfit::page(id, "is pointed to and out of range"))?;
-        let mut page = vec![0; size];
-        self.read(&mut page, at)?;
-        let tree = |header: &Header| header.id == id && matches!(header.kind, Kind::Branch | Kind::Leaf);
-        let header = Header::parse(&page).filter(tree);
-        let header = header.ok_or_else(|| Unfit::page(id, "is part of the tree and no valid page"))?;
-        let length = header
-            .span
-            .checked_mul(size as u64)
-            .filter(|length| header.span <= self.meta.high_water - id && (header.span == 1 || *length <= MAX_PAGE));
-        let length = length.and_then(|length| usize::try_from(length).ok());
-        page.resize(length.ok_or_else(|| Unfit::page(id, "goes on for too long"))?, 0);
-        if let Some((_, rest)) = page.split_at_mut_checked(size) {
-            self.read(rest, at + size as u64)?;
+        // The first two are meta pages.
+        if id < 2 {
+            return Err(Unfit::page(id, "is pointed to and out of range"));
         }
+        let mut page = Vec::new();
+        let header = self.meta.page(&self.file, id, &[Kind::Branch, Kind::Leaf], MAX_PAGE, &mut page)?;
+        let header = header.ok_or_else(|| Unfit::page(id, "goes on for too long"))?;
         if !page::fills(&page, &header) {
             return Err(Unfit::page(id, "does not fill its pages"));
         }
         Ok((header, page))
-    }
-
-    fn read(&self, into: &mut [u8], at: u64) -> Result<(), Unfit> {
-        self.file.read_at(into, at).map_err(|error| Unfit::new(format!("the database cannot be read: {error}")))
     }
 }
 

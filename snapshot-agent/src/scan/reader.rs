@@ -249,6 +249,36 @@ impl Meta {
         });
         meta.transpose().map_err(|error| io_error(&error))?.ok_or(ScanError::NoMeta { bytes })
     }
+
+    /// Brings a page of one of these kinds, with all that belongs to it, into a buffer. `None`: that is more than `most`
+    /// bytes.
+    pub(crate) fn page(
+        &self,
+        file: &impl ReadAt,
+        id: u64,
+        kinds: &[Kind],
+        most: usize,
+        page: &mut Vec<u8>,
+    ) -> Result<Option<Header>, ScanError> {
+        let error = |what| ScanError::Page { page: id, what };
+        let size = self.page_size;
+        let at = id.checked_mul(size as u64).filter(|_| id < self.high_water);
+        let at = at.ok_or_else(|| error("is pointed to and out of range"))?;
+        page.resize(size, 0);
+        file.read_at(page, at).map_err(|error| io_error(&error))?;
+        let header = Header::parse(page).filter(|header| header.id == id && kinds.contains(&header.kind));
+        let header = header.ok_or_else(|| error("is part of the tree and no valid page"))?;
+        if header.span > self.high_water - id {
+            return Err(error("goes on beyond the high-water mark"));
+        }
+        let length = usize::try_from(header.span).ok().and_then(|span| span.checked_mul(size));
+        let Some(length) = length.filter(|length| *length <= most) else { return Ok(None) };
+        page.resize(length, 0);
+        if let Some((_, rest)) = page.split_at_mut_checked(size) {
+            file.read_at(rest, at + size as u64).map_err(|error| io_error(&error))?;
+        }
+        Ok(Some(header))
+    }
 }
 
 fn record(rev: Rev, kv: KeyValue<'_>) -> Record<'_> {
@@ -264,24 +294,8 @@ fn io_error(error: &io::Error) -> ScanError {
 impl<R: ReadAt> Pages<R> {
     /// Brings a page with all that belongs to it into the buffer.
     fn read(&mut self, id: u64, kinds: &[Kind]) -> Result<Header, ScanError> {
-        let error = |what| ScanError::Page { page: id, what };
-        let size = self.meta.page_size;
-        let at = id.checked_mul(size as u64).filter(|_| id < self.meta.high_water);
-        let at = at.ok_or_else(|| error("is pointed to and out of range"))?;
-        self.page.resize(size, 0);
-        self.file.read_at(&mut self.page, at).map_err(|error| io_error(&error))?;
-        let header = Header::parse(&self.page).filter(|header| header.id == id && kinds.contains(&header.kind));
-        let header = header.ok_or_else(|| error("is part of the tree and no valid page"))?;
-        if header.span > self.meta.high_water - id {
-            return Err(error("goes on beyond the high-water mark"));
-        }
-        let length = usize::try_from(header.span).ok().and_then(|span| span.checked_mul(size));
-        let length = length.filter(|length| *length <= self.budget / 2);
-        self.page.resize(length.ok_or(ScanError::OverBudget { budget: self.budget })?, 0);
-        if let Some((_, rest)) = self.page.split_at_mut_checked(size) {
-            self.file.read_at(rest, at + size as u64).map_err(|error| io_error(&error))?;
-        }
-        Ok(header)
+        let header = self.meta.page(&self.file, id, kinds, self.budget / 2, &mut self.page)?;
+        header.ok_or(ScanError::OverBudget { budget: self.budget })
     }
 }
 
