@@ -183,11 +183,10 @@ impl Stock {
 
     /// A new root for the bucket `key`, which is what it was and ends with these.
     fn append(&self, pages: &mut Pages, added: &Entries) -> Result<u64, Unfit> {
-        let Last { branches, leaf, inline } = &self.last;
+        let Last { branches, leaf, .. } = &self.last;
         if leaf.id == 0 {
             // All of it lies in the root bucket.
-            let all = inline.iter().chain(added).map(|(key, value)| (key.clone(), value.clone())).collect();
-            return pages.tree(&all, 0);
+            return pages.tree(&self.last.with(added), 0);
         }
         let mut new = pages.leaves(added, 0)?;
         let Some((bottom, above)) = branches.split_last() else {
@@ -256,8 +255,7 @@ impl Grafted {
             return Err(wrong());
         }
         if stock.last.leaf.id == 0 {
-            let all: Entries =
-                stock.last.inline.iter().chain(&self.added).map(|(k, v)| (k.clone(), v.clone())).collect();
+            let all = stock.last.with(&self.added);
             return if database.entries(now)? == all { Ok(()) } else { Err(wrong()) };
         }
         let (mut before, now) = (database.leaves(before)?, database.leaves(now)?);

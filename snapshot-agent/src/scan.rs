@@ -36,6 +36,7 @@ mod tree;
 mod wire;
 
 pub use proof::{Alarm, HashKv, Lease, Member, NoHashKv, Proven, ScanError};
+pub(crate) use prove::NEVER;
 pub use reader::{Names, ReadAt, Reader, Record};
 pub(crate) use snapshot::SnapshotScan;
 pub use stream::{Options, Scan};

@@ -16,12 +16,9 @@ use crate::manifest::{self, Encryption, Manifest};
 use crate::pipe::scan_budget;
 use crate::progress::Progress;
 use crate::read_back;
-use crate::scan::{Options, Proven};
+use crate::scan::{NEVER, Options, Proven};
 use crate::store::{self, Ahead, Stat, Store};
 use crate::unpack::{self, Sink};
-
-/// etcd's word for "never compacted".
-const NEVER: i64 = -1;
 
 /// A snapshot that was looked at and not read yet.
 pub(crate) struct Stored {

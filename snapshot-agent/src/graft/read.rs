@@ -32,7 +32,14 @@ pub(super) struct Last {
     pub(super) branches: Vec<Vec<Child>>,
     pub(super) leaf: LastLeaf,
     /// What is in it, when it lies in the root bucket.
-    pub(super) inline: Entries,
+    inline: Entries,
+}
+
+impl Last {
+    /// All of a bucket that lies in the root bucket, with these behind it.
+    pub(super) fn with(&self, added: &Entries) -> Entries {
+        self.inline.iter().chain(added).map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
 }
 
 /// A bucket's last leaf.

@@ -10,7 +10,7 @@ use super::summary::Source;
 use super::tree::{Bucket, Leaf, Tree};
 
 /// What etcd says for "never compacted".
-pub(super) const NEVER: i64 = -1;
+pub(crate) const NEVER: i64 = -1;
 
 /// What is known before the tree is walked.
 #[derive(Clone, Copy, Debug)]
