@@ -18,14 +18,7 @@ pub(super) async fn add_learner(
     if now.members.iter().any(|m| m.peer_urls.iter().any(|url| url == peer_url)) {
         return Ok(Done::Already);
     }
-    ctx.may_write()?;
-    match ctx.etcd.add_learner(at, peer_url).await {
-        Ok(()) => {
-            ctx.wrote("etcd", "add");
-            Ok(Done::Applied)
-        }
-        Err(failure) => refused("add a learner", failure),
-    }
+    change(ctx, "add a learner", "add", ctx.etcd.add_learner(at, peer_url)).await
 }
 
 /// Gives a learner its vote; a voter counts as done. Whether it has caught up is the leader's to judge.
@@ -41,14 +34,7 @@ pub(super) async fn promote(
         Some(_) => {}
         None => return Err(Error::Stale(format!("etcd does not list member {member_id:x} any more"))),
     }
-    ctx.may_write()?;
-    match ctx.etcd.promote(at, member_id).await {
-        Ok(()) => {
-            ctx.wrote("etcd", "promote");
-            Ok(Done::Applied)
-        }
-        Err(failure) => refused("promote a learner", failure),
-    }
+    change(ctx, "promote a learner", "promote", ctx.etcd.promote(at, member_id)).await
 }
 
 /// Clears the `NOSPACE` alarm of somebody who is no member; one that is not raised counts as cleared.
@@ -62,14 +48,7 @@ pub(super) async fn disarm(
     if now.members.iter().any(|m| m.id == member_id) {
         return Err(Error::Stale(format!("etcd lists member {member_id:x} now: its alarm is its own")));
     }
-    ctx.may_write()?;
-    match ctx.etcd.disarm(at, member_id).await {
-        Ok(()) => {
-            ctx.wrote("etcd", "disarm");
-            Ok(Done::Applied)
-        }
-        Err(failure) => refused("clear an alarm", failure),
-    }
+    change(ctx, "clear an alarm", "disarm", ctx.etcd.disarm(at, member_id)).await
 }
 
 /// The membership at this moment, from the server that gets the change.
@@ -95,6 +74,23 @@ async fn look<'a>(
         )));
     }
     Ok((at, now))
+}
+
+/// Makes the change, if this process may write still. It has not begun before: a future does nothing until it is awaited.
+async fn change(
+    ctx: &Context,
+    what: &str,
+    verb: &'static str,
+    change: impl Future<Output = Result<(), Failure>>,
+) -> Result<Done, Error> {
+    ctx.may_write()?;
+    match change.await {
+        Ok(()) => {
+            ctx.wrote("etcd", verb);
+            Ok(Done::Applied)
+        }
+        Err(failure) => refused(what, failure),
+    }
 }
 
 /// A clear no is a reason to ask again soon; silence leaves open what happened, and the next pass looks.
