@@ -13,7 +13,7 @@ use object_store::azure::{
 use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody};
 use reqwest::Method;
 
-use super::bucket::http::{self, Clients, Connector, Eraser};
+use super::bucket::http::{self, Clients, Connectors, Eraser};
 use super::bucket::{Bucket, Options, Protocol};
 use super::class::classify;
 use super::location::Place;
@@ -47,11 +47,11 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
         at = format!("{scheme}://{rest}");
         builder = builder.with_endpoint(at.clone());
     }
-    let certificates = http::certificates(flags.azure_ca_file.as_deref())?;
+    let connectors = Connectors::trusting(flags.azure_ca_file.as_deref())?;
     let opening = |error: object_store::Error| classify("opening the store", &error);
     let build = |connector| builder.clone().with_http_connector(connector).build().map_err(opening);
-    let clients = Clients::of(certificates.clone(), build)?;
-    let connector = Connector::asking(certificates);
+    let clients = Clients::of(&connectors, build)?;
+    let connector = connectors.asking;
     let client =
         connector.connect(&ClientOptions::new().with_allow_http(at.starts_with("http://"))).map_err(opening)?;
     let base = format!("{}/{}", at.trim_end_matches('/'), place.name);

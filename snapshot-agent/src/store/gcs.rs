@@ -4,7 +4,7 @@ use object_store::ClientOptions;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use serde_json::Value;
 
-use super::bucket::http::{self, Clients};
+use super::bucket::http::{self, Clients, Connectors};
 use super::bucket::{Bucket, Options, Protocol};
 use super::class::classify;
 use super::location::Place;
@@ -31,7 +31,8 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
         .with_skip_signature(false)
         .with_client_options(ClientOptions::new().with_allow_http(http::plain(flags.gcs_endpoint.as_ref())))
         .with_retry(http::retry());
-    let clients = Clients::of(http::certificates(flags.gcs_ca_file.as_deref())?, |connector| {
+    let connectors = Connectors::trusting(flags.gcs_ca_file.as_deref())?;
+    let clients = Clients::of(&connectors, |connector| {
         let store = builder.clone().with_http_connector(connector).build();
         store.map_err(|error| match &account {
             // What it says of a key may hold a part of it.

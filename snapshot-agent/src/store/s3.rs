@@ -12,7 +12,7 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::{ClientOptions, TagSet};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::bucket::http::{self, Clients, Connector};
+use super::bucket::http::{self, Clients, Connectors};
 use super::bucket::{Bucket, Options, Protocol};
 use super::class::classify;
 use super::location::Place;
@@ -56,7 +56,7 @@ pub(super) fn open_until(
     lock: Option<(LockMode, Timestamp)>,
 ) -> Result<Bucket> {
     let builder = builder(flags, &place.name)?;
-    let certificates = http::certificates(flags.s3_ca_file.as_deref())?;
+    let connectors = Connectors::trusting(flags.s3_ca_file.as_deref())?;
     let build = |builder: &AmazonS3Builder, connector, headers: &[(&str, &str)]| {
         let mut client = ClientOptions::new().with_allow_http(http::plain(flags.s3_endpoint.as_ref()));
         let headers: Option<HeaderMap> = headers
@@ -67,16 +67,16 @@ pub(super) fn open_until(
         let store = builder.clone().with_client_options(client).with_http_connector(connector).build();
         store.map_err(|error| classify("opening the store", &error))
     };
-    let mut clients = Clients::of(certificates.clone(), |connector| build(&builder, connector, header.as_slice()))?;
+    let mut clients = Clients::of(&connectors, |connector| build(&builder, connector, header.as_slice()))?;
     if !has_checksum(flags) {
         let unsigned = builder.clone().with_unsigned_payload(true);
-        clients = clients.unsigned(build(&unsigned, Connector::writing(certificates.clone()), header.as_slice())?);
+        clients = clients.unsigned(build(&unsigned, connectors.writing, header.as_slice())?);
     }
     if let Some((mode, until)) = lock {
         let until = until.to_string();
         let headers = [("x-amz-object-lock-mode", mode.as_str()), ("x-amz-object-lock-retain-until-date", &until)];
         // On what makes an object and on nothing else: S3 knows these headers there alone.
-        clients = clients.sealing(build(&builder, Connector::asking(certificates), &headers)?);
+        clients = clients.sealing(build(&builder, connectors.asking, &headers)?);
     }
     let region = region(flags);
     let at = match &flags.s3_endpoint {

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::Path as FilePath;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -73,18 +73,16 @@ pub(in crate::store) struct Clients {
 impl Clients {
     /// Makes them with a provider's own builder. Nobody is contacted.
     pub(in crate::store) fn of<C: Client>(
-        certificates: Option<Vec<Certificate>>,
+        connectors: &Connectors,
         build: impl Fn(Connector) -> Result<C>,
     ) -> Result<Self> {
-        install_crypto();
-        let connector = Connector { certificates, whole: None, between: None };
-        let asker: Arc<dyn Client> = Arc::new(build(Connector { whole: Some(ASK_WITHIN), ..connector.clone() })?);
+        let asker: Arc<dyn Client> = Arc::new(build(connectors.asking.clone())?);
         Ok(Self {
             sealer: Arc::clone(&asker),
             asker,
             unsigned: None,
-            writer: Arc::new(build(Connector::writing(connector.certificates.clone()))?),
-            reader: Arc::new(build(Connector { between: Some(READ_WITHIN), ..connector })?),
+            writer: Arc::new(build(connectors.writing.clone())?),
+            reader: Arc::new(build(connectors.reading.clone())?),
         })
     }
 
@@ -117,31 +115,66 @@ pub fn install_crypto() {
     let _installed_before = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// Makes the HTTP clients. object_store's own would follow redirects to other hosts, and ask a store again whose
+/// The HTTP clients for one store: one for each set of time limits, however many clients of the store share it.
+pub(in crate::store) struct Connectors {
+    /// For small requests.
+    pub(in crate::store) asking: Connector,
+    /// For parts.
+    pub(in crate::store) writing: Connector,
+    /// For downloads.
+    reading: Connector,
+}
+
+impl Connectors {
+    /// That trust the CA certificates of this file, or the public ones. Nobody is contacted.
+    pub(in crate::store) fn trusting(file: Option<&FilePath>) -> Result<Self> {
+        install_crypto();
+        let certificates = certificates(file)?;
+        let connector = |whole, between| {
+            let settings = Settings { certificates: certificates.clone(), whole, between };
+            Connector { settings, made: Arc::default() }
+        };
+        Ok(Self {
+            asking: connector(Some(ASK_WITHIN), None),
+            writing: connector(Some(WRITE_WITHIN), None),
+            reading: connector(None, Some(READ_WITHIN)),
+        })
+    }
+}
+
+/// Makes an HTTP client once. object_store's own would follow redirects to other hosts, and ask a store again whose
 /// certificate it has just refused.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Connector {
+    settings: Settings,
+    /// With TLS alone, and without.
+    made: Arc<[OnceLock<HttpClient>; 2]>,
+}
+
+/// Whom an HTTP client trusts, and how long it waits.
+#[derive(Clone, Debug)]
+struct Settings {
     certificates: Option<Vec<Certificate>>,
     whole: Option<Duration>,
     between: Option<Duration>,
 }
 
-impl Connector {
-    /// For small requests.
-    pub(in crate::store) const fn asking(certificates: Option<Vec<Certificate>>) -> Self {
-        Self { certificates, whole: Some(ASK_WITHIN), between: None }
-    }
-
-    /// For parts.
-    pub(in crate::store) const fn writing(certificates: Option<Vec<Certificate>>) -> Self {
-        Self { certificates, whole: Some(WRITE_WITHIN), between: None }
-    }
-}
-
 impl HttpConnector for Connector {
+    /// Headers and all else that the options ask for are object_store's to send, but for one.
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         // A role's credentials come from an address of the node's own, without TLS: object_store says so here.
         let plain = options.get_config_value(&ClientConfigKey::AllowHttp).is_some_and(|allowed| allowed == "true");
+        let [secure, insecure] = &*self.made;
+        let made = if plain { insecure } else { secure };
+        match made.get() {
+            Some(client) => Ok(client.clone()),
+            None => self.settings.client(plain).map(|client| made.get_or_init(|| client).clone()),
+        }
+    }
+}
+
+impl Settings {
+    fn client(&self, plain: bool) -> object_store::Result<HttpClient> {
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("holdfast/", env!("CARGO_PKG_VERSION")))
             .http1_only()
@@ -284,7 +317,7 @@ pub(in crate::store) fn plain(endpoint: Option<&String>) -> bool {
 }
 
 /// The CA certificates to trust instead of the public ones.
-pub(in crate::store) fn certificates(file: Option<&FilePath>) -> Result<Option<Vec<Certificate>>> {
+fn certificates(file: Option<&FilePath>) -> Result<Option<Vec<Certificate>>> {
     let Some(file) = file else { return Ok(None) };
     let pem = fs::read(file).map_err(io_error(format!("reading the CA file {}", file.display())))?;
     let certificates = Certificate::from_pem_bundle(&pem).ok().filter(|certificates| !certificates.is_empty());
