@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::Value;
 use snapshot_agent::contract::{
-    CameAlong, Compression, Engine, EtcdFlags, ExitClass, RestoreRequest, SaveRequest, StoreFlags, Verify,
+    CameAlong, Compression, Engine, ExitClass, RestoreRequest, SaveRequest, StoreFlags, Verify,
 };
 use snapshot_agent::{restore, save};
 use tempfile::TempDir;
@@ -31,13 +31,7 @@ impl WithUsers {
             client.lease_grant(ttl, None).await.unwrap();
         }
         client.user_add("reader", "canary-password", None).await.unwrap();
-        client.user_add("root", "canary-password", None).await.unwrap();
-        client.role_add("root").await.unwrap();
-        client.user_grant_role("root", "root").await.unwrap();
-        client.auth_enable().await.unwrap();
-        let password = mount.path().join("password");
-        fs::write(&password, "canary-password").unwrap();
-        let user = EtcdFlags { user: Some("root".to_owned()), password_file: Some(password), ..etcd.flags() };
+        let user = etcd.locked("canary-password", &mount.path().join("password")).await;
         let request = save_request(user, file_store(mount.path()), Compression::None);
         let saved = save::run(SaveRequest { verify: Verify::Stream, ..request }).await.unwrap();
         fs::copy(mount.path().join(&saved.key).join("snapshot.db"), mount.path().join("raw.db")).unwrap();

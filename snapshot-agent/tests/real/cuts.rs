@@ -4,22 +4,19 @@
 //! How many of each HOLDFAST_SOAK=1 raises; the moments look random and are the same every time.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use crate::age::{PAIRS, secret};
 use crate::graft::ENGINES;
+use crate::restore::{begin, end, signal};
 use crate::server::{Server, run};
-use crate::support::{Etcd, child, file_store, files, free_port, noise, restore_request, save_request};
+use crate::soak::soak;
+use crate::support::{Etcd, file_store, files, free_port, noise, restore_request, save_request};
 use snapshot_agent::contract::{Compression, DATA_DIR, Engine, ExitClass, RestoreRequest, SavedReport};
 use snapshot_agent::{restore, save};
 use tempfile::TempDir;
-
-fn soak(usually: u64, soaking: u64) -> u64 {
-    if std::env::var_os("HOLDFAST_SOAK").is_some_and(|soak| !soak.is_empty()) { soaking } else { usually }
-}
 
 /// A snapshot of some megabytes.
 struct Stored {
@@ -57,18 +54,6 @@ impl Stored {
         let count = server.ctl(&["get", "", "--prefix", "--count-only", "-w", "fields"]);
         assert!(count.contains(&format!("\"Count\" : {}", self.saved.keys.unwrap())), "{count}");
     }
-}
-
-/// A restore of its own process group: etcdutl goes with it, as in a container.
-fn begin(request: &RestoreRequest) -> Child {
-    let mut command = child("restore::is_killed", &request.to_args().join("\n"));
-    command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
-}
-
-fn end(mut process: Child) {
-    let group = format!("-{}", process.id());
-    Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status().unwrap();
-    process.wait().unwrap();
 }
 
 /// A moment within the n-th of so many parts of a time.
@@ -174,17 +159,15 @@ impl Disk {
     /// What would be on the disk if the power went now: what the file system has not written is not in it. Whoever writes
     /// stands still meanwhile.
     fn without_power(&self, writer: Option<&Child>) -> Self {
-        let signal = |name: &str| {
-            if let Some(writer) = writer {
-                let group = format!("-{}", writer.id());
-                Command::new("kill").args([name, "--", &group]).stderr(Stdio::null()).status().unwrap();
-            }
-        };
         let folder = tempfile::tempdir().unwrap();
         let (image, mount) = (folder.path().join("disk.img"), folder.path().join("mount"));
-        signal("-STOP");
+        if let Some(writer) = writer {
+            signal(writer, "-STOP");
+        }
         run(Path::new("cp"), &["--sparse=always", self.image.to_str().unwrap(), image.to_str().unwrap()]).unwrap();
-        signal("-CONT");
+        if let Some(writer) = writer {
+            signal(writer, "-CONT");
+        }
         Self::mounted(image, mount, folder)
     }
 }

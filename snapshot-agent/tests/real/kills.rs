@@ -9,15 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use crate::soak::soak;
 use crate::support::{Etcd, S3, child, file_store, files, noise, save_request};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{Compression, SaveRequest, StoreFlags};
 use snapshot_agent::save;
-
-fn moments() -> u64 {
-    if std::env::var_os("HOLDFAST_SOAK").is_some_and(|soak| !soak.is_empty()) { 200 } else { 20 }
-}
 
 /// Every folder with a manifest has data with the manifest's hash.
 fn complete(store: &Path) -> usize {
@@ -78,7 +75,7 @@ async fn killed_anywhere(etcd: &Etcd, flags: StoreFlags, everything: &Path, stor
     let begun = Instant::now();
     assert!(run(&request("00000000-0".to_owned())).wait().unwrap().success());
     let whole = begun.elapsed();
-    let moments = moments() / 2;
+    let moments = soak(20_u64, 200) / 2;
     for moment in 0..moments {
         // Each part of the run is met once; where in it, the moment's number says.
         let part = u32::try_from(moment).unwrap();

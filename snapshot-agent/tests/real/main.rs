@@ -40,6 +40,8 @@ mod s3_proxy;
 #[path = "../scan/support/mod.rs"]
 mod server;
 mod signal;
+#[path = "../common/soak.rs"]
+mod soak;
 mod space;
 mod stores;
 mod support;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::{
@@ -201,6 +201,23 @@ async fn is_killed() {
     restore::run(cli.request).await.unwrap();
 }
 
+/// A restore in a process group of its own: etcdutl ends with it, as in a container.
+pub(crate) fn begin(request: &RestoreRequest) -> Child {
+    let mut command = child("restore::is_killed", &request.to_args().join("\n"));
+    command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Tells it and all that it has begun.
+pub(crate) fn signal(process: &Child, name: &str) {
+    let group = format!("-{}", process.id());
+    Command::new("kill").args([name, "--", &group]).stderr(Stdio::null()).status().unwrap();
+}
+
+pub(crate) fn end(mut process: Child) {
+    signal(&process, "-KILL");
+    process.wait().unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_anywhere_it_is_nothing_or_complete_and_can_be_repeated() {
     let etcd = Etcd::start().await;
@@ -211,16 +228,9 @@ async fn killed_anywhere_it_is_nothing_or_complete_and_can_be_repeated() {
     while complete < 2 {
         let volume = tempfile::tempdir().unwrap();
         let request = restore_request(stored.flags(), &stored.saved.key, volume.path());
-        // A group of its own, so that etcdutl dies with it, as in a container.
-        let mut process = child("restore::is_killed", &request.to_args().join("\n"))
-            .process_group(0)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        let process = begin(&request);
         tokio::time::sleep(delay).await;
-        let group = format!("-{}", process.id());
-        Command::new("kill").args(["-KILL", "--", &group]).stderr(Stdio::null()).status().unwrap();
-        process.wait().unwrap();
+        end(process);
         // Either the data directory is there with its identity, or it is not there at all.
         if volume.path().join(DATA_DIR).exists() {
             assert!(restored(volume.path()), "after {delay:?}");

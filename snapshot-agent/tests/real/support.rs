@@ -207,6 +207,17 @@ impl Etcd {
         content
     }
 
+    /// From now on everybody has to log in, and root is who may do everything. Its password is put into this file.
+    pub(crate) async fn locked(&self, password: &str, file: &Path) -> EtcdFlags {
+        let mut client = self.client().await;
+        client.user_add("root", password, None).await.unwrap();
+        client.role_add("root").await.unwrap();
+        client.user_grant_role("root", "root").await.unwrap();
+        client.auth_enable().await.unwrap();
+        fs::write(file, password).unwrap();
+        EtcdFlags { user: Some("root".to_owned()), password_file: Some(file.to_owned()), ..self.flags() }
+    }
+
     pub(crate) fn flags(&self) -> EtcdFlags {
         EtcdFlags { endpoints: vec![self.url.clone()], ..EtcdFlags::default() }
     }

@@ -8,8 +8,7 @@ use crate::age::{PAIRS, secret};
 use crate::support::{Etcd, S3, Small, bin, etcd_of, file_store, files, save_request};
 use serde_json::{Value, json};
 use snapshot_agent::contract::{
-    Compression, EtcdFlags, ExitClass, Level, ListRequest, ProofLevel, SavedReport, SnapshotFlags, StoreFlags,
-    VerifyRequest,
+    Compression, ExitClass, Level, ListRequest, ProofLevel, SavedReport, SnapshotFlags, StoreFlags, VerifyRequest,
 };
 use snapshot_agent::list::NewestProof;
 use snapshot_agent::proof::{Proof, Step};
@@ -330,14 +329,8 @@ async fn every_line_of_etcd_is_drilled_and_one_with_users_too() {
         assert_eq!(found.proof.proven, DRILLED, "{line}: {found:?}");
         assert!(found.proof.etcd_version.as_ref().unwrap().starts_with(line), "{found:?}");
 
-        let mut client = etcd.client().await;
-        client.user_add("root", "password", None).await.unwrap();
-        client.role_add("root").await.unwrap();
-        client.user_grant_role("root", "root").await.unwrap();
-        client.auth_enable().await.unwrap();
         let file = kept.scratch.path().parent().unwrap().join(format!("holdfast-test-password-{line}"));
-        fs::write(&file, "password").unwrap();
-        let with_user = EtcdFlags { user: Some("root".to_owned()), password_file: Some(file.clone()), ..etcd.flags() };
+        let with_user = etcd.locked("password", &file).await;
         kept.saved = save::run(save_request(with_user, kept.store(), Compression::Zstd)).await.unwrap();
         fs::remove_file(file).unwrap();
         let found = verified(drill(&kept)).await.unwrap();

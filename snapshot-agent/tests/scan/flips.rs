@@ -65,7 +65,7 @@ fn flips(line: &str) {
     assert_eq!(at_rest(&bytes, &trailer), Ok(trailer));
     let mut counts: BTreeMap<(Role, &str), usize> = BTreeMap::new();
     let mut dice = Dice(2_026);
-    let count = if std::env::var_os("HOLDFAST_SOAK").is_some_and(|v| !v.is_empty()) { 10_000 } else { 500 };
+    let count = crate::soak::soak(500, 10_000);
     // A third anywhere, which is free pages most often; a third in what HashKV covers; a third in what is few bytes:
     // structure and other buckets.
     let among = |wanted: &dyn Fn(&Role) -> bool| -> Vec<usize> {

@@ -22,5 +22,7 @@ mod oracle;
 #[path = "../common/ports.rs"]
 mod ports;
 mod props;
+#[path = "../common/soak.rs"]
+mod soak;
 mod support;
 mod truth;

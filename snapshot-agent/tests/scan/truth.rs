@@ -1,12 +1,9 @@
 //! What the scan says must be what etcd says: the server's HashKV, and etcdutl's hashkv and status.
 
+use crate::soak::soak;
 use crate::support::{Checked, Dice, Server, both_ways, reader, scan};
 use serde_json::json;
 use snapshot_agent::scan::{NoHashKv, Proven};
-
-fn soak() -> bool {
-    std::env::var_os("HOLDFAST_SOAK").is_some_and(|v| !v.is_empty())
-}
 
 fn empty(line: &str) {
     let mut server = Server::start(line, &[]);
@@ -41,7 +38,7 @@ fn fill(server: &Server, keys: u64, dice: &mut Dice) {
 }
 
 fn many_keys(line: &str) {
-    let keys = if soak() { 200_000 } else { 20_000 };
+    let keys = soak(20_000, 200_000);
     let mut server = Server::start(line, &[]);
     let mut dice = Dice(7);
     fill(&server, keys, &mut dice);
@@ -118,7 +115,7 @@ fn history(line: &str, seed: u64) {
     let mut server = Server::start(line, &[]);
     let mut dice = Dice(seed);
     let (mut compacted, mut tombstone, mut compared) = (0, 0, 0);
-    let rounds = if soak() { 40 } else { 6 };
+    let rounds = soak(6, 40);
     for round in 0..rounds {
         let (revision, deleted) = change(&server, &mut dice);
         tombstone = deleted.unwrap_or(tombstone);
@@ -231,7 +228,7 @@ fn live(bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>, i64)> {
 fn restored(line: &str) {
     let mut server = Server::start(line, &[]);
     let mut dice = Dice(4_711);
-    let rounds = if soak() { 15 } else { 3 };
+    let rounds = soak(3, 15);
     let (mut bumped, mut compared) = (0, 0);
     for round in 0..rounds {
         change(&server, &mut dice);
