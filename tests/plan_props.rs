@@ -57,11 +57,18 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// What is restored.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    ByKey,
+    Latest,
+}
+
 #[derive(Clone, Debug)]
 struct History {
     replicas: i32,
     version: &'static str,
-    restore: bool,
+    restore: Option<Asked>,
     /// What happens, each so many ticks after the one before.
     events: Vec<(u64, Event)>,
 }
@@ -70,7 +77,7 @@ fn history() -> impl Strategy<Value = History> {
     (
         1i32..=9,
         prop_oneof![Just("3.5.35"), Just("3.6.16"), Just("3.7.3")],
-        any::<bool>(),
+        proptest::option::of(prop_oneof![Just(Asked::ByKey), Just(Asked::Latest)]),
         proptest::collection::vec((0u64..25, event()), 0..30),
     )
         .prop_map(|(replicas, version, restore, events)| History { replicas, version, restore, events })
@@ -117,8 +124,10 @@ fn happen(world: &mut World, event: Event) {
 fn live(history: &History) -> Result<(), TestCaseError> {
     let mut world = World::new(history.replicas, history.version);
     world.broken.insert("bad".to_owned());
-    if history.restore {
-        world.restore_from(Some("good"));
+    match history.restore {
+        Some(Asked::ByKey) => world.restore_from(Some("good")),
+        Some(Asked::Latest) => world.restore_latest("backups"),
+        None => {}
     }
     for (after, event) in &history.events {
         world.run_until(*after, |_| false);

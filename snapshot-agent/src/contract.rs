@@ -14,7 +14,6 @@ mod to_store;
 use std::path::PathBuf;
 
 use clap::Args;
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use outcome::{
@@ -206,13 +205,10 @@ pub struct SaveRequest {
     /// no secret. Read from the environment in a Pod.
     #[arg(long, value_name = "JSON", env = "HOLDFAST_CLUSTER_SPEC", hide_env_values = true, help_heading = FILED)]
     pub cluster_spec: Option<String>,
-    /// Key of the snapshot that this etcd was itself restored from, and when that was: what was saved before, of the cluster
-    /// that is gone, is then the past of this one.
-    #[arg(long, value_name = "KEY", requires = "restored_at", help_heading = FILED)]
+    /// Key of the snapshot that this etcd was itself restored from: what the cluster that is gone had saved until then is
+    /// the past of this one.
+    #[arg(long, value_name = "KEY", help_heading = FILED)]
     pub restored_from: Option<String>,
-    /// When it was (RFC 3339).
-    #[arg(long, value_name = "TIME", requires = "restored_from", help_heading = FILED)]
-    pub restored_at: Option<Timestamp>,
     /// etcd cluster ID (hex) this snapshot must come from; another one is refused.
     #[arg(long, value_name = "ID", help_heading = "etcd")]
     pub expect_cluster_id: Option<String>,

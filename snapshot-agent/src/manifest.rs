@@ -37,9 +37,10 @@ pub struct Manifest {
     /// Which object asked for this snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
-    /// The snapshot that the cluster's own data came from, where it was restored.
+    /// Key of the snapshot that the cluster's own data came from, where it was restored: tells its past from another
+    /// cluster of the same name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub restored_from: Option<RestoredFrom>,
+    pub restored_from: Option<String>,
     /// UID of the Pod that wrote this, or what stood for it.
     pub pod_uid: String,
     /// The `spec` of the cluster's custom resource, without where its own first data came from: enough to make the cluster
@@ -170,20 +171,6 @@ pub struct Origin {
     /// Its UID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// Fields of later versions.
-    #[serde(flatten)]
-    pub other: Map<String, Value>,
-}
-
-/// Where a cluster's own data came from: tells its past from another cluster of the same name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct RestoredFrom {
-    /// The key of that snapshot in its store.
-    pub key: String,
-    /// When the restored cluster had formed.
-    #[schemars(with = "String", extend("format" = "date-time"))]
-    pub at: Timestamp,
     /// Fields of later versions.
     #[serde(flatten)]
     pub other: Map<String, Value>,

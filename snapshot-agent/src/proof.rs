@@ -151,6 +151,27 @@ pub(crate) async fn newest(store: &Store, folder: &Folder) -> Result<Option<Prov
     Ok(names.iter().filter_map(|name| Proved::of_name(name)).max_by_key(|proved| proved.at))
 }
 
+/// The verification that failed, where no later one of at least its level has passed: reading the bytes again does not
+/// make good that etcd could not start on them.
+pub(crate) async fn standing_failure(store: &Store, folder: &Folder) -> Result<Option<Proved>> {
+    let names = store.objects(&folder.proofs(), MAX_PROOFS).await?;
+    let mut proofs: Vec<_> = names.iter().filter_map(|name| Proved::of_name(name)).collect();
+    proofs.sort_by_key(|proved| proved.at);
+    Ok(proofs
+        .into_iter()
+        .rev()
+        .try_fold(None, |passed: Option<ProofLevel>, proved| {
+            if proved.passed {
+                Ok(passed.max(Some(proved.level)))
+            } else if passed >= Some(proved.level) {
+                Ok(passed)
+            } else {
+                Err(proved)
+            }
+        })
+        .err())
+}
+
 /// The proof's JSON schema, for programs that read stores by themselves.
 pub fn schema() -> Value {
     schemars::schema_for!(Proof).to_value()

@@ -24,7 +24,7 @@ use crate::error::{Error, Result, io_error};
 use crate::gate::hex_id;
 use crate::interrupt::Interrupt;
 use crate::layout::{Attempt, Folder, Format};
-use crate::manifest::{Contents, Encryption, FORMAT_VERSION, Manifest, Origin, RestoredFrom};
+use crate::manifest::{Contents, Encryption, FORMAT_VERSION, Manifest, Origin};
 use crate::mark;
 use crate::pipe::{self, Streamed};
 use crate::progress::Progress;
@@ -265,8 +265,6 @@ impl<'a> Saving<'a> {
             uid: request.owner_uid.clone(),
             other: serde_json::Map::new(),
         });
-        let restored_from = request.restored_from.clone().zip(request.restored_at);
-        let restored_from = restored_from.map(|(key, at)| RestoredFrom { key, at, other: serde_json::Map::new() });
         Manifest {
             format_version: FORMAT_VERSION,
             key: self.folder.to_string(),
@@ -274,7 +272,7 @@ impl<'a> Saving<'a> {
             cluster: request.cluster.clone(),
             cluster_uid: request.cluster_uid.clone(),
             cluster_spec: self.cluster_spec.clone(),
-            restored_from,
+            restored_from: request.restored_from.clone(),
             origin,
             pod_uid: self.pod_uid.clone(),
             cluster_id: hex_id(facts.cluster_id),

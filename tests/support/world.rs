@@ -3,6 +3,7 @@
 //!
 //! It does not imitate raft. What it knows of etcd is who is listed, who serves, and what a server refuses.
 
+mod searches;
 mod stores;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use holdfast::api::{
     EtcdBackupStore, EtcdBackupStoreSpec, EtcdCluster, EtcdClusterSpec, EtcdMember, EtcdSnapshot, EtcdSnapshotSpec,
     EtcdSnapshotStatus, key,
 };
+use holdfast::plan::build::job::searches;
 use holdfast::plan::cluster::{Answer, Listed, Membership};
 use holdfast::plan::{Act, Ensure, Plan, Seen, Settings, Target, Wake, cluster, member, pods, safety, store};
 use jiff::{SignedDuration, Timestamp};
@@ -127,6 +129,10 @@ pub struct World {
     pub marks: BTreeMap<String, String>,
     /// Jobs of probes, since when, and how they have ended.
     probes: BTreeMap<String, (Job, u64, Option<Pod>)>,
+    /// Jobs that look for the newest snapshot.
+    searches: BTreeMap<String, searches::Asked>,
+    /// Answers that stores have given.
+    pub answers: u64,
     /// Volumes of an earlier cluster of the same name.
     pub foreign: Vec<cluster::ForeignVolume>,
     pub groups: BTreeMap<u64, Group>,
@@ -175,6 +181,8 @@ impl World {
             store_trouble: None,
             marks: BTreeMap::new(),
             probes: BTreeMap::new(),
+            searches: BTreeMap::new(),
+            answers: 0,
             foreign: vec![],
             groups: BTreeMap::new(),
             silent_until: 0,
@@ -381,6 +389,7 @@ impl World {
             self.elect(id);
         }
         self.end_probes();
+        self.end_searches();
         self.show_pods();
     }
 
@@ -478,6 +487,7 @@ impl World {
         if !Self::permitted(pod, pods::uid(&volume.claim.metadata)) {
             return Err(71);
         }
+        self.restores_what_is_latched(flag("key").as_ref());
         if self.broken.contains(&flag("key").unwrap_or_default()) {
             return Err(66);
         }
@@ -716,7 +726,7 @@ impl World {
             budget: self.budget.clone(),
             members,
             foreign: self.foreign.clone(),
-            searches: vec![],
+            searches: self.seen_searches(),
             refusal: None,
             fresh_suffix: format!("m{:03}", self.counter),
             settings: settings(),
@@ -1008,7 +1018,14 @@ impl World {
             }
             Act::StartJob(mut job) => {
                 let name = pods::name(&job.metadata).to_owned();
-                if !self.probes.contains_key(&name) {
+                let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref());
+                if pod.is_some_and(searches) {
+                    if !self.searches.contains_key(&name) {
+                        self.born(&mut job.metadata);
+                        self.searches.insert(name, searches::Asked { job: *job, born: self.now, end: None });
+                        self.changed();
+                    }
+                } else if !self.probes.contains_key(&name) {
                     self.born(&mut job.metadata);
                     self.probes.insert(name, (*job, self.now, None));
                     self.changed();

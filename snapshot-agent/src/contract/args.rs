@@ -149,7 +149,6 @@ impl SaveRequest {
             cluster_uid,
             cluster_spec,
             restored_from,
-            restored_at,
             expect_cluster_id,
             owner_name,
             owner_uid,
@@ -173,7 +172,6 @@ impl SaveRequest {
             .option("cluster-uid", cluster_uid.as_ref())
             .option("cluster-spec", cluster_spec.as_ref())
             .option("restored-from", restored_from.as_ref())
-            .option("restored-at", restored_at.map(|at| at.to_string()).as_ref())
             .option("expect-cluster-id", expect_cluster_id.as_ref())
             .option("owner-name", owner_name.as_ref())
             .option("owner-uid", owner_uid.as_ref())
@@ -302,7 +300,6 @@ mod tests {
     use std::path::PathBuf;
 
     use clap::{Args, Parser};
-    use jiff::Timestamp;
     use proptest::option::of as option;
     use proptest::prelude::*;
 
@@ -390,8 +387,7 @@ mod tests {
             (cluster_uid, expect_cluster_id, owner_name, owner_uid, pod_uid) in (
                 proptest::option::of(text()), proptest::option::of(text()), proptest::option::of(text()),
                 proptest::option::of(text()), proptest::option::of(text())),
-            (cluster_spec, expect_store_id, restored) in (
-                option(text()), option(text()), option((text(), 0..4_102_444_800_i64))),
+            (cluster_spec, expect_store_id, restored_from) in (option(text()), option(text()), option(text())),
             compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
             ask_members in prop_oneof![Just(AskMembers::Auto), Just(AskMembers::Always), Just(AskMembers::Never)],
             verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)], dry_run: bool,
@@ -399,10 +395,8 @@ mod tests {
             min_throughput_kib: u64, deadline_seconds: u32,
         ) -> SaveRequest {
             let (spool_dir, spool_mib) = spool.unzip();
-            let (restored_from, restored_at) = restored.unzip();
-            let restored_at = restored_at.and_then(|seconds| Timestamp::from_second(seconds).ok());
             SaveRequest {
-                etcd, store, expect_store_id, namespace, cluster, cluster_uid, cluster_spec, restored_from, restored_at,
+                etcd, store, expect_store_id, namespace, cluster, cluster_uid, cluster_spec, restored_from,
                 expect_cluster_id, owner_name,
                 owner_uid, pod_uid, compression, ask_members, verify, dry_run, age_recipients, spool_dir, spool_mib,
                 min_throughput_kib, deadline_seconds,

@@ -23,6 +23,8 @@ use crate::plan::{Act, Next, Wake, build, pods};
 const SOON: SignedDuration = SignedDuration::from_secs(15);
 /// And later not less often than this.
 const LATER: SignedDuration = SignedDuration::from_secs(120);
+/// What only an edit of the spec mends, which is another question, or somebody at the store.
+const RARELY: SignedDuration = SignedDuration::from_mins(10);
 
 /// Against a missed event, while a Job is waited for.
 const WAITED_FOR: Wake = Wake::AfterMillis(15_000);
@@ -49,7 +51,7 @@ pub(super) fn find(
         Fact::Settling => still(&searches, now, "the store has been asked; the answer is on its way".to_owned()),
         Fact::Failed { .. } | Fact::Lost | Fact::Stored { .. } => {
             let failure = failure(last, now).unwrap_or_else(|| Failure::silent(now));
-            let left = due(&searches, failure.at).duration_since(now).as_millis();
+            let left = due(&searches, &failure).duration_since(now).as_millis();
             match u64::try_from(left) {
                 Ok(left) if left > 0 => (failure.reason, failure.message, Wake::AfterMillis(left)),
                 Ok(_) | Err(_) => return ask(number(&last.job).saturating_add(1)),
@@ -57,6 +59,13 @@ pub(super) fn find(
         }
     };
     Err(Box::new(Next::wait(reason, message, wake)))
+}
+
+/// What is told while a Job is made: as [`find`] tells it before and after.
+pub(super) fn asking(seen: &Observed, now: Timestamp) -> (Reason, String) {
+    let searches: Vec<&Search> = seen.searches.iter().collect();
+    let (reason, message, _) = still(&searches, now, "the store is asked for the latest snapshot".to_owned());
+    (reason, message)
 }
 
 /// While the store is asked again, what was wrong before is still what a person has to know; and in the same words, so
@@ -99,9 +108,13 @@ fn failure(search: &Search, now: Timestamp) -> Option<Failure> {
 }
 
 /// When the store is asked again: after as long as it has been asked in vain.
-fn due(searches: &[&Search], failed: Timestamp) -> Timestamp {
-    let first = searches.first().and_then(|search| created(&search.job)).unwrap_or(failed);
-    failed + failed.duration_since(first).clamp(SOON, LATER)
+fn due(searches: &[&Search], failure: &Failure) -> Timestamp {
+    let first = searches.first().and_then(|search| created(&search.job)).unwrap_or(failure.at);
+    let pause = match failure.reason {
+        Reason::LineageUnclear => RARELY,
+        _ => failure.at.duration_since(first).clamp(SOON, LATER),
+    };
+    failure.at + pause
 }
 
 fn created(job: &Job) -> Option<Timestamp> {

@@ -50,8 +50,8 @@ fn asked_for(seen: &Observed, now: Timestamp) -> Result<Option<Restoring>, Box<N
     }
 }
 
-/// The newest one: looked for once. What was found is kept while the question is the same, wherever the store that was
-/// named then is now.
+/// The newest one: looked for once. What was found is kept while the question is the same, and the place: credentials may be
+/// corrected, but another bucket is another question.
 fn newest(seen: &Observed, asked: &Latest, now: Timestamp) -> Result<Restoring, Box<Next>> {
     let question = latest::hash(asked);
     let under_way = seen.under_way().filter(|r| r.newest.as_ref().is_some_and(|newest| newest.question == question));
@@ -61,12 +61,14 @@ fn newest(seen: &Observed, asked: &Latest, now: Timestamp) -> Result<Restoring, 
         None => asked.place.location().ok_or_else(|| names_no_place("spec.bootstrap.restore.latest")),
     };
     match (place, under_way) {
-        (Ok(location), Some(Restoring { source, sha256, newest, .. })) => {
+        (Ok(location), Some(Restoring { source, sha256, newest, .. }))
+            if source.place.location().is_some_and(|was| store::place_of(&was) == store::place_of(&location)) =>
+        {
             let source = StoredSnapshot::at(location, source.key);
             Ok(attempt(seen, source, sha256, Named { snapshot: None, store, newest }))
         }
         (Err(_), Some(latched)) => Ok(again(seen, latched)),
-        (Ok(location), None) => {
+        (Ok(location), _) => {
             let LatestReport { key, sha256, taken_at, revision, passed_over, uri: _ } =
                 latest::find(seen, asked, &location, now)?;
             let newest = Some(Newest { question, taken_at, revision, passed_over });

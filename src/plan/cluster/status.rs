@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use snapshot_agent::contract::{Report, RestoredReport};
 
 use super::facts::hex;
-use super::{Listed, Member, Membership, Observed};
+use super::{Listed, Member, Membership, Observed, latest};
 use crate::api::cluster::MemberSummary;
 use crate::api::condition::{Reason, Type, Wanted as Condition, merge};
 use crate::api::member::{Birth, LastFailure};
@@ -15,7 +15,7 @@ use crate::api::restore::{RestorePhase, RestoreStatus};
 use crate::api::{EtcdClusterStatus, key, role};
 use crate::plan::build::{self, container};
 use crate::plan::valid::{Version, Wanted};
-use crate::plan::{Next, Seen, pods};
+use crate::plan::{Act, Next, Seen, pods};
 
 /// The status as it is now, before what comes next.
 pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: Timestamp) -> EtcdClusterStatus {
@@ -25,7 +25,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
     let members = summaries(seen, etcd, &old.members);
     let voters = etcd.map_or(old.voters, |e| count(e.members.iter().filter(|l| !l.learner)));
     let ready_members = count(seen.members.iter().filter(|m| votes(seen, etcd, m) && ready(m)));
-    let facts = Facts { seen, wanted, next, etcd, voters, ready: ready_members };
+    let facts = Facts { seen, wanted, next, etcd, voters, ready: ready_members, now };
     EtcdClusterStatus {
         observed_generation: meta.generation,
         cluster_id: old.latches.formed.as_ref().map(|f| f.cluster_id.clone()),
@@ -123,6 +123,9 @@ fn restore(seen: &Observed, old: Option<RestoreStatus>) -> Option<RestoreStatus>
     } else {
         None
     };
+    // What an earlier attempt has said is not of this one.
+    let key = latches.restoring.as_ref().map(|restoring| restoring.source.key.as_str());
+    let old = old.filter(|old| key.is_none_or(|key| old.uri.as_ref().is_none_or(|uri| uri.contains(key))));
     // A step that runs again finds the work done, and knows less of it.
     let known = |report: &RestoredReport| old.as_ref().is_some_and(|old| old.uri.as_ref() == Some(&report.uri));
     let told = told.filter(|report| !(report.already && known(report))).and_then(|report| Some(lineage(seed?, report)));
@@ -189,6 +192,7 @@ struct Facts<'a> {
     etcd: Option<&'a Membership>,
     voters: i32,
     ready: i32,
+    now: Timestamp,
 }
 
 type Verdict = (Reason, String);
@@ -257,7 +261,9 @@ impl Facts<'_> {
     }
 
     fn restoring(&self) -> bool {
-        self.seen.latches().restoring.is_some() || self.seen.members.iter().any(|m| m.object.spec.restore.is_some())
+        self.seen.asks_for_restore()
+            || self.seen.latches().restoring.is_some()
+            || self.seen.members.iter().any(|m| m.object.spec.restore.is_some())
     }
 
     /// What is being done or waited for; in the same words while one thing after the other of it is done, so that the
@@ -266,6 +272,7 @@ impl Facts<'_> {
         match self.next {
             Next::Settled(_) => None,
             Next::Wait(waiting, _) => Some((waiting.reason, waiting.message.clone())),
+            Next::Do(Act::StartJob(_), _) => Some(latest::asking(self.seen, self.now)),
             Next::Do(..) if self.formed() => {
                 let message = format!("growing to {} members", self.seen.cluster.spec.replicas);
                 Some((Reason::Growing, message))
@@ -292,6 +299,9 @@ impl Facts<'_> {
         match self.next {
             Next::Wait(waiting, _) if waiting.reason.needs_a_person() => {
                 Some((waiting.reason, waiting.message.clone()))
+            }
+            Next::Do(Act::StartJob(_), _) => {
+                Some(latest::asking(self.seen, self.now)).filter(|(reason, _)| reason.needs_a_person())
             }
             Next::Wait(..) | Next::Do(..) | Next::Settled(_) => None,
         }

@@ -31,8 +31,7 @@ pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
         cluster: filed_under(snapshot),
         cluster_uid: source.cluster_uid,
         cluster_spec: seen.cluster.as_ref().and_then(|cluster| recorded(&cluster.spec)),
-        restored_from: source.restored_from.as_ref().map(|(key, _)| key.clone()),
-        restored_at: source.restored_from.map(|(_, at)| at),
+        restored_from: source.restored_from,
         // Whatever answers at these names now has to be the etcd that was meant.
         expect_cluster_id: source.cluster_id,
         owner_name: Some(own_name.to_owned()),

@@ -204,8 +204,8 @@ pub(super) struct Source {
     pub(super) cluster_uid: Option<String>,
     /// etcd's cluster ID, hexadecimal.
     pub(super) cluster_id: Option<String>,
-    /// Key of the snapshot that its own data came from, and when it had formed.
-    pub(super) restored_from: Option<(String, Timestamp)>,
+    /// Key of the snapshot that its own data came from.
+    pub(super) restored_from: Option<String>,
 }
 
 /// The cluster and its members with a vote, or what is missing. Something missing is waited for: that a snapshot was
@@ -232,7 +232,6 @@ fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, String> {
         return Err(format!("EtcdCluster {wanted} lists no member with a vote now; its conditions say why"));
     }
     let cluster_uid = Some(pods::uid(&cluster.metadata).to_owned());
-    let restored_from = formed.restored_from.as_ref().zip(formed.at.parse().ok());
-    let restored_from = restored_from.map(|(restoring, at)| (restoring.source.key.clone(), at));
+    let restored_from = formed.restored_from.as_ref().map(|restoring| restoring.source.key.clone());
     Ok(Source { endpoints, cluster_uid, cluster_id: Some(formed.cluster_id.clone()), restored_from })
 }

@@ -42,8 +42,12 @@ pub(super) fn after(store: &EtcdBackupStore, found: Option<&Probe>) -> Option<Id
 
 /// Stands for the place that the spec says: what leads there, not how it is spoken to, and no Secret.
 pub fn place(store: &EtcdBackupStore) -> Option<String> {
-    let location = store.spec.place.location()?;
-    let parts = match &location {
+    Some(place_of(&store.spec.place.location()?))
+}
+
+/// The same for a location.
+pub fn place_of(location: &Location) -> String {
+    let parts = match location {
         Location::S3(S3Location { bucket, prefix, endpoint, region, .. }) => {
             vec!["s3", bucket, text(prefix.as_ref()), text(endpoint.as_ref()), text(region.as_ref())]
         }
@@ -61,7 +65,7 @@ pub fn place(store: &EtcdBackupStore) -> Option<String> {
         hash.update(part.len().to_be_bytes());
         hash.update(part.as_bytes());
     }
-    Some(hex::encode(hash.finalize())[..16].to_owned())
+    hex::encode(hash.finalize())[..16].to_owned()
 }
 
 fn text(field: Option<&String>) -> &str {

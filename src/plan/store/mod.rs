@@ -11,7 +11,7 @@ mod status;
 mod tests;
 mod usable;
 
-pub use identity::{known, place};
+pub use identity::{known, place, place_of};
 pub use inputs::{inputs, job_name, secrets};
 pub use observed::Observed;
 pub use plan::plan;

@@ -113,7 +113,8 @@ fn the_store_is_asked_by_a_job_of_the_clusters_own() {
     }
     // Whoever's snapshots they are, the Pod is this cluster's: its end wakes this one.
     assert_eq!(pods::label(&pod.metadata.unwrap(), key::CLUSTER), Some("a"));
-    assert_eq!(condition(&seen, "Available"), pair("False", "Seeding"));
+    assert_eq!(condition(&seen, "Available"), pair("False", "Restoring"));
+    assert_eq!(condition(&seen, "Progressing"), pair("True", "AskingStore"));
     assert_eq!(planned(&seen).status.restore.unwrap().phase, Some(crate::api::restore::RestorePhase::Pending));
 }
 
@@ -158,6 +159,7 @@ fn a_store_that_gave_no_answer_is_asked_again_and_the_reason_stays() {
     seen.searches = vec![];
     seen.searches = vec![search(&seen, Some((16, &failed_with(ExitClass::NotFound))))];
     let again = started(&seen);
+    assert_eq!(planned(&seen).status.conditions, before.conditions, "not even while the Job is made (I17)");
     assert_ne!(again.metadata.name, seen.searches[0].job.metadata.name);
     let second = search(&seen, None);
     seen.searches.push(second);
