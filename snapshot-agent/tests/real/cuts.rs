@@ -72,7 +72,7 @@ async fn killed(engine: Engine) {
         begun.elapsed()
     });
     let whole = runs.into_iter().min().unwrap();
-    let kills = soak(15, 150);
+    let kills = soak(30, 300);
     let mut complete = 0;
     for n in 0..kills {
         let volume = tempfile::tempdir().unwrap();
