@@ -19,6 +19,7 @@ mod bump;
 mod came_along;
 mod contents;
 mod copy;
+mod crowd;
 mod cuts;
 mod dump;
 mod faults;

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use serde_json::{Value, json};
 use snapshot_agent::contract::{
-    Compression, EtcdFlags, ExitClass, InspectRequest, ProbeRequest, S3Checksum, SaveRequest, StoreFlags,
+    Compression, EtcdFlags, ExitClass, InspectRequest, LatestRequest, ProbeRequest, S3Checksum, SaveRequest, StoreFlags,
 };
 use snapshot_agent::probe::{Outcome, Trial};
-use snapshot_agent::{inspect, probe, restore, save};
+use snapshot_agent::{inspect, latest, probe, restore, save};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -37,6 +37,11 @@ fn find(store: &StoreFlags) -> InspectRequest {
         owner_uid: request.owner_uid.unwrap(),
         deadline_seconds: 30,
     }
+}
+
+fn newest(store: &StoreFlags) -> LatestRequest {
+    let InspectRequest { store, namespace, cluster, deadline_seconds, .. } = find(store);
+    LatestRequest { store, namespace, cluster, lineage: None, deadline_seconds }
 }
 
 /// Servers write their books every few seconds.
@@ -66,6 +71,11 @@ async fn what_is_saved_comes_back() {
 
         let found = inspect::run(find(&backend.flags)).await.unwrap();
         assert_eq!(found.key, first.key, "{name}: the oldest of one owner");
+        let found = latest::run(newest(&backend.flags)).await.unwrap();
+        assert_eq!(
+            (found.key, found.uri, found.sha256),
+            (second.key.clone(), second.uri.clone(), second.sha256.clone())
+        );
         let volume = tempfile::tempdir().unwrap();
         let restored = restore::run(restore_request(backend.flags.clone(), &second.key, volume.path())).await.unwrap();
         assert_eq!((restored.sha256, restored.uri), (second.sha256, second.uri), "{name}");

@@ -1,0 +1,40 @@
+//! Many restores of one snapshot at once, from a store that has had enough of them.
+
+use std::collections::BTreeSet;
+
+use futures::future::join_all;
+use snapshot_agent::contract::{Compression, DATA_DIR, Engine, RestoreRequest};
+use snapshot_agent::{restore, save};
+
+use crate::dump::dump;
+use crate::s3_proxy::{Fault, S3Proxy, error};
+use crate::support::{Etcd, S3, restore_request, save_request};
+
+/// As many clusters as are made at once after a disaster.
+const CROWD: usize = 50;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_restores_of_one_snapshot_are_all_the_same() {
+    let (etcd, s3) = (Etcd::start().await, S3::start().await);
+    etcd.fill(500, 4000).await;
+    let saved = save::run(save_request(etcd.flags(), s3.flags(), Compression::Zstd)).await.unwrap();
+    // Every third request is told to come again.
+    let limited = |asked: &crate::s3_proxy::Asked| match asked.before % 3 {
+        2 => Fault::Answer(503, error("SlowDown")),
+        _ => Fault::Pass,
+    };
+    let proxy = S3Proxy::before(&s3, limited).await;
+    let volumes: Vec<_> = (0..CROWD).map(|_| tempfile::tempdir().unwrap()).collect();
+    let like = restore_request(proxy.flags(&s3), &saved.key, volumes[0].path());
+    let restores = volumes.iter().enumerate().map(|(n, volume)| {
+        let engine = if n % 2 == 0 { Engine::Graft } else { Engine::Etcdutl };
+        restore::run(RestoreRequest { volume: volume.path().to_owned(), engine, ..like.clone() })
+    });
+    for (n, restored) in join_all(restores).await.into_iter().enumerate() {
+        let report = restored.unwrap_or_else(|error| panic!("restore {n}: {error}"));
+        assert_eq!((report.sha256, report.fell_back), (saved.sha256.clone(), None), "restore {n}");
+    }
+    let all = volumes.iter().map(|volume| dump(&volume.path().join(DATA_DIR).join("member/snap/db")));
+    assert_eq!(all.collect::<BTreeSet<_>>().len(), 1, "they do not hold the same");
+    assert!(proxy.asked().len() > 3 * CROWD, "the store was hardly asked: {}", proxy.asked().len());
+}
