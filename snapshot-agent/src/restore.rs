@@ -11,24 +11,24 @@
 mod contents;
 mod etcdutl;
 mod graft;
+mod ours;
 mod raw;
 mod volume;
 
 use std::time::{Duration, Instant};
 
-use crate::contract::{CameAlong, Engine, MAY_START_EMPTY, RestoreRequest, RestoredReport};
-use crate::crypt::Identities;
+use crate::contract::{Engine, MAY_START_EMPTY, RestoreRequest, RestoredReport};
 use crate::error::{Error, Result};
 use crate::gate::{Annotations, differs, hex_id};
 use crate::identity::{Identity, Restored};
 use crate::layout::{Folder, Key};
-use crate::manifest::{Encryption, Manifest};
+use crate::manifest::Manifest;
 use crate::store::Store;
-use crate::stored::{self, Stored};
-use crate::unpack::Sink;
+use crate::stored;
 use crate::wal;
 
 pub(crate) use etcdutl::Etcdutl;
+use ours::{Chosen, Ends};
 use raw::Raw;
 use volume::{Staging, State, Volume};
 
@@ -98,7 +98,7 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume) -> Result<Rebuilt> {
     let source = match named {
         Named::Folder(folder) => {
             let chosen = Chosen::look(&store, &folder, request).await?;
-            check_version(&chosen.stored.manifest, etcdutl.version())?;
+            check_version(chosen.manifest(), etcdutl.version())?;
             Source::Ours(Box::new(chosen))
         }
         Named::File(key) => Source::Raw(Raw::look(&store, key, request).await?),
@@ -163,13 +163,7 @@ impl Job<'_> {
         volume.check_space(db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE))?;
         let (snapshot, file) = staging.snapshot()?;
         let (restored, trailer) = match source {
-            Source::Ours(chosen) => {
-                let (mut restored, _) = chosen.fetch(store, file, request).await?;
-                if restored.came_along.is_none() {
-                    contents::look_inside(request, &mut restored, snapshot.clone()).await?;
-                }
-                (restored, true)
-            }
+            Source::Ours(chosen) => (chosen.place(store, file, Ends::Hashed, request).await?.restored, true),
             Source::Raw(raw) => {
                 (raw.fetch(store, (&snapshot, file), request, etcdutl.version()).await?, raw.has_trailer())
             }
@@ -266,71 +260,15 @@ enum Source {
 impl Source {
     const fn db_bytes(&self) -> u64 {
         match self {
-            Self::Ours(chosen) => chosen.stored.manifest.db_bytes,
+            Self::Ours(chosen) => chosen.db_bytes(),
             Self::Raw(raw) => raw.db_bytes(),
         }
-    }
-}
-
-/// The snapshot to restore, looked at and not read yet.
-struct Chosen {
-    stored: Stored,
-    /// What it is decrypted with, when it is encrypted.
-    identities: Option<Identities>,
-}
-
-impl Chosen {
-    /// Reads the manifest and checks everything that can be checked without the data.
-    async fn look(store: &Store, folder: &Folder, request: &RestoreRequest) -> Result<Self> {
-        let (manifest, _) = stored::manifest_of(store, folder).await?;
-        if let Some(expected) = &request.expect_sha256
-            && !expected.eq_ignore_ascii_case(&manifest.sha256)
-        {
-            return Err(Error::corrupt(format!(
-                "the manifest records sha256 {}, expected is {expected}: this is another snapshot",
-                manifest.sha256
-            )));
-        }
-        if let Some(contents) = &manifest.contents {
-            contents::admit(request, contents.into())?;
-        }
-        let identities = manifest.encryption.as_ref().map(|encryption| identities(encryption, request)).transpose()?;
-        Ok(Self { stored: Stored::of(store, folder, manifest).await?, identities })
-    }
-
-    /// Downloads it, and compares everything that its manifest says.
-    async fn fetch<S: Sink>(&self, store: &Store, sink: S, request: &RestoreRequest) -> Result<(Restored, S)> {
-        let stall = Duration::from_secs(request.stall_seconds.into());
-        let sink = self.stored.unpack(store, self.identities.clone(), sink, stall).await?;
-        let Stored { manifest, data, .. } = &self.stored;
-        let restored = Restored {
-            restore_uid: request.restore_uid.clone(),
-            uri: store.uri(data),
-            db_bytes: manifest.db_bytes,
-            sha256: manifest.sha256.clone(),
-            taken_at: manifest.started_at.to_string(),
-            from_cluster: manifest.from_cluster(),
-            revision: manifest.contents.as_ref().map(|contents| contents.revision),
-            revision_bump: request.revision_bump,
-            came_along: manifest.contents.as_ref().map(CameAlong::from),
-            other: serde_json::Map::new(),
-        };
-        Ok((restored, sink))
     }
 }
 
 /// Data is restored into the version it was written with, or a newer one.
 pub(crate) fn check_version(manifest: &Manifest, target: Minor) -> Result<()> {
     target.takes(manifest.storage_version.as_ref().unwrap_or(&manifest.etcd_version))
-}
-
-/// The identities that the mounted Secrets hold.
-fn identities(encryption: &Encryption, request: &RestoreRequest) -> Result<Identities> {
-    let none =
-        if request.age_identity_dirs.is_empty() { "none is given" } else { "the Secrets hold none, or are missing" };
-    let remedy = "name a Secret with the identity file of one of these keys in spec.bootstrap.restore.identitySecretRefs \
-                  (by hand: --age-identity-dir)";
-    stored::fitting(encryption, Identities::read(&request.age_identity_dirs)?, none, remedy)
 }
 
 /// `major.minor`: all that storage formats depend on.

@@ -1,19 +1,16 @@
 //! What is in a snapshot beside its keys.
 //!
-//! It decides how that is found out where the manifest does not say it, and that users whom nobody could log in as are
-//! refused before anything startable is there.
+//! It decides that users whom nobody could log in as are refused before anything startable is there: by the bytes, whatever
+//! a manifest says.
 
 use std::fs::File;
-use std::path::PathBuf;
 
 use crate::contract::{CameAlong, RestoreRequest};
-use crate::error::{Error, Result, io_error, task_error};
+use crate::error::{Error, Result};
 use crate::graft;
 use crate::identity::Restored;
 use crate::manifest::Contents;
-use crate::pipe::scan_budget;
-use crate::scan::{Proven, Reader, ScanError};
-use crate::verify::unsound;
+use crate::scan::Proven;
 
 /// Refuses users that nobody could log in as: a cluster that asks for credentials that its operator does not have can be
 /// neither grown nor mended.
@@ -52,19 +49,4 @@ pub(super) fn found(
         }
     }
     Ok(())
-}
-
-/// Finds out what the manifest does not say.
-pub(super) async fn look_inside(request: &RestoreRequest, restored: &mut Restored, snapshot: PathBuf) -> Result<()> {
-    let (uri, db_bytes) = (restored.uri.clone(), restored.db_bytes);
-    let look = move || {
-        let file = File::open(snapshot).map_err(io_error("opening the snapshot's file"))?;
-        let scanned = Reader::open(&file, db_bytes, scan_budget(db_bytes)).and_then(|mut reader| reader.prove(None));
-        match scanned {
-            Err(ScanError::OverBudget { .. }) => Ok((None, file)),
-            scanned => scanned.map(|proven| (Some(proven), file)).map_err(|error| unsound(&uri, &error)),
-        }
-    };
-    let (proven, file) = tokio::task::spawn_blocking(look).await.map_err(|error| task_error(&error))??;
-    found(request, restored, proven.as_ref(), &file)
 }

@@ -109,7 +109,7 @@ impl Staging {
     /// The file for the downloaded snapshot.
     pub(super) fn snapshot(&self) -> Result<(PathBuf, File)> {
         let path = self.path.join("snapshot.db");
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
         Ok((path, file.map_err(io_error("making the snapshot's file"))?))
     }
 

@@ -18,23 +18,19 @@ use futures::stream::{self, BoxStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::{Children, GRACE_SECONDS, Plan, Stat};
+use super::{Children, Plan, Stat};
 use crate::error::{Error, Result, io_error, task_error};
-use crate::layout::{Folder, Format, Key};
+use crate::layout::{Folder, Key};
 use crate::pool::Pool;
 use crate::progress::Progress;
+use attempts::{TEMPORARY_SMALL, clean_up, mark_name, taken, temporary_name};
 
+mod attempts;
 mod mark;
 mod write;
 
 /// Pieces on their way to or from the disk.
 const PIECES: usize = 8;
-
-const TEMPORARY_PREFIX: &str = ".upload-until-";
-const TEMPORARY_SUFFIX: &str = ".tmp";
-/// Of an empty file beside data that has no manifest yet.
-const MARK_PREFIX: &str = ".stored-until-";
-const TEMPORARY_SMALL: &str = ".small.tmp";
 
 /// A folder of a volume, made when it is missing. On a volume mounted for reading it stays missing.
 fn beneath(volume: Dir, folder: &std::path::Path) -> io::Result<Dir> {
@@ -154,7 +150,7 @@ impl FolderStore {
                     clean_up(root, &lineage, plan.at.as_second());
                 }
                 // Not `create_dir_all`: a folder that is there already is another attempt's.
-                root.create_dir(folder.as_str())?;
+                root.create_dir(folder.as_str()).map_err(|error| taken(root, &folder, error))?;
                 let folder = root.open_dir(folder.as_str())?;
                 let file = folder.open_with(&temporary, OpenOptions::new().write(true).create_new(true))?;
                 Ok((folder, file))
@@ -395,65 +391,6 @@ fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-fn temporary_name(until: i64) -> String {
-    format!("{TEMPORARY_PREFIX}{until}{TEMPORARY_SUFFIX}")
-}
-
-fn mark_name(until: i64) -> String {
-    format!("{MARK_PREFIX}{until}{TEMPORARY_SUFFIX}")
-}
-
-/// Until when the writer of this file may live, if it is a temporary file or a mark of ours.
-fn lives_until(name: &str) -> Option<i64> {
-    let rest = name.strip_prefix(TEMPORARY_PREFIX).or_else(|| name.strip_prefix(MARK_PREFIX))?;
-    rest.strip_suffix(TEMPORARY_SUFFIX)?.parse().ok()
-}
-
-/// Removes what dead attempts of this lineage have left (I21), best effort: a backup does not fail because of old
-/// garbage.
-fn clean_up(root: &Dir, lineage: &Folder, now: i64) {
-    let clean = || -> io::Result<()> {
-        let attempts = root.open_dir(lineage.as_str())?;
-        for entry in attempts.entries()? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() && bury(&entry.open_dir()?, lineage, now)? {
-                tracing::info!(attempt = ?entry.file_name(), "removed what a dead attempt had left");
-                // Fails when there is anything else in it, as it should.
-                let _kept = attempts.remove_dir(entry.file_name());
-            }
-        }
-        Ok(())
-    };
-    if let Err(error) = clean() {
-        tracing::debug!(%error, "old garbage stays");
-    }
-}
-
-/// Removes what is ours of an attempt whose writer is dead by its file's name; with a manifest no more than that file.
-fn bury(attempt: &Dir, lineage: &Folder, now: i64) -> io::Result<bool> {
-    let mut dead = Vec::new();
-    for file in attempt.entries()? {
-        let name = file?.file_name();
-        let until = name.to_str().and_then(lives_until);
-        if until.is_some_and(|until| until.saturating_add(GRACE_SECONDS) < now) {
-            dead.push(name);
-        }
-    }
-    if dead.is_empty() {
-        return Ok(false);
-    }
-    if attempt.symlink_metadata(lineage.manifest().name()).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-        let data = Format::all().map(Format::name);
-        for name in data.chain([TEMPORARY_SMALL.to_owned()]) {
-            ignore_missing(attempt.remove_file(name))?;
-        }
-    }
-    for name in dead {
-        ignore_missing(attempt.remove_file(name))?;
-    }
-    Ok(true)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -461,6 +398,7 @@ mod tests {
 
     use super::*;
     use crate::contract::{Compression, ExitClass};
+    use crate::store::GRACE_SECONDS;
 
     fn plan() -> Plan {
         let at = "2026-11-21T16:22:33Z".parse().unwrap();
@@ -495,11 +433,16 @@ mod tests {
         let mut upload = store.begin(&key, plan()).await.unwrap();
         upload.write(Bytes::from_static(b"hello")).await.unwrap();
         assert_eq!(store.stat(&key).await.unwrap_err().class(), ExitClass::NotFound);
+        let taken = store.begin(&key, plan()).await.unwrap_err();
+        assert_eq!(taken.class(), ExitClass::Transient);
+        assert!(taken.message().contains("may be at it until 2026-11-21T"), "{taken}");
         upload.complete().await.unwrap();
         assert_eq!(store.stat(&key).await.unwrap().bytes, 5);
         let pieces: Vec<_> = store.read(&key, &Progress::silent()).collect().await;
         assert_eq!(pieces, [Ok(Bytes::from_static(b"hello"))]);
-        assert_eq!(store.begin(&key, plan()).await.unwrap_err().class(), ExitClass::Transient, "keys are never reused");
+        let taken = store.begin(&key, plan()).await.unwrap_err();
+        assert_eq!(taken.class(), ExitClass::Transient, "keys are never reused");
+        assert!(taken.message().contains("look what is in it"), "{taken}");
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! Amazon S3, and everything that speaks its protocol: address, credentials, and what may be asked for beyond the bytes.
 //!
-//! Every request is signed and so is its payload: the store checks a sha256 of every part. Options are checked as far
+//! Every request is signed, and so is its payload but for what is read back and compared. Options are checked as far
 //! as they can be without the store; what the store does not take, it says at the first request, and the flag is named.
 
 use std::net::{IpAddr, SocketAddr};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::{Etcd, bin, etcd_of, file_store, restore_request, save_request};
 use etcd_client::{EventType, GetOptions, KeyValue, WatchOptions};
-use snapshot_agent::contract::{Compression, DATA_DIR, Engine, RestoreRequest};
+use snapshot_agent::contract::{Compression, DATA_DIR, DEFAULT_REVISION_BUMP, Engine, RestoreRequest};
 use snapshot_agent::{restore, save};
 
 /// What somebody who watched the old cluster up to `seen` is told by the new one.
@@ -57,7 +57,9 @@ async fn watchers_of_what_was_lost_are_told_so() {
         let before = etcd.client().await;
         let all = GetOptions::new().with_all_keys().with_revision(revision);
         let before = before.kv_client().get("", Some(all)).await.unwrap();
-        for (engine, bump) in [(Engine::Etcdutl, 0), (Engine::Etcdutl, 1_000_000), (Engine::Graft, 1_000_000)] {
+        for (engine, bump) in
+            [(Engine::Etcdutl, 0), (Engine::Etcdutl, DEFAULT_REVISION_BUMP), (Engine::Graft, DEFAULT_REVISION_BUMP)]
+        {
             let folder = tempfile::tempdir().unwrap();
             let volume = folder.path().join("volume");
             std::fs::create_dir(&volume).unwrap();

@@ -42,11 +42,10 @@ impl WithUsers {
         file_store(self.mount.path())
     }
 
-    /// What is recorded of the contents is forgotten, as where they could not be proven.
-    fn forget(&self) {
+    fn record(&self, change: impl FnOnce(&mut Value)) {
         let path = self.mount.path().join(&self.key).join("manifest.json");
         let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        manifest.as_object_mut().unwrap().remove("contents").unwrap();
+        change(&mut manifest);
         fs::write(&path, manifest.to_string()).unwrap();
     }
 
@@ -79,10 +78,17 @@ async fn users_that_nobody_can_log_in_as_are_refused_and_told_else() {
         stored.told(&stored.key, engine).await;
         stored.told("raw.db", engine).await;
     }
-    stored.forget();
-    for engine in ENGINES {
-        stored.refused(&stored.key, engine).await;
-        stored.told(&stored.key, engine).await;
+    // A manifest that says nothing of it, because it could not be proven, and one that says otherwise.
+    let changes: [fn(&mut Value); 2] = [
+        |manifest| manifest["contents"]["authEnabled"] = Value::Bool(false),
+        |manifest| drop(manifest.as_object_mut().unwrap().remove("contents").unwrap()),
+    ];
+    for change in changes {
+        stored.record(change);
+        for engine in ENGINES {
+            stored.refused(&stored.key, engine).await;
+            stored.told(&stored.key, engine).await;
+        }
     }
 }
 

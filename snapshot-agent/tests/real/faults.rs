@@ -101,6 +101,8 @@ fn broken_streams(good: &[u8]) -> Vec<(&'static str, Vec<Result<Bytes>>, ExitCla
         ("a page of the tree is overwritten, and hashed so", messages(&overwritten(good)), ExitClass::Corrupt),
         ("no database, and hashed so", messages(&with_trailer(noise(1, good.len() - 32))), ExitClass::Corrupt),
         ("an error in the middle", broke, ExitClass::Transient),
+        ("padded by a sector", messages(&[good, &[0; 512]].concat()), ExitClass::Corrupt),
+        ("padded by a byte", messages(&[good, &[0]].concat()), ExitClass::Transient),
     ]
 }
 
@@ -135,6 +137,22 @@ async fn a_broken_stream_publishes_nothing() {
     let request = save_request(EtcdFlags::default(), s3.flags(), Compression::None);
     save_stream(request, stream::iter(messages(&large))).await.unwrap();
     assert_eq!(s3.files().len(), 2);
+}
+
+/// Messages that hold nothing are no progress, however many there are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_nothing_is_given_up() {
+    let mount = tempfile::tempdir().unwrap();
+    let request = save_request(EtcdFlags::default(), file_store(mount.path()), Compression::Zstd);
+    let nothing = stream::unfold((), |()| async {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        Some((Ok(Bytes::new()), ()))
+    });
+    let small = snapshot(64);
+    let stream = stream::iter(messages(&small[..small.len() / 2])).chain(nothing).boxed();
+    let error = save_stream(request, stream).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::Deadline, "{error}");
+    assert_eq!(crate::support::files(mount.path()), [] as [&str; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -317,6 +317,11 @@ async fn of_3_6_for_3_7_is_what_etcdutl_makes() {
     the_same("3.6", "3.7").await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn of_3_5_for_3_7_is_what_etcdutl_makes() {
+    the_same("3.5", "3.7").await;
+}
+
 /// An etcdutl that does something else with the small database, or nothing: the real one does it all then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graft_that_is_not_understood_is_etcdutls_restore() {

@@ -31,7 +31,7 @@ fn complete(store: &Path) -> usize {
 }
 
 /// Moves the time that dead writers had into the past.
-fn age(store: &Path) {
+pub(crate) fn age(store: &Path) {
     for path in files(store).into_iter().map(|file| store.join(file)) {
         let name = path.file_name().unwrap().to_str().unwrap();
         if path.parent().unwrap().ends_with("uploads") {

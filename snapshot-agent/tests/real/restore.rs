@@ -6,14 +6,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::faults::{messages, save_stream, snapshot};
 use crate::support::{
     CLAIM, Cli, Etcd, Mischief, Proxy, RESTORE, S3, child, child_input, file_store, files, restore_request,
     save_request,
 };
 use clap::Parser;
+use futures::stream;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{
-    Compression, DATA_DIR, ExitClass, MAY_START_EMPTY, RestoreRequest, SavedReport, StoreFlags,
+    Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, MAY_START_EMPTY, RestoreRequest, SavedReport, StoreFlags,
 };
 use snapshot_agent::identity::Identity;
 use snapshot_agent::{restore, save};
@@ -56,12 +59,20 @@ impl Stored {
 
     /// Changes the manifest for the time of one restore.
     async fn with_manifest(&self, change: impl FnOnce(&mut Value)) -> (ExitClass, String) {
+        self.with(change, |_| ()).await
+    }
+
+    async fn with(
+        &self,
+        change: impl FnOnce(&mut Value),
+        request: impl FnOnce(&mut RestoreRequest),
+    ) -> (ExitClass, String) {
         let path = self.folder().join("manifest.json");
         let good = fs::read(&path).unwrap();
         let mut manifest = serde_json::from_slice(&good).unwrap();
         change(&mut manifest);
         fs::write(&path, manifest.to_string()).unwrap();
-        let refused = self.refused(|_| ()).await;
+        let refused = self.refused(request).await;
         fs::write(&path, good).unwrap();
         refused
     }
@@ -108,6 +119,22 @@ async fn one_broken_thing_at_a_time() {
         for (field, value, expected) in manifests {
             let (class, message) = stored.with_manifest(|m| m[field] = value).await;
             assert_eq!(class, expected, "{compression:?}, {field}: {message}");
+        }
+        // What is in the bytes is compared too, whichever way they go.
+        let contents: [(&str, Value); 5] = [
+            ("hashKV", json!(1)),
+            ("revision", json!(1)),
+            ("compactRevision", json!(1)),
+            ("keys", json!(1)),
+            ("revisions", json!(1)),
+        ];
+        for (field, value) in contents {
+            for engine in [Engine::Etcdutl, Engine::Graft] {
+                let (class, message) =
+                    stored.with(|m| m["contents"][field] = value.clone(), |r| r.engine = engine).await;
+                assert_eq!(class, ExitClass::Corrupt, "{compression:?}, {engine:?}, {field}: {message}");
+                assert!(message.contains("its manifest says 1"), "{field}: {message}");
+            }
         }
         // Untouched, it restores.
         let volume = tempfile::tempdir().unwrap();
@@ -369,4 +396,36 @@ async fn data_exchanged_for_that_of_another_snapshot_is_refused() {
     let (class, message) = first.refused(|_| ()).await;
     assert_eq!(class, ExitClass::Corrupt, "{message}");
     assert!(message.contains("its manifest says"), "{message}");
+}
+
+/// A value was changed where it lies, and all hashes of bytes were made to fit: what was proven when it was saved is not
+/// what is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_snapshot_is_refused_by_what_was_in_it() {
+    let mount = tempfile::tempdir().unwrap();
+    let request = save_request(EtcdFlags::default(), file_store(mount.path()), Compression::None);
+    let saved = save_stream(request, stream::iter(messages(&snapshot(64)))).await.unwrap();
+    let stored = Stored { mount, saved };
+    let mut bytes = fs::read(stored.data()).unwrap();
+    let end = bytes.len() - 32;
+    // In the middle of a value, on a leaf.
+    let leaf = |page: &usize| bytes[page * 4096 + 8] == 2 && bytes[page * 4096 + 2000] != 0;
+    let at = (2..end / 4096).find(leaf).unwrap() * 4096 + 2000;
+    bytes[at] ^= 1;
+    let (database, trailer) = bytes.split_at_mut(end);
+    let sha256 = Sha256::digest(&*database);
+    trailer.copy_from_slice(&sha256);
+    let whole = hex::encode(Sha256::digest(&bytes));
+    let good = fs::read(stored.data()).unwrap();
+    fs::write(stored.data(), &bytes).unwrap();
+    for engine in [Engine::Etcdutl, Engine::Graft] {
+        let forge = |manifest: &mut Value| {
+            manifest["sha256"] = json!(hex::encode(sha256));
+            manifest["storedSha256"] = json!(whole);
+        };
+        let (class, message) = stored.with(forge, |request| request.engine = engine).await;
+        assert_eq!(class, ExitClass::Corrupt, "{engine:?}: {message}");
+        assert!(message.contains("HashKV") || message.contains("sound"), "{engine:?}: {message}");
+    }
+    fs::write(stored.data(), good).unwrap();
 }

@@ -11,8 +11,8 @@ use crate::support::{S3, Small, files, restore_request, save_request};
 use futures::future::join_all;
 use futures::stream::{self, StreamExt};
 use snapshot_agent::contract::{
-    Compression, EtcdFlags, ExitClass, InspectRequest, ListRequest, S3Checksum, SaveRequest, SavedReport, StoreFlags,
-    Verify,
+    Compression, EtcdFlags, ExitClass, InspectRequest, ListRequest, S3Checksum, S3Sse, SaveRequest, SavedReport,
+    StoreFlags, Verify,
 };
 use snapshot_agent::{Error, inspect, list, restore};
 
@@ -63,40 +63,49 @@ fn busy(asked: &Asked) -> Fault {
 /// Trouble that passes: the snapshot is there, byte for byte, and nothing else is.
 #[tokio::test(flavor = "multi_thread")]
 async fn trouble_that_passes_leaves_a_whole_snapshot() {
-    let rows: Vec<(&str, Rule)> = vec![
-        ("nothing", |_| Fault::Pass),
-        ("a third of all requests is answered with 5xx", busy),
-        ("every part's connection breaks in its middle, once", |a| {
-            if a.op == Op::Part && a.before % 2 == 0 { Fault::CutRequest(1 << 20) } else { Fault::Pass }
-        }),
-        ("a part is stored, and the answer is lost", |a| first(a, Op::Part, Fault::DoneHangup)),
-        ("connections end after each answer", |_| Fault::CloseAfter),
-        ("completed, and 500", |a| first(a, Op::Complete, Fault::Done(500, error("InternalError")))),
-        ("completed, and 200 with an error in it", |a| {
-            first(a, Op::Complete, Fault::Done(200, error("InternalError")))
-        }),
-        ("completed, and the answer is lost", |a| first(a, Op::Complete, Fault::DoneHangup)),
-        ("the manifest is written, and the answer is lost", |a| {
-            if a.op == Op::Put && a.uri.contains("manifest.json") && a.before < 2 {
-                Fault::DoneHangup
-            } else {
-                Fault::Pass
-            }
-        }),
-        ("somebody else writes under the same name, says the store, once", |a| {
-            if a.uri.contains("manifest.json") {
-                first(&Asked { before: a.before.saturating_sub(1), ..a.clone() }, Op::Put, conflict())
-            } else {
-                Fault::Pass
-            }
-        }),
-        ("no condition is known: 501", |a| {
-            let manifest = a.op == Op::Put && a.uri.contains("manifest.json") && a.before == 1;
-            if manifest { Fault::Answer(501, error("NotImplemented")) } else { Fault::Pass }
-        }),
-        ("the connection ends before anything is begun", |a| first(a, Op::Create, Fault::Hangup)),
-        ("an answer is cut short while it is read back", |a| once_read(a, Fault::Cut(100_000))),
-    ];
+    let rows: Vec<(&str, Rule)> =
+        vec![
+            ("nothing", |_| Fault::Pass),
+            ("a third of all requests is answered with 5xx", busy),
+            ("every part's connection breaks in its middle, once", |a| {
+                if a.op == Op::Part && a.before % 2 == 0 { Fault::CutRequest(1 << 20) } else { Fault::Pass }
+            }),
+            ("a part is stored, and the answer is lost", |a| first(a, Op::Part, Fault::DoneHangup)),
+            ("connections end after each answer", |_| Fault::CloseAfter),
+            ("completed, and 500", |a| first(a, Op::Complete, Fault::Done(500, error("InternalError")))),
+            ("completed, and 200 with an error in it", |a| {
+                first(a, Op::Complete, Fault::Done(200, error("InternalError")))
+            }),
+            ("completed, and the answer is lost", |a| first(a, Op::Complete, Fault::DoneHangup)),
+            ("the manifest is written, and the answer is lost", |a| {
+                if a.op == Op::Put && a.uri.contains("manifest.json") && a.before < 2 {
+                    Fault::DoneHangup
+                } else {
+                    Fault::Pass
+                }
+            }),
+            ("somebody else writes under the same name, says the store, once", |a| {
+                if a.uri.contains("manifest.json") {
+                    first(&Asked { before: a.before.saturating_sub(1), ..a.clone() }, Op::Put, conflict())
+                } else {
+                    Fault::Pass
+                }
+            }),
+            ("no condition is known: 501", |a| {
+                let manifest = a.op == Op::Put && a.uri.contains("manifest.json") && a.before == 1;
+                if manifest { Fault::Answer(501, error("NotImplemented")) } else { Fault::Pass }
+            }),
+            ("the manifest is written, the answer is lost, and then: 304", |a| match (a.op, a.before) {
+                (Op::Put, 1) if a.uri.contains("manifest.json") => Fault::DoneHangup,
+                (Op::Put, 2) if a.uri.contains("manifest.json") => Fault::Answer(304, String::new()),
+                _ => Fault::Pass,
+            }),
+            ("nothing has an ETag", |a| {
+                if matches!(a.op, Op::Get | Op::Head) { Fault::Without("etag") } else { Fault::Pass }
+            }),
+            ("the connection ends before anything is begun", |a| first(a, Op::Create, Fault::Hangup)),
+            ("an answer is cut short while it is read back", |a| once_read(a, Fault::Cut(100_000))),
+        ];
     let rows = rows.into_iter().map(async |(what, rule)| {
         let s3 = S3::start().await;
         let (saved, _proxy) = save_through(&s3, rule).await;
@@ -139,6 +148,12 @@ async fn trouble_that_stays_publishes_nothing() {
             "session token",
         ),
         (
+            "it is to go slower, for ever",
+            |a| each(a, Op::Part, Fault::Answer(503, error("SlowDown"))),
+            ExitClass::Transient,
+            "slow down",
+        ),
+        (
             "the bucket goes away",
             |a| each(a, Op::Part, Fault::Answer(404, error("NoSuchBucket"))),
             ExitClass::NotFound,
@@ -164,8 +179,61 @@ async fn trouble_that_stays_publishes_nothing() {
         assert!(begun.elapsed() < Duration::from_mins(1), "{what}: {:?}", begun.elapsed());
         let manifests = s3.files().iter().filter(|file| file.ends_with("manifest.json")).count();
         assert_eq!(manifests, 0, "{what}: {:?}", s3.files());
+        // The time of the dead one is over.
+        crate::kills::age(&s3.bucket());
+        let (saved, _proxy) = save_through(&s3, |_| Fault::Pass).await;
+        saved.unwrap_or_else(|error| panic!("after {what}: {error}"));
+        assert_eq!(s3.files().len(), 2, "after {what}: {:?}", s3.files());
     });
     join_all(rows).await;
+}
+
+/// What is asked for is in the request that begins an upload.
+#[tokio::test(flavor = "multi_thread")]
+async fn options_are_on_the_wire() {
+    let s3 = S3::start().await;
+    let proxy = S3Proxy::before(&s3, |a| match a.op {
+        Op::Create => Fault::Answer(403, error("AccessDenied")),
+        _ => Fault::Pass,
+    })
+    .await;
+    let credentials = tempfile::tempdir().unwrap();
+    let known = s3.flags().credentials_dir.unwrap();
+    for name in ["accessKeyID", "secretAccessKey"] {
+        fs::copy(known.join(name), credentials.path().join(name)).unwrap();
+    }
+    let store = StoreFlags {
+        s3_sse: Some(S3Sse::AwsKms),
+        s3_sse_kms_key_id: Some("alias/backups".to_owned()),
+        s3_storage_class: Some("STANDARD_IA".to_owned()),
+        credentials_dir: Some(credentials.path().to_owned()),
+        ..proxy.flags(&s3)
+    };
+    let refused = save_stream(request(store), stream::iter(messages(&STREAM))).await.unwrap_err();
+    assert_eq!(refused.class(), ExitClass::Denied, "{refused}");
+    let asked = proxy.asked();
+    let create = asked.iter().find(|a| a.op == Op::Create).unwrap();
+    for (name, value) in [
+        ("x-amz-server-side-encryption", "aws:kms"),
+        ("x-amz-server-side-encryption-aws-kms-key-id", "alias/backups"),
+        ("x-amz-storage-class", "STANDARD_IA"),
+    ] {
+        assert_eq!(create.headers.get(name).and_then(|said| said.to_str().ok()), Some(value), "{name}");
+    }
+
+    // A token is signed and sent with every request.
+    fs::write(credentials.path().join("sessionToken"), "a-token").unwrap();
+    let proxy = S3Proxy::before(&s3, |_| Fault::Answer(403, error("ExpiredToken"))).await;
+    let store = StoreFlags { credentials_dir: Some(credentials.path().to_owned()), ..proxy.flags(&s3) };
+    let refused = save_stream(request(store), stream::iter(messages(&STREAM))).await.unwrap_err();
+    assert!(refused.class() == ExitClass::Denied && !refused.message().contains("a-token"), "{refused}");
+    let all = proxy.asked();
+    let signed = |a: &Asked| {
+        let names = a.headers.get("authorization").and_then(|said| said.to_str().ok()).unwrap_or_default();
+        a.headers.get("x-amz-security-token").is_some_and(|said| said == "a-token")
+            && names.contains("x-amz-security-token")
+    };
+    assert!(!all.is_empty() && all.iter().all(signed), "{all:?}");
 }
 
 /// Credentials that may only write, as a careful person gives them to a backup: it is made, and says what is not proven.

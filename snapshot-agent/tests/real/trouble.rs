@@ -170,6 +170,7 @@ async fn a_store_that_cannot_be_reached_or_used_is_told_in_time() {
     let secret = Stand::that(Does::Says(&s3_error("403 Forbidden", "SignatureDoesNotMatch"))).await;
     let key = Stand::that(Does::Says(&s3_error("403 Forbidden", "InvalidAccessKeyId"))).await;
     let bucket = Stand::that(Does::Says(&s3_error("404 Not Found", "NoSuchBucket"))).await;
+    let skewed = Stand::that(Does::Says(&s3_error("403 Forbidden", "RequestTimeTooSkewed"))).await;
     let full = Stand::that(Does::Says(&s3_error("507 Insufficient Storage", "XMinioStorageFull"))).await;
     let proxy_https =
         Stand::that(Does::Says(&answer("400 Bad Request", "", "Client sent an HTTP request to an HTTPS server.\n")))
@@ -192,6 +193,7 @@ async fn a_store_that_cannot_be_reached_or_used_is_told_in_time() {
         ("denied", at(&denied.url()), ExitClass::Denied, "policy", 12),
         ("a wrong secret", at(&secret.url()), ExitClass::Denied, "secret key", 12),
         ("an unknown key", at(&key.url()), ExitClass::Denied, "access key", 12),
+        ("another time", at(&skewed.url()), ExitClass::Transient, "clock", 40),
         ("no bucket", at(&bucket.url()), ExitClass::NotFound, "bucket does not exist", 12),
         ("a full store", at(&full.url()), ExitClass::Full, "no space", 40),
     ];

@@ -5,6 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
+use snapshot_agent::contract::ExitClass;
 
 use super::Observed;
 use super::plan::{cluster, unformed};
@@ -19,6 +20,9 @@ use crate::plan::{Act, Next, Target, Wake, pods};
 /// How long a failed restore step is left alone before its Pod is made anew. kubelet's own back-off grows to five
 /// minutes, and a corrected Secret or source must show sooner.
 const RETRY_RESTORE: SignedDuration = SignedDuration::from_secs(30);
+
+/// The exit code of [`ExitClass::AuthRequired`].
+const NO_LOGIN: i32 = ExitClass::AuthRequired.code() as i32;
 
 /// Before that nobody is told that a Pod is held up: a claim is bound, and a node found, within a few seconds.
 const HELD_UP_AFTER: SignedDuration = SignedDuration::from_secs(15);
@@ -135,11 +139,13 @@ enum Retry {
     In(u64),
 }
 
-/// When a restore step that has failed, and that kubelet holds back, is tried again.
+/// When a restore step that has failed, and that kubelet holds back, is tried again. Users that nobody can log in as do not
+/// go by themselves: what corrects that is another attempt, with a Pod of its own.
 fn retry_at(pod: &Pod, now: Timestamp) -> Option<Retry> {
     let status = pods::status(pod, container::RESTORE)?;
     status.state.as_ref()?.waiting.as_ref()?;
-    let ended = pods::last_end(status).filter(|end| end.exit_code != 0)?.finished_at.as_ref()?;
+    let ended =
+        pods::last_end(status).filter(|end| end.exit_code != 0 && end.exit_code != NO_LOGIN)?.finished_at.as_ref()?;
     let left = (ended.0 + RETRY_RESTORE).duration_since(now).as_millis();
     Some(match u64::try_from(left) {
         Ok(left) if left > 0 => Retry::In(left),

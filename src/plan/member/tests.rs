@@ -267,6 +267,8 @@ mod standing {
         assert_eq!((plan.act, plan.wake), (None, Wake::AfterMillis(1_000)));
         failed(seen.pod.as_mut().unwrap(), "restore", 66, "no such key", at(30));
         assert!(matches!(act(&seen), Some(Act::DeletePod { .. })));
+        failed(seen.pod.as_mut().unwrap(), "restore", 72, "users nobody can log in as", at(30));
+        assert_eq!(act(&seen), None, "trying again mends nothing");
     }
 
     #[test]

@@ -4,8 +4,10 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use super::gate;
 use crate::support::kube_helpers::condition;
 use crate::support::make;
+use crate::support::probe::Digest;
 use crate::support::world::World;
 
 pub async fn tell(w: &World) -> Result<()> {
@@ -49,7 +51,35 @@ pub async fn tell(w: &World) -> Result<()> {
     let late = json!({"spec": {"bootstrap": {"restore": {"snapshotRef": {"name": "bad"}}}}});
     let refused = w.patch("EtcdCluster", "copy", late).await.err().context("a formed cluster took another restore")?;
     ensure!(format!("{refused:#}").contains("has formed"), "{refused:#}");
-    Ok(())
+    emptied(w, &digest).await
+}
+
+/// The first member's volume is emptied and the status lost, while the spec still names the snapshot: that is a lost
+/// member, and nothing is restored or founded (I2, I9).
+async fn emptied(w: &World, digest: &Digest) -> Result<()> {
+    let before = w.members("copy").await?;
+    let mut first = None;
+    for member in &before.members {
+        if w.get("EtcdMember", &member.name).await?["spec"]["role"] == "seed" {
+            first = Some(member.name.clone());
+        }
+    }
+    let first = first.context("the first member")?;
+    w.toolbox("hands", &[&format!("data-{first}")]).await?;
+    w.exec("hands", "probe", &["holdfast-probe", "rm", &format!("/mnt/data-{first}/data")]).await?;
+    w.patch_status("EtcdCluster", "copy", Value::Null)?;
+    w.delete("Pod", &first).await?;
+    w.step("an emptied seed is a lost member", gate::refused(w, &first, "has lost its data")).await?;
+    let pod = w.get("Pod", &first).await?;
+    let steps = pod["spec"]["initContainers"].as_array().context("steps")?;
+    ensure!(steps.iter().all(|step| step["name"] != "restore"), "it would be restored again: {steps:?}");
+    ensure!(w.members("copy").await? == before, "nobody was removed, and it is the same cluster");
+    ensure!(w.digest("copy").await? == *digest, "the other two serve");
+    let formed = w.wait("EtcdCluster", "copy", "formed again", |c| c["status"]["latches"]["formed"].is_object());
+    let formed = formed.await?["status"]["latches"]["formed"].clone();
+    ensure!(formed["restoredFrom"].is_object(), "where it came from is read back: {formed}");
+    w.patch("EtcdCluster", "copy", json!({"spec": {"bootstrap": null}})).await?;
+    w.delete_and_wait("Pod", "hands").await
 }
 
 async fn seed(w: &World, cluster: &str) -> Result<String> {

@@ -64,7 +64,7 @@ pub async fn tell(w: &World) -> Result<()> {
 }
 
 /// Waits until the member says that the gate refused, for this reason and no earlier one.
-async fn refused(w: &World, member: &str, why: &str) -> Result<Value> {
+pub(super) async fn refused(w: &World, member: &str, why: &str) -> Result<Value> {
     w.wait("EtcdMember", member, "VolumeRefused", |m| {
         condition(m, "Degraded").is_some_and(|(status, reason, message)| {
             status == "True" && reason == "VolumeRefused" && message.contains(why)

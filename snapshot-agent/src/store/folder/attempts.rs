@@ -1,0 +1,98 @@
+//! What attempts leave in a lineage's folders: names that say until when their writers live, and what is removed after that.
+
+use std::io;
+
+use cap_std::fs::Dir;
+use jiff::Timestamp;
+
+use super::ignore_missing;
+use crate::layout::{Folder, Format};
+use crate::store::GRACE_SECONDS;
+
+const TEMPORARY_PREFIX: &str = ".upload-until-";
+const TEMPORARY_SUFFIX: &str = ".tmp";
+/// Of an empty file beside data that has no manifest yet.
+const MARK_PREFIX: &str = ".stored-until-";
+/// A small object that is being written.
+pub(super) const TEMPORARY_SMALL: &str = ".small.tmp";
+
+/// A file that becomes the object when it is complete.
+pub(super) fn temporary_name(until: i64) -> String {
+    format!("{TEMPORARY_PREFIX}{until}{TEMPORARY_SUFFIX}")
+}
+
+/// The file that stands beside data until its manifest does.
+pub(super) fn mark_name(until: i64) -> String {
+    format!("{MARK_PREFIX}{until}{TEMPORARY_SUFFIX}")
+}
+
+/// Until when the writer of this file may live, if it is a temporary file or a mark of ours.
+fn lives_until(name: &str) -> Option<i64> {
+    let rest = name.strip_prefix(TEMPORARY_PREFIX).or_else(|| name.strip_prefix(MARK_PREFIX))?;
+    rest.strip_suffix(TEMPORARY_SUFFIX)?.parse().ok()
+}
+
+/// Why an attempt's folder cannot be made: another run is at it, or died there. A copy comes back to the same key.
+pub(super) fn taken(root: &Dir, folder: &Folder, error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::AlreadyExists {
+        return error;
+    }
+    let files = root.open_dir(folder.as_str()).and_then(|folder| folder.entries());
+    let until = files.into_iter().flatten().flatten().filter_map(|file| lives_until(file.file_name().to_str()?)).max();
+    let until = until.and_then(|until| Timestamp::from_second(until.saturating_add(GRACE_SECONDS)).ok());
+    let why = match until {
+        Some(until) => {
+            format!(
+                "another run has begun it, and may be at it until {until}; what it leaves goes with the next run after that"
+            )
+        }
+        None => "the folder is there, and is nobody's who could still be at it: look what is in it, and remove it"
+            .to_owned(),
+    };
+    io::Error::new(io::ErrorKind::AlreadyExists, why)
+}
+
+/// Removes what dead attempts of this lineage have left (I21), best effort: a backup does not fail because of old
+/// garbage.
+pub(super) fn clean_up(root: &Dir, lineage: &Folder, now: i64) {
+    let clean = || -> io::Result<()> {
+        let attempts = root.open_dir(lineage.as_str())?;
+        for entry in attempts.entries()? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() && bury(&entry.open_dir()?, lineage, now)? {
+                tracing::info!(attempt = ?entry.file_name(), "removed what a dead attempt had left");
+                // Fails when there is anything else in it, as it should.
+                let _kept = attempts.remove_dir(entry.file_name());
+            }
+        }
+        Ok(())
+    };
+    if let Err(error) = clean() {
+        tracing::debug!(%error, "old garbage stays");
+    }
+}
+
+/// Removes what is ours of an attempt whose writer is dead by its file's name; with a manifest no more than that file.
+fn bury(attempt: &Dir, lineage: &Folder, now: i64) -> io::Result<bool> {
+    let mut dead = Vec::new();
+    for file in attempt.entries()? {
+        let name = file?.file_name();
+        let until = name.to_str().and_then(lives_until);
+        if until.is_some_and(|until| until.saturating_add(GRACE_SECONDS) < now) {
+            dead.push(name);
+        }
+    }
+    if dead.is_empty() {
+        return Ok(false);
+    }
+    if attempt.symlink_metadata(lineage.manifest().name()).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        let data = Format::all().map(Format::name);
+        for name in data.chain([TEMPORARY_SMALL.to_owned()]) {
+            ignore_missing(attempt.remove_file(name))?;
+        }
+    }
+    for name in dead {
+        ignore_missing(attempt.remove_file(name))?;
+    }
+    Ok(true)
+}
