@@ -442,7 +442,10 @@ mod tests {
         assert_eq!(pieces, [Ok(Bytes::from_static(b"hello"))]);
         let taken = store.begin(&key, plan()).await.unwrap_err();
         assert_eq!(taken.class(), ExitClass::Transient, "keys are never reused");
-        assert!(taken.message().contains("look what is in it"), "{taken}");
+        assert!(taken.message().contains("may be at it until"), "its manifest is missing: {taken}");
+        store.put_new(&key.folder().manifest(), Bytes::from_static(b"{}")).await.unwrap();
+        let taken = store.begin(&key, plan()).await.unwrap_err();
+        assert!(taken.message().contains("a snapshot is there already"), "{taken}");
     }
 
     #[tokio::test]

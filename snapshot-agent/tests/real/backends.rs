@@ -50,6 +50,11 @@ enum Parts {
 }
 
 impl Backend {
+    /// The S3 server, where it is one.
+    pub(crate) const fn server(&self) -> &S3 {
+        self.s3.as_ref().unwrap()
+    }
+
     /// All of them, each with a server of its own.
     pub(crate) async fn all() -> Vec<Self> {
         vec![Self::folder(), Self::s3().await, Self::azure().await]

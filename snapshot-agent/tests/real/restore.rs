@@ -1,6 +1,7 @@
 //! Restores of what is broken, onto what is not empty, and again after every interruption.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -396,6 +397,32 @@ async fn data_exchanged_for_that_of_another_snapshot_is_refused() {
     let (class, message) = first.refused(|_| ()).await;
     assert_eq!(class, ExitClass::Corrupt, "{message}");
     assert!(message.contains("its manifest says"), "{message}");
+}
+
+/// An object of a few KiB that fills a volume: refused when it is larger than what was saved.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_unpacks_to_more_than_was_saved_is_refused() {
+    let etcd = Etcd::start().await;
+    etcd.fill(5, 100).await;
+    for compression in [Compression::Zstd, Compression::Gzip] {
+        let stored = Stored::of(&etcd, compression).await;
+        let zeros = std::io::repeat(0).take(1 << 30);
+        let mut bomb = Vec::new();
+        match compression {
+            Compression::Zstd => zstd::stream::copy_encode(zeros, &mut bomb, 1).unwrap(),
+            _ => drop(flate2::read::GzEncoder::new(zeros, flate2::Compression::fast()).read_to_end(&mut bomb).unwrap()),
+        }
+        fs::write(stored.data(), &bomb).unwrap();
+        let fits = |manifest: &mut Value| {
+            manifest["storedBytes"] = json!(bomb.len());
+            manifest["storedSha256"] = json!(hex::encode(Sha256::digest(&bomb)));
+        };
+        for engine in [Engine::Etcdutl, Engine::Graft] {
+            let (class, message) = stored.with(fits, |request| request.engine = engine).await;
+            assert_eq!(class, ExitClass::Corrupt, "{compression:?}, {engine:?}: {message}");
+            assert!(message.contains("unpacks to more than"), "{compression:?}, {engine:?}: {message}");
+        }
+    }
 }
 
 /// A value was changed where it lies, and all hashes of bytes were made to fit: what was proven when it was saved is not

@@ -5,9 +5,10 @@ use std::fs;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use crate::backends::Backend;
 use crate::faults::{messages, save_stream, snapshot};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
-use crate::support::{S3, Small, files, restore_request, save_request};
+use crate::support::{S3, Small, eventually, files, restore_request, save_request};
 use futures::future::join_all;
 use futures::stream::{self, StreamExt};
 use snapshot_agent::contract::{
@@ -186,6 +187,32 @@ async fn trouble_that_stays_publishes_nothing() {
         assert_eq!(s3.files().len(), 2, "after {what}: {:?}", s3.files());
     });
     join_all(rows).await;
+}
+
+/// All ranges are of one and the same object.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_is_exchanged_while_it_is_read_is_refused() {
+    let backend = Backend::s3().await;
+    let s3 = backend.server();
+    let saved = save_stream(request(s3.flags()), stream::iter(messages(&STREAM))).await.unwrap();
+    let (go, held) = tokio::sync::watch::channel(false);
+    let later = |a: &Asked| {
+        let range = a.headers.get("range").and_then(|range| range.to_str().ok());
+        a.op == Op::Get && a.uri.contains("snapshot.db") && range.is_some_and(|range| !range.starts_with("bytes=0-"))
+    };
+    let proxy = S3Proxy::before(s3, move |a| if later(a) { Fault::When(held.clone()) } else { Fault::Pass }).await;
+    let volume = tempfile::tempdir().unwrap();
+    let restoring = tokio::spawn(restore::run(restore_request(proxy.flags(s3), &saved.key, volume.path())));
+    eventually("a later range", async || proxy.asked().iter().any(later).then_some(())).await;
+    let other = "x".repeat(usize::try_from(saved.stored_bytes).unwrap());
+    backend.put(&format!("{}/snapshot.db", saved.key), &other).await;
+    go.send(true).unwrap();
+    let refused = restoring.await.unwrap().unwrap_err();
+    assert!(matches!(refused.class(), ExitClass::Corrupt | ExitClass::Transient), "{refused}");
+    assert_eq!(files(volume.path()), [] as [&str; 0], "{refused}");
+    let asked = proxy.asked();
+    let ranges: Vec<_> = asked.iter().filter(|a| a.headers.contains_key("range")).collect();
+    assert!(ranges.len() > 1 && ranges.iter().all(|a| a.headers.contains_key("if-match")), "{ranges:?}");
 }
 
 /// What is asked for is in the request that begins an upload.

@@ -6,7 +6,7 @@ use cap_std::fs::Dir;
 use jiff::Timestamp;
 
 use super::ignore_missing;
-use crate::layout::{Folder, Format};
+use crate::layout::{Folder, Format, MANIFEST};
 use crate::store::GRACE_SECONDS;
 
 const TEMPORARY_PREFIX: &str = ".upload-until-";
@@ -38,16 +38,16 @@ pub(super) fn taken(root: &Dir, folder: &Folder, error: io::Error) -> io::Error 
         return error;
     }
     let files = root.open_dir(folder.as_str()).and_then(|folder| folder.entries());
-    let until = files.into_iter().flatten().flatten().filter_map(|file| lives_until(file.file_name().to_str()?)).max();
+    let names = files.into_iter().flatten().flatten().filter_map(|file| file.file_name().into_string().ok());
+    let names: Vec<_> = names.collect();
+    let until = names.iter().filter_map(|name| lives_until(name)).max();
     let until = until.and_then(|until| Timestamp::from_second(until.saturating_add(GRACE_SECONDS)).ok());
     let why = match until {
-        Some(until) => {
-            format!(
-                "another run has begun it, and may be at it until {until}; what it leaves goes with the next run after that"
-            )
-        }
-        None => "the folder is there, and is nobody's who could still be at it: look what is in it, and remove it"
-            .to_owned(),
+        _ if names.iter().any(|name| name == MANIFEST) => "a snapshot is there already".to_owned(),
+        Some(until) => format!(
+            "another run has begun it, and may be at it until {until}; what it leaves goes with the next run after that"
+        ),
+        None => "what is in that folder is nobody's who could still be at it".to_owned(),
     };
     io::Error::new(io::ErrorKind::AlreadyExists, why)
 }
