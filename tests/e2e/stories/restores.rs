@@ -67,11 +67,12 @@ async fn users(w: &World, good: Value) -> Result<()> {
 
     w.create(of_version("locked", 1, "3.6.16", Some(json!({"snapshotRef": {"name": "locked"}})))).await?;
     let refused = w.wait("EtcdCluster", "locked", "AuthRequiredNotConfigured", |c| {
-        condition(c, "Degraded")
-            .is_some_and(|(status, reason, _)| status == "True" && reason == "AuthRequiredNotConfigured")
+        // kubelet starts the step again now and then, and it runs for a moment.
+        c["status"]["restore"]["phase"] == "Failed"
+            && condition(c, "Degraded")
+                .is_some_and(|(status, reason, _)| status == "True" && reason == "AuthRequiredNotConfigured")
     });
     let refused = w.step("users that nobody can log in as are refused", refused).await?;
-    ensure!(refused["status"]["restore"]["phase"] == "Failed", "{}", refused["status"]);
     ensure!(!refused.to_string().contains("canary"), "{refused}");
     w.patch(
         "EtcdCluster",
