@@ -49,8 +49,8 @@ pub(super) fn find(
         Fact::Held(reason, words) => (reason, words, WAITED_FOR),
         Fact::Pending(words) | Fact::Running(words) => still(&searches, now, words),
         Fact::Settling => still(&searches, now, "the store has been asked; the answer is on its way".to_owned()),
-        Fact::Failed { .. } | Fact::Lost | Fact::Stored { .. } => {
-            let failure = failure(last, now).unwrap_or_else(|| Failure::silent(now));
+        ended @ (Fact::Failed { .. } | Fact::Lost | Fact::Stored { .. }) => {
+            let failure = Failure::of(ended, &last.job, now).unwrap_or_else(|| Failure::silent(now));
             let left = due(&searches, &failure).duration_since(now).as_millis();
             match u64::try_from(left) {
                 Ok(left) if left > 0 => (failure.reason, failure.message, Wake::AfterMillis(left)),
@@ -71,7 +71,8 @@ pub(super) fn asking(seen: &Observed, now: Timestamp) -> (Reason, String) {
 /// While the store is asked again, what was wrong before is still what a person has to know; and in the same words, so
 /// that nothing is written while nothing changes (I17).
 fn still(searches: &[&Search], now: Timestamp, words: String) -> (Reason, String, Wake) {
-    match searches.iter().rev().find_map(|search| failure(search, now)) {
+    let failure = |search: &&Search| Failure::of(report::read(&search.job, &search.pods, None, now), &search.job, now);
+    match searches.iter().rev().find_map(failure) {
         Some(failure) => (failure.reason, failure.message, WAITED_FOR),
         None => (Reason::AskingStore, words, WAITED_FOR),
     }
@@ -89,21 +90,22 @@ impl Failure {
         let message = "the Job that asked the store ended well, and its report is gone; it is asked again".to_owned();
         Self { reason: Reason::AskingStore, message, at }
     }
-}
 
-fn failure(search: &Search, now: Timestamp) -> Option<Failure> {
-    match report::read(&search.job, &search.pods, None, now) {
-        Fact::Failed { class, message, at } => {
-            let reason = match class {
-                // Whose snapshot it is, only a person knows.
-                Some(ExitClass::Refused) => Reason::LineageUnclear,
-                Some(class) => Reason::from(class),
-                None => Reason::AgentCrashed,
-            };
-            Some(Failure { reason, message, at: at.unwrap_or(now) })
+    /// What a Job that has ended says of it; `None` where it has not, or said something else.
+    fn of(fact: Fact, job: &Job, now: Timestamp) -> Option<Self> {
+        match fact {
+            Fact::Failed { class, message, at } => {
+                let reason = match class {
+                    // Whose snapshot it is, only a person knows.
+                    Some(ExitClass::Refused) => Reason::LineageUnclear,
+                    Some(class) => Reason::from(class),
+                    None => Reason::AgentCrashed,
+                };
+                Some(Self { reason, message, at: at.unwrap_or(now) })
+            }
+            Fact::Lost => Some(Self::silent(created(job).unwrap_or(now))),
+            Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Stored { .. } => None,
         }
-        Fact::Lost => Some(Failure::silent(created(&search.job).unwrap_or(now))),
-        Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Stored { .. } => None,
     }
 }
 
