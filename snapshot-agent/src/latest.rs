@@ -40,13 +40,8 @@ async fn find(store: &Store, request: &LatestRequest) -> Result<LatestReport> {
 
 /// Whether a lineage's folder is the one of this UID, of its first characters, or called so.
 fn may_be(folder: &Folder, wanted: &str) -> bool {
-    let name = last(folder);
+    let name = folder.name();
     name == wanted || first8("lineage", wanted).is_ok_and(|short| short == name)
-}
-
-/// The last part of a folder's path.
-fn last(folder: &Folder) -> &str {
-    folder.as_str().rsplit('/').next().unwrap_or_default()
 }
 
 /// The lineage that is meant: the only one that is nobody's past. Else nobody but a person knows (I2).

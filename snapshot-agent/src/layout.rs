@@ -202,6 +202,11 @@ impl Folder {
         self.0.rsplit_once('/').map(|(parent, _)| Self(parent.to_owned()))
     }
 
+    /// The last part of the path.
+    pub fn name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or_default()
+    }
+
     /// The manifest's key.
     pub fn manifest(&self) -> Key {
         Key { folder: self.clone(), name: MANIFEST.to_owned() }
@@ -250,7 +255,7 @@ impl Folder {
 
     /// Whether this is a folder of proofs: unlike an attempt's it is made when the first one is written.
     pub fn is_proofs(&self) -> bool {
-        self.0.rsplit('/').next() == Some(PROOFS)
+        self.name() == PROOFS
     }
 
     /// The proof of this attempt.

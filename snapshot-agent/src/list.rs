@@ -98,11 +98,10 @@ impl From<Proved> for NewestProof {
 
 impl Entry {
     fn new(folder: &Folder, state: State) -> Self {
-        let name = folder.as_str().rsplit('/').next().unwrap_or_default();
         Self {
             key: folder.as_str().to_owned(),
             state,
-            taken_at: attempt_time(name),
+            taken_at: attempt_time(folder.name()),
             db_bytes: None,
             stored_bytes: None,
             revision: None,

@@ -145,18 +145,23 @@ impl Proof {
     }
 }
 
+/// All proofs that lie beside a snapshot, by their names, the newest last.
+async fn beside(store: &Store, folder: &Folder) -> Result<Vec<Proved>> {
+    let names = store.objects(&folder.proofs(), MAX_PROOFS).await?;
+    let mut proofs: Vec<_> = names.iter().filter_map(|name| Proved::of_name(name)).collect();
+    proofs.sort_by_key(|proved| proved.at);
+    Ok(proofs)
+}
+
 /// The newest proof that lies beside a snapshot, by its name.
 pub(crate) async fn newest(store: &Store, folder: &Folder) -> Result<Option<Proved>> {
-    let names = store.objects(&folder.proofs(), MAX_PROOFS).await?;
-    Ok(names.iter().filter_map(|name| Proved::of_name(name)).max_by_key(|proved| proved.at))
+    Ok(beside(store, folder).await?.pop())
 }
 
 /// The verification that failed, where no later one of at least its level has passed: reading the bytes again does not
 /// make good that etcd could not start on them.
 pub(crate) async fn standing_failure(store: &Store, folder: &Folder) -> Result<Option<Proved>> {
-    let names = store.objects(&folder.proofs(), MAX_PROOFS).await?;
-    let mut proofs: Vec<_> = names.iter().filter_map(|name| Proved::of_name(name)).collect();
-    proofs.sort_by_key(|proved| proved.at);
+    let proofs = beside(store, folder).await?;
     Ok(proofs
         .into_iter()
         .rev()

@@ -32,7 +32,7 @@ pub(crate) struct Stored {
 /// The snapshot's folder, or what is wrong with the key.
 pub(crate) fn folder(key: &str) -> Result<Folder> {
     let folder = Folder::parse("key", key).map_err(|error| store::layout(&error))?;
-    let name = folder.as_str().rsplit('/').next().unwrap_or_default();
+    let name = folder.name();
     if name == MANIFEST || name.contains(".db") {
         return Err(Error::config(format!(
             "{key} names an object: give the folder that holds {MANIFEST}. A snapshot file without a manifest is not \

@@ -5,7 +5,6 @@
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
 
-use super::last;
 use crate::contract::{ExitClass, LatestReport, LatestRequest};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, attempt_time};
@@ -82,7 +81,7 @@ impl Lineage {
     }
 
     fn add(&mut self, store: &Store, folder: &Folder, looked: Looked) -> Result<()> {
-        let at = attempt_time(last(folder));
+        let at = attempt_time(folder.name());
         let unfit = |why: &str| Unfit { at, why: format!("{folder}: {why}") };
         match looked {
             Looked::Complete(manifest) => self.complete.push(Taken::of(store, folder.clone(), *manifest)),
@@ -115,14 +114,14 @@ impl Lineage {
         let from = other.complete.iter().find_map(|taken| taken.restored_from.as_deref());
         let Some(from) = from.and_then(|key| Folder::parse("key", key).ok()) else { return false };
         let ours = from.parent().is_some_and(|parent| self.folders.contains(&parent));
-        let began = |folder: &Folder| attempt_time(last(folder));
+        let began = |folder: &Folder| attempt_time(folder.name());
         let last_one = self.complete.first().is_none_or(|newest| began(&newest.folder) <= began(&from));
         self.folders != other.folders && ours && last_one
     }
 
     /// For people who have to choose.
     pub(super) fn told(&self) -> String {
-        let (name, count) = (self.folders.first().map(last).unwrap_or_default(), self.attempts);
+        let (name, count) = (self.folders.first().map(Folder::name).unwrap_or_default(), self.attempts);
         match self.complete.first() {
             Some(newest) => {
                 let revision = newest.revision.map(|revision| format!(" at revision {revision}")).unwrap_or_default();
@@ -187,9 +186,10 @@ pub(super) fn joined(found: Vec<Lineage>) -> Vec<Lineage> {
 
 /// Whether a manifest stands in its place, and is of the cluster that is meant: eight characters prove nothing.
 fn is_wanted(manifest: &Manifest, folder: &Folder, request: &LatestRequest) -> bool {
-    let lineage = folder.as_str().rsplit('/').nth(1).unwrap_or_default();
+    let lineage = folder.parent();
+    let is_its_name = |wanted: &str| lineage.as_ref().is_some_and(|lineage| lineage.name() == wanted);
     // A whole UID, not just the part of it that stands in the key.
-    let uid = request.lineage.as_ref().filter(|wanted| wanted.len() > 8 && wanted.as_str() != lineage);
+    let uid = request.lineage.as_ref().filter(|wanted| wanted.len() > 8 && !is_its_name(wanted));
     manifest.key == folder.as_str()
         && (&manifest.namespace, &manifest.cluster) == (&request.namespace, &request.cluster)
         && uid.is_none_or(|uid| manifest.cluster_uid.as_ref() == Some(uid))
