@@ -1,8 +1,8 @@
-//! Compares what HashKV does not cover with the member that was read: members, users and roles in the file.
+//! Compares what HashKV does not cover with the member that was read: members, alarms, users and roles in the file.
 //!
 //! It decides what is told, and never that a snapshot is refused: people add members and users while a snapshot streams,
-//! and a login may not be allowed to list users. Alarms are not asked for (etcd's Alarm call writes a raft entry even to
-//! read), leases come and go by themselves.
+//! and a login may not be allowed to list users. Alarms are read off the member's status (etcd's Alarm call writes a raft
+//! entry even to read). Leases come and go by themselves: in a cluster that lives every snapshot would differ.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,35 +14,38 @@ use tokio::time::timeout;
 use crate::agree::Voter;
 use crate::gate::hex_id;
 use crate::scan::Proven;
-use crate::source::logged_in;
+use crate::source::{self, logged_in};
 
 /// All of it is answered from memory.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// What the file and the member say differently, a sentence each.
-pub(crate) async fn differences(source: &Voter, proven: &Proven) -> Vec<String> {
-    let members = ask(source, |mut client| async move { client.member_list().await }).await;
+pub(crate) async fn differences(voter: &Voter, proven: &Proven) -> Vec<String> {
+    let members = ask(voter, |mut client| async move { client.member_list().await }).await;
     let live = members.map(|answer| answer.members().iter().map(|m| (m.id(), m.is_learner())).collect());
     let mut told: Vec<_> = live.and_then(|live| members_differ(proven, &live)).into_iter().collect();
-    let users = ask(source, |mut client| async move { client.user_list().await }).await;
+    let status = ask(voter, |mut client| async move { client.status().await }).await;
+    let alarms = status.map(|answer| answer.errors().iter().filter(|error| source::is_alarm(error)).count());
+    told.extend(alarms.and_then(|live| counts_differ("alarms", proven.alarms.len() as u64, live)));
+    let users = ask(voter, |mut client| async move { client.user_list().await }).await;
     told.extend(users.and_then(|answer| counts_differ("users", proven.users, answer.users().len())));
-    let roles = ask(source, |mut client| async move { client.role_list().await }).await;
+    let roles = ask(voter, |mut client| async move { client.role_list().await }).await;
     told.extend(roles.and_then(|answer| counts_differ("roles", proven.roles, answer.roles().len())));
     for difference in &told {
-        tracing::warn!(member = source.name, difference, "the snapshot and the member differ");
+        tracing::warn!(member = voter.name, difference, "the snapshot and the member differ");
     }
     told
 }
 
 /// Nothing, where the member does not say.
-async fn ask<T, F>(source: &Voter, call: impl Fn(Client) -> F) -> Option<T>
+async fn ask<T, F>(voter: &Voter, call: impl Fn(Client) -> F) -> Option<T>
 where
     F: Future<Output = Result<T, etcd_client::Error>>,
 {
-    match timeout(ANSWER_WITHIN, logged_in(&source.client, call)).await {
+    match timeout(ANSWER_WITHIN, logged_in(&voter.client, call)).await {
         Ok(Ok(answer)) => Some(answer),
         Ok(Err(error)) => {
-            tracing::debug!(member = source.name, %error, "not compared");
+            tracing::debug!(member = voter.name, %error, "not compared");
             None
         }
         Err(_) => None,

@@ -72,6 +72,9 @@ pub struct Restored {
     pub taken_at: String,
     /// `namespace/name` of the cluster it was taken from.
     pub from_cluster: String,
+    /// Whether no quorum answered when it was saved: acknowledged writes may be missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_quorum: bool,
     /// The snapshot's revision; absent where its contents were not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,

@@ -11,8 +11,8 @@ use crate::error::{Error, Result, io_error};
 
 /// Watches the clock and the signals.
 pub(crate) struct Interrupt {
-    deadline: Instant,
-    seconds: u64,
+    /// When, and how long that was from the beginning. `None`: only by a signal.
+    deadline: Option<(Instant, u64)>,
     sigterm: Signal,
     sigint: Signal,
     came: bool,
@@ -21,10 +21,18 @@ pub(crate) struct Interrupt {
 impl Interrupt {
     /// Begins to watch; from now on SIGTERM and SIGINT no longer end the process by themselves.
     pub(crate) fn after(seconds: u64) -> Result<Self> {
+        Self::at(Some((Instant::now() + Duration::from_secs(seconds), seconds)))
+    }
+
+    /// The same for work that may take as long as it takes.
+    pub(crate) fn by_signal() -> Result<Self> {
+        Self::at(None)
+    }
+
+    fn at(deadline: Option<(Instant, u64)>) -> Result<Self> {
         let listen = |kind| signal(kind).map_err(io_error("listening for signals"));
         Ok(Self {
-            deadline: Instant::now() + Duration::from_secs(seconds),
-            seconds,
+            deadline,
             sigterm: listen(SignalKind::terminate())?,
             sigint: listen(SignalKind::interrupt())?,
             came: false,
@@ -33,11 +41,19 @@ impl Interrupt {
 
     /// Runs this work, unless something comes between. The work is dropped then.
     pub(crate) async fn unless<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let deadline = self.deadline;
+        let over = async {
+            match deadline {
+                Some((at, seconds)) => {
+                    tokio::time::sleep_until(at).await;
+                    seconds
+                }
+                None => std::future::pending().await,
+            }
+        };
         let came = tokio::select! {
             result = work => return result,
-            () = tokio::time::sleep_until(self.deadline) => {
-                Error::deadline(format!("not done within the {} s given", self.seconds))
-            }
+            seconds = over => Error::deadline(format!("not done within the {seconds} s given")),
             _ = self.sigterm.recv() => Error::transient("told to stop (SIGTERM)"),
             _ = self.sigint.recv() => Error::transient("told to stop (SIGINT)"),
         };

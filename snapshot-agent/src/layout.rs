@@ -350,6 +350,15 @@ pub fn attempt_time(name: &str) -> Option<Timestamp> {
     time.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
 }
 
+/// Whose snapshot is in the folder of this key (`namespace/name`), and when the attempt began; `None`: it is no such folder.
+pub fn whose(key: &str) -> Option<(String, Timestamp)> {
+    let parts: Vec<_> = key.split('/').collect();
+    let [namespace, cluster, _lineage, attempt] = parts[..] else { return None };
+    // A file that is called like a folder is one.
+    let attempt = (!attempt.contains('.')).then_some(attempt)?;
+    Some((format!("{namespace}/{cluster}"), attempt_time(attempt)?))
+}
+
 /// Checks one part of a key.
 fn segment<'a>(what: &'static str, value: &'a str) -> Result<&'a str, LayoutError> {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -404,6 +413,17 @@ mod tests {
         let expected = ["snapshot.db.zst", "snapshot.db.zst.age", "snapshot.db.gz", "snapshot.db.gz.age"];
         assert_eq!(names, [&expected[..], &none].concat());
         assert_eq!(folder.parent().unwrap().as_str(), "shop/orders/1a2b3c4d");
+        let (whose_it_is, at) = whose(folder.as_str()).unwrap();
+        assert_eq!((whose_it_is.as_str(), at.to_string().as_str()), ("shop/orders", "2026-11-21T16:22:33Z"));
+        for other in [
+            "a.db",
+            "a/b/c/d.db",
+            "a/b/c/20261121T162233Z",
+            "a/b/c/20261121T162233Z-1-2.db",
+            "x/a/b/c/20261121T162233Z-1-2",
+        ] {
+            assert_eq!(whose(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -67,6 +67,9 @@ pub struct Entry {
     /// How far it was proven; absent for what was saved before this was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verified: Option<Level>,
+    /// Whether no quorum answered when it was saved: acknowledged writes may be missing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub without_quorum: bool,
     /// The newest later verification.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proof: Option<NewestProof>,
@@ -107,6 +110,7 @@ impl Entry {
             revision: None,
             keys: None,
             verified: None,
+            without_quorum: false,
             proof: None,
             etcd_version: None,
             problem: None,
@@ -122,6 +126,7 @@ impl Entry {
                 revision: manifest.contents.as_ref().map(|contents| contents.revision),
                 keys: manifest.contents.as_ref().and_then(|contents| contents.keys),
                 verified: manifest.verification.map(|verification| verification.level),
+                without_quorum: manifest.without_quorum,
                 etcd_version: Some(manifest.etcd_version),
                 ..Self::new(folder, State::Complete)
             },
@@ -214,6 +219,7 @@ fn table_at(entries: &[Entry], now: Timestamp) -> String {
             let failed = if passed { "" } else { "FAILED " };
             format!("{failed}{} {}", level.as_str(), age(at).unwrap_or_else(dash))
         });
+        let alone = if entry.without_quorum { ", no quorum" } else { "" };
         [
             format!("{:?}", entry.state),
             entry.taken_at.and_then(age).unwrap_or_else(dash),
@@ -221,7 +227,7 @@ fn table_at(entries: &[Entry], now: Timestamp) -> String {
             entry.keys.map_or_else(dash, |keys| keys.to_string()),
             bytes(entry.db_bytes),
             bytes(entry.stored_bytes),
-            entry.verified.map_or_else(dash, |level| level.as_str().to_owned()),
+            entry.verified.map_or_else(dash, |level| level.as_str().to_owned()) + alone,
             proof.unwrap_or_else(dash),
             entry.problem.as_ref().map_or_else(|| entry.key.clone(), |problem| format!("{}  ({problem})", entry.key)),
         ]

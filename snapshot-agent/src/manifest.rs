@@ -78,6 +78,9 @@ pub struct Manifest {
     /// How far it was proven before this was written; absent in manifests from before there was a proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
+    /// Whether no quorum answered when it was saved, by hand: what its member had, and acknowledged writes may be missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_quorum: bool,
     /// How the stored object is encrypted, after it was compressed; absent: it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
@@ -119,6 +122,9 @@ pub struct Contents {
     pub consistent_index: Option<u64>,
     /// IDs (hex) of the members; a restore replaces them.
     pub members: Vec<String>,
+    /// How many of them were learners. Manifests of earlier versions do not say.
+    #[serde(default)]
+    pub learners: u64,
     /// Leases.
     pub leases: u64,
     /// Alarms that were on.
@@ -136,8 +142,8 @@ pub struct Contents {
 
 impl From<&Contents> for CameAlong {
     fn from(contents: &Contents) -> Self {
-        let Contents { leases, alarms, users, roles, auth_enabled, .. } = *contents;
-        Self { members: contents.members.len() as u64, leases, alarms, users, roles, auth_enabled }
+        let Contents { learners, leases, alarms, users, roles, auth_enabled, .. } = *contents;
+        Self { members: contents.members.len() as u64, learners, leases, alarms, users, roles, auth_enabled }
     }
 }
 
@@ -151,6 +157,7 @@ impl From<&Proven> for Contents {
             hash_kv: proven.hash_kv.ok().map(|found| found.hash),
             consistent_index: proven.consistent_index,
             members: proven.members.iter().map(|member| hex_id(member.id)).collect(),
+            learners: proven.members.iter().filter(|member| member.learner).count() as u64,
             leases: proven.leases.len() as u64,
             alarms: proven.alarms.len() as u64,
             auth_enabled: proven.auth_enabled,
@@ -273,6 +280,7 @@ impl Manifest {
             keys: contents.and_then(|contents| contents.keys),
             hash_kv: contents.and_then(|contents| contents.hash_kv),
             verification: self.verification,
+            without_quorum: self.without_quorum,
             lock: self.lock,
             millis: u64::try_from(millis).unwrap_or(0),
             peak_rss_bytes: None,
@@ -344,6 +352,20 @@ mod tests {
         let again: Value = serde_json::from_slice(&encrypted.render().unwrap()).unwrap();
         assert_eq!(again, value);
         assert!(encrypted.saved(String::new()).encrypted);
+    }
+
+    #[test]
+    fn what_says_nothing_of_a_quorum_had_one() {
+        let plain = parse(&good()).unwrap();
+        assert!(
+            !plain.without_quorum && !String::from_utf8(plain.render().unwrap()).unwrap().contains("withoutQuorum")
+        );
+        let mut value = good();
+        value["withoutQuorum"] = json!(true);
+        let alone = parse(&value).unwrap();
+        let again: Value = serde_json::from_slice(&alone.render().unwrap()).unwrap();
+        assert_eq!(again, value);
+        assert!(alone.saved(String::new()).without_quorum);
     }
 
     #[test]

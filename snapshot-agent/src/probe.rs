@@ -342,7 +342,11 @@ impl Probe {
         const CONTENT: (&[u8], &str) = (b"holdfast", "0VgNLffyS29eKoYeuikYdVw6cka3BogX40nYrcZqhWY=");
         let Some(checksums) = &self.checksums else {
             for trial in [Trial::ChecksumKept, Trial::ChecksumChecked] {
-                self.note(trial, Outcome::NotThere, "this protocol has no checksum that a client may choose");
+                self.note(
+                    trial,
+                    Outcome::NotThere,
+                    "no checksum can be chosen here: the protocol has none, or it does not go with --s3-sse=SSE-C",
+                );
             }
             return;
         };

@@ -144,7 +144,7 @@ impl Progress {
         tracing::info!(
             bytes,
             total,
-            mib_per_s = rate >> 20,
+            kib_per_s = rate >> 10,
             seconds_left = left,
             "{doing}: {} of about {} MiB",
             bytes >> 20,

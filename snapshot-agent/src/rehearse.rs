@@ -43,6 +43,9 @@ pub struct Rehearsed {
     pub keys: Option<u64>,
     /// How far it is proven.
     pub verification: Verification,
+    /// Whether no quorum answered: acknowledged writes may be missing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub without_quorum: bool,
     /// Milliseconds from the first byte to the members' answers.
     pub millis: u64,
     /// The most memory the process held.
@@ -54,8 +57,7 @@ pub struct Rehearsed {
 pub async fn run(request: SaveRequest) -> Result<Rehearsed> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let store = Store::open(&request.store)?;
-    let chosen = Box::pin(source::choose(&request.etcd, request.expect_cluster_id.as_deref()));
-    let mut source = interrupt.unless(chosen).await?;
+    let mut source = interrupt.unless(Box::pin(source::asked_for(&request))).await?;
     let attempt = Saving::begin(&request, &store, source.member(), &mut interrupt).await?;
     let (recipients, spool) = attempt.abandon().await;
 
@@ -79,6 +81,7 @@ pub async fn run(request: SaveRequest) -> Result<Rehearsed> {
         revision: proven.map(|proven| proven.revision),
         keys: proven.and_then(|proven| proven.keys),
         verification,
+        without_quorum: source.without_quorum,
         millis: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
         peak_rss_bytes: peak_rss_bytes(),
     })

@@ -21,6 +21,7 @@ use crate::contract::{Engine, MAY_START_EMPTY, RestoreRequest, RestoredReport};
 use crate::error::{Error, Result};
 use crate::gate::{Annotations, differs, hex_id};
 use crate::identity::{Identity, Restored};
+use crate::interrupt::Interrupt;
 use crate::layout::{Folder, Key};
 use crate::manifest::Manifest;
 use crate::store::Store;
@@ -30,7 +31,7 @@ use crate::wal;
 pub(crate) use etcdutl::Etcdutl;
 use ours::{Chosen, Ends};
 use raw::Raw;
-use volume::{Staging, State, Volume};
+use volume::{Staging, State, Volume, ran_out};
 
 /// What etcd's own files need beside the database: two preallocated WAL segments of 64 MiB.
 pub(crate) const BESIDE_DATABASE: u64 = 128 << 20;
@@ -54,19 +55,9 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
         State::Empty => {}
     }
     permitted(&request)?;
-    let rebuilt = match request.deadline_seconds {
-        None => rebuild(&request, &volume).await,
-        Some(seconds) => {
-            let rebuilding = tokio::time::timeout(Duration::from_secs(seconds.into()), rebuild(&request, &volume));
-            rebuilding.await.unwrap_or_else(|_| {
-                Err(Error::deadline(format!(
-                    "not done within the {seconds} s given; nothing is startable. Give it more (deadlineSeconds), or look \
-                     at the store and the network"
-                )))
-            })
-        }
-    };
-    // No time limit from here on: a volume is published, or it is not.
+    // As the first process of its container a signal would not end it: the Pod would take its whole grace period to go.
+    let rebuilt = Interrupt::by_signal()?.unless(in_time(&request, &volume)).await;
+    // Nothing comes between from here on: a volume is published, or it is not.
     let published = match rebuilt {
         Ok(rebuilt) => publish(rebuilt).await,
         Err(error) => Err(error),
@@ -79,6 +70,18 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
     let engine = engine.as_str();
     tracing::info!(uri = report.uri, db_bytes = report.db_bytes, engine, millis = report.millis, "restored");
     Ok(report)
+}
+
+/// Within the time that is given, if any.
+async fn in_time(request: &RestoreRequest, volume: &Volume) -> Result<Rebuilt> {
+    let Some(seconds) = request.deadline_seconds else { return rebuild(request, volume).await };
+    let rebuilding = tokio::time::timeout(Duration::from_secs(seconds.into()), rebuild(request, volume));
+    rebuilding.await.unwrap_or_else(|_| {
+        Err(Error::deadline(format!(
+            "not done within the {seconds} s given; nothing is startable. Give it more (deadlineSeconds), or look at the \
+             store and the network"
+        )))
+    })
 }
 
 /// Makes it startable: one rename.
@@ -151,16 +154,38 @@ impl Job<'_> {
             },
         };
         let data = staging.data();
-        identity(self.request, &data, restored.clone())?.write(&data)?;
+        let written = identity(self.request, &data, restored.clone())?.write(&data);
+        written.map_err(|error| ran_out(self.needs(engine), error))?;
         Ok(Rebuilt { staging, restored, engine, fell_back })
     }
 
-    /// Downloads the snapshot, and lets etcdutl make a data directory of it.
+    /// Bytes of free space.
+    const fn needs(&self, engine: Engine) -> u64 {
+        let db_bytes = self.source.db_bytes();
+        let own = match engine {
+            Engine::Etcdutl => db_bytes.saturating_mul(COPIES),
+            Engine::Graft => db_bytes.saturating_add(graft::ADDED),
+        };
+        own.saturating_add(BESIDE_DATABASE)
+    }
+
+    /// An empty staging folder, where there is room for all that this engine makes.
+    fn stage(&self, engine: Engine) -> Result<Staging> {
+        let staging = self.volume.stage()?;
+        self.volume.check_space(self.needs(engine))?;
+        Ok(staging)
+    }
+
+    /// Lets etcdutl make a data directory of the whole snapshot.
     async fn copy(&self) -> Result<(Staging, Restored)> {
-        let Self { request, volume, store, source, etcdutl, initial } = self;
-        let staging = volume.stage()?;
+        let staging = self.stage(Engine::Etcdutl)?;
+        let copied = self.copy_to(&staging).await;
+        copied.map(|restored| (staging, restored)).map_err(|error| ran_out(self.needs(Engine::Etcdutl), error))
+    }
+
+    async fn copy_to(&self, staging: &Staging) -> Result<Restored> {
+        let Self { request, store, source, etcdutl, initial, .. } = self;
         let db_bytes = source.db_bytes();
-        volume.check_space(db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE))?;
         let (snapshot, file) = staging.snapshot()?;
         let (restored, trailer) = match source {
             Source::Ours(chosen) => (chosen.place(store, file, Ends::Hashed, request).await?.restored, true),
@@ -170,7 +195,7 @@ impl Job<'_> {
         };
         etcdutl.restore(&snapshot, &staging.data(), initial, db_bytes, request.revision_bump, trailer).await?;
         staging.drop_snapshot()?;
-        Ok((staging, restored))
+        Ok(restored)
     }
 }
 
@@ -316,6 +341,7 @@ fn report(restored: Restored, already: bool, since: Instant) -> RestoredReport {
         sha256,
         taken_at,
         from_cluster,
+        without_quorum,
         revision,
         revision_bump,
         came_along,
@@ -329,6 +355,7 @@ fn report(restored: Restored, already: bool, since: Instant) -> RestoredReport {
         sha256,
         taken_at,
         from_cluster,
+        without_quorum,
         revision,
         revision_bump,
         came_along,

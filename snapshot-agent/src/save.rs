@@ -43,8 +43,7 @@ pub async fn run(request: SaveRequest) -> Result<SavedReport> {
     // Before anybody is asked for anything.
     Recipients::parse(&request.age_recipients)?;
     let store = Store::open(&request.store)?;
-    let chosen = Box::pin(source::choose(&request.etcd, request.expect_cluster_id.as_deref()));
-    let mut source = interrupt.unless(chosen).await?;
+    let mut source = interrupt.unless(Box::pin(source::asked_for(&request))).await?;
     let attempt = Saving::begin(&request, &store, source.member(), &mut interrupt).await?;
     let opened = interrupt.unless(source.open()).await;
     attempt.finish(opened, Ask::of(&source), &mut interrupt).await
@@ -93,6 +92,8 @@ pub struct Member {
     pub facts: Candidate,
     /// Its name.
     pub name: String,
+    /// Whether it was read although no quorum answered.
+    pub without_quorum: bool,
 }
 
 /// Saves one snapshot from any stream of bytes: [`run`] without etcd, for tests of streams that go wrong. No member is
@@ -289,6 +290,7 @@ impl<'a> Saving<'a> {
             compression: request.compression,
             contents: streamed.scanned.as_ref().ok().map(Contents::from),
             verification: Some(verification),
+            without_quorum: self.member.without_quorum,
             encryption: Encryption::for_recipients(self.recipients.iter().map(ToString::to_string).collect()),
             lock: self.upload.lock(),
             started_at: self.at,

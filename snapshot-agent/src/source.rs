@@ -3,7 +3,7 @@
 //! It decides the source: a healthy voter without a CORRUPT alarm whose applied index is close to the leader's, a
 //! follower when there is one, so that the leader's disk is left alone. A linearizable read on that member comes first:
 //! a member cut off from its quorum fails there and not in the backup. How a member is spoken to is decided in
-//! `source/connect.rs`.
+//! `source/connect.rs`, who is read when no quorum answers and a person wants what is left in `source/alone.rs`.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -14,10 +14,11 @@ use futures::future::join_all;
 use futures::stream::{self, Stream, StreamExt};
 
 use crate::agree::Voter;
-use crate::contract::EtcdFlags;
+use crate::contract::{EtcdFlags, SaveRequest};
 use crate::error::{Error, Result};
 use crate::save::Member;
 
+mod alone;
 mod connect;
 mod folders;
 mod tls;
@@ -67,6 +68,8 @@ pub struct Source {
     pub revision: i64,
     /// IDs and names of all members, as the member list had them.
     members: Vec<(u64, String)>,
+    /// Whether no quorum answered: then `revision` is the member's own.
+    pub without_quorum: bool,
     /// Other members that could be read from, best first.
     others: Vec<(Client, Candidate)>,
     /// How long it took to say how it is.
@@ -91,54 +94,101 @@ pub fn rank(candidates: &[Candidate]) -> Vec<&Candidate> {
 
 /// Asks every member and connects to the one to read from.
 pub async fn choose(flags: &EtcdFlags, expect_cluster_id: Option<&str>) -> Result<Source> {
-    let expected = expect_cluster_id.map(parse_id).transpose()?;
-    let dialer = Dialer::of(flags)?;
-    let answers = join_all(flags.endpoints.iter().map(|endpoint| meet(&dialer, endpoint))).await;
-    let (mut clients, mut candidates, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-    for answer in answers {
-        match answer {
-            Ok((client, candidate)) => {
-                clients.push(client);
-                candidates.push(candidate);
+    let met = Met::of(flags, expect_cluster_id).await?;
+    met.usual().await
+}
+
+/// The member that this save reads from.
+pub(crate) async fn asked_for(request: &SaveRequest) -> Result<Source> {
+    let met = Met::of(&request.etcd, request.expect_cluster_id.as_deref()).await?;
+    let chosen = met.usual().await;
+    if request.no_quorum { met.anyhow(chosen, &request.etcd).await } else { chosen }
+}
+
+/// How a member is asked for its revision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Read {
+    /// With a quorum's word that there is no newer one.
+    Linearizable,
+    /// For what it has itself.
+    Own,
+}
+
+/// All members that were asked.
+struct Met {
+    dialer: Dialer,
+    clients: Vec<Client>,
+    /// Those that answered, each with its client at the same place.
+    candidates: Vec<Candidate>,
+    /// What the others came to.
+    errors: Vec<Error>,
+}
+
+impl Met {
+    async fn of(flags: &EtcdFlags, expect_cluster_id: Option<&str>) -> Result<Self> {
+        let expected = expect_cluster_id.map(parse_id).transpose()?;
+        let dialer = Dialer::of(flags)?;
+        let answers = join_all(flags.endpoints.iter().map(|endpoint| meet(&dialer, endpoint))).await;
+        let mut met = Self { dialer, clients: Vec::new(), candidates: Vec::new(), errors: Vec::new() };
+        for answer in answers {
+            match answer {
+                Ok((client, candidate)) => {
+                    met.clients.push(client);
+                    met.candidates.push(candidate);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a member does not answer");
+                    met.errors.push(error);
+                }
             }
-            Err(error) => errors.push(error),
         }
+        check_cluster(&met.candidates, expected)?;
+        Ok(met)
     }
-    for error in &errors {
-        tracing::warn!(%error, "a member does not answer");
+
+    fn client(&self, of: &Candidate) -> Option<&Client> {
+        self.candidates.iter().position(|candidate| candidate == of).and_then(|at| self.clients.get(at))
     }
-    check_cluster(&candidates, expected)?;
-    let mut error = nobody(&candidates, errors);
-    for chosen in rank(&candidates) {
-        let Some(client) = candidates.iter().position(|c| c == chosen).and_then(|at| clients.get(at)) else { continue };
-        match confirm(client.clone(), chosen).await {
-            Ok(mut source) => {
-                let of = |other: &Candidate| candidates.iter().position(|c| c == other).and_then(|at| clients.get(at));
-                let others = rank(&candidates).into_iter().filter(|other| other.member_id != chosen.member_id);
-                source.widen(&dialer).await;
-                source.others = others.filter_map(|other| Some((of(other)?.clone(), other.clone()))).collect();
-                tracing::info!(
-                    member = source.name,
-                    endpoint = source.facts.endpoint,
-                    leader = source.facts.leader == source.facts.member_id,
-                    "reading from"
-                );
-                return Ok(source);
-            }
-            Err(refused) => {
-                tracing::warn!(endpoint = chosen.endpoint, error = %refused, "not reading from this member");
-                error = refused;
+
+    /// The one that is read from where a quorum answers.
+    async fn usual(&self) -> Result<Source> {
+        self.best(&rank(&self.candidates), Read::Linearizable).await
+    }
+
+    /// The first of these that can be read from.
+    async fn best(&self, ranked: &[&Candidate], read: Read) -> Result<Source> {
+        let mut error = nobody(&self.candidates, &self.errors);
+        for chosen in ranked {
+            let Some(client) = self.client(chosen) else { continue };
+            match confirm(client.clone(), chosen, read).await {
+                Ok(mut source) => {
+                    let others = ranked.iter().filter(|other| other.member_id != chosen.member_id);
+                    source.widen(&self.dialer).await;
+                    source.others =
+                        others.filter_map(|other| Some((self.client(other)?.clone(), (*other).clone()))).collect();
+                    tracing::info!(
+                        member = source.name,
+                        endpoint = source.facts.endpoint,
+                        leader = source.facts.leader == source.facts.member_id,
+                        "reading from"
+                    );
+                    return Ok(source);
+                }
+                Err(refused) => {
+                    tracing::warn!(endpoint = chosen.endpoint, error = %refused, "not reading from this member");
+                    error = refused;
+                }
             }
         }
+        Err(error)
     }
-    Err(error)
 }
 
 /// Why no member can be read from, when it is not a member's own answer.
-fn nobody(candidates: &[Candidate], errors: Vec<Error>) -> Error {
+fn nobody(candidates: &[Candidate], errors: &[Error]) -> Error {
     if candidates.is_empty() {
         // A member that is away may come back; what the others refuse, they will refuse again.
-        let last = errors.into_iter().max_by_key(|error| !error.class().retryable());
+        let last = errors.iter().max_by_key(|error| !error.class().retryable()).cloned();
         return last.unwrap_or_else(|| Error::config("no endpoint was given"));
     }
     let why = |c: &Candidate| {
@@ -151,7 +201,9 @@ fn nobody(candidates: &[Candidate], errors: Vec<Error>) -> Error {
         format!("{} {what}", c.endpoint)
     };
     let all: Vec<_> = candidates.iter().map(why).chain(errors.iter().map(|e| e.message().to_owned())).collect();
-    let message = format!("no member can be read from: {}", all.join("; "));
+    let lost = candidates.iter().all(|candidate| candidate.leader == 0);
+    let remedy = if lost { alone::REMEDY } else { "" };
+    let message = format!("no member can be read from: {}{remedy}", all.join("; "));
     if candidates.iter().any(|c| c.corrupt) { Error::corrupt(message) } else { Error::transient(message) }
 }
 
@@ -184,14 +236,24 @@ async fn meet(dialer: &Dialer, endpoint: &str) -> Result<(Client, Candidate)> {
     Ok((client, candidate(endpoint, &status)?))
 }
 
-/// A linearizable read, the member's name, and its state after that.
-async fn confirm(client: Client, chosen: &Candidate) -> Result<Source> {
+/// A read, linearizable as a rule, the member's name, and its state after that.
+async fn confirm(client: Client, chosen: &Candidate, read: Read) -> Result<Source> {
     let endpoint = &chosen.endpoint;
+    let without_quorum = read == Read::Own;
     // Any key will do; this one is short and nobody has it.
-    let one = || Some(GetOptions::new().with_keys_only().with_limit(1));
+    let one = || {
+        let one = GetOptions::new().with_keys_only().with_limit(1);
+        Some(if without_quorum { one.with_serializable() } else { one })
+    };
     let read = ask(endpoint, &client, |mut client| async move { client.get([0], one()).await }).await?;
     let revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
-    let members = ask(endpoint, &client, |mut client| async move { client.member_list().await }).await?;
+    let members = ask(endpoint, &client, |mut client| async move { client.member_list().await }).await;
+    let members = match members {
+        Ok(answer) => answer.members().iter().map(|member| (member.id(), member.name().to_owned())).collect(),
+        // A learner answers this for nobody (etcd: `isRPCSupportedForLearner`); of a voter, unknown is not none.
+        Err(_) if without_quorum && chosen.learner => Vec::new(),
+        Err(error) => return Err(error),
+    };
     let asked = Instant::now();
     let status = ask(endpoint, &client, |mut client| async move { client.status().await }).await?;
     let answered_in = asked.elapsed();
@@ -199,9 +261,8 @@ async fn confirm(client: Client, chosen: &Candidate) -> Result<Source> {
     if (facts.cluster_id, facts.member_id) != (chosen.cluster_id, chosen.member_id) {
         return Err(Error::transient(format!("{endpoint} led to another member meanwhile")));
     }
-    let members: Vec<_> = members.members().iter().map(|member| (member.id(), member.name().to_owned())).collect();
     let name = name_of(&members, facts.member_id);
-    Ok(Source { client, facts, name, revision, members, others: Vec::new(), answered_in })
+    Ok(Source { client, facts, name, revision, members, without_quorum, others: Vec::new(), answered_in })
 }
 
 fn name_of(members: &[(u64, String)], id: u64) -> String {
@@ -237,6 +298,11 @@ fn names_corrupt(errors: &[String], member_id: u64) -> bool {
         let named = words.find_map(|word| word.strip_prefix("memberID:"));
         corrupt && named.is_none_or(|id| id == member_id.to_string())
     })
+}
+
+/// Whether a member's word of trouble is an alarm that is on, whoever's.
+pub(crate) fn is_alarm(error: &str) -> bool {
+    error.split_whitespace().any(|word| word.starts_with("alarm:"))
 }
 
 impl Source {
@@ -283,7 +349,7 @@ impl Source {
 impl Source {
     /// What a manifest records of it.
     pub(crate) fn member(&self) -> Member {
-        Member { facts: self.facts.clone(), name: self.name.clone() }
+        Member { facts: self.facts.clone(), name: self.name.clone(), without_quorum: self.without_quorum }
     }
 
     /// The members to ask whether they hold the same, this one first.
@@ -314,23 +380,25 @@ mod tests {
     use super::*;
     use crate::contract::ExitClass;
 
-    /// Three healthy members; 1 leads.
+    /// A healthy member; 1 leads.
+    pub(super) fn healthy(member_id: u64) -> Candidate {
+        Candidate {
+            endpoint: format!("http://m{member_id}:2379"),
+            cluster_id: 7,
+            member_id,
+            leader: 1,
+            applied: 100_000,
+            term: 2,
+            learner: false,
+            corrupt: false,
+            db_bytes: 1,
+            version: "3.6.16".to_owned(),
+            storage_version: "3.6.0".to_owned(),
+        }
+    }
+
     fn three() -> Vec<Candidate> {
-        (1..=3)
-            .map(|id| Candidate {
-                endpoint: format!("http://m{id}:2379"),
-                cluster_id: 7,
-                member_id: id,
-                leader: 1,
-                applied: 100_000,
-                term: 2,
-                learner: false,
-                corrupt: false,
-                db_bytes: 1,
-                version: "3.6.16".to_owned(),
-                storage_version: "3.6.0".to_owned(),
-            })
-            .collect()
+        (1..=3).map(healthy).collect()
     }
 
     fn order(change: impl FnOnce(&mut Vec<Candidate>)) -> Vec<u64> {
@@ -382,6 +450,7 @@ mod tests {
         assert!(corrupt("alarm:CORRUPT"));
         assert!(!corrupt("memberID:11 alarm:CORRUPT "));
         assert!(!corrupt("memberID:1 alarm:NOSPACE "));
+        assert!(is_alarm("memberID:1 alarm:NOSPACE ") && !is_alarm("etcdserver: no leader"));
         assert!(!corrupt("etcdserver: no leader"));
     }
 
@@ -391,14 +460,16 @@ mod tests {
         for member in &mut members {
             member.leader = 0;
         }
-        let error = nobody(&members, vec![Error::transient("m4 is gone")]);
+        let error = nobody(&members, &[Error::transient("m4 is gone")]);
         assert_eq!(error.class(), ExitClass::Transient);
-        assert!(error.message().contains("knows no leader") && error.message().contains("m4 is gone"), "{error}");
+        for word in ["knows no leader", "m4 is gone", "--no-quorum"] {
+            assert!(error.message().contains(word), "{error}");
+        }
         members[0].corrupt = true;
-        assert_eq!(nobody(&members, vec![]).class(), ExitClass::Corrupt);
-        assert_eq!(nobody(&[], vec![]).class(), ExitClass::Config);
-        assert_eq!(nobody(&[], vec![Error::denied("no")]).class(), ExitClass::Denied);
+        assert_eq!(nobody(&members, &[]).class(), ExitClass::Corrupt);
+        assert_eq!(nobody(&[], &[]).class(), ExitClass::Config);
+        assert_eq!(nobody(&[], &[Error::denied("no")]).class(), ExitClass::Denied);
         let mixed = vec![Error::transient("away"), Error::denied("no"), Error::transient("away")];
-        assert_eq!(nobody(&[], mixed).class(), ExitClass::Denied, "asked again, it says the same");
+        assert_eq!(nobody(&[], &mixed).class(), ExitClass::Denied, "asked again, it says the same");
     }
 }

@@ -157,6 +157,7 @@ impl SaveRequest {
             ask_members,
             verify,
             dry_run,
+            no_quorum,
             age_recipients,
             spool_dir,
             spool_mib,
@@ -179,7 +180,8 @@ impl SaveRequest {
             .flag("compression", compression.as_str())
             .option("ask-members", (*ask_members != AskMembers::Auto).then(|| ask_members.as_str().to_owned()).as_ref())
             .flag("verify", verify.as_str())
-            .switch("dry-run", *dry_run);
+            .switch("dry-run", *dry_run)
+            .switch("no-quorum", *no_quorum);
         let least = (*min_throughput_kib != DEFAULT_MIN_THROUGHPUT_KIB).then(|| min_throughput_kib.to_string());
         let argv = age_recipients.iter().fold(argv, |argv, recipient| argv.flag("age-recipient", recipient));
         argv.option_path("spool-dir", spool_dir.as_deref())
@@ -390,15 +392,17 @@ mod tests {
             (cluster_spec, expect_store_id, restored_from) in (option(text()), option(text()), option(text())),
             compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
             ask_members in prop_oneof![Just(AskMembers::Auto), Just(AskMembers::Always), Just(AskMembers::Never)],
-            verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)], dry_run: bool,
+            verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)], (dry_run, alone) in any::<(bool, bool)>(),
             age_recipients in proptest::collection::vec(text(), 0..3), spool in proptest::option::of((path(), any::<u64>())),
             min_throughput_kib: u64, deadline_seconds: u32,
         ) -> SaveRequest {
             let (spool_dir, spool_mib) = spool.unzip();
+            // By hand: no object asks for it.
+            let no_quorum = alone && owner_uid.is_none();
             SaveRequest {
                 etcd, store, expect_store_id, namespace, cluster, cluster_uid, cluster_spec, restored_from,
                 expect_cluster_id, owner_name,
-                owner_uid, pod_uid, compression, ask_members, verify, dry_run, age_recipients, spool_dir, spool_mib,
+                owner_uid, pod_uid, compression, ask_members, verify, dry_run, no_quorum, age_recipients, spool_dir, spool_mib,
                 min_throughput_kib, deadline_seconds,
             }
         }

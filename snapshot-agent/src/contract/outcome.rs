@@ -92,7 +92,6 @@ impl ExitClass {
 /// It is a hint; the manifest in the store is the truth.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
-#[expect(clippy::large_enum_variant, reason = "there is one in a process")]
 pub enum Report {
     /// A snapshot was published.
     Saved(SavedReport),
@@ -204,6 +203,9 @@ pub struct SavedReport {
     /// How far it is proven; absent for what was saved before this was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
+    /// Whether no quorum answered: acknowledged writes may be missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_quorum: bool,
     /// Until when nobody may remove it; absent: it is not locked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<Lock>,
@@ -230,6 +232,9 @@ pub struct RestoredReport {
     pub taken_at: String,
     /// `namespace/name` of the cluster it was taken from.
     pub from_cluster: String,
+    /// Whether no quorum answered when it was saved: acknowledged writes may be missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_quorum: bool,
     /// The snapshot's revision; absent where its contents were not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
@@ -258,6 +263,9 @@ pub struct CameAlong {
     /// Members it names. They are no members of the restored cluster.
     #[serde(default)]
     pub members: u64,
+    /// How many of these were learners.
+    #[serde(default)]
+    pub learners: u64,
     /// Leases. They begin anew: none ends before its whole time is over.
     #[serde(default)]
     pub leases: u64,

@@ -46,6 +46,9 @@ pub struct LatestReport {
     /// The revision of the key space, where it was proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
+    /// Whether no quorum answered when it was saved, by hand: acknowledged writes may be missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_quorum: bool,
     /// Newer ones that cannot be restored, and why; the newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<String>,

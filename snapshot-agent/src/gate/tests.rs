@@ -41,6 +41,7 @@ fn restored() -> Restored {
         sha256: String::new(),
         taken_at: String::new(),
         from_cluster: String::new(),
+        without_quorum: false,
         other: serde_json::Map::new(),
     }
 }

@@ -82,6 +82,7 @@ async fn the_report_is_what_the_manifest_says() {
             agreed_by: vec!["orders-x".to_owned()],
             ..Verification::default()
         }),
+        without_quorum: false,
         lock: None,
         millis: 1500,
         peak_rss_bytes: None,

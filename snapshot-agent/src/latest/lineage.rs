@@ -31,6 +31,7 @@ struct Taken {
     revision: Option<i64>,
     cluster_id: String,
     restored_from: Option<String>,
+    without_quorum: bool,
 }
 
 /// What cannot be restored.
@@ -205,6 +206,7 @@ impl Taken {
             revision: manifest.contents.map(|contents| contents.revision),
             cluster_id: manifest.cluster_id,
             restored_from: manifest.restored_from,
+            without_quorum: manifest.without_quorum,
         }
     }
 
@@ -215,6 +217,9 @@ impl Taken {
         if !passed_over.is_empty() {
             tracing::warn!(?passed_over, "newer ones cannot be restored");
         }
+        if self.without_quorum {
+            tracing::warn!(key = %self.folder, "the newest was saved without a quorum: acknowledged writes may be missing");
+        }
         tracing::info!(key = %self.folder, taken_at = %self.at, revision = self.revision, "the newest");
         LatestReport {
             key: self.folder.to_string(),
@@ -222,6 +227,7 @@ impl Taken {
             sha256: self.sha256,
             taken_at: self.at.to_string(),
             revision: self.revision,
+            without_quorum: self.without_quorum,
             passed_over,
         }
     }

@@ -13,15 +13,15 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use super::ours::{Ends, Placed, WRITING};
-use super::volume::Staging;
-use super::{BESIDE_DATABASE, Job, Source};
-use crate::contract::ExitClass;
+use super::volume::{Staging, ran_out};
+use super::{Job, Source};
+use crate::contract::{Engine, ExitClass};
 use crate::error::{Error, io_error, task_error};
 use crate::graft::{Stock, Unfit};
 use crate::identity::Restored;
 
 /// Pages that are added, and the small database twice: more than that is in no bucket that is carried over.
-const ADDED: u64 = 16 << 20;
+pub(super) const ADDED: u64 = 16 << 20;
 
 /// Why there is no grafted data directory.
 pub(super) enum Failed {
@@ -45,10 +45,17 @@ impl From<Error> for Failed {
 
 /// Makes the data directory in the staging folder.
 pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed> {
-    let Job { request, volume, store, source, etcdutl, .. } = job;
-    let staging = volume.stage()?;
+    let staging = job.stage(Engine::Graft)?;
+    match rebuild_in(job, &staging).await {
+        Ok(restored) => Ok((staging, restored)),
+        Err(Failed::Run(error)) => Err(Failed::Run(ran_out(job.needs(Engine::Graft), error))),
+        Err(unfit @ Failed::Unfit(_)) => Err(unfit),
+    }
+}
+
+async fn rebuild_in(job: &Job<'_>, staging: &Staging) -> Result<Restored, Failed> {
+    let Job { request, store, source, etcdutl, .. } = job;
     let db_bytes = source.db_bytes();
-    volume.check_space(db_bytes.saturating_add(ADDED).saturating_add(BESIDE_DATABASE))?;
     let (path, file) = staging.database()?;
     let (restored, file, writeback) = match source {
         Source::Ours(chosen) => {
@@ -63,7 +70,7 @@ pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed
             (restored, Arc::new(file), None)
         }
     };
-    let stock = scion(job, &staging, Arc::clone(&file)).await;
+    let stock = scion(job, staging, Arc::clone(&file)).await;
     // Whatever came of it: until then the file keeps its space, and etcdutl's way would miss it.
     if let Some(writeback) = writeback {
         off_thread(move || Ok(writeback.end().map_err(io_error("syncing the database"))?)).await?;
@@ -72,7 +79,7 @@ pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed
     let scion = staging.small_database();
     off_thread(move || apply(&file, &stock, &scion)).await?;
     staging.adopt()?;
-    Ok((staging, restored))
+    Ok(restored)
 }
 
 /// Has etcdutl restore a small database that stands for the large one.

@@ -110,6 +110,7 @@ impl Chosen {
             sha256: manifest.sha256.clone(),
             taken_at: manifest.started_at.to_string(),
             from_cluster: manifest.from_cluster(),
+            without_quorum: manifest.without_quorum,
             revision: manifest.contents.as_ref().map(|contents| contents.revision),
             revision_bump: request.revision_bump,
             came_along: manifest.contents.as_ref().map(CameAlong::from),

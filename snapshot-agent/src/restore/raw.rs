@@ -106,9 +106,10 @@ impl Raw {
             uri,
             db_bytes: self.db_bytes,
             sha256,
-            // Nobody has written down when it was taken, and from which cluster.
+            // Nobody has written down when it was taken, from which cluster, and who stood behind it.
             taken_at: String::new(),
             from_cluster: String::new(),
+            without_quorum: false,
             revision: Some(found.revision),
             revision_bump: request.revision_bump,
             came_along: None,

@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::contract::DATA_DIR;
+use crate::contract::{DATA_DIR, ExitClass};
 use crate::error::{Error, Result, io_error};
 use crate::files;
 use crate::identity::Identity;
@@ -89,6 +89,18 @@ impl Volume {
             free >> 20
         )))
     }
+}
+
+/// A failure that is for want of space says how much there has to be, also where there was enough when it began.
+pub(super) fn ran_out(needed: u64, error: Error) -> Error {
+    if error.class() != ExitClass::Full {
+        return error;
+    }
+    error.context(format!(
+        "the restore needs {} MiB of free space on the volume, which were there when it began and are not any more: use a \
+         larger volume",
+        needed.div_ceil(1 << 20)
+    ))
 }
 
 /// Deletes a folder of ours, whatever of it is there.
@@ -187,7 +199,7 @@ impl Staging {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::{ExitClass, IdentityFlags};
+    use crate::contract::IdentityFlags;
 
     fn volume() -> (tempfile::TempDir, Volume) {
         let folder = tempfile::tempdir().unwrap();

@@ -47,7 +47,7 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
         at = format!("{scheme}://{rest}");
         builder = builder.with_endpoint(at.clone());
     }
-    let connectors = Connectors::trusting(flags.azure_ca_file.as_deref())?;
+    let connectors = Connectors::trusting(flags.azure_ca_file.as_deref(), None)?;
     let opening = |error: object_store::Error| classify("opening the store", &error);
     let build = |connector| builder.clone().with_http_connector(connector).build().map_err(opening);
     let clients = Clients::of(&connectors, build)?;

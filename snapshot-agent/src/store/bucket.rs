@@ -5,8 +5,9 @@
 //! create-only, so data goes under keys that nobody else uses, and the manifest, which is small, is the create-only one.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
@@ -29,13 +30,14 @@ use crate::layout::{Folder, Key};
 use crate::pool::Pool;
 use crate::progress::Progress;
 
+pub(super) mod address;
 pub(super) mod http;
 mod intent;
 mod trial;
 mod upload;
 
 pub use http::install_crypto;
-use http::{Client, Clients, Eraser, Heard};
+use http::{Client, Clients, Eraser, Heard, RETRY_FOR};
 pub(super) use upload::BucketUpload;
 pub(crate) use upload::NO_LOCK;
 
@@ -328,7 +330,7 @@ impl Bucket {
     }
 
     /// Ranges are fetched a few at a time and handed on in order. A range whose connection breaks is taken up again
-    /// where it broke, by object_store, tied to the same ETag.
+    /// where it broke ([`fetch`]), tied to the same ETag.
     pub(super) fn read(
         &self,
         key: &Key,
@@ -346,13 +348,9 @@ impl Bucket {
         let pool = Pool::default();
         stream::iter((0..size).step_by(usize::try_from(ahead.range).unwrap_or(usize::MAX)))
             .map(move |from| {
-                let options = GetOptions {
-                    if_match: etag.clone(),
-                    range: Some(GetRange::Bounded(from..size.min(from + ahead.range))),
-                    ..GetOptions::default()
-                };
-                let fetch =
-                    fetch(Arc::clone(&store), path.clone(), options, doing.clone(), progress.clone(), pool.clone());
+                let range = from..size.min(from + ahead.range);
+                let (store, path, etag) = (Arc::clone(&store), path.clone(), etag.clone());
+                let fetch = fetch(store, path, etag, range, doing.clone(), progress.clone(), pool.clone());
                 // A task, so that it goes on while the consumer is busy.
                 AbortOnDropHandle::new(tokio::spawn(fetch))
             })
@@ -382,32 +380,64 @@ async fn whole(result: GetResult, limit: u64, doing: &str) -> Result<Bytes> {
     Ok(content.freeze())
 }
 
+/// One range. A connection that breaks is taken up again where it broke: by object_store for as long as it repeats a
+/// request, and after that, which a slow one may well last, by another request.
 async fn fetch(
     store: Arc<dyn Client>,
     path: Path,
-    options: GetOptions,
+    etag: Option<String>,
+    range: Range<u64>,
     doing: String,
     progress: Progress,
     pool: Pool,
 ) -> Result<Vec<Bytes>> {
-    let result = store.get_opts(&path, options).await.map_err(|error| classify(&doing, &error))?;
-    let wanted = result.range.end - result.range.start;
-    let mut body = result.into_stream();
-    let (mut pieces, mut got, mut buffer) = (Vec::new(), 0_u64, pool.take());
-    while let Some(piece) = body.next().await {
-        let piece = piece.map_err(|error| classify(&doing, &error))?;
-        got += piece.len() as u64;
-        progress.add(piece.len());
-        // A piece of the HTTP client's holds all of the room that it was read into, which is several times as much.
-        let mut rest = piece.as_ref();
-        while let Some(full) = buffer.fill(&mut rest) {
-            pieces.push(full.freeze());
+    let (mut pieces, mut from, mut buffer) = (Vec::new(), range.start, pool.take());
+    loop {
+        let (asked, before) = (Instant::now(), from);
+        let options = GetOptions {
+            if_match: etag.clone(),
+            range: Some(GetRange::Bounded(from..range.end)),
+            ..GetOptions::default()
+        };
+        let result = store.get_opts(&path, options).await.map_err(|error| classify(&doing, &error))?;
+        let end = result.range.end;
+        let mut body = result.into_stream();
+        let mut broken = None;
+        while let Some(piece) = body.next().await {
+            let piece = match piece {
+                Ok(piece) => piece,
+                Err(error) => {
+                    broken = Some(error);
+                    break;
+                }
+            };
+            from += piece.len() as u64;
+            progress.add(piece.len());
+            // A piece of the HTTP client's holds all of the room that it was read into, which is several times as much.
+            let mut rest = piece.as_ref();
+            while let Some(full) = buffer.fill(&mut rest) {
+                pieces.push(full.freeze());
+            }
+        }
+        match broken.map(|error| classify(&doing, &error)) {
+            // Never without a hold on which bytes these are, and only what moves.
+            Some(error)
+                if error.class() == ExitClass::Transient
+                    && etag.is_some()
+                    && from > before
+                    && asked.elapsed() > RETRY_FOR =>
+            {
+                tracing::info!(%error, from, "asking for the rest");
+            }
+            Some(error) => return Err(error),
+            None if from == end => break,
+            None => return Err(Error::transient(format!("{doing}: the answer was cut short"))),
         }
     }
     if !buffer.is_empty() {
         pieces.push(buffer.freeze());
     }
-    if got == wanted { Ok(pieces) } else { Err(Error::transient(format!("{doing}: the answer was cut short"))) }
+    Ok(pieces)
 }
 
 /// What is gone already is gone.

@@ -8,8 +8,12 @@ use std::io;
 
 use object_store::client::{HttpError, HttpErrorKind};
 
+use super::bucket::address::NoStore;
 use crate::contract::ExitClass;
 use crate::error::Error;
+
+/// What servers of Go's say to who speaks http where https is spoken.
+const TO_HTTPS: &str = "HTTP request to an HTTPS server";
 
 /// Turns a store's error into ours.
 pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
@@ -24,11 +28,12 @@ pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
 pub(super) fn with_options(doing: &str, error: &object_store::Error, flags: &[&'static str]) -> Error {
     let judged = classify(doing, error);
     let text = error.to_string();
-    let Some(named) = refused_options(code(&text), status(&text), flags) else { return judged };
-    Error::config(format!(
-        "{}: the store does not take {named}; leave it out, or use a store that does",
-        judged.message()
-    ))
+    // What was sent to the wrong port is no word on options.
+    let status = status(&text).filter(|_| !text.contains(TO_HTTPS));
+    let Some(named) = refused_options(code(&text), status, flags) else { return judged };
+    // Without a code it is a guess, and dropping an encryption is no advice to give on a guess.
+    let sure = if code(&text).is_some() { "the store does not take" } else { "perhaps the store does not take" };
+    Error::config(format!("{}: {sure} {named}; leave it out, or use a store that does", judged.message()))
 }
 
 /// Which of the flags given a store refuses with this answer.
@@ -42,7 +47,7 @@ fn refused_options(code: Option<&str>, status: Option<u16>, flags: &[&'static st
         Some("NotImplemented" | "InvalidArgument" | "InvalidRequest" | "InvalidDigest" | "UnsupportedOperation") => {
             flags
         }
-        None if status == Some(501) => flags,
+        None if matches!(status, Some(400 | 501)) => flags,
         _ => return None,
     };
     let named: Vec<_> = own.iter().copied().filter(|flag| flags.contains(flag)).collect();
@@ -64,6 +69,9 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
     use object_store::Error as E;
     if let Some(judged) = code.and_then(by_code).or_else(|| tls(error).and_then(by_tls)) {
         return judged;
+    }
+    if let Some(elsewhere) = beneath::<NoStore>(error) {
+        return (ExitClass::Config, elsewhere.to_string());
     }
     if let Some(judged) = identity(error, text) {
         return judged;
@@ -90,7 +98,7 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
             (Some(401 | 403), _) => (ExitClass::Denied, "the store does not know these credentials".to_owned()),
             (Some(501), _) => (ExitClass::Config, "the store does not know this request".to_owned()),
             (Some(507), _) => (ExitClass::Full, "the store has no space left".to_owned()),
-            (Some(400), _) if text.contains("HTTP request to an HTTPS server") => {
+            (Some(400), _) if text.contains(TO_HTTPS) => {
                 (ExitClass::Config, "the endpoint speaks https: write https:// in front of it".to_owned())
             }
             (Some(status @ 400..=499), _) if status != 408 && status != 429 => {
@@ -250,10 +258,15 @@ fn transport_text(kind: HttpErrorKind, error: &object_store::Error) -> (ExitClas
 
 /// The TLS library's error underneath, if there is one.
 pub(super) fn tls<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
+    beneath(error)
+}
+
+/// An error of this kind underneath, if there is one.
+pub(super) fn beneath<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(tls) = error.downcast_ref() {
-            return Some(tls);
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
         }
         // An operating system's error hides what was put into it from `source`.
         let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
@@ -267,8 +280,14 @@ pub(super) fn tls<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls:
 
 /// What TLS will say again at the next try too.
 fn by_tls(error: &rustls::Error) -> Option<(ExitClass, String)> {
-    use rustls::Error as E;
+    use rustls::{CertificateError as C, Error as E};
     let what = match error {
+        E::InvalidCertificate(C::Expired | C::ExpiredContext { .. }) => {
+            "the store's certificate has expired: it has to be renewed there, if this machine's clock is right"
+        }
+        E::InvalidCertificate(C::NotValidYet | C::NotValidYetContext { .. }) => {
+            "the store's certificate is not valid yet: is this machine's clock right?"
+        }
         E::InvalidCertificate(_) => {
             "the store's certificate is not accepted: check the endpoint's name, and give the CA it is signed by"
         }
@@ -377,6 +396,10 @@ mod tests {
         assert_eq!((denied.class(), denied.message().contains("--s3")), (ExitClass::Denied, false));
         let one = says("status code: 501 X: ", &["--s3-tag"]);
         assert!(one.message().contains("not take --s3-tag;"), "{one}");
+        let bare = says("status code: 400 Bad Request: ", &["--s3-checksum"]);
+        assert!(bare.message().contains("not take --s3-checksum;"), "{bare}");
+        let port = says("status code: 400 Bad Request: Client sent an HTTP request to an HTTPS server.", &given);
+        assert!(port.message().contains("https") && !port.message().contains("--s3"), "{port}");
     }
 
     /// As the HTTP client wraps it: an operating system's error around the TLS library's own.

@@ -14,6 +14,9 @@ use crate::error::{Error, Result};
 /// Google: "XML API multipart uploads", the most parts of one upload.
 const PROTOCOL: Protocol = Protocol { scheme: "gs", most_parts: 10_000, parts_stay: false };
 
+/// Where object_store asks for a workload's identity.
+const IDENTITY: &str = "metadata.google.internal";
+
 /// Reads the credentials and contacts nobody.
 pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
     let (mut builder, account) = credentials(flags)?;
@@ -31,7 +34,7 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
         .with_skip_signature(false)
         .with_client_options(ClientOptions::new().with_allow_http(http::plain(flags.gcs_endpoint.as_ref())))
         .with_retry(http::retry());
-    let connectors = Connectors::trusting(flags.gcs_ca_file.as_deref())?;
+    let connectors = Connectors::trusting(flags.gcs_ca_file.as_deref(), Some(IDENTITY))?;
     let clients = Clients::of(&connectors, |connector| {
         let store = builder.clone().with_http_connector(connector).build();
         store.map_err(|error| match &account {

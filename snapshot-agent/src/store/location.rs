@@ -10,6 +10,10 @@ use crate::contract::StoreFlags;
 use crate::error::{Error, Result};
 use crate::layout::Folder;
 
+/// URLs stand in objects, events and logs.
+pub(super) const NOT_IN_URLS: &str =
+    "credentials do not belong into a URL, which everybody may read: give --credentials-dir";
+
 /// A place for snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
@@ -60,6 +64,10 @@ impl Location {
                 "{url:?} is no store: s3://bucket/prefix, azure://container/prefix, gs://bucket/prefix or file:///folder"
             ))
         };
+        let authority = url.split_once("://").map_or(url, |(_, rest)| rest).split('/').next();
+        if authority.is_some_and(|authority| authority.contains('@')) {
+            return Err(Error::config(format!("--store holds a user or a password: {NOT_IN_URLS}")));
+        }
         let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
         match scheme {
             "s3" => Place::parse(url, rest, &S3).map(Self::S3),

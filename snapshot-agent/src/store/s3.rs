@@ -12,6 +12,7 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::{ClientOptions, TagSet};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
+use super::bucket::address;
 use super::bucket::http::{self, Clients, Connectors};
 use super::bucket::{Bucket, Options, Protocol};
 use super::class::classify;
@@ -56,7 +57,7 @@ pub(super) fn open_until(
     lock: Option<(LockMode, Timestamp)>,
 ) -> Result<Bucket> {
     let builder = builder(flags, &place.name)?;
-    let connectors = Connectors::trusting(flags.s3_ca_file.as_deref())?;
+    let connectors = Connectors::trusting(flags.s3_ca_file.as_deref(), None)?;
     let build = |builder: &AmazonS3Builder, connector, headers: &[(&str, &str)]| {
         let mut client = ClientOptions::new().with_allow_http(http::plain(flags.s3_endpoint.as_ref()));
         let headers: Option<HeaderMap> = headers
@@ -87,7 +88,7 @@ pub(super) fn open_until(
 }
 
 fn builder(flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {
-    let builder = asked_for(address(credentials(flags)?, flags, bucket)?, flags)?;
+    let builder = asked_for(reached(credentials(flags)?, flags, bucket)?, flags)?;
     Ok(builder
         .with_bucket_name(bucket)
         .with_skip_signature(false)
@@ -108,29 +109,39 @@ fn credentials(flags: &StoreFlags) -> Result<AmazonS3Builder> {
         return Ok(AmazonS3Builder::from_env());
     };
     let builder = AmazonS3Builder::new()
-        .with_access_key_id(http::required(folder, "accessKeyID")?)
+        .with_access_key_id(sendable("accessKeyID", http::required(folder, "accessKeyID")?)?)
         .with_secret_access_key(http::required(folder, "secretAccessKey")?);
     Ok(match http::secret(folder, "sessionToken")? {
-        Some(token) => builder.with_token(token),
+        Some(token) => builder.with_token(sendable("sessionToken", token)?),
         None => builder,
     })
 }
 
+/// A credential that goes into a header as it is; object_store would panic at what no header takes.
+fn sendable(name: &str, value: String) -> Result<String> {
+    if value.chars().all(|c| c.is_ascii_graphic()) {
+        return Ok(value);
+    }
+    Err(Error::config(format!(
+        "the credentials' {name} holds a line break, a space or another character that is in none: write it anew"
+    )))
+}
+
 /// Region, endpoint, and whether the bucket is in the host name or in the path.
-fn address(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {
+fn reached(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {
     let builder = builder.with_region(region(flags)).with_virtual_hosted_style_request(!flags.s3_force_path_style);
     let Some(endpoint) = &flags.s3_endpoint else { return Ok(builder) };
     let (scheme, host) = http::endpoint("--s3-endpoint", endpoint, false)?;
     // object_store takes the endpoint of the virtual-hosted style with the bucket in it.
-    Ok(builder.with_endpoint(if flags.s3_force_path_style {
-        format!("{scheme}://{host}")
-    } else {
-        format!("{scheme}://{bucket}.{host}")
-    }))
+    let whole =
+        if flags.s3_force_path_style { format!("{scheme}://{host}") } else { format!("{scheme}://{bucket}.{host}") };
+    // The bucket's name may be what makes an address of it.
+    address::check("--s3-endpoint", &whole)?;
+    Ok(builder.with_endpoint(whole))
 }
 
 /// Whether every request that carries data has a checksum beside it.
-fn has_checksum(flags: &StoreFlags) -> bool {
+pub(super) fn has_checksum(flags: &StoreFlags) -> bool {
     flags.s3_object_lock.is_some() || !matches!(flags.s3_checksum, None | Some(S3Checksum::WhenRequired))
 }
 
@@ -314,6 +325,22 @@ mod tests {
         assert_eq!(error.class(), ExitClass::Config);
         let error = refused(|flags| flags.s3_ca_file = Some(folder.path().join("none")));
         assert_eq!(error.class(), ExitClass::NotFound);
+    }
+
+    #[test]
+    fn a_credential_that_no_header_takes_is_refused_by_name() {
+        for name in ["accessKeyID", "sessionToken"] {
+            for value in ["canary\ncanary", "canary\u{1}", "canaryé", "canary canary"] {
+                let folder = tempfile::tempdir().unwrap();
+                for name in ["accessKeyID", "secretAccessKey"] {
+                    fs::write(folder.path().join(name), "key").unwrap();
+                }
+                fs::write(folder.path().join(name), value).unwrap();
+                let error = refused(|flags| flags.credentials_dir = Some(folder.path().to_owned()));
+                assert_eq!(error.class(), ExitClass::Config);
+                assert!(error.message().contains(name) && !error.message().contains("canary"), "{error}");
+            }
+        }
     }
 
     #[test]

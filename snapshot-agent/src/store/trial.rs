@@ -10,7 +10,7 @@ use super::bucket::Bucket;
 use super::bucket::http::Heard;
 use super::location::Location;
 use super::{Store, s3};
-use crate::contract::{ExitClass, LockMode, S3Checksum, StoreFlags};
+use crate::contract::{ExitClass, LockMode, S3Checksum, S3Sse, StoreFlags};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key};
 
@@ -134,9 +134,12 @@ pub(crate) struct Checksums {
 }
 
 impl Checksums {
-    /// `None` where the protocol knows none.
+    /// `None` where the protocol knows none, or what else is asked for goes without.
     pub(crate) fn of(flags: &StoreFlags) -> Result<Option<Self>> {
         let Location::S3(place) = Location::of(flags)? else { return Ok(None) };
+        if flags.s3_sse == Some(S3Sse::Customer) && !s3::has_checksum(flags) {
+            return Ok(None);
+        }
         let keeping = StoreFlags { s3_checksum: Some(S3Checksum::Sha256), ..flags.clone() };
         let plain = StoreFlags { s3_checksum: None, ..flags.clone() };
         // sha256 of nothing, in base64: no object of a probe is empty.

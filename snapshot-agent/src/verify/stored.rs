@@ -69,6 +69,9 @@ impl StoredVerified {
     }
 }
 
+/// What no look at the bytes can make up for.
+const ALONE: &str = "whether all that was acknowledged is in it: it was saved without a quorum";
+
 /// What a snapshot is decrypted with.
 enum Lock {
     /// It is not encrypted, or these fit.
@@ -94,6 +97,9 @@ pub(super) async fn run(request: &VerifyRequest, flags: &StoreFlags, key: &str) 
         }
     };
     let mut proof = Proof::begin(&folder, request.level, &json, clock::now());
+    if manifest.without_quorum {
+        proof.left_out.push(ALONE.to_owned());
+    }
     let uri = store.uri(&folder.data(manifest.format()));
     let ended = {
         let looked = interrupt.unless(Stored::of(&store, &folder, manifest)).await;

@@ -1,6 +1,8 @@
 //! Ports for servers that tests start.
 
 use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A port of loopback that nobody listens on, and that is given once.
@@ -13,8 +15,15 @@ pub(crate) fn free() -> u16 {
     loop {
         let n = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).into()) % 18_000;
         let port = 12_000 + u16::try_from(n).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        if is_ours(port) && TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
     }
+}
+
+/// Whether no other program of these tests, and no child of theirs, has this number: a name that only one process can have,
+/// until it ends.
+fn is_ours(port: u16) -> bool {
+    let name = SocketAddr::from_abstract_name(format!("holdfast-test-port-{port}")).unwrap();
+    UnixListener::bind_addr(&name).map(std::mem::forget).is_ok()
 }

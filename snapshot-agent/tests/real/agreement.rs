@@ -118,11 +118,6 @@ async fn writes_and_compactions_meanwhile_are_no_reason_to_fail() {
     assert!(!levels.contains(&Level::Trailer), "{levels:?}");
 }
 
-async fn leads(etcd: &Etcd) -> bool {
-    let status = etcd.client().await.status().await.unwrap();
-    status.leader() == status.header().unwrap().member_id()
-}
-
 /// What a failing disk does: another byte in a value, in every copy of it that is in the file.
 fn damage(data: &Path, marker: &[u8]) {
     let file = data.join("member/snap/db");
@@ -149,7 +144,7 @@ async fn a_member_that_has_other_data_stops_the_snapshot() {
 
     let mut follower = None;
     for (i, member) in members.iter().enumerate() {
-        if !leads(member).await {
+        if !member.leads().await {
             follower = Some(i);
         }
     }

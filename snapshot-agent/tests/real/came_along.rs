@@ -4,14 +4,15 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use etcd_client::{AlarmAction, AlarmOptions, AlarmType, MemberAddOptions};
 use serde_json::Value;
 use snapshot_agent::contract::{
-    CameAlong, Compression, Engine, ExitClass, RestoreRequest, SaveRequest, StoreFlags, Verify,
+    CameAlong, Compression, DATA_DIR, Engine, ExitClass, RestoreRequest, SaveRequest, StoreFlags, Verify,
 };
 use snapshot_agent::{restore, save};
 use tempfile::TempDir;
 
-use crate::support::{Etcd, bin, file_store, files, restore_request, save_request};
+use crate::support::{Etcd, bin, file_store, files, free_port, restore_request, save_request};
 
 const ENGINES: [Engine; 2] = [Engine::Etcdutl, Engine::Graft];
 
@@ -59,7 +60,8 @@ impl WithUsers {
     }
 
     async fn told(&self, key: &str, engine: Engine) {
-        let expected = CameAlong { members: 1, leases: 2, alarms: 0, users: 2, roles: 1, auth_enabled: true };
+        let expected =
+            CameAlong { members: 1, learners: 0, leases: 2, alarms: 0, users: 2, roles: 1, auth_enabled: true };
         let volume = tempfile::tempdir().unwrap();
         let request = RestoreRequest { engine, ..restore_request(self.store(), key, volume.path()) };
         for already in [false, true] {
@@ -90,6 +92,64 @@ async fn users_that_nobody_can_log_in_as_are_refused_and_told_else() {
             stored.told(&stored.key, engine).await;
         }
     }
+}
+
+/// A cluster with a learner, whose member has no room left: both are told, the learner is nobody in the restored cluster,
+/// and the alarm stops its writes until it is cleared in the name of the member that is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_learner_is_told_and_an_alarm_is_in_force_until_it_is_cleared() {
+    let etcd = Etcd::start().await;
+    etcd.fill(50, 100).await;
+    let mut client = etcd.client().await;
+    let learner = Some(MemberAddOptions::new().with_is_learner());
+    client.member_add([format!("http://127.0.0.1:{}", free_port())], learner).await.unwrap();
+    let source = client.status().await.unwrap().header().unwrap().member_id();
+    let of = |member| {
+        let mut options = AlarmOptions::new();
+        options.with_member(member);
+        Some(options)
+    };
+    client.alarm(AlarmAction::Activate, AlarmType::Nospace, of(source)).await.unwrap();
+    let mount = tempfile::tempdir().unwrap();
+    let request = save_request(etcd.flags(), file_store(mount.path()), Compression::None);
+    let saved = save::run(SaveRequest { verify: Verify::Stream, ..request }).await.unwrap();
+    let folder = mount.path().join(&saved.key);
+    fs::copy(folder.join("snapshot.db"), mount.path().join("raw.db")).unwrap();
+    let manifest = folder.join("manifest.json");
+    let mut earlier: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    assert_eq!(earlier["contents"]["learners"], 1, "{earlier}");
+
+    let expected = CameAlong { members: 2, learners: 1, alarms: 1, ..CameAlong::default() };
+    for (engine, key) in ENGINES.into_iter().flat_map(|engine| [(engine, saved.key.as_str()), (engine, "raw.db")]) {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = folder.path().join("volume");
+        fs::create_dir(&volume).unwrap();
+        let request = RestoreRequest { engine, ..restore_request(file_store(mount.path()), key, &volume) };
+        for already in [false, true] {
+            let report = restore::run(request.clone()).await.unwrap();
+            assert_eq!((report.already, report.came_along), (already, Some(expected)), "{key}, {engine:?}");
+        }
+        let (member, peer) = request.initial_cluster.split_once('=').unwrap();
+        let rebuilt =
+            Etcd::on(folder, &volume.join(DATA_DIR), member, peer, &["--initial-cluster-state=existing"]).await;
+        let mut client = rebuilt.client().await;
+        let members = client.member_list().await.unwrap();
+        let members: Vec<_> = members.members().iter().map(|member| (member.name(), member.is_learner())).collect();
+        assert_eq!(members, [(member, false)], "{key}, {engine:?}");
+        let raised = client.alarm(AlarmAction::Get, AlarmType::None, None).await.unwrap();
+        let raised: Vec<_> = raised.alarms().iter().map(|alarm| (alarm.member_id(), alarm.alarm())).collect();
+        assert_eq!(raised, [(source, AlarmType::Nospace)], "{key}, {engine:?}");
+        let refused = client.put("new", "value", None).await.unwrap_err().to_string();
+        assert!(refused.contains("space exceeded"), "{key}, {engine:?}: {refused}");
+        client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, of(source)).await.unwrap();
+        client.put("new", "value", None).await.unwrap();
+    }
+    // Who reads only what an earlier version has written knows it from the bytes.
+    earlier["contents"].as_object_mut().unwrap().remove("learners").unwrap();
+    fs::write(&manifest, earlier.to_string()).unwrap();
+    let volume = tempfile::tempdir().unwrap();
+    let report = restore::run(restore_request(file_store(mount.path()), &saved.key, volume.path())).await.unwrap();
+    assert_eq!(report.came_along, Some(expected));
 }
 
 #[tokio::test(flavor = "multi_thread")]

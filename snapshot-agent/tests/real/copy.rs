@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use crate::age::{PAIRS, secret};
-use crate::support::{Etcd, Mischief, Proxy, S3, file_store, files, restore_request, save_request};
+use crate::front::Mischief;
+use crate::support::{Etcd, S3, file_store, files, restore_request, save_request};
 use snapshot_agent::contract::{Compression, CopyRequest, DATA_DIR, ExitClass, SavedReport, StoreFlags, ToStore};
 use snapshot_agent::copy::{Copied, Copies, Ended};
 use snapshot_agent::{copy, restore, save};
@@ -116,8 +117,8 @@ async fn what_differs_is_never_published() {
     fs::rename(from.path().join("elsewhere"), from.path().join(&saved.key)).unwrap();
 
     // Spoiled on its way there: what is read back is not what was sent.
-    let proxy = Proxy::before(&s3.address, Mischief::Spoil).await;
-    let spoiled = StoreFlags { s3_endpoint: Some(proxy.url()), ..s3.flags() };
+    let proxy = Mischief::Spoil.before(&s3.address).await;
+    let spoiled = s3.through(proxy.url());
     let copies = copy::run(request(store.clone(), spoiled, Some(&saved.key))).await.unwrap();
     let error = copies.failed.unwrap();
     assert!(error.class() == ExitClass::Corrupt && error.message().contains("gives back"), "{error}");

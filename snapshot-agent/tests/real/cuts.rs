@@ -1,4 +1,5 @@
-//! Restores that end at any moment, with either engine: killed, without power, or with a byte of the snapshot flipped.
+//! Restores that end at any moment, with either engine: killed, killed again and again, without power, with a byte of the
+//! snapshot flipped or its end missing.
 //! Never is there a data directory that is not exactly the snapshot, and the next run makes one.
 //!
 //! How many of each HOLDFAST_SOAK=1 raises; the moments look random and are the same every time.
@@ -9,11 +10,12 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use crate::age::{PAIRS, secret};
+use crate::gate::Member;
 use crate::graft::ENGINES;
 use crate::restore::{begin, end, signal};
 use crate::server::{Server, run};
 use crate::soak::soak;
-use crate::support::{Etcd, file_store, files, free_port, noise, restore_request, save_request};
+use crate::support::{CLAIM, Etcd, RESTORE, file_store, files, free_port, noise, restore_request, save_request};
 use snapshot_agent::contract::{Compression, DATA_DIR, Engine, ExitClass, RestoreRequest, SavedReport};
 use snapshot_agent::{restore, save};
 use tempfile::TempDir;
@@ -58,20 +60,29 @@ impl Stored {
 
 /// A moment within the n-th of so many parts of a time.
 fn moment(whole: Duration, n: u64, of: u64) -> Duration {
-    let within = u64::from(noise(n, 1)[0]);
+    within(whole, n, of, n)
+}
+
+/// The same, with a seed of its own.
+fn within(whole: Duration, n: u64, of: u64, seed: u64) -> Duration {
+    let within = u64::from(noise(seed, 1)[0]);
     whole * u32::try_from(n * 256 + within).unwrap() / u32::try_from(of * 256).unwrap()
 }
 
-async fn killed(engine: Engine) {
-    let stored = Stored::of(100, Compression::Zstd, false).await;
-    // The machine may be busy: the quickest of three says how long it takes.
+/// How long a restore takes. The machine may be busy: the quickest of three says it.
+fn whole(stored: &Stored, engine: Engine) -> Duration {
     let runs = [(); 3].map(|()| {
         let volume = tempfile::tempdir().unwrap();
         let begun = Instant::now();
         assert!(begin(&stored.request(volume.path(), engine)).wait().unwrap().success());
         begun.elapsed()
     });
-    let whole = runs.into_iter().min().unwrap();
+    runs.into_iter().min().unwrap()
+}
+
+async fn killed(engine: Engine) {
+    let stored = Stored::of(100, Compression::Zstd, false).await;
+    let whole = whole(&stored, engine);
     let kills = soak(30, 300);
     let mut complete = 0;
     for n in 0..kills {
@@ -101,6 +112,109 @@ async fn killed_at_any_moment_a_restore_by_etcdutl_is_nothing_or_the_snapshot() 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_any_moment_a_graft_is_nothing_or_the_snapshot() {
     killed(Engine::Graft).await;
+}
+
+/// Several deaths in a row on one volume, each at another moment; etcd is not started on what any of them has left.
+async fn killed_again_and_again(engine: Engine) {
+    const IN_A_ROW: u64 = 6;
+    let stored = Stored::of(100, Compression::Zstd, false).await;
+    let whole = whole(&stored, engine);
+    let (volumes, mut refused, mut early) = (soak(2, 25), 0, 0);
+    for n in 0..volumes {
+        let mut member = Member::of(stored.request(Path::new(""), engine).identity);
+        member.request.restore_uid = Some(RESTORE.to_owned());
+        member.allow(CLAIM);
+        let volume = member.request.volume.clone();
+        let request = RestoreRequest { revision_bump: 0, ..stored.request(&volume, engine) };
+        for kill in 0..IN_A_ROW {
+            let process = begin(&request);
+            // Every part of the time is met, and those that live longer are not the later ones.
+            let part = (n + kill * 5) % IN_A_ROW;
+            tokio::time::sleep(within(whole, part, IN_A_ROW, n * IN_A_ROW + kill)).await;
+            end(process);
+            if volume.join(DATA_DIR).exists() {
+                early += 1;
+                break;
+            }
+            // Half a database has its place in the staging folder, and no place where etcd looks.
+            let left = volume.join(".holdfast-staging").exists();
+            let verdict = if left { "ForeignVolume" } else { "RestoreIncomplete" };
+            assert_eq!(member.refused(), verdict, "volume {n}, death {kill}");
+            refused += 1;
+        }
+        restore::run(request.clone()).await.unwrap_or_else(|error| panic!("volume {n}: {error}"));
+        let mut names: Vec<_> = fs::read_dir(&volume).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, [DATA_DIR, "lost+found"], "volume {n}");
+        stored.serves(&volume, &request);
+    }
+    println!("{engine:?}: {volumes} volumes, {refused} refused starts, {early} complete before the last death");
+    assert!(refused > volumes, "the kills came too late: {refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_again_and_again_a_restore_by_etcdutl_ends_as_the_snapshot() {
+    killed_again_and_again(Engine::Etcdutl).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_again_and_again_a_graft_ends_as_the_snapshot() {
+    killed_again_and_again(Engine::Graft).await;
+}
+
+/// Every page in a soak. A snapshot of ours, with a manifest that knows its length and with one that was made to fit; and a
+/// raw file, which has nothing but itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn cut_at_any_page_a_snapshot_is_refused() {
+    let stored = Stored::of(1, Compression::None, false).await;
+    let folder = stored.mount.path().join(&stored.saved.key);
+    let (data, manifest) = (folder.join("snapshot.db"), folder.join("manifest.json"));
+    let (good, said) = (fs::read(&data).unwrap(), fs::read(&manifest).unwrap());
+    let pages = (good.len() - 32) / 4096;
+    // Whole pages are a file without a hash, and 32 bytes more look like one.
+    let mut lengths: Vec<_> = (0..pages).flat_map(|page| [page * 4096, page * 4096 + 32]).collect();
+    lengths.extend([1, 31, good.len() - 32, good.len() - 1]);
+    let step = soak(lengths.len() / 14, 1);
+    let mut refused = 0;
+    for length in lengths.iter().copied().skip(step / 2).step_by(step).chain([0, 32, good.len() - 32, good.len() - 1]) {
+        for engine in ENGINES {
+            let refuse = async |key: &str, allow_unverified: bool| {
+                let volume = tempfile::tempdir().unwrap();
+                let request =
+                    RestoreRequest { key: key.to_owned(), allow_unverified, ..stored.request(volume.path(), engine) };
+                let error = restore::run(request).await.err();
+                let what = format!("{length} of {} bytes, {engine:?}, {key}, {allow_unverified}", good.len());
+                let error = error.unwrap_or_else(|| panic!("{what}: was restored"));
+                let classes = [ExitClass::Corrupt, ExitClass::Config];
+                let bare = key == "raw.db" && length % 4096 != 32 && !allow_unverified;
+                assert!(classes[..=usize::from(bare)].contains(&error.class()), "{what}: {error}");
+                assert_eq!(files(volume.path()), [] as [&str; 0], "{what}: {error}");
+            };
+            fs::write(&data, &good[..length]).unwrap();
+            refuse(&stored.saved.key, false).await;
+            let mut fits: serde_json::Value = serde_json::from_slice(&said).unwrap();
+            fits["storedBytes"] = length.into();
+            fits["dbBytes"] = length.saturating_sub(32).into();
+            fs::write(&manifest, fits.to_string()).unwrap();
+            refuse(&stored.saved.key, false).await;
+            fs::write(&manifest, &said).unwrap();
+            fs::write(stored.mount.path().join("raw.db"), &good[..length]).unwrap();
+            refuse("raw.db", false).await;
+            // What is whole but for its hash is what was allowed.
+            if length != good.len() - 32 {
+                refuse("raw.db", true).await;
+            }
+            refused += 1;
+        }
+    }
+    println!("{refused} cuts of {pages} pages, four ways each");
+    fs::write(&data, &good).unwrap();
+    fs::write(stored.mount.path().join("raw.db"), &good).unwrap();
+    for key in [&stored.saved.key, "raw.db"] {
+        let volume = tempfile::tempdir().unwrap();
+        let key = key.to_owned();
+        restore::run(RestoreRequest { key, ..stored.request(volume.path(), Engine::Graft) }).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,8 @@ use std::os::unix::fs::symlink;
 use std::time::{Duration, Instant};
 
 use crate::bolt::{Bolt, key_value, rev};
-use crate::support::{Etcd, Mischief, Proxy, S3, file_store, noise, save_request};
+use crate::front::Mischief;
+use crate::support::{Etcd, S3, file_store, noise, save_request};
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt};
 use sha2::{Digest, Sha256};
@@ -65,7 +66,7 @@ fn member(db_bytes: usize) -> Member {
         version: "3.6.16".to_owned(),
         storage_version: "3.6.0".to_owned(),
     };
-    Member { facts, name: "m".to_owned() }
+    Member { facts, name: "m".to_owned(), without_quorum: false }
 }
 
 pub(crate) async fn save_stream(
@@ -177,7 +178,7 @@ async fn a_connection_to_etcd_that_breaks_is_transient() {
     etcd.fill(20, 1 << 20).await;
     let mount = tempfile::tempdir().unwrap();
     for limit in [100, 1000, 100_000, 5_000_000, 15_000_000] {
-        let proxy = Proxy::before(&etcd.url, Mischief::Cut(limit)).await;
+        let proxy = Mischief::Cut(limit).before(&etcd.url).await;
         let mut request = save_request(etcd.flags(), file_store(mount.path()), Compression::Zstd);
         request.etcd.endpoints = vec![proxy.url()];
         let error = save::run(request).await.unwrap_err();
@@ -189,8 +190,8 @@ async fn a_connection_to_etcd_that_breaks_is_transient() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_gives_back_something_else_is_found_out() {
     let s3 = S3::start().await;
-    let proxy = Proxy::before(&s3.address, Mischief::Spoil).await;
-    let store = StoreFlags { s3_endpoint: Some(proxy.url()), ..s3.flags() };
+    let proxy = Mischief::Spoil.before(&s3.address).await;
+    let store = s3.through(proxy.url());
     let stream = || stream::iter(messages(&snapshot(2000)));
     let request = save_request(EtcdFlags::default(), store.clone(), Compression::None);
     let error = save_stream(request.clone(), stream()).await.unwrap_err();

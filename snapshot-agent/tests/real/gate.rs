@@ -24,9 +24,9 @@ async fn becomes_etcd() {
     std::process::exit(report::finish(&Err(error)).into());
 }
 
-struct Member {
+pub(crate) struct Member {
     volume: tempfile::TempDir,
-    request: GateRequest,
+    pub(crate) request: GateRequest,
     url: String,
 }
 
@@ -35,7 +35,7 @@ impl Member {
         Self::of(identity_flags())
     }
 
-    fn of(identity: IdentityFlags) -> Self {
+    pub(crate) fn of(identity: IdentityFlags) -> Self {
         let volume = tempfile::tempdir().unwrap();
         let (url, peer) = (format!("http://127.0.0.1:{}", free_port()), format!("http://127.0.0.1:{}", free_port()));
         let data = volume.path().join("mount").join(DATA_DIR);
@@ -63,7 +63,7 @@ impl Member {
         Self { volume, request, url }
     }
 
-    fn allow(&self, claim: &str) {
+    pub(crate) fn allow(&self, claim: &str) {
         self.tell(Some(claim), None);
     }
 
@@ -118,7 +118,7 @@ impl Member {
     }
 
     /// Starts, and gives the refusal's verdict. The volume is as before.
-    fn refused(&self) -> String {
+    pub(crate) fn refused(&self) -> String {
         let before = (files(&self.request.volume), self.identity());
         let verdict = self.verdict();
         assert_eq!((files(&self.request.volume), self.identity()), before, "{verdict}: it touched the volume");

@@ -25,7 +25,7 @@ const READ_BACK_MIB: u64 = 128;
 const MESSAGE: usize = 32 << 10;
 const PAGES: usize = (512 << 20) / 4096;
 
-fn high_water_mib() -> u64 {
+pub(crate) fn high_water_mib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
@@ -82,7 +82,7 @@ async fn saves_half_a_gibibyte() {
     request.age_recipients.extend((more == "age").then(|| crate::age::PAIRS[0].0.to_owned()));
     let budget = if more == "stored" { READ_BACK_MIB } else { BUDGET_MIB };
     request.verify = if more == "stored" { Verify::Stored } else { Verify::Stream };
-    let member = Member { facts, name: "m".to_owned() };
+    let member = Member { facts, name: "m".to_owned(), without_quorum: false };
     let saved = save::from_stream(request, member, Ok((String::new(), stream::iter(messages())))).await.unwrap();
     let peak = high_water_mib();
     let rate = 512_000 / saved.millis.max(1);

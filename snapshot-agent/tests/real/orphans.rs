@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use crate::faults::{messages, save_stream, snapshot};
-use crate::support::{Cli, Etcd, Mischief, Proxy, S3, child, child_input, eventually, file_store, save_request};
+use crate::front::Mischief;
+use crate::support::{Cli, Etcd, S3, child, child_input, eventually, file_store, save_request};
 use clap::Parser;
 use futures::stream;
 use serde_json::{Value, json};
@@ -55,7 +56,7 @@ async fn killed_while_uploading_it_leaves_no_backup_and_the_next_run_cleans_up()
     etcd.fill(40, 1 << 20).await;
     let s3 = S3::start().await;
     // The stream stands still in its second half, with parts uploaded already.
-    let proxy = Proxy::before(&etcd.url, Mischief::Freeze(30 << 20)).await;
+    let proxy = Mischief::Freeze(30 << 20).before(&etcd.url).await;
     let dies = SaveRequest {
         etcd: EtcdFlags { endpoints: vec![proxy.url()], ..EtcdFlags::default() },
         pod_uid: Some("dead-0000".to_owned()),

@@ -8,9 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::faults::{messages, save_stream, snapshot};
+use crate::front::Mischief;
 use crate::support::{
-    CLAIM, Cli, Etcd, Mischief, Proxy, RESTORE, S3, child, child_input, file_store, files, restore_request,
-    save_request,
+    CLAIM, Cli, Etcd, RESTORE, S3, child, child_input, file_store, files, restore_request, save_request,
 };
 use clap::Parser;
 use futures::stream;
@@ -22,6 +22,14 @@ use snapshot_agent::contract::{
 use snapshot_agent::identity::Identity;
 use snapshot_agent::{restore, save};
 use tempfile::TempDir;
+
+/// A snapshot in S3, of an etcd with so many MiB.
+pub(crate) async fn in_s3(mib: u64) -> (S3, SavedReport) {
+    let (etcd, s3) = (Etcd::start().await, S3::start().await);
+    etcd.fill(mib, 1 << 20).await;
+    let saved = save::run(save_request(etcd.flags(), s3.flags(), Compression::Zstd)).await.unwrap();
+    (s3, saved)
+}
 
 /// One snapshot in a folder, to be broken.
 struct Stored {
@@ -304,28 +312,22 @@ async fn what_a_dead_attempt_has_left_does_no_harm() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_download_that_breaks_is_taken_up_again() {
-    let etcd = Etcd::start().await;
-    etcd.fill(40, 1 << 20).await;
-    let s3 = S3::start().await;
-    let saved = save::run(save_request(etcd.flags(), s3.flags(), Compression::Zstd)).await.unwrap();
+    let (s3, saved) = in_s3(40).await;
     // Every connection breaks after 3 MiB, and a range has 8.
-    let proxy = Proxy::before(&s3.address, Mischief::Cut(3 << 20)).await;
+    let proxy = Mischief::Cut(3 << 20).before(&s3.address).await;
     let volume = tempfile::tempdir().unwrap();
-    let store = StoreFlags { s3_endpoint: Some(proxy.url()), ..s3.flags() };
+    let store = s3.through(proxy.url());
     restore::run(restore_request(store, &saved.key, volume.path())).await.unwrap();
-    let connections = proxy.connections.load(std::sync::atomic::Ordering::Relaxed);
+    let connections = proxy.connections();
     assert!(connections > saved.stored_bytes >> 22, "{connections}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_download_that_stands_still_is_given_up() {
-    let etcd = Etcd::start().await;
-    etcd.fill(40, 1 << 20).await;
-    let s3 = S3::start().await;
-    let saved = save::run(save_request(etcd.flags(), s3.flags(), Compression::Zstd)).await.unwrap();
-    let proxy = Proxy::before(&s3.address, Mischief::Freeze(2 << 20)).await;
+    let (s3, saved) = in_s3(40).await;
+    let proxy = Mischief::Freeze(2 << 20).before(&s3.address).await;
     let volume = tempfile::tempdir().unwrap();
-    let store = StoreFlags { s3_endpoint: Some(proxy.url()), ..s3.flags() };
+    let store = s3.through(proxy.url());
     let mut request = restore_request(store, &saved.key, volume.path());
     request.stall_seconds = 2;
     let begun = std::time::Instant::now();
@@ -337,10 +339,7 @@ async fn a_download_that_stands_still_is_given_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_object_in_s3_is_refused() {
-    let etcd = Etcd::start().await;
-    etcd.fill(20, 1 << 20).await;
-    let s3 = S3::start().await;
-    let saved = save::run(save_request(etcd.flags(), s3.flags(), Compression::Zstd)).await.unwrap();
+    let (s3, saved) = in_s3(20).await;
     let file = s3.file(&saved.key, "snapshot.db.zst");
     let good = fs::read(&file).unwrap();
     let volume = tempfile::tempdir().unwrap();

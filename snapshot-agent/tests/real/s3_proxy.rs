@@ -3,7 +3,6 @@
 //! Which request meets which fault is decided by the test; everything else passes, byte for byte and with its signature.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -15,8 +14,9 @@ use hyper::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, client, server, service};
 use hyper_util::rt::TokioIo;
 use snapshot_agent::contract::StoreFlags;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
+use crate::front::Front;
 use crate::support::S3;
 
 /// What a request asks of S3.
@@ -52,6 +52,9 @@ pub(crate) enum Fault {
     Answer(u16, String),
     /// The store does it, and this is the answer all the same.
     Done(u16, String),
+    /// The store is not asked; the answer of this status tells the request's headers back, as S3 does where a signature
+    /// does not match.
+    Echo(u16),
     /// The connection ends after the request was read; the store is not asked.
     Hangup,
     /// The store does it, and the connection ends without an answer.
@@ -90,54 +93,44 @@ type Body = BoxBody<Bytes, std::io::Error>;
 
 /// The proxy, for as long as the test keeps it.
 pub(crate) struct S3Proxy {
-    address: SocketAddr,
+    front: Front,
     asked: Arc<Mutex<Vec<Asked>>>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for S3Proxy {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 impl S3Proxy {
     pub(crate) async fn before(s3: &S3, rule: impl Fn(&Asked) -> Fault + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (store, seen, rule): (_, _, Arc<Rule>) = (s3.address.clone(), Arc::clone(&asked), Arc::new(rule));
         let counts = Arc::new(Mutex::new(HashMap::new()));
-        let task = tokio::spawn(async move {
-            while let Ok((connection, _)) = listener.accept().await {
-                let (store, seen, rule) = (store.clone(), Arc::clone(&seen), Arc::clone(&rule));
-                let counts = Arc::clone(&counts);
-                tokio::spawn(async move {
-                    let serve = service::service_fn(move |request: Request<Incoming>| {
-                        let op = operation(&request);
-                        let before = {
-                            let mut counts = counts.lock().unwrap();
-                            let count: &mut usize = counts.entry(op).or_default();
-                            *count += 1;
-                            *count - 1
-                        };
-                        let (uri, headers) = (request.uri().to_string(), request.headers().clone());
-                        let asked = Asked { op, before, uri, headers };
-                        let fault = rule(&asked);
-                        seen.lock().unwrap().push(asked);
-                        meet(store.clone(), request, fault)
-                    });
-                    let _ended =
-                        server::conn::http1::Builder::new().serve_connection(TokioIo::new(connection), serve).await;
-                });
+        let front = Front::of(move |connection, _| {
+            let (store, seen, rule) = (store.clone(), Arc::clone(&seen), Arc::clone(&rule));
+            let counts = Arc::clone(&counts);
+            let serve = service::service_fn(move |request: Request<Incoming>| {
+                let op = operation(&request);
+                let before = {
+                    let mut counts = counts.lock().unwrap();
+                    let count: &mut usize = counts.entry(op).or_default();
+                    *count += 1;
+                    *count - 1
+                };
+                let (uri, headers) = (request.uri().to_string(), request.headers().clone());
+                let asked = Asked { op, before, uri, headers };
+                let fault = rule(&asked);
+                seen.lock().unwrap().push(asked);
+                meet(store.clone(), request, fault)
+            });
+            async move {
+                let served = server::conn::http1::Builder::new().serve_connection(TokioIo::new(connection), serve);
+                served.await.map_err(std::io::Error::other)
             }
-        });
-        Self { address, asked, task }
+        })
+        .await;
+        Self { front, asked }
     }
 
     /// The same bucket, reached through the proxy.
     pub(crate) fn flags(&self, s3: &S3) -> StoreFlags {
-        StoreFlags { s3_endpoint: Some(format!("http://{}", self.address)), ..s3.flags() }
+        s3.through(self.front.url())
     }
 
     /// Every request so far.
@@ -185,6 +178,14 @@ async fn meet(store: String, request: Request<Incoming>, fault: Fault) -> std::i
         Fault::Answer(status, body) => {
             let _sent = request.into_body().collect().await;
             Ok(plain(status, body))
+        }
+        Fault::Echo(status) => {
+            let (head, body) = request.into_parts();
+            let _sent = body.collect().await;
+            let said: Vec<_> = head.headers.iter().map(|(name, value)| format!("{name}:{value:?}")).collect();
+            let said = said.join("\n");
+            let canonical = format!("<Code>SignatureDoesNotMatch</Code><CanonicalRequest>{said}</CanonicalRequest>");
+            Ok(plain(status, format!("<?xml version=\"1.0\"?><Error>{canonical}</Error>")))
         }
         Fault::Hangup => {
             let _sent = request.into_body().collect().await;

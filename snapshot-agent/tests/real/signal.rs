@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::support::{Etcd, Mischief, Proxy, S3, child, child_input, eventually, save_request};
+use crate::front::Mischief;
+use crate::support::{Etcd, S3, child, child_input, eventually, save_request};
 use snapshot_agent::contract::{Compression, ExitClass};
 use snapshot_agent::save;
 
@@ -22,7 +23,7 @@ async fn is_told_to_stop() {
     etcd.fill(40, 1 << 20).await;
     let s3 = S3::start().await;
     // The stream stands still in its second half, with a part uploaded already.
-    let proxy = Proxy::before(&etcd.url, Mischief::Freeze(30 << 20)).await;
+    let proxy = Mischief::Freeze(30 << 20).before(&etcd.url).await;
     let mut request = save_request(etcd.flags(), s3.flags(), Compression::None);
     request.etcd.endpoints = vec![proxy.url()];
     let saving = tokio::spawn(save::run(request));

@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
 
 use crate::faults::{messages, save_stream, snapshot};
-use crate::support::{Etcd, Small, bin, file_store, files, restore_request, save_request};
+use crate::front::Mischief;
+use crate::support::{Etcd, S3, Small, bin, eventually, file_store, files, restore_request, save_request};
 use futures::stream;
-use snapshot_agent::contract::{Compression, Engine, EtcdFlags, ExitClass, RestoreRequest};
+use snapshot_agent::contract::{Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, RestoreRequest};
 use snapshot_agent::{restore, save};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,4 +114,92 @@ async fn a_graft_needs_the_space_once() {
     let needed = (saved.db_bytes + (144 << 20)).div_ceil(1 << 20);
     assert!(error.message().contains(&format!("needs {needed} MiB")), "{error}");
     assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 0, "the staging folder is gone");
+}
+
+/// Where somebody else takes all the room that is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Downloading,
+    BeforeEtcdutl,
+    /// The pages of a graft have no room then.
+    AfterEtcdutl,
+}
+
+/// A program that fills a file system; its file is where a restore finds none of its business.
+fn filling(volume: &Path) -> String {
+    format!("/bin/dd if=/dev/zero of={}/lost+found/x bs=1M 2>/dev/null", volume.display())
+}
+
+async fn filled_at(stage: Stage, engine: Engine) {
+    let what = format!("{stage:?}, {engine:?}");
+    let etcd = Etcd::start().await;
+    etcd.fill(20, 1 << 20).await;
+    let s3 = S3::start().await;
+    let saved = save::run(save_request(etcd.flags(), s3.flags(), Compression::Zstd)).await.unwrap();
+    let volume = Small::of("220m");
+    fs::create_dir(volume.path().join("lost+found")).unwrap();
+    let fill = filling(volume.path());
+    let folder = tempfile::tempdir().unwrap();
+    let wrapper = folder.path().join("etcdutl");
+    let real = bin("etcdutl");
+    let real = real.display();
+    let restores = match stage {
+        Stage::Downloading => format!("exec {real} \"$@\""),
+        Stage::BeforeEtcdutl => format!("{fill}; exec {real} \"$@\""),
+        Stage::AfterEtcdutl => format!("{real} \"$@\" && {{ {fill} || true; }}"),
+    };
+    let script = format!("#!/bin/sh\ncase $1 in snapshot) {restores};; *) exec {real} \"$@\";; esac\n");
+    fs::write(&wrapper, script).unwrap();
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+    // Slow enough to be caught in the middle of it.
+    let rate = if stage == Stage::Downloading { 2 << 20 } else { 1 << 30 };
+    let proxy = Mischief::Slow(rate, u64::MAX).before(&s3.address).await;
+    let store = s3.through(proxy.url());
+    let request = RestoreRequest { engine, ..restore_request(store, &saved.key, volume.path()) };
+    let wrapped = RestoreRequest { etcdutl: wrapper, ..request.clone() };
+    let restoring = tokio::spawn(restore::run(wrapped));
+    if stage == Stage::Downloading {
+        let downloads = async || {
+            let size = |file: &String| fs::metadata(volume.path().join(file)).map_or(0, |file| file.len());
+            files(volume.path()).iter().any(|file| size(file) > 1 << 20).then_some(())
+        };
+        eventually("its first bytes", downloads).await;
+        Command::new("sh").args(["-c", &fill]).status().unwrap();
+    }
+    let error = restoring.await.unwrap().unwrap_err();
+    assert_eq!(error.class(), ExitClass::Full, "{what}: {error}");
+    let more = if engine == Engine::Graft { saved.db_bytes + (144 << 20) } else { 2 * saved.db_bytes + (128 << 20) };
+    let needed = format!("needs {} MiB", more.div_ceil(1 << 20));
+    assert!(error.message().contains(&needed), "{what}: no {needed:?} in {error}");
+    assert_eq!(files(volume.path()), ["lost+found/x"], "{what}: the staging folder is gone");
+
+    // Whoever took it keeps it: said before anything is read, until the volume grows.
+    Command::new("sh").args(["-c", &fill]).status().unwrap();
+    let again = restore::run(request.clone()).await.unwrap_err();
+    assert!(again.class() == ExitClass::Full && again.message().contains(&needed), "{what}: {again}");
+    volume.grow("500m");
+    assert_eq!(restore::run(request.clone()).await.unwrap().engine, Some(engine), "{what}");
+    let (member, peer) = request.initial_cluster.split_once('=').unwrap();
+    let data = volume.path().join(DATA_DIR);
+    let rebuilt = Etcd::on(folder, &data, member, peer, &["--initial-cluster-state=existing"]).await;
+    assert_eq!(rebuilt.content().await, etcd.content().await, "{what}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn room_that_goes_while_it_downloads_is_told_with_what_is_needed() {
+    for engine in [Engine::Etcdutl, Engine::Graft] {
+        filled_at(Stage::Downloading, engine).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn room_that_goes_before_etcdutl_writes_is_told_with_what_is_needed() {
+    for engine in [Engine::Etcdutl, Engine::Graft] {
+        filled_at(Stage::BeforeEtcdutl, engine).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn room_that_goes_in_the_middle_of_a_graft_is_told_with_what_is_needed() {
+    filled_at(Stage::AfterEtcdutl, Engine::Graft).await;
 }

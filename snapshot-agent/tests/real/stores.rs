@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::backends::Backend;
 use crate::faults::{messages, save_stream, snapshot};
+use crate::front::Front;
 use crate::support::{Etcd, restore_request, save_request};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
@@ -14,7 +15,7 @@ use snapshot_agent::contract::{
 use snapshot_agent::probe::{Outcome, Trial};
 use snapshot_agent::{inspect, latest, probe, restore, save};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 fn request(store: &StoreFlags, pod: &str) -> SaveRequest {
     SaveRequest {
@@ -289,31 +290,29 @@ async fn a_probe_says_what_a_store_does_and_leaves_its_mark_alone() {
 }
 
 /// A server that ignores the condition of a put, between us and one that does not: the header loses its name.
-async fn deaf(server: &str) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+async fn deaf(server: &str) -> Front {
     let server = server.to_owned();
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let server = TcpStream::connect(&server).await.unwrap();
+    Front::of(move |client, _| {
+        let server = server.clone();
+        async move {
             let (mut from_client, mut to_client) = client.into_split();
-            let (mut from_server, mut to_server) = server.into_split();
+            let (mut from_server, mut to_server) = TcpStream::connect(server).await?.into_split();
             tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
-            tokio::spawn(async move {
-                let mut buffer = vec![0; 64 << 10];
-                while let Ok(got @ 1..) = from_client.read(&mut buffer).await {
-                    let said = &mut buffer[..got];
-                    if let Some(at) = said.windows(13).position(|window| window == b"if-none-match") {
-                        said[at..at + 13].copy_from_slice(b"x-passed-over");
-                    }
-                    if to_server.write_all(said).await.is_err() {
-                        break;
-                    }
+            let mut buffer = vec![0; 64 << 10];
+            loop {
+                let got = from_client.read(&mut buffer).await?;
+                if got == 0 {
+                    return Ok(());
                 }
-            });
+                let said = &mut buffer[..got];
+                if let Some(at) = said.windows(13).position(|window| window == b"if-none-match") {
+                    said[at..at + 13].copy_from_slice(b"x-passed-over");
+                }
+                to_server.write_all(said).await?;
+            }
         }
-    });
-    address.to_string()
+    })
+    .await
 }
 
 /// With a signature instead of the key, as the headers are not signed then.
@@ -328,8 +327,8 @@ async fn a_store_that_overwrites_is_found_out_and_a_signature_will_do() {
 
     let endpoint = signed.azure_endpoint.clone().unwrap();
     let (server, account) = endpoint.strip_prefix("http://").unwrap().split_once('/').unwrap();
-    let address = deaf(server).await;
-    let store = StoreFlags { azure_endpoint: Some(format!("http://{address}/{account}")), ..signed };
+    let deaf = deaf(server).await;
+    let store = StoreFlags { azure_endpoint: Some(format!("{}/{account}", deaf.url())), ..signed };
     let ended = probed(&store).await;
     let table = ended.probed.table();
     assert_eq!(outcome(&ended, Trial::CreateOnly), Outcome::No, "{table}");

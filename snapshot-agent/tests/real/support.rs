@@ -1,17 +1,14 @@
-//! The real etcd, a real S3 server, and a proxy that breaks connections: what the tests of this folder run against.
+//! The real etcd and a real S3 server: what the tests of this folder run against.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use snapshot_agent::contract::{Compression, EtcdFlags, IdentityFlags, RestoreRequest, SaveRequest, StoreFlags};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 pub(crate) use crate::ports::free as free_port;
 
@@ -81,21 +78,37 @@ pub(crate) struct Cli<T: clap::Args> {
     pub(crate) request: T,
 }
 
+/// How long a busy machine may take for what is about to come true.
+const PATIENCE: Duration = Duration::from_mins(1);
+
 /// Waits for something that is about to come true.
 pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(Instant::now() < until, "{what} did not come true in 20 s");
+        assert!(Instant::now() < until, "{what} did not come true in {PATIENCE:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Name of a member that does not vote.
+const LEARNER: &str = "learner";
+
+/// A member that stands still.
+pub(crate) struct Paused(String);
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        let _continued = Command::new("kill").args(["-CONT", &self.0]).status();
     }
 }
 
 /// One etcd member.
 pub(crate) struct Etcd {
     pub(crate) url: String,
+    peer: String,
     program: PathBuf,
     args: Vec<String>,
     data: PathBuf,
@@ -135,7 +148,32 @@ impl Etcd {
     }
 
     async fn run(program: PathBuf, folder: TempDir, data: &Path, name: &str, peer: &str, more: &[&str]) -> Self {
-        let url = format!("http://127.0.0.1:{}", free_port());
+        Self::serving("127.0.0.1", program, folder, data, name, peer, more).await
+    }
+
+    /// Run by this program, as another host's.
+    pub(crate) async fn by(
+        program: PathBuf,
+        folder: TempDir,
+        host: &str,
+        name: &str,
+        peer: &str,
+        more: &[&str],
+    ) -> Self {
+        let data = folder.path().join("data");
+        Self::serving(host, program, folder, &data, name, peer, more).await
+    }
+
+    async fn serving(
+        host: &str,
+        program: PathBuf,
+        folder: TempDir,
+        data: &Path,
+        name: &str,
+        peer: &str,
+        more: &[&str],
+    ) -> Self {
+        let url = format!("http://{host}:{}", free_port());
         let listen = if peer.ends_with(":0") { format!("http://127.0.0.1:{}", free_port()) } else { peer.to_owned() };
         let mut args = vec![
             format!("--name={name}"),
@@ -150,15 +188,81 @@ impl Etcd {
         ];
         args.extend(more.iter().map(|arg| (*arg).to_owned()));
         let process = start_at(&program, &args, &folder.path().join("etcd.log"));
-        let etcd = Self { url, program, args, data: data.to_owned(), process, folder };
-        etcd.ready().await;
+        let etcd = Self { url, peer: listen, program, args, data: data.to_owned(), process, folder };
+        // A learner is read from by nobody.
+        if name != LEARNER {
+            etcd.ready().await;
+        }
         etcd
+    }
+
+    /// One that joins this cluster and does not vote.
+    pub(crate) async fn learner(of: &[Self]) -> Self {
+        let peer = format!("http://127.0.0.1:{}", free_port());
+        let options = etcd_client::MemberAddOptions::new().with_is_learner();
+        // etcd wants all of its members connected for some seconds before it takes another one.
+        eventually("a member more", async || {
+            of[0].client().await.member_add([&peer], Some(options.clone())).await.ok()
+        })
+        .await;
+        let all: Vec<_> = of.iter().enumerate().map(|(i, member)| format!("m{i}={}", member.peer)).collect();
+        let all = format!("--initial-cluster={},{LEARNER}={peer}", all.join(","));
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let learner = Self::on(folder, &data, LEARNER, &peer, &[&all, "--initial-cluster-state=existing"]).await;
+        eventually("the learner's own word", async || {
+            learner.client().await.status().await.ok().filter(etcd_client::StatusResponse::is_learner)
+        })
+        .await;
+        learner
+    }
+
+    /// Ends it for good; its data stays.
+    pub(crate) fn kill(&mut self) {
+        self.process.0.kill().unwrap();
+        self.process.0.wait().unwrap();
+    }
+
+    /// It stands still, with its connections open, until what this gives is gone.
+    pub(crate) fn paused(&self) -> Paused {
+        let pid = self.process.0.id().to_string();
+        assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
+        Paused(pid)
+    }
+
+    /// Whether it is the leader.
+    pub(crate) async fn leads(&self) -> bool {
+        let status = self.client().await.status().await.unwrap();
+        status.leader() == status.header().unwrap().member_id()
+    }
+
+    /// How many read transactions its database has open: each keeps the pages of all that is deleted meanwhile.
+    pub(crate) async fn open_reads(&self) -> u64 {
+        const NAME: &str = "etcd_mvcc_db_open_read_transactions ";
+        let mut least = u64::MAX;
+        // etcd's own come and go, and all are counted when something is committed (a tenth of a second).
+        for _ in 0..4 {
+            self.client().await.put("counted", "", None).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(250)).await;
+            let text = self.metrics().await;
+            let value = text.lines().find_map(|line| line.strip_prefix(NAME));
+            let value = value.unwrap_or_else(|| panic!("no {NAME}in {text}"));
+            least = least.min(value.trim().parse().unwrap());
+        }
+        least
+    }
+
+    async fn metrics(&self) -> String {
+        let mut connection = TcpStream::connect(self.url.trim_start_matches("http://")).await.unwrap();
+        connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        connection.read_to_string(&mut text).await.unwrap();
+        text
     }
 
     /// Ends it, lets something be done to its data directory, and starts it again.
     pub(crate) async fn again(&mut self, meanwhile: impl FnOnce(&Path)) {
-        self.process.0.kill().unwrap();
-        self.process.0.wait().unwrap();
+        self.kill();
         meanwhile(&self.data);
         self.process = start_at(&self.program, &self.args, &self.folder.path().join("etcd.log"));
         self.ready().await;
@@ -177,8 +281,17 @@ impl Etcd {
         futures::future::join_all(starts).await
     }
 
+    /// What it has said so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("etcd.log")).unwrap()
+    }
+
     pub(crate) async fn ready(&self) {
-        eventually("etcd's first answer", async || self.client().await.get("x", None).await.ok()).await;
+        let until = Instant::now() + PATIENCE;
+        while let Err(error) = self.client().await.get("x", None).await {
+            assert!(Instant::now() < until, "etcd gives no answer: {error}; its log:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     pub(crate) async fn client(&self) -> etcd_client::Client {
@@ -241,8 +354,12 @@ pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
 pub(crate) struct S3 {
     pub(crate) address: String,
     pub(crate) folder: TempDir,
-    _process: Running,
+    args: Vec<String>,
+    process: Running,
 }
+
+/// The access key and the secret of who may do everything.
+const KEYS: [&str; 2] = ["key", "secret"];
 
 impl S3 {
     pub(crate) async fn start() -> Self {
@@ -251,31 +368,49 @@ impl S3 {
 
     /// With more flags.
     pub(crate) async fn with(more: &[String]) -> Self {
-        Self::serving(more, |_| vec![]).await
+        Self::serving(KEYS, more, |_| vec![]).await
+    }
+
+    /// For who has these keys.
+    pub(crate) async fn keyed(keys: [&str; 2]) -> Self {
+        Self::serving(keys, &[], |_| vec![]).await
     }
 
     /// That keeps older versions.
     pub(crate) async fn versioned() -> Self {
-        Self::serving(&[], |folder| vec!["--versioning-dir".to_owned(), folder.join("versions").display().to_string()])
-            .await
+        let versions =
+            |folder: &Path| vec!["--versioning-dir".to_owned(), folder.join("versions").display().to_string()];
+        Self::serving(KEYS, &[], versions).await
     }
 
-    async fn serving(more: &[String], backend: impl Fn(&Path) -> Vec<String>) -> Self {
+    async fn serving([access, secret]: [&str; 2], more: &[String], backend: impl Fn(&Path) -> Vec<String>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["buckets/bkt", "credentials", "versions"] {
             fs::create_dir_all(folder.path().join(name)).unwrap();
         }
-        fs::write(folder.path().join("credentials/accessKeyID"), "key\n").unwrap();
-        fs::write(folder.path().join("credentials/secretAccessKey"), "secret\n").unwrap();
+        fs::write(folder.path().join("credentials/accessKeyID"), format!("{access}\n")).unwrap();
+        fs::write(folder.path().join("credentials/secretAccessKey"), format!("{secret}\n")).unwrap();
         let address = format!("127.0.0.1:{}", free_port());
         let buckets = folder.path().join("buckets").display().to_string();
-        let args = ["--access", "key", "--secret", "secret", "--keep-alive", "--quiet", "--port", &address];
+        let args = ["--access", access, "--secret", secret, "--keep-alive", "--quiet", "--port", &address];
         let backend = [vec!["posix".to_owned()], backend(folder.path()), vec![buckets]].concat();
         let args = [&args.map(str::to_owned)[..], more, &backend].concat();
         let process = start("versitygw", &args, &folder.path().join("versitygw.log"));
-        let s3 = Self { address, folder, _process: process };
-        eventually("versitygw's port", async || TcpStream::connect(&s3.address).await.ok()).await;
+        let s3 = Self { address, folder, args, process };
+        s3.ready().await;
         s3
+    }
+
+    async fn ready(&self) {
+        eventually("versitygw's port", async || TcpStream::connect(&self.address).await.ok()).await;
+    }
+
+    /// Ends it and starts it again at the same address: what it reads at its start may be another.
+    pub(crate) async fn again(&mut self) {
+        self.process.0.kill().unwrap();
+        self.process.0.wait().unwrap();
+        self.process = start("versitygw", &self.args, &self.folder.path().join("versitygw.log"));
+        self.ready().await;
     }
 
     pub(crate) fn flags(&self) -> StoreFlags {
@@ -287,6 +422,11 @@ impl S3 {
             credentials_dir: Some(self.folder.path().join("credentials")),
             ..StoreFlags::default()
         }
+    }
+
+    /// The same bucket, reached by another way.
+    pub(crate) fn through(&self, url: String) -> StoreFlags {
+        StoreFlags { s3_endpoint: Some(url), ..self.flags() }
     }
 
     /// Where the server keeps this object.
@@ -366,82 +506,6 @@ pub(crate) fn restore_request(store: StoreFlags, key: &str, volume: &Path) -> Re
     }
 }
 
-/// What a proxy does to each connection.
-#[derive(Clone, Copy)]
-pub(crate) enum Mischief {
-    /// Cuts it after so many bytes of the server's.
-    Cut(u64),
-    /// Goes quiet after so many bytes of the server's, and stays open.
-    Freeze(u64),
-    /// Alters a byte in each long run of the server's bytes.
-    Spoil,
-}
-
-/// A proxy in front of a server.
-pub(crate) struct Proxy {
-    pub(crate) address: SocketAddr,
-    pub(crate) connections: Arc<AtomicU64>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl Proxy {
-    pub(crate) async fn before(server: &str, mischief: Mischief) -> Self {
-        let server = server.trim_start_matches("http://").to_owned();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let connections = Arc::new(AtomicU64::new(0));
-        let count = Arc::clone(&connections);
-        let task = tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                count.fetch_add(1, Ordering::Relaxed);
-                let server = server.clone();
-                tokio::spawn(async move {
-                    let server = TcpStream::connect(server).await?;
-                    pass(client, server, mischief).await
-                });
-            }
-        });
-        Self { address, connections, task }
-    }
-
-    pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
-    }
-}
-
-async fn pass(client: TcpStream, server: TcpStream, mischief: Mischief) -> std::io::Result<()> {
-    let (mut from_client, mut to_client) = client.into_split();
-    let (mut from_server, mut to_server) = server.into_split();
-    let up = tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
-    let limit = match mischief {
-        Mischief::Cut(limit) | Mischief::Freeze(limit) => limit,
-        Mischief::Spoil => u64::MAX,
-    };
-    let (mut passed, mut buffer) = (0_u64, vec![0; 16 << 10]);
-    while passed < limit {
-        let got = from_server.read(&mut buffer).await?;
-        if got == 0 {
-            return Ok(());
-        }
-        passed += got as u64;
-        if matches!(mischief, Mischief::Spoil) && got == buffer.len() {
-            buffer[got / 2] ^= 1;
-        }
-        to_client.write_all(&buffer[..got]).await?;
-    }
-    if let Mischief::Freeze(_) = mischief {
-        std::future::pending::<()>().await;
-    }
-    up.abort();
-    Ok(())
-}
-
 /// A small file system in memory, unmounted with the test.
 pub(crate) struct Small(TempDir);
 
@@ -456,6 +520,13 @@ impl Small {
 
     pub(crate) fn path(&self) -> &Path {
         self.0.path()
+    }
+
+    /// Gives it another size.
+    pub(crate) fn grow(&self, size: &str) {
+        let mut mount = Command::new("mount");
+        mount.args(["-o", &format!("remount,size={size}")]).arg(self.0.path());
+        assert!(mount.status().unwrap().success());
     }
 }
 

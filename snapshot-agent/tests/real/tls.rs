@@ -1,20 +1,20 @@
 //! etcd behind TLS and with users, of every line we know: what works, and what is said when it does not.
 
-use std::fmt::{Debug, Write as _};
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::support::{Running, child, child_input, eventually, file_store, files, free_port, save_request};
+use crate::ear::Ear;
+use crate::narrow::{Slow, Way};
+use crate::support::{Running, child, eventually, file_store, files, free_port, save_request};
 use futures::StreamExt;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, Level, SavedReport};
 use snapshot_agent::{Error, Result, save, source};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 const LINES: [&str; 3] = ["3.5", "3.6", "3.7"];
 
@@ -22,17 +22,17 @@ const LINES: [&str; 3] = ["3.5", "3.6", "3.7"];
 const PASSWORD: &str = "canary-of-root";
 
 /// A folder of certificates: two CAs that differ in their keys alone, as those of two clusters made by one tool do.
-struct Pki {
+pub(crate) struct Pki {
     folder: TempDir,
-    ours: CertifiedIssuer<'static, KeyPair>,
-    theirs: CertifiedIssuer<'static, KeyPair>,
+    pub(crate) ours: CertifiedIssuer<'static, KeyPair>,
+    pub(crate) theirs: CertifiedIssuer<'static, KeyPair>,
 }
 
 /// A certificate's file and its key's.
-type Pair = (PathBuf, PathBuf);
+pub(crate) type Pair = (PathBuf, PathBuf);
 
 impl Pki {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let ca = |file: &str, name: &str| {
             let mut params = CertificateParams::default();
@@ -47,12 +47,12 @@ impl Pki {
         Self { folder, ours, theirs }
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Makes a certificate for this host, with this common name, which ends in this year.
-    fn issue(&self, by: &CertifiedIssuer<'static, KeyPair>, host: &str, name: &str, until: i32) -> Pair {
+    pub(crate) fn issue(&self, by: &CertifiedIssuer<'static, KeyPair>, host: &str, name: &str, until: i32) -> Pair {
         let mut params = CertificateParams::new([host.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         params.not_after = date_time_ymd(until, 1, 1);
@@ -357,35 +357,6 @@ async fn users_that_are_not_let_in() {
     }
 }
 
-/// A proxy that lets this many bytes of the server's through in a tenth of a second.
-async fn slow_proxy(server: &str, bytes: usize) -> String {
-    let server = server.trim_start_matches("http://").to_owned();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let server = TcpStream::connect(&server).await.unwrap();
-            let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
-                (client.into_split(), server.into_split());
-            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
-            tokio::spawn(async move {
-                let mut buffer = vec![0; bytes];
-                loop {
-                    let got = from_server.read(&mut buffer).await?;
-                    if got == 0 {
-                        return std::io::Result::Ok(());
-                    }
-                    to_client.write_all(&buffer[..got]).await?;
-                    if got == bytes {
-                        tokio::time::sleep(Duration::from_millis(100)).await;
-                    }
-                }
-            });
-        }
-    });
-    format!("http://{address}")
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_that_expires_is_made_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -409,48 +380,12 @@ async fn a_login_that_expires_is_made_again() {
         assert_eq!(bytes % 512, 32, "{line}");
 
         // A stream that is open goes on, whatever happens to the login.
-        let slow =
-            EtcdFlags { endpoints: vec![slow_proxy(&etcd.url, 160 << 10).await], ..etcd.logged_in("root", &right) };
+        let proxy = Slow::before(&etcd.url, Way::Down, 160 << 10).await;
+        let slow = EtcdFlags { endpoints: vec![proxy.url()], ..etcd.logged_in("root", &right) };
         let begun = Instant::now();
         works(&format!("{line}, longer than the login"), slow).await;
         assert!(begun.elapsed() > Duration::from_secs(4), "{line}: {:?}", begun.elapsed());
     }
-}
-
-/// Hears everything that is logged, at every level, by every crate.
-#[derive(Clone, Default)]
-struct Ear(Arc<Mutex<String>>);
-
-impl tracing::field::Visit for Ear {
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn Debug) {
-        write!(self.0.lock().unwrap(), "{field}={value:?} ").unwrap();
-    }
-}
-
-impl tracing::Subscriber for Ear {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        span.record(&mut self.clone());
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, values: &tracing::span::Record<'_>) {
-        values.record(&mut self.clone());
-    }
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        event.record(&mut self.clone());
-        self.0.lock().unwrap().push('\n');
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 /// In a process of its own, so that everything is heard.
@@ -463,11 +398,7 @@ fn passwords_and_keys_are_never_told() {
 /// Not a test by itself: the process that listens to itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_is_heard() {
-    if child_input().is_none() {
-        return;
-    }
-    let ear = Ear::default();
-    tracing::subscriber::set_global_default(ear.clone()).unwrap();
+    let Some(ear) = Ear::alone() else { return };
     let pki = Pki::new();
     let (client, other) = (pki.issue(&pki.ours, "client", "app", 2100), pki.issue(&pki.theirs, "client", "app", 2100));
     let etcd = Etcd::mutual("3.6", &pki, &client, &[]).await;
@@ -496,7 +427,7 @@ async fn everything_is_heard() {
         writeln!(told, "{error} {error:?} {}", snapshot_agent::report::render(&Err(error.clone()))).unwrap();
     }
     works("the right password", root).await;
-    let heard = ear.0.lock().unwrap().clone();
+    let heard = ear.heard();
     assert!(heard.contains("reading from") && told.contains("--key"), "nothing was heard: {heard}\n{told}");
     let keys = [client.1, other.1].map(|key| fs::read_to_string(key).unwrap());
     let secrets = keys.iter().flat_map(|key| key.lines()).filter(|line| !line.starts_with("-----")).chain([PASSWORD]);

@@ -1,20 +1,18 @@
 //! Stores that cannot be reached, are not what they should be, or refuse: one clear reason each, in time, for both verbs.
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::faults::{messages, save_stream, snapshot};
+use crate::front::Front;
 use crate::support::{S3, free_port, restore_request, save_request};
 use futures::future::join_all;
 use futures::stream;
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, ProbeRequest, S3Sse, StoreFlags};
 use snapshot_agent::{probe, restore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 /// What a stand-in for a store does with a connection.
 #[derive(Clone, Copy)]
@@ -28,56 +26,27 @@ enum Does<'a> {
 }
 
 /// A stand-in for a store.
-struct Stand {
-    address: SocketAddr,
-    connections: Arc<AtomicU64>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for Stand {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl Stand {
-    async fn that(does: Does<'_>) -> Self {
-        let (times, answer, server) = match does {
-            Does::Nothing => (u64::MAX, String::new(), String::new()),
-            Does::Says(answer) => (u64::MAX, answer.to_owned(), String::new()),
-            Does::SaysTo(times, answer, server) => (times, answer.to_owned(), server.to_owned()),
-        };
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let connections = Arc::new(AtomicU64::new(0));
-        let count = Arc::clone(&connections);
-        let task = tokio::spawn(async move {
-            while let Ok((mut client, _)) = listener.accept().await {
-                let before = count.fetch_add(1, Ordering::Relaxed);
-                let (answer, server) = (answer.clone(), server.clone());
-                tokio::spawn(async move {
-                    if before >= times {
-                        let mut server = TcpStream::connect(server).await?;
-                        return tokio::io::copy_bidirectional(&mut client, &mut server).await.map(drop);
-                    }
-                    let _request = client.read(&mut [0; 16 << 10]).await?;
-                    if answer.is_empty() {
-                        std::future::pending::<()>().await;
-                    }
-                    client.write_all(answer.as_bytes()).await
-                });
+async fn stand(does: Does<'_>) -> Front {
+    let (times, answer, server) = match does {
+        Does::Nothing => (u64::MAX, String::new(), String::new()),
+        Does::Says(answer) => (u64::MAX, answer.to_owned(), String::new()),
+        Does::SaysTo(times, answer, server) => (times, answer.to_owned(), server.to_owned()),
+    };
+    Front::of(move |mut client, before| {
+        let (answer, server) = (answer.clone(), server.clone());
+        async move {
+            if before >= times {
+                let mut server = TcpStream::connect(server).await?;
+                return tokio::io::copy_bidirectional(&mut client, &mut server).await.map(drop);
             }
-        });
-        Self { address, connections, task }
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
-    fn connections(&self) -> u64 {
-        self.connections.load(Ordering::Relaxed)
-    }
+            let _request = client.read(&mut [0; 16 << 10]).await?;
+            if answer.is_empty() {
+                std::future::pending::<()>().await;
+            }
+            client.write_all(answer.as_bytes()).await
+        }
+    })
+    .await
 }
 
 fn answer(status: &str, headers: &str, body: &str) -> String {
@@ -156,26 +125,25 @@ async fn a_store_that_cannot_be_reached_or_used_is_told_in_time() {
     let credentials = credentials();
     let at = |endpoint: &str| flags(endpoint, credentials.path());
     let nobody = format!("http://127.0.0.1:{}", free_port());
-    let silent = Stand::that(Does::Nothing).await;
+    let silent = stand(Does::Nothing).await;
     let silent_tls = silent.url().replace("http://", "https://");
-    let slow = Stand::that(Does::Says(&s3_error("503 Slow Down", "SlowDown"))).await;
-    let broken = Stand::that(Does::Says(&answer("500 Internal Server Error", "", ""))).await;
-    let elsewhere = Stand::that(Does::Says(&answer("200 OK", "", ""))).await;
+    let slow = stand(Does::Says(&s3_error("503 Slow Down", "SlowDown"))).await;
+    let broken = stand(Does::Says(&answer("500 Internal Server Error", "", ""))).await;
+    let elsewhere = stand(Does::Says(&answer("200 OK", "", ""))).await;
     let redirect = |status| answer(status, &format!("location: {}/bkt\r\n", elsewhere.url()), "");
-    let moved = Stand::that(Does::Says(&redirect("301 Moved Permanently"))).await;
-    let temporary = Stand::that(Does::Says(&redirect("307 Temporary Redirect"))).await;
-    let bare = Stand::that(Does::Says(&s3_error("301 Moved Permanently", "PermanentRedirect"))).await;
-    let region = Stand::that(Does::Says(&s3_error("400 Bad Request", "AuthorizationHeaderMalformed"))).await;
-    let denied = Stand::that(Does::Says(&s3_error("403 Forbidden", "AccessDenied"))).await;
-    let secret = Stand::that(Does::Says(&s3_error("403 Forbidden", "SignatureDoesNotMatch"))).await;
-    let key = Stand::that(Does::Says(&s3_error("403 Forbidden", "InvalidAccessKeyId"))).await;
-    let bucket = Stand::that(Does::Says(&s3_error("404 Not Found", "NoSuchBucket"))).await;
-    let skewed = Stand::that(Does::Says(&s3_error("403 Forbidden", "RequestTimeTooSkewed"))).await;
-    let full = Stand::that(Does::Says(&s3_error("507 Insufficient Storage", "XMinioStorageFull"))).await;
+    let moved = stand(Does::Says(&redirect("301 Moved Permanently"))).await;
+    let temporary = stand(Does::Says(&redirect("307 Temporary Redirect"))).await;
+    let bare = stand(Does::Says(&s3_error("301 Moved Permanently", "PermanentRedirect"))).await;
+    let region = stand(Does::Says(&s3_error("400 Bad Request", "AuthorizationHeaderMalformed"))).await;
+    let denied = stand(Does::Says(&s3_error("403 Forbidden", "AccessDenied"))).await;
+    let secret = stand(Does::Says(&s3_error("403 Forbidden", "SignatureDoesNotMatch"))).await;
+    let key = stand(Does::Says(&s3_error("403 Forbidden", "InvalidAccessKeyId"))).await;
+    let bucket = stand(Does::Says(&s3_error("404 Not Found", "NoSuchBucket"))).await;
+    let skewed = stand(Does::Says(&s3_error("403 Forbidden", "RequestTimeTooSkewed"))).await;
+    let full = stand(Does::Says(&s3_error("507 Insufficient Storage", "XMinioStorageFull"))).await;
     let proxy_https =
-        Stand::that(Does::Says(&answer("400 Bad Request", "", "Client sent an HTTP request to an HTTPS server.\n")))
-            .await;
-    let no_http = Stand::that(Does::Says("SSH-2.0-OpenSSH_9.2\r\n")).await;
+        stand(Does::Says(&answer("400 Bad Request", "", "Client sent an HTTP request to an HTTPS server.\n"))).await;
+    let no_http = stand(Does::Says("SSH-2.0-OpenSSH_9.2\r\n")).await;
     let rows: Vec<Row> = vec![
         ("nobody listens", at(&nobody), ExitClass::Transient, "cannot be reached", 40),
         ("no such name", at("http://store.invalid:9000"), ExitClass::Transient, "", 40),
@@ -242,11 +210,11 @@ async fn a_certificate_is_checked_against_the_ca_that_was_given() {
 async fn a_burst_of_slow_down_is_waited_for() {
     let s3 = S3::start().await;
     let slow = s3_error("503 Slow Down", "SlowDown");
-    let stand = Stand::that(Does::SaysTo(5, &slow, &s3.address)).await;
-    let store = StoreFlags { s3_endpoint: Some(stand.url()), ..s3.flags() };
+    let answers = stand(Does::SaysTo(5, &slow, &s3.address)).await;
+    let store = s3.through(answers.url());
     let request = save_request(EtcdFlags::default(), store, Compression::None);
     save_stream(request, stream::iter(messages(&snapshot(5000)))).await.unwrap();
-    assert!(stand.connections() > 5, "{}", stand.connections());
+    assert!(answers.connections() > 5, "{}", answers.connections());
     assert_eq!(s3.files().len(), 2, "{:?}", s3.files());
 }
 
@@ -258,19 +226,19 @@ async fn an_option_that_a_store_refuses_is_named() {
         ("KMS.NotFoundException", "--s3-sse"),
         ("InvalidTag", "--s3-tag"),
     ] {
-        let stand = Stand::that(Does::Says(&s3_error("400 Bad Request", code))).await;
+        let answers = stand(Does::Says(&s3_error("400 Bad Request", code))).await;
         let store = StoreFlags {
             s3_sse: Some(S3Sse::AwsKms),
             s3_storage_class: Some("STANDARD_IA".to_owned()),
             s3_tag: vec!["a=b".to_owned()],
-            ..flags(&stand.url(), secret.path())
+            ..flags(&answers.url(), secret.path())
         };
         let request = save_request(EtcdFlags::default(), store, Compression::Zstd);
         let error = save_stream(request, stream::pending()).await.unwrap_err();
         assert_eq!(error.class(), ExitClass::Config, "{error}");
         assert!(error.message().contains(&format!("not take {flag};")), "{error}");
         assert!(!error.message().contains("canary"), "{error}");
-        assert_eq!(stand.connections(), 1, "a refusal is not asked for again");
+        assert_eq!(answers.connections(), 1, "a refusal is not asked for again");
     }
 }
 
@@ -280,8 +248,8 @@ async fn a_probe_does_not_believe_a_store_that_only_says_yes() {
     let secret = credentials();
     let body = "<InitiateMultipartUploadResult><UploadId>x</UploadId></InitiateMultipartUploadResult>";
     let headers = "etag: \"x\"\r\nlast-modified: Sat, 21 Nov 2026 16:22:33 GMT\r\n";
-    let stand = Stand::that(Does::Says(&answer("200 OK", headers, body))).await;
-    let store = flags(&stand.url(), secret.path());
+    let answers = stand(Does::Says(&answer("200 OK", headers, body))).await;
+    let store = flags(&answers.url(), secret.path());
     let ended = probe::run(ProbeRequest { store, deadline_seconds: 60, ..ProbeRequest::default() }).await.unwrap();
     assert!(ended.failed.is_some() && !ended.probed.usable, "{}", ended.probed.table());
     assert!(!ended.probed.table().contains(SECRET));
@@ -302,10 +270,10 @@ async fn googles_errors_have_their_classes() {
         ("401 Unauthorized", "AuthenticationRequired", ExitClass::Denied),
         ("400 Bad Request", "UserProjectMissing", ExitClass::Config),
     ] {
-        let stand = Stand::that(Does::Says(&s3_error(status, code))).await;
+        let answers = stand(Does::Says(&s3_error(status, code))).await;
         let store = StoreFlags {
             url: "gs://bkt/pre/fix".to_owned(),
-            gcs_endpoint: Some(stand.url()),
+            gcs_endpoint: Some(answers.url()),
             credentials_dir: Some(secret.path().to_owned()),
             ..StoreFlags::default()
         };

@@ -23,13 +23,14 @@ use object_store::path::Path;
 use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 use reqwest::Certificate;
 
+use super::address::{self, NoStore, Resolver};
 use crate::error::{Error, Result, io_error};
-use crate::store::class::tls;
+use crate::store::class::{beneath, tls};
 
 /// A store that hiccups or asks to slow down gets this long, with jitter and growing pauses; what lasts longer is told
 /// while somebody still looks, and the Job tries again.
 const RETRIES: usize = 10;
-const RETRY_FOR: Duration = Duration::from_secs(15);
+pub(super) const RETRY_FOR: Duration = Duration::from_secs(15);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
 /// A TCP and TLS handshake to the other side of the world takes a second.
@@ -126,12 +127,13 @@ pub(in crate::store) struct Connectors {
 }
 
 impl Connectors {
-    /// That trust the CA certificates of this file, or the public ones. Nobody is contacted.
-    pub(in crate::store) fn trusting(file: Option<&FilePath>) -> Result<Self> {
+    /// That trust the CA certificates of this file, or the public ones. Nobody is contacted. `identity`: the name at
+    /// which the provider's own client asks for the node's identity.
+    pub(in crate::store) fn trusting(file: Option<&FilePath>, identity: Option<&'static str>) -> Result<Self> {
         install_crypto();
         let certificates = certificates(file)?;
         let connector = |whole, between| {
-            let settings = Settings { certificates: certificates.clone(), whole, between };
+            let settings = Settings { certificates: certificates.clone(), whole, between, identity };
             Connector { settings, made: Arc::default() }
         };
         Ok(Self {
@@ -157,6 +159,7 @@ struct Settings {
     certificates: Option<Vec<Certificate>>,
     whole: Option<Duration>,
     between: Option<Duration>,
+    identity: Option<&'static str>,
 }
 
 impl HttpConnector for Connector {
@@ -180,6 +183,7 @@ impl Settings {
             .http1_only()
             .https_only(!plain)
             .connect_timeout(CONNECT_WITHIN)
+            .dns_resolver(Arc::new(Resolver { identity: self.identity }))
             .redirect(reqwest::redirect::Policy::none());
         if let Some(certificates) = &self.certificates {
             builder = builder.tls_certs_only(certificates.iter().cloned());
@@ -218,7 +222,7 @@ impl Heard {
     }
 }
 
-/// An HTTP client whose TLS errors are final, and whose answers have an end.
+/// An HTTP client whose TLS errors, and names that lead to no store, are final, and whose answers have an end.
 #[derive(Debug)]
 struct Speaker {
     client: reqwest::Client,
@@ -236,14 +240,16 @@ impl Speaker {
         let (head, body) = answer.into_parts();
         let (mut pieces, mut whole) = (body.bytes_stream(), BytesMut::new());
         while let Some(piece) = pieces.next().await {
-            whole.extend_from_slice(&piece?);
+            let piece = piece?;
+            // Before it grows: the room doubles.
+            if !refusal && whole.len() + piece.len() > ANSWER {
+                let long = format!("it has more than {} MiB", ANSWER >> 20);
+                return Err(HttpError::new(HttpErrorKind::Unknown, std::io::Error::other(long)));
+            }
+            whole.extend_from_slice(&piece);
             if refusal && whole.len() > REFUSAL {
                 whole.truncate(REFUSAL);
                 break;
-            }
-            if whole.len() > ANSWER {
-                let long = format!("it has more than {} MiB", ANSWER >> 20);
-                return Err(HttpError::new(HttpErrorKind::Unknown, std::io::Error::other(long)));
             }
         }
         Ok(HttpResponse::from_parts(head, whole.freeze().into()))
@@ -267,7 +273,9 @@ impl HttpService for Speaker {
                     self.bounded(answer).await
                 }
                 // The kind `Unknown` is not asked again.
-                Err(error) if tls(&error).is_some() => Err(HttpError::new(HttpErrorKind::Unknown, error)),
+                Err(error) if tls(&error).is_some() || beneath::<NoStore>(&error).is_some() => {
+                    Err(HttpError::new(HttpErrorKind::Unknown, error))
+                }
                 Err(error) => Err(error),
             }
         })
@@ -296,13 +304,20 @@ pub(in crate::store) fn missing(folder: &FilePath, name: &str) -> Error {
 
 /// An endpoint's scheme and the rest of it: `https://host[:port]`, and a path only where `path` allows one.
 pub(in crate::store) fn endpoint<'a>(flag: &str, url: &'a str, path: bool) -> Result<(&'a str, &'a str)> {
+    if url.contains('@') {
+        return Err(Error::config(format!(
+            "{flag} holds a user or a password: {}",
+            crate::store::location::NOT_IN_URLS
+        )));
+    }
+    address::check(flag, url)?;
     let url = url.trim_end_matches('/');
     url.split_once("://")
         .filter(|(scheme, rest)| {
             let host = rest.split('/').next().unwrap_or_default();
             matches!(*scheme, "http" | "https")
                 && !host.is_empty()
-                && !rest.contains(['@', '?', '#'])
+                && !rest.contains(['?', '#'])
                 && (path || host.len() == rest.len())
         })
         .ok_or_else(|| {

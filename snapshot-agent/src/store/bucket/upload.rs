@@ -35,10 +35,13 @@ const ABORT_WITHIN: Duration = Duration::from_secs(10);
 /// Parts that are on their way when an upload is taken back get so long to arrive: 32 MiB at 11 MiB/s.
 const LAND_WITHIN: Duration = Duration::from_secs(3);
 
+/// The largest part that every provider takes (Azure: 4000 MiB, S3 and Google: 5 GiB).
+const MOST: u64 = 4000 << 20;
+
 /// The part size for about this many bytes: as usual, or as much larger as the most parts that a store takes ask for.
 pub(crate) fn part_size(estimate: u64, most_parts: u64) -> u64 {
     // Twice the estimate: a database grows while its size is asked, and incompressible data grows a little.
-    PART.max(estimate.saturating_mul(2).div_ceil(most_parts).next_multiple_of(1 << 20))
+    estimate.saturating_mul(2).div_ceil(most_parts).next_multiple_of(1 << 20).clamp(PART, MOST)
 }
 
 /// A multipart upload on its way.
@@ -201,7 +204,8 @@ impl BucketUpload {
                 meta.size
             ))),
             (_, Err(error)) => Err(self.store.error(&self.doing(), &error)),
-            (Err(error), Ok(_)) => match self.store.error(&self.doing(), &error) {
+            // It asks for nothing special, so what was asked for at the upload is not what is refused.
+            (Err(error), Ok(_)) => match classify(&self.doing(), &error) {
                 // Credentials that may only write: the answer to `complete` is all there is.
                 denied if denied.class() == ExitClass::Denied => self.locked(None),
                 error => Err(error),
@@ -281,12 +285,24 @@ mod tests {
         assert_eq!(part_size(39 << 30, 10_000), PART);
     }
 
+    /// S3's limits: 5 TiB for an object, 5 MiB to 5 GiB for a part.
+    const LARGEST_OBJECT: u64 = 5 << 40;
+    const SMALLEST_PART: u64 = 5 << 20;
+    const LARGEST_PART: u64 = 5 << 30;
+
     proptest! {
         #[test]
-        fn there_are_never_too_many_parts(estimate in 0u64..1 << 50, most in 10_000u64..=50_000) {
+        fn there_are_never_too_many_parts(estimate in 0..=LARGEST_OBJECT, most in 10_000u64..=50_000) {
             let part = part_size(estimate, most);
             prop_assert!((estimate * 2).div_ceil(part) <= most);
             prop_assert!(part >= PART);
+        }
+
+        /// Whatever a member says of its size.
+        #[test]
+        fn a_part_is_always_one_that_a_store_takes(estimate: u64, most in 10_000u64..=50_000) {
+            let part = part_size(estimate, most);
+            prop_assert!((SMALLEST_PART..=LARGEST_PART).contains(&part), "{part}");
         }
     }
 }

@@ -147,7 +147,7 @@ impl Server {
         };
         while !ready(self) {
             let log = || std::fs::read_to_string(self.dir.path().join("log")).unwrap();
-            assert!(began.elapsed() < Duration::from_secs(30), "etcd does not start: {}", log());
+            assert!(began.elapsed() < Duration::from_mins(1), "etcd does not start: {}", log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -224,7 +224,8 @@ impl Server {
     /// The same for what may fail.
     pub(crate) fn tries(&self, args: &[&str]) -> Result<String, String> {
         let endpoint = self.endpoint();
-        let mut all = vec![endpoint.as_str()];
+        // A busy machine takes its time; a login has only what a connection has.
+        let mut all = vec![endpoint.as_str(), "--command-timeout=60s", "--dial-timeout=60s"];
         let user = self.user.as_ref().map(|user| format!("--user={user}"));
         all.extend(user.as_deref());
         all.extend(args);
@@ -233,8 +234,7 @@ impl Server {
 
     /// What the server says for HashKV at a revision (0: the newest).
     pub(crate) fn hash_kv(&self, revision: i64) -> HashKv {
-        let answer =
-            self.ctl(&["endpoint", "hashkv", "-w", "json", "--command-timeout=60s", &format!("--rev={revision}")]);
+        let answer = self.ctl(&["endpoint", "hashkv", "-w", "json", &format!("--rev={revision}")]);
         let answer: Value = serde_json::from_str(&answer).unwrap();
         let answer = &answer[0]["HashKV"];
         let newest = answer["header"]["revision"].as_i64().unwrap();

@@ -1,0 +1,57 @@
+//! Hears everything that is logged. It decides nothing: what must not be heard, a test says.
+
+use std::fmt::{Debug, Write as _};
+use std::sync::{Arc, Mutex};
+
+use crate::support::child_input;
+
+/// Hears everything that is logged, at every level, by every crate.
+#[derive(Clone, Default)]
+pub(crate) struct Ear(Arc<Mutex<String>>);
+
+impl tracing::field::Visit for Ear {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn Debug) {
+        write!(self.0.lock().unwrap(), "{field}={value:?} ").unwrap();
+    }
+}
+
+impl tracing::Subscriber for Ear {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        span.record(&mut self.clone());
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, values: &tracing::span::Record<'_>) {
+        values.record(&mut self.clone());
+    }
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut self.clone());
+        self.0.lock().unwrap().push('\n');
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+impl Ear {
+    /// Hears this whole process, which has to be a test's other half (`support::child`): nothing, in the test itself.
+    pub(crate) fn alone() -> Option<Self> {
+        child_input()?;
+        let ear = Self::default();
+        tracing::subscriber::set_global_default(ear.clone()).unwrap();
+        Some(ear)
+    }
+
+    /// All of it so far.
+    pub(crate) fn heard(&self) -> String {
+        self.0.lock().unwrap().clone()
+    }
+}

@@ -1,0 +1,130 @@
+//! Answers without an end: what a verb holds in memory is bounded, measured in a process of its own that does nothing else.
+
+use std::process::Output;
+
+use clap::Parser;
+use futures::future::join_all;
+use futures::stream;
+use snapshot_agent::contract::{
+    Compression, EtcdFlags, ListRequest, ProbeRequest, SnapshotFlags, StoreFlags, VerifyRequest,
+};
+use snapshot_agent::{Error, list, probe, restore, verify};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::faults::{messages, save_stream, snapshot};
+use crate::front::Front;
+use crate::memory::high_water_mib;
+use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
+use crate::support::{Cli, S3, child, child_input, restore_request, save_request};
+
+/// What a verb may take above what its process has at its start; a Job's usual limit is 256 MiB. A save asks up to four
+/// things at once, each answer has up to 16 MiB and for a moment the room that it grew out of; its test data takes 50 MiB.
+const BUDGET_MIB: u64 = 192;
+
+const KEY: &str = "shop/orders/1a2b3c4d/20261121T162233Z-99887766-abcdef01";
+
+/// A store whose answer never gets to its body.
+async fn flood() -> Front {
+    Front::of(async |mut client: TcpStream, _| {
+        let _request = client.read(&mut [0; 16 << 10]).await?;
+        client.write_all(b"HTTP/1.1 200 OK\r\n").await?;
+        let lines = b"x-flood: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n".repeat(1000);
+        loop {
+            client.write_all(&lines).await?;
+        }
+    })
+    .await
+}
+
+async fn run(verb: &str, store: StoreFlags) -> Option<Error> {
+    let snapshot_flags =
+        SnapshotFlags { store: Some(store.clone()), key: Some(KEY.to_owned()), ..SnapshotFlags::default() };
+    match verb {
+        "save" => {
+            let request = save_request(EtcdFlags::default(), store, Compression::None);
+            save_stream(request, stream::iter(messages(&snapshot(2200)))).await.err()
+        }
+        "restore" => {
+            let volume = tempfile::tempdir().unwrap();
+            restore::run(restore_request(store, KEY, volume.path())).await.err()
+        }
+        "list" => list::run(ListRequest { store, deadline_seconds: 50, ..ListRequest::default() }).await.err(),
+        "verify" => {
+            let request = VerifyRequest { snapshot: snapshot_flags, deadline_seconds: 50, ..VerifyRequest::default() };
+            verify::run(request).await.err()
+        }
+        "probe" => {
+            let request = ProbeRequest { store, deadline_seconds: 50, ..ProbeRequest::default() };
+            match probe::run(request).await {
+                Ok(ended) => ended.failed,
+                Err(error) => Some(error),
+            }
+        }
+        _ => panic!("{verb}"),
+    }
+}
+
+/// Not a test by itself: the process that is measured.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn meets_an_endless_answer() {
+    let Some(input) = child_input() else { return };
+    let (verb, args) = input.split_once('\n').unwrap();
+    let store = Cli::<StoreFlags>::parse_from(std::iter::once("x").chain(args.lines())).request;
+    let before = high_water_mib();
+    let error = run(verb, store).await.expect("what has no end is no success");
+    let peak = high_water_mib();
+    println!("VmHWM {before} -> {peak} MiB: {:?} {}", error.class(), error.message());
+    assert!(peak - before <= BUDGET_MIB, "{before} -> {peak} MiB, budget {BUDGET_MIB}");
+    assert!(error.message().len() < 600 && !error.message().contains("xxxx"), "{error}");
+}
+
+async fn bounded(what: &str, verb: &str, store: StoreFlags) {
+    let input = format!("{verb}\n{}", store.to_args().join("\n"));
+    let mut child = child("endless::meets_an_endless_answer", &input);
+    let output: Output = tokio::task::spawn_blocking(move || child.output()).await.unwrap().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find(|line| line.starts_with("VmHWM"));
+    println!("{verb}, {what}: {}", line.unwrap_or_default());
+    assert!(output.status.success(), "{verb}, {what}: {text}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// One request of a save, and what is answered to it.
+type Row = (&'static str, Op, Fault);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_without_end_does_not_fill_the_memory() {
+    let s3 = S3::start().await;
+    let s3 = &s3;
+    for (what, fault) in [
+        ("a refusal without end", Fault::Endless(403)),
+        ("an error without end", Fault::Endless(500)),
+        ("an answer without end", Fault::Endless(200)),
+        ("more headers than there are", Fault::Headers(20_000)),
+    ] {
+        let always = {
+            let fault = fault.clone();
+            move |_: &Asked| fault.clone()
+        };
+        let proxy = S3Proxy::before(s3, always).await;
+        let verbs = ["save", "restore", "list", "verify", "probe"];
+        join_all(verbs.map(|verb| bounded(what, verb, proxy.flags(s3)))).await;
+    }
+    let rows: [Row; 5] = [
+        ("a part's refusal", Op::Part, Fault::Endless(400)),
+        ("a part's answer", Op::Part, Fault::Endless(200)),
+        ("the answer at the end of an upload", Op::Complete, Fault::Endless(200)),
+        ("what is read back", Op::Get, Fault::Endless(200)),
+        ("the manifest's answer", Op::Put, Fault::Endless(200)),
+    ];
+    join_all(rows.map(|(what, op, fault)| async move {
+        let only = move |asked: &Asked| if asked.op == op { fault.clone() } else { Fault::Pass };
+        let proxy = S3Proxy::before(s3, only).await;
+        bounded(what, "save", proxy.flags(s3)).await;
+    }))
+    .await;
+    let flood = flood().await;
+    for verb in ["save", "restore", "list", "verify", "probe"] {
+        bounded("headers without end", verb, s3.through(flood.url())).await;
+    }
+}

@@ -1,0 +1,49 @@
+//! More snapshots than a store puts on one page of a listing: all of them are seen, the last as well as the first.
+
+use crate::backends::Backend;
+use crate::faults::{messages, save_stream, snapshot};
+use crate::support::save_request;
+use futures::stream::{self, StreamExt};
+use snapshot_agent::contract::{Compression, EtcdFlags, InspectRequest, ListRequest, SaveRequest};
+use snapshot_agent::list::State;
+use snapshot_agent::{inspect, list};
+
+/// One page of S3's, and then some: of Azure's, which has 5000, the agent asks for as many.
+const BEGUN: usize = 1_100;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stands_on_a_later_page_is_there_too() {
+    for backend in Backend::all().await {
+        let request = SaveRequest {
+            owner_uid: Some("5a0b1c2d".to_owned()),
+            ..save_request(EtcdFlags::default(), backend.flags.clone(), Compression::Zstd)
+        };
+        let saved = save_stream(request, stream::iter(messages(&snapshot(64)))).await.unwrap();
+        let lineage = saved.key.rsplit_once('/').unwrap().0;
+        // Begun long ago and yesterday's future, so that the whole one is neither the first nor the last of them.
+        let begun = (0..BEGUN).map(|number| {
+            let year = if number % 2 == 0 { 2001 } else { 2090 };
+            format!("{lineage}/{year}0101T0000{:02}Z-99887766-{number:08x}/snapshot.db.zst", number % 60)
+        });
+        stream::iter(begun).for_each_concurrent(16, |key| put(&backend, key)).await;
+
+        let wanted = ListRequest { store: backend.flags.clone(), deadline_seconds: 120, ..ListRequest::default() };
+        let listed = list::run(wanted).await.unwrap();
+        let of = |state: State| listed.iter().filter(|entry| entry.state == state).count();
+        assert_eq!((of(State::Incomplete), of(State::Complete)), (BEGUN, 1), "{}", backend.name);
+
+        let wanted = InspectRequest {
+            store: backend.flags.clone(),
+            namespace: "shop".to_owned(),
+            cluster: "orders".to_owned(),
+            owner_uid: "5a0b1c2d".to_owned(),
+            deadline_seconds: 120,
+            ..InspectRequest::default()
+        };
+        assert_eq!(inspect::run(wanted).await.unwrap().key, saved.key, "{}", backend.name);
+    }
+}
+
+async fn put(backend: &Backend, key: String) {
+    backend.put(&key, "x").await;
+}

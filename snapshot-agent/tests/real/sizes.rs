@@ -1,0 +1,115 @@
+//! Objects whose sizes lie where an upload's parts begin and end, and stores that take them too slowly.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use futures::stream;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use snapshot_agent::contract::{Compression, CopyRequest, EtcdFlags, ExitClass, SaveRequest, ToStore};
+use snapshot_agent::{copy, save};
+
+use crate::age::PAIRS;
+use crate::faults::{messages, save_stream, snapshot};
+use crate::narrow::{Slow, Way};
+use crate::s3_proxy::{Fault, Op, S3Proxy};
+use crate::support::{Etcd, S3, eventually, file_store, noise, save_request};
+
+/// The usual part.
+const PART: usize = 8 << 20;
+
+/// What the data is called.
+const NAME: &str = "snapshot.db.zst.age";
+
+/// A stored snapshot of exactly so many bytes, as far as one can tell who has no key for it; gives its key.
+async fn stored_as(mount: &Path, bytes: &[u8]) -> String {
+    let request = save_request(EtcdFlags::default(), file_store(mount), Compression::Zstd);
+    let request = SaveRequest { age_recipients: vec![PAIRS[0].0.to_owned()], ..request };
+    let saved = save_stream(request, stream::iter(messages(&snapshot(64)))).await.unwrap();
+    let folder = mount.join(&saved.key);
+    fs::write(folder.join(NAME), bytes).unwrap();
+    let manifest = folder.join("manifest.json");
+    let mut json: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    json["storedBytes"] = json!(bytes.len());
+    json["storedSha256"] = json!(hex::encode(Sha256::digest(bytes)));
+    fs::write(manifest, json.to_string()).unwrap();
+    saved.key
+}
+
+/// S3 takes no part of 0 bytes, and none but the last of less than 5 MiB; some stores want all but the last equal.
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_end_where_objects_end() {
+    let s3 = S3::start().await;
+    let rows: [(usize, &[usize]); 6] = [
+        (1, &[1]),
+        (PART - 1, &[PART - 1]),
+        (PART, &[PART]),
+        (PART + 1, &[PART, 1]),
+        (2 * PART, &[PART, PART]),
+        (2 * PART + 1, &[PART, PART, 1]),
+    ];
+    for (bytes, parts) in rows {
+        let (mount, content) = (tempfile::tempdir().unwrap(), noise(bytes as u64, bytes));
+        let key = stored_as(mount.path(), &content).await;
+        let proxy = S3Proxy::before(&s3, |_| Fault::Pass).await;
+        let request = CopyRequest {
+            store: file_store(mount.path()),
+            to: ToStore(proxy.flags(&s3)),
+            key: Some(key.clone()),
+            deadline_seconds: 60,
+            ..CopyRequest::default()
+        };
+        assert_eq!(copy::run(request).await.unwrap().failed, None, "{bytes}");
+        assert!(fs::read(s3.file(&key, NAME)).unwrap() == content, "{bytes}");
+        let mut sent: Vec<_> = proxy.asked().iter().filter(|asked| asked.op == Op::Part).map(numbered).collect();
+        sent.sort_unstable();
+        let sizes: Vec<_> = sent.iter().map(|(_, size)| *size).collect();
+        assert_eq!(sizes, parts, "{bytes}");
+    }
+}
+
+/// A part's number and size.
+fn numbered(asked: &crate::s3_proxy::Asked) -> (u32, usize) {
+    let number = asked.uri.split(['?', '&']).find_map(|pair| pair.strip_prefix("partNumber="));
+    let length = asked.headers.get("content-length").and_then(|length| length.to_str().ok());
+    (number.unwrap().parse().unwrap(), length.unwrap().parse().unwrap())
+}
+
+/// A store that is too slow would pin etcd's read transaction for hours: a save ends, and lets etcd go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_trickles_is_given_up_and_etcd_is_let_go() {
+    let etcd = Etcd::start().await;
+    // More than what can be on its way for as long as it takes to be sure.
+    etcd.fill(200, 1 << 20).await;
+    let at_rest = etcd.open_reads().await;
+    let (etcd, at_rest) = (&etcd, &at_rest);
+    // 10 KiB a second: no part comes through. 280 KiB a second for each of four: parts do, and the whole is too slow.
+    let rows = [
+        (1 << 10, 512, ExitClass::Transient, "the store is too slow", 60),
+        (28 << 10, 4096, ExitClass::Deadline, "less than the 4096 KiB of --min-throughput-kib", 90),
+    ];
+    let rows = rows.map(|(bytes, least, class, word, seconds)| async move {
+        let s3 = S3::start().await;
+        let slow = Slow::before(&s3.address, Way::Up, bytes).await;
+        let mut store = s3.flags();
+        store.s3_endpoint = Some(slow.url());
+        let request = SaveRequest {
+            min_throughput_kib: least,
+            deadline_seconds: 300,
+            ..save_request(etcd.flags(), store, Compression::None)
+        };
+        let begun = Instant::now();
+        let saving = tokio::spawn(save::run(request));
+        eventually("the stream", async || (etcd.open_reads().await > *at_rest).then_some(())).await;
+        let error = saving.await.unwrap().unwrap_err();
+        println!("{bytes} bytes in 0.1 s, {:.1} s: {:?} {error}", begun.elapsed().as_secs_f32(), error.class());
+        assert_eq!(error.class(), class, "{error}");
+        assert!(error.message().contains(word), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(seconds), "{:?}", begun.elapsed());
+        slow.hurry();
+        eventually("nothing is left", async || s3.files().is_empty().then_some(())).await;
+    });
+    futures::future::join_all(rows).await;
+    eventually("etcd is let go", async || (etcd.open_reads().await <= *at_rest).then_some(())).await;
+}

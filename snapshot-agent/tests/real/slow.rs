@@ -1,0 +1,91 @@
+//! Downloads that are slow and move: they are never ended for being slow, they say how far they are, a connection that breaks
+//! late is taken up again where it broke, and whoever says stop is heard.
+
+use std::time::Instant;
+
+use crate::front::Mischief;
+use crate::graft::ENGINES;
+use crate::restore::{begin, in_s3, signal};
+use crate::support::{Cli, child, child_input, eventually, files, restore_request};
+use clap::Parser;
+use snapshot_agent::contract::{Engine, RestoreRequest};
+use snapshot_agent::restore;
+
+/// A third of a MiB a second for each connection.
+const RATE: u64 = 320 << 10;
+
+/// Not a test by itself: the process whose log is read. What a thread of another test does not hear it takes for silent.
+#[tokio::test(flavor = "multi_thread")]
+async fn says_how_far_it_is() {
+    let Some(args) = child_input() else { return };
+    tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stderr).init();
+    let cli = Cli::<RestoreRequest>::parse_from(std::iter::once("restore").chain(args.lines()));
+    restore::run(cli.request).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_download_is_not_ended_and_says_how_far_it_is() {
+    let (s3, saved) = in_s3(4).await;
+    let proxy = Mischief::Slow(RATE, u64::MAX).before(&s3.address).await;
+    for engine in ENGINES {
+        let volume = tempfile::tempdir().unwrap();
+        let store = s3.through(proxy.url());
+        let request = restore_request(store, &saved.key, volume.path());
+        // Several times so long passes in all.
+        let request = RestoreRequest { engine, stall_seconds: 2, ..request };
+        let begun = Instant::now();
+        let mut command = child("slow::says_how_far_it_is", &request.to_args().join("\n"));
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{engine:?}: {said}");
+        assert!(begun.elapsed().as_secs() >= 8, "it was not slow: {:?}", begun.elapsed());
+        let lines: Vec<_> = said.lines().filter(|line| line.contains("reading the snapshot: ")).collect();
+        assert!(!lines.is_empty(), "{engine:?}: {said}");
+        let number = |line: &str, field: &str| {
+            let (_, after) = line.split_once(&format!(" {field}=")).unwrap_or_else(|| panic!("no {field} in {line}"));
+            after.split(' ').next().unwrap().parse::<u64>().unwrap()
+        };
+        for line in lines {
+            println!("{line}");
+            let (bytes, total) = (number(line, "bytes"), number(line, "total"));
+            assert!(bytes > 0 && bytes <= total && total == saved.stored_bytes, "{line}");
+            let rate = number(line, "kib_per_s") << 10;
+            assert!(rate > RATE / 4 && rate < RATE * 4, "{line}");
+            assert!(number(line, "seconds_left") <= total / rate, "{line}");
+        }
+    }
+}
+
+/// The store's client asks again for a quarter of a minute. A slow range takes longer, and its connection ends after that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_breaks_late_is_taken_up_again() {
+    let (s3, saved) = in_s3(4).await;
+    // 18 seconds of a range of 4 MiB.
+    let rate = 200 << 10;
+    let proxy = Mischief::Slow(rate, 18 * rate).before(&s3.address).await;
+    let volume = tempfile::tempdir().unwrap();
+    let store = s3.through(proxy.url());
+    let request = RestoreRequest { engine: Engine::Graft, ..restore_request(store, &saved.key, volume.path()) };
+    let report = restore::run(request).await.unwrap();
+    assert_eq!(report.sha256, saved.sha256);
+}
+
+/// As the first process of a container it would not even end: a Pod that restores took its whole grace period to go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_is_told_to_stop_stops_and_leaves_nothing() {
+    let (s3, saved) = in_s3(4).await;
+    let proxy = Mischief::Slow(RATE, u64::MAX).before(&s3.address).await;
+    for engine in ENGINES {
+        for stop in ["-TERM", "-INT"] {
+            let volume = tempfile::tempdir().unwrap();
+            let store = s3.through(proxy.url());
+            let request = RestoreRequest { engine, ..restore_request(store, &saved.key, volume.path()) };
+            let mut process = begin(&request);
+            eventually("its staging folder", async || (!files(volume.path()).is_empty()).then_some(())).await;
+            signal(&process, stop);
+            let ended = tokio::task::spawn_blocking(move || process.wait().unwrap()).await.unwrap();
+            assert!(ended.code().is_some_and(|code| code != 0), "{engine:?}, {stop}: {ended}");
+            assert_eq!(files(volume.path()), [] as [&str; 0], "{engine:?}, {stop}");
+        }
+    }
+}
