@@ -78,6 +78,8 @@ pub mod component {
     pub const MEMBER: &str = "etcd-member";
     /// A Job that saves a snapshot, asks a store for one, or probes a store: what may leave the cluster for a store.
     pub const SNAPSHOT_AGENT: &str = "snapshot-agent";
+    /// A Pod of somebody's `CronJob` that asks for snapshots in turn.
+    pub const SNAPSHOT_CREATOR: &str = "snapshot-creator";
 }
 
 /// Values of [`key::ROLE`].

@@ -173,6 +173,9 @@ pub struct Newest {
     /// Its revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
+    /// Whether it was saved without a quorum.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_quorum: bool,
     /// Newer ones that cannot be restored, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<String>,
@@ -200,7 +203,7 @@ pub struct RestoreStatus {
     /// How far it has come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<RestorePhase>,
-    /// URI of the data object.
+    /// URI of the data object; of its folder, as long as the restore step has not reported, and where the report is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uri: Option<String>,
     /// When the snapshot was taken (RFC 3339).
@@ -209,6 +212,9 @@ pub struct RestoreStatus {
     /// `namespace/name` of the cluster it was taken from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_cluster: Option<String>,
+    /// Whether it was saved by hand after a quorum was lost: writes that were acknowledged may be missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_quorum: bool,
     /// Bytes of the database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub db_bytes: Option<u64>,

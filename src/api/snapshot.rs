@@ -165,7 +165,8 @@ pub struct Age {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Agent {
-    /// Resources; default requests of 100m CPU and 128Mi memory, limit 256Mi memory.
+    /// Resources; default of a Job: requests of 100m CPU and 128Mi memory, and a limit of 256Mi memory, which for saves of a
+    /// cluster whose database may have more than 8 GiB is 128Mi and 16Mi for each of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
     /// Service account of the Pod, for a store that takes a workload's identity instead of a Secret; default: the

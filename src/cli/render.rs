@@ -51,6 +51,7 @@ impl RenderFlags {
             spec: manifest.cluster_spec,
             etcd_version: manifest.etcd_version,
             db_bytes: manifest.db_bytes,
+            without_quorum: manifest.without_quorum,
             key: manifest.key,
             store: self.store,
             recipients: manifest.encryption.map(|encryption| encryption.recipients).unwrap_or_default(),

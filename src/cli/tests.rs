@@ -52,7 +52,7 @@ fn what_is_wrong_is_told_with_a_remedy() {
         (&["manifests", "--namespace", "Prod"], "DNS label"),
         (&["manifests", "--namespace=-a"], "DNS label"),
         (&["manifests", "--namespace", ""], "DNS label"),
-        (&["manifests", "--only", "pods"], "crds, rbac, deployment"),
+        (&["manifests", "--only", "pods"], "crds, rbac, deployment, network-policies"),
         (&["manifest"], "manifests"),
         (&["operator", "--identity=me"], "--agent-image"),
         (&["operator", "--identity=me", "--agent-image=i", "--listen=8080"], "--listen"),
@@ -148,6 +148,17 @@ fn the_examples_of_save_are_commands() {
         let words: Vec<_> = ["agent", "save", "--endpoints"].into_iter().chain(example.split_whitespace()).collect();
         assert!(matches!(parse(&words), Ok(Command::Agent(Agent::Save(_)))), "{words:?}: {:?}", parse(&words));
     }
+}
+
+/// An object of Kubernetes' never gets less than a quorum's word.
+#[test]
+fn a_save_without_a_quorum_is_by_hand() {
+    let words =
+        ["agent", "save", "--endpoints=a:2379", "--store=s3://b", "--namespace=n", "--cluster=c", "--no-quorum"];
+    let Ok(Command::Agent(Agent::Save(request))) = parse(&words) else { panic!("{:?}", parse(&words)) };
+    assert!(request.no_quorum);
+    let refused = parse(&[&words[..], &["--owner-uid=u"]].concat()).unwrap_err();
+    assert!(refused.contains("--no-quorum") && refused.contains("--owner-uid"), "{refused}");
 }
 
 #[test]

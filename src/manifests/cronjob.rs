@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use crate::api::GROUP;
+use crate::api::{GROUP, component, key};
 use crate::plan::build::{container_security, pod_security};
 
 /// The sample's cluster; everything is named after it.
@@ -72,11 +72,16 @@ fn objects(image: &str) -> [Value; 4] {
                 "jobTemplate": {"spec": {
                     "backoffLimit": 2,
                     "activeDeadlineSeconds": 7200,
-                    "template": {"spec": pod(&name, image)},
+                    "template": {"metadata": {"labels": labels()}, "spec": pod(&name, image)},
                 }},
             },
         }),
     ]
+}
+
+/// By which its Pods are known: no agent's and no member's.
+pub(super) fn labels() -> Value {
+    json!({(key::NAME): super::NAME, (key::COMPONENT): component::SNAPSHOT_CREATOR})
 }
 
 fn pod(account: &str, image: &str) -> Value {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{NAME, Options, Scope, labels, metadata};
 
 /// Where `/healthz`, `/readyz` and `/metrics` are served.
-const PORT: u16 = 8080;
+pub(super) const PORT: u16 = 8080;
 
 /// Enough to finish one act and give the lease back.
 const GRACE_SECONDS: u32 = 15;

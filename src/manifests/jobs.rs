@@ -6,9 +6,7 @@
 
 use snapshot_agent::contract::{DEFAULT_MIN_THROUGHPUT_KIB, DEFAULT_SAVE_DEADLINE_SECONDS, EtcdFlags, SaveRequest};
 
-use crate::api::cluster::Placement;
 use crate::api::name::LocalRef;
-use crate::api::snapshot::Agent;
 use crate::api::store::{AzureLocation, GcsLocation, Location, PvcLocation, S3Location};
 use crate::plan::build::job::{self, AgentJob, Work};
 
@@ -129,34 +127,18 @@ impl To {
 }
 
 fn saving(to: To, file: &str, image: &str) -> Result<String, serde_saphyr::ser::Error> {
-    let job = job::job(&AgentJob {
-        cluster: None,
-        question: None,
-        name: "my-etcd-save-1".to_owned(),
-        namespace: None,
-        owner: None,
-        snapshot: None,
-        store: None,
-        record: None,
-        external: None,
-        spool: None,
-        work: Work::Save(SaveRequest {
-            etcd: EtcdFlags {
-                endpoints: (0..3).map(|i| format!("http://my-etcd-{i}.my-etcd.prod.svc:2379")).collect(),
-                ..EtcdFlags::default()
-            },
-            namespace: "prod".to_owned(),
-            cluster: "my-etcd".to_owned(),
-            min_throughput_kib: DEFAULT_MIN_THROUGHPUT_KIB,
-            deadline_seconds: DEFAULT_SAVE_DEADLINE_SECONDS,
-            ..SaveRequest::default()
-        }),
-        destination: to.destination(),
-        image: image.to_owned(),
-        agent: Agent::default(),
-        placement: Placement::default(),
-        attempts_before: 0,
+    let work = Work::Save(SaveRequest {
+        etcd: EtcdFlags {
+            endpoints: (0..3).map(|i| format!("http://my-etcd-{i}.my-etcd.prod.svc:2379")).collect(),
+            ..EtcdFlags::default()
+        },
+        namespace: "prod".to_owned(),
+        cluster: "my-etcd".to_owned(),
+        min_throughput_kib: DEFAULT_MIN_THROUGHPUT_KIB,
+        deadline_seconds: DEFAULT_SAVE_DEADLINE_SECONDS,
+        ..SaveRequest::default()
     });
+    let job = job::job(&AgentJob::of("my-etcd-save-1".to_owned(), work, to.destination(), image.to_owned()));
     Ok(format!("{}{}", heading(to, file), super::yaml(&[serde_json::json!(job)])?))
 }
 

@@ -1,4 +1,4 @@
-//! What has to stand in a Kubernetes cluster for the operator to run: definitions, rights, a Deployment.
+//! What has to stand in a Kubernetes cluster for the operator to run: definitions, rights, a Deployment, and what may.
 //!
 //! PURE: values in, YAML out; nothing here talks to a cluster. Two scopes: the whole cluster, or one namespace, whose
 //! objects all live in it, so that whoever owns the namespace can install them. The definitions stand for everybody and
@@ -14,6 +14,7 @@ pub mod restore;
 
 mod cronjob;
 mod deployment;
+mod network;
 mod rbac;
 
 /// Name of everything we install.
@@ -32,6 +33,8 @@ pub enum Part {
     Rbac,
     /// The operator itself.
     Deployment,
+    /// Who may speak to whom, for a namespace with clusters (`--namespace`) or the operator's own; only when asked for.
+    NetworkPolicies,
 }
 
 /// Where the operator works.
@@ -78,6 +81,7 @@ pub fn objects(options: &Options) -> Result<Vec<Value>, serde_json::Error> {
             Part::Crds => all.extend(crds()?),
             Part::Rbac => all.extend(rbac::objects(&options.scope)),
             Part::Deployment => all.push(deployment::object(options)),
+            Part::NetworkPolicies => all.extend(network::objects(&options.scope)),
         }
     }
     Ok(all)

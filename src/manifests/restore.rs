@@ -28,6 +28,8 @@ pub struct Wanted {
     pub etcd_version: String,
     /// Bytes of the database.
     pub db_bytes: u64,
+    /// Whether it was saved without a quorum.
+    pub without_quorum: bool,
     /// The snapshot's folder below the store's prefix.
     pub key: String,
     /// Where it is.
@@ -182,6 +184,9 @@ fn heading(wanted: &Wanted) -> String {
             wanted.identity_secret,
             wanted.recipients.join(", ")
         ));
+    }
+    if wanted.without_quorum {
+        lines.push("It was saved without a quorum: writes that were acknowledged may be missing.".to_owned());
     }
     if wanted.spec.is_none() {
         lines.push(

@@ -1,7 +1,7 @@
 //! What is installed is well formed, small in its rights, and what the command line reads back.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, PodSpec, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -53,6 +53,26 @@ fn a_namespaced_install_stays_in_its_namespace() {
     }
 }
 
+/// Nobody's cloud, and no store, can be reached with what the operator's own Pod has: it speaks to none, and whoever names
+/// a bucket uses the identity of a service account of their own namespace.
+#[test]
+fn the_operator_has_no_identity_outside_of_kubernetes() {
+    for options in [options(Scope::Cluster), namespaced()] {
+        let all = objects(&options).unwrap();
+        let of = |kind: &str| all.iter().find(|o| o["kind"] == kind).unwrap();
+        // Where a cloud's webhook would look for a role to hand in.
+        assert_eq!(of("ServiceAccount")["metadata"].get("annotations"), None);
+        let template = &of("Deployment")["spec"]["template"];
+        assert_eq!(template["metadata"].get("annotations"), None);
+        let spec: PodSpec = serde_json::from_value(template["spec"].clone()).unwrap();
+        assert_eq!((spec.volumes, spec.init_containers, spec.containers.len()), (None, None, 1));
+        let operator = &spec.containers[0];
+        assert_eq!((&operator.volume_mounts, &operator.env_from), (&None, &None));
+        let names: Vec<_> = operator.env.iter().flatten().map(|variable| variable.name.as_str()).collect();
+        assert_eq!(names, ["HOLDFAST_IMAGE", "HOLDFAST_IDENTITY"]);
+    }
+}
+
 #[test]
 fn the_whole_cluster_gets_definitions_first() {
     let all = kinds(&options(Scope::Cluster));
@@ -63,6 +83,7 @@ fn the_whole_cluster_gets_definitions_first() {
     assert_eq!(one(Part::Crds), ["CustomResourceDefinition"; 4]);
     assert_eq!(one(Part::Rbac), ["ServiceAccount", "Role", "RoleBinding"]);
     assert_eq!(one(Part::Deployment), ["Deployment"]);
+    assert_eq!(one(Part::NetworkPolicies), ["NetworkPolicy"; 4]);
 }
 
 fn rules(options: &Options) -> Vec<PolicyRule> {

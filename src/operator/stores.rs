@@ -80,6 +80,8 @@ pub(super) enum Only<'a> {
     Label(&'a str, &'a str),
     /// Objects with this field; the closure says the same of a cached object.
     Field(&'a str, &'a str),
+    /// Nothing: there is no asking for what belongs to somebody, and labels can be taken away.
+    Everything,
 }
 
 /// Reads objects of one namespace through a [`View`].
@@ -134,6 +136,7 @@ impl Reader<'_> {
                 let params = match only {
                     Only::Label(key, value) => ListParams::default().labels(&format!("{key}={value}")),
                     Only::Field(path, value) => ListParams::default().fields(&format!("{path}={value}")),
+                    Only::Everything => ListParams::default(),
                 };
                 let api: Api<K> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
                 let list = self.ctx.reading(|| format!("list {}", K::plural(&())), api.list(&params)).await?;

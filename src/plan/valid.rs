@@ -107,6 +107,12 @@ pub fn member(member: &EtcdMember) -> Result<Server, Refusal> {
     server(&spec.version, &spec.storage, spec.options.as_ref())
 }
 
+/// The most that a cluster's database may have in bytes, also where something else in its spec makes no sense.
+pub fn most_bytes(cluster: &EtcdCluster) -> Option<u64> {
+    let spec = &cluster.spec;
+    quota(bytes(&spec.storage.size)?, spec.options.as_ref()).ok()
+}
+
 fn server(version: &str, storage: &Storage, options: Option<&Options>) -> Result<Server, Refusal> {
     let Some(version) = Version::parse(version) else {
         return refuse("spec.version", format!("{version:?} is not a version 3.5.Z, 3.6.Z or 3.7.Z"));

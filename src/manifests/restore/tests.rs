@@ -90,6 +90,12 @@ spec:
   version: \"3.6.16\"
 "
     );
+    assert!(!text.contains("quorum"));
+    let alone = yaml(&Wanted { without_quorum: true, ..by_hand() }).unwrap();
+    assert!(
+        alone.contains("\n# It was saved without a quorum: writes that were acknowledged may be missing.\n"),
+        "{alone}"
+    );
     let cluster = taken(&text);
     assert_eq!((cluster.spec.replicas, cluster.spec.version.as_str()), (3, "3.6.16"));
     assert_eq!((size_gib(0), size_gib(1 << 30), size_gib(2 << 30)), (8, 8, 9));

@@ -132,12 +132,13 @@ pub(super) fn told(act: &Act) -> (String, String) {
     }
 }
 
-/// That it is the newest one, and what is newer and cannot be restored.
+/// That it is the newest one, what may be missing in it, and what is newer and cannot be restored.
 fn newest(restoring: &Restoring) -> String {
-    let Some(Newest { taken_at, passed_over, .. }) = &restoring.newest else { return String::new() };
+    let Some(Newest { taken_at, passed_over, without_quorum, .. }) = &restoring.newest else { return String::new() };
+    let alone = if *without_quorum { " without a quorum: acknowledged writes may be missing" } else { "" };
     let newer = passed_over.join("; ");
     let newer = if newer.is_empty() { newer } else { format!(". Newer, and cannot be restored: {newer}") };
-    format!(", the newest, taken at {taken_at}{newer}")
+    format!(", the newest, taken at {taken_at}{alone}{newer}")
 }
 
 fn latched(latches: &crate::api::cluster::Latches) -> String {

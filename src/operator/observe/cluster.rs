@@ -58,7 +58,7 @@ pub(in crate::operator) async fn observe(
             }
         },
         async { if formed { Ok(vec![]) } else { foreign(reader, named, uid).await } },
-        async { if formed || !wants_latest { Ok(vec![]) } else { searches(reader, named, uid).await } },
+        async { if formed || !wants_latest { Ok(vec![]) } else { searches(reader, uid).await } },
     )?;
     let last = searches.last();
     let refusal = refusal(reader, last.map(|s| &s.job), last.map_or(&[], |s| s.pods.as_slice())).await;
@@ -112,9 +112,8 @@ async fn its_member_goes(reader: Reader<'_>, claim: &PersistentVolumeClaim) -> R
 }
 
 /// The Jobs that look for the latest snapshot, and their Pods, oldest first.
-async fn searches(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<Search>, Error> {
-    let ours = |job: &Job| labelled(job, key::CLUSTER, named) && owned_by(job, uid);
-    let mut jobs = reader.list::<Job>(Only::Label(key::CLUSTER, named), ours).await?;
+async fn searches(reader: Reader<'_>, uid: &str) -> Result<Vec<Search>, Error> {
+    let mut jobs = reader.list::<Job>(Only::Everything, |job| owned_by(job, uid)).await?;
     jobs.sort_by_key(|job| job.creation_timestamp().map(|at| at.0));
     let with_pods = jobs.into_iter().map(|job| async move {
         let pods = pods_of(reader, Some(&job)).await?;
@@ -194,6 +193,10 @@ mod tests {
     use k8s_openapi::api::core::v1::PodStatus;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
     use kube::api::ObjectMeta;
+    use serde_json::json;
+
+    use crate::operator::fake::Fake;
+    use crate::operator::stores::View;
 
     fn member(name: &str, uid: &str) -> EtcdMember {
         let metadata = ObjectMeta { name: Some(name.to_owned()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
@@ -215,6 +218,22 @@ mod tests {
             }),
             ..Pod::default()
         }
+    }
+
+    /// Else the same Job would be made again and again, and be there already.
+    #[tokio::test]
+    async fn a_search_whose_labels_somebody_took_away_is_seen() {
+        let job = |name: &str, owner: &str| {
+            let owner = json!({"apiVersion": "v1", "kind": "k", "name": "n", "uid": owner, "controller": true});
+            json!({"metadata": {"name": name, "namespace": "prod", "uid": name, "ownerReferences": [owner]}})
+        };
+        let jobs = json!({"apiVersion": "batch/v1", "kind": "JobList", "metadata": {},
+            "items": [job("bare", "a-uid"), job("foreign", "b-uid")]});
+        let pods = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []});
+        let api = Fake::start(vec![("GET", "/jobs", 200, jobs), ("GET", "/pods", 200, pods)]).await;
+        let reader = Reader { ctx: &api.ctx, namespace: "prod", view: View::Live };
+        let found = searches(reader, "a-uid").await.unwrap();
+        assert_eq!(found.iter().map(|search| search.job.name_any()).collect::<Vec<_>>(), ["bare"]);
     }
 
     #[test]

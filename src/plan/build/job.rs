@@ -55,6 +55,20 @@ pub const KEPT_SECONDS: i32 = 3600;
 /// The same for what may be repeated every minute, and has its result in its owner's status.
 const REPEATED_KEPT_SECONDS: i32 = 600;
 
+/// Memory that is reserved for the agent: about what it takes for a database of a GiB.
+const REQUESTED_MIB: u64 = 128;
+
+/// The memory that the agent is held to: so much, and so much for each GiB of the database, which is what its parts grow
+/// with. It is measured to need about half (docs/bench.md).
+const OWN_MIB: u64 = 128;
+const MIB_FOR_EACH_GIB: u64 = 16;
+
+/// Never less, since nothing is gained by it.
+const LEAST_MIB: u64 = 256;
+
+/// The largest database that etcd warns nobody of (etcd: "System limits").
+const SUGGESTED_MOST: u64 = 8 << 30;
+
 /// What the agent is asked. The store is filled in by the builder, from the Job's `destination`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "made once for each Job, and moved once")]
@@ -204,6 +218,33 @@ pub struct AgentJob {
     pub placement: Placement,
     /// Pods that were tried by earlier Jobs of the same snapshot.
     pub attempts_before: i32,
+    /// The most bytes that the database can have; absent: the most that etcd is meant for.
+    pub most_bytes: Option<u64>,
+}
+
+impl AgentJob {
+    /// The least that a Job is: for nobody, of nobody, in whichever namespace it is applied to.
+    pub fn of(name: String, work: Work, destination: Location, image: String) -> Self {
+        Self {
+            name,
+            namespace: None,
+            owner: None,
+            cluster: None,
+            question: None,
+            snapshot: None,
+            store: None,
+            record: None,
+            external: None,
+            spool: None,
+            work,
+            destination,
+            image,
+            agent: Agent::default(),
+            placement: Placement::default(),
+            attempts_before: 0,
+            most_bytes: None,
+        }
+    }
 }
 
 /// The Job.
@@ -303,7 +344,7 @@ fn pod(want: &AgentJob) -> PodSpec {
             command: Some(["/holdfast", "agent", want.work.verb()].map(str::to_owned).to_vec()),
             args: Some(args.iter().map(|arg| literal(arg)).collect()),
             env: Some(env(&want.work)),
-            resources: Some(want.agent.resources.clone().unwrap_or_else(default_resources)),
+            resources: Some(want.agent.resources.clone().unwrap_or_else(|| default_resources(want))),
             security_context: Some(container_security()),
             // The report only: log lines never become a status.
             termination_message_policy: Some("File".to_owned()),
@@ -346,11 +387,17 @@ fn pod_uid() -> EnvVar {
     }
 }
 
-fn default_resources() -> ResourceRequirements {
-    let quantity = |name: &str, value: &str| (name.to_owned(), Quantity(value.to_owned()));
+/// What is asked for, and as much memory as a save promises to stay below with the largest database; other work takes less.
+fn default_resources(want: &AgentJob) -> ResourceRequirements {
+    let quantity = |name: &str, value: String| (name.to_owned(), Quantity(value));
+    let gibs = want.most_bytes.unwrap_or(SUGGESTED_MOST).div_ceil(1 << 30);
+    let limit = (OWN_MIB + gibs.saturating_mul(MIB_FOR_EACH_GIB)).max(LEAST_MIB);
     ResourceRequirements {
-        requests: Some(BTreeMap::from([quantity("cpu", "100m"), quantity("memory", "128Mi")])),
-        limits: Some(BTreeMap::from([quantity("memory", "256Mi")])),
+        requests: Some(BTreeMap::from([
+            quantity("cpu", "100m".to_owned()),
+            quantity("memory", format!("{REQUESTED_MIB}Mi")),
+        ])),
+        limits: Some(BTreeMap::from([quantity("memory", format!("{limit}Mi"))])),
         claims: None,
     }
 }

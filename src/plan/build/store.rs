@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, SecretVolume
 use snapshot_agent::contract::StoreFlags;
 
 use crate::api::name::LocalRef;
-use crate::api::store::{Location, PvcLocation};
+use crate::api::store::{Location, PvcLocation, StoredSnapshot};
 
 /// Where the credentials' Secret is mounted.
 const CREDENTIALS: &str = "/etc/holdfast/credentials";
@@ -107,6 +107,11 @@ pub fn open(store: &Location, used: Use) -> Opened {
         }
         Location::Pvc(pvc) => volume(pvc, used),
     }
+}
+
+/// Where a stored snapshot is, for people: its folder, or its file. Holds no credentials.
+pub fn uri(source: &StoredSnapshot) -> Option<String> {
+    Some(format!("{}/{}", open(&source.place.location()?, Use::Restore).flags.url, source.key))
 }
 
 /// A place below a bucket, a container or a volume.

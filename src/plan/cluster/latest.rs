@@ -164,22 +164,15 @@ fn start(seen: &Observed, asked: &Latest, store: &Location, question: &str, numb
         deadline_seconds: DEFAULT_INSPECT_DEADLINE_SECONDS,
         ..LatestRequest::default()
     };
+    let name = name::search(own_name, pods::uid(meta), question, number);
     job(&AgentJob {
-        name: name::search(own_name, pods::uid(meta), question, number),
         namespace: meta.namespace.clone(),
         owner: Some(build::owner(&seen.cluster)),
         cluster: Some(own_name.to_owned()),
         question: Some(question.to_owned()),
-        snapshot: None,
-        store: None,
-        record: None,
-        external: None,
-        spool: None,
-        work: Work::Latest(request),
-        destination: store.clone(),
-        image: seen.settings.agent_image.clone(),
         agent: super::restore::agent(seen).cloned().unwrap_or_default(),
         placement: seen.cluster.spec.placement.clone(),
         attempts_before: number,
+        ..AgentJob::of(name, Work::Latest(request), store.clone(), seen.settings.agent_image.clone())
     })
 }

@@ -9,6 +9,7 @@ mod facts;
 mod front;
 mod grow;
 mod latest;
+mod lineage;
 mod observed;
 mod plan;
 mod restore;

@@ -69,9 +69,9 @@ fn newest(seen: &Observed, asked: &Latest, now: Timestamp) -> Result<Restoring, 
         }
         (Err(_), Some(latched)) => Ok(again(seen, latched)),
         (Ok(location), _) => {
-            let LatestReport { key, sha256, taken_at, revision, passed_over, uri: _ } =
+            let LatestReport { key, sha256, taken_at, revision, without_quorum, passed_over, uri: _ } =
                 latest::find(seen, asked, &location, now)?;
-            let newest = Some(Newest { question, taken_at, revision, passed_over });
+            let newest = Some(Newest { question, taken_at, revision, without_quorum, passed_over });
             let source = StoredSnapshot::at(location, key);
             Ok(attempt(seen, source, Some(sha256), Named { snapshot: None, store, newest }))
         }

@@ -4,16 +4,14 @@
 //! hold times, never ages, so that nothing is written while nothing happens (I17).
 
 use jiff::Timestamp;
-use snapshot_agent::contract::{Report, RestoredReport};
 
 use super::facts::hex;
-use super::{Listed, Member, Membership, Observed, latest};
+use super::{Listed, Member, Membership, Observed, latest, lineage};
 use crate::api::cluster::MemberSummary;
 use crate::api::condition::{Reason, Type, Wanted as Condition, merge};
-use crate::api::member::{Birth, LastFailure};
-use crate::api::restore::{RestorePhase, RestoreStatus};
+use crate::api::member::LastFailure;
 use crate::api::{EtcdClusterStatus, key, role};
-use crate::plan::build::{self, container};
+use crate::plan::build;
 use crate::plan::valid::{Version, Wanted};
 use crate::plan::{Act, Next, Seen, pods};
 
@@ -36,7 +34,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
         leader: etcd.and_then(|e| leader(seen, e)),
         version: lowest_version(seen).map(|v| v.to_string()).or(old.version),
         members,
-        restore: restore(seen, old.restore),
+        restore: lineage::status(seen, old.restore),
         conditions: merge(&old.conditions, &facts.conditions(), meta.generation, now),
         latches: old.latches,
     }
@@ -108,79 +106,6 @@ fn why_silent(member: &Member, asked: bool) -> &'static str {
         Some(pod) if pods::failure(pod).is_some() => "its Pod fails",
         Some(_) if asked => "it does not answer",
         Some(_) => "its Pod does not run yet",
-    }
-}
-
-/// Lineage of the restored data, and how far it has come.
-fn restore(seen: &Observed, old: Option<RestoreStatus>) -> Option<RestoreStatus> {
-    let latches = seen.latches();
-    let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed && m.object.spec.restore.is_some());
-    let told = seed.and_then(told);
-    let phase = if let Some(formed) = &latches.formed {
-        formed.restored_from.is_some().then_some(RestorePhase::Formed)
-    } else if latches.restoring.is_some() || seed.is_some() || seen.asks_for_restore() {
-        Some(seed.map_or(RestorePhase::Pending, |seed| phase(seed, told.is_some())))
-    } else {
-        None
-    };
-    // What an earlier attempt has said is not of this one.
-    let key = latches.restoring.as_ref().map(|restoring| restoring.source.key.as_str());
-    let old = old.filter(|old| key.is_none_or(|key| old.uri.as_ref().is_none_or(|uri| uri.contains(key))));
-    // A step that runs again finds the work done, and knows less of it.
-    let known = |report: &RestoredReport| old.as_ref().is_some_and(|old| old.uri.as_ref() == Some(&report.uri));
-    let told = told.filter(|report| !(report.already && known(report))).and_then(|report| Some(lineage(seed?, report)));
-    let status = match (told.or(old), phase) {
-        (None, None) => return None,
-        (status, phase) => RestoreStatus { phase, ..status.unwrap_or_default() },
-    };
-    let begun = latches.formed.and_then(|formed| formed.restored_from).or(latches.restoring);
-    Some(match begun.and_then(|restoring| restoring.newest) {
-        Some(newest) => RestoreStatus {
-            taken_at: status.taken_at.or(Some(newest.taken_at)),
-            revision: status.revision.or(newest.revision),
-            passed_over: newest.passed_over,
-            ..status
-        },
-        None => status,
-    })
-}
-
-fn phase(seed: &Member, rebuilt: bool) -> RestorePhase {
-    let Some(step) = seed.live_pod().and_then(|pod| pods::status(pod, container::RESTORE)) else {
-        return RestorePhase::Pending;
-    };
-    let runs = step.state.as_ref().is_some_and(|state| state.running.is_some());
-    match pods::last_end(step) {
-        _ if rebuilt => RestorePhase::Starting,
-        _ if runs => RestorePhase::Rebuilding,
-        Some(_) => RestorePhase::Failed,
-        None => RestorePhase::Pending,
-    }
-}
-
-/// What the seed's restore step has reported.
-fn told(seed: &Member) -> Option<RestoredReport> {
-    match pods::report(seed.live_pod()?, container::RESTORE)? {
-        Report::Restored(report) => Some(report),
-        _ => None,
-    }
-}
-
-fn lineage(seed: &Member, report: RestoredReport) -> RestoreStatus {
-    let said = |text: String| (!text.is_empty()).then_some(text);
-    RestoreStatus {
-        uri: said(report.uri),
-        taken_at: said(report.taken_at),
-        from_cluster: said(report.from_cluster),
-        db_bytes: Some(report.db_bytes),
-        revision: report.revision,
-        revision_bump: i64::try_from(report.revision_bump).ok().filter(|bump| *bump > 0),
-        snapshot: seed.object.spec.restore.as_ref().and_then(|restoring| restoring.snapshot.clone()),
-        came_along: report.came_along,
-        engine: report.engine,
-        fell_back: report.fell_back,
-        passed_over: vec![],
-        phase: None,
     }
 }
 

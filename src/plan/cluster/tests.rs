@@ -4,6 +4,7 @@ mod admitting;
 mod bootstrap;
 mod growing;
 mod latest;
+mod lineage;
 
 use super::*;
 use crate::api::cluster::Latches;

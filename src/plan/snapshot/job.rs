@@ -91,23 +91,19 @@ pub fn inspection(snapshot: &EtcdSnapshot, saving: Option<&Job>) -> String {
 fn of(seen: &Observed, place: Place, name: String, work: Work, attempts_before: i32) -> Job {
     let snapshot = &seen.snapshot;
     let Place { location: destination, record } = place;
+    let cluster = seen.cluster.as_ref();
     job(&AgentJob {
-        name,
         namespace: snapshot.metadata.namespace.clone(),
         owner: Some(build::owner(snapshot)),
-        cluster: None,
-        question: None,
         snapshot: Some(pods::name(&snapshot.metadata).to_owned()),
-        store: None,
         record,
         external: snapshot.spec.external.clone(),
         spool: snapshot.spec.spool.clone(),
-        work,
-        destination,
-        image: seen.settings.agent_image.clone(),
         agent: snapshot.spec.agent.clone().unwrap_or_default(),
-        placement: seen.cluster.as_ref().map(|c| c.spec.placement.clone()).unwrap_or_default(),
+        placement: cluster.map(|c| c.spec.placement.clone()).unwrap_or_default(),
         attempts_before,
+        most_bytes: cluster.and_then(valid::most_bytes),
+        ..AgentJob::of(name, work, destination, seen.settings.agent_image.clone())
     })
 }
 

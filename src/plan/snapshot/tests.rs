@@ -2,6 +2,7 @@
 
 mod in_a_store;
 mod rules;
+mod stored;
 mod world;
 
 use jiff::SignedDuration;
@@ -178,82 +179,6 @@ fn a_running_pod_is_told_with_the_attempt_and_what_went_before() {
     let seen = with(vec![failed("p-0", ExitClass::Transient, "the store said 503")]);
     let plan = planned(&seen);
     assert_eq!((plan.status.phase, told(&plan.status).2), (Phase::Running, "JobRunning"));
-}
-
-#[test]
-fn a_report_makes_it_complete_at_once() {
-    let seen = with(vec![saved()]);
-    let plan = planned(&seen);
-    let status = &plan.status;
-    assert_eq!(
-        told(status),
-        (
-            Phase::Complete,
-            "True",
-            "Stored",
-            "3.0 MiB of member a-3 at revision 40 are stored at file:///backup/prod/a/cluster/x/snapshot.db.zst"
-        )
-    );
-    assert_eq!(
-        status.completed_at.as_deref(),
-        Some("2026-11-21T11:59:55Z"),
-        "when the agent ended, not when we looked"
-    );
-    let artifact = status.artifact.as_ref().unwrap();
-    assert_eq!((artifact.key.as_str(), artifact.db_bytes), ("prod/a/cluster/x", 3 * 1024 * 1024));
-    assert!(artifact.encrypted);
-    assert_eq!(status.source.as_ref().unwrap().member, "a-3");
-    assert_eq!(status.error, None);
-    assert_eq!((plan.notes[0].reason.as_str(), plan.wake), ("SnapshotStored", Wake::OnChange));
-}
-
-#[test]
-fn how_far_it_is_proven_is_told() {
-    let proven = |pod| {
-        let plan = planned(&with(vec![pod]));
-        let verified = plan.status.conditions.iter().find(|c| c.type_ == "Verified").cloned().unwrap();
-        assert_eq!(plan.status.phase, Phase::Complete);
-        let notes: Vec<_> = plan.notes.iter().map(|note| note.reason.clone()).collect();
-        (verified.status, verified.reason, plan.status.verification.unwrap().message, notes.join(" "))
-    };
-    let agreed = "HashKV 4294967295 at revision 40 is also that of a-3 and a-1; the store gives back what it was given";
-    let both = ["True", "MembersAgree", agreed, "SnapshotStored"].map(str::to_owned);
-    assert_eq!(<[String; 4]>::from(proven(saved())), both);
-    for (level, words) in [(Level::Structure, "the database is sound"), (Level::Trailer, "the bytes are those")] {
-        let why = Some("a-3: it has gone on".to_owned());
-        let (status, reason, message, notes) =
-            proven(saved_and(Verification { level, reason: why, ..Verification::default() }));
-        assert_eq!(
-            (status.as_str(), reason.as_str(), notes.as_str()),
-            ("False", "NotCompared", "SnapshotStored NotCompared")
-        );
-        assert!(message.starts_with(words) && message.ends_with("a-3: it has gone on"), "{message}");
-    }
-    let plan = planned(&with(vec![running()]));
-    assert!(plan.status.conditions.iter().all(|c| c.type_ != "Verified"), "nothing is stored yet");
-}
-
-/// I6, I18: whatever the Job says, what a Pod has stored is stored.
-#[test]
-fn a_stored_snapshot_is_never_called_failed() {
-    for (kind, reason) in [("Failed", "DeadlineExceeded"), ("Failed", "BackoffLimitExceeded"), ("Complete", "")] {
-        let mut seen = with(vec![saved(), failed("p-2", ExitClass::Transient, "later trouble")]);
-        ends(&mut seen, kind, reason, 60);
-        assert_eq!(planned(&seen).status.phase, Phase::Complete, "{kind}/{reason}");
-    }
-}
-
-#[test]
-fn only_the_agents_own_success_counts() {
-    let mut other = saved();
-    other.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0].name = "sidecar".to_owned();
-    let report = Report::Saved(SavedReport::default());
-    let killed = terminated("p-1", 137, "Error", Some(serde_json::to_string(&report).unwrap()));
-    for pod in [other, killed, terminated("p-1", 0, "Completed", None)] {
-        let plan = planned(&with(vec![pod]));
-        assert_ne!(plan.status.phase, Phase::Complete);
-        assert_eq!(plan.status.artifact, None);
-    }
 }
 
 /// Told without a report: what the store has is the truth (I6).
@@ -473,30 +398,6 @@ fn a_job_that_was_deleted_is_made_again_and_counted_on() {
 
     // The answer to the create was lost and the cache is behind: the same Job is asked for again, under the same name.
     assert_eq!(job.unwrap().metadata.name, started(&Observed { job: None, pods, ..seen }).metadata.name);
-}
-
-fn in_phase(phase: Phase) -> EtcdSnapshotStatus {
-    EtcdSnapshotStatus {
-        phase,
-        artifact: (phase == Phase::Complete).then(Artifact::default),
-        error: (phase == Phase::Failed).then(Failure::default),
-        completed_at: Some("2020-01-01T00:00:00Z".to_owned()),
-        ..EtcdSnapshotStatus::default()
-    }
-}
-
-/// I18.
-#[test]
-fn what_is_final_stays_as_it_is() {
-    for phase in [Phase::Complete, Phase::Failed] {
-        for pods in [None, Some(vec![saved()]), Some(vec![running()])] {
-            let mut seen = pods.map_or_else(fresh, with);
-            seen.snapshot.status = Some(in_phase(phase));
-            let plan = planned(&seen);
-            assert_eq!(plan.status, in_phase(phase));
-            assert_eq!((plan.act, plan.notes, plan.waiting), (None, vec![], None));
-        }
-    }
 }
 
 #[test]

@@ -12,7 +12,6 @@ use super::probe::{self, Progress};
 use super::{Observed, identity, inputs, job_name, status};
 use crate::api::EtcdBackupStoreStatus;
 use crate::api::backup_store::{Probe, Right};
-use crate::api::cluster::Placement;
 use crate::api::condition::Reason;
 use crate::api::store::Location;
 use crate::plan::build::job::{AgentJob, Work, job};
@@ -129,23 +128,13 @@ fn start(seen: &Observed, inputs: &str, location: Location) -> Job {
         deadline_seconds: DEFAULT_PROBE_DEADLINE_SECONDS,
         ..ProbeRequest::default()
     };
+    let image = seen.settings.agent_image.clone();
     job(&AgentJob {
-        name: job_name(store, inputs),
         namespace: store.metadata.namespace.clone(),
         owner: Some(build::owner(store)),
-        cluster: None,
-        question: None,
-        snapshot: None,
         store: Some(pods::name(&store.metadata).to_owned()),
-        record: None,
-        external: None,
-        spool: None,
-        work: Work::Probe(request),
-        destination: location,
-        image: seen.settings.agent_image.clone(),
         agent: store.spec.agent.clone().unwrap_or_default(),
-        placement: Placement::default(),
-        attempts_before: 0,
+        ..AgentJob::of(job_name(store, inputs), Work::Probe(request), location, image)
     })
 }
 

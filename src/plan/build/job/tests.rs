@@ -14,33 +14,23 @@ use crate::api::store::{
 use crate::plan::build::store::{self, Use};
 
 fn to_s3() -> AgentJob {
+    let work = Work::Save(SaveRequest {
+        etcd: EtcdFlags { endpoints: vec!["http://a-1.a.prod.svc:2379".to_owned()], ..EtcdFlags::default() },
+        namespace: "prod".to_owned(),
+        cluster: "a".to_owned(),
+        deadline_seconds: 600,
+        ..SaveRequest::default()
+    });
+    let destination = Location::S3(S3Location {
+        bucket: "backups".to_owned(),
+        credentials_secret_ref: Some(LocalRef { name: "s3-keys".to_owned() }),
+        ..S3Location::default()
+    });
     AgentJob {
-        cluster: None,
-        question: None,
-        name: "nightly-0a1b2c3d".to_owned(),
         namespace: Some("prod".to_owned()),
         owner: Some(OwnerReference { controller: Some(true), uid: "snap-uid".to_owned(), ..OwnerReference::default() }),
         snapshot: Some("nightly".to_owned()),
-        store: None,
-        record: None,
-        external: None,
-        spool: None,
-        work: Work::Save(SaveRequest {
-            etcd: EtcdFlags { endpoints: vec!["http://a-1.a.prod.svc:2379".to_owned()], ..EtcdFlags::default() },
-            namespace: "prod".to_owned(),
-            cluster: "a".to_owned(),
-            deadline_seconds: 600,
-            ..SaveRequest::default()
-        }),
-        destination: Location::S3(S3Location {
-            bucket: "backups".to_owned(),
-            credentials_secret_ref: Some(LocalRef { name: "s3-keys".to_owned() }),
-            ..S3Location::default()
-        }),
-        image: "holdfast:test".to_owned(),
-        agent: Agent::default(),
-        placement: Placement::default(),
-        attempts_before: 0,
+        ..AgentJob::of("nightly-0a1b2c3d".to_owned(), work, destination, "holdfast:test".to_owned())
     }
 }
 
@@ -193,6 +183,14 @@ fn resources_are_the_defaults_or_the_users() {
     let resources = container.resources.unwrap();
     assert_eq!(resources.requests.unwrap()["memory"], Quantity("128Mi".to_owned()));
     assert_eq!(resources.limits.unwrap()["memory"], Quantity("256Mi".to_owned()));
+    let limit = |bytes| {
+        let want = AgentJob { most_bytes: Some(bytes), ..to_s3() };
+        parts(&job(&want)).2.resources.unwrap().limits.unwrap()["memory"].0.clone()
+    };
+    assert_eq!(limit(1 << 30), "256Mi");
+    assert_eq!(limit(8 << 30), "256Mi");
+    assert_eq!(limit((8 << 30) + 1), "272Mi");
+    assert_eq!(limit(64 << 30), "1152Mi");
 
     let mut want = to_s3();
     let own = ResourceRequirements {

@@ -337,6 +337,7 @@ fn a_restore_says_how_far_it_is() {
             sha256: "5a".to_owned(),
             taken_at: "2026-11-21T16:22:33Z".to_owned(),
             from_cluster: "shop/orders".to_owned(),
+            without_quorum: false,
             revision: Some(7),
             revision_bump: 0,
             came_along: Some(CameAlong { users: 2, ..CameAlong::default() }),
@@ -360,7 +361,14 @@ fn a_restore_says_how_far_it_is() {
     let running = Some(ContainerState { running: Some(ContainerStateRunning::default()), ..ContainerState::default() });
 
     seen.members[0].pod = None;
-    assert_eq!(told(&seen), RestoreStatus { phase: Some(RestorePhase::Pending), ..RestoreStatus::default() });
+    // Before the step has said anything: what was written down.
+    let begun = RestoreStatus {
+        phase: Some(RestorePhase::Pending),
+        uri: Some("file:///backup/k1".to_owned()),
+        revision_bump: Some(1_000_000_000),
+        ..RestoreStatus::default()
+    };
+    assert_eq!(told(&seen), begun);
     seen.members[0].pod = Some(step(running.clone(), None));
     assert_eq!(told(&seen).phase, Some(RestorePhase::Rebuilding));
     let mut pod = pod_of(&member);

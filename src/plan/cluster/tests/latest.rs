@@ -81,6 +81,7 @@ fn found() -> Report {
         sha256: "5a".repeat(32),
         taken_at: "2026-01-01T11:00:00Z".to_owned(),
         revision: Some(77),
+        without_quorum: true,
         passed_over: vec!["ns/a/1a2b3c4d/newer: cut".to_owned()],
     })
 }
@@ -146,6 +147,7 @@ fn what_is_found_is_latched_with_its_hash_and_not_looked_for_again() {
     let status = planned(&seen).status.restore.unwrap();
     assert_eq!((status.taken_at.as_deref(), status.revision), (Some("2026-01-01T11:00:00Z"), Some(77)));
     assert_eq!(status.passed_over, ["ns/a/1a2b3c4d/newer: cut"]);
+    assert!(status.without_quorum, "what may be missing is told");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Each safety rule notices its breach.
 
+use super::stored::in_phase;
 use super::*;
 
 fn broken(seen: &Observed, change: impl FnOnce(&mut Plan<EtcdSnapshotStatus>)) -> &'static str {

@@ -1,0 +1,218 @@
+//! Who may speak to whom, as NetworkPolicies: a template for namespaces in which nothing else is let through.
+//!
+//! Decides the ways our own Pods need. They are printed only when asked for, because a policy that selects a Pod closes
+//! every way that it does not name: whose store listens on another port adds it. Which Pods keep these labels is decided
+//! in `plan/build`.
+
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+use snapshot_agent::contract::IDENTITY_NETWORKS;
+
+use super::{NAME, NAMESPACE, Scope, labels, metadata};
+use crate::api::{component, key};
+use crate::plan::build::port;
+
+/// Ports of an API server: of its Service, and of what stands behind it in clusters of all sorts. Egress is judged by the
+/// latter.
+const API: [i32; 4] = [443, 6443, 8443, 16443];
+
+/// Ports of name servers: OpenShift's listen on the second one behind their Service.
+const NAMES: [i32; 2] = [53, 5353];
+
+/// Where a store listens.
+const STORE: i32 = 443;
+
+pub(super) fn objects(scope: &Scope) -> Vec<Value> {
+    let home = scope.home();
+    let operator = policy(
+        NAME,
+        home,
+        &labels(),
+        // Metrics and kubelet's probes.
+        &json!([{"ports": ports(&[super::deployment::PORT.into()])}]),
+        &json!([
+            names(),
+            // Without an address: an API server may be on a node, which an ipBlock does not mean everywhere (Cilium).
+            {"ports": ports(&API)},
+            {"to": [{"namespaceSelector": {}, "podSelector": selector(component::MEMBER)}], "ports": ports(&[port::CLIENT])},
+        ]),
+    );
+    match scope {
+        Scope::Cluster => vec![operator],
+        Scope::Namespace(_) => vec![operator, members(home), agents(home), creators(home)],
+    }
+}
+
+/// Clients of the same namespace and the operator come in; a first member may have to fetch its data from a store.
+fn members(namespace: &str) -> Value {
+    let each_other = json!([{"podSelector": selector(component::MEMBER)}]);
+    let clients = json!([
+        {"podSelector": {}},
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+            "podSelector": {"matchLabels": labels()},
+        },
+    ]);
+    policy(
+        "holdfast-members",
+        namespace,
+        &of(component::MEMBER),
+        &json!([
+            {"from": clients, "ports": ports(&[port::CLIENT])},
+            {"from": each_other, "ports": ports(&[port::PEER])},
+            {"ports": ports(&[port::METRICS])},
+        ]),
+        &json!([
+            names(),
+            {"to": each_other, "ports": ports(&[port::CLIENT, port::PEER])},
+            {"to": outside(), "ports": ports(&[STORE])},
+        ]),
+    )
+}
+
+/// Nobody comes in; members, external etcds and stores are spoken to.
+fn agents(namespace: &str) -> Value {
+    policy(
+        "holdfast-agents",
+        namespace,
+        &of(component::SNAPSHOT_AGENT),
+        &json!([]),
+        &json!([
+            names(),
+            {"to": [{"podSelector": selector(component::MEMBER)}], "ports": ports(&[port::CLIENT])},
+            {"to": outside(), "ports": ports(&[port::CLIENT, STORE])},
+        ]),
+    )
+}
+
+/// Nobody comes in to who asks for snapshots in turn (`jobs/cronjob-snapshot.yaml`); the API server is spoken to.
+fn creators(namespace: &str) -> Value {
+    let egress = json!([names(), {"ports": ports(&API)}]);
+    policy("holdfast-creators", namespace, &super::cronjob::labels(), &json!([]), &egress)
+}
+
+fn policy(name: &str, namespace: &str, whose: &Value, ingress: &Value, egress: &Value) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(name, Some(namespace)),
+        "spec": {
+            "podSelector": {"matchLabels": whose},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": ingress,
+            "egress": egress,
+        },
+    })
+}
+
+/// What our Pods of this sort have in common.
+fn of(component: &str) -> Value {
+    json!({(key::COMPONENT): component, (key::MANAGED_BY): NAME})
+}
+
+fn selector(component: &str) -> Value {
+    json!({"matchLabels": of(component)})
+}
+
+/// Name servers, wherever they are: one on each node has a link-local address.
+fn names() -> Value {
+    let each = NAMES.iter().flat_map(|port| ["UDP", "TCP"].map(|protocol| json!({"port": port, "protocol": protocol})));
+    json!({"ports": each.collect::<Vec<_>>()})
+}
+
+fn ports(ports: &[i32]) -> Value {
+    ports.iter().map(|port| json!({"port": port, "protocol": "TCP"})).collect()
+}
+
+/// Every Pod, which some networks do not count among addresses (Cilium), and every address but those at which a node's
+/// identity is handed out.
+fn outside() -> Value {
+    let without = |all: &str, six: bool| {
+        let networks = IDENTITY_NETWORKS.into_iter().filter(|(ip, _)| ip.is_ipv6() == six);
+        json!({"ipBlock": {"cidr": all, "except": networks.map(network).collect::<Vec<_>>()}})
+    };
+    json!([{"namespaceSelector": {}}, without("0.0.0.0/0", false), without("::/0", true)])
+}
+
+fn network((first, length): (IpAddr, u32)) -> String {
+    format!("{first}/{length}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use k8s_openapi::api::networking::v1::NetworkPolicy;
+
+    use super::*;
+    use crate::manifests::jobs;
+
+    fn policies() -> BTreeMap<String, NetworkPolicy> {
+        let all = objects(&Scope::Namespace("shop".to_owned())).into_iter();
+        all.map(|policy| {
+            let typed: NetworkPolicy = serde_json::from_value(policy.clone()).unwrap();
+            // A misspelt field would be lost on the way through the typed object.
+            assert_eq!(serde_json::to_value(&typed).unwrap(), policy);
+            (typed.metadata.name.clone().unwrap(), typed)
+        })
+        .collect()
+    }
+
+    fn selects(policy: &NetworkPolicy, labels: &BTreeMap<String, String>) -> bool {
+        let selector = policy.spec.as_ref().unwrap().pod_selector.as_ref().unwrap().match_labels.as_ref().unwrap();
+        !selector.is_empty() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+    }
+
+    /// Each of our Pods is one policy's, and no two policies widen each other.
+    #[test]
+    fn each_pod_of_ours_is_selected_by_its_own() {
+        let member = crate::plan::build::labels("orders", "1a2b");
+        let job: Value = serde_saphyr::from_str(&jobs::Sample::SaveToS3.text("r/h:1").unwrap()).unwrap();
+        let agent = serde_json::from_value(job["spec"]["template"]["metadata"]["labels"].clone()).unwrap();
+        let operator: BTreeMap<String, String> = serde_json::from_value(labels()).unwrap();
+        let text = jobs::Sample::CronjobSnapshot.text("r/h:1").unwrap();
+        let cron: Value = serde_saphyr::from_str(text.rsplit("---\n").next().unwrap()).unwrap();
+        let creator = &cron["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"];
+        let creator = serde_json::from_value(creator.clone()).unwrap();
+        for (labels, whose) in [
+            (member, "holdfast-members"),
+            (agent, "holdfast-agents"),
+            (operator, "holdfast"),
+            (creator, "holdfast-creators"),
+        ] {
+            let by: Vec<_> = policies().into_iter().filter(|(_, policy)| selects(policy, &labels)).collect();
+            assert_eq!(by.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), [whose], "{labels:?}");
+        }
+    }
+
+    /// S6: whatever a name resolves to in the end, the network does not lead there: not at all where stores are spoken to, and
+    /// at the port where identities are handed out (80) never.
+    #[test]
+    fn no_way_leads_to_a_nodes_identity() {
+        let closed: Vec<_> = IDENTITY_NETWORKS.map(network).into();
+        for (name, policy) in policies() {
+            let spec = policy.spec.unwrap();
+            assert_eq!(spec.policy_types.unwrap(), ["Ingress", "Egress"], "{name}");
+            for rule in spec.egress.unwrap() {
+                let ports = serde_json::to_value(&rule.ports).unwrap();
+                assert!(rule.ports.is_some() && !ports.to_string().contains("\"port\":80,"), "{name}: {ports}");
+                let Some(to) = rule.to else {
+                    let known = [names()["ports"].clone(), super::ports(&API)];
+                    assert!(known.contains(&ports), "{name}: open to all: {ports}");
+                    continue;
+                };
+                let blocks: Vec<_> = to.into_iter().filter_map(|peer| peer.ip_block).collect();
+                let except: Vec<_> = blocks.iter().flat_map(|block| block.except.iter().flatten().cloned()).collect();
+                assert!(blocks.is_empty() || except == closed, "{name}: {except:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_cluster_wide_install_has_its_own_in_its_own_namespace() {
+        let all = objects(&Scope::Cluster);
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0]["metadata"], metadata(NAME, Some(NAMESPACE)));
+    }
+}

@@ -1,0 +1,122 @@
+//! Where a cluster's first data came from, and how far its restore has come.
+//!
+//! Decides what `status.restore` says: what the restore step has reported, and where that is not known (yet, or any more)
+//! what was written down before it ran. Which snapshot is restored is decided in `restore.rs`.
+
+use snapshot_agent::contract::{Report, RestoredReport};
+use snapshot_agent::layout;
+
+use super::{Member, Observed};
+use crate::api::member::Birth;
+use crate::api::restore::{RestorePhase, RestoreStatus, Restoring};
+use crate::plan::build::{self, container};
+use crate::plan::pods;
+
+/// Lineage of the restored data, and how far it has come.
+pub(super) fn status(seen: &Observed, old: Option<RestoreStatus>) -> Option<RestoreStatus> {
+    let latches = seen.latches();
+    let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed && m.object.spec.restore.is_some());
+    let told = seed.and_then(told);
+    let phase = if let Some(formed) = &latches.formed {
+        formed.restored_from.is_some().then_some(RestorePhase::Formed)
+    } else if latches.restoring.is_some() || seed.is_some() || seen.asks_for_restore() {
+        Some(seed.map_or(RestorePhase::Pending, |seed| phase(seed, told.is_some())))
+    } else {
+        None
+    };
+    // What an earlier attempt has said is not of this one.
+    let old = old.filter(|old| latches.restoring.as_ref().is_none_or(|restoring| is_of(old, restoring)));
+    // A step that runs again finds the work done, and knows less of it.
+    let known = |report: &RestoredReport| {
+        old.as_ref().is_some_and(|old| reported(old) && old.uri.as_ref() == Some(&report.uri))
+    };
+    let told = told.filter(|report| !(report.already && known(report))).and_then(|report| Some(lineage(seed?, report)));
+    let status = match (told.or(old), phase) {
+        (None, None) => return None,
+        (status, phase) => RestoreStatus { phase, ..status.unwrap_or_default() },
+    };
+    let begun = latches.formed.and_then(|formed| formed.restored_from).or(latches.restoring);
+    // Where the latches are lost too, the first member knows.
+    let begun = begun.or_else(|| seed.and_then(|seed| seed.object.spec.restore.clone()));
+    Some(match begun {
+        Some(restoring) => filled(status, restoring),
+        None => status,
+    })
+}
+
+/// Whether the restore step has said this, rather than what was written down before it.
+const fn reported(status: &RestoreStatus) -> bool {
+    status.db_bytes.is_some()
+}
+
+/// Whether this was said of an attempt to restore the same.
+fn is_of(old: &RestoreStatus, restoring: &Restoring) -> bool {
+    let place = build::store::uri(&restoring.source);
+    let same = |uri: &String| {
+        // What was written down beforehand is the folder, what is reported is an object in it.
+        let below = place.as_ref().and_then(|place| uri.strip_prefix(place.as_str()));
+        below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    old.uri.as_ref().is_none_or(same)
+}
+
+/// What was written down before the step ran, in place of what it has not reported yet or of a report that is lost.
+fn filled(status: RestoreStatus, restoring: Restoring) -> RestoreStatus {
+    let Restoring { source, snapshot, revision_bump, newest, .. } = restoring;
+    let by_name = layout::whose(&source.key);
+    let (whose, at) = by_name.map(|(whose, at)| (whose, at.to_string())).unzip();
+    let newest = newest.unwrap_or_default();
+    let bump = if reported(&status) { status.revision_bump } else { revision_bump.filter(|bump| *bump > 0) };
+    let said = |text: String| (!text.is_empty()).then_some(text);
+    RestoreStatus {
+        uri: status.uri.or_else(|| build::store::uri(&source)),
+        taken_at: status.taken_at.or_else(|| said(newest.taken_at)).or(at),
+        from_cluster: status.from_cluster.or(whose),
+        without_quorum: status.without_quorum || newest.without_quorum,
+        revision: status.revision.or(newest.revision),
+        revision_bump: bump,
+        snapshot: status.snapshot.or(snapshot),
+        passed_over: newest.passed_over,
+        ..status
+    }
+}
+
+fn phase(seed: &Member, rebuilt: bool) -> RestorePhase {
+    let Some(step) = seed.live_pod().and_then(|pod| pods::status(pod, container::RESTORE)) else {
+        return RestorePhase::Pending;
+    };
+    let runs = step.state.as_ref().is_some_and(|state| state.running.is_some());
+    match pods::last_end(step) {
+        _ if rebuilt => RestorePhase::Starting,
+        _ if runs => RestorePhase::Rebuilding,
+        Some(_) => RestorePhase::Failed,
+        None => RestorePhase::Pending,
+    }
+}
+
+/// What the seed's restore step has reported.
+fn told(seed: &Member) -> Option<RestoredReport> {
+    match pods::report(seed.live_pod()?, container::RESTORE)? {
+        Report::Restored(report) => Some(report),
+        _ => None,
+    }
+}
+
+fn lineage(seed: &Member, report: RestoredReport) -> RestoreStatus {
+    let said = |text: String| (!text.is_empty()).then_some(text);
+    RestoreStatus {
+        uri: said(report.uri),
+        taken_at: said(report.taken_at),
+        from_cluster: said(report.from_cluster),
+        without_quorum: report.without_quorum,
+        db_bytes: Some(report.db_bytes),
+        revision: report.revision,
+        revision_bump: i64::try_from(report.revision_bump).ok().filter(|bump| *bump > 0),
+        snapshot: seed.object.spec.restore.as_ref().and_then(|restoring| restoring.snapshot.clone()),
+        came_along: report.came_along,
+        engine: report.engine,
+        fell_back: report.fell_back,
+        passed_over: vec![],
+        phase: None,
+    }
+}
