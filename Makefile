@@ -13,7 +13,7 @@ help: ## this list
 demo: ## the whole story on a throwaway Kubernetes (75 s; 17 min on a bare machine)
 	@tests/bin/deps && tests/bin/demo
 
-test: ## everything, with seeded samples of the long sweeps (18 min, 26 after a change; 40 min on a bare machine)
+test: ## everything, with seeded samples of the long sweeps (18 min, 26 after a change; 33 min on a bare machine)
 	@tests/bin/test
 
 soak: ## everything, with the full counts (2 h)

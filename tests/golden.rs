@@ -49,6 +49,7 @@ fn wanted() -> BTreeMap<String, String> {
             printed(&Scope::Cluster, &[Part::Rbac, Part::Deployment]),
         ),
         ("namespaced", "--namespace etcd", printed(&one, &[Part::Rbac, Part::Deployment])),
+        ("network-policies", "--namespace etcd --only network-policies", printed(&one, &[Part::NetworkPolicies])),
     ] {
         let head = format!("# What `holdfast manifests` {command} prints.\n");
         files.insert(format!("charts/manifests/{file}.yaml"), head + &text);

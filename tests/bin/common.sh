@@ -1,5 +1,12 @@
 # Shared by the scripts of this folder: where things live and how they speak. Sourced, not run.
 set -euo pipefail
+case ${1:-} in
+-h | --help)
+	# What stands at the top of the script.
+	awk 'NR == 1 { next } !/^#/ { exit } { sub(/^# ?/, ""); print }' "$0"
+	exit
+	;;
+esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$root"
 

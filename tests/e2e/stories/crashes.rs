@@ -158,15 +158,11 @@ impl Sweep<'_> {
         workload.begin(w, run).await?;
         let mut operator = self.doomed(crash)?;
         let crashed = self.until_crash(&mut operator, run).await?;
-        if crashed {
-            operator = self.direct.start(&[])?;
-        }
+        // One that has not come to its crash may come to it yet, with nobody to do what is left.
+        operator.kill()?;
+        operator = self.direct.start(&[])?;
         workload.finish(w, run, &self.ground).await?;
         End::same(w, &self.ledger, &workload.mask(run), &self.reference).await.with_context(|| format!("{crash:?}"))?;
-        if !crashed {
-            operator.kill()?;
-            operator = self.direct.start(&[])?;
-        }
         workload.clear(w, run).await?;
         operator.kill()?;
         Ok(crashed)

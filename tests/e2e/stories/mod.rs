@@ -9,6 +9,7 @@ mod growth;
 mod input;
 mod latest;
 mod lost;
+mod meanwhile;
 mod namespace;
 mod pods;
 mod quiet;
@@ -41,6 +42,7 @@ pub fn all() -> Vec<Story> {
         story!("one_store_for_many", stores::tell),
         story!("restores_into_every_version", restores::tell),
         story!("restores_the_latest", latest::tell),
+        story!("asked_while_it_restores", meanwhile::tell),
         story!("the_whole_story_on_3_7", whole::on_3_7),
         story!("the_whole_story", whole::tell),
         story!(on host "crashes_while_restoring", crashes::restoring),

@@ -1,5 +1,5 @@
-//! The store is down, cut off, full of lies, or its credentials are wrong: one clear reason within a minute, nothing half
-//! published, and it goes on by itself, or once it is mended, without anything being deleted.
+//! The store is down, cut off, full of lies, or its credentials are wrong: one clear reason within half a minute,
+//! nothing half published, and it goes on by itself, or once it is mended, without anything being deleted.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::support::stored::manifests;
 use crate::support::world::{PATIENCE, World};
 
 /// So long a person is left without a reason.
-const MINUTE: Duration = Duration::from_mins(1);
+const SOON: Duration = Duration::from_secs(30);
 
-const PROXY: &str = include_str!("../../testbed/manifests/s3fault.yaml");
+pub(super) const PROXY: &str = include_str!("../../testbed/manifests/s3fault.yaml");
 
 pub async fn tell(w: &World) -> Result<()> {
     w.env.apply(Some(&w.ns), &PROXY.replace("localhost/holdfast-probe:1", &w.env.probe_image))?;
@@ -121,17 +121,17 @@ async fn restoring(w: &World, digest: &crate::support::probe::Digest) -> Result<
 }
 
 /// The bucket of the namespace's own server, through the proxy that breaks connections.
-fn through() -> Value {
+pub(super) fn through() -> Value {
     let mut s3 = make::s3();
     s3["endpoint"] = json!("http://s3-fault:7070");
     s3
 }
 
 async fn soon(w: &World, kind: &str, name: &str, what: &str, good: impl Fn(&Value) -> bool) -> Result<Value> {
-    wait_for(&w.api(kind), name, what, MINUTE, good).await
+    wait_for(&w.api(kind), name, what, SOON, good).await
 }
 
-/// Waits at most a minute until a cluster is `Degraded` with this reason, and checks that nothing has formed.
+/// Waits, not for long, until a cluster is `Degraded` with this reason, and checks that nothing has formed.
 async fn degraded(w: &World, cluster: &str, reason: &str) -> Result<Value> {
     let good = |c: &Value| condition(c, "Degraded").is_some_and(|(status, why, _)| status == "True" && why == reason);
     let told = soon(w, "EtcdCluster", cluster, reason, good).await?;
@@ -166,7 +166,7 @@ fn evict(w: &World, pod: &str) -> Result<()> {
 
 impl World {
     /// Sets how connections to the S3 server break, or with an empty mode tells what has met the present one.
-    fn fault(&self, mode: &str) -> Result<Value> {
+    pub(super) fn fault(&self, mode: &str) -> Result<Value> {
         let query = if mode.is_empty() { String::new() } else { format!("?mode={mode}") };
         let path = format!("/api/v1/namespaces/{}/services/s3-fault:control/proxy/_fault{query}", self.ns);
         Ok(serde_json::from_str(&self.env.kubectl(&["get", "--raw", &path])?)?)

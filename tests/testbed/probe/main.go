@@ -44,11 +44,12 @@ var verbs = map[string]verb{
 	"rm":      {"remove files and folders", rmVerb},
 	"occupy":  {"take a volume's space until so much is left", occupyVerb},
 	"s3fault": {"stand before an S3 server and break connections in chosen ways", s3faultVerb},
+	"fetch":   {"download an object of an S3 server, unverified", fetchVerb},
 	"flip":    {"invert one bit of a file", flipVerb},
 	"sleep":   {"do nothing for a while (for a Pod to be looked into)", sleepVerb},
 }
 
-var order = []string{"fill", "bulk", "digest", "members", "dial", "writer", "written", "wait", "put", "get", "mkdir", "ls", "mv", "cp", "rm", "occupy", "flip", "s3fault", "sleep"}
+var order = []string{"fill", "bulk", "digest", "members", "dial", "writer", "written", "wait", "put", "get", "mkdir", "ls", "mv", "cp", "rm", "occupy", "fetch", "flip", "s3fault", "sleep"}
 
 func main() {
 	if len(os.Args) < 2 || verbs[os.Args[1]].setup == nil {

@@ -1,0 +1,220 @@
+//! Pods in the small world: how they come up, what their containers do, and what kubelet says of them.
+
+use super::*;
+
+impl World {
+    pub(super) fn advance(&mut self, name: &str) {
+        let pod = self.pods[name].clone();
+        if pods::ended(&pod) || pods::deleting(&pod.metadata) {
+            self.processes.remove(name);
+            return;
+        }
+        let fresh = Process { stage: Stage::Scheduling, since: self.now, restored: false, behind: 5000 };
+        let mut process = self.processes.remove(name).unwrap_or(fresh);
+        let age = self.now - process.since;
+        let restores = pods::arguments(&pod, "restore").is_some();
+        let next = match process.stage {
+            Stage::Scheduling if age >= SCHEDULE && self.volumes.contains_key(&format!("data-{name}")) => {
+                Some(if restores { Stage::Restoring } else { self.start(name, &pod) })
+            }
+            Stage::Restoring if age >= RESTORE => Some(match self.rebuild(name, &pod) {
+                Ok(()) => {
+                    process.restored = true;
+                    self.start(name, &pod)
+                }
+                Err(code) => Stage::Failed("restore", code),
+            }),
+            Stage::Failed("restore", _) if age >= BACK_OFF => Some(Stage::Restoring),
+            Stage::Failed(_, _) if age >= BACK_OFF => Some(self.start(name, &pod)),
+            Stage::Booting if age >= BOOT => self.boot(name).then_some(Stage::Serving),
+            Stage::Scheduling | Stage::Restoring | Stage::Failed(..) | Stage::Booting | Stage::Serving => None,
+        };
+        if let Some(next) = next {
+            process.stage = next;
+            process.since = self.now;
+        }
+        if process.stage == Stage::Serving {
+            process.behind = process.behind.saturating_sub(2500);
+        }
+        self.processes.insert(name.to_owned(), process);
+    }
+
+    pub(super) fn flag(pod: &Pod, container: &str, name: &str) -> Option<String> {
+        let prefix = format!("--{name}=");
+        let all = pods::arguments(pod, container).unwrap_or_default().iter();
+        all.filter_map(|a| a.strip_prefix(&prefix)).next_back().map(str::to_owned)
+    }
+
+    pub(super) fn permitted(pod: &Pod, claim: &str) -> bool {
+        let said = pod.metadata.annotations.as_ref().and_then(|a| a.get(key::MAY_START_EMPTY));
+        said.is_some_and(|s| s == claim)
+    }
+
+    /// The restore step: `Err` is its exit code.
+    pub(super) fn rebuild(&mut self, name: &str, pod: &Pod) -> Result<(), i32> {
+        let flag = |n: &str| Self::flag(pod, "restore", n);
+        let uid = flag("restore-uid");
+        let volume = self.volumes.get(&format!("data-{name}")).cloned().unwrap_or_default();
+        if let Some(data) = &volume.data {
+            return if data.restore_uid == uid { Ok(()) } else { Err(71) };
+        }
+        if !Self::permitted(pod, pods::uid(&volume.claim.metadata)) {
+            return Err(71);
+        }
+        self.restores_what_is_latched(flag("key").as_ref());
+        if self.broken.contains(&flag("key").unwrap_or_default()) {
+            return Err(66);
+        }
+        let (group, member_id) = self.found(name, &flag("initial-cluster").unwrap_or_default());
+        let data = Data {
+            group,
+            member_id,
+            member_uid: flag("member-uid").unwrap_or_default(),
+            claim_uid: flag("claim-uid").unwrap_or_default(),
+            restore_uid: uid,
+            start: 0,
+        };
+        self.volumes.get_mut(&format!("data-{name}")).unwrap().data = Some(data);
+        Ok(())
+    }
+
+    /// The gate, and etcd's own start.
+    pub(super) fn start(&mut self, name: &str, pod: &Pod) -> Stage {
+        let flag = |n: &str| Self::flag(pod, "etcd", n);
+        let refused = Stage::Failed("etcd", 71);
+        let volume = self.volumes.get(&format!("data-{name}")).cloned().unwrap_or_default();
+        let claim = pods::uid(&volume.claim.metadata).to_owned();
+        if flag("claim-uid").as_deref() != Some(&claim) {
+            return refused;
+        }
+        let number = flag("start").and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+        if let Some(data) = &volume.data {
+            if data.start < pods::knows_started(pod) {
+                return refused;
+            }
+            self.volumes.get_mut(&format!("data-{name}")).unwrap().data.as_mut().unwrap().start =
+                data.start.max(number);
+            let same = flag("member-uid").as_deref() == Some(&data.member_uid)
+                && data.claim_uid == claim
+                && flag("restore-uid").is_none_or(|uid| data.restore_uid.as_ref() == Some(&uid));
+            return if same { Stage::Booting } else { refused };
+        }
+        if flag("restore-uid").is_some() || !Self::permitted(pod, &claim) {
+            return refused;
+        }
+        let initial_cluster = flag("initial-cluster").unwrap_or_default();
+        let seed = pods::arguments(pod, "etcd").unwrap_or_default().iter().any(|a| a == "--seed");
+        let (group, member_id) = if seed {
+            self.found(name, &initial_cluster)
+        } else {
+            let mut told: Vec<&str> =
+                initial_cluster.split(',').filter_map(|e| e.split_once('=')).map(|e| e.1).collect();
+            told.sort_unstable();
+            // etcd: "member count is unequal", or nobody to join.
+            let joins = self.groups.iter().find_map(|(id, group)| {
+                let mut urls: Vec<&str> = group.members.iter().flat_map(|l| &l.peer_urls).map(String::as_str).collect();
+                urls.sort_unstable();
+                let own =
+                    group.members.iter().find(|l| l.peer_urls.iter().any(|u| u.contains(&format!("//{name}."))))?;
+                (urls == told && group.leader.is_some()).then_some((*id, own.id))
+            });
+            let Some((group, id)) = joins else { return Stage::Failed("etcd", 1) };
+            let listed = self.groups.get_mut(&group).unwrap().members.iter_mut().find(|l| l.id == id).unwrap();
+            assert!(listed.learner, "the voter {name} started on an empty volume");
+            (group, id)
+        };
+        self.volumes.get_mut(&format!("data-{name}")).unwrap().data = Some(Data {
+            group,
+            member_id,
+            member_uid: flag("member-uid").unwrap_or_default(),
+            claim_uid: claim,
+            restore_uid: None,
+            start: number,
+        });
+        Stage::Booting
+    }
+
+    /// Writes the Pods' status, as kubelet does: only when it differs.
+    pub(super) fn show_pods(&mut self) {
+        let names: Vec<String> = self.processes.keys().cloned().collect();
+        for name in names {
+            let status = self.pod_status(&name);
+            let Some(mut pod) = self.pods.remove(&name) else { continue };
+            if pod.status.as_ref() != Some(&status) && !pods::ended(&pod) {
+                pod.status = Some(status);
+                self.touch(&mut pod.metadata);
+            }
+            self.pods.insert(name, pod);
+        }
+    }
+
+    pub(super) fn pod_status(&self, name: &str) -> PodStatus {
+        let process = &self.processes[name];
+        let at =
+            Time(self.time() - SignedDuration::from_millis(i64::try_from(self.now - process.since).unwrap() * TICK));
+        let ended = |code: i32, message: Option<String>| ContainerStateTerminated {
+            exit_code: code,
+            message,
+            finished_at: Some(at.clone()),
+            ..ContainerStateTerminated::default()
+        };
+        let container = |name: &str, state: ContainerState, last: Option<ContainerState>| ContainerStatus {
+            name: name.to_owned(),
+            state: Some(state),
+            last_state: last,
+            ..ContainerStatus::default()
+        };
+        let running = || ContainerState {
+            running: Some(ContainerStateRunning { started_at: Some(at.clone()) }),
+            ..ContainerState::default()
+        };
+        let waiting = || ContainerState {
+            waiting: Some(ContainerStateWaiting { reason: Some("CrashLoopBackOff".to_owned()), message: None }),
+            ..ContainerState::default()
+        };
+        let terminated = |t| ContainerState { terminated: Some(t), ..ContainerState::default() };
+        let restores = pods::arguments(&self.pods[name], "restore").is_some();
+        let mut init = vec![];
+        let mut main = vec![];
+        match process.stage {
+            Stage::Scheduling => {}
+            Stage::Restoring => init.push(container("restore", running(), None)),
+            Stage::Failed("restore", code) => {
+                init.push(container(
+                    "restore",
+                    waiting(),
+                    Some(terminated(ended(code, Some("no manifest.json".to_owned())))),
+                ));
+            }
+            Stage::Failed(_, code) => main.push(container("etcd", waiting(), Some(terminated(ended(code, None))))),
+            Stage::Booting | Stage::Serving => {
+                if restores && process.restored {
+                    let report = r#"{"kind":"restored","restoreUid":"u","uri":"file:///backup/k","dbBytes":7,"sha256":"5ha","takenAt":"2025-12-31T00:00:00Z","fromCluster":"ns/old","already":false,"millis":5}"#;
+                    // The container ended once, whatever etcd did since.
+                    let state = ContainerStateTerminated {
+                        message: Some(report.to_owned()),
+                        ..ContainerStateTerminated::default()
+                    };
+                    init.push(container("restore", terminated(state), None));
+                }
+                main.push(container("etcd", running(), None));
+            }
+        }
+        let ready = self.serving(name).is_some_and(|(data, _)| {
+            let group = &self.groups[&data.group];
+            group.leader.is_some() && group.members.iter().any(|l| l.id == data.member_id && !l.learner)
+        });
+        let phase = if main.is_empty() { "Pending" } else { "Running" };
+        PodStatus {
+            phase: Some(phase.to_owned()),
+            conditions: Some(vec![PodCondition {
+                type_: "Ready".to_owned(),
+                status: if ready { "True" } else { "False" }.to_owned(),
+                ..PodCondition::default()
+            }]),
+            container_statuses: Some(main),
+            init_container_statuses: Some(init),
+            ..PodStatus::default()
+        }
+    }
+}

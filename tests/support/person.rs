@@ -1,0 +1,124 @@
+//! What a person, or a node that goes, does to the small world.
+
+use super::*;
+
+impl World {
+    pub fn edit(&mut self, change: impl FnOnce(&mut EtcdClusterSpec)) {
+        let mut cluster = self.cluster.take().unwrap();
+        change(&mut cluster.spec);
+        cluster.metadata.generation = cluster.metadata.generation.map(|g| g + 1);
+        self.touch(&mut cluster.metadata);
+        self.cluster = Some(cluster);
+    }
+
+    pub fn restore_from(&mut self, key: Option<&str>) {
+        let source = key.map(|key| StoredSnapshot::at(backups(), key.to_owned()));
+        let restore = source.map(|source| Restore { source: Some(source), ..Restore::default() });
+        self.edit(|s| s.bootstrap = restore.map(|restore| Bootstrap { restore: Some(restore) }));
+    }
+
+    pub fn restore_of_snapshot(&mut self, name: &str) {
+        let restore = Restore { snapshot_ref: Some(LocalRef { name: name.to_owned() }), ..Restore::default() };
+        self.edit(|s| s.bootstrap = Some(Bootstrap { restore: Some(restore) }));
+    }
+
+    pub fn snapshot(&mut self, name: &str, phase: Phase, key: &str) {
+        let mut one = EtcdSnapshot::new(
+            name,
+            EtcdSnapshotSpec {
+                cluster_ref: Some(LocalRef { name: "old".to_owned() }),
+                external: None,
+                spool: None,
+                destination: backups().into(),
+                compression: snapshot_agent::contract::Compression::Zstd,
+                verify: snapshot_agent::contract::Verify::default(),
+                encryption: None,
+                minimum_throughput: None,
+                deadline_seconds: None,
+                agent: None,
+            },
+        );
+        let artifact = Artifact { key: key.to_owned(), sha256: "5ha".to_owned(), ..Artifact::default() };
+        one.status = Some(EtcdSnapshotStatus {
+            phase,
+            artifact: (phase == Phase::Complete).then_some(artifact),
+            ..EtcdSnapshotStatus::default()
+        });
+        self.born(&mut one.metadata);
+        self.snapshots.insert(name.to_owned(), one);
+        self.changed();
+    }
+
+    pub fn lose_status(&mut self) {
+        let mut cluster = self.cluster.take().unwrap();
+        cluster.status = None;
+        self.touch(&mut cluster.metadata);
+        self.cluster = Some(cluster);
+    }
+
+    pub fn foreign_service(&mut self, name: &str) {
+        let mut service = Service::default();
+        service.metadata.name = Some(name.to_owned());
+        self.born(&mut service.metadata);
+        self.services.insert(name.to_owned(), service);
+        self.changed();
+    }
+
+    pub fn volumes_of_an_earlier_cluster(&mut self, states: &[(&str, bool)]) {
+        self.foreign = states
+            .iter()
+            .map(|(claim, going)| cluster::ForeignVolume { claim: (*claim).to_owned(), going: *going })
+            .collect();
+        self.changed();
+    }
+
+    pub fn remove_service(&mut self, name: &str) {
+        self.services.remove(name);
+        self.changed();
+    }
+
+    pub fn delete_pod(&mut self, name: &str) {
+        if let Some(mut pod) = self.pods.remove(name) {
+            self.go("pod", name, &mut pod.metadata);
+            self.pods.insert(name.to_owned(), pod);
+        }
+    }
+
+    pub fn delete_member(&mut self, name: &str) {
+        if let Some(mut object) = self.members.remove(name) {
+            self.go("member", name, &mut object.metadata);
+            self.members.insert(name.to_owned(), object);
+        }
+    }
+
+    /// Foreground deletion: the cluster goes after what blocks it.
+    pub fn delete_cluster(&mut self) {
+        self.cluster = None;
+        self.going.clear();
+        let names: Vec<String> = self.members.keys().cloned().collect();
+        for name in names {
+            self.delete_member(&name);
+        }
+        self.changed();
+    }
+
+    /// A node that kills the Pod: it has ended and stays.
+    pub fn evict_pod(&mut self, name: &str) {
+        self.processes.remove(name);
+        if let Some(mut pod) = self.pods.remove(name) {
+            pod.status = Some(PodStatus { phase: Some("Failed".to_owned()), ..PodStatus::default() });
+            self.touch(&mut pod.metadata);
+            self.pods.insert(name.to_owned(), pod);
+        }
+    }
+
+    pub fn crash(&mut self, name: &str) {
+        if let Some(process) = self.processes.get_mut(name) {
+            if matches!(process.stage, Stage::Serving | Stage::Booting) {
+                process.stage = Stage::Failed("etcd", 2);
+                process.since = self.now;
+            }
+        }
+        self.show_pods();
+    }
+}

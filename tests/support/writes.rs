@@ -1,0 +1,196 @@
+//! Writes of the operator in the small world, with the guards that its writer has, and what they are in plain English.
+
+use super::*;
+
+impl World {
+    pub(super) fn write_cluster(&mut self, change: impl FnOnce(&mut EtcdCluster)) {
+        if let Some(mut cluster) = self.cluster.take() {
+            change(&mut cluster);
+            self.writes += 1;
+            self.touch(&mut cluster.metadata);
+            self.cluster = Some(cluster);
+        }
+    }
+
+    pub(super) fn write_member(&mut self, name: &str, change: impl FnOnce(&mut EtcdMember)) {
+        if let Some(mut object) = self.members.remove(name) {
+            change(&mut object);
+            self.writes += 1;
+            self.members.insert(name.to_owned(), object);
+            let mut meta = self.members[name].metadata.clone();
+            self.touch(&mut meta);
+            self.members.get_mut(name).unwrap().metadata = meta;
+        }
+    }
+
+    pub(super) fn apply(&mut self, ensure: &Ensure) {
+        match ensure.clone() {
+            Ensure::Service(mut service) => {
+                let name = pods::name(&service.metadata).to_owned();
+                self.born(&mut service.metadata);
+                self.services.insert(name, *service);
+            }
+            Ensure::Budget(mut budget) => {
+                self.born(&mut budget.metadata);
+                self.budget = Some(*budget);
+            }
+        }
+        self.changed();
+    }
+
+    pub(super) fn same(target: &Target, meta: &ObjectMeta) -> Result<(), ()> {
+        (*target == Target::of(meta)).then_some(()).ok_or(())
+    }
+
+    /// Does one act, with the guards that the operator's writer has. `Err`: refused, nothing happened.
+    pub fn perform(&mut self, act: &Act) -> Result<(), ()> {
+        self.writes += 1;
+        match act.clone() {
+            Act::Latch(latches) => {
+                // The operator's write carries the resourceVersion of the object it planned from; here nothing came between.
+                self.cluster.as_ref().ok_or(())?;
+                self.write_cluster(|c| c.status.get_or_insert_default().latches = *latches);
+            }
+            Act::CreateMember(mut object) => {
+                let name = pods::name(&object.metadata).to_owned();
+                if !self.members.contains_key(&name) {
+                    self.born(&mut object.metadata);
+                    self.members.insert(name, *object);
+                    self.changed();
+                }
+            }
+            Act::AddLearner { peer_url, cluster_id, .. } => self.add_learner(&peer_url, cluster_id)?,
+            Act::SetInitialCluster { member, initial_cluster } => {
+                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
+                self.write_member(&member.name, |m| m.spec.initial_cluster = Some(initial_cluster));
+            }
+            Act::LatchJoined { member, joined } => {
+                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
+                self.write_member(&member.name, |m| m.spec.joined = Some(joined));
+            }
+            Act::LatchStart { member, count } => {
+                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
+                self.write_member(&member.name, |m| m.spec.start_count = count);
+            }
+            Act::MarkStarted { pod, count } => self.patch_pod(&pod, |p| {
+                p.metadata.annotations.get_or_insert_default().insert(key::STARTED.to_owned(), count.to_string());
+            })?,
+            Act::ForbidEmptyStart { pod } => self.patch_pod(&pod, |p| {
+                p.metadata.annotations.get_or_insert_default().remove(key::MAY_START_EMPTY);
+            })?,
+            Act::Promote { member_id, cluster_id, .. } => self.promote(member_id, cluster_id)?,
+            Act::Disarm { .. } => return Err(()),
+            Act::AdmitClients { pod } => self.patch_pod(&pod, |p| {
+                p.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), "voter".to_owned());
+            })?,
+            Act::CreateClaim(mut claim) => {
+                let name = pods::name(&claim.metadata).to_owned();
+                if !self.volumes.contains_key(&name) {
+                    self.born(&mut claim.metadata);
+                    self.volumes.insert(name, Volume { claim: *claim, data: None });
+                    self.changed();
+                }
+            }
+            Act::CreatePod(mut pod) => {
+                let name = pods::name(&pod.metadata).to_owned();
+                if !self.pods.contains_key(&name) {
+                    self.born(&mut pod.metadata);
+                    self.pods.insert(name, *pod);
+                    self.changed();
+                }
+            }
+            Act::DeletePod { pod, .. } => {
+                Self::same(&pod, &self.pods.get(&pod.name).ok_or(())?.metadata)?;
+                self.delete_pod(&pod.name);
+            }
+            Act::DeleteClaim { claim, .. } => {
+                let mut volume = self.volumes.get(&claim.name).ok_or(())?.clone();
+                Self::same(&claim, &volume.claim.metadata)?;
+                self.no_client_counts_on(&volume);
+                self.go("claim", &claim.name, &mut volume.claim.metadata);
+                self.volumes.insert(claim.name, volume);
+            }
+            Act::DeleteMember { member, .. } => {
+                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
+                self.delete_member(&member.name);
+            }
+            Act::ReleaseMember { member } => {
+                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
+                self.write_member(&member.name, |m| m.metadata.finalizers = None);
+            }
+            Act::StartJob(mut job) => {
+                let name = pods::name(&job.metadata).to_owned();
+                let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref());
+                if pod.is_some_and(searches) {
+                    if !self.searches.contains_key(&name) {
+                        self.born(&mut job.metadata);
+                        self.searches.insert(name, searches::Asked { job: *job, born: self.now, end: None });
+                        self.changed();
+                    }
+                } else if !self.probes.contains_key(&name) {
+                    self.born(&mut job.metadata);
+                    self.probes.insert(name, (*job, self.now, None));
+                    self.changed();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// I4, judged by the world itself: no volume goes that holds a member of a formed cluster which still stands.
+    pub(super) fn no_client_counts_on(&self, volume: &Volume) {
+        let formed = self.cluster.as_ref().and_then(|c| c.status.as_ref()?.latches.formed.clone());
+        if let (Some(formed), Some(data)) = (formed, &volume.data) {
+            assert_ne!(format!("{:x}", data.group), formed.cluster_id, "a live volume was deleted");
+        }
+    }
+
+    pub(super) fn patch_pod(&mut self, target: &Target, change: impl FnOnce(&mut Pod)) -> Result<(), ()> {
+        let mut pod = self.pods.get(&target.name).ok_or(())?.clone();
+        Self::same(target, &pod.metadata)?;
+        change(&mut pod);
+        self.touch(&mut pod.metadata);
+        self.pods.insert(target.name.clone(), pod);
+        Ok(())
+    }
+}
+
+/// An act in plain English.
+pub fn english(act: &Act) -> String {
+    match act {
+        Act::Latch(latches) => {
+            let pending = latches.pending_member.as_deref().unwrap_or("none");
+            let restoring =
+                latches.restoring.as_ref().map(|r| format!(", restoring {}", r.source.key)).unwrap_or_default();
+            let formed = latches.formed.as_ref().map(|f| format!(", formed as {}", f.cluster_id)).unwrap_or_default();
+            format!("write down: next member {pending}{restoring}{formed}")
+        }
+        Act::CreateMember(m) => {
+            let how = if m.spec.restore.is_some() { ", restored" } else { "" };
+            format!("create member {} ({:?}{how})", pods::name(&m.metadata), m.spec.role)
+        }
+        Act::AddLearner { name, .. } => format!("tell etcd of the learner {name}"),
+        Act::SetInitialCluster { member, initial_cluster } => {
+            let names: Vec<&str> = initial_cluster.split(',').filter_map(|e| e.split_once('=')).map(|e| e.0).collect();
+            format!("tell {} of everybody: {}", member.name, names.join(", "))
+        }
+        Act::LatchJoined { member, .. } => format!("write down: {} has joined", member.name),
+        Act::LatchStart { member, count } => format!("write down: {} serves from its Pod number {count}", member.name),
+        Act::MarkStarted { pod, count } => format!("tell {} that number {count} has served", pod.name),
+        Act::ForbidEmptyStart { pod } => format!("{} may not start empty any more", pod.name),
+        Act::Promote { name, .. } => format!("give {name} its vote"),
+        Act::Disarm { member_id, .. } => format!("clear the NOSPACE alarm of {member_id:x}"),
+        Act::AdmitClients { pod } => format!("let clients reach {}", pod.name),
+        Act::CreateClaim(c) => format!("create claim {}", pods::name(&c.metadata)),
+        Act::CreatePod(p) => {
+            let restores = if pods::arguments(p, "restore").is_some() { ", with a restore step" } else { "" };
+            let empty = if pods::may_start_empty(p) { ", may start empty" } else { "" };
+            format!("create Pod {}{restores}{empty}", pods::name(&p.metadata))
+        }
+        Act::DeletePod { pod, why } => format!("delete Pod {}: {why}", pod.name),
+        Act::DeleteClaim { claim, why } => format!("delete claim {}: {why}", claim.name),
+        Act::DeleteMember { member, why } => format!("delete member {}: {why}", member.name),
+        Act::ReleaseMember { member } => format!("let member {} go", member.name),
+        Act::StartJob(j) => format!("start Job {}", pods::name(&j.metadata)),
+    }
+}
