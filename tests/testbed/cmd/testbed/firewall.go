@@ -1,7 +1,7 @@
 package main
 
 // Packet filter rules: adds the one chain that keeps the testbed to this machine,
-// and takes away, at the end, that chain and those that Kubernetes and the CNI
+// in both directions, and takes away, at the end, that chain and those that Kubernetes and the CNI
 // plugins made. What those chains say meanwhile is theirs.
 
 import (
@@ -16,9 +16,16 @@ import (
 
 const guardChain = "HOLDFAST-TESTBED"
 
-// setUpFirewall drops connections to the testbed's addresses that come from
-// outside: the bridge's address belongs to the machine, and the machine forwards,
-// so a neighbour with a route to them could else reach the API server and the Pods.
+// setUpFirewall keeps others out and the testbed in.
+//
+// Connections to the testbed's addresses from outside are dropped: the bridge's
+// address belongs to the machine, and the machine forwards, so a neighbour with a
+// route to them could else reach the API server and the Pods.
+//
+// A connection to a Service that kube-proxy has no translation for is refused. It
+// puts a new Service's rules in place table by table, so for a moment nothing
+// stands between the Service's address and the default route; and beyond that
+// something may answer, a proxy that takes every address for one.
 func setUpFirewall(l layout) error {
 	if err := l.recordChains(); err != nil {
 		return err
@@ -27,20 +34,31 @@ func setUpFirewall(l layout) error {
 	if err != nil {
 		return err
 	}
-	if strings.Contains(rules, "-A FORWARD -j "+guardChain) && strings.Contains(rules, "-A INPUT -j "+guardChain) {
-		return nil
+	if script := guard(rules); script != "" {
+		return restore("iptables", script)
 	}
-	script := "*filter\n:" + guardChain + " - [0:0]\n"
-	for _, chain := range []string{"INPUT", "FORWARD"} {
-		if !strings.Contains(rules, "-A "+chain+" -j "+guardChain) {
-			script += "-I " + chain + " -j " + guardChain + "\n"
+	return nil
+}
+
+// guard gives the iptables-restore script that makes our chain and leads what
+// concerns it there, and nothing where all of that is in place.
+func guard(rules string) string {
+	var leading strings.Builder
+	// Of what the machine itself sends only Services concern the guard.
+	for _, from := range []string{"INPUT", "FORWARD", "OUTPUT -d " + serviceSubnet} {
+		if jump := from + " -j " + guardChain; !strings.Contains(rules, "-A "+jump+"\n") {
+			leading.WriteString("-I " + jump + "\n")
 		}
 	}
-	script += "-A " + guardChain + " -i lo -j RETURN\n" +
+	if leading.Len() == 0 {
+		return ""
+	}
+	return "*filter\n:" + guardChain + " - [0:0]\n" + leading.String() +
+		"-A " + guardChain + " -d " + serviceSubnet + " -m conntrack --ctstate NEW -j REJECT --reject-with icmp-port-unreachable\n" +
+		"-A " + guardChain + " -i lo -j RETURN\n" +
 		"-A " + guardChain + " -i " + bridgeName + " -j RETURN\n" +
 		"-A " + guardChain + " -d " + podSubnet + " -m conntrack --ctstate NEW -j DROP\n" +
 		"COMMIT\n"
-	return restore("iptables", script)
 }
 
 // recordChains notes the chains of the usual names that were there before us
