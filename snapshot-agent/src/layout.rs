@@ -315,10 +315,10 @@ pub struct Proved {
 }
 
 impl Proved {
-    /// The proof's name: to the millisecond, so that the next one has another.
+    /// The proof's name: to the microsecond, so that the next one has another.
     fn name(self) -> String {
         let failed = if self.passed { "" } else { FAILED };
-        format!("{}-{}{failed}{PROOF}", self.at.strftime("%Y%m%dT%H%M%S%.3fZ"), self.level.as_str())
+        format!("{}-{}{failed}{PROOF}", self.at.strftime("%Y%m%dT%H%M%S%.6fZ"), self.level.as_str())
     }
 
     /// What a name says; `None`: it is no proof's.

@@ -203,7 +203,7 @@ mod tests {
         std::fs::create_dir_all(mount.path().join("a/b/c/d")).unwrap();
         proof.passed = true;
         let key = proof.keep(&store, &folder).await.unwrap();
-        assert_eq!(key.to_string(), "a/b/c/d/proofs/20261121T100000.000Z-stored.json");
+        assert_eq!(key.to_string(), "a/b/c/d/proofs/20261121T100000.000000Z-stored.json");
         let json = store.get_small(&key, 1 << 20).await.unwrap();
         assert_eq!(Proof::parse(&json).unwrap(), proof);
         let mut other = proof.clone();

@@ -57,7 +57,7 @@ pub struct Rehearsed {
 pub async fn run(request: SaveRequest) -> Result<Rehearsed> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let store = Store::open(&request.store)?;
-    let mut source = interrupt.unless(Box::pin(source::asked_for(&request))).await?;
+    let mut source = interrupt.unless(Box::pin(source::choose(&request))).await?;
     let attempt = Saving::begin(&request, &store, source.member(), &mut interrupt).await?;
     let (recipients, spool) = attempt.abandon().await;
 

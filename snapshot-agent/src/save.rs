@@ -43,7 +43,7 @@ pub async fn run(request: SaveRequest) -> Result<SavedReport> {
     // Before anybody is asked for anything.
     Recipients::parse(&request.age_recipients)?;
     let store = Store::open(&request.store)?;
-    let mut source = interrupt.unless(Box::pin(source::asked_for(&request))).await?;
+    let mut source = interrupt.unless(Box::pin(source::choose(&request))).await?;
     let attempt = Saving::begin(&request, &store, source.member(), &mut interrupt).await?;
     let opened = interrupt.unless(source.open()).await;
     attempt.finish(opened, Ask::of(&source), &mut interrupt).await

@@ -93,13 +93,9 @@ pub fn rank(candidates: &[Candidate]) -> Vec<&Candidate> {
 }
 
 /// Asks every member and connects to the one to read from.
-pub async fn choose(flags: &EtcdFlags, expect_cluster_id: Option<&str>) -> Result<Source> {
-    let met = Met::of(flags, expect_cluster_id).await?;
-    met.usual().await
-}
-
-/// The member that this save reads from.
-pub(crate) async fn asked_for(request: &SaveRequest) -> Result<Source> {
+///
+/// Without a quorum it fails, unless the request wants what is left.
+pub async fn choose(request: &SaveRequest) -> Result<Source> {
     let met = Met::of(&request.etcd, request.expect_cluster_id.as_deref()).await?;
     let chosen = met.usual().await;
     if request.no_quorum { met.anyhow(chosen, &request.etcd).await } else { chosen }
@@ -245,15 +241,11 @@ async fn confirm(client: Client, chosen: &Candidate, read: Read) -> Result<Sourc
         let one = GetOptions::new().with_keys_only().with_limit(1);
         Some(if without_quorum { one.with_serializable() } else { one })
     };
-    let read = ask(endpoint, &client, |mut client| async move { client.get([0], one()).await }).await?;
-    let revision = read.header().map_or(0, etcd_client::ResponseHeader::revision);
+    let answer = ask(endpoint, &client, |mut client| async move { client.get([0], one()).await }).await?;
+    let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
     let members = ask(endpoint, &client, |mut client| async move { client.member_list().await }).await;
-    let members = match members {
-        Ok(answer) => answer.members().iter().map(|member| (member.id(), member.name().to_owned())).collect(),
-        // A learner answers this for nobody (etcd: `isRPCSupportedForLearner`); of a voter, unknown is not none.
-        Err(_) if without_quorum && chosen.learner => Vec::new(),
-        Err(error) => return Err(error),
-    };
+    let of = |member: &etcd_client::Member| (member.id(), member.name().to_owned());
+    let members = listed(members.map(|answer| answer.members().iter().map(of).collect()), chosen.learner, read)?;
     let asked = Instant::now();
     let status = ask(endpoint, &client, |mut client| async move { client.status().await }).await?;
     let answered_in = asked.elapsed();
@@ -263,6 +255,12 @@ async fn confirm(client: Client, chosen: &Candidate, read: Read) -> Result<Sourc
     }
     let name = name_of(&members, facts.member_id);
     Ok(Source { client, facts, name, revision, members, without_quorum, others: Vec::new(), answered_in })
+}
+
+/// Members by ID and name. A learner lists them for nobody (etcd: `isRPCSupportedForLearner`), which is no reason not to
+/// read it where nothing else is left; of a voter, unknown is not none.
+fn listed(answer: Result<Vec<(u64, String)>>, learner: bool, read: Read) -> Result<Vec<(u64, String)>> {
+    answer.or_else(|error| if learner && read == Read::Own { Ok(Vec::new()) } else { Err(error) })
 }
 
 fn name_of(members: &[(u64, String)], id: u64) -> String {
@@ -413,6 +411,17 @@ mod tests {
         assert_eq!(order(|m| m.reverse()), [2, 3, 1], "the order of the endpoints does not matter");
         assert_eq!(order(|m| m[2].applied += 1), [3, 2, 1]);
         assert_eq!(order(|m| m.truncate(1)), [1], "a cluster of one");
+    }
+
+    #[test]
+    fn a_list_that_does_not_come_is_no_empty_list() {
+        let failed = || Err(Error::transient("no answer"));
+        for (learner, read) in [(false, Read::Own), (false, Read::Linearizable), (true, Read::Linearizable)] {
+            assert_eq!(listed(failed(), learner, read), failed(), "{learner} {read:?}");
+        }
+        assert_eq!(listed(failed(), true, Read::Own), Ok(Vec::new()), "it answers this for nobody");
+        let some = vec![(1, "house-1".to_owned())];
+        assert_eq!(listed(Ok(some.clone()), true, Read::Own), Ok(some));
     }
 
     #[test]

@@ -216,7 +216,7 @@ async fn fails(what: &str, etcd: EtcdFlags, class: ExitClass, words: &[&str]) ->
         assert!(error.message().contains(word), "{what}: no {word:?} in {error}");
     }
     assert!(endpoints.iter().any(|endpoint| error.message().contains(endpoint)), "{what}: {error}");
-    assert!(begun.elapsed() < Duration::from_secs(20), "{what} took {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(60), "{what} took {:?}", begun.elapsed());
     assert_eq!(files, 0, "{what}");
     error
 }
@@ -371,7 +371,8 @@ async fn a_login_that_expires_is_made_again() {
 
         let options = etcd_client::ConnectOptions::new().with_user("root", PASSWORD);
         let mut forgetful = etcd_client::Client::connect([&etcd.url], Some(options)).await.unwrap();
-        let mut chosen = source::choose(&etcd.logged_in("root", &right), None).await.unwrap();
+        let asks = save_request(etcd.logged_in("root", &right), file_store(folder.path()), Compression::None);
+        let mut chosen = source::choose(&asks).await.unwrap();
         tokio::time::sleep(Duration::from_secs(5)).await;
         let error = forgetful.get("k", None).await.unwrap_err();
         assert!(error.to_string().contains("invalid auth token"), "{line}: it has not expired: {error}");

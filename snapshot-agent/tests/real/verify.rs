@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use crate::age::{PAIRS, secret};
 use crate::support::{Etcd, S3, Small, bin, etcd_of, file_store, files, save_request};
@@ -114,8 +113,6 @@ impl Kept {
     /// What is found broken is recorded, and the last one of several says so.
     async fn broken(&self, request: VerifyRequest, says: &str) {
         let level = request.level;
-        // Proofs are named by the millisecond, and what is cut or gone is told within less.
-        tokio::time::sleep(Duration::from_millis(2)).await;
         let error = verified(request).await.expect_err("was verified");
         assert_eq!(error.class(), ExitClass::Corrupt, "{error}");
         assert!(error.message().contains(says), "{says:?} is not in: {error}");
