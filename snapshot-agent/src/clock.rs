@@ -11,7 +11,7 @@ pub(crate) fn now() -> Timestamp {
 }
 
 /// So many seconds later.
-pub(crate) fn later(at: Timestamp, seconds: u32) -> Result<Timestamp> {
+pub(crate) fn later(at: Timestamp, seconds: impl Into<i64>) -> Result<Timestamp> {
     at.checked_add(SignedDuration::from_secs(seconds.into()))
         .map_err(|_| Error::config("the deadline is beyond all calendars"))
 }

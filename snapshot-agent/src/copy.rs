@@ -21,6 +21,7 @@ use crate::list::{columns, lineages};
 use crate::manifest::{self, Manifest};
 use crate::mark;
 use crate::progress::Progress;
+use crate::publish;
 use crate::read_back::{self, Sum};
 use crate::save::STALL;
 use crate::store::{self, Ahead, Plan, Store, Upload};
@@ -159,28 +160,24 @@ impl One<'_> {
         if there == There::Complete {
             return Ok((Ended::Already, bytes));
         }
+        // Who has begun it may yet take back what he has written (I6).
+        if let Some(until) = interrupt.unless(self.to.held(self.folder, self.at)).await? {
+            return Err(Error::transient(format!("{}: {}", self.to.uri(self.folder), store::at_it(until))).into());
+        }
         let stored = interrupt.unless(Stored::of(self.from, self.folder, manifest)).await?;
         if there == There::Data {
             // Of a copy that died before its end. It is published only if it is what it has to be.
             interrupt.unless(self.read_back(&stored)).await?;
-            interrupt.unless(self.publish(&json)).await?;
+            publish::run(self.to, None, &stored.data, json, interrupt).await?;
             return Ok((Ended::Copied, bytes));
         }
         let plan = Plan { estimate: bytes, at: self.at, until: self.until, read_back: true };
         let mut upload = interrupt.unless(self.to.begin(&self.folder.data(stored.manifest.format()), plan)).await?;
-        if let Err(error) = self.data(&stored, &mut upload, interrupt).await {
+        if let Err(error) = self.data(&stored, &json, &mut upload, interrupt).await {
             upload.abort().await;
             return Err(error.into());
         }
-        // From here on nothing is taken back on a guess: an answer may be lost although the manifest was written.
-        if let Err(error) = interrupt.unless(self.publish(&json)).await {
-            upload.unpublished(self.to, &self.folder.manifest()).await;
-            return Err(error.context("the copy could not be published: its manifest is not written").into());
-        }
-        upload.published().await;
-        // A run that stood still past its time may have been cleaned up after meanwhile (I6).
-        let there = interrupt.unless(self.to.stat(&stored.data)).await;
-        there.map_err(|error| error.context("the manifest is written, and its data cannot be found"))?;
+        publish::run(self.to, Some(&mut upload), &stored.data, json, interrupt).await?;
         tracing::info!(uri = self.to.uri(&stored.data), bytes, "copied");
         Ok((Ended::Copied, bytes))
     }
@@ -218,7 +215,11 @@ impl One<'_> {
     }
 
     /// Sends the data, and has it read back.
-    async fn data(&self, stored: &Stored, upload: &mut Upload, interrupt: &mut Interrupt) -> Result<()> {
+    async fn data(&self, stored: &Stored, json: &Bytes, upload: &mut Upload, interrupt: &mut Interrupt) -> Result<()> {
+        // Another copy may have ended between the look at what is there and this one's beginning.
+        if interrupt.unless(self.there(&stored.manifest, json)).await? != There::Nothing {
+            return Err(Error::transient(format!("{}: another run has just copied it", self.to.uri(self.folder))));
+        }
         let Manifest { stored_bytes, ref stored_sha256, .. } = stored.manifest;
         let progress = Progress::new("copying", stored_bytes);
         let sending = async {
@@ -248,11 +249,6 @@ impl One<'_> {
         hex::decode_to_slice(stored_sha256, &mut sha256)
             .map_err(|_| Error::corrupt("the manifest's storedSha256 is no sha256"))?;
         read_back::compare(self.to, &stored.data, stored_bytes, Sum::Sha256(sha256), STALL).await
-    }
-
-    /// Makes the copy a snapshot.
-    async fn publish(&self, json: &Bytes) -> Result<()> {
-        self.to.put_new(&self.folder.manifest(), json.clone()).await
     }
 }
 

@@ -66,6 +66,7 @@ mod look;
 mod mark;
 mod pipe;
 mod pool;
+mod publish;
 mod read_back;
 mod scratch;
 mod stored;

@@ -28,6 +28,7 @@ use crate::manifest::{Contents, Encryption, FORMAT_VERSION, Manifest, Origin};
 use crate::mark;
 use crate::pipe::{self, Streamed};
 use crate::progress::Progress;
+use crate::publish;
 use crate::read_back::{self, Sum};
 use crate::scan::Proven;
 use crate::source::{self, Candidate, Source};
@@ -192,23 +193,10 @@ impl<'a> Saving<'a> {
                 return Err(error);
             }
         };
-        // From here on nothing is taken back on a guess: an answer may be lost although the manifest was written.
         let manifest = self.manifest(data);
         let content = manifest.render()?;
-        let key = self.folder.manifest();
-        if let Err(error) = interrupt.unless(self.store.put_new(&key, content.into())).await {
-            self.upload.unpublished(self.store, &key).await;
-            return Err(error.context("the snapshot could not be published: its manifest is not written"));
-        }
-        // A run that stood still past its time may have been cleaned up after meanwhile (I6).
-        match interrupt.unless(self.store.stat(&self.folder.data(manifest.format()))).await {
-            // Credentials that may only write.
-            Err(error) if error.class() != ExitClass::Denied => {
-                return Err(error.context("the manifest is written, and its data cannot be found"));
-            }
-            Ok(_) | Err(_) => {}
-        }
-        self.upload.published().await;
+        let data = self.folder.data(manifest.format());
+        publish::run(self.store, Some(&mut self.upload), &data, content.into(), interrupt).await?;
         Ok(self.report(manifest))
     }
 

@@ -128,6 +128,13 @@ fn within(names: &[String], limit: usize) -> Result<()> {
     if names.len() > limit { Err(Error::config(format!("more than {limit} files are in it"))) } else { Ok(()) }
 }
 
+/// Why a key is left to another run.
+pub(crate) fn at_it(until: Timestamp) -> String {
+    format!(
+        "another run has begun it, and may be at it until {until}; what it leaves goes with the next run after that"
+    )
+}
+
 /// A key that cannot be is the request's fault.
 pub(crate) fn layout(error: &LayoutError) -> Error {
     Error::config(error.to_string())
@@ -149,6 +156,14 @@ impl Store {
         match self {
             Self::Bucket(store) => store.begin(key, plan).await.map(|upload| Upload::Bucket(Box::new(upload))),
             Self::Folder(store) => store.begin(key, plan).await.map(Upload::Folder),
+        }
+    }
+
+    /// Until when another run may be at this attempt's data; `None`: nobody who could still live says that he is.
+    pub async fn held(&self, attempt: &Folder, now: Timestamp) -> Result<Option<Timestamp>> {
+        match self {
+            Self::Bucket(store) => store.held(attempt, now).await,
+            Self::Folder(store) => store.held(attempt, now).await,
         }
     }
 

@@ -231,19 +231,30 @@ impl Bucket {
 
     pub(super) async fn begin(&self, key: &Key, plan: Plan) -> Result<BucketUpload> {
         let mut upload = BucketUpload::begin(self, key, plan).await?;
-        if let Err(error) = intent::announce(self, key, upload.id(), plan).await {
+        let mut announced = intent::announce(self, key, upload.id(), plan).await;
+        // A copy comes back to its key, where a dead one may have left its intent.
+        if announced.is_err() && intent::judge(self, key.folder(), plan.at).await.is_ok_and(|dead| dead) {
+            announced = intent::announce(self, key, upload.id(), plan).await;
+        }
+        if let Err(error) = announced {
             // Where an upload has no name of its own, it only begins with its first part.
             if !self.protocol.parts_stay {
                 upload.abort().await;
             }
             return Err(error);
         }
+        upload.announced();
         // The store has shown that it works; what dead attempts have left is a courtesy.
         let ((), readable) = tokio::join!(intent::clean_up(self, key, plan.at), intent::readable(self, key));
         if plan.read_back && readable {
             upload.unsigned();
         }
         Ok(upload)
+    }
+
+    /// Until when another run may be at this attempt.
+    pub(super) async fn held(&self, attempt: &Folder, now: Timestamp) -> Result<Option<Timestamp>> {
+        intent::held(self, attempt, now).await
     }
 
     /// Writes a small object that is to stay.
@@ -280,6 +291,10 @@ impl Bucket {
                         Err(Error::transient(format!("{doing}: {another}")))
                     }
                     Err(gone) if gone.class() == ExitClass::NotFound => Ok(Some(gone)),
+                    // Credentials that may only write. It may be ours, so nothing is final.
+                    Err(denied) if denied.class() == ExitClass::Denied => Err(Error::transient(format!(
+                        "{doing}: it is there, and whether this run wrote it cannot be read: {denied}"
+                    ))),
                     Err(error) => Err(error),
                 }
             }

@@ -15,15 +15,16 @@ use cap_std::ambient_authority;
 use cap_std::fs::{Dir, OpenOptions};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::{Children, Plan, Stat};
 use crate::error::{Error, Result, io_error, task_error};
-use crate::layout::{Folder, Key};
+use crate::layout::{Folder, Key, MANIFEST};
 use crate::pool::Pool;
 use crate::progress::Progress;
-use attempts::{TEMPORARY_SMALL, clean_up, mark_name, taken, temporary_name};
+use attempts::{clean_up, mark_name, small_name, taken, temporary_name};
 
 mod attempts;
 mod mark;
@@ -174,7 +175,7 @@ impl FolderStore {
             return self.put_mark(key, content).await;
         }
         let doing = format!("writing {}", self.uri(key));
-        let (folder, name) = (key.folder().clone(), key.name().to_owned());
+        let (folder, name, temporary) = (key.folder().clone(), key.name().to_owned(), small_name()?);
         let calls = move |root: &Dir| -> io::Result<bool> {
             if folder.is_proofs() {
                 // Its parent is an attempt's, and has to be there.
@@ -188,15 +189,14 @@ impl FolderStore {
                 return Ok(folder.read(&name)? == content);
             }
             let write = || {
-                let mut file =
-                    folder.open_with(TEMPORARY_SMALL, OpenOptions::new().write(true).create(true).truncate(true))?;
+                let mut file = folder.open_with(&temporary, OpenOptions::new().write(true).create_new(true))?;
                 file.write_all(&content)?;
                 file.sync_all()?;
-                folder.rename(TEMPORARY_SMALL, &folder, &name)
+                folder.rename(&temporary, &folder, &name)
             };
             if let Err(error) = write() {
                 // A full volume gets its last bytes back.
-                let _gone = folder.remove_file(TEMPORARY_SMALL);
+                let _gone = folder.remove_file(&temporary);
                 return Err(error);
             }
             sync(&folder)?;
@@ -206,6 +206,12 @@ impl FolderStore {
             return Ok(());
         }
         Err(Error::transient(format!("{doing}: another attempt has written it; try again under a new key")))
+    }
+
+    /// Until when another run may be at this attempt.
+    pub(super) async fn held(&self, attempt: &Folder, now: Timestamp) -> Result<Option<Timestamp>> {
+        let (doing, attempt) = (format!("looking at {}", self.uri(attempt)), attempt.clone());
+        self.below(doing, move |root| attempts::held(root, &attempt, now)).await
     }
 
     /// Removes a file; one that is not there is removed already.
@@ -352,6 +358,10 @@ impl FolderUpload {
         let (folder, key) = (Arc::clone(&self.folder), self.key.clone());
         let (temporary, mark) = (self.temporary.clone(), self.mark.clone());
         let calls = move |root: &Dir| {
+            if folder.symlink_metadata(MANIFEST).is_ok() {
+                // Another run has taken it for what a dead one had left, and has published it.
+                return ignore_missing(folder.remove_file(&mark));
+            }
             for name in [temporary.as_str(), key.name(), mark.as_str()] {
                 ignore_missing(folder.remove_file(name))?;
             }
@@ -508,7 +518,8 @@ mod tests {
             ("kept", "manifest.json"),
             ("stored", &mark),
             ("stored", "snapshot.db.zst.age"),
-            ("stored", TEMPORARY_SMALL),
+            ("stored", ".small-0a1b2c3d.tmp"),
+            ("stored", ".small.tmp"),
             ("published", &mark),
             ("published", "snapshot.db.zst"),
             ("published", "manifest.json"),

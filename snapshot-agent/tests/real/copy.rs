@@ -3,11 +3,16 @@
 use std::fs;
 use std::path::Path;
 
+use bytes::Bytes;
+use jiff::Timestamp;
+
 use crate::age::{PAIRS, secret};
 use crate::front::Mischief;
 use crate::support::{Etcd, S3, file_store, files, restore_request, save_request};
 use snapshot_agent::contract::{Compression, CopyRequest, DATA_DIR, ExitClass, SavedReport, StoreFlags, ToStore};
 use snapshot_agent::copy::{Copied, Copies, Ended};
+use snapshot_agent::layout::Folder;
+use snapshot_agent::store::{Plan, Store};
 use snapshot_agent::{copy, restore, save};
 
 async fn saved(etcd: &Etcd, store: StoreFlags, age: bool) -> SavedReport {
@@ -165,6 +170,69 @@ async fn what_is_there_already_is_left_as_it_is() {
     let done = copied(request(store.clone(), file_store(to.path()), Some(&saved.key))).await;
     assert_eq!(done[0].ended, Ended::Copied);
     assert_eq!(fs::read(there.join("manifest.json")).unwrap(), manifest);
+}
+
+/// Copies of one snapshot share their keys: who is at it is not disturbed, and takes nothing back that counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_copies_of_one_snapshot_do_no_harm_to_each_other() {
+    let etcd = Etcd::start().await;
+    etcd.fill(5, 1000).await;
+    let (from, s3, mount) = (tempfile::tempdir().unwrap(), S3::start().await, tempfile::tempdir().unwrap());
+    let saved = saved(&etcd, file_store(from.path()), false).await;
+    let here = from.path().join(&saved.key);
+    let [good, manifest] =
+        ["snapshot.db.zst", "manifest.json"].map(|name| Bytes::from(fs::read(here.join(name)).unwrap()));
+    let folder = Folder::parse("key", &saved.key).unwrap();
+    let data = folder.data(Compression::Zstd);
+    for flags in [s3.flags(), file_store(mount.path())] {
+        let store = Store::open(&flags).unwrap();
+        let all = || if flags.url.starts_with("s3:") { s3.files() } else { files(mount.path()) };
+        let ask = || request(file_store(from.path()), flags.clone(), Some(&saved.key));
+        let begin = async |until: Timestamp| {
+            let plan = Plan { estimate: saved.stored_bytes, at: Timestamp::now(), until, read_back: true };
+            let mut upload = store.begin(&data, plan).await.unwrap();
+            upload.write(good.clone()).await.unwrap();
+            upload
+        };
+        let another = async |what: &str| {
+            let before = all();
+            let error = copy::run(ask()).await.unwrap().failed.expect(what);
+            assert_eq!(error.class(), ExitClass::Transient, "{what}: {error}");
+            assert!(error.message().contains("another run has begun it, and may be at it until"), "{what}: {error}");
+            assert_eq!(all(), before, "{what}");
+        };
+
+        let soon = Timestamp::now() + jiff::SignedDuration::from_secs(60);
+        let mut first = begin(soon).await;
+        another("while the first one uploads").await;
+        first.complete().await.unwrap();
+        another("while the first one reads back").await;
+        first.abort().await;
+        assert_eq!(all(), [] as [&str; 0], "the first one has failed");
+
+        // Somebody has published it meanwhile: then it counts, and stays.
+        let mut first = begin(soon).await;
+        first.complete().await.unwrap();
+        store.put_new(&folder.manifest(), manifest.clone()).await.unwrap();
+        first.abort().await;
+        assert_eq!(all().len(), 2, "{:?}", all());
+        assert_eq!(copied(ask()).await[0].ended, Ended::Already);
+
+        // One that died is nobody to wait for.
+        let there = if flags.url.starts_with("s3:") { s3.file(&saved.key, "") } else { mount.path().join(&saved.key) };
+        let long_ago = Timestamp::now() - jiff::SignedDuration::from_hours(1);
+        for completes in [false, true] {
+            fs::remove_dir_all(&there).unwrap();
+            let mut died = begin(long_ago).await;
+            if completes {
+                died.complete().await.unwrap();
+            } else {
+                died.flush().await.unwrap();
+            }
+            assert_eq!(copied(ask()).await[0].ended, Ended::Copied, "{completes}");
+            assert!(all().len() <= if completes { 3 } else { 2 }, "at most what says that it was begun: {:?}", all());
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kube::{Api, Resource, ResourceExt};
 
-use super::{labelled, owned_by};
+use super::labelled;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
 use crate::operator::clock;
 use crate::operator::error::Error;
@@ -58,7 +58,8 @@ pub(in crate::operator) async fn observe(
 /// The Pods of a Job, oldest first.
 pub(super) async fn pods_of(reader: Reader<'_>, job: Option<&Job>) -> Result<Vec<Pod>, Error> {
     let Some(uid) = job.and_then(ResourceExt::uid) else { return Ok(vec![]) };
-    let mut pods = reader.list::<Pod>(Only::Label(JOB_UID, &uid), |pod| owned_by(pod, &uid)).await?;
+    let made = |pod: &Pod| pods::controlled_by(&pod.metadata, &uid);
+    let mut pods = reader.list::<Pod>(Only::Label(JOB_UID, &uid), made).await?;
     pods.sort_by_key(|pod| pod.creation_timestamp().map(|at| at.0));
     Ok(pods)
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::super::GRACE_SECONDS;
 use super::super::class::classify;
 use super::{Bucket, PAGE, Plan};
+use crate::clock;
 use crate::contract::ExitClass;
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Format, Key};
@@ -28,6 +29,19 @@ struct Intent {
     upload_id: String,
     /// When the attempt is over at the latest.
     until: Timestamp,
+}
+
+impl Intent {
+    /// What is written in an attempt's intent.
+    fn parse(store: &Bucket, attempt: &Folder, json: &[u8]) -> Result<Self> {
+        serde_json::from_slice(json)
+            .map_err(|error| Error::corrupt(format!("{} makes no sense: {error}", store.uri(&attempt.intent()))))
+    }
+
+    /// From when on its writer is dead.
+    fn over(&self) -> Result<Timestamp> {
+        clock::later(self.until, GRACE_SECONDS)
+    }
 }
 
 /// An intent has about 200 bytes, and an upload's name can be long.
@@ -76,15 +90,29 @@ async fn clean(store: &Bucket, lineage: &Folder, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-async fn judge(store: &Bucket, attempt: &Folder, now: Timestamp) -> Result<()> {
+/// Takes back what a dead attempt has left, and says whether there was one.
+pub(super) async fn judge(store: &Bucket, attempt: &Folder, now: Timestamp) -> Result<bool> {
     let json = store.get_small(&attempt.intent(), MAX_BYTES).await?;
-    let intent: Intent = serde_json::from_slice(&json)
-        .map_err(|error| Error::corrupt(format!("{} makes no sense: {error}", store.uri(&attempt.intent()))))?;
-    if intent.until.as_second().saturating_add(GRACE_SECONDS) < now.as_second() {
+    let intent = Intent::parse(store, attempt, &json)?;
+    let dead = intent.over()? < now;
+    if dead {
         take_back(store, attempt, &intent).await?;
         tracing::info!(attempt = %attempt, "removed what a dead attempt had left");
     }
-    Ok(())
+    Ok(dead)
+}
+
+/// Until when the writer of this attempt's data may be at it; `None`: nobody says that he is, or he is dead.
+pub(super) async fn held(store: &Bucket, attempt: &Folder, now: Timestamp) -> Result<Option<Timestamp>> {
+    let Some(json) = store.find_small(&attempt.intent(), MAX_BYTES).await? else { return Ok(None) };
+    let over = Intent::parse(store, attempt, &json)?.over()?;
+    Ok(Some(over).filter(|over| *over >= now))
+}
+
+/// Removes an attempt's intent if it is this upload's. A copy shares its key with others of the same snapshot.
+pub(super) async fn remove_own(store: &Bucket, attempt: &Folder, upload_id: &str) -> Result<()> {
+    let Some(json) = store.find_small(&attempt.intent(), MAX_BYTES).await? else { return Ok(()) };
+    if Intent::parse(store, attempt, &json)?.upload_id == upload_id { remove(store, attempt).await } else { Ok(()) }
 }
 
 async fn take_back(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<()> {

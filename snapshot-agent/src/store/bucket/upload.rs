@@ -59,6 +59,8 @@ pub struct BucketUpload {
     total: u64,
     completing: bool,
     lock: Option<Lock>,
+    /// Whether the intent is this upload's.
+    announced: bool,
     /// Whether the store is told what each part's bytes are.
     signed: Arc<AtomicBool>,
 }
@@ -89,6 +91,7 @@ impl BucketUpload {
             total: 0,
             completing: false,
             lock: None,
+            announced: false,
             signed: Arc::new(AtomicBool::new(true)),
         })
     }
@@ -102,6 +105,11 @@ impl BucketUpload {
     /// Whether every part went as the protocol has it, hashed where that is so.
     pub(crate) fn is_signed(&self) -> bool {
         self.signed.load(Ordering::Relaxed)
+    }
+
+    /// The intent is written: the key is this upload's alone.
+    pub(super) const fn announced(&mut self) {
+        self.announced = true;
     }
 
     /// The store's name for this upload.
@@ -238,6 +246,29 @@ impl BucketUpload {
         }
     }
 
+    /// Removes what may be there of the data, as long as nobody has given it a manifest: a copy shares its key with others
+    /// of the same snapshot (I6).
+    async fn take_back(&self) -> Result<()> {
+        let manifest = self.store.stat(&self.key.folder().manifest()).await;
+        let nobodys = match &manifest {
+            Ok(_) => false,
+            Err(error) => matches!(error.class(), ExitClass::NotFound | ExitClass::Denied),
+        };
+        // An upload with a name of its own can go in any case.
+        if nobodys || !self.store.protocol.parts_stay {
+            let given_up = self.store.give_up(&self.path, &self.id).await;
+            given_up.map_err(|error| classify("aborting the upload", &error))?;
+        }
+        if nobodys && self.completing && self.store.clients.asker.head(&self.path).await.is_ok() {
+            let erased = self.store.erase(&self.path).await;
+            erased.map_err(|error| classify("removing data without a manifest", &error))?;
+        }
+        match manifest {
+            Err(error) if !nobodys => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     pub(crate) async fn abort(&mut self) {
         let abort = async {
             // A part that is on its way when an upload is aborted may be kept all the same (S3: AbortMultipartUpload).
@@ -245,24 +276,20 @@ impl BucketUpload {
             if tokio::time::timeout(LAND_WITHIN, landed).await.is_err() {
                 self.under_way.shutdown().await;
             }
-            let asker = &self.store.clients.asker;
-            let aborted = match self.store.give_up(&self.path, &self.id).await {
+            let taken_back = match self.take_back().await {
                 Ok(()) => true,
                 Err(error) => {
-                    tracing::debug!(path = %self.path, %error, "the upload could not be aborted");
+                    tracing::warn!(path = %self.path, %error, "what was uploaded stays behind for now");
                     false
                 }
             };
-            // Perhaps completed, but never to get a manifest. The key is ours alone.
-            if self.completing
-                && let Ok(meta) = asker.head(&self.path).await
-                && let Err(error) = self.store.erase(&self.path).await
-            {
-                tracing::warn!(path = %self.path, bytes = meta.size, %error, "data without a manifest stays behind");
-                return;
-            }
             // What could not be taken back is left to the next run, and the intent tells it what.
-            if aborted && let Err(error) = intent::remove(&self.store, self.key.folder()).await {
+            let intent = match (taken_back, self.announced) {
+                (false, _) => Ok(()),
+                (true, true) => intent::remove(&self.store, self.key.folder()).await,
+                (true, false) => intent::remove_own(&self.store, self.key.folder(), &self.id).await,
+            };
+            if let Err(error) = intent {
                 tracing::debug!(%error, "the upload's intent stays behind");
             }
         };
