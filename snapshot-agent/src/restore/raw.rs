@@ -80,7 +80,9 @@ impl Raw {
         let progress = Progress::new("reading the snapshot", self.stat.bytes);
         let stream = store.read(&self.key, &self.stat, Ahead::FAR, &progress);
         let stall = Duration::from_secs(request.stall_seconds.into());
-        let (hasher, file) = progress.watch(stall, unpack::plain(stream, self.stat.bytes, file)).await?;
+        // Nothing is durable yet: etcdutl reads the file from memory, and a graft syncs it before anything leads to it.
+        let reading = unpack::plain(stream, self.stat.bytes, (file, &progress));
+        let (hasher, file) = progress.watch(stall, reading).await?;
         let written = file.metadata().map_err(io_error("looking at the snapshot's file"))?.len();
         if written != self.stat.bytes {
             return Err(Error::corrupt(format!("{uri}: {written} bytes came, the store says {}", self.stat.bytes)));
