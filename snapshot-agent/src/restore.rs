@@ -5,13 +5,14 @@
 //! complete ends the run before a Secret or a source is read. Hash checks are never skipped.
 //!
 //! A file that is not ours is `restore/raw.rs`'s. What is on the volume is judged in `restore/volume.rs`, etcdutl is run in
-//! `restore/etcdutl.rs`, the way that writes once is `restore/graft.rs`, and what is inside is looked at in
-//! `restore/contents.rs`.
+//! `restore/etcdutl.rs`, the way that writes once is `restore/graft.rs`, what is inside is looked at in
+//! `restore/contents.rs`, and whether etcd would write into it in `restore/quota.rs`.
 
 mod contents;
 mod etcdutl;
 mod graft;
 mod ours;
+mod quota;
 mod raw;
 mod volume;
 
@@ -102,6 +103,7 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume) -> Result<Rebuilt> {
         Named::Folder(folder) => {
             let chosen = Chosen::look(&store, &folder, request).await?;
             check_version(chosen.manifest(), etcdutl.version())?;
+            quota::check(request, chosen.db_bytes())?;
             Source::Ours(Box::new(chosen))
         }
         Named::File(key) => Source::Raw(Raw::look(&store, key, request).await?),

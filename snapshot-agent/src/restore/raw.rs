@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Minor, contents};
+use super::{Minor, contents, quota};
 use crate::contract::RestoreRequest;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::identity::Restored;
@@ -99,7 +99,9 @@ impl Raw {
         {
             return Err(Error::corrupt(format!("{uri}: its sha256 is {sha256}, expected is {expected}")));
         }
-        let found = self.prove(path, &uri).await?;
+        let (found, used) = self.prove(path, &uri).await?;
+        // A member's own file may be longer than what is in use of it.
+        quota::check(request, used)?;
         if let Some(storage) = &found.storage_version {
             target.takes(storage)?;
         }
@@ -121,13 +123,14 @@ impl Raw {
         Ok(restored)
     }
 
-    /// Reads the whole tree.
-    async fn prove(&self, path: &Path, uri: &str) -> Result<Proven> {
+    /// Reads the whole tree; gives its bytes up to the high-water mark too.
+    async fn prove(&self, path: &Path, uri: &str) -> Result<(Proven, u64)> {
         let (path, uri, db_bytes) = (path.to_owned(), uri.to_owned(), self.db_bytes);
         let prove = move || {
             let file = File::open(&path).map_err(io_error("opening the snapshot's file"))?;
             let mut reader = Reader::open(&file, db_bytes, BUDGET).map_err(|error| unsound(&uri, &error))?;
-            reader.prove(None).map_err(|error| unsound(&uri, &error))
+            let used = reader.used_bytes();
+            reader.prove(None).map(|found| (found, used)).map_err(|error| unsound(&uri, &error))
         };
         tokio::task::spawn_blocking(prove).await.map_err(|error| task_error(&error))?
     }
