@@ -32,7 +32,7 @@ use crate::wal;
 pub(crate) use etcdutl::Etcdutl;
 use ours::{Chosen, Ends};
 use raw::Raw;
-use volume::{Staging, State, Volume, ran_out};
+use volume::{Room, Staging, State, Volume, ran_out};
 
 /// What etcd's own files need beside the database: two preallocated WAL segments of 64 MiB.
 pub(crate) const BESIDE_DATABASE: u64 = 128 << 20;
@@ -161,14 +161,18 @@ impl Job<'_> {
         Ok(Rebuilt { staging, restored, engine, fell_back })
     }
 
-    /// Bytes of free space.
-    const fn needs(&self, engine: Engine) -> u64 {
+    /// Free space; and what else could be done, unless that is what was tried.
+    fn needs(&self, engine: Engine) -> Room {
         let db_bytes = self.source.db_bytes();
-        let own = match engine {
-            Engine::Etcdutl => db_bytes.saturating_mul(COPIES),
-            Engine::Graft => db_bytes.saturating_add(graft::ADDED),
-        };
-        own.saturating_add(BESIDE_DATABASE)
+        let copied = db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE);
+        let grafted = db_bytes.saturating_add(graft::ADDED).saturating_add(BESIDE_DATABASE);
+        match engine {
+            Engine::Etcdutl => {
+                let asked_for = self.request.engine == Engine::Etcdutl;
+                Room { bytes: copied, grafted: asked_for.then_some(grafted) }
+            }
+            Engine::Graft => Room { bytes: grafted, grafted: None },
+        }
     }
 
     /// An empty staging folder, where there is room for all that this engine makes.

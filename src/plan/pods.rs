@@ -205,15 +205,25 @@ pub fn failure_reason(failure: &LastFailure) -> Reason {
 
 /// A failure in words, with what to do about it.
 pub fn explain(failure: &LastFailure) -> String {
-    let LastFailure { container, exit_code, reason, message } = failure;
+    let LastFailure { container: name, exit_code, reason, message } = failure;
+    let restores = name == container::RESTORE;
     let remedy = match ExitClass::from_code(*exit_code) {
-        Some(ExitClass::Config) => "Correct the request: location, Secret keys, version",
+        Some(ExitClass::Config) if restores => {
+            "Correct what it names: spec.bootstrap.restore and its Secrets in place. spec.version, spec.storage and \
+             spec.options are immutable: name another snapshot, or delete this cluster, which has not formed, and create \
+             it again"
+        }
+        Some(ExitClass::Config) => "Correct what it names",
         Some(ExitClass::Denied) => "Correct the credentials in the Secret, or what they are allowed to do",
         Some(ExitClass::NotFound) => "Check bucket, prefix and key, or name another snapshot",
         Some(ExitClass::Corrupt) => "Nothing was started from these bytes; name another snapshot",
         Some(ExitClass::Transient) => "It is tried again",
-        Some(ExitClass::Full) => "A larger spec.storage.size is needed: a restore takes twice the database",
-        Some(ExitClass::Deadline) => "Nothing moved for too long; check the store and the network. It is tried again",
+        Some(ExitClass::Full) if restores => {
+            "spec.bootstrap.restore may be changed in place, spec.storage.size may not: delete this cluster, which has not \
+             formed, and create it again with a larger one"
+        }
+        Some(ExitClass::Full) => "Its volume is full: enlarge the claim, if its class allows that",
+        Some(ExitClass::Deadline) => "Check the store and the network. It is tried again",
         Some(ExitClass::Refused) => "Nothing was touched; the runbook says how to tell the cases apart",
         Some(ExitClass::AuthRequired) => {
             "Holdfast does not run clusters with authentication yet: name a snapshot that was taken without it, or restore \
@@ -223,7 +233,7 @@ pub fn explain(failure: &LastFailure) -> String {
         None if reason.is_some() => "It is tried again",
         None => "Look at the logs of the container; it is started again",
     };
-    format!("container {container} ended with code {exit_code}: {message}. {remedy}")
+    format!("container {name} ended with code {exit_code}: {message}. {remedy}")
 }
 
 /// What keeps a Pod from running.

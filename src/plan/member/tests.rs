@@ -298,6 +298,33 @@ mod standing {
         assert_eq!(degraded(&seen).0, "NothingWrong");
     }
 
+    /// What cannot be edited is not among what is to be corrected.
+    #[test]
+    fn what_a_person_can_do_about_a_restore_is_told() {
+        let mut seen = unborn(Some(restoring("k")));
+        let mut told = |container, code| {
+            failed(seen.pod.as_mut().unwrap(), container, code, "what happened", Time(noon()));
+            degraded(&seen).1
+        };
+        let newer = told("restore", 64);
+        for part in
+            ["spec.bootstrap.restore", "spec.version, spec.storage and spec.options are immutable", "delete this"]
+        {
+            assert!(newer.contains(part), "no {part:?} in {newer}");
+        }
+        let full = told("restore", 69);
+        for part in
+            ["spec.bootstrap.restore may be changed in place", "spec.storage.size may not", "delete this cluster"]
+        {
+            assert!(full.contains(part), "no {part:?} in {full}");
+        }
+        assert!(!full.contains("twice"), "how much is needed, the agent knows: {full}");
+        for code in [64, 69] {
+            let gate = told("etcd", code);
+            assert!(!gate.contains("restore") && !gate.contains("delete this cluster"), "{gate}");
+        }
+    }
+
     /// The Pod's container was killed for its memory, which kubelet alone says.
     fn killed(seen: &mut Observed, container: &str, code: i32, words: &str) {
         let pod = seen.pod.as_mut().unwrap();
