@@ -5,13 +5,14 @@
 //! complete ends the run before a Secret or a source is read. Hash checks are never skipped.
 //!
 //! A file that is not ours is `restore/raw.rs`'s. What is on the volume is judged in `restore/volume.rs`, etcdutl is run in
-//! `restore/etcdutl.rs`, the way that writes once is `restore/graft.rs`, and what is inside is looked at in
-//! `restore/contents.rs`.
+//! `restore/etcdutl.rs`, the way that writes once is `restore/graft.rs`, what is inside is looked at in
+//! `restore/contents.rs`, and whether etcd would write into it in `restore/quota.rs`.
 
 mod contents;
 mod etcdutl;
 mod graft;
 mod ours;
+mod quota;
 mod raw;
 mod volume;
 
@@ -31,7 +32,7 @@ use crate::wal;
 pub(crate) use etcdutl::Etcdutl;
 use ours::{Chosen, Ends};
 use raw::Raw;
-use volume::{Staging, State, Volume, ran_out};
+use volume::{Room, Staging, State, Volume, ran_out};
 
 /// What etcd's own files need beside the database: two preallocated WAL segments of 64 MiB.
 pub(crate) const BESIDE_DATABASE: u64 = 128 << 20;
@@ -102,6 +103,7 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume) -> Result<Rebuilt> {
         Named::Folder(folder) => {
             let chosen = Chosen::look(&store, &folder, request).await?;
             check_version(chosen.manifest(), etcdutl.version())?;
+            quota::check(request, chosen.db_bytes())?;
             Source::Ours(Box::new(chosen))
         }
         Named::File(key) => Source::Raw(Raw::look(&store, key, request).await?),
@@ -159,14 +161,18 @@ impl Job<'_> {
         Ok(Rebuilt { staging, restored, engine, fell_back })
     }
 
-    /// Bytes of free space.
-    const fn needs(&self, engine: Engine) -> u64 {
+    /// Free space; and what else could be done, unless that is what was tried.
+    fn needs(&self, engine: Engine) -> Room {
         let db_bytes = self.source.db_bytes();
-        let own = match engine {
-            Engine::Etcdutl => db_bytes.saturating_mul(COPIES),
-            Engine::Graft => db_bytes.saturating_add(graft::ADDED),
-        };
-        own.saturating_add(BESIDE_DATABASE)
+        let copied = db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE);
+        let grafted = db_bytes.saturating_add(graft::ADDED).saturating_add(BESIDE_DATABASE);
+        match engine {
+            Engine::Etcdutl => {
+                let asked_for = self.request.engine == Engine::Etcdutl;
+                Room { bytes: copied, grafted: asked_for.then_some(grafted) }
+            }
+            Engine::Graft => Room { bytes: grafted, grafted: None },
+        }
     }
 
     /// An empty staging folder, where there is room for all that this engine makes.

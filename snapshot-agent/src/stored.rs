@@ -113,7 +113,7 @@ impl Stored {
         let Manifest { db_bytes, stored_bytes, compression, .. } = self.manifest;
         let progress = Progress::new("reading the snapshot", stored_bytes);
         let stream = self.read(store, Ahead::UNPACKING, &progress);
-        let unpacking = unpack::run(stream, compression, identities, db_bytes, sink);
+        let unpacking = unpack::run(stream, compression, identities, db_bytes, (sink, &progress));
         let (unpacked, sink) = progress.watch(stall, unpacking).await.map_err(|error| match error.class() {
             ExitClass::Corrupt => error.context(store.uri(&self.data)),
             _ => error,

@@ -1,7 +1,9 @@
 //! The way up: stored bytes → hash of what was stored → decryption → decompression → proof → file.
 //!
 //! It decides nothing about the result: it gives back what came out, and the caller compares it with the manifest
-//! before anything is used. It never writes more than it was told to expect, so a small object cannot fill a volume.
+//! before anything is used. It never writes more than it was told to expect, so a small object cannot fill a volume. And it
+//! waits for no disk: whoever watches it would take that for a store that stands still. Who needs the bytes durable syncs
+//! them afterwards.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,6 +18,7 @@ use crate::contract::Compression;
 use crate::crypt::{CryptError, Identities, Opening};
 use crate::error::{Error, Result, io_error, task_error};
 use crate::pool::Pool;
+use crate::progress::Progress;
 use crate::trailer::{self, Proven, TRAILER};
 
 /// Stored pieces waiting to be decompressed. A download's ranges are in memory anyway; this only bridges jitter.
@@ -39,36 +42,30 @@ pub(crate) struct Unpacked {
 pub(crate) trait Sink: Send + 'static {
     /// Takes the next bytes.
     fn take(&mut self, bytes: &Bytes) -> io::Result<()>;
-
-    /// There are no more.
-    fn end(&mut self) -> io::Result<()>;
 }
 
-/// A file is durable at the end.
+/// The bytes are in the file, and not yet on its disk.
 impl Sink for File {
     fn take(&mut self, bytes: &Bytes) -> io::Result<()> {
         self.write_all(bytes)
     }
-
-    fn end(&mut self) -> io::Result<()> {
-        self.sync_all()
-    }
 }
 
-/// Unpacks a stored snapshot into a sink. Without `identities` it is not encrypted.
+/// Unpacks a stored snapshot into a sink, whose every step is a sign of life. Without `identities` it is not encrypted.
 pub(crate) async fn run<S: Sink>(
     mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     compression: Compression,
     identities: Option<Identities>,
     db_bytes: u64,
-    sink: S,
+    (sink, progress): (S, &Progress),
 ) -> Result<(Unpacked, S)> {
     let (to_decoder, decoder_in) = mpsc::channel::<Bytes>(PIECES_IN);
     let (to_file, file_in) = mpsc::channel::<Bytes>(PIECES_OUT);
     let limit = db_bytes.saturating_add(TRAILER as u64);
     let decoding =
         tokio::task::spawn_blocking(move || decode(decoder_in, compression, identities.as_ref(), limit, &to_file));
-    let writer = tokio::task::spawn_blocking(move || write(sink, file_in));
+    let progress = progress.clone();
+    let writer = tokio::task::spawn_blocking(move || write(sink, file_in, &progress));
     while let Some(bytes) = stream.next().await {
         // An error of sending: the decoder has ended early, and says why.
         if to_decoder.send(bytes?).await.is_err() {
@@ -88,10 +85,11 @@ pub(crate) async fn run<S: Sink>(
 pub(crate) async fn plain<S: Sink>(
     mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     limit: u64,
-    sink: S,
+    (sink, progress): (S, &Progress),
 ) -> Result<(trailer::Hasher, S)> {
     let (to_file, file_in) = mpsc::channel::<Bytes>(PIECES_OUT);
-    let writer = tokio::task::spawn_blocking(move || write(sink, file_in));
+    let progress = progress.clone();
+    let writer = tokio::task::spawn_blocking(move || write(sink, file_in, &progress));
     let mut total = 0;
     while let Some(bytes) = stream.next().await {
         let bytes = bytes?;
@@ -166,13 +164,18 @@ fn copy(
     }
 }
 
-fn write<S: Sink>(mut sink: S, mut received: mpsc::Receiver<Bytes>) -> io::Result<(trailer::Hasher, S)> {
+fn write<S: Sink>(
+    mut sink: S,
+    mut received: mpsc::Receiver<Bytes>,
+    progress: &Progress,
+) -> io::Result<(trailer::Hasher, S)> {
     let mut hasher = trailer::Hasher::default();
     while let Some(piece) = received.blocking_recv() {
         sink.take(&piece)?;
         hasher.update(&piece);
+        // What came in one piece may be written for longer than the next one may take to come.
+        progress.moved();
     }
-    sink.end()?;
     Ok((hasher, sink))
 }
 
@@ -196,5 +199,57 @@ impl Read for Inlet {
         let (into, _) = into.split_at_mut(length);
         self.piece.copy_to_slice(into);
         Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::stream::iter;
+
+    use super::*;
+
+    /// Longer than the watch looks away.
+    const STALL: Duration = Duration::from_secs(1);
+
+    /// A disk that takes so long for each piece.
+    struct Slow(Duration, usize);
+
+    impl Sink for Slow {
+        #[allow(clippy::disallowed_methods, reason = "it stands for a disk")]
+        fn take(&mut self, bytes: &Bytes) -> io::Result<()> {
+            std::thread::sleep(self.0);
+            self.1 += bytes.len();
+            Ok(())
+        }
+    }
+
+    fn pieces(number: usize) -> impl Stream<Item = Result<Bytes>> + Send + Unpin {
+        iter((0..number).map(|_| Ok(Bytes::from_static(b"piece"))))
+    }
+
+    /// The store has given all of it at once; what goes on is the disk's, and it goes on.
+    #[tokio::test]
+    async fn a_disk_that_is_slow_is_not_a_store_that_stands_still() {
+        let progress = Progress::silent();
+        let sink = Slow(STALL / 3, 0);
+        let written = progress.watch(STALL, plain(pieces(4), u64::MAX, (sink, &progress))).await;
+        let (_, sink) = written.expect("it moved all the time");
+        assert_eq!(sink.1, 4 * b"piece".len());
+        let stuck = Slow(STALL * 2, 0);
+        let error = progress.watch(STALL, plain(pieces(1), u64::MAX, (stuck, &progress))).await.err();
+        assert!(error.is_some_and(|error| error.message().contains("nothing has moved")), "this one stands still");
+    }
+
+    /// A large one takes minutes to be durable on a slow disk, and nothing moves meanwhile. This file says at once what
+    /// becomes of whoever waits for that here: it cannot be synced.
+    #[tokio::test]
+    async fn nobody_waits_for_the_disk_while_the_store_is_watched() {
+        let null = File::options().write(true).open("/dev/null").unwrap();
+        assert!(null.sync_all().is_err());
+        let progress = Progress::silent();
+        let written = progress.watch(STALL, plain(pieces(4), u64::MAX, (null, &progress))).await;
+        assert!(written.is_ok(), "{:?}", written.err());
     }
 }

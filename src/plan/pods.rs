@@ -105,9 +105,12 @@ pub fn starting(pod: Option<&Pod>, now: Timestamp) -> bool {
 
 /// The arguments of a container of a Pod.
 pub fn arguments<'a>(pod: &'a Pod, name: &str) -> Option<&'a [String]> {
+    container_of(pod, name)?.args.as_deref()
+}
+
+fn container_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
     let spec = pod.spec.as_ref()?;
-    let all = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-    all.into_iter().find(|c: &&Container| c.name == name)?.args.as_deref()
+    spec.containers.iter().chain(spec.init_containers.iter().flatten()).find(|c| c.name == name)
 }
 
 /// The status of a container of a Pod.
@@ -139,13 +142,39 @@ pub fn failure(pod: &Pod) -> Option<LastFailure> {
             return None;
         }
         let end = last_end(status).filter(|t| t.exit_code != 0)?;
-        Some(LastFailure {
-            container: name.to_owned(),
-            exit_code: end.exit_code,
-            reason: ExitClass::from_code(end.exit_code).map(|class| Reason::from(class).as_str().to_owned()),
-            message: words(end),
-        })
+        let own = || (ExitClass::from_code(end.exit_code).map(Reason::from), words(end));
+        let (reason, message) = out_of_memory(pod, name, end).unwrap_or_else(own);
+        let reason = reason.map(|reason| reason.as_str().to_owned());
+        Some(LastFailure { container: name.to_owned(), exit_code: end.exit_code, reason, message })
     })
+}
+
+/// A container that was killed for its memory, and what it needs. Its own words say nothing of it: they are the last lines
+/// of its log, since there is no report (`FallbackToLogsOnError`).
+fn out_of_memory(pod: &Pod, name: &str, end: &ContainerStateTerminated) -> Option<(Option<Reason>, String)> {
+    // The kernel may have ended etcdutl alone (cgroup v1). The agent lives on, and calls that something that may pass.
+    let killed = ExitClass::from_code(end.exit_code).is_none_or(|class| class == ExitClass::Transient);
+    if !killed || end.reason.as_deref() != Some("OOMKilled") {
+        return None;
+    }
+    let (reason, remedy) = match name {
+        container::RESTORE => {
+            (Some(Reason::AgentMisconfigured), "give spec.bootstrap.restore.agent.resources a larger limit")
+        }
+        // etcd restarts on its volume, as after any other end.
+        container::ETCD => (
+            None,
+            "spec.resources is immutable: take load off it, or restore a snapshot of it into a cluster with a larger limit",
+        ),
+        _ => (None, "look at its node's memory"),
+    };
+    let limit = memory_limit(pod, name).unwrap_or("its node's");
+    Some((reason, format!("it ran out of memory (limit {limit}): {remedy}")))
+}
+
+fn memory_limit<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    let limits = container_of(pod, name)?.resources.as_ref()?.limits.as_ref()?;
+    Some(limits.get("memory")?.0.as_str())
 }
 
 /// A container's last words, cut.
@@ -170,28 +199,41 @@ fn cut(said: &str) -> String {
 
 /// The reason of a failure that was found earlier.
 pub fn failure_reason(failure: &LastFailure) -> Reason {
-    ExitClass::from_code(failure.exit_code).map_or(Reason::MemberRestarting, Reason::from)
+    let told = failure.reason.as_deref().and_then(Reason::named);
+    told.or_else(|| ExitClass::from_code(failure.exit_code).map(Reason::from)).unwrap_or(Reason::MemberRestarting)
 }
 
 /// A failure in words, with what to do about it.
 pub fn explain(failure: &LastFailure) -> String {
-    let LastFailure { container, exit_code, reason: _, message } = failure;
+    let LastFailure { container: name, exit_code, reason, message } = failure;
+    let restores = name == container::RESTORE;
     let remedy = match ExitClass::from_code(*exit_code) {
-        Some(ExitClass::Config) => "Correct the request: location, Secret keys, version",
+        Some(ExitClass::Config) if restores => {
+            "Correct what it names: spec.bootstrap.restore and its Secrets in place. spec.version, spec.storage and \
+             spec.options are immutable: name another snapshot, or delete this cluster, which has not formed, and create \
+             it again"
+        }
+        Some(ExitClass::Config) => "Correct what it names",
         Some(ExitClass::Denied) => "Correct the credentials in the Secret, or what they are allowed to do",
         Some(ExitClass::NotFound) => "Check bucket, prefix and key, or name another snapshot",
         Some(ExitClass::Corrupt) => "Nothing was started from these bytes; name another snapshot",
         Some(ExitClass::Transient) => "It is tried again",
-        Some(ExitClass::Full) => "A larger spec.storage.size is needed: a restore takes twice the database",
-        Some(ExitClass::Deadline) => "Nothing moved for too long; check the store and the network. It is tried again",
+        Some(ExitClass::Full) if restores => {
+            "spec.bootstrap.restore may be changed in place, spec.storage.size may not: delete this cluster, which has not \
+             formed, and create it again with a larger one"
+        }
+        Some(ExitClass::Full) => "Its volume is full: enlarge the claim, if its class allows that",
+        Some(ExitClass::Deadline) => "Check the store and the network. It is tried again",
         Some(ExitClass::Refused) => "Nothing was touched; the runbook says how to tell the cases apart",
         Some(ExitClass::AuthRequired) => {
             "Holdfast does not run clusters with authentication yet: name a snapshot that was taken without it, or restore \
              by hand"
         }
+        // What is wrong is known although no code says it.
+        None if reason.is_some() => "It is tried again",
         None => "Look at the logs of the container; it is started again",
     };
-    format!("container {container} ended with code {exit_code}: {message}. {remedy}")
+    format!("container {name} ended with code {exit_code}: {message}. {remedy}")
 }
 
 /// What keeps a Pod from running.

@@ -253,6 +253,7 @@ impl RestoreRequest {
             initial_cluster,
             annotations,
             refuse_auth,
+            quota_backend_bytes,
             deadline_seconds,
             stall_seconds,
         } = self;
@@ -271,6 +272,7 @@ impl RestoreRequest {
             .flag("initial-cluster", initial_cluster)
             .option_path("annotations", annotations.as_deref())
             .switch("refuse-auth", *refuse_auth)
+            .option("quota-backend-bytes", quota_backend_bytes.map(|bytes| bytes.to_string()).as_ref())
             .option("deadline-seconds", deadline_seconds.map(|seconds| seconds.to_string()).as_ref())
             .flag("stall-seconds", stall_seconds)
             .0
@@ -439,12 +441,13 @@ mod tests {
             store in store(), key in text(), expect_sha256 in proptest::option::of(text()), volume in path(),
             etcdutl in path(), graft: bool, identity in identity(), (restore_uid, revision_bump, allow_unverified) in (text(), 0..=1_000_000_000_000_u64, any::<bool>()), initial_cluster in text(),
             annotations in proptest::option::of(path()), age_identity_dirs in proptest::collection::vec(path(), 0..3),
-            stall_seconds: u32, refuse_auth: bool, deadline_seconds in proptest::option::of(1..=u32::MAX),
+            stall_seconds: u32, (refuse_auth, quota_backend_bytes) in any::<(bool, Option<u64>)>(),
+            deadline_seconds in proptest::option::of(1..=u32::MAX),
         ) -> RestoreRequest {
             let engine = if graft { Engine::Graft } else { Engine::Etcdutl };
             RestoreRequest {
                 store, key, expect_sha256, age_identity_dirs, allow_unverified, revision_bump, volume, etcdutl, engine, identity, restore_uid, initial_cluster, annotations,
-                refuse_auth, deadline_seconds, stall_seconds,
+                refuse_auth, quota_backend_bytes, deadline_seconds, stall_seconds,
             }
         }
     }

@@ -108,6 +108,10 @@ pub struct RestoreRequest {
     /// no member can ever be added to it.
     #[arg(long)]
     pub refuse_auth: bool,
+    /// The quota of the etcd that is to run on it, in bytes (its flag of the same name): restore nothing that it would take
+    /// no write into. Absent, or 0: whatever its size.
+    #[arg(long)]
+    pub quota_backend_bytes: Option<u64>,
     /// Give up after so many seconds in all; absent: only [`RestoreRequest::stall_seconds`] counts.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub deadline_seconds: Option<u32>,

@@ -98,7 +98,9 @@ impl Chosen {
         let placing = Placing::begin(&file, self.db_bytes(), ends, self.stored.scan_options());
         let stall = Duration::from_secs(request.stall_seconds.into());
         let placing = self.stored.unpack(store, self.identities.clone(), placing, stall).await?;
-        let Placing { written, failed, .. } = placing;
+        let Placing { to_place, written, failed } = placing;
+        // There is no more. What is not yet in its place goes there now, and nobody watches how long that takes.
+        drop(to_place);
         let written = written.await.map_err(|error| task_error(&error))?;
         let Written { scanned, writeback } = written.ok_or_else(|| io_error(WRITING)(why(&failed)))?;
         let proven = self.prove(store, scanned, &file).await?;
@@ -165,8 +167,7 @@ fn identities(encryption: &Encryption, request: &RestoreRequest) -> Result<Ident
 
 /// Takes a snapshot to its place, while its pages are looked at and the disk writes; whoever gives it hashes meanwhile.
 struct Placing {
-    /// Until there is no more.
-    to_place: Option<mpsc::Sender<Bytes>>,
+    to_place: mpsc::Sender<Bytes>,
     /// `None`: it has failed.
     written: JoinHandle<Option<Written>>,
     failed: Arc<Mutex<Option<io::Error>>>,
@@ -190,20 +191,13 @@ impl Placing {
                 None
             }
         });
-        Self { to_place: Some(to_place), written, failed }
+        Self { to_place, written, failed }
     }
 }
 
 impl Sink for Placing {
     fn take(&mut self, bytes: &Bytes) -> io::Result<()> {
-        let to_place = self.to_place.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
-        to_place.blocking_send(bytes.clone()).map_err(|_| why(&self.failed))
-    }
-
-    /// What is not yet in its place, and on the disk, goes there while the rest goes on.
-    fn end(&mut self) -> io::Result<()> {
-        self.to_place = None;
-        Ok(())
+        self.to_place.blocking_send(bytes.clone()).map_err(|_| why(&self.failed))
     }
 }
 

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Minor, contents};
+use super::{Minor, contents, quota};
 use crate::contract::RestoreRequest;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::identity::Restored;
@@ -80,7 +80,9 @@ impl Raw {
         let progress = Progress::new("reading the snapshot", self.stat.bytes);
         let stream = store.read(&self.key, &self.stat, Ahead::FAR, &progress);
         let stall = Duration::from_secs(request.stall_seconds.into());
-        let (hasher, file) = progress.watch(stall, unpack::plain(stream, self.stat.bytes, file)).await?;
+        // Nothing is durable yet: etcdutl reads the file from memory, and a graft syncs it before anything leads to it.
+        let reading = unpack::plain(stream, self.stat.bytes, (file, &progress));
+        let (hasher, file) = progress.watch(stall, reading).await?;
         let written = file.metadata().map_err(io_error("looking at the snapshot's file"))?.len();
         if written != self.stat.bytes {
             return Err(Error::corrupt(format!("{uri}: {written} bytes came, the store says {}", self.stat.bytes)));
@@ -97,7 +99,9 @@ impl Raw {
         {
             return Err(Error::corrupt(format!("{uri}: its sha256 is {sha256}, expected is {expected}")));
         }
-        let found = self.prove(path, &uri).await?;
+        let (found, used) = self.prove(path, &uri).await?;
+        // A member's own file may be longer than what is in use of it.
+        quota::check(request, used)?;
         if let Some(storage) = &found.storage_version {
             target.takes(storage)?;
         }
@@ -119,13 +123,14 @@ impl Raw {
         Ok(restored)
     }
 
-    /// Reads the whole tree.
-    async fn prove(&self, path: &Path, uri: &str) -> Result<Proven> {
+    /// Reads the whole tree; gives its bytes up to the high-water mark too.
+    async fn prove(&self, path: &Path, uri: &str) -> Result<(Proven, u64)> {
         let (path, uri, db_bytes) = (path.to_owned(), uri.to_owned(), self.db_bytes);
         let prove = move || {
             let file = File::open(&path).map_err(io_error("opening the snapshot's file"))?;
             let mut reader = Reader::open(&file, db_bytes, BUDGET).map_err(|error| unsound(&uri, &error))?;
-            reader.prove(None).map_err(|error| unsound(&uri, &error))
+            let used = reader.used_bytes();
+            reader.prove(None).map(|found| (found, used)).map_err(|error| unsound(&uri, &error))
         };
         tokio::task::spawn_blocking(prove).await.map_err(|error| task_error(&error))?
     }

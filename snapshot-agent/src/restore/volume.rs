@@ -77,29 +77,48 @@ impl Volume {
         }
     }
 
-    /// Whether so many bytes fit, before the first is written.
-    pub(super) fn check_space(&self, needed: u64) -> Result<()> {
+    /// Whether all that it needs fits, before the first byte is written.
+    pub(super) fn check_space(&self, room: Room) -> Result<()> {
         let free = files::free_bytes(&self.root).map_err(io_error("asking for the volume's free space"))?;
-        if free >= needed {
+        if free >= room.bytes {
             return Ok(());
         }
         Err(Error::full(format!(
-            "the restore needs {} MiB of free space on the volume and there are {} MiB: use a larger volume",
-            needed.div_ceil(1 << 20),
-            free >> 20
+            "the restore needs {} MiB of free space on the volume and there are {} MiB: {}",
+            room.bytes.div_ceil(1 << 20),
+            free >> 20,
+            room.remedy()
         )))
     }
 }
 
+/// The free space that a restore needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub(super) bytes: u64,
+    /// What a graft would need, where none was asked for.
+    pub(super) grafted: Option<u64>,
+}
+
+impl Room {
+    fn remedy(self) -> String {
+        let graft = self.grafted.map(|bytes| {
+            let mib = bytes.div_ceil(1 << 20);
+            format!(", or engine: graft (--engine=graft), which needs {mib} MiB")
+        });
+        format!("use a larger volume{}", graft.unwrap_or_default())
+    }
+}
+
 /// A failure that is for want of space says how much there has to be, also where there was enough when it began.
-pub(super) fn ran_out(needed: u64, error: Error) -> Error {
+pub(super) fn ran_out(room: Room, error: Error) -> Error {
     if error.class() != ExitClass::Full {
         return error;
     }
     error.context(format!(
-        "the restore needs {} MiB of free space on the volume, which were there when it began and are not any more: use a \
-         larger volume",
-        needed.div_ceil(1 << 20)
+        "the restore needs {} MiB of free space on the volume, which were there when it began and are not any more: {}",
+        room.bytes.div_ceil(1 << 20),
+        room.remedy()
     ))
 }
 
@@ -236,9 +255,16 @@ mod tests {
     #[test]
     fn space_is_asked_for_before_anything_is_written() {
         let (_folder, volume) = volume();
-        assert_eq!(volume.check_space(0), Ok(()));
-        let error = volume.check_space(u64::MAX).unwrap_err();
+        let room = |bytes, grafted| volume.check_space(Room { bytes, grafted });
+        assert_eq!(room(0, None), Ok(()));
+        let error = room(u64::MAX, None).unwrap_err();
         assert_eq!(error.class(), ExitClass::Full);
+        // Who has asked for a graft is not told of it.
+        assert!(error.message().ends_with("use a larger volume"), "{error}");
+        let error = room(u64::MAX, Some(300 << 20)).unwrap_err();
+        assert!(error.message().contains("engine: graft") && error.message().contains("needs 300 MiB"), "{error}");
+        let error = ran_out(Room { bytes: 1, grafted: Some(300 << 20) }, error);
+        assert!(error.message().contains("not any more: use a larger volume, or engine: graft"), "{error}");
         assert_eq!(Volume::open(Path::new("/nonexistent")).err().unwrap().class(), ExitClass::Config);
     }
 }

@@ -104,6 +104,11 @@ impl<R: ReadAt> Reader<R> {
         Ok(Self { pages, bytes, budget: budget_bytes })
     }
 
+    /// Bytes up to the high-water mark: what etcd calls the size of its database. The file may be longer.
+    pub fn used_bytes(&self) -> u64 {
+        self.pages.meta.bytes()
+    }
+
     /// Checks the whole tree and says what is in it, as [`super::Scan`] does. The compact revision is the file's own,
     /// unless one is given for HashKV to be compared with.
     pub fn prove(&mut self, compact_revision: Option<i64>) -> Result<Proven, ScanError> {

@@ -228,6 +228,6 @@ mod tests {
             assert!(error.message().starts_with("--azure-endpoint"), "{error}");
         }
         let none = |flags: &mut StoreFlags| flags.azure_ca_file = Some(Path::new("/nonexistent/ca").to_owned());
-        assert_eq!(opened(&[ACCOUNT, ("accountKey", "a2V5")], none).unwrap_err().class(), ExitClass::NotFound);
+        assert_eq!(opened(&[ACCOUNT, ("accountKey", "a2V5")], none).unwrap_err().class(), ExitClass::Config);
     }
 }

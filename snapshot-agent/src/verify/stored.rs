@@ -187,10 +187,6 @@ impl Sink for SnapshotScan {
         self.push(bytes);
         Ok(())
     }
-
-    fn end(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// Compares what is in the database with what the manifest records.

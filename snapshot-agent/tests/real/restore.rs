@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Mischief;
+use crate::graft::ENGINES;
 use crate::support::{
     CLAIM, Cli, Etcd, RESTORE, S3, child, child_input, file_store, files, restore_request, save_request,
 };
@@ -223,6 +224,51 @@ async fn an_empty_volume_is_filled_only_while_that_is_allowed() {
     // Complete: the permission is not needed any more.
     fs::write(&annotations, "").unwrap();
     assert!(restore::run(request).await.unwrap().already);
+}
+
+/// Told before anything is read of a snapshot of ours, and of a raw file as soon as it is known what is in use of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_etcd_would_take_no_write_into_is_refused() {
+    let etcd = Etcd::start().await;
+    etcd.fill(20, 1 << 20).await;
+    let stored = Stored::of(&etcd, Compression::None).await;
+    let used = stored.saved.db_bytes;
+    let snapshot = fs::read(stored.data()).unwrap();
+    fs::write(stored.mount.path().join("raw.db"), &snapshot).unwrap();
+    // A member's own file grows ahead of what is in use.
+    let mut file = snapshot[..snapshot.len() - 32].to_vec();
+    file.resize(file.len() + (4 << 20), 0);
+    fs::write(stored.mount.path().join("member.db"), file).unwrap();
+    for engine in ENGINES {
+        for key in [stored.saved.key.as_str(), "raw.db", "member.db"] {
+            let change = |quota: u64| {
+                move |r: &mut RestoreRequest| {
+                    (r.key, r.engine, r.allow_unverified) = (key.to_owned(), engine, true);
+                    r.quota_backend_bytes = Some(quota);
+                }
+            };
+            let (class, message) = stored.refused(change(used)).await;
+            assert_eq!(class, ExitClass::Config, "{engine:?}, {key}: {message}");
+            assert!(message.contains(&format!("has {used} bytes")), "{engine:?}, {key}: {message}");
+            let volume = tempfile::tempdir().unwrap();
+            let mut request = restore_request(stored.flags(), key, volume.path());
+            change(used + 1)(&mut request);
+            restore::run(request).await.unwrap();
+        }
+        // Refusing it takes nothing from anybody.
+        let folder = tempfile::tempdir().unwrap();
+        let volume = folder.path().join("volume");
+        fs::create_dir(&volume).unwrap();
+        let request = RestoreRequest { engine, ..restore_request(stored.flags(), &stored.saved.key, &volume) };
+        let initial = request.initial_cluster.clone();
+        restore::run(request).await.unwrap();
+        let (member, peer) = initial.split_once('=').unwrap();
+        let quota = format!("--quota-backend-bytes={used}");
+        let flags = ["--initial-cluster-state=existing", &quota];
+        let etcd = Etcd::on(folder, &volume.join(DATA_DIR), member, peer, &flags).await;
+        let error = etcd.client().await.put("key", "value", None).await.unwrap_err();
+        assert!(error.to_string().contains("database space exceeded"), "{engine:?}: {error}");
+    }
 }
 
 fn restored(volume: &Path) -> bool {

@@ -105,14 +105,16 @@ async fn a_graft_needs_the_space_once() {
     fs::create_dir(volume.path().join("lost+found")).unwrap();
     let error = restore::run(request(&volume, Engine::Etcdutl)).await.unwrap_err();
     assert_eq!(error.class(), ExitClass::Full, "{error}");
+    let needed = (saved.db_bytes + (144 << 20)).div_ceil(1 << 20);
+    assert!(error.message().contains(&format!("engine: graft (--engine=graft), which needs {needed} MiB")), "{error}");
     let report = restore::run(request(&volume, Engine::Graft)).await.unwrap();
     assert_eq!((report.engine, report.fell_back), (Some(Engine::Graft), None));
     // Less than that is said before anything is read.
     let volume = Small::of("100m");
     let error = restore::run(request(&volume, Engine::Graft)).await.unwrap_err();
     assert_eq!(error.class(), ExitClass::Full, "{error}");
-    let needed = (saved.db_bytes + (144 << 20)).div_ceil(1 << 20);
     assert!(error.message().contains(&format!("needs {needed} MiB")), "{error}");
+    assert!(!error.message().contains("engine"), "{error}");
     assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 0, "the staging folder is gone");
 }
 

@@ -166,7 +166,10 @@ impl Work {
     const fn uses(&self) -> Use {
         match self {
             Self::Save(_) | Self::Probe(_) => Use::Save,
-            Self::Inspect(_) | Self::Latest(_) => Use::Inspect,
+            Self::Inspect(_) => Use::Inspect,
+            // As the restore that comes after it: the agent says which Secret is missing, kubelet would wait for it in
+            // silence until the Job's time is over.
+            Self::Latest(_) => Use::Restore,
         }
     }
 

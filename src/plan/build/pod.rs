@@ -71,7 +71,7 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
     let mut init = vec![install(settings)];
     let mut volumes = volumes(pods::name(&member.metadata));
     if let Some((restoring, opened)) = &restore {
-        init.push(restore_container(member, start, restoring, opened, in_etcds_image.clone()));
+        init.push(restore_container(member, server, start, (restoring, opened), in_etcds_image.clone()));
         volumes.extend(opened.volumes.iter().cloned());
     }
     Pod {
@@ -159,9 +159,9 @@ fn identity(member: &EtcdMember, start: &Start<'_>) -> IdentityFlags {
 /// Runs in etcd's own image of the target version, so that etcdutl matches the server.
 fn restore_container(
     member: &EtcdMember,
+    server: &Server,
     start: &Start<'_>,
-    restoring: &Restoring,
-    opened: &Opened,
+    (restoring, opened): (&Restoring, &Opened),
     in_etcds_image: Container,
 ) -> Container {
     let request = RestoreRequest {
@@ -181,6 +181,8 @@ fn restore_container(
         annotations: Some(PathBuf::from(ANNOTATIONS)),
         // Nothing can be logged in with: clusters have no credentials yet.
         refuse_auth: true,
+        // The same that etcd gets: a database that fills it would be served and take no write.
+        quota_backend_bytes: Some(server.quota),
         deadline_seconds: restoring.deadline_seconds,
         stall_seconds: DEFAULT_RESTORE_STALL_SECONDS,
     };

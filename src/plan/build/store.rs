@@ -58,7 +58,8 @@ pub enum Use {
     Save,
     /// It looks for one: the Secrets have to be there, and nothing is written.
     Inspect,
-    /// It reads one. Its Secrets are optional: a member that reboots years later does not hang on a deleted one.
+    /// It reads one, for a cluster that has no data yet. Its Secrets are optional: what is missing is told by the agent at
+    /// once, and a member that reboots years later does not hang on a deleted one.
     Restore,
 }
 

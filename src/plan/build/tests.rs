@@ -183,6 +183,8 @@ fn secrets_are_files_that_may_be_missing_when_a_member_reboots() {
         assert_eq!((secret.optional, secret.default_mode), (Some(true), Some(0o400)));
     }
     let [_, restore, etcd] = containers(&pod)[..] else { panic!() };
+    let quota = "--quota-backend-bytes=3758096384".to_owned();
+    assert!([restore, etcd].into_iter().all(|one| one.args.as_ref().unwrap().contains(&quota)), "both have the same");
     let mounts = |c: &Container| c.volume_mounts.iter().flatten().map(|m| m.name.clone()).collect::<Vec<_>>();
     assert!(mounts(restore).contains(&"credentials".to_owned()));
     assert!(!mounts(etcd).contains(&"credentials".to_owned()), "etcd never sees them");

@@ -1,12 +1,16 @@
 //! Table tests of the plans of a member: a good value, one thing changed, the exact answer.
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
 use crate::api::cluster::Retention;
 use crate::api::condition::Reason;
 use crate::api::member::Birth;
+use crate::api::restore::Restoring;
+use crate::api::snapshot::Agent;
 use crate::api::{EtcdCluster, EtcdMemberStatus, key, role};
 use crate::plan::fixtures::{earlier, etcd_cluster, failed, labels, noon, pod_of, restoring, running, serving, unborn};
 use crate::plan::{Act, Plan, Seen, Target, Wake, pods, safety};
@@ -292,6 +296,81 @@ mod standing {
         seen.pod = Some(pod_of(&seen.member));
         assert_eq!(planned(&seen).status.last_failure, None);
         assert_eq!(degraded(&seen).0, "NothingWrong");
+    }
+
+    /// What cannot be edited is not among what is to be corrected.
+    #[test]
+    fn what_a_person_can_do_about_a_restore_is_told() {
+        let mut seen = unborn(Some(restoring("k")));
+        let mut told = |container, code| {
+            failed(seen.pod.as_mut().unwrap(), container, code, "what happened", Time(noon()));
+            degraded(&seen).1
+        };
+        let newer = told("restore", 64);
+        for part in
+            ["spec.bootstrap.restore", "spec.version, spec.storage and spec.options are immutable", "delete this"]
+        {
+            assert!(newer.contains(part), "no {part:?} in {newer}");
+        }
+        let full = told("restore", 69);
+        for part in
+            ["spec.bootstrap.restore may be changed in place", "spec.storage.size may not", "delete this cluster"]
+        {
+            assert!(full.contains(part), "no {part:?} in {full}");
+        }
+        assert!(!full.contains("twice"), "how much is needed, the agent knows: {full}");
+        for code in [64, 69] {
+            let gate = told("etcd", code);
+            assert!(!gate.contains("restore") && !gate.contains("delete this cluster"), "{gate}");
+        }
+    }
+
+    /// The Pod's container was killed for its memory, which kubelet alone says.
+    fn killed(seen: &mut Observed, container: &str, code: i32, words: &str) {
+        let pod = seen.pod.as_mut().unwrap();
+        failed(pod, container, code, words, Time(noon()));
+        let statuses = pod.status.as_mut().unwrap().init_container_statuses.as_mut().unwrap();
+        let end = statuses[0].last_state.as_mut().unwrap().terminated.as_mut().unwrap();
+        end.reason = Some("OOMKilled".to_owned());
+    }
+
+    #[test]
+    fn a_restore_that_ran_out_of_memory_says_what_it_needs() {
+        let limits = Some([("memory".to_owned(), Quantity("512Mi".to_owned()))].into());
+        let resources = Some(ResourceRequirements { limits, ..ResourceRequirements::default() });
+        let agent = Some(Agent { resources, ..Agent::default() });
+        let mut seen = unborn(Some(Restoring { agent, ..restoring("k") }));
+        // Where there is no report, kubelet gives the last lines of the log. And etcdutl may be the one that was killed.
+        let log = "INFO reading the snapshot: 812 of about 4096 MiB";
+        let report = r#"{"kind":"failed","class":"Transient","message":"etcdutl could not restore (signal: 9)"}"#;
+        for (code, words) in [(137, log), (68, report)] {
+            killed(&mut seen, "restore", code, words);
+            let (reason, message) = degraded(&seen);
+            assert_eq!(reason, "AgentMisconfigured", "{message}");
+            for part in ["limit 512Mi", "spec.bootstrap.restore.agent.resources", "tried again"] {
+                assert!(message.contains(part), "no {part:?} in {message}");
+            }
+            let told = planned(&seen).status.last_failure.unwrap();
+            assert_eq!((told.exit_code, told.reason.as_deref()), (code, Some("AgentMisconfigured")));
+            // It is remembered by its reason when the Pod is gone.
+            let mut gone = seen.clone();
+            gone.member.status = Some(planned(&seen).status);
+            gone.pod = None;
+            assert_eq!(degraded(&gone), (reason, message));
+        }
+        // What the agent says for certain is not the memory's.
+        killed(&mut seen, "restore", 65, r#"{"kind":"failed","class":"Denied","message":"the store says 403"}"#);
+        assert_eq!(degraded(&seen).0, "StoreAccessDenied");
+    }
+
+    #[test]
+    fn an_etcd_that_ran_out_of_memory_is_not_the_agents() {
+        let mut seen = unborn(Some(restoring("k")));
+        killed(&mut seen, "etcd", 137, "the last line of etcd's log");
+        let (reason, message) = degraded(&seen);
+        assert_eq!(reason, "MemberRestarting");
+        assert!(message.contains("out of memory") && message.contains("spec.resources"), "{message}");
+        assert!(message.contains("limit its node's") && !message.contains("restore.agent"), "{message}");
     }
 
     #[test]

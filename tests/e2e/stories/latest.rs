@@ -1,6 +1,8 @@
 //! The newest snapshot of a cluster that is gone: found by what the manifests say, through a line of restores, never the
 //! empty cluster that was made by mistake, and never nothing at all.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -8,6 +10,9 @@ use crate::support::kube_helpers::condition;
 use crate::support::make;
 use crate::support::probe::Digest;
 use crate::support::world::World;
+
+/// So long a person is left without a reason.
+const SOON: Duration = Duration::from_secs(30);
 
 pub async fn tell(w: &World) -> Result<()> {
     // Before there is anything to restore: a reason, and no member.
@@ -27,6 +32,7 @@ pub async fn tell(w: &World) -> Result<()> {
     // Whichever was the newest when it asked.
     ensure!([&at_first, &before].contains(&&early), "early holds one of the two: {early:?}");
     w.delete_and_wait("EtcdCluster", "early").await?;
+    w.step("without its Secret nobody is asked", keyless(w, &before)).await?;
 
     w.step("the newest of its own name", again(w, json!({}), &second, &before)).await?;
     let told = w.get("EtcdCluster", "orders").await?["status"]["restore"].clone();
@@ -51,6 +57,24 @@ pub async fn tell(w: &World) -> Result<()> {
     w.step("until somebody says which", w.wait_ready("orders", 1)).await?;
     ensure!(restored_key(w).await? == third && w.digest("orders").await? == grown, "what was lost is back");
     Ok(())
+}
+
+/// A Secret that is not there is told soon, and the cluster goes on when it is.
+async fn keyless(w: &World, before: &Digest) -> Result<()> {
+    let mut s3 = make::s3();
+    s3["credentialsSecretRef"]["name"] = json!("not-there-yet");
+    w.create(of_the_latest("keyless", json!({"cluster": "orders", "s3": s3}))).await?;
+    let told = tokio::time::timeout(SOON, refused(w, "keyless", "AgentMisconfigured")).await;
+    let told = told.context("what is missing is told too late")??;
+    ensure!(told.contains("accessKeyID"), "{told}");
+    let there = w.get("Secret", "s3-credentials").await?;
+    w.create(json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "not-there-yet"}, "data": there["data"],
+    }))
+    .await?;
+    w.wait_ready("keyless", 1).await?;
+    ensure!(w.digest("keyless").await? == *before, "keyless holds what was saved");
+    w.delete_and_wait("EtcdCluster", "keyless").await
 }
 
 /// The cluster is deleted and made again from the newest snapshot, which has to be this one.

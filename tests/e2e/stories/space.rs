@@ -1,5 +1,5 @@
-//! A volume that is too small for what is restored onto it, and a backup volume that is full: told with sizes, nothing
-//! half done, and the next try with room works.
+//! A volume that is too small for what is restored onto it, a quota that it would fill, and a backup volume that is full:
+//! told with sizes, nothing half done, and the next try with room works.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ pub async fn tell(w: &World) -> Result<()> {
 
     let mut small = make::restored("small", 1, json!({"snapshotRef": {"name": "roomy"}}));
     small["spec"]["storage"]["size"] = json!("320Mi");
-    small["spec"]["options"] = json!({"quotaBackendBytes": 67_108_864});
+    small["spec"]["options"] = json!({"quotaBackendBytes": 310_000_000});
     w.create(small).await?;
     let told = w
         .step(
@@ -47,6 +47,22 @@ pub async fn tell(w: &World) -> Result<()> {
     let words = condition(&told, "Degraded").context("Degraded")?.2;
     ensure!(words.contains("MiB"), "it names sizes: {words}");
     ensure!(told["status"]["latches"].get("formed").is_none(), "{}", told["status"]);
+
+    let mut tight = make::restored("tight", 1, json!({"snapshotRef": {"name": "roomy"}}));
+    tight["spec"]["options"] = json!({"quotaBackendBytes": 67_108_864});
+    w.create(tight).await?;
+    let told = w
+        .step(
+            "a quota that it would fill is told",
+            w.wait("EtcdCluster", "tight", "AgentMisconfigured", |c: &Value| {
+                condition(c, "Degraded").is_some_and(|(_, reason, _)| reason == "AgentMisconfigured")
+            }),
+        )
+        .await?;
+    let words = condition(&told, "Degraded").context("Degraded")?.2;
+    ensure!(words.contains("67108864") && words.contains("quotaBackendBytes"), "it names the quota: {words}");
+    ensure!(told["status"]["latches"].get("formed").is_none(), "{}", told["status"]);
+
     w.create(make::restored("fits", 1, json!({"snapshotRef": {"name": "roomy"}}))).await?;
     w.step("with room it is restored", w.wait_ready("fits", 1)).await?;
     ensure!(w.digest("fits").await? == digest, "what was restored is what was saved");

@@ -5,6 +5,7 @@
 //! credentials and where, is not its business.
 
 use std::fs;
+use std::io;
 use std::path::Path as FilePath;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -297,9 +298,15 @@ pub(in crate::store) fn required(folder: &FilePath, name: &str) -> Result<String
     secret(folder, name)?.ok_or_else(|| missing(folder, name))
 }
 
+/// Who restores, or looks for what to restore, starts also without the Secrets that are named.
+const OF_A_SECRET: &str = "the Secret has no such key, or is missing";
+
 /// What is missing in the mounted Secret.
 pub(in crate::store) fn missing(folder: &FilePath, name: &str) -> Error {
-    Error::config(format!("the credentials have no {name} (a key of the Secret; looked in {})", folder.display()))
+    Error::config(format!(
+        "the credentials have no {name}: there is no such file in {}: {OF_A_SECRET}",
+        folder.display()
+    ))
 }
 
 /// An endpoint's scheme and the rest of it: `https://host[:port]`, and a path only where `path` allows one.
@@ -334,7 +341,10 @@ pub(in crate::store) fn plain(endpoint: Option<&String>) -> bool {
 /// The CA certificates to trust instead of the public ones.
 fn certificates(file: Option<&FilePath>) -> Result<Option<Vec<Certificate>>> {
     let Some(file) = file else { return Ok(None) };
-    let pem = fs::read(file).map_err(io_error(format!("reading the CA file {}", file.display())))?;
+    let pem = fs::read(file).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Error::config(format!("there is no CA file {}: {OF_A_SECRET}", file.display())),
+        _ => io_error(format!("reading the CA file {}", file.display()))(error),
+    })?;
     let certificates = Certificate::from_pem_bundle(&pem).ok().filter(|certificates| !certificates.is_empty());
     let none = || Error::config(format!("{} holds no PEM certificate", file.display()));
     certificates.map(Some).ok_or_else(none)

@@ -62,6 +62,28 @@ fn a_job_that_looks_only_reads_and_is_the_same_otherwise() {
     assert_eq!(job(&AgentJob { owner: None, ..want }).spec.unwrap().ttl_seconds_after_finished, None, "kept by hand");
 }
 
+/// A Secret that is missing is told by the agent within a moment. A save waits for it: kubelet starts the Pod then, and what
+/// is missing is told of the Pod.
+#[test]
+fn who_looks_for_the_latest_starts_without_its_secrets() {
+    let secret = |name: &str| Some(LocalRef { name: name.to_owned() });
+    let place = Location::S3(S3Location {
+        bucket: "backups".to_owned(),
+        credentials_secret_ref: secret("s3-keys"),
+        ca_ref: secret("s3-ca"),
+        ..S3Location::default()
+    });
+    let optional = |work: Work| {
+        let (_, pod, container, _) = parts(&job(&AgentJob { work, destination: place.clone(), ..to_s3() }));
+        let volumes = pod.volumes.unwrap();
+        assert!(container.volume_mounts.unwrap().iter().all(|mount| mount.read_only == Some(true)));
+        volumes.iter().map(|volume| volume.secret.as_ref().unwrap().optional).collect::<Vec<_>>()
+    };
+    assert_eq!(optional(Work::Latest(LatestRequest::default())), [Some(true), Some(true)]);
+    assert_eq!(optional(to_s3().work), [None, None]);
+    assert_eq!(optional(Work::Inspect(InspectRequest::default())), [None, None]);
+}
+
 fn parts(job: &Job) -> (JobSpec, PodSpec, Container, BTreeMap<String, String>) {
     let spec = job.spec.clone().unwrap();
     let pod = spec.template.spec.clone().unwrap();
