@@ -17,7 +17,7 @@ use crate::contract::{CopyRequest, ExitClass};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::layout::{Folder, attempt_time};
-use crate::list::{columns, lineages};
+use crate::list::{attempts, columns, lineages};
 use crate::manifest::{self, Manifest};
 use crate::mark;
 use crate::progress::Progress;
@@ -26,9 +26,6 @@ use crate::read_back::{self, Sum};
 use crate::save::STALL;
 use crate::store::{self, Ahead, Plan, Store, Upload};
 use crate::stored::{self, Stored};
-
-/// Folders of one lineage that are looked at.
-const MAX_FOLDERS: usize = 10_000;
 
 /// How one snapshot ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -115,8 +112,7 @@ async fn all(from: &Store, request: &CopyRequest) -> Result<Vec<Folder>> {
     };
     let mut folders = Vec::new();
     for place in places {
-        let names = from.children(&place, MAX_FOLDERS, |name| attempt_time(name).is_some()).await?.names;
-        folders.extend(names.iter().filter_map(|name| Some((attempt_time(name), place.child(name).ok()?))));
+        folders.extend(attempts(from, &place).await?.into_iter().map(|folder| (attempt_time(folder.name()), folder)));
     }
     if folders.is_empty() {
         return Err(Error::not_found(format!("there is no snapshot of {namespace}/{cluster} to copy")));
@@ -171,7 +167,7 @@ impl One<'_> {
             publish::run(self.to, None, &stored.data, json, interrupt).await?;
             return Ok((Ended::Copied, bytes));
         }
-        let plan = Plan { estimate: bytes, at: self.at, until: self.until, read_back: true };
+        let plan = Plan { estimate: bytes, at: self.at, until: self.until, read_back: true, patient: true };
         let mut upload = interrupt.unless(self.to.begin(&self.folder.data(stored.manifest.format()), plan)).await?;
         if let Err(error) = self.data(&stored, &json, &mut upload, interrupt).await {
             upload.abort().await;
@@ -229,7 +225,7 @@ impl One<'_> {
                 let piece = piece?;
                 hash.update(&piece);
                 bytes += piece.len() as u64;
-                upload.write(piece).await?;
+                progress.outlast(upload.is_patient(), upload.write(piece)).await?;
             }
             Ok((bytes, hex::encode(hash.finalize())))
         };

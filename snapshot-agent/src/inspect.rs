@@ -13,10 +13,8 @@ use crate::look::{Looked, look};
 use crate::manifest::Manifest;
 use crate::store::{self, Store};
 
-/// Folders of one lineage that are looked at: a snapshot every ten minutes for a year, and fifty pages of S3's listing.
-const MAX_FOLDERS: usize = 50_000;
-
-/// Folders that bear one owner's mark: a Job makes a handful of Pods. More are somebody's trick.
+/// Folders that bear one owner's mark: a Job makes a handful of Pods. More are somebody's trick. Of others there may be as
+/// many as can be listed in time.
 const MAX_MARKED: usize = 200;
 
 /// Finds one complete snapshot and says where it is.
@@ -44,7 +42,8 @@ async fn find(store: &Store, request: &InspectRequest) -> Result<SavedReport> {
     let mut seen = Seen::default();
     for lineage in lineages(store, namespace, cluster, cluster_uid.as_deref()).await? {
         let mark = owner8.clone();
-        let children = store.children(&lineage, MAX_FOLDERS, move |name| owner8_of(name) == Some(&mark)).await?;
+        let children =
+            store.last_children(&lineage, MAX_MARKED + 1, move |name| owner8_of(name) == Some(&mark)).await?;
         seen.folders += children.seen;
         for folder in children.names.iter().filter_map(|name| lineage.child(name).ok()) {
             seen.marked += 1;

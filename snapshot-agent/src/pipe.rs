@@ -110,7 +110,7 @@ pub(crate) async fn run(
     };
     let store = async {
         while let Some(bytes) = store_in.recv().await {
-            upload.write(bytes).await?;
+            progress.outlast(upload.is_patient(), upload.write(bytes)).await?;
             progress.moved();
         }
         Ok(())

@@ -3,7 +3,8 @@
 //! It decides what is tried and what follows from it. Real servers answer 200 to things they do not do, so every result
 //! comes from reading back. Without some things nothing can be saved or restored; without others less is promised, and
 //! that is a warning. All of it happens below one folder of the probe's own, which is removed again at every end; only the
-//! mark of a store that is usable stays. Where the mark is not the expected one, nothing is tried (I25).
+//! mark of a store that is usable stays, and what a store keeps of removed objects by itself: that is told. Where the mark
+//! is not the expected one, nothing is tried (I25).
 
 use std::time::Duration;
 
@@ -26,6 +27,10 @@ use crate::store::{self, Ahead, Plan, Store, Upload};
 
 /// One part of the usual size and the beginning of a second.
 const LARGE: usize = (8 << 20) + (64 << 10);
+
+/// What becomes of everything that is removed from a store that keeps versions: no right to remove those is asked for.
+const STAYS: &str = "what is removed stays there as an old version, more than 8 MiB after each whole probe, until a \
+                     lifecycle rule of the bucket on noncurrent versions removes it";
 
 /// To take everything back, after whatever ended the probe.
 const CLEAR_WITHIN: Duration = Duration::from_secs(20);
@@ -103,10 +108,12 @@ impl Probe {
     async fn everything(&mut self, expected: Option<Expected<'_>>) -> Result<()> {
         let marked = self.same(expected).await?;
         self.small_objects().await?;
-        self.large_objects().await?;
+        // Where versions are kept a large object stays for long: nothing that ends the probe comes after it if it can come
+        // before.
         self.versions().await;
-        self.checksums().await;
         self.lock().await?;
+        self.large_objects().await?;
+        self.checksums().await;
         self.delete().await;
         self.clock().await;
         if !marked {
@@ -253,7 +260,7 @@ impl Probe {
     async fn begin(&self, compression: Compression, bytes: usize) -> Result<(Upload, Bytes)> {
         let at = clock::now();
         let until = clock::later(at, TRIED_SECONDS)?;
-        let plan = Plan { estimate: bytes as u64, at, until, read_back: true };
+        let plan = Plan { estimate: bytes as u64, at, until, read_back: true, patient: false };
         let mut upload = self.store.begin(&self.place(compression)?.data(compression), plan).await?;
         let content = noise(bytes);
         if let Err(error) = upload.write(content.clone()).await {
@@ -325,9 +332,13 @@ impl Probe {
                 let kept = match kept {
                     Ok(None) => (Outcome::NotThere, "the store keeps no versions here".to_owned()),
                     Ok(Some(Answer::Bytes(bytes))) if bytes == "older" => {
-                        (Outcome::Yes, "the older content is read by its version".to_owned())
+                        (Outcome::Yes, format!("the older content is read by its version: {STAYS}"))
                     }
                     Ok(Some(_)) => (Outcome::No, "the older version's content is another".to_owned()),
+                    // To read a version is a right of its own (S3: s3:GetObjectVersion); that it has an ID says enough.
+                    Err(error) if error.class() == ExitClass::Denied => {
+                        (Outcome::No, format!("{}: {STAYS}", error.message()))
+                    }
                     Err(error) => (Outcome::No, error.message().to_owned()),
                 };
                 self.note(Trial::Versions, kept.0, kept.1);

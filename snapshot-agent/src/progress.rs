@@ -65,6 +65,17 @@ impl Progress {
         self.shared.moves.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Waits for work. Where that has time limits of its own, it is no stall while it lasts.
+    pub(crate) async fn outlast<T>(&self, has_limits: bool, work: impl Future<Output = T>) -> T {
+        let (mut work, mut tick) = (std::pin::pin!(work), tokio::time::interval(LOOK));
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                _ = tick.tick(), if has_limits => self.moved(),
+            }
+        }
+    }
+
     /// There are no more bytes to come.
     pub(crate) fn ended(&self) {
         self.shared.ended.store(true, Ordering::Relaxed);
@@ -232,5 +243,17 @@ mod tests {
             Ok(progress.bytes())
         };
         assert_eq!(progress.watch(LOOK * 3, work).await, Ok(6));
+    }
+
+    #[tokio::test]
+    async fn what_has_a_limit_of_its_own_may_take_longer_than_a_stall() {
+        let progress = Progress::silent();
+        let slow = || async {
+            tokio::time::sleep(LOOK * 6).await;
+            Ok(1)
+        };
+        assert_eq!(progress.watch(LOOK * 3, progress.outlast(true, slow())).await, Ok(1));
+        let error = progress.watch(LOOK * 3, progress.outlast(false, slow())).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Deadline);
     }
 }

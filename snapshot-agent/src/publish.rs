@@ -74,7 +74,7 @@ mod tests {
         for number in 0..50 {
             let folder = Folder::parse("key", &format!("shop/orders/1a2b3c4d/{number}")).unwrap();
             let data = folder.data(Compression::None);
-            let plan = Plan { estimate: 1, at, until: at, read_back: true };
+            let plan = Plan { estimate: 1, at, until: at, read_back: true, patient: false };
             let mut upload = store.begin(&data, plan).await.unwrap();
             upload.write(Bytes::from_static(b"data")).await.unwrap();
             upload.complete().await.unwrap();

@@ -163,7 +163,8 @@ impl<'a> Saving<'a> {
         .map_err(|error| store::layout(&error))?;
         let until = clock::later(at, request.deadline_seconds)?;
         let read_back = request.verify == Verify::Stored;
-        let plan = Plan { estimate: member.facts.db_bytes, at, until, read_back };
+        let patient = spool.is_some();
+        let plan = Plan { estimate: member.facts.db_bytes, at, until, read_back, patient };
         let format = Format { compression: request.compression, encrypted: !recipients.is_empty() };
         // Before anything is written, and before the beginning cleans up after dead attempts (I25).
         interrupt.unless(mark::expect(&request.store, request.expect_store_id.as_deref())).await?;

@@ -75,22 +75,47 @@ impl Ahead {
 pub struct Children {
     /// How many folders are in it.
     pub seen: usize,
-    /// The names of those that were wanted.
+    /// How many of them were wanted.
+    pub wanted: usize,
+    /// The names of those that were wanted and are kept.
     pub names: Vec<String>,
 }
 
+/// How much of a folder is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Most {
+    /// So many folders. More are an error: nobody waits for the end of a folder that may have none.
+    Seen(usize),
+    /// All of it, for as long as the caller has time; of the wanted names the so many that sort last are kept.
+    Last(usize),
+}
+
 impl Children {
-    /// Counts one more, and keeps its name if it is wanted. More than `limit` are an error: nobody waits for the end of
-    /// a folder that may have none.
-    fn take(&mut self, name: &str, wanted: impl Fn(&str) -> bool, limit: usize) -> std::result::Result<(), TooMany> {
+    /// Counts one more, and keeps its name if it is wanted.
+    fn take(&mut self, name: &str, wanted: impl Fn(&str) -> bool, most: Most) -> std::result::Result<(), TooMany> {
         self.seen += 1;
-        if self.seen > limit {
+        if let Most::Seen(limit) = most
+            && self.seen > limit
+        {
             return Err(TooMany(limit));
         }
         if wanted(name) {
+            self.wanted += 1;
             self.names.push(name.to_owned());
         }
+        // Twice as many as are kept, so that they are not sorted at every name.
+        if let Most::Last(kept) = most
+            && self.names.len() > kept.saturating_mul(2)
+        {
+            self.keep_last(kept);
+        }
         Ok(())
+    }
+
+    /// Sorts the names, and forgets all but the last so many.
+    fn keep_last(&mut self, kept: usize) {
+        self.names.sort_unstable();
+        self.names.drain(..self.names.len().saturating_sub(kept));
     }
 }
 
@@ -110,6 +135,9 @@ pub struct Plan {
     pub until: Timestamp,
     /// Whether all of it is read back and compared before it counts.
     pub read_back: bool,
+    /// Whether nobody is kept from anything meanwhile, as what comes lies in a file or in another store: a slow line gets
+    /// the time that it needs. A stream from etcd that waits pins what etcd could reuse, so it is given up soon.
+    pub patient: bool,
 }
 
 /// An upload on its way. Dropping it without a word may leave garbage: call [`Upload::abort`].
@@ -219,9 +247,31 @@ impl Store {
         limit: usize,
         wanted: impl Fn(&str) -> bool + Send + 'static,
     ) -> Result<Children> {
+        self.inside(folder, Most::Seen(limit), wanted).await
+    }
+
+    /// The names of those folders in this folder that are `wanted` and sort last, in order: at most `most` of however many
+    /// there are. Only time bounds how many are looked at. A missing folder is empty.
+    pub async fn last_children(
+        &self,
+        folder: &Folder,
+        most: usize,
+        wanted: impl Fn(&str) -> bool + Send + 'static,
+    ) -> Result<Children> {
+        let mut children = self.inside(folder, Most::Last(most), wanted).await?;
+        children.keep_last(most);
+        Ok(children)
+    }
+
+    async fn inside(
+        &self,
+        folder: &Folder,
+        most: Most,
+        wanted: impl Fn(&str) -> bool + Send + 'static,
+    ) -> Result<Children> {
         match self {
-            Self::Bucket(store) => store.children(folder, limit, wanted).await,
-            Self::Folder(store) => store.children(folder, limit, wanted).await,
+            Self::Bucket(store) => store.children(folder, most, wanted).await,
+            Self::Folder(store) => store.children(folder, most, wanted).await,
         }
     }
 
@@ -267,6 +317,14 @@ impl Upload {
             Self::Bucket(upload) => upload.complete().await,
             Self::Folder(upload) => upload.complete().await,
             Self::Nowhere => Ok(()),
+        }
+    }
+
+    /// Whether what is on its way has time limits of its own that are longer than a stall.
+    pub(crate) const fn is_patient(&self) -> bool {
+        match self {
+            Self::Bucket(upload) => upload.is_patient(),
+            Self::Folder(_) | Self::Nowhere => false,
         }
     }
 

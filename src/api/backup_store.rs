@@ -200,6 +200,10 @@ pub struct Probe {
     pub inputs: String,
     /// Whether snapshots can be saved there and restored from there.
     pub usable: bool,
+    /// Since when each probe of the same spec and the same Secrets has found it not usable (RFC 3339): what only a
+    /// person can mend is tried the more rarely the longer it lasts. Absent where a Secret may not be looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing_since: Option<String>,
     /// Why not: `Config`, `Denied`, `NotFound`, `Corrupt`, `Transient`, `Full`, `Deadline`, `Refused` where it is another
     /// store than before, or `Crashed` where the agent ended without saying why.
     #[serde(default, skip_serializing_if = "Option::is_none")]

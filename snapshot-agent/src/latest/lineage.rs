@@ -8,15 +8,19 @@ use jiff::Timestamp;
 use crate::contract::{ExitClass, LatestReport, LatestRequest};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, attempt_time};
-use crate::list::{AT_ONCE, attempts};
+use crate::list::{AT_ONCE, last_attempts};
 use crate::look::{Looked, look};
 use crate::manifest::Manifest;
 use crate::proof;
 use crate::store::Store;
 
 /// Complete ones that are compared with the newest one. A folder's name says when its save began, and a manifest stands
-/// only in its own: so the newest are looked at first, and ten thousand older ones need not be.
+/// only in its own: so the newest are looked at first, and all the older ones need not be.
 const NEIGHBOURS: usize = 32;
+
+/// Names that are kept at a time, of however many there are: about a megabyte. Where none of these was ever completed, the
+/// next so many are looked for.
+const NAMES: usize = 10_000;
 
 /// Newer ones that are told with why they were passed over.
 const MAX_TOLD: usize = 5;
@@ -58,12 +62,23 @@ pub(super) struct Lineage {
 
 impl Lineage {
     pub(super) async fn of(store: &Store, folder: Folder, request: &LatestRequest) -> Result<Self> {
-        let mut begun = attempts(store, &folder).await?;
-        begun.sort_by(|a, b| b.cmp(a));
-        let empty =
-            Self { folders: vec![folder], attempts: begun.len(), complete: vec![], broken: vec![], others: vec![] };
+        let (attempts, mut begun) = last_attempts(store, &folder, NAMES, None).await?;
+        let empty = Self { folders: vec![folder.clone()], attempts, complete: vec![], broken: vec![], others: vec![] };
         let mut lineage = empty;
-        for some in begun.chunks(2 * AT_ONCE) {
+        let mut left = attempts;
+        loop {
+            lineage.look_at(store, &begun, request).await?;
+            let older = begun.first().filter(|_| left > begun.len() && lineage.complete.is_empty());
+            let Some(oldest) = older else { break };
+            (left, begun) = last_attempts(store, &folder, NAMES, Some(oldest)).await?;
+        }
+        lineage.sort();
+        Ok(lineage)
+    }
+
+    /// Looks at some that were begun, the newest of them first, until enough complete ones are found.
+    async fn look_at(&mut self, store: &Store, begun: &[Folder], request: &LatestRequest) -> Result<()> {
+        for some in begun.rchunks(2 * AT_ONCE) {
             let looks = some.iter().map(|folder| async move {
                 look(store, folder, |manifest| is_wanted(manifest, folder, request))
                     .await
@@ -71,14 +86,13 @@ impl Lineage {
             });
             let looked: Vec<_> = stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await?;
             for (folder, looked) in looked {
-                lineage.add(store, folder, looked)?;
+                self.add(store, folder, looked)?;
             }
-            if lineage.complete.len() >= NEIGHBOURS {
+            if self.complete.len() >= NEIGHBOURS {
                 break;
             }
         }
-        lineage.sort();
-        Ok(lineage)
+        Ok(())
     }
 
     fn add(&mut self, store: &Store, folder: &Folder, looked: Looked) -> Result<()> {

@@ -211,6 +211,26 @@ async fn ten_thousand_older_ones_need_not_be_looked_at() {
 }
 
 #[tokio::test]
+async fn however_many_there_are_the_newest_is_found() {
+    let bucket = Bucket::new();
+    let old = bucket.saved(OLD, "10:00:00", 9, &Value::Null);
+    let lineage = bucket.0.path().join(&old).parent().unwrap().to_owned();
+    let dead = |year: u32| {
+        for number in 0..10_001 {
+            let time = format!("{year}0101T{:02}{:02}{:02}Z", number / 3600, number / 60 % 60, number % 60);
+            fs::create_dir(lineage.join(format!("{time}-99887766-aaaaaaaa"))).unwrap();
+        }
+    };
+    dead(2020);
+    assert_eq!(bucket.latest(None).await.unwrap().key, old, "ten thousand older ones");
+    // Saves that died ever since: what was saved before them is all there is.
+    dead(2027);
+    let found = bucket.latest(None).await.unwrap();
+    assert_eq!(found.key, old, "and ten thousand newer ones");
+    assert!(found.passed_over.iter().all(|why| why.contains("under way, or died")), "{:?}", found.passed_over);
+}
+
+#[tokio::test]
 async fn what_was_saved_by_hand_is_of_the_same_etcd_or_named_by_its_folder() {
     let by_hand = |bucket: &Bucket, id: &str| {
         let name = format!("etcd-{id:0>16}");

@@ -23,7 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::class::{self, classify};
 use super::location::Place;
-use super::{Ahead, Children, Plan, Stat};
+use super::{Ahead, Children, Most, Plan, Stat};
 use crate::contract::{ExitClass, LockMode};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key};
@@ -156,14 +156,14 @@ impl Bucket {
     pub(super) async fn children(
         &self,
         folder: &Folder,
-        limit: usize,
+        most: Most,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Children> {
         let mut children = Children::default();
         let look = |page: ListResult| {
             let mut names = page.common_prefixes.iter().filter_map(Path::filename);
             names
-                .try_for_each(|name| children.take(name, &wanted, limit))
+                .try_for_each(|name| children.take(name, &wanted, most))
                 .map_err(|error| Error::config(error.to_string()))
         };
         self.pages(folder, look).await?;

@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::{Children, Plan, Stat};
+use super::{Children, Most, Plan, Stat};
 use crate::error::{Error, Result, io_error, task_error};
 use crate::layout::{Folder, Key, MANIFEST};
 use crate::pool::Pool;
@@ -77,7 +77,7 @@ impl FolderStore {
     pub(super) async fn children(
         &self,
         folder: &Folder,
-        limit: usize,
+        most: Most,
         wanted: impl Fn(&str) -> bool + Send + 'static,
     ) -> Result<Children> {
         let (doing, path) = (format!("listing {}", self.uri(folder)), inside(folder));
@@ -92,7 +92,7 @@ impl FolderStore {
                 // Links are no folders here, wherever they lead (I28).
                 if entry.file_type()?.is_dir()
                     && let Some(name) = entry.file_name().to_str()
-                    && let Err(error) = children.take(name, &wanted, limit)
+                    && let Err(error) = children.take(name, &wanted, most)
                 {
                     return Ok(Err(error));
                 }
@@ -412,7 +412,7 @@ mod tests {
 
     fn plan() -> Plan {
         let at = "2026-11-21T16:22:33Z".parse().unwrap();
-        Plan { estimate: 1, at, until: "2026-11-21T17:22:33Z".parse().unwrap(), read_back: true }
+        Plan { estimate: 1, at, until: "2026-11-21T17:22:33Z".parse().unwrap(), read_back: true, patient: false }
     }
 
     fn folder(path: &str) -> Folder {

@@ -71,7 +71,7 @@ pub(super) fn open_until(
     let mut clients = Clients::of(&connectors, |connector| build(&builder, connector, header.as_slice()))?;
     if !has_checksum(flags) {
         let unsigned = builder.clone().with_unsigned_payload(true);
-        clients = clients.unsigned(build(&unsigned, connectors.writing, header.as_slice())?);
+        clients = clients.unsigned(&connectors, |connector| build(&unsigned, connector, header.as_slice()))?;
     }
     if let Some((mode, until)) = lock {
         let until = until.to_string();

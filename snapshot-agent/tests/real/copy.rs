@@ -189,7 +189,8 @@ async fn two_copies_of_one_snapshot_do_no_harm_to_each_other() {
         let all = || if flags.url.starts_with("s3:") { s3.files() } else { files(mount.path()) };
         let ask = || request(file_store(from.path()), flags.clone(), Some(&saved.key));
         let begin = async |until: Timestamp| {
-            let plan = Plan { estimate: saved.stored_bytes, at: Timestamp::now(), until, read_back: true };
+            let plan =
+                Plan { estimate: saved.stored_bytes, at: Timestamp::now(), until, read_back: true, patient: false };
             let mut upload = store.begin(&data, plan).await.unwrap();
             upload.write(good.clone()).await.unwrap();
             upload

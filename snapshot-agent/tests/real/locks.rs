@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::faults::{messages, save_stream, snapshot};
 use crate::s3_proxy::{Fault, Op, S3Proxy};
 use crate::stores::outcome;
-use crate::support::{Etcd, S3, restore_request, save_request};
+use crate::support::{Etcd, S3, files, restore_request, save_request};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures::stream;
@@ -63,6 +63,12 @@ async fn save_small(store: StoreFlags) -> Result<SavedReport, Error> {
     save_stream(request, stream::iter(messages(&snapshot(64)))).await
 }
 
+/// Bytes of the versions that the server keeps of what was removed or written over.
+fn kept(s3: &S3) -> u64 {
+    let folder = s3.folder.path().join("versions");
+    files(&folder).iter().map(|file| fs::metadata(folder.join(file)).unwrap().len()).sum()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_locked_stays() {
     let s3 = lockable().await;
@@ -96,6 +102,9 @@ async fn what_is_locked_stays() {
     assert!(ended.probed.usable && outcome(&ended, Trial::ObjectLock) == Outcome::Yes, "{table}");
     assert_eq!(outcome(&ended, Trial::Versions), Outcome::Yes, "{table}");
     assert_eq!(ended.probed.left_behind, None);
+    // Nothing is listed any more, and it is not gone: that is told, with what helps.
+    assert!(kept(&s3) > 8 << 20, "{} bytes of old versions", kept(&s3));
+    assert!(table.contains("lifecycle rule of the bucket on noncurrent versions"), "{table}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,6 +124,14 @@ async fn a_lock_that_is_not_kept_is_no_backup() {
     let proxy = S3Proxy::before(&s3, |_| Fault::Without("x-amz-object-lock")).await;
     let error = save_small(locking(proxy.flags(&s3))).await.unwrap_err();
     assert!(error.class() == ExitClass::Config && error.message().contains("--s3-object-lock"), "{error}");
+    // Such a store is probed again and again: it does not fill it with versions of the large object.
+    let ended =
+        probe::run(ProbeRequest { store: locking(proxy.flags(&s3)), deadline_seconds: 60, ..ProbeRequest::default() });
+    let ended = ended.await.unwrap();
+    assert_eq!(ended.failed.as_ref().map(Error::class), Some(ExitClass::Config));
+    assert_eq!(outcome(&ended, Trial::Versions), Outcome::Yes, "{}", ended.probed.table());
+    assert_eq!(outcome(&ended, Trial::Multipart), Outcome::NotTried, "{}", ended.probed.table());
+    assert!(kept(&s3) < 1 << 20, "{} bytes of old versions", kept(&s3));
     let manifests = |asked: &crate::s3_proxy::Asked| asked.op == Op::Put && asked.uri.contains("manifest.json");
     assert!(!proxy.asked().iter().any(manifests), "published without its lock");
 

@@ -4,9 +4,9 @@ use crate::backends::Backend;
 use crate::faults::{messages, save_stream, snapshot};
 use crate::support::save_request;
 use futures::stream::{self, StreamExt};
-use snapshot_agent::contract::{Compression, EtcdFlags, InspectRequest, ListRequest, SaveRequest};
+use snapshot_agent::contract::{Compression, EtcdFlags, InspectRequest, LatestRequest, ListRequest, SaveRequest};
 use snapshot_agent::list::State;
-use snapshot_agent::{inspect, list};
+use snapshot_agent::{inspect, latest, list};
 
 /// One page of S3's, and then some: of Azure's, which has 5000, the agent asks for as many.
 const BEGUN: usize = 1_100;
@@ -41,6 +41,15 @@ async fn what_stands_on_a_later_page_is_there_too() {
             ..InspectRequest::default()
         };
         assert_eq!(inspect::run(wanted).await.unwrap().key, saved.key, "{}", backend.name);
+
+        let wanted = LatestRequest {
+            store: backend.flags.clone(),
+            namespace: "shop".to_owned(),
+            cluster: "orders".to_owned(),
+            lineage: None,
+            deadline_seconds: 120,
+        };
+        assert_eq!(latest::run(wanted).await.unwrap().key, saved.key, "{}", backend.name);
     }
 }
 

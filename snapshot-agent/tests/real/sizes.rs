@@ -1,13 +1,13 @@
 //! Objects whose sizes lie where an upload's parts begin and end, and stores that take them too slowly.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use futures::stream;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use snapshot_agent::contract::{Compression, CopyRequest, EtcdFlags, ExitClass, SaveRequest, ToStore};
+use snapshot_agent::contract::{Compression, CopyRequest, EtcdFlags, ExitClass, SaveRequest, StoreFlags, ToStore};
 use snapshot_agent::{copy, save};
 
 use crate::age::PAIRS;
@@ -74,6 +74,41 @@ fn numbered(asked: &crate::s3_proxy::Asked) -> (u32, usize) {
     let number = asked.uri.split(['?', '&']).find_map(|pair| pair.strip_prefix("partNumber="));
     let length = asked.headers.get("content-length").and_then(|length| length.to_str().ok());
     (number.unwrap().parse().unwrap(), length.unwrap().parse().unwrap())
+}
+
+/// A slow line is no error where nobody is kept waiting: of a copy, and of a save behind a spool. Without one etcd is let go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_line_is_given_its_time_where_no_stream_waits() {
+    let s3 = S3::start().await;
+    // A part in 45 s, longer than a stream may wait; each connection has its own share of the line.
+    let slow = Slow::before(&s3.address, Way::Up, PART / 450).await;
+    let through = || StoreFlags { s3_endpoint: Some(slow.url()), ..s3.flags() };
+    let (mount, spool) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let content = noise(1, 2 * PART + 1);
+    let key = stored_as(mount.path(), &content).await;
+    let request = CopyRequest {
+        store: file_store(mount.path()),
+        to: ToStore(through()),
+        key: Some(key.clone()),
+        deadline_seconds: 120,
+        ..CopyRequest::default()
+    };
+    let save = |spool_dir: Option<PathBuf>| {
+        let request = save_request(EtcdFlags::default(), through(), Compression::None);
+        let spool_mib = spool_dir.is_some().then_some(32);
+        let request = SaveRequest { spool_mib, spool_dir, deadline_seconds: 120, ..request };
+        save_stream(request, stream::iter(messages(&snapshot(2200))))
+    };
+    let begun = Instant::now();
+    let (copied, behind_a_spool, without) =
+        tokio::join!(copy::run(request), save(Some(spool.path().to_owned())), save(None));
+    println!("{:.1} s", begun.elapsed().as_secs_f32());
+    assert_eq!(copied.unwrap().failed, None);
+    assert!(fs::read(s3.file(&key, NAME)).unwrap() == content);
+    assert!(behind_a_spool.unwrap().stored_bytes > PART as u64);
+    let error = without.unwrap_err();
+    assert_eq!(error.class(), ExitClass::Transient, "{error}");
+    assert!(error.message().contains("the store is too slow") && error.message().contains("--spool-dir"), "{error}");
 }
 
 /// A store that is too slow would pin etcd's read transaction for hours: a save ends, and lets etcd go.

@@ -1,8 +1,9 @@
 //! The order of decisions about one store.
 //!
-//! A store is probed when it is new, when its spec, one of its Secrets or what a person accepts changes, and then once a day; while it is not
-//! usable more often, since a bucket that is made and a right that is given tell nobody here. Each probe is one Job. It
-//! decides nothing about who may use the store: that is `usable.rs`.
+//! A store is probed when it is new, when its spec, one of its Secrets or what a person accepts changes, and then once a
+//! day; while it is not usable more often, since a bucket that is made and a right that is given tell nobody here, and
+//! ever more rarely where only a person can mend it. Each probe is one Job. It decides nothing about who may use the
+//! store: that is `usable.rs`.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
@@ -23,6 +24,9 @@ const DAILY: SignedDuration = SignedDuration::from_hours(24);
 const SOON: SignedDuration = SignedDuration::from_mins(1);
 /// A bucket or a right that is missing waits for a person.
 const LATER: SignedDuration = SignedDuration::from_mins(5);
+/// What only a person can mend is asked again after as long as it has lasted already, and at the latest after this: each
+/// probe is a Job, and leaves old versions in a bucket that keeps them. A change here asks at once.
+const AT_LAST: SignedDuration = SignedDuration::from_hours(1);
 
 /// How often Secrets, which are not watched, are looked at while somebody may be correcting them.
 const WAITED_FOR_MILLIS: u64 = 15_000;
@@ -85,7 +89,7 @@ fn stage(seen: &Observed, inputs: &str, now: Timestamp) -> Stage {
         Some(job) => match probe::read(job, inputs, &seen.pods, seen.refusal.as_deref(), now) {
             Progress::Running(words) => Stage::Probing(words),
             Progress::Held(reason, words) => Stage::Held(reason, words),
-            Progress::Ended(probe) => Stage::Found(probe),
+            Progress::Ended(probe) => Stage::Found(status::lasting(seen, inputs, probe)),
         },
         None => match status::standing(seen, inputs) {
             Some(probe) if due(probe).is_some_and(|due| now < due) => Stage::Found(probe.clone()),
@@ -96,21 +100,18 @@ fn stage(seen: &Observed, inputs: &str, now: Timestamp) -> Stage {
 
 /// When the store is probed again although nothing has changed here.
 fn due(probe: &Probe) -> Option<Timestamp> {
+    let at = probe.at.parse::<Timestamp>().ok()?;
     let class = probe.class.as_deref().and_then(class);
     let pause = match class {
         _ if probe.usable => DAILY,
         None | Some(ExitClass::Transient | ExitClass::Deadline) => SOON,
-        Some(
-            ExitClass::Config
-            | ExitClass::Denied
-            | ExitClass::NotFound
-            | ExitClass::Corrupt
-            | ExitClass::Full
-            | ExitClass::Refused
-            | ExitClass::AuthRequired,
-        ) => LATER,
+        Some(ExitClass::Config | ExitClass::Denied | ExitClass::Corrupt) => {
+            let since = probe.failing_since.as_deref().and_then(|since| since.parse::<Timestamp>().ok());
+            since.map_or(LATER, |since| at.duration_since(since).clamp(LATER, AT_LAST))
+        }
+        Some(ExitClass::NotFound | ExitClass::Full | ExitClass::Refused | ExitClass::AuthRequired) => LATER,
     };
-    probe.at.parse::<Timestamp>().ok()?.checked_add(pause).ok()
+    at.checked_add(pause).ok()
 }
 
 /// The agent's class of this name.

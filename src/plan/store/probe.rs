@@ -68,6 +68,7 @@ fn reported(pod: &Pod, inputs: &str, now: Timestamp) -> Option<Probe> {
         at: end.finished_at.as_ref().map_or(now, |t| t.0).to_string(),
         inputs: inputs.to_owned(),
         usable,
+        failing_since: None,
         class: failed.as_ref().map(|failed| failed.class.as_str().to_owned()),
         message: failed.map(|failed| failed.message),
         trials: trials.collect(),

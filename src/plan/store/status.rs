@@ -4,7 +4,7 @@
 //! before stands; after a change it says nothing any more.
 
 use jiff::Timestamp;
-use snapshot_agent::contract::{ExitClass, NEW_STORE};
+use snapshot_agent::contract::{ExitClass, NEW_STORE, Trial};
 
 use super::plan::{Stage, class};
 use super::{Observed, identity};
@@ -12,12 +12,24 @@ use crate::api::backup_store::{Probe, Tried};
 use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::store::{Location, PvcLocation};
 use crate::api::{EtcdBackupStoreStatus, key};
-use crate::plan::Note;
 use crate::plan::build::store::url;
+use crate::plan::{Note, Seen};
 
 /// What was found of the store as it is now, if it was probed since its last change.
 pub(super) fn standing<'a>(seen: &'a Observed, inputs: &str) -> Option<&'a Probe> {
     seen.store.status.as_ref()?.probe.as_ref().filter(|probe| probe.inputs == inputs)
+}
+
+/// What was found now, and since when it has been no better: of the same inputs, so that a change begins anew. A Secret
+/// that may not be looked at may have changed each time.
+pub(super) fn lasting(seen: &Observed, inputs: &str, mut found: Probe) -> Probe {
+    let blind = seen.secrets.values().any(|version| matches!(version, Seen::Unknown(_)));
+    if !found.usable && !blind {
+        let before = standing(seen, inputs).filter(|probe| !probe.usable);
+        let since = before.map(|probe| probe.failing_since.as_ref().unwrap_or(&probe.at));
+        found.failing_since = Some(since.unwrap_or(&found.at).clone());
+    }
+    found
 }
 
 /// The status as it is now, before what comes next.
@@ -68,7 +80,10 @@ pub(super) fn found(probe: &Probe) -> Wanted {
     if probe.usable {
         let weak = weak(probe).map(|tried| format!("; not so: {} ({})", tried.name, tried.detail));
         let weak: String = weak.collect();
-        let message = format!("snapshots can be saved there and restored from there{weak}");
+        // What is not listed any more, and paid for all the same.
+        let versions = probe.trials.iter().find(|tried| tried.name == Trial::Versions.name() && tried.outcome == "Yes");
+        let versions = versions.map(|tried| format!("; versions are kept: {}", tried.detail)).unwrap_or_default();
+        let message = format!("snapshots can be saved there and restored from there{weak}{versions}");
         return Wanted::yes(Type::Ready, Reason::StoreUsable, message);
     }
     let class = probe.class.as_deref().and_then(class);
@@ -93,8 +108,13 @@ fn weak(probe: &Probe) -> impl Iterator<Item = &Tried> {
 
 const fn remedy(class: Option<ExitClass>) -> &'static str {
     match class {
-        Some(ExitClass::Config) => "Correct the spec, or the keys of the Secret",
-        Some(ExitClass::Denied) => "Correct the credentials in the Secret, or what they are allowed to do",
+        Some(ExitClass::Config) => {
+            "Correct the spec, or the keys of the Secret: it is then tried again at once, otherwise within an hour"
+        }
+        Some(ExitClass::Denied) => {
+            "Correct the credentials in the Secret, which are then tried at once, or what they are allowed to do, which is \
+             tried again within an hour"
+        }
         Some(ExitClass::NotFound) => {
             "Create what is missing, which is never done here, or correct the name, the endpoint or the region"
         }

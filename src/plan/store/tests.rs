@@ -302,6 +302,65 @@ fn a_store_is_probed_again_when_it_is_time() {
     }
 }
 
+/// A store that each probe since then has found not usable, the last of them this long ago.
+fn failing(class: ExitClass, since: i64, last: i64) -> Observed {
+    let mut seen = found(last);
+    let status = seen.store.status.as_mut().unwrap();
+    let probe = status.probe.as_mut().unwrap();
+    (probe.usable, probe.class) = (false, Some(class.as_str().to_owned()));
+    probe.failing_since = Some(ago(since).to_string());
+    seen
+}
+
+#[test]
+fn what_only_a_person_can_mend_is_tried_the_more_rarely_the_longer_it_lasts() {
+    for class in [ExitClass::Config, ExitClass::Denied, ExitClass::Corrupt] {
+        // How long it had lasted at the last probe, and the pause after that one.
+        for (lasted, pause) in [(0, 300), (300, 300), (900, 900), (2400, 2400), (3600, 3600), (90_000, 3600)] {
+            let early = planned(&failing(class, lasted + pause - 1, pause - 1));
+            assert!(early.act.is_none(), "{class:?}, {lasted}");
+            assert!(matches!(early.wake, Wake::AfterMillis(1..=15_000)), "Secrets are looked at all the same");
+            started(&planned(&failing(class, lasted + pause, pause)));
+        }
+        // It is the same trouble as long as nothing changes here.
+        let first = planned(&with(fresh(), vec![answered(&[], Some(class))]));
+        assert_eq!(probe(&first).failing_since, Some(probe(&first).at.clone()));
+        let again = planned(&with(failing(class, 90_000, 3600), vec![answered(&[], Some(class))]));
+        assert_eq!(probe(&again).failing_since, Some(ago(90_000).to_string()));
+        let well = planned(&with(failing(class, 90_000, 3600), vec![answered(&[], None)]));
+        assert_eq!(probe(&well).failing_since, None);
+        // What is changed here is tried at once, and is a new trouble.
+        let mut corrected = failing(class, 90_000, 10);
+        corrected.secrets.insert("writes".to_owned(), Seen::Known(Some("u/2".to_owned())));
+        let anew = planned(&with(corrected, vec![answered(&[], Some(class))]));
+        assert_eq!(probe(&anew).failing_since, Some(probe(&anew).at.clone()));
+        let mut edited = failing(class, 90_000, 10);
+        edited.store.spec.place.s3.as_mut().unwrap().prefix = None;
+        started(&planned(&edited));
+    }
+    // What may pass by itself, or be made without a word to anybody here.
+    for (class, pause) in [(ExitClass::Transient, 60), (ExitClass::NotFound, 300), (ExitClass::Full, 300)] {
+        started(&planned(&failing(class, 90_000, pause)));
+    }
+    // A Secret that may not be looked at may have been corrected.
+    let mut blind = fresh();
+    blind.secrets.insert("writes".to_owned(), Seen::Unknown("the operator may not get Secrets".to_owned()));
+    let plan = planned(&with(blind, vec![answered(&[], Some(ExitClass::Denied))]));
+    assert_eq!(probe(&plan).failing_since, None);
+}
+
+#[test]
+fn a_store_that_keeps_versions_is_told_to_be_filled_by_what_is_removed() {
+    let mut report = probed(&[], None);
+    let versions = report.findings.iter_mut().find(|found| found.trial == Trial::Versions).unwrap();
+    versions.detail = "they stay until a lifecycle rule removes them".to_owned();
+    let plan = planned(&with(fresh(), vec![ended(0, Some(&Report::Probed(report)))]));
+    let message = &ready(&plan).message;
+    assert!(message.ends_with("; versions are kept: they stay until a lifecycle rule removes them"), "{message}");
+    let without = planned(&with(fresh(), vec![answered(&[Trial::Versions], None)]));
+    assert!(!ready(&without).message.contains("versions are kept"), "{}", ready(&without).message);
+}
+
 #[test]
 fn a_change_is_another_question_at_once() {
     type Change = (&'static str, fn(&mut Observed));

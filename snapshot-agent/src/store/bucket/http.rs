@@ -1,6 +1,7 @@
 //! How a store is spoken to, whoever the provider is: time limits, certificates, and what is asked again.
 //!
-//! It decides how long each kind of request may take, so that a store that is silent has a reason within 40 s, and that
+//! It decides how long each kind of request may take, so that a store that is silent has a reason within 40 s, that a
+//! slow line gets ten minutes for a part where nobody is kept waiting, and that
 //! nothing is asked again that will not get better: certificates, redirects, refusals. What is asked, with which
 //! credentials and where, is not its business.
 
@@ -43,6 +44,14 @@ const ASK_WITHIN: Duration = Duration::from_secs(10);
 /// One part (8 MiB) at 0.2 MiB/s: slower than that, the stream would pin etcd's read transaction for hours.
 pub(super) const WRITE_WITHIN: Duration = Duration::from_secs(40);
 
+/// The same where no stream waits, as for a copy or behind a spool: four parts share a line of 55 KiB/s. The limit is
+/// still one for the whole of a part: the client sees its bytes only as far as the kernel's buffer, which holds most of it.
+pub(super) const PATIENT_WITHIN: Duration = Duration::from_mins(10);
+
+/// A store that takes nothing at all of a part is not waited for as long: the kernel ends a connection whose bytes nobody
+/// acknowledges.
+const SILENT_FOR: Duration = WRITE_WITHIN;
+
 /// Between two pieces of an answer's body; the run's own stall limit (20 s) ends it anyway.
 const READ_WITHIN: Duration = Duration::from_secs(15);
 
@@ -57,7 +66,7 @@ pub(in crate::store) trait Client: ObjectStore + MultipartStore + PaginatedListS
 
 impl<T: ObjectStore + MultipartStore + PaginatedListStore> Client for T {}
 
-/// One bucket, spoken to with three time limits and by one more client for what is to stay.
+/// One bucket, spoken to with four time limits and by one more client for what is to stay.
 #[derive(Clone)]
 pub(in crate::store) struct Clients {
     /// For small requests.
@@ -68,6 +77,10 @@ pub(in crate::store) struct Clients {
     pub(super) writer: Arc<dyn Client>,
     /// For parts that are read back and compared before they count, where the protocol hashes them otherwise.
     pub(super) unsigned: Option<Arc<dyn Client>>,
+    /// The same two for parts that no stream waits for.
+    pub(super) patient: Arc<dyn Client>,
+    /// The same.
+    pub(super) patient_unsigned: Option<Arc<dyn Client>>,
     /// For downloads: a limit between pieces, none for the whole.
     pub(super) reader: Arc<dyn Client>,
 }
@@ -83,7 +96,9 @@ impl Clients {
             sealer: Arc::clone(&asker),
             asker,
             unsigned: None,
+            patient_unsigned: None,
             writer: Arc::new(build(connectors.writing.clone())?),
+            patient: Arc::new(build(connectors.patient.clone())?),
             reader: Arc::new(build(connectors.reading.clone())?),
         })
     }
@@ -93,9 +108,14 @@ impl Clients {
         Self { sealer: Arc::new(sealer), ..self }
     }
 
-    /// With another client for parts that are read back.
-    pub(in crate::store) fn unsigned<C: Client>(self, unsigned: C) -> Self {
-        Self { unsigned: Some(Arc::new(unsigned)), ..self }
+    /// With other clients for parts that are read back.
+    pub(in crate::store) fn unsigned<C: Client>(
+        self,
+        connectors: &Connectors,
+        build: impl Fn(Connector) -> Result<C>,
+    ) -> Result<Self> {
+        let (unsigned, patient) = (build(connectors.writing.clone())?, build(connectors.patient.clone())?);
+        Ok(Self { unsigned: Some(Arc::new(unsigned)), patient_unsigned: Some(Arc::new(patient)), ..self })
     }
 }
 
@@ -122,7 +142,9 @@ pub(in crate::store) struct Connectors {
     /// For small requests.
     pub(in crate::store) asking: Connector,
     /// For parts.
-    pub(in crate::store) writing: Connector,
+    writing: Connector,
+    /// For parts that no stream waits for.
+    patient: Connector,
     /// For downloads.
     reading: Connector,
 }
@@ -133,14 +155,15 @@ impl Connectors {
     pub(in crate::store) fn trusting(file: Option<&FilePath>, identity: Option<&'static str>) -> Result<Self> {
         install_crypto();
         let certificates = certificates(file)?;
-        let connector = |whole, between| {
-            let settings = Settings { certificates: certificates.clone(), whole, between, identity };
+        let connector = |whole, between, silent| {
+            let settings = Settings { certificates: certificates.clone(), whole, between, silent, identity };
             Connector { settings, made: Arc::default() }
         };
         Ok(Self {
-            asking: connector(Some(ASK_WITHIN), None),
-            writing: connector(Some(WRITE_WITHIN), None),
-            reading: connector(None, Some(READ_WITHIN)),
+            asking: connector(Some(ASK_WITHIN), None, None),
+            writing: connector(Some(WRITE_WITHIN), None, None),
+            patient: connector(Some(PATIENT_WITHIN), None, Some(SILENT_FOR)),
+            reading: connector(None, Some(READ_WITHIN), None),
         })
     }
 }
@@ -160,6 +183,7 @@ struct Settings {
     certificates: Option<Vec<Certificate>>,
     whole: Option<Duration>,
     between: Option<Duration>,
+    silent: Option<Duration>,
     identity: Option<&'static str>,
 }
 
@@ -184,6 +208,7 @@ impl Settings {
             .http1_only()
             .https_only(!plain)
             .connect_timeout(CONNECT_WITHIN)
+            .tcp_user_timeout(self.silent)
             .dns_resolver(Arc::new(Resolver { identity: self.identity }))
             .redirect(reqwest::redirect::Policy::none());
         if let Some(certificates) = &self.certificates {

@@ -12,7 +12,7 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 use tokio::task::JoinSet;
 
-use super::http::{Heard, WRITE_WITHIN};
+use super::http::{Heard, PATIENT_WITHIN, WRITE_WITHIN};
 use super::{Bucket, Plan, class, classify, intent};
 use crate::contract::{ExitClass, Lock};
 use crate::error::{Error, Result, task_error};
@@ -63,6 +63,8 @@ pub struct BucketUpload {
     announced: bool,
     /// Whether the store is told what each part's bytes are.
     signed: Arc<AtomicBool>,
+    /// Whether nobody is kept from anything by a slow part.
+    patient: bool,
 }
 
 /// The upload's ID is nobody's business.
@@ -93,6 +95,7 @@ impl BucketUpload {
             lock: None,
             announced: false,
             signed: Arc::new(AtomicBool::new(true)),
+            patient: plan.patient,
         })
     }
 
@@ -110,6 +113,11 @@ impl BucketUpload {
     /// The intent is written: the key is this upload's alone.
     pub(super) const fn announced(&mut self) {
         self.announced = true;
+    }
+
+    /// Whether parts get more time than a stream could wait.
+    pub(crate) const fn is_patient(&self) -> bool {
+        self.patient
     }
 
     /// The store's name for this upload.
@@ -150,9 +158,11 @@ impl BucketUpload {
         self.filled = 0;
         let payload: PutPayload = std::mem::take(&mut self.filling).into_iter().collect();
         let clients = self.store.clients.clone();
+        let (writer, unsigned) =
+            if self.patient { (clients.patient, clients.patient_unsigned) } else { (clients.writer, clients.unsigned) };
         let (signed, path, id) = (Arc::clone(&self.signed), self.path.clone(), self.id.clone());
         self.under_way.spawn(async move {
-            if let Some(unsigned) = clients.unsigned.filter(|_| !signed.load(Ordering::Relaxed)) {
+            if let Some(unsigned) = unsigned.filter(|_| !signed.load(Ordering::Relaxed)) {
                 match unsigned.put_part(&path, &id, at, payload.clone()).await {
                     // A bucket's policy may refuse unsigned bodies (AWS: the condition key s3:x-amz-content-sha256).
                     Err(error) if classify("", &error).class() == ExitClass::Denied => {
@@ -161,7 +171,7 @@ impl BucketUpload {
                     sent => return (at, sent),
                 }
             }
-            (at, clients.writer.put_part(&path, &id, at, payload).await)
+            (at, writer.put_part(&path, &id, at, payload).await)
         });
         Ok(())
     }
@@ -174,13 +184,9 @@ impl BucketUpload {
                 self.stored.insert(at, part);
                 Ok(())
             }
-            Some(Ok((_, Err(error)))) if class::timed_out(&error) => Err(Error::transient(format!(
-                "{}: the store is too slow: it has not taken {} MiB in {} s, and while it is waited for, etcd keeps \
-                 everything that is deleted",
-                self.doing(),
-                self.part >> 20,
-                WRITE_WITHIN.as_secs()
-            ))),
+            Some(Ok((_, Err(error)))) if class::timed_out(&error) => {
+                Err(Error::transient(format!("{}: {}", self.doing(), too_slow(self.patient, self.part))))
+            }
             Some(Ok((_, Err(error)))) => Err(self.store.error(&self.doing(), &error)),
             Some(Err(error)) => Err(task_error(&error)),
         }
@@ -299,6 +305,24 @@ impl BucketUpload {
     }
 }
 
+/// What it means that a part of this size did not arrive in time, by who waits for it, and what helps.
+fn too_slow(patient: bool, part: u64) -> String {
+    let mib = part >> 20;
+    if patient {
+        return format!(
+            "the store is too slow: it has not taken {mib} MiB in {} s, or nothing of it for {} s. {PARTS_UNDER_WAY} such \
+             parts share the line: look at the network between",
+            PATIENT_WITHIN.as_secs(),
+            WRITE_WITHIN.as_secs()
+        );
+    }
+    format!(
+        "the store is too slow: it has not taken {mib} MiB in {} s, and while a save waits for it, etcd keeps everything \
+         that is deleted. Look at the network between, or let the save wait on a volume (spec.spool, --spool-dir)",
+        WRITE_WITHIN.as_secs()
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -310,6 +334,13 @@ mod tests {
         assert_eq!(part_size(0, 10_000), PART);
         assert_eq!(part_size(8 << 30, 10_000), PART);
         assert_eq!(part_size(39 << 30, 10_000), PART);
+    }
+
+    #[test]
+    fn a_slow_store_is_told_by_who_waits() {
+        let (copy, save) = (too_slow(true, PART), too_slow(false, PART));
+        assert!(copy.contains("8 MiB in 600 s") && !copy.contains("etcd"), "no etcd waits for a copy: {copy}");
+        assert!(save.contains("8 MiB in 40 s") && save.contains("spec.spool"), "{save}");
     }
 
     /// S3's limits: 5 TiB for an object, 5 MiB to 5 GiB for a part.
