@@ -17,6 +17,9 @@
 )]
 #![allow(unreachable_pub, missing_docs, reason = "a test program has no outside")]
 
+#[path = "../../snapshot-agent/tests/common/ports.rs"]
+#[allow(clippy::unwrap_used, reason = "shared with tests that end by panicking")]
+mod ports;
 mod stories;
 mod support;
 

@@ -214,7 +214,8 @@ async fn a_signal_leaves_nothing_unpacked() {
     .await;
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     assert!(Command::new("kill").args(["-TERM", &running.id().to_string()]).status().unwrap().success());
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let gone = async || (fs::read_dir(scratch.path()).unwrap().count() == 0).then_some(());
+    eventually("its scratch folder to go", gone).await;
     // A thread that waits for the file system cannot be stopped, and holds up the process's end.
     drop(writer);
     assert!(running.wait().unwrap().success());

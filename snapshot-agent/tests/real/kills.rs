@@ -91,11 +91,21 @@ async fn killed_anywhere(etcd: &Etcd, flags: StoreFlags, everything: &Path, stor
     println!("{moments} kills within {whole:?}: {survived} complete, {} files", files(everything).len());
     assert!(survived >= 1);
     age(store);
-    tokio::time::timeout(Duration::from_mins(1), save::run(request("ffffffff-2".to_owned()))).await.unwrap().unwrap();
-    assert_eq!(complete(store), survived + 1, "what was complete stays");
-    let left = files(everything);
+    let (mut saves, mut left) = (0, vec![]);
+    while saves < 5 {
+        let begun = Instant::now();
+        let save = save::run(request(format!("ffffffff-{saves}")));
+        tokio::time::timeout(Duration::from_mins(3), save).await.unwrap().unwrap();
+        saves += 1;
+        left = files(everything);
+        // A save cleans for 5 s at most; what a slow machine has left then is the next one's.
+        if left.len() == 2 * (survived + saves) + foreign.len() || begun.elapsed() < Duration::from_secs(5) {
+            break;
+        }
+    }
+    assert_eq!(complete(store), survived + saves, "what was complete stays");
     // Data and manifest of each, and what is foreign.
-    assert_eq!(left.len(), 2 * (survived + 1) + foreign.len(), "{left:#?}");
+    assert_eq!(left.len(), 2 * (survived + saves) + foreign.len(), "{left:#?}");
     for (path, content) in foreign {
         assert_eq!(fs::read(&path).unwrap(), content, "{}", path.display());
     }

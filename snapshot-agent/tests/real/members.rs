@@ -31,7 +31,7 @@ pub(crate) async fn saves_all_of_it(what: &str, etcd: EtcdFlags, acknowledged: i
     let begun = Instant::now();
     let saved = saved(etcd, mount.path()).await.unwrap_or_else(|error| panic!("{what}: {error}"));
     println!("{what}: {} was read, {:.1} s", saved.member, begun.elapsed().as_secs_f32());
-    assert!(begun.elapsed() < Duration::from_secs(40), "{what}: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(90), "{what}: {:?}", begun.elapsed());
     assert!(saved.revision >= Some(acknowledged), "{what}: {:?} of {acknowledged}", saved.revision);
     let verification = saved.verification.as_ref().unwrap();
     assert_eq!(verification.level, Level::HashKV, "{what}: {verification:?}");
@@ -56,9 +56,13 @@ async fn sound(store: &StoreFlags, saved: &SavedReport) -> String {
     }
 }
 
+/// Written and acknowledged, whoever leads by then.
 async fn written(members: &[Etcd]) -> i64 {
-    let answer = members[0].client().await.put("acknowledged", "", None).await.unwrap();
-    answer.header().unwrap().revision()
+    eventually("a write", async || {
+        let answer = members[0].client().await.put("acknowledged", "", None).await.ok()?;
+        Some(answer.header()?.revision())
+    })
+    .await
 }
 
 /// Waits until this member has what was acknowledged by others.
@@ -92,8 +96,12 @@ pub(crate) async fn id(member: &Etcd) -> u64 {
 async fn a_member_that_stands_still_is_not_waited_for() {
     let members = Etcd::three().await;
     members[0].fill(30, 10_000).await;
-    let leads = leader(&members).await;
-    let (first, report) = saves_all_of_it("all well", all(&members), written(&members).await).await;
+    let (leads, first, report) = eventually("a save under one leader", async || {
+        let leads = leader(&members).await;
+        let (first, report) = saves_all_of_it("all well", all(&members), written(&members).await).await;
+        (leader(&members).await == leads).then_some((leads, first, report))
+    })
+    .await;
     assert_ne!(first, leads, "there are followers");
     assert_eq!(report.verification.unwrap().agreed_by.len(), 2);
 
@@ -159,7 +167,7 @@ async fn who_does_not_vote_or_has_an_alarm_is_not_read_from() {
 
 /// A save from this member alone, while something is done: its stream is open before, and has not ended after that.
 async fn while_it_streams(what: &str, source: &Etcd, act: impl AsyncFnOnce()) -> SavedReport {
-    let slow = Slow::before(&source.url, Way::Down, 64 << 10).await;
+    let slow = Slow::before(&source.url, Way::Down, 32 << 10).await;
     let (at_rest, mount) = (source.open_reads().await, tempfile::tempdir().unwrap());
     let acknowledged = source.client().await.get("k0", None).await.unwrap().header().unwrap().revision();
     let flags = EtcdFlags { endpoints: vec![slow.url()], ..EtcdFlags::default() };

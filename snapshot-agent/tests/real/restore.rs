@@ -379,7 +379,7 @@ async fn a_download_that_stands_still_is_given_up() {
     let begun = std::time::Instant::now();
     let error = restore::run(request).await.unwrap_err();
     assert_eq!(error.class(), ExitClass::Deadline, "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_mins(1), "{:?}", begun.elapsed());
     assert_eq!(files(volume.path()), [] as [&str; 0]);
 }
 

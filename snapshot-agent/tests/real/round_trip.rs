@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::support::{Etcd, RESTORE, S3, bin, file_store, restore_request, save_request};
+use crate::support::{Etcd, RESTORE, S3, bin, eventually, file_store, restore_request, save_request};
 use serde_json::Value;
 use snapshot_agent::contract::{Compression, DATA_DIR, SavedReport, StoreFlags};
 use snapshot_agent::identity::Identity;
@@ -131,12 +131,17 @@ async fn a_dead_member_does_no_harm_and_another_cluster_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_three_members_a_follower_is_read() {
     let members = Etcd::three().await;
-    let leader = members[0].client().await.status().await.unwrap().leader();
+    let leader = async || members[0].client().await.status().await.unwrap().leader();
     let mount = tempfile::tempdir().unwrap();
     let mut request = save_request(members[0].flags(), file_store(mount.path()), Compression::Zstd);
     request.etcd.endpoints = members.iter().map(|member| member.url.clone()).collect();
-    let saved = save::run(request.clone()).await.unwrap();
-    assert_ne!(saved.member_id, format!("{leader:x}"));
+    let (leads, saved) = eventually("a save under one leader", async || {
+        let leads = leader().await;
+        let saved = save::run(request.clone()).await.unwrap();
+        (leader().await == leads).then_some((leads, saved))
+    })
+    .await;
+    assert_ne!(saved.member_id, format!("{leads:x}"));
     assert!(["m0", "m1", "m2"].contains(&saved.member.as_str()));
 
     // Without a quorum there is nothing to take a true snapshot from.

@@ -31,8 +31,8 @@ async fn a_slow_download_is_not_ended_and_says_how_far_it_is() {
         let volume = tempfile::tempdir().unwrap();
         let store = s3.through(proxy.url());
         let request = restore_request(store, &saved.key, volume.path());
-        // Several times so long passes in all.
-        let request = RestoreRequest { engine, stall_seconds: 2, ..request };
+        // Longer than that passes in all.
+        let request = RestoreRequest { engine, stall_seconds: 6, ..request };
         let begun = Instant::now();
         let mut command = child("slow::says_how_far_it_is", &request.to_args().join("\n"));
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
@@ -50,7 +50,9 @@ async fn a_slow_download_is_not_ended_and_says_how_far_it_is() {
             let (bytes, total) = (number(line, "bytes"), number(line, "total"));
             assert!(bytes > 0 && bytes <= total && total == saved.stored_bytes, "{line}");
             let rate = number(line, "kib_per_s") << 10;
-            assert!(rate > RATE / 4 && rate < RATE * 4, "{line}");
+            // Of the time since it began, which a busy machine makes longer; it is told in whole KiB.
+            let least = bytes / (begun.elapsed().as_secs() + 1);
+            assert!(rate + 1024 >= least && rate < RATE * 4, "{line}");
             assert!(number(line, "seconds_left") <= total / rate, "{line}");
         }
     }

@@ -17,13 +17,13 @@ use crate::support::{S3, restore_request, save_request};
 use crate::tls::{Pair, Pki};
 
 /// Passes everything on and remembers how each connection began.
-struct Door {
-    front: Front,
+pub(crate) struct Door {
+    pub(crate) front: Front,
     first: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Door {
-    async fn before(server: &str) -> Self {
+    pub(crate) async fn before(server: &str) -> Self {
         let (server, first) = (server.to_owned(), Arc::new(Mutex::new(Vec::new())));
         let seen = Arc::clone(&first);
         let pass = move |mut client: TcpStream, _| {
@@ -63,7 +63,8 @@ async fn refused(what: &str, s3: &S3, store: &StoreFlags, key: &str, words: &[&s
             assert!(error.message().contains(word), "{what}: no {word:?} in {error}");
         }
     }
-    assert!(begun.elapsed() < Duration::from_secs(30), "{what}: {:?}", begun.elapsed());
+    // Asked again and again, each of the three takes 15 s and more.
+    assert!(begun.elapsed() < Duration::from_secs(40), "{what}: {:?}", begun.elapsed());
     assert_eq!(s3.files(), kept, "{what}");
     assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 0, "{what}");
 }

@@ -79,7 +79,7 @@ pub(crate) struct Cli<T: clap::Args> {
 }
 
 /// How long a busy machine may take for what is about to come true.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Waits for something that is about to come true.
 pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
@@ -281,6 +281,11 @@ impl Etcd {
         futures::future::join_all(starts).await
     }
 
+    /// Its database's file.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.data.join("member/snap/db")
+    }
+
     /// What it has said so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("etcd.log")).unwrap()
@@ -454,7 +459,13 @@ pub(crate) fn files(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(here) = folders.pop() {
-        for entry in fs::read_dir(here).unwrap() {
+        let entries = match fs::read_dir(&here) {
+            Ok(entries) => entries,
+            // Gone since its parent was read.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && here != folder => continue,
+            Err(error) => panic!("{}: {error}", here.display()),
+        };
+        for entry in entries {
             let path = entry.unwrap().path();
             if path.is_dir() && !path.is_symlink() {
                 folders.push(path);
@@ -477,7 +488,7 @@ pub(crate) fn save_request(etcd: EtcdFlags, store: StoreFlags, compression: Comp
         owner_name: Some("nightly".to_owned()),
         owner_uid: Some("99887766-0000".to_owned()),
         compression,
-        deadline_seconds: 60,
+        deadline_seconds: 600,
         ..SaveRequest::default()
     }
 }
@@ -501,7 +512,7 @@ pub(crate) fn restore_request(store: StoreFlags, key: &str, volume: &Path) -> Re
         initial_cluster: format!("{}=http://127.0.0.1:{}", identity.member_name, free_port()),
         identity,
         restore_uid: RESTORE.to_owned(),
-        stall_seconds: 20,
+        stall_seconds: 120,
         ..RestoreRequest::default()
     }
 }

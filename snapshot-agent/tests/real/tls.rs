@@ -14,6 +14,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, Level, SavedReport};
 use snapshot_agent::{Error, Result, save, source};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 const LINES: [&str; 3] = ["3.5", "3.6", "3.7"];
@@ -113,6 +114,7 @@ impl Etcd {
         let (binaries, folder) = (binaries(line), tempfile::tempdir().unwrap());
         let (url, peer) =
             (format!("{scheme}://127.0.0.1:{}", free_port()), format!("http://127.0.0.1:{}", free_port()));
+        let health = format!("127.0.0.1:{}", free_port());
         let log = fs::File::create(folder.path().join("etcd.log")).unwrap();
         let mut command = Command::new(binaries.join("etcd"));
         command.arg("--data-dir").arg(folder.path().join("data")).args(more).args([
@@ -121,6 +123,7 @@ impl Etcd {
             format!("--listen-peer-urls={peer}"),
             format!("--initial-advertise-peer-urls={peer}"),
             format!("--initial-cluster=default={peer}"),
+            format!("--listen-metrics-urls=http://{health}"),
             "--unsafe-no-fsync".to_owned(),
             "--bcrypt-cost=4".to_owned(),
         ]);
@@ -128,8 +131,15 @@ impl Etcd {
         let process = Running(command.spawn().unwrap());
         let flags = EtcdFlags { endpoints: vec![url.clone()], ..reach };
         let etcd = Self { binaries, url, flags, _process: process, _folder: folder };
-        let port = etcd.url.rsplit_once('/').unwrap().1;
-        eventually("etcd's port", async || TcpStream::connect(port).await.ok()).await;
+        // Its port is open long before anybody is served there.
+        eventually("etcd to be healthy", async || {
+            let mut connection = TcpStream::connect(&health).await.ok()?;
+            connection.write_all(b"GET /health HTTP/1.0\r\n\r\n").await.ok()?;
+            let mut answer = String::new();
+            connection.read_to_string(&mut answer).await.ok()?;
+            answer.contains("\"health\":\"true\"").then_some(())
+        })
+        .await;
         etcd
     }
 
@@ -137,6 +147,7 @@ impl Etcd {
     fn ctl(&self, args: &[&str]) {
         let mut command = Command::new(self.binaries.join("etcdctl"));
         command.arg(format!("--endpoints={}", self.url)).env("ETCDCTL_API", "3");
+        command.args(["--dial-timeout=60s", "--command-timeout=60s"]);
         for (flag, file) in [("cacert", &self.flags.cacert), ("cert", &self.flags.cert), ("key", &self.flags.key)] {
             command.args(file.iter().map(|file| format!("--{flag}={}", file.display())));
         }

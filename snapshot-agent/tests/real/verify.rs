@@ -32,7 +32,8 @@ async fn lived(etcd: &Etcd) {
     etcd.fill(20, 3000).await;
     let mut client = etcd.client().await;
     let revision = client.delete("k7", None).await.unwrap().header().unwrap().revision();
-    client.compact(revision, None).await.unwrap();
+    let options = etcd_client::CompactionOptions::new().with_physical();
+    client.compact(revision, Some(options)).await.unwrap();
     etcd.fill(10, 2000).await;
     client.delete("k8", None).await.unwrap();
     let lease = client.lease_grant(3600, None).await.unwrap().id();

@@ -332,7 +332,7 @@ fn defragmented(line: &str) {
 /// A compaction that takes its time: the file has it scheduled and not finished.
 fn half_compacted(line: &str) {
     let prefix = if line == "3.5" { "--experimental-" } else { "--" };
-    let args = [format!("{prefix}compaction-batch-limit=10"), format!("{prefix}compaction-sleep-interval=100ms")];
+    let args = [format!("{prefix}compaction-batch-limit=10"), format!("{prefix}compaction-sleep-interval=500ms")];
     let mut server = Server::start(line, &args.each_ref().map(String::as_str));
     let mut revision = 0;
     for i in 0..300 {
@@ -348,9 +348,17 @@ fn half_compacted(line: &str) {
     let live = server.hash_kv(0);
     assert_eq!((live.revision, live.compact_revision), (revision, revision - 10));
     assert_eq!(reader(&bytes).hash_kv(revision, revision - 10), Ok(live), "what is yet to be deleted does not count");
-    std::thread::sleep(std::time::Duration::from_secs(4));
-    let (_, bytes) = server.save();
-    assert_eq!(both_ways(&bytes).hash_kv, Ok(live));
+    let begun = std::time::Instant::now();
+    let finished = loop {
+        let (_, bytes) = server.save();
+        let found = both_ways(&bytes).hash_kv;
+        let unfinished = matches!(found, Err(NoHashKv::Unfinished { .. }));
+        if !unfinished || begun.elapsed() > std::time::Duration::from_mins(3) {
+            break found;
+        }
+        std::thread::sleep(std::time::Duration::from_secs(1));
+    };
+    assert_eq!(finished, Ok(live));
 }
 
 /// A bucket that grew beyond one page and is empty again.

@@ -20,6 +20,12 @@ pub async fn tell(w: &World) -> Result<()> {
     w.create(make::claim("spare", "1Gi")).await?;
     w.toolbox("hands", &[&va, &vb, "spare"]).await?;
     let hands = async |args: &[&str]| w.exec("hands", "probe", &[&["holdfast-probe"], args].concat()).await;
+    // Beside it and renamed: the refused member is started again and again, and must not find half of it.
+    let copy = async |from: &str, to: &str| {
+        let half = format!("/mnt/{va}/half");
+        hands(&["cp", from, &half]).await?;
+        hands(&["mv", &half, to]).await
+    };
     let (data_a, data_b) = (format!("/mnt/{va}/data"), format!("/mnt/{vb}/data"));
 
     // Renamed, not copied: what a running etcd still writes goes along, or its log would lose what it has acknowledged.
@@ -34,20 +40,20 @@ pub async fn tell(w: &World) -> Result<()> {
     ensure!(w.digest("keep").await? == digest, "the other two serve");
     ensure!(w.members("keep").await? == before, "nobody was removed");
 
-    hands(&["cp", &data_b, &data_a]).await?;
+    copy(&data_b, &data_a).await?;
     w.delete("Pod", &a.name).await?;
     w.step("another member's volume is refused", refused(w, &a.name, "belongs to another member")).await?;
     ensure!(w.members("keep").await? == before, "nobody was removed");
 
     hands(&["rm", &data_a]).await?;
-    hands(&["cp", "/mnt/spare/a", &data_a]).await?;
+    copy("/mnt/spare/a", &data_a).await?;
     w.delete("Pod", &a.name).await?;
     w.step("its own volume is taken", w.wait_ready("keep", 3)).await?;
     w.wait("EtcdMember", &a.name, "its second start counted", |m| m["spec"]["startCount"].as_u64() > Some(1)).await?;
 
     let newest = format!("/mnt/{va}/newest");
     hands(&["mv", &data_a, &newest]).await?;
-    hands(&["cp", "/mnt/spare/a", &data_a]).await?;
+    copy("/mnt/spare/a", &data_a).await?;
     w.delete("Pod", &a.name).await?;
     w.step("an older copy of its own volume is refused", refused(w, &a.name, "older copy")).await?;
     ensure!(w.members("keep").await? == before, "nobody was removed");

@@ -124,5 +124,5 @@ fn lineage(key: &str) -> &str {
 
 async fn put(w: &World, key: &str, value: &str) -> Result<()> {
     let pod = w.names_with("EtcdMember", "holdfast.dev/cluster=orders").await?.pop().context("a member")?;
-    w.exec(&pod, "etcd", &["etcdctl", "put", key, value]).await.map(drop)
+    w.etcdctl(&pod, &["put", key, value]).await.map(drop)
 }

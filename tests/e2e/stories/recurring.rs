@@ -18,13 +18,16 @@ pub async fn tell(w: &World) -> Result<()> {
     w.fill("my-etcd", 100).await?;
     // The image is what everybody has to name; the schedule is edited as a person would.
     w.env.apply(Some(&w.ns), &SAMPLE.replace("image: holdfast:0.1.0", &format!("image: {}", w.env.image)))?;
-    w.patch("CronJob", "my-etcd-snapshot", json!({"spec": {"schedule": "* * * * *"}})).await?;
+    w.patch("CronJob", "my-etcd-snapshot", json!({"spec": {"schedule": "* * * * *", "suspend": true}})).await?;
     for nth in 1..=3 {
         let (n, key) = (nth.to_string(), "written-before-the-nth-run");
         w.probe_text(&["put", "--endpoint", &service("my-etcd"), "--key", key, "--value", &n]).await?;
+        // Not before it is written, and none more until the next is.
+        w.patch("CronJob", "my-etcd-snapshot", json!({"spec": {"suspend": false}})).await?;
+        w.step(&format!("run {nth} begins"), begun(w, nth)).await?;
+        w.patch("CronJob", "my-etcd-snapshot", json!({"spec": {"suspend": true}})).await?;
         w.step(&format!("run {nth}"), complete(w, nth)).await?;
     }
-    w.patch("CronJob", "my-etcd-snapshot", json!({"spec": {"suspend": true}})).await?;
     let digest = w.digest("my-etcd").await?;
     let third = complete(w, 3).await?;
     let jobs = w.names("Job").await?;
@@ -35,14 +38,19 @@ pub async fn tell(w: &World) -> Result<()> {
     Ok(())
 }
 
-/// The name of the n-th snapshot, once it and its Job are complete.
-async fn complete(w: &World, nth: usize) -> Result<String> {
-    let name = until(&format!("run {nth}"), PATIENCE, async || {
+/// The name of the n-th snapshot, once it is there.
+async fn begun(w: &World, nth: usize) -> Result<String> {
+    until(&format!("run {nth}"), PATIENCE, async || {
         let mut names = w.names("EtcdSnapshot").await?;
         names.sort();
         Ok(names.get(nth - 1).cloned().ok_or(format!("{names:?}")))
     })
-    .await?;
+    .await
+}
+
+/// The name of the n-th snapshot, once it and its Job are complete.
+async fn complete(w: &World, nth: usize) -> Result<String> {
+    let name = begun(w, nth).await?;
     w.wait_complete(&name).await?;
     w.wait("Job", &name, "complete", |j| j["status"]["succeeded"] == 1).await.context("the Job that asked for it")?;
     Ok(name)

@@ -50,7 +50,7 @@ async fn users(w: &World, good: Value) -> Result<()> {
         &["auth", "enable"],
     ] {
         let pod = w.names_with("EtcdMember", "holdfast.dev/cluster=raw").await?.pop().context("a member of raw")?;
-        w.exec(&pod, "etcd", &[&["etcdctl"], command].concat()).await?;
+        w.etcdctl(&pod, command).await?;
     }
     w.create(json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "root"},

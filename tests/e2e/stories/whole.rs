@@ -46,7 +46,7 @@ async fn on(w: &World, version: &str) -> Result<()> {
         ensure!(said == (&json!(before.keys), &json!("HashKV"), 2), "{}", done["status"]);
         let pod = w.members("alpha").await?.members[0].name.clone();
         let at = format!("--rev={}", artifact["revision"]);
-        let live = w.exec(&pod, "etcd", &["etcdctl", "endpoint", "hashkv", "-w", "json", &at]).await?;
+        let live = w.etcdctl(&pod, &["endpoint", "hashkv", "-w", "json", &at]).await?;
         let live: Value = serde_json::from_str(&live)?;
         ensure!(live[0]["HashKV"]["hash"] == artifact["hashKV"], "etcd says {live}, the snapshot {artifact}");
     }
@@ -76,10 +76,10 @@ async fn on(w: &World, version: &str) -> Result<()> {
     ensure!(lineage["revision"] == s3["status"]["artifact"]["revision"], "lineage: {lineage}");
     let pod = w.members("beta").await?.members[0].name.clone();
     // No client is given a revision twice: it has moved on, and what was before counts as compacted.
-    let got: Value = serde_json::from_str(&w.exec(&pod, "etcd", &["etcdctl", "get", "none", "-w", "json"]).await?)?;
+    let got: Value = serde_json::from_str(&w.etcdctl(&pod, &["get", "none", "-w", "json"]).await?)?;
     let now = got["header"]["revision"].as_i64().unwrap_or_default();
     ensure!(now >= lineage["revision"].as_i64().unwrap_or(i64::MAX).saturating_add(1_000_000_000), "{got}, {lineage}");
-    let listed = w.exec(&pod, "etcd", &["etcdctl", "member", "list"]).await?;
+    let listed = w.etcdctl(&pod, &["member", "list"]).await?;
     ensure!(listed.lines().count() == 3, "etcdctl works in the Pod as it is: {listed}");
     Ok(())
 }

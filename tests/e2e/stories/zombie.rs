@@ -11,7 +11,7 @@ use crate::support::kfault::{Call, Fault, Hold, Kfault, Rule, Verb};
 use crate::support::ledger::Ledger;
 use crate::support::make;
 use crate::support::workload::Workload;
-use crate::support::world::World;
+use crate::support::world::{PATIENCE, World};
 
 const ARRIVES: Duration = Duration::from_mins(2);
 
@@ -34,6 +34,7 @@ pub async fn tell(w: &World) -> Result<()> {
     zombie.freeze()?;
     w.step("another operator leads", other.until_leading()).await?;
     w.step("the world moves on", w.wait_ready("z", 1)).await?;
+    started(w, 1).await?;
     let before = (state(w).await?, counted());
     w.step("the latch comes too late", late(&hold, &mut zombie)).await?;
     unchanged(w, &before, &counted).await?;
@@ -64,6 +65,7 @@ pub async fn tell(w: &World) -> Result<()> {
         w.wait_ready("z", 1).await
     })
     .await?;
+    started(w, 2).await?;
     let before = (state(w).await?, counted());
     w.step("the deletion comes too late", late(&hold, &mut zombie)).await?;
     unchanged(w, &before, &counted).await?;
@@ -86,9 +88,16 @@ async fn late(hold: &Hold, zombie: &mut HostOperator) -> Result<()> {
     let code = hold.release(ARRIVES).await?;
     ensure!(code == 409, "the late write was answered with {code}, and should fail its precondition");
     zombie.thaw()?;
-    let status = zombie.end(Duration::from_secs(30)).await.context("a leader that lost its lease has to end")?;
+    let status = zombie.end(PATIENCE).await.context("a leader that lost its lease has to end")?;
     ensure!(!status.success(), "a leader that lost its lease ended as if all were well");
     Ok(())
+}
+
+/// Waits until the member's start is counted, which may come after all is ready.
+async fn started(w: &World, times: u64) -> Result<()> {
+    let member = w.names_with("EtcdMember", "holdfast.dev/cluster=z").await?.pop().context("a member")?;
+    let counted = |m: &Value| m["spec"]["startCount"].as_u64() >= Some(times);
+    w.wait("EtcdMember", &member, "its start counted", counted).await.map(drop)
 }
 
 /// Versions of everything that a late write could have touched.

@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -104,8 +105,22 @@ impl Env {
         self.kubectl_with(&args, Some(yaml)).map(drop)
     }
 
-    /// Runs kubectl with something on its standard input.
+    /// Runs kubectl with something on its standard input, and for a minute again while nothing has come of it.
     pub fn kubectl_with(&self, args: &[&str], input: Option<&str>) -> Result<String> {
+        let begun = Instant::now();
+        loop {
+            match self.kubectl_once(args, input) {
+                Err(why) if not_begun(&format!("{why:#}")) && begun.elapsed() < Duration::from_mins(1) => {
+                    eprintln!("e2e: run again: {why:#}");
+                    std::thread::sleep(Duration::from_secs(1));
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Runs kubectl, once only.
+    pub fn kubectl_once(&self, args: &[&str], input: Option<&str>) -> Result<String> {
         use std::io::Write;
         use std::process::Stdio;
 
@@ -127,4 +142,20 @@ impl Env {
         }
         Ok(String::from_utf8(out.stdout)?)
     }
+}
+
+/// Whether kubectl failed on its way: what it was to do has not begun.
+fn not_begun(said: &str) -> bool {
+    let on_the_way = [
+        "error dialing backend",
+        "unable to upgrade connection",
+        "container not found",
+        "TLS handshake timeout",
+        "connection refused",
+        "etcdserver:",
+    ];
+    // A command that did run may have said the like before it ended or its connection broke.
+    let under_way = ["command terminated with exit code", "EOF", "connection reset", "lost connection"];
+    let says = |words: &[&str]| words.iter().any(|words| said.contains(words));
+    says(&on_the_way) && !says(&under_way)
 }

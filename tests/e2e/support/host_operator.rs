@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -64,8 +64,7 @@ impl Seat {
 
     /// Starts an operator. After a crash the same identity leads again at once, as a container that kubelet restarts.
     pub fn start(&self, more: &[(&str, String)]) -> Result<HostOperator> {
-        // Free a moment ago; whoever takes it in between makes the start fail loudly.
-        let listen = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let listen = SocketAddr::from(([127, 0, 0, 1], crate::ports::free()));
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         note(&log, &format!("---- {} starts {more:?}", self.identity))?;
         // It ends with the thread that tells the story, also when that is killed.
@@ -152,7 +151,7 @@ impl HostOperator {
     /// Asks it to end, so that it gives its lease back, and waits for it.
     pub async fn retire(&mut self) -> Result<()> {
         send("TERM", self.pid())?;
-        let status = self.end(Duration::from_secs(20)).await?;
+        let status = self.end(PATIENCE).await?;
         ensure!(status.success(), "an operator that was asked to end ended with {status}");
         Ok(())
     }

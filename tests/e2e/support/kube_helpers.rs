@@ -1,9 +1,9 @@
-//! Reading the cluster and waiting for it, with deadlines that say what was last seen.
+//! Reading the cluster and waiting for it, with deadlines that say what was last seen, and asking again what got no answer.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Preconditions};
 use kube::{Client, ResourceExt};
 use serde_json::Value;
 
@@ -31,8 +31,9 @@ pub fn json(object: &DynamicObject) -> Value {
 
 /// The names in a list, sorted.
 pub async fn names(api: &Api<DynamicObject>, selector: &str) -> Result<Vec<String>> {
-    let mut names: Vec<String> =
-        api.list(&ListParams::default().labels(selector)).await?.items.iter().map(ResourceExt::name_any).collect();
+    let labelled = ListParams::default().labels(selector);
+    let all = patiently(async |_| api.list(&labelled).await).await?;
+    let mut names: Vec<String> = all.items.iter().map(ResourceExt::name_any).collect();
     names.sort();
     Ok(names)
 }
@@ -51,24 +52,68 @@ pub fn is_ready(cluster: &Value, voters: usize) -> bool {
         && cluster["metadata"]["generation"] == cluster["status"]["observedGeneration"]
 }
 
-/// Asks four times a second until `good` answers, or fails with what was last seen.
+/// The most that one look costs of the patience: while the machine stands still, nothing else gets on either.
+const DEAREST: Duration = Duration::from_secs(2);
+
+/// Asks four times a second until `good` answers, or fails with what was last seen. It waits three times as long when
+/// the looks themselves are slow.
 pub async fn until<T>(
     what: &str,
     patience: Duration,
     mut good: impl AsyncFnMut() -> Result<Result<T, String>>,
 ) -> Result<T> {
     let begun = Instant::now();
+    let mut waited = Duration::ZERO;
     loop {
+        let round = Instant::now();
         let last = match good().await {
             Ok(Ok(value)) => return Ok(value),
             Ok(Err(seen)) => seen,
             Err(why) => format!("{why:#}"),
         };
-        if begun.elapsed() > patience {
-            bail!("waited {} s for {what}; last seen: {last}", patience.as_secs());
+        if waited > patience || begun.elapsed() > 3 * patience {
+            bail!("waited {} s for {what}; last seen: {last}", begun.elapsed().as_secs());
         }
         tokio::time::sleep(Duration::from_millis(250)).await;
+        waited += round.elapsed().min(DEAREST);
     }
+}
+
+/// How long the API server, or the way to it, may have its troubles.
+const TROUBLED: Duration = Duration::from_mins(1);
+
+/// Asks again when no answer came, or etcd had none for the API server; `ask` is told whether it has asked before.
+pub async fn patiently<T>(mut ask: impl AsyncFnMut(bool) -> kube::Result<T>) -> kube::Result<T> {
+    let begun = Instant::now();
+    let mut again = false;
+    loop {
+        match ask(again).await {
+            Err(why) if is_hiccup(&why) && begun.elapsed() < TROUBLED => eprintln!("e2e: asked again: {why}"),
+            answer => return answer,
+        }
+        again = true;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+fn is_hiccup(why: &kube::Error) -> bool {
+    match why {
+        kube::Error::Api(status) => status.code == 500 && status.message.contains("etcdserver:"),
+        kube::Error::HyperError(_) | kube::Error::Service(_) => true,
+        _ => false,
+    }
+}
+
+/// Deletes this object and no later one of its name, however often it has to be asked for.
+pub async fn delete(api: &Api<DynamicObject>, name: &str) -> Result<()> {
+    let uid = patiently(async |_| api.get(name).await).await?.metadata.uid;
+    let this = DeleteParams::background().preconditions(Preconditions { uid, resource_version: None });
+    patiently(async |again| match api.delete(name, &this).await {
+        Err(kube::Error::Api(status)) if again && (status.is_not_found() || status.is_conflict()) => Ok(()),
+        answer => answer.map(drop),
+    })
+    .await?;
+    Ok(())
 }
 
 /// Waits until an object satisfies `good`, and returns it.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::kube_helpers;
 use super::ledger::{Count, Ledger};
 use super::mask::Mask;
-use super::world::World;
+use super::world::{PATIENCE, World};
 use kube::ResourceExt;
 use kube::api::ListParams;
 
@@ -35,8 +35,8 @@ pub struct End {
     counts: BTreeMap<String, Count>,
 }
 
-/// How long an end has to stay as it is before it counts as one.
-const STILL: Duration = Duration::from_secs(2);
+/// How far apart looks are that have to be alike.
+const STILL: Duration = Duration::from_secs(3);
 
 impl End {
     /// What stands now.
@@ -53,21 +53,34 @@ impl End {
         Ok(Self { objects, counts })
     }
 
-    /// What stands when nothing changes any more.
+    /// What stands when nothing changes any more: others are measured by it, so it has to be so thrice.
     pub async fn reached(w: &World, ledger: &Ledger, mask: &Mask) -> Result<Self> {
+        Self::alike(3, w, ledger, mask).await
+    }
+
+    /// What stands when so many looks are alike.
+    async fn alike(looks: usize, w: &World, ledger: &Ledger, mask: &Mask) -> Result<Self> {
         let begun = Instant::now();
-        let mut last = Self::now(w, ledger, mask).await?;
-        loop {
+        let (mut last, mut alike) = (Self::now(w, ledger, mask).await?, 1);
+        while alike < looks {
             tokio::time::sleep(STILL).await;
             let now = Self::now(w, ledger, mask).await?;
-            if now == last {
-                return Ok(now);
-            }
-            if begun.elapsed() > Duration::from_secs(40) {
+            alike = if now == last { alike + 1 } else { 1 };
+            if begun.elapsed() > PATIENCE {
                 bail!("the end does not stand still: {}", differences(&last, &now));
             }
             last = now;
         }
+        Ok(last)
+    }
+
+    /// Whether something was created or deleted more often than there: that never comes back. Fewer times may be what a
+    /// watch has not told yet.
+    fn exceeds(&self, reference: &Self) -> bool {
+        self.counts.iter().any(|(key, (created, deleted))| {
+            let (most_created, most_deleted) = reference.counts.get(key).copied().unwrap_or_default();
+            *created > most_created || *deleted > most_deleted
+        })
     }
 
     /// Waits for the same end as the reference's. One that stands still and is another one is an error that tells what
@@ -75,12 +88,12 @@ impl End {
     pub async fn same(w: &World, ledger: &Ledger, mask: &Mask, reference: &Self) -> Result<()> {
         let begun = Instant::now();
         loop {
-            let now = Self::reached(w, ledger, mask).await?;
+            let now = Self::alike(2, w, ledger, mask).await?;
             if now == *reference {
                 return Ok(());
             }
-            // Conditions that follow probes settle with the slowest one; a count never comes back.
-            if now.counts != reference.counts || begun.elapsed() > Duration::from_secs(20) {
+            // Conditions that follow probes settle with the slowest one.
+            if now.exceeds(reference) || begun.elapsed() > PATIENCE {
                 bail!("it ended otherwise than the undisturbed run:\n{}", differences(reference, &now));
             }
         }

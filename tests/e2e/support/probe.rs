@@ -70,6 +70,12 @@ impl World {
         self.exec("toolbox", "probe", &[&["holdfast-probe"], args].concat()).await
     }
 
+    /// Runs etcdctl as it is in this member's Pod, more patient than by itself.
+    pub async fn etcdctl(&self, member: &str, args: &[&str]) -> Result<String> {
+        let patient = ["etcdctl", "--command-timeout=60s", "--dial-timeout=60s"];
+        self.exec(member, "etcd", &[&patient, args].concat()).await
+    }
+
     /// Fills a cluster with a history: puts, overwrites, deletes, a compaction, leases.
     pub async fn fill(&self, cluster: &str, keys: u32) -> Result<()> {
         let keys = keys.to_string();

@@ -67,7 +67,8 @@ impl World {
     }
 
     async fn everything(&self, kind: &str) -> anyhow::Result<Vec<Value>> {
-        let all = self.api(kind).list(&kube::api::ListParams::default()).await?;
+        let api = self.api(kind);
+        let all = super::kube_helpers::patiently(async |_| api.list(&kube::api::ListParams::default()).await).await?;
         Ok(all.items.iter().map(super::kube_helpers::json).collect())
     }
 }

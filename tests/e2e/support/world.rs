@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::{Client, Config, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::env::Env;
 use super::host_operator::Seat;
-use super::kube_helpers::{self, until, wait_for};
+use super::kube_helpers::{self, patiently, until, wait_for};
 use super::leftovers;
 use super::make;
 use super::steps;
@@ -132,6 +132,8 @@ impl World {
         }
         self.env.apply(Some(&self.ns), &self.env.manifests(&wanted)?)?;
         self.env.apply(Some(&self.ns), &std::fs::read_to_string(&self.env.s3_manifest)?)?;
+        // No Pod is let in before.
+        self.wait("ServiceAccount", "default", "there", |_| true).await?;
         self.create(make::claim("look", "256Mi")).await?;
         self.create(make::toolbox("toolbox", &self.env.probe_image, &["look"])).await?;
         if !self.on_host {
@@ -155,7 +157,8 @@ impl World {
         };
         for kind in ["EtcdSnapshot", "EtcdCluster"] {
             let api = self.api(kind);
-            api.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+            patiently(async |_| api.delete_collection(&DeleteParams::background(), &ListParams::default()).await)
+                .await?;
         }
         until("clusters, members and snapshots to go", PATIENCE, async || {
             let mut left = vec![];
@@ -166,7 +169,11 @@ impl World {
         })
         .await?;
         let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());
-        namespaces.delete(&self.ns, &DeleteParams::background()).await?;
+        patiently(async |again| match namespaces.delete(&self.ns, &DeleteParams::background()).await {
+            Err(kube::Error::Api(status)) if again && (status.is_not_found() || status.is_conflict()) => Ok(()),
+            answer => answer.map(drop),
+        })
+        .await?;
         Ok(())
     }
 
@@ -174,18 +181,25 @@ impl World {
     pub async fn create(&self, object: Value) -> Result<Value> {
         let kind = object["kind"].as_str().context("kind")?.to_owned();
         let object: DynamicObject = serde_json::from_value(object)?;
-        Ok(kube_helpers::json(&self.api(&kind).create(&PostParams::default(), &object).await?))
+        let (api, name) = (self.api(&kind), object.name_any());
+        let made = patiently(async |again| match api.create(&PostParams::default(), &object).await {
+            // Carried out the first time, and the answer was lost.
+            Err(kube::Error::Api(status)) if again && status.is_already_exists() => api.get(&name).await,
+            answer => answer,
+        });
+        Ok(kube_helpers::json(&made.await?))
     }
 
     /// Merge-patches an object as a user would.
     pub async fn patch(&self, kind: &str, name: &str, patch: Value) -> Result<Value> {
-        Ok(kube_helpers::json(&self.api(kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?))
+        let (api, patch) = (self.api(kind), Patch::Merge(patch));
+        let patched = patiently(async |_| api.patch(name, &PatchParams::default(), &patch).await);
+        Ok(kube_helpers::json(&patched.await?))
     }
 
     /// Deletes an object as a user would.
     pub async fn delete(&self, kind: &str, name: &str) -> Result<()> {
-        self.api(kind).delete(name, &DeleteParams::background()).await?;
-        Ok(())
+        kube_helpers::delete(&self.api(kind), name).await
     }
 
     /// Deletes an object and waits until it is gone.
@@ -203,7 +217,8 @@ impl World {
 
     /// The object now.
     pub async fn get(&self, kind: &str, name: &str) -> Result<Value> {
-        Ok(kube_helpers::json(&self.api(kind).get(name).await?))
+        let api = self.api(kind);
+        Ok(kube_helpers::json(&patiently(async |_| api.get(name).await).await?))
     }
 
     /// Waits until the object satisfies `good`.
@@ -270,7 +285,8 @@ impl World {
         let mut text = format!("{}: {why}\n", self.story);
         let mut ask = |args: &[&str]| {
             let args = [&["-n", &self.ns], args].concat();
-            let out = self.env.kubectl(&args).unwrap_or_else(|e| format!("{e:#}"));
+            // At once: whoever does not answer now is part of the evidence.
+            let out = self.env.kubectl_once(&args, None).unwrap_or_else(|e| format!("{e:#}"));
             text.extend(["\n===== kubectl ", &args.join(" "), "\n", &out]);
             out
         };

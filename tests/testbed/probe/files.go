@@ -22,6 +22,10 @@ func lsVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 					if entry != nil && entry.Name() == "lost+found" {
 						return fs.SkipDir
 					}
+					// Gone since its folder was read.
+					if path != root && errors.Is(err, fs.ErrNotExist) {
+						return nil
+					}
 					return err
 				}
 				size := int64(0)

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -24,7 +26,7 @@ type fillResult struct {
 }
 
 const (
-	fillWriters = 16 // each has keys of its own, so the final content depends on the seed alone
+	fillWriters = 16 // each has keys of its own, so the final keys and values depend on the seed alone
 	fillLeases  = 8
 )
 
@@ -47,11 +49,16 @@ func fillVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 		job := &fillJob{client: c, keys: *keys, seed: *seed, prefix: *prefix, size: size}
 		for i := range fillLeases {
 			// None runs out during a test; the times differ so that a mix-up shows.
-			l, err := c.Grant(ctx, int64(3600*(i+2)))
+			err := repeat(ctx, func() error {
+				l, err := c.Grant(ctx, int64(3600*(i+2)))
+				if err == nil {
+					job.leases = append(job.leases, l.ID)
+				}
+				return err
+			})
 			if err != nil {
 				return nil, fmt.Errorf("granting a lease: %w", err)
 			}
-			job.leases = append(job.leases, l.ID)
 		}
 		compacted, err := job.run(ctx)
 		if err != nil {
@@ -97,7 +104,12 @@ func (j *fillJob) run(ctx context.Context) (compacted int64, err error) {
 			}
 			// Not up to the end: a history with some of it left is the harder case.
 			compacted = max(1, r.Header.Revision-int64(j.keys/10))
-			if _, err := j.client.Compact(ctx, compacted); err != nil {
+			err = repeat(ctx, func() error {
+				_, err := j.client.Compact(ctx, compacted)
+				return err
+			})
+			// The answer to the attempt before was lost.
+			if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 				return 0, fmt.Errorf("compacting: %w", err)
 			}
 		}
@@ -146,21 +158,36 @@ func (j *fillJob) write(ctx context.Context, r *rand.Rand, w, from, to int) erro
 		if r.IntN(100) == 0 {
 			options = append(options, clientv3.WithLease(j.leases[r.IntN(len(j.leases))]))
 		}
-		if _, err := j.client.Put(ctx, key(n), string(value(r, j.size.pick(r))), options...); err != nil {
-			return fmt.Errorf("putting %s: %w", key(n), err)
+		if err := j.put(ctx, key(n), string(value(r, j.size.pick(r))), options...); err != nil {
+			return err
 		}
 		earlier := first + fillWriters*r.IntN((n-first)/fillWriters+1)
 		switch dice := r.IntN(10); {
 		case dice < 3:
-			if _, err := j.client.Put(ctx, key(earlier), string(value(r, j.size.pick(r)))); err != nil {
-				return fmt.Errorf("putting %s: %w", key(earlier), err)
+			if err := j.put(ctx, key(earlier), string(value(r, j.size.pick(r)))); err != nil {
+				return err
 			}
 		case dice == 3:
-			if _, err := j.client.Delete(ctx, key(earlier)); err != nil {
+			err := repeat(ctx, func() error {
+				_, err := j.client.Delete(ctx, key(earlier))
+				return err
+			})
+			if err != nil {
 				return fmt.Errorf("deleting %s: %w", key(earlier), err)
 			}
 		}
 		j.done.Add(1)
+	}
+	return nil
+}
+
+func (j *fillJob) put(ctx context.Context, key, value string, options ...clientv3.OpOption) error {
+	err := repeat(ctx, func() error {
+		_, err := j.client.Put(ctx, key, value, options...)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("putting %s: %w", key, err)
 	}
 	return nil
 }
@@ -213,7 +240,11 @@ func bulkVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 					bytes += int64(len(v))
 				}
 				left.Add(bulkRequest - bytes) // and what it did not take is given back
-				answer, err := c.Txn(ctx).Then(puts...).Commit()
+				var answer *clientv3.TxnResponse
+				err := repeat(ctx, func() (err error) {
+					answer, err = c.Txn(ctx).Then(puts...).Commit()
+					return err
+				})
 				if err != nil {
 					return fmt.Errorf("writing %d keys: %w", len(puts), err)
 				}

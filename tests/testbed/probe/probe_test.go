@@ -8,6 +8,10 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 func TestSizeFlags(t *testing.T) {
@@ -58,5 +62,32 @@ func TestDialIsBoundedAndCounts(t *testing.T) {
 	})
 	if r.Attempts != 20 || r.Failed != 10 || calls.Load() != 20 || r.Errors["Unknown: refused"] != 10 {
 		t.Errorf("%+v after %d calls", r, calls.Load())
+	}
+}
+
+func TestWritesAreRepeatedWhileNobodyTakesThem(t *testing.T) {
+	repeatPause = time.Millisecond
+	for _, c := range []struct {
+		err  error
+		want int
+	}{
+		{rpctypes.ErrTimeout, 3},
+		{rpctypes.ErrLeaderChanged, 3},
+		{status.Error(codes.Unavailable, "transport is closing"), 3},
+		{rpctypes.ErrNoSpace, 1},
+		{rpctypes.ErrCompacted, 1},
+		{errors.New("of another sort"), 1},
+		{context.Canceled, 1},
+	} {
+		tries := 0
+		err := repeat(context.Background(), func() error {
+			if tries++; tries == 3 {
+				return nil
+			}
+			return c.err
+		})
+		if tries != c.want || (c.want == 3) != (err == nil) {
+			t.Errorf("%v: %d tries, %v", c.err, tries, err)
+		}
 	}
 }

@@ -177,18 +177,30 @@ func TestRequestsAndAnswersPassUnchanged(t *testing.T) {
 // Clients ask first whether a large body is welcome.
 func TestExpectationsPass(t *testing.T) {
 	b := newFaultBench(t, echo)
-	r, _ := http.NewRequest(http.MethodPut, b.url(), strings.NewReader("hello"))
-	r.Header.Set("Expect", "100-continue")
 	client := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: 10 * time.Second}}
-	begin := time.Now()
-	answer, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
+	var fastest time.Duration
+	// Who is not answered sends after 5 s, every time; a machine that stands still does so now and then.
+	for try := range 3 {
+		r, _ := http.NewRequest(http.MethodPut, b.url(), strings.NewReader("hello"))
+		r.Header.Set("Expect", "100-continue")
+		begin := time.Now()
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if string(got) != "hello" || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+		if took := time.Since(begin); try == 0 || took < fastest {
+			fastest = took
+		}
+		if fastest <= 4*time.Second {
+			return
+		}
 	}
-	defer answer.Body.Close()
-	if got, err := io.ReadAll(answer.Body); string(got) != "hello" || err != nil || time.Since(begin) > 4*time.Second {
-		t.Errorf("%q after %s, %v", got, time.Since(begin), err)
-	}
+	t.Errorf("no answer faster than %s", fastest)
 }
 
 func TestFault503ReadsAndRefuses(t *testing.T) {

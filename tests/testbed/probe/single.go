@@ -29,10 +29,14 @@ func putVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 	t.flags(f)
 	key := f.String("key", "", "the key")
 	value := f.String("value", "", "the value")
-	timeout := f.Duration("timeout", 10*time.Second, "when to give up")
+	timeout := f.Duration("timeout", 2*time.Minute, "when to give up")
 	return func(ctx context.Context) (any, error) {
 		return t.with(ctx, *timeout, func(ctx context.Context, c *clientv3.Client) (any, error) {
-			r, err := c.Put(ctx, *key, *value)
+			var r *clientv3.PutResponse
+			err := repeat(ctx, func() (err error) {
+				r, err = c.Put(ctx, *key, *value)
+				return err
+			})
 			if err != nil {
 				return nil, err
 			}
