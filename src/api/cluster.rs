@@ -381,4 +381,8 @@ pub struct Formed {
     /// The restore attempt the data came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored_from: Option<Restoring>,
+    /// Members that a `CORRUPT` alarm named already when the restored cluster formed, by ID (hexadecimal; `0`: nobody), and
+    /// that were none of its own: these alarms came along with the data, and are cleared. Empty where it is not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub corrupt_came_along: Vec<String>,
 }

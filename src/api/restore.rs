@@ -25,7 +25,8 @@ pub struct Bootstrap {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("[has(self.snapshotRef), has(self.source), has(self.latest)].exists_one(x, x)").message("restore needs exactly one of snapshotRef, source and latest"))]
 pub struct Restore {
-    /// An `EtcdSnapshot` of this namespace. One that is not complete yet is waited for.
+    /// An `EtcdSnapshot` of this namespace. One that is not complete yet is waited for. An object that gets its name while
+    /// it is being restored is not taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_ref: Option<LocalRef>,
     /// A stored snapshot by its place; no `EtcdSnapshot` object is needed.
@@ -136,6 +137,9 @@ pub struct Restoring {
     /// Name of the `EtcdSnapshot`, where one was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
+    /// Its UID: another object that gets its name later is not meant. Absent in what an earlier version wrote down.
+    #[serde(rename = "snapshotUID", default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_uid: Option<String>,
     /// Name of the `EtcdBackupStore`, where `source` was named by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,

@@ -257,7 +257,8 @@ pub struct EtcdSnapshotStatus {
     /// How far what is stored is proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
-    /// Why it failed.
+    /// Why it failed. While the phase is `Running`: how saving failed, where only the store knows whether the snapshot is
+    /// there all the same, and has not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
     /// `Ready`, and `Verified` once it is complete.

@@ -196,7 +196,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
             formed: Some(Formed {
                 cluster_id: format!("{CLUSTER_ID:x}"),
                 at: "2026-01-01T11:00:00Z".to_owned(),
-                restored_from: None,
+                ..Formed::default()
             }),
             ..Latches::default()
         },

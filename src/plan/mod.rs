@@ -12,6 +12,7 @@ use crate::api::EtcdMember;
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::member::Joined;
+use crate::plan::cluster::Alarm;
 
 pub mod build;
 pub mod cluster;
@@ -129,10 +130,10 @@ pub enum Act {
         /// The etcd cluster that must answer.
         cluster_id: u64,
     },
-    /// Clear a `NOSPACE` alarm that nobody can have any more.
+    /// Clear an alarm that nobody can have any more.
     Disarm {
-        /// ID of the member that raised it; etcd does not list it.
-        member_id: u64,
+        /// The alarm; etcd does not list the member that it names.
+        alarm: Alarm,
         /// The etcd cluster that must answer.
         cluster_id: u64,
     },

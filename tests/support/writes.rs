@@ -179,7 +179,7 @@ pub fn english(act: &Act) -> String {
         Act::MarkStarted { pod, count } => format!("tell {} that number {count} has served", pod.name),
         Act::ForbidEmptyStart { pod } => format!("{} may not start empty any more", pod.name),
         Act::Promote { name, .. } => format!("give {name} its vote"),
-        Act::Disarm { member_id, .. } => format!("clear the NOSPACE alarm of {member_id:x}"),
+        Act::Disarm { alarm, .. } => format!("clear the {} alarm of {:x}", alarm.kind.as_str(), alarm.member_id),
         Act::AdmitClients { pod } => format!("let clients reach {}", pod.name),
         Act::CreateClaim(c) => format!("create claim {}", pods::name(&c.metadata)),
         Act::CreatePod(p) => {

@@ -94,6 +94,13 @@ async fn users_that_nobody_can_log_in_as_are_refused_and_told_else() {
     }
 }
 
+/// An alarm in the name of this member.
+fn of(member: u64) -> AlarmOptions {
+    let mut options = AlarmOptions::new();
+    options.with_member(member);
+    options
+}
+
 /// A cluster with a learner, whose member has no room left: both are told, the learner is nobody in the restored cluster,
 /// and the alarm stops its writes until it is cleared in the name of the member that is gone.
 #[tokio::test(flavor = "multi_thread")]
@@ -104,12 +111,7 @@ async fn a_learner_is_told_and_an_alarm_is_in_force_until_it_is_cleared() {
     let learner = Some(MemberAddOptions::new().with_is_learner());
     client.member_add([format!("http://127.0.0.1:{}", free_port())], learner).await.unwrap();
     let source = client.status().await.unwrap().header().unwrap().member_id();
-    let of = |member| {
-        let mut options = AlarmOptions::new();
-        options.with_member(member);
-        Some(options)
-    };
-    client.alarm(AlarmAction::Activate, AlarmType::Nospace, of(source)).await.unwrap();
+    client.alarm(AlarmAction::Activate, AlarmType::Nospace, Some(of(source))).await.unwrap();
     let mount = tempfile::tempdir().unwrap();
     let request = save_request(etcd.flags(), file_store(mount.path()), Compression::None);
     let saved = save::run(SaveRequest { verify: Verify::Stream, ..request }).await.unwrap();
@@ -141,7 +143,7 @@ async fn a_learner_is_told_and_an_alarm_is_in_force_until_it_is_cleared() {
         assert_eq!(raised, [(source, AlarmType::Nospace)], "{key}, {engine:?}");
         let refused = client.put("new", "value", None).await.unwrap_err().to_string();
         assert!(refused.contains("space exceeded"), "{key}, {engine:?}: {refused}");
-        client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, of(source)).await.unwrap();
+        client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(of(source))).await.unwrap();
         client.put("new", "value", None).await.unwrap();
     }
     // Who reads only what an earlier version has written knows it from the bytes.
@@ -150,6 +152,42 @@ async fn a_learner_is_told_and_an_alarm_is_in_force_until_it_is_cleared() {
     let volume = tempfile::tempdir().unwrap();
     let report = restore::run(restore_request(file_store(mount.path()), &saved.key, volume.path())).await.unwrap();
     assert_eq!(report.came_along, Some(expected));
+}
+
+/// A member that is right carries the alarm of one that is not. Restored, it stops all writes in the name of nobody; it is
+/// read all the same, so that the operator sees it, and is cleared like the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_corrupt_alarm_of_another_member_is_in_force_until_it_is_cleared() {
+    const OTHER: u64 = 0xbad;
+    let etcd = Etcd::start().await;
+    etcd.fill(50, 100).await;
+    let mut client = etcd.client().await;
+    client.alarm(AlarmAction::Activate, AlarmType::Corrupt, Some(of(OTHER))).await.unwrap();
+    let mount = tempfile::tempdir().unwrap();
+    let request = save_request(etcd.flags(), file_store(mount.path()), Compression::None);
+    let saved = save::run(SaveRequest { verify: Verify::Stream, ..request }).await.unwrap();
+
+    for engine in ENGINES {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = folder.path().join("volume");
+        fs::create_dir(&volume).unwrap();
+        let request = restore_request(file_store(mount.path()), &saved.key, &volume);
+        let request = RestoreRequest { engine, ..request };
+        let report = restore::run(request.clone()).await.unwrap();
+        let expected = CameAlong { members: 1, alarms: 1, ..CameAlong::default() };
+        assert_eq!(report.came_along, Some(expected), "{engine:?}");
+        let (member, peer) = request.initial_cluster.split_once('=').unwrap();
+        let rebuilt =
+            Etcd::on(folder, &volume.join(DATA_DIR), member, peer, &["--initial-cluster-state=existing"]).await;
+        let mut client = rebuilt.client().await;
+        client.get("\0", None).await.unwrap();
+        let told = client.status().await.unwrap().errors().join("; ");
+        assert!(told.contains("alarm:CORRUPT") && told.contains(&format!("memberID:{OTHER}")), "{engine:?}: {told}");
+        let refused = client.put("new", "value", None).await.unwrap_err().to_string();
+        assert!(refused.contains("corrupt"), "{engine:?}: {refused}");
+        client.alarm(AlarmAction::Deactivate, AlarmType::Corrupt, Some(of(OTHER))).await.unwrap();
+        client.put("new", "value", None).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

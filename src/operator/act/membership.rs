@@ -5,7 +5,7 @@ use super::Done;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::etcd::{Address, Failure};
-use crate::plan::cluster::Membership;
+use crate::plan::cluster::{Alarm, Membership};
 
 /// Adds a learner; one of this peer URL counts as done.
 pub(super) async fn add_learner(
@@ -37,18 +37,18 @@ pub(super) async fn promote(
     change(ctx, "promote a learner", "promote", ctx.etcd.promote(at, member_id)).await
 }
 
-/// Clears the `NOSPACE` alarm of somebody who is no member; one that is not raised counts as cleared.
+/// Clears the alarm of somebody who is no member; one that is not raised counts as cleared.
 pub(super) async fn disarm(
     ctx: &Context,
     leader: Option<&Address>,
-    member_id: u64,
+    alarm: &Alarm,
     cluster_id: u64,
 ) -> Result<Done, Error> {
     let (at, now) = look(ctx, leader, cluster_id).await?;
-    if now.members.iter().any(|m| m.id == member_id) {
-        return Err(Error::Stale(format!("etcd lists member {member_id:x} now: its alarm is its own")));
+    if now.members.iter().any(|m| m.id == alarm.member_id) {
+        return Err(Error::Stale(format!("etcd lists member {:x} now: its alarm is its own", alarm.member_id)));
     }
-    change(ctx, "clear an alarm", "disarm", ctx.etcd.disarm(at, member_id)).await
+    change(ctx, "clear an alarm", "disarm", ctx.etcd.disarm(at, alarm)).await
 }
 
 /// The membership at this moment, from the server that gets the change.

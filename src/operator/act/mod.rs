@@ -26,6 +26,7 @@ use super::error::Error;
 use super::etcd::Address;
 use crate::api::restore::{Newest, Restoring};
 use crate::plan::Act;
+use crate::plan::cluster::{Alarm, AlarmKind};
 
 /// For whom an act is done: the object of the pass.
 #[derive(Clone, Debug)]
@@ -73,7 +74,7 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::Promote { name: _, member_id, cluster_id } => {
             membership::promote(ctx, leader, *member_id, *cluster_id).await
         }
-        Act::Disarm { member_id, cluster_id } => membership::disarm(ctx, leader, *member_id, *cluster_id).await,
+        Act::Disarm { alarm, cluster_id } => membership::disarm(ctx, leader, alarm, *cluster_id).await,
     }
 }
 
@@ -116,9 +117,7 @@ pub(super) fn told(act: &Act) -> (String, String) {
         }
         Act::ForbidEmptyStart { pod } => (pod.name.clone(), "will not start on an empty volume any more".to_owned()),
         Act::Promote { name, member_id, .. } => (name.clone(), format!("member {member_id:x} has a vote now")),
-        Act::Disarm { member_id, .. } => {
-            (String::new(), format!("cleared the NOSPACE alarm of {member_id:x}, which is no member: all have room"))
-        }
+        Act::Disarm { alarm, .. } => (String::new(), cleared(alarm)),
         Act::AdmitClients { pod } => (pod.name.clone(), "serves clients from now on".to_owned()),
         Act::CreateClaim(it) => (named(&it.metadata.name), "created the claim".to_owned()),
         Act::CreatePod(it) => (named(&it.metadata.name), "created the Pod".to_owned()),
@@ -130,6 +129,19 @@ pub(super) fn told(act: &Act) -> (String, String) {
         Act::ReleaseMember { member } => (member.name.clone(), "all its parts are gone".to_owned()),
         Act::StartJob(it) => (named(&it.metadata.name), "created the Job".to_owned()),
     }
+}
+
+/// Which alarm it was, and why nobody needs it any more.
+fn cleared(alarm: &Alarm) -> String {
+    let (kind, member) = (alarm.kind.as_str(), alarm.member_id);
+    let why = match alarm.kind {
+        AlarmKind::NoSpace => "which is no member: all have room",
+        AlarmKind::Corrupt => {
+            "which is no member: it came along with the restored data. If that was a copy of this very \
+             member's file, restore from another one's"
+        }
+    };
+    format!("cleared the {kind} alarm of {member:x}, {why}")
 }
 
 /// That it is the newest one, what may be missing in it, and what is newer and cannot be restored.

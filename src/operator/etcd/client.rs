@@ -15,7 +15,7 @@ use tonic::transport::Endpoint;
 
 use super::Address;
 use crate::operator::clock;
-use crate::plan::cluster::{Alarm, Answer, Listed, Membership};
+use crate::plan::cluster::{Alarm, AlarmKind, Answer, Listed, Membership};
 
 /// Deadline of dialling: Pods are one hop away, and a vanished one must not cost a pass much.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -163,13 +163,16 @@ impl Pool {
         Ok(())
     }
 
-    /// Clears a member's `NOSPACE` alarm. That it is not raised is no error (etcd: `alarmStore.Deactivate`).
-    pub(in crate::operator) async fn disarm(&self, at: &Address, member_id: u64) -> Result<(), Failure> {
+    /// Clears an alarm. That it is not raised is no error (etcd: `alarmStore.Deactivate`).
+    pub(in crate::operator) async fn disarm(&self, at: &Address, alarm: &Alarm) -> Result<(), Failure> {
         let mut options = AlarmOptions::new();
-        options.with_member(member_id);
-        let clear = |mut client: Client| async move {
-            client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(options)).await
+        options.with_member(alarm.member_id);
+        let kind = match alarm.kind {
+            AlarmKind::NoSpace => AlarmType::Nospace,
+            AlarmKind::Corrupt => AlarmType::Corrupt,
         };
+        let clear =
+            |mut client: Client| async move { client.alarm(AlarmAction::Deactivate, kind, Some(options)).await };
         self.call(at, CHANGE, clear).await?;
         Ok(())
     }
@@ -184,9 +187,9 @@ impl Pool {
 /// One alarm out of `Status.errors`, where etcd prints them (`memberID:123 alarm:NOSPACE`). The Alarm call itself would
 /// put an entry in the log of the cluster each time, even to only read: a poll must not write.
 fn alarm(text: &str) -> Option<Alarm> {
-    let kind = ["NOSPACE", "CORRUPT"].into_iter().find(|kind| text.contains(&format!("alarm:{kind}")))?;
+    let kind = AlarmKind::ALL.into_iter().find(|kind| text.contains(&format!("alarm:{}", kind.as_str())))?;
     let member_id = text.split_whitespace().find_map(|word| word.strip_prefix("memberID:")?.parse().ok()).unwrap_or(0);
-    Some(Alarm { member_id, kind: kind.to_owned() })
+    Some(Alarm { member_id, kind })
 }
 
 /// What a client error means for us.
@@ -230,13 +233,13 @@ mod tests {
 
     #[test]
     fn alarms_are_read_from_what_status_prints() {
-        let raised = |id: u64, kind: &str| Some(Alarm { member_id: id, kind: kind.to_owned() });
+        let raised = |member_id: u64, kind| Some(Alarm { member_id, kind });
         assert_eq!(
             alarm("memberID:10501334649042878790 alarm:NOSPACE "),
-            raised(10_501_334_649_042_878_790, "NOSPACE")
+            raised(10_501_334_649_042_878_790, AlarmKind::NoSpace)
         );
-        assert_eq!(alarm("memberID:7  alarm:CORRUPT"), raised(7, "CORRUPT"));
-        assert_eq!(alarm("alarm:CORRUPT"), raised(0, "CORRUPT"));
+        assert_eq!(alarm("memberID:7  alarm:CORRUPT"), raised(7, AlarmKind::Corrupt));
+        assert_eq!(alarm("alarm:CORRUPT"), raised(0, AlarmKind::Corrupt));
         assert_eq!(alarm("etcdserver: no leader"), None);
     }
 

@@ -7,13 +7,14 @@ use kube::api::PostParams;
 use kube::{Api, Resource, ResourceExt};
 
 use super::labelled;
+use crate::api::snapshot::Phase;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
 use crate::operator::clock;
 use crate::operator::error::Error;
 use crate::operator::stores::{Only, Reader};
 use crate::plan::build::job::{CONTAINER, saves};
 use crate::plan::pods;
-use crate::plan::snapshot::{Observed, inspection};
+use crate::plan::snapshot::{Inspection, Observed, inspection, number, over};
 
 /// The Job controller makes a Job's first Pod within a second; a busy one within a few.
 const HAS_MADE_ITS_POD: SignedDuration = SignedDuration::from_secs(5);
@@ -46,13 +47,34 @@ pub(in crate::operator) async fn observe(
         },
         reader.get::<Job>(&job_name),
     )?;
-    let inspection = reader.get::<Job>(&inspection(&snapshot, job.as_ref())).await?;
-    let (pods, inspection_pods) =
-        futures::try_join!(pods_of(reader, job.as_ref()), pods_of(reader, inspection.as_ref()))?;
+    let (pods, inspections) =
+        futures::try_join!(pods_of(reader, job.as_ref()), inspections(reader, &snapshot, job.as_ref()))?;
     let strays = if job.is_some() { vec![] } else { strays(reader, named, uid).await? };
     let refusal = refusal(reader, job.as_ref(), &pods).await;
     let settings = reader.ctx.settings.clone();
-    Ok(Some(Observed { snapshot, cluster, store, job, pods, refusal, strays, inspection, inspection_pods, settings }))
+    Ok(Some(Observed { snapshot, cluster, store, job, pods, refusal, strays, inspections, settings }))
+}
+
+/// The Jobs that ask the store about this snapshot, beside this Job that saves it. By name, whoever owns them: labels can be
+/// taken away.
+async fn inspections(
+    reader: Reader<'_>,
+    snapshot: &EtcdSnapshot,
+    saving: Option<&Job>,
+) -> Result<Vec<Inspection>, Error> {
+    let running = snapshot.status.as_ref().is_some_and(|s| s.phase == Phase::Running);
+    let jobs = if running && saving.is_none_or(over) {
+        let asks = |job: &Job| job.name_any() == inspection(snapshot, saving, number(job));
+        reader.list::<Job>(Only::Everything, asks).await?
+    } else {
+        // Who has asked in vain has written that phase.
+        reader.get::<Job>(&inspection(snapshot, saving, 0)).await?.into_iter().collect()
+    };
+    let with_pods = jobs.into_iter().map(|job| async move {
+        let pods = pods_of(reader, Some(&job)).await?;
+        Ok(Inspection { job, pods })
+    });
+    futures::future::try_join_all(with_pods).await
 }
 
 /// The Pods of a Job, oldest first.
@@ -100,5 +122,38 @@ pub(super) async fn refusal(reader: Reader<'_>, job: Option<&Job>, pods: &[Pod])
     match reader.ctx.reading(|| "judge a Pod".to_owned(), api.create(&params, &pod)).await {
         Ok(_) => None,
         Err(error) => error.refused(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::operator::fake::Fake;
+    use crate::operator::stores::View;
+
+    /// Labels can be taken away, and the first of them is cleaned away before the last.
+    #[tokio::test]
+    async fn who_asks_the_store_is_found_by_name_also_when_the_first_is_gone() {
+        let snapshot: EtcdSnapshot = serde_json::from_value(json!({
+            "apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdSnapshot",
+            "metadata": {"name": "nightly", "namespace": "prod", "uid": "u"},
+            "spec": {"clusterRef": {"name": "a"}, "destination": {"pvc": {"claimName": "backups"}}},
+            "status": {"phase": "Running"},
+        }))
+        .unwrap();
+        let job = |name: &str, number: &str| {
+            let annotations = json!({key::ATTEMPTS_BEFORE: number});
+            json!({"metadata": {"name": name, "namespace": "prod", "uid": name, "annotations": annotations}})
+        };
+        let second = inspection(&snapshot, None, 1);
+        let jobs = json!({"apiVersion": "batch/v1", "kind": "JobList", "metadata": {},
+            "items": [job(&second, "1"), job(&inspection(&snapshot, None, 2), "1"), job("another", "0")]});
+        let pods = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []});
+        let api = Fake::start(vec![("GET", "/jobs", 200, jobs), ("GET", "/pods", 200, pods)]).await;
+        let reader = Reader { ctx: &api.ctx, namespace: "prod", view: View::Live };
+        let found = inspections(reader, &snapshot, None).await.unwrap();
+        assert_eq!(found.iter().map(|one| one.job.name_any()).collect::<Vec<_>>(), [second]);
     }
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::facts::hex;
 use super::plan::SOON;
-use super::{Member, Membership, Observed, restore};
+use super::{Member, Membership, Observed, alarms, restore};
 use crate::api::cluster::{Formed, Latches};
 use crate::api::condition::Reason;
 use crate::api::member::{Birth, Joined};
@@ -135,10 +135,16 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
     }
     let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed);
     let restored_from = seed.and_then(|m| m.object.spec.restore.clone());
+    let corrupt_came_along = alarms::came_along(seen, etcd, restored_from.as_ref());
     Next::act(Act::Latch(Box::new(Latches {
         pending_member: None,
         restoring: seen.latches().restoring,
-        formed: Some(Formed { cluster_id: joined.cluster_id.clone(), at: now.to_string(), restored_from }),
+        formed: Some(Formed {
+            cluster_id: joined.cluster_id.clone(),
+            at: now.to_string(),
+            restored_from,
+            corrupt_came_along,
+        }),
     })))
 }
 

@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 
 use super::plan::{POLL, SOON};
-use super::{Member, Membership, Observed};
+use super::{AlarmKind, Member, Membership, Observed, alarms};
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::member::Birth;
@@ -143,9 +143,11 @@ impl<'a> Growth<'a> {
 
     /// Nobody is added while a voter is silent (I1): etcd counts those that run, and so do we.
     fn unhealthy(&self) -> Option<Next> {
-        let corrupt = self.etcd.alarms.iter().any(|a| a.kind == "CORRUPT");
-        if corrupt {
-            let message = "a CORRUPT alarm is raised; no member is added while nobody knows whose data are right";
+        let corrupt: Vec<_> = self.etcd.alarms.iter().filter(|a| a.kind == AlarmKind::Corrupt).collect();
+        if !corrupt.is_empty() {
+            let mut said: Vec<_> = corrupt.iter().map(|a| alarms::told(self.seen, self.etcd, a)).collect();
+            said.sort();
+            let message = format!("{}; no member is added while nobody knows whose data are right", said.join(", "));
             return Some(Next::wait(Reason::AlarmRaised, message, POLL));
         }
         let voters = self.etcd.members.iter().filter(|l| !l.learner).count();

@@ -16,13 +16,10 @@ use crate::api::restore::Latest;
 use crate::api::store::{Location, Place};
 use crate::api::{key, name};
 use crate::plan::build::job::{AgentJob, CONTAINER, Work, job};
+use crate::plan::snapshot::inquiry::pause;
 use crate::plan::snapshot::report::{self, Fact};
 use crate::plan::{Act, Next, Wake, build, pods};
 
-/// A corrected Secret or store tells nobody here, so a store that gave no answer is asked again: soon at first.
-const SOON: SignedDuration = SignedDuration::from_secs(15);
-/// And later not less often than this.
-const LATER: SignedDuration = SignedDuration::from_secs(120);
 /// What only an edit of the spec mends, which is another question, or somebody at the store.
 const RARELY: SignedDuration = SignedDuration::from_mins(10);
 
@@ -109,14 +106,14 @@ impl Failure {
     }
 }
 
-/// When the store is asked again: after as long as it has been asked in vain.
+/// When the store is asked again. A corrected Secret or store tells nobody here.
 fn due(searches: &[&Search], failure: &Failure) -> Timestamp {
     let first = searches.first().and_then(|search| created(&search.job)).unwrap_or(failure.at);
-    let pause = match failure.reason {
+    let left_alone = match failure.reason {
         Reason::LineageUnclear => RARELY,
-        _ => failure.at.duration_since(first).clamp(SOON, LATER),
+        _ => pause(first, failure.at),
     };
-    failure.at + pause
+    failure.at + left_alone
 }
 
 fn created(job: &Job) -> Option<Timestamp> {

@@ -98,12 +98,34 @@ pub struct Listed {
 }
 
 /// One raised alarm.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alarm {
     /// Member ID; 0 where etcd does not know which member is wrong.
     pub member_id: u64,
-    /// `NOSPACE` or `CORRUPT`.
-    pub kind: String,
+    /// What it says.
+    pub kind: AlarmKind,
+}
+
+/// What an alarm says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlarmKind {
+    /// A member's database has reached its quota.
+    NoSpace,
+    /// A member's data are not those of the others.
+    Corrupt,
+}
+
+impl AlarmKind {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::NoSpace, Self::Corrupt];
+
+    /// As etcd calls it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoSpace => "NOSPACE",
+            Self::Corrupt => "CORRUPT",
+        }
+    }
 }
 
 /// What one member's server said of itself (Maintenance.Status).

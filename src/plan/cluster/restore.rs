@@ -65,7 +65,7 @@ fn newest(seen: &Observed, asked: &Latest, now: Timestamp) -> Result<Restoring, 
             if source.place.location().is_some_and(|was| store::place_of(&was) == store::place_of(&location)) =>
         {
             let source = StoredSnapshot::at(location, source.key);
-            Ok(attempt(seen, source, sha256, Named { snapshot: None, store, newest }))
+            Ok(attempt(seen, source, sha256, Named { store, newest, ..Named::default() }))
         }
         (Err(_), Some(latched)) => Ok(again(seen, latched)),
         (Ok(location), _) => {
@@ -73,7 +73,7 @@ fn newest(seen: &Observed, asked: &Latest, now: Timestamp) -> Result<Restoring, 
                 latest::find(seen, asked, &location, now)?;
             let newest = Some(Newest { question, taken_at, revision, without_quorum, passed_over });
             let source = StoredSnapshot::at(location, key);
-            Ok(attempt(seen, source, Some(sha256), Named { snapshot: None, store, newest }))
+            Ok(attempt(seen, source, Some(sha256), Named { store, newest, ..Named::default() }))
         }
         (Err(waiting), None) => Err(Box::new(Next::Wait(waiting, WAITED_FOR))),
     }
@@ -83,7 +83,8 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
     let name = &named.name;
     let wait = |message: String| Err(Waiting { reason: Reason::WaitingForReference, message });
     // The latch holds all that is needed: an EtcdSnapshot that goes away under way stops nothing.
-    let latched = seen.under_way().filter(|r| r.snapshot.as_ref() == Some(name)).map(|latched| again(seen, latched));
+    let under_way = seen.under_way().filter(|r| r.snapshot.as_ref() == Some(name));
+    let latched = under_way.clone().map(|latched| again(seen, latched));
     let snapshot = match &seen.snapshot {
         Some(Seen::Known(Some(snapshot))) => snapshot,
         Some(Seen::Known(None)) => {
@@ -97,6 +98,12 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
         }
         None => return latched.map_or_else(|| wait(format!("the EtcdSnapshot {name} has not been read yet")), Ok),
     };
+    let uid = snapshot.metadata.uid.clone();
+    // Another object under the same name is another snapshot: no retry picks that one.
+    let known = under_way.as_ref().and_then(|r| r.snapshot_uid.as_ref());
+    if let (Some(latched), true) = (&latched, known.is_some_and(|known| uid.as_ref() != Some(known))) {
+        return Ok(latched.clone());
+    }
     let status = snapshot.status.clone().unwrap_or_default();
     match (status.phase, status.artifact) {
         (Phase::Complete, Some(artifact)) => {
@@ -110,7 +117,12 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
             };
             let source = StoredSnapshot::at(location, artifact.key);
             let sha256 = Some(artifact.sha256).filter(|s| !s.is_empty());
-            Ok(attempt(seen, source, sha256, Named { snapshot: Some(name.clone()), ..Named::default() }))
+            // An attempt at the same from before UIDs were written down is ended as it was begun.
+            let snapshot_uid = match &under_way {
+                Some(old) if old.snapshot_uid.is_none() && old.source == source && old.sha256 == sha256 => None,
+                Some(_) | None => uid,
+            };
+            Ok(attempt(seen, source, sha256, Named { snapshot: Some(name.clone()), snapshot_uid, ..Named::default() }))
         }
         (Phase::Failed, _) => {
             let why = status.error.map(|e| e.message).unwrap_or_default();
@@ -166,14 +178,15 @@ fn names_no_place(who: &str) -> Waiting {
 /// The attempt that is under way, as the spec has it now: what is decided otherwise is another one, whether or not what was
 /// named is still there.
 fn again(seen: &Observed, latched: Restoring) -> Restoring {
-    let Restoring { source, sha256, snapshot, store, newest, .. } = latched;
-    attempt(seen, source, sha256, Named { snapshot, store, newest })
+    let Restoring { source, sha256, snapshot, snapshot_uid, store, newest, .. } = latched;
+    attempt(seen, source, sha256, Named { snapshot, snapshot_uid, store, newest })
 }
 
 /// What a source was named by.
 #[derive(Default)]
 struct Named {
     snapshot: Option<String>,
+    snapshot_uid: Option<String>,
     store: Option<String>,
     newest: Option<Newest>,
 }
@@ -198,12 +211,13 @@ fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, name
     };
     let uid = pods::uid(&seen.cluster.metadata);
     let restore_uid = restore_uid(uid, &source, sha256.as_deref(), how, &identity_secret_refs);
-    let Named { snapshot, store, newest } = named;
+    let Named { snapshot, snapshot_uid, store, newest } = named;
     Restoring {
         restore_uid,
         source,
         sha256,
         snapshot,
+        snapshot_uid,
         store,
         identity_secret_refs,
         revision_bump: Some(how.revision_bump),

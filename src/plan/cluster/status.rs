@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 
 use super::facts::hex;
-use super::{Listed, Member, Membership, Observed, latest, lineage};
+use super::{Listed, Member, Membership, Observed, alarms, latest, lineage};
 use crate::api::cluster::MemberSummary;
 use crate::api::condition::{Reason, Type, Wanted as Condition, merge};
 use crate::api::member::LastFailure;
@@ -241,9 +241,8 @@ impl Facts<'_> {
     }
 
     fn alarm(&self) -> Option<Verdict> {
-        let alarms = &self.etcd?.alarms;
-        let mut said: Vec<String> =
-            alarms.iter().map(|a| format!("{} on member {}", a.kind, hex(a.member_id))).collect();
+        let etcd = self.etcd?;
+        let mut said: Vec<String> = etcd.alarms.iter().map(|a| alarms::told(self.seen, etcd, a)).collect();
         said.sort();
         (!said.is_empty()).then(|| (Reason::AlarmRaised, said.join(", ")))
     }

@@ -1,6 +1,7 @@
 //! Table tests of the plans of a cluster: a good value, one thing changed, the exact answer.
 
 mod admitting;
+mod alarms;
 mod bootstrap;
 mod growing;
 mod latest;
@@ -141,7 +142,7 @@ mod settled {
         assert_eq!(condition(&seen, "Degraded"), pair("True", "MembersColocated"));
         seen.members[2].pod.as_mut().unwrap().spec.as_mut().unwrap().node_name = Some("n2".to_owned());
         assert_eq!(condition(&seen, "Degraded"), pair("False", "NothingWrong"));
-        etcd(&mut seen).alarms.push(Alarm { member_id: 0x11, kind: "NOSPACE".to_owned() });
+        etcd(&mut seen).alarms.push(Alarm { member_id: 0x11, kind: AlarmKind::NoSpace });
         assert_eq!(condition(&seen, "Degraded"), pair("True", "AlarmRaised"));
     }
 

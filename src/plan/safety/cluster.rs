@@ -7,7 +7,7 @@ use crate::api::cluster::Latches;
 use crate::api::member::{Birth, Joined};
 use crate::api::{EtcdClusterStatus, EtcdMember, component, key};
 use crate::plan::build::job::searches;
-use crate::plan::cluster::{Listed, Member, Membership, Observed};
+use crate::plan::cluster::{Alarm, AlarmKind, Listed, Member, Membership, Observed};
 use crate::plan::{Act, Ensure, Plan, Seen, Target, build, pods};
 
 /// The largest number of members, and of learners our servers agree on.
@@ -57,7 +57,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
             )
         }
         Act::Promote { name, member_id, cluster_id } => promote(seen, name, *member_id, *cluster_id),
-        Act::Disarm { member_id, cluster_id } => disarm(seen, *member_id, *cluster_id),
+        Act::Disarm { alarm, cluster_id } => disarm(seen, alarm, *cluster_id),
         Act::AdmitClients { pod } => admit(seen, pod),
         Act::DeleteMember { member, .. } => delete(seen, member),
         Act::CreateClaim(_)
@@ -100,6 +100,10 @@ fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     let joined: Vec<&Joined> = seen.members.iter().filter_map(|m| m.object.spec.joined.as_ref()).collect();
     rule("I3", !joined.is_empty(), "the first member is latched as joined before the cluster counts as formed")?;
     rule("I2", joined.iter().all(|j| j.cluster_id == formed.cluster_id), "no member has served another cluster")?;
+    let own = formed.corrupt_came_along.iter().any(|old| etcd.members.iter().any(|l| id(l.id) == *old));
+    let alone = etcd.members.len() == 1 && formed.restored_from.is_some() && formed.restored_from == old.restoring;
+    let certain = formed.corrupt_came_along.is_empty() || (alone && !own);
+    rule("I3", certain, "an alarm came along only where a restored seed is alone, and is not its own")?;
     let permitted = seen.members.iter().filter(|m| m.object.spec.joined.is_some()).any(may_start_empty);
     rule("I3", !permitted, "no joined member may start on an empty volume when the cluster counts as formed")
 }
@@ -138,7 +142,7 @@ fn add(seen: &Observed, name: &str, peer_url: &str, cluster_id: u64) -> Verdict 
     rule("I11", peer_url == url, "a member is added under its own peer URL")?;
     let twice = etcd.members.iter().any(|l| l.name == name || l.peer_urls.iter().any(|u| u == peer_url));
     rule("I11", !twice, "etcd does not list it yet")?;
-    rule("I3", etcd.alarms.iter().all(|a| a.kind != "CORRUPT"), "nothing is added while data are in doubt")?;
+    rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "nothing is added while data are in doubt")?;
     let voters = voters(etcd);
     // Every one of them: that is more than the quorum of the grown cluster, and what older servers insist on.
     let silent = voters.iter().filter(|l| !answers(seen, etcd, l)).count();
@@ -153,11 +157,20 @@ fn add(seen: &Observed, name: &str, peer_url: &str, cluster_id: u64) -> Verdict 
 }
 
 /// An alarm is a member's own word; only what nobody can hold any more is cleared.
-fn disarm(seen: &Observed, member_id: u64, cluster_id: u64) -> Verdict {
+fn disarm(seen: &Observed, alarm: &Alarm, cluster_id: u64) -> Verdict {
     let etcd = formed_as(seen, cluster_id)?;
-    let raised = etcd.alarms.iter().any(|a| a.member_id == member_id && a.kind == "NOSPACE");
-    rule("I12", raised && member_id != 0, "an alarm that is cleared is raised, and says by whom")?;
-    rule("I12", etcd.members.iter().all(|l| l.id != member_id), "a member's own alarm is not cleared")?;
+    rule(
+        "I12",
+        etcd.alarms.contains(alarm) && alarm.member_id != 0,
+        "an alarm that is cleared is raised, and names one",
+    )?;
+    rule("I12", etcd.members.iter().all(|l| l.id != alarm.member_id), "a member's own alarm is not cleared")?;
+    let formed = latches(seen).formed.filter(|formed| formed.restored_from.is_some());
+    let before = formed.map(|formed| formed.corrupt_came_along).unwrap_or_default();
+    let mut corrupt = etcd.alarms.iter().filter(|a| a.kind == AlarmKind::Corrupt);
+    let listed = |a: &Alarm| etcd.members.iter().any(|l| l.id == a.member_id);
+    let foreign = corrupt.all(|a| a.member_id != 0 && !listed(a) && before.contains(&id(a.member_id)));
+    rule("I3", foreign, "no alarm is cleared while one says that data of this very cluster may be wrong")?;
     let all = etcd.members.iter().all(|l| answers(seen, etcd, l));
     rule("I1", all, "every member says how large it is before an alarm is cleared")
 }

@@ -5,7 +5,7 @@ use k8s_openapi::api::batch::v1::Job;
 use super::{Verdict, rule};
 use crate::api::{EtcdSnapshotStatus, component, key};
 use crate::plan::build::job::{expects, inspects};
-use crate::plan::snapshot::{Observed, made_for};
+use crate::plan::snapshot::{Observed, made_for, over};
 use crate::plan::{Act, Plan, pods};
 
 /// Whether a plan keeps the rules.
@@ -57,11 +57,12 @@ fn start(seen: &Observed, job: &Job) -> Verdict {
     let meta = &seen.snapshot.metadata;
     rule("I18", !pods::deleting(meta), "nothing is started for a snapshot that is being deleted")?;
     if job.spec.as_ref().and_then(|s| s.template.spec.as_ref()).is_some_and(inspects) {
-        rule("I7", seen.inspection.is_none(), "the store is asked once")?;
+        let one = seen.inspections.iter().all(|old| over(&old.job) && old.job.metadata.name != job.metadata.name);
+        rule("I7", one, "the store is asked by one Job after the other")?;
     } else {
         rule("I7", seen.job.is_none() && seen.strays.is_empty(), "one Job at a time")?;
         let again = seen.snapshot.status.as_ref().is_some_and(|s| s.started_at.is_some());
-        let answered = seen.inspection.as_ref().is_some_and(|j| pods::controlled_by(&j.metadata, pods::uid(meta)));
+        let answered = seen.inspections.iter().any(|i| pods::controlled_by(&i.job.metadata, pods::uid(meta)));
         rule("I6", !again || answered, "another one is taken only when the store has been asked for the first")?;
         let mark = made_for(job).and_then(|record| record.id);
         let told = mark.is_none_or(|mark| expects(job, &mark));

@@ -145,7 +145,7 @@ fn learners_are_added_to_healthy_clusters_one_at_a_time() {
         ("I1", |s| drop(s.answers.insert(named(2), Seen::Known(Answer { cluster_id: 9, ..answer(2) })))),
         ("I1", |s| s.etcd = Seen::Unknown("no".to_owned())),
         ("I2", |s| latches(s).formed = None),
-        ("I3", |s| etcd(s).alarms.push(Alarm { member_id: 0, kind: "CORRUPT".to_owned() })),
+        ("I3", |s| etcd(s).alarms.push(Alarm { member_id: 0, kind: AlarmKind::Corrupt })),
         ("I12", |s| s.members[3].object.metadata.deletion_timestamp = Some(earlier())),
     ];
     for (invariant, change) in changes {
@@ -169,7 +169,66 @@ fn learners_are_added_to_healthy_clusters_one_at_a_time() {
     assert_eq!(broken(&listed, add(&listed, 1)), Some("I11"));
 }
 
-use crate::plan::cluster::{Alarm, Answer};
+use crate::plan::cluster::{Alarm, AlarmKind, Answer};
+
+/// What of another cluster's members is cleared; never what a member of this one, or nobody, is said to have wrong.
+#[test]
+fn an_alarm_is_cleared_only_where_nobody_can_hold_it() {
+    let raised = |kind, member_id| Alarm { member_id, kind };
+    let (corrupt, full) = (raised(AlarmKind::Corrupt, 0xdead), raised(AlarmKind::NoSpace, 0xdead));
+    let clear = |alarm: &Alarm| Act::Disarm { alarm: alarm.clone(), cluster_id: 0xc1 };
+    let mut good = formed(3, 3);
+    let there = latches(&mut good).formed.as_mut().unwrap();
+    there.restored_from = Some(restoring("k"));
+    there.corrupt_came_along = ["0", "11", "dead"].map(str::to_owned).to_vec();
+    etcd(&mut good).alarms = vec![corrupt.clone(), full.clone()];
+    for alarm in [&corrupt, &full] {
+        assert_eq!(broken(&good, clear(alarm)), None);
+    }
+    assert_eq!(broken(&good, clear(&raised(AlarmKind::NoSpace, 0xbeef))), Some("I12"), "nobody has raised it");
+    type Change = fn(&mut Cluster);
+    let changes: [(&str, Change); 7] = [
+        ("I2", |s| etcd(s).cluster_id = 9),
+        ("I12", |s| etcd(s).members[1].id = 0xdead),
+        ("I3", |s| latches(s).formed.as_mut().unwrap().restored_from = None),
+        ("I3", |s| latches(s).formed.as_mut().unwrap().corrupt_came_along.clear()),
+        ("I3", |s| etcd(s).alarms.push(Alarm { member_id: 0x11, kind: AlarmKind::Corrupt })),
+        ("I3", |s| etcd(s).alarms.push(Alarm { member_id: 0, kind: AlarmKind::Corrupt })),
+        ("I1", |s| drop(s.answers.remove(&named(2)))),
+    ];
+    for (invariant, change) in changes {
+        let mut seen = good.clone();
+        change(&mut seen);
+        assert_eq!((broken(&seen, clear(&corrupt)), broken(&seen, clear(&full))), (Some(invariant), Some(invariant)));
+    }
+}
+
+/// That an alarm came along is known only at the moment when the restored seed is alone.
+#[test]
+fn what_came_along_is_latched_with_a_restored_seed_alone() {
+    let latch = |seen: &Cluster, restored: bool, ids: &[&str]| {
+        let formed = Formed {
+            cluster_id: "c1".to_owned(),
+            restored_from: restored.then(|| restoring("k")),
+            corrupt_came_along: ids.iter().map(|id| (*id).to_owned()).collect(),
+            ..Formed::default()
+        };
+        let latches = Latches { formed: Some(formed), ..Latches::default() };
+        broken(seen, Act::Latch(Box::new(latches)))
+    };
+    let forming = |there| {
+        let mut seen = formed(there, 3);
+        *latches(&mut seen) = Latches { restoring: Some(restoring("k")), ..Latches::default() };
+        seen
+    };
+    let mut seen = forming(1);
+    assert_eq!((latch(&seen, true, &["dead"]), latch(&seen, false, &[])), (None, None));
+    assert_eq!(latch(&seen, true, &["10"]), Some("I3"), "its own");
+    assert_eq!(latch(&seen, false, &["dead"]), Some("I3"), "nothing was restored");
+    assert_eq!(latch(&forming(2), true, &["dead"]), Some("I3"), "it is not alone");
+    latches(&mut seen).restoring = None;
+    assert_eq!(latch(&seen, true, &["dead"]), Some("I3"), "the status was lost, and may have been for long");
+}
 
 #[test]
 fn newcomers_are_told_of_exactly_everybody() {

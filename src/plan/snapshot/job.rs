@@ -61,8 +61,8 @@ fn recorded(spec: &EtcdClusterSpec) -> Option<String> {
 }
 
 /// The Job that asks the store whether this snapshot is there. It needs no cluster: that may be gone by now, and its UID
-/// with it, so every lineage of that name is looked through.
-pub(super) fn inspect(seen: &Observed, at: Place) -> Job {
+/// with it, so every lineage of that name is looked through. `number`: how many Jobs have asked before.
+pub(super) fn inspect(seen: &Observed, at: Place, number: i32) -> Job {
     let snapshot = &seen.snapshot;
     let request = InspectRequest {
         namespace: snapshot.metadata.namespace.clone().unwrap_or_default(),
@@ -71,7 +71,7 @@ pub(super) fn inspect(seen: &Observed, at: Place) -> Job {
         deadline_seconds: DEFAULT_INSPECT_DEADLINE_SECONDS,
         ..InspectRequest::default()
     };
-    of(seen, at, inspection(snapshot, seen.job.as_ref()), Work::Inspect(request), 0)
+    of(seen, at, inspection(snapshot, seen.job.as_ref(), number), Work::Inspect(request), number)
 }
 
 /// The name that stands for the etcd in the key.
@@ -79,13 +79,19 @@ fn filed_under(snapshot: &EtcdSnapshot) -> String {
     snapshot.spec.cluster_ref.as_ref().map_or(EXTERNAL, |cluster| &cluster.name).to_owned()
 }
 
-/// Name of the Job that asks the store, while this is (or is not) the Job that saves: what was answered before that Job
-/// was made says nothing of what came after.
-pub fn inspection(snapshot: &EtcdSnapshot, saving: Option<&Job>) -> String {
+/// Name of the Job that asks the store, while this is (or is not) the Job that saves, after so many others: what was
+/// answered before the Job that saves was made says nothing of what came after.
+pub fn inspection(snapshot: &EtcdSnapshot, saving: Option<&Job>, number: i32) -> String {
     let attempts = snapshot.status.as_ref().map_or(0, |s| s.attempts);
     let question =
         saving.map_or_else(|| format!("after {attempts} attempts"), |job| pods::uid(&job.metadata).to_owned());
+    let question = if number > 0 { format!("{question}/{number}") } else { question };
     name::inspection(pods::name(&snapshot.metadata), pods::uid(&snapshot.metadata), &question)
+}
+
+/// How many Jobs (of those that ask) or Pods (of those that save) there were before a Job.
+pub fn number(job: &Job) -> i32 {
+    job.metadata.annotations.as_ref().and_then(|a| a.get(key::ATTEMPTS_BEFORE)?.parse().ok()).unwrap_or(0)
 }
 
 fn of(seen: &Observed, place: Place, name: String, work: Work, attempts_before: i32) -> Job {
@@ -112,8 +118,7 @@ fn of(seen: &Observed, place: Place, name: String, work: Work, attempts_before: 
 pub(super) fn attempts(seen: &Observed) -> i32 {
     let counted = seen.snapshot.status.as_ref().map_or(0, |s| s.attempts);
     let Some(job) = &seen.job else { return counted };
-    let before =
-        job.metadata.annotations.as_ref().and_then(|a| a.get(key::ATTEMPTS_BEFORE)?.parse::<i32>().ok()).unwrap_or(0);
+    let before = number(job);
     let there = i32::try_from(seen.pods.len()).unwrap_or(i32::MAX);
     let said = job
         .status

@@ -1,5 +1,6 @@
 //! Decides what to do about one `EtcdSnapshot`. See `plan.rs` for the order of decisions.
 
+pub(in crate::plan) mod inquiry;
 mod job;
 mod observed;
 mod place;
@@ -7,10 +8,11 @@ mod plan;
 pub(in crate::plan) mod report;
 mod status;
 
-pub use job::inspection;
+pub use job::{inspection, number};
 pub use observed::*;
 pub(in crate::plan) use place::on as made_for;
 pub use plan::plan;
+pub use report::over;
 
 #[cfg(test)]
 mod tests;

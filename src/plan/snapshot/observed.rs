@@ -23,10 +23,17 @@ pub struct Observed {
     pub refusal: Option<String>,
     /// Names of Pods that save this snapshot for a Job that is gone, and have not ended.
     pub strays: Vec<String>,
-    /// What stands where the Job belongs that asks the store, whoever owns it.
-    pub inspection: Option<Job>,
-    /// The Pods of that one, oldest first.
-    pub inspection_pods: Vec<Pod>,
+    /// What stands where the Jobs belong that ask the store, one after the other, whoever owns it.
+    pub inspections: Vec<Inspection>,
     /// What the operator was started with.
     pub settings: Settings,
+}
+
+/// A Job that asks the store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inspection {
+    /// The Job.
+    pub job: Job,
+    /// Its Pods, oldest first.
+    pub pods: Vec<Pod>,
 }

@@ -44,7 +44,8 @@ pub(super) fn recorded(seen: &Observed) -> Option<StoreRecord> {
     let told = seen.snapshot.status.as_ref().and_then(|s| s.store.clone());
     // A stranger's Job under our name says nothing.
     let own = |job: &&Job| pods::controlled_by(&job.metadata, pods::uid(&seen.snapshot.metadata));
-    told.or_else(|| [&seen.job, &seen.inspection].into_iter().flatten().filter(own).find_map(on))
+    let jobs = seen.job.iter().chain(seen.inspections.iter().map(|one| &one.job));
+    told.or_else(|| jobs.filter(own).find_map(on))
 }
 
 /// The store that a Job was made for.

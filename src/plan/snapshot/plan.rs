@@ -1,23 +1,24 @@
 //! The order of decisions about one snapshot.
 //!
-//! A snapshot is one Job, made once; its Pod's report is what becomes the status. Where the report is lost, a second Job
-//! asks the store: what is published there is the truth (I6). It decides nothing about where the bytes come from: the
-//! agent picks the member.
+//! A snapshot is one Job, made once; its Pod's report is what becomes the status. Where the report is lost, or leaves it
+//! open, other Jobs ask the store until it answers: what is published there is the truth (I6). It decides nothing about
+//! where the bytes come from: the agent picks the member.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use snapshot_agent::contract::ExitClass;
 
+use super::inquiry::{self, Answer, Inquiry};
 use super::report::{self, Fact};
 use super::{Observed, job, place, status};
 use crate::api::backup_store::Right;
 use crate::api::condition::Reason;
-use crate::api::snapshot::Phase;
+use crate::api::snapshot::{Failure, Phase};
 use crate::api::{EtcdSnapshotStatus, name};
 use crate::plan::{Act, Next, Plan, Wake, pods};
 
 /// While something is waited for that the operator watches anyway: against a missed event.
-const SLOW: Wake = Wake::AfterMillis(15_000);
+pub(super) const SLOW: Wake = Wake::AfterMillis(15_000);
 
 /// What stands, and what follows from it.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,12 +31,17 @@ pub(super) enum Stage {
     Start(Box<Job>),
     /// Its Job stands, or did, and this is known of it.
     Job(Fact),
-    /// Only the store knows; this Job, which asks it, is made.
-    Ask(Box<Job>),
-    /// The store is being asked.
-    Asking(String),
-    /// The store did not answer, and why.
-    Unknown(String),
+    /// Only the store knows whether the snapshot is there, and it has not said.
+    Doubt(Doubt),
+}
+
+/// An end that leaves open whether the snapshot is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Doubt {
+    /// How saving failed, where that is known.
+    pub(super) failed: Option<Failure>,
+    /// How far asking the store has come.
+    pub(super) inquiry: Inquiry,
 }
 
 /// A fresh object gets its first status within seconds. An older one without any has lost it, and the snapshot may be
@@ -104,32 +110,54 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
     if !report::doubtful(&fact, job, &seen.pods) {
         return Stage::Job(fact);
     }
-    match in_the_store(seen, now) {
-        Stored::Stage(stage) => stage,
-        Stored::Nothing(why) => Stage::Job(match fact {
-            Fact::Failed { .. } => fact,
-            _ => Fact::Failed {
+    // The first word stands: when the Pods are gone, the Job itself says less.
+    let told = match &fact {
+        Fact::Failed { class, message, .. } => Some(status::failure(*class, message)),
+        _ => None,
+    };
+    let (failed, at) = (failed_before(seen).or(told), report::ended(job));
+    match inquiry::answer(seen, now) {
+        Answer::Stored(stored) => Stage::Job(stored),
+        Answer::Taken(job) => conflict(&job),
+        Answer::Nothing(why) => Stage::Job(match failed {
+            Some(failed) => given_up(failed, at),
+            None => Fact::Failed {
                 class: Some(ExitClass::NotFound),
                 message: format!("the Job ended well, and nothing of this snapshot is in the store: {why}"),
                 at: None,
             },
         }),
-        Stored::Silent(why) => Stage::Unknown(why),
+        Answer::Open(inquiry) => Stage::Doubt(Doubt { failed, inquiry }),
     }
 }
 
 /// A Job has stood, and is gone: cleaned away, deleted, or lost with the whole cluster's state. If it has published, that
-/// is the snapshot (I6); only else is another one taken.
+/// is the snapshot (I6); only else, and where it is not known to have failed, another one is taken.
 fn without_job(seen: &Observed, now: Timestamp) -> Stage {
+    let failed = failed_before(seen);
     if let Some(pod) = seen.strays.first() {
         // It may publish yet.
-        return Stage::Asking(format!("the Job is gone and its Pod {pod} is still ending"));
+        let inquiry = Inquiry::waits(format!("the Job is gone and its Pod {pod} is still ending"));
+        return Stage::Doubt(Doubt { failed, inquiry });
     }
-    match in_the_store(seen, now) {
-        Stored::Stage(stage) => stage,
-        Stored::Nothing(_) => start(seen),
-        Stored::Silent(why) => Stage::Unknown(why),
+    match (inquiry::answer(seen, now), failed) {
+        (Answer::Stored(stored), _) => Stage::Job(stored),
+        (Answer::Taken(job), _) => conflict(&job),
+        (Answer::Nothing(_), Some(failed)) => Stage::Job(given_up(failed, None)),
+        (Answer::Nothing(_), None) => start(seen),
+        (Answer::Open(inquiry), failed) => Stage::Doubt(Doubt { failed, inquiry }),
     }
+}
+
+/// How saving failed, as it was told when the store was first asked what came of it.
+fn failed_before(seen: &Observed) -> Option<Failure> {
+    seen.snapshot.status.as_ref().filter(|s| s.phase == Phase::Running)?.error.clone()
+}
+
+/// The store has nothing: what was told of the failure is the end.
+fn given_up(failed: Failure, at: Option<Timestamp>) -> Fact {
+    let class = ExitClass::ALL.into_iter().find(|class| class.as_str() == failed.class);
+    Fact::Failed { class, message: failed.message, at }
 }
 
 /// Whether a Job was made for this snapshot, by all that is known.
@@ -145,47 +173,15 @@ fn began(seen: &Observed, now: Timestamp) -> bool {
     }
 }
 
-/// What asking the store has come to.
-enum Stored {
-    /// It is not answered yet, or with the snapshot.
-    Stage(Stage),
-    /// It has nothing of this snapshot, in these words.
-    Nothing(String),
-    /// It did not answer, and why.
-    Silent(String),
-}
-
-fn in_the_store(seen: &Observed, now: Timestamp) -> Stored {
-    let Some(job) = &seen.inspection else {
-        return match place::of(seen, Right::Read) {
-            Ok(at) => Stored::Stage(Stage::Ask(Box::new(job::inspect(seen, at)))),
-            Err((_, why)) => Stored::Silent(why),
-        };
-    };
-    if !own(seen, job) {
-        return Stored::Stage(conflict(job));
-    }
-    let again = |why: &str| {
-        let name = pods::name(&job.metadata);
-        Stored::Silent(format!("{why}. When that is mended, `kubectl delete job {name}` has the store asked again"))
-    };
-    match report::read(job, &seen.inspection_pods, None, now) {
-        Fact::Pending(words) | Fact::Running(words) | Fact::Held(_, words) => Stored::Stage(Stage::Asking(words)),
-        Fact::Settling => Stored::Stage(Stage::Asking(status::SETTLING.to_owned())),
-        stored @ Fact::Stored { .. } => Stored::Stage(Stage::Job(stored)),
-        Fact::Failed { class: Some(ExitClass::NotFound), message, .. } => Stored::Nothing(message),
-        Fact::Failed { message, .. } => again(&message),
-        Fact::Lost => again("the Job that asked the store ended well, and its report is gone"),
-    }
-}
-
 fn next(stage: Stage) -> Next {
     match stage {
         Stage::Rest | Stage::Job(Fact::Stored { .. } | Fact::Failed { .. }) => Next::Settled(Wake::OnChange),
         Stage::Blocked(reason, message) | Stage::Job(Fact::Held(reason, message)) => Next::wait(reason, message, SLOW),
-        Stage::Start(job) | Stage::Ask(job) => Next::act(Act::StartJob(job)),
-        Stage::Asking(message) => Next::wait(Reason::AskingStore, message, SLOW),
-        Stage::Unknown(message) => Next::wait(Reason::ReportLost, status::lost(&message), SLOW),
+        Stage::Start(job) => Next::act(Act::StartJob(job)),
+        Stage::Doubt(doubt) => {
+            let ((reason, message), wake) = (status::doubt(&doubt), doubt.inquiry.wake());
+            doubt.inquiry.ask.map_or_else(|| Next::wait(reason, message, wake), |job| Next::act(Act::StartJob(job)))
+        }
         Stage::Job(Fact::Pending(message)) => Next::wait(Reason::JobPending, message, SLOW),
         Stage::Job(Fact::Running(message)) => Next::wait(Reason::JobRunning, message, SLOW),
         // What is lost is asked of the store and does not come so far.

@@ -114,6 +114,16 @@ fn published_nothing(pod: &Pod) -> bool {
     }
 }
 
+/// Whether a Job has ended, well or not.
+pub fn over(job: &Job) -> bool {
+    condition(job, "Complete").or_else(|| condition(job, "Failed")).is_some()
+}
+
+/// When a Job failed, if it did.
+pub(super) fn ended(job: &Job) -> Option<Timestamp> {
+    condition(job, "Failed")?.last_transition_time.as_ref().map(|t| t.0)
+}
+
 /// A snapshot's Pod that stored it.
 fn stored(pod: &Pod) -> Option<Fact> {
     let end = end(pod)?;

@@ -6,7 +6,8 @@
 use jiff::Timestamp;
 use snapshot_agent::contract::{ExitClass, Level, SavedReport};
 
-use super::plan::Stage;
+use super::inquiry::Inquiry;
+use super::plan::{Doubt, Stage};
 use super::report::Fact;
 use super::{Observed, job, place};
 use crate::api::EtcdSnapshotStatus;
@@ -14,9 +15,41 @@ use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::snapshot::{Artifact, Failure, Phase, Source, Verification};
 use crate::plan::{Note, pods};
 
-/// What is told where neither the Job nor the store says whether the snapshot is stored.
-pub(super) fn lost(why: &str) -> String {
-    format!("the Job's report is gone, so only the store knows whether the snapshot is there; asking it failed: {why}")
+/// What is told while neither the Job nor the store has said whether the snapshot is stored: how saving failed, where that is
+/// known, and how far asking the store has come.
+pub(super) fn doubt(doubt: &Doubt) -> (Reason, String) {
+    let Inquiry { ask, words, silent, .. } = &doubt.inquiry;
+    match (&doubt.failed, silent) {
+        (None, None) if ask.is_some() => {
+            (Reason::AskingStore, "the Job's report is gone: the store is asked whether it is there".to_owned())
+        }
+        (None, None) => (Reason::AskingStore, words.clone()),
+        (Some(failed), None) => {
+            let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+            let message = format!("{}; the store is asked whether it is stored all the same{words}", failed.message);
+            (Reason::AskingStore, message)
+        }
+        (None, Some(why)) => {
+            let message = format!(
+                "the Job's report is gone, so only the store knows whether the snapshot is there; asking it failed, and is \
+                 tried again: {why}"
+            );
+            (Reason::ReportLost, message)
+        }
+        (Some(failed), Some(why)) => {
+            let class = ExitClass::ALL.into_iter().find(|class| class.as_str() == failed.class);
+            let message = format!(
+                "{}; whether it is stored all the same could not be asked yet, and is asked again: {why}",
+                failed.message
+            );
+            (Fact::reason(class), message)
+        }
+    }
+}
+
+/// A failure as the status has it.
+pub(super) fn failure(class: Option<ExitClass>, message: &str) -> Failure {
+    Failure { class: class.map_or("Crashed", ExitClass::as_str).to_owned(), message: message.to_owned() }
 }
 
 /// What is told of a Job that has just ended.
@@ -31,9 +64,7 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
     let generation = seen.snapshot.metadata.generation;
     // What the operator told of its own trouble is told again by it, or over.
     let told: Vec<_> = old.conditions.iter().filter(|c| c.type_ != Type::Degraded.as_str()).cloned().collect();
-    let ours = matches!(stage, Stage::Job(_) | Stage::Ask(_) | Stage::Asking(_) | Stage::Unknown(_))
-        .then_some(seen.job.as_ref())
-        .flatten();
+    let ours = matches!(stage, Stage::Job(_) | Stage::Doubt(_)).then_some(seen.job.as_ref()).flatten();
     let made = ours.and_then(|job| job.metadata.creation_timestamp.as_ref()).map(|t| t.0.to_string());
     let base = EtcdSnapshotStatus {
         observed_generation: generation,
@@ -44,8 +75,9 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
         job: ours.map(|job| pods::name(&job.metadata).to_owned()).or(old.job),
         store: place::recorded(seen).or_else(|| match stage {
             // Before the Job is made: from then on this is where the snapshot may be.
-            Stage::Start(job) | Stage::Ask(job) => place::on(job),
-            Stage::Rest | Stage::Blocked(..) | Stage::Asking(_) | Stage::Unknown(_) | Stage::Job(_) => None,
+            Stage::Start(job) => place::on(job),
+            Stage::Doubt(doubt) => doubt.inquiry.ask.as_deref().and_then(place::on),
+            Stage::Rest | Stage::Blocked(..) | Stage::Job(_) => None,
         }),
         conditions: merge(&told, &wanted(stage), generation, now),
         completed_at: None,
@@ -64,18 +96,14 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
         },
         Stage::Job(Fact::Failed { class, message, at }) => EtcdSnapshotStatus {
             completed_at: Some(at.unwrap_or(now).to_string()),
-            error: Some(Failure {
-                class: class.map_or("Crashed", ExitClass::as_str).to_owned(),
-                message: message.clone(),
-            }),
+            error: Some(failure(*class, message)),
             ..base
         },
+        // The Job and its Pods are cleaned away in time; what they said is kept.
+        Stage::Doubt(doubt) => EtcdSnapshotStatus { error: doubt.failed.clone(), ..base },
         Stage::Rest
         | Stage::Blocked(..)
         | Stage::Start(_)
-        | Stage::Ask(_)
-        | Stage::Asking(_)
-        | Stage::Unknown(_)
         | Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Lost) => base,
     }
 }
@@ -83,9 +111,7 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
 const fn phase(stage: &Stage) -> Phase {
     match stage {
         Stage::Rest | Stage::Blocked(..) | Stage::Start(_) => Phase::Pending,
-        Stage::Ask(_)
-        | Stage::Asking(_)
-        | Stage::Unknown(_)
+        Stage::Doubt(_)
         | Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Lost) => {
             Phase::Running
         }
@@ -115,9 +141,10 @@ fn ready(stage: &Stage) -> Wanted {
         Stage::Job(Fact::Pending(message)) => no(Reason::JobPending, message),
         Stage::Job(Fact::Running(message)) => no(Reason::JobRunning, message),
         Stage::Job(Fact::Settling | Fact::Lost) => no(Reason::JobRunning, SETTLING),
-        Stage::Ask(_) => no(Reason::AskingStore, "the Job's report is gone: the store is asked whether it is there"),
-        Stage::Asking(message) => no(Reason::AskingStore, message),
-        Stage::Unknown(why) => Wanted::unknown(Type::Ready, Reason::ReportLost, lost(why)),
+        Stage::Doubt(open) => match (doubt(open), &open.inquiry.silent) {
+            ((reason, message), None) => no(reason, &message),
+            ((reason, message), Some(_)) => Wanted::unknown(Type::Ready, reason, message),
+        },
         Stage::Job(Fact::Stored { report, .. }) => Wanted::yes(Type::Ready, Reason::Stored, stored_words(report)),
         Stage::Job(Fact::Failed { class, message, .. }) => no(Fact::reason(*class), message),
     }
@@ -158,7 +185,11 @@ pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
             let before = seen.snapshot.status.as_ref().and_then(|s| s.job.as_ref());
             vec![if before.is_some() {
                 // Keys are unique for each Pod, so the one before cannot be overwritten, whatever it had stored (I7).
-                note(true, "JobCreated", format!("Job {name} was deleted before its end was seen; it is made again"))
+                note(
+                    true,
+                    "JobCreated",
+                    format!("the Job is gone, and the store has nothing of it: {name} is made again"),
+                )
             } else {
                 note(false, "JobCreated", format!("Job {name} saves the snapshot"))
             }]
@@ -173,15 +204,14 @@ pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
         Stage::Blocked(reason, message) if reason.needs_a_person() && newly(seen, *reason) => {
             vec![note(true, reason.as_str(), message.clone())]
         }
-        Stage::Unknown(why) if newly(seen, Reason::ReportLost) => {
-            vec![note(true, Reason::ReportLost.as_str(), lost(why))]
+        Stage::Doubt(open) if open.inquiry.silent.is_some() => {
+            let (reason, message) = doubt(open);
+            if newly(seen, reason) { vec![note(true, reason.as_str(), message)] } else { vec![] }
         }
         Stage::Job(Fact::Held(reason, message)) if newly(seen, *reason) => {
             vec![note(true, reason.as_str(), message.clone())]
         }
-        Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Ask(_) | Stage::Asking(_) | Stage::Unknown(_) => {
-            vec![]
-        }
+        Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Doubt(_) => vec![],
     }
 }
 

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStateRunning};
 use snapshot_agent::contract::{CameAlong, Engine, Report, RestoredReport};
 
 use super::*;
-use crate::api::restore::{RestorePhase, RestoreStatus};
+use crate::api::restore::{RestorePhase, RestoreStatus, Restoring};
 use crate::api::snapshot::Agent;
 
 mod from_a_store {
@@ -156,6 +156,57 @@ fn a_snapshot_has_to_be_complete() {
     *latches(&mut seen) = *latched;
     named_snapshot(&mut seen, None);
     assert!(matches!(act(&seen), Some(Act::CreateMember(m)) if m.spec.restore == Some(attempt)));
+}
+
+/// Deleted and made again under its name, an `EtcdSnapshot` is another snapshot: the data that is being restored stays the
+/// same until somebody names another.
+#[test]
+fn a_snapshot_that_is_made_again_under_its_name_is_not_taken_while_another_is_restored() {
+    let named = |uid: Option<&str>, key: &str, phase| {
+        let mut one = snapshot(phase);
+        one.metadata.uid = uid.map(str::to_owned);
+        if let Some(artifact) = one.status.as_mut().unwrap().artifact.as_mut() {
+            key.clone_into(&mut artifact.key);
+        }
+        one
+    };
+    let of = |uid| named(Some(uid), "k", Phase::Complete);
+    let mut seen = bare(1);
+    named_snapshot(&mut seen, Some(of("u-first")));
+    let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+    let begun = latched.restoring.clone().unwrap();
+    assert_eq!(begun.snapshot_uid.as_deref(), Some("u-first"));
+    *latches(&mut seen) = *latched;
+    let goes_on = |seen: &Observed, attempt: &Restoring| {
+        assert!(matches!(act(seen), Some(Act::CreateMember(m)) if m.spec.restore.as_ref() == Some(attempt)));
+    };
+    for again in [
+        of("u-first"),
+        named(Some("u-second"), "other", Phase::Complete),
+        named(Some("u-second"), "other", Phase::Running),
+        named(Some("u-second"), "other", Phase::Failed),
+    ] {
+        named_snapshot(&mut seen, Some(again));
+        goes_on(&seen, &begun);
+    }
+    // Another name in the spec is another question.
+    let mut corrected = seen.clone();
+    let restore = corrected.cluster.spec.bootstrap.as_mut().unwrap().restore.as_mut().unwrap();
+    restore.snapshot_ref = Some(LocalRef { name: "t".to_owned() });
+    corrected.snapshot = Some(Seen::Known(Some(named(Some("u-second"), "other", Phase::Complete))));
+    let Some(Act::Latch(latched)) = act(&corrected) else { panic!() };
+    let other = latched.restoring.unwrap();
+    assert_eq!((other.source.key.as_str(), other.snapshot_uid.as_deref()), ("other", Some("u-second")));
+
+    // An attempt of an earlier version says no UID: it is ended as it was begun, and another source is another attempt.
+    let old = Restoring { snapshot_uid: None, ..begun };
+    latches(&mut seen).restoring = Some(old.clone());
+    named_snapshot(&mut seen, Some(of("u-first")));
+    goes_on(&seen, &old);
+    named_snapshot(&mut seen, Some(named(Some("u-second"), "other", Phase::Complete)));
+    seen.fresh_suffix = "other".to_owned();
+    let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+    assert_eq!(latched.restoring.unwrap().source.key, "other");
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn nobody_is_added_to_what_is_not_well() {
     seen.answers.insert(named(0), Seen::Unknown("no".to_owned()));
     assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd));
     let mut seen = two_made();
-    etcd(&mut seen).alarms.push(Alarm { member_id: 0, kind: "CORRUPT".to_owned() });
+    etcd(&mut seen).alarms.push(Alarm { member_id: 0, kind: AlarmKind::Corrupt });
     assert_eq!(waits(&seen), Some(Reason::AlarmRaised));
     let mut seen = formed(3, 5);
     seen.answers.remove(&named(2));
@@ -94,31 +94,6 @@ fn nobody_is_added_to_what_is_not_well() {
     let mut seen = two_made();
     seen.etcd = Seen::Unknown("no".to_owned());
     assert_eq!(act(&seen), None);
-}
-
-/// What came along with restored data, or was left by a member that is gone, refuses every write.
-#[test]
-fn an_alarm_that_nobody_holds_is_cleared_while_all_have_room() {
-    let raised = |kind: &str, member_id| Alarm { member_id, kind: kind.to_owned() };
-    let mut seen = formed(3, 3);
-    etcd(&mut seen).alarms.push(raised("NOSPACE", 0xdead));
-    assert_eq!(act(&seen), Some(Act::Disarm { member_id: 0xdead, cluster_id: CLUSTER_ID }));
-    let db_bytes = |seen: &mut Observed, bytes| match seen.answers.get_mut(&named(1)) {
-        Some(Seen::Known(answer)) => answer.db_bytes = bytes,
-        other => panic!("{other:?}"),
-    };
-    let mut full = seen.clone();
-    db_bytes(&mut full, i64::MAX);
-    assert_eq!(act(&full), None);
-    assert_eq!(condition(&full, "Degraded"), pair("True", "AlarmRaised"));
-    let mut silent = seen.clone();
-    silent.answers.remove(&named(1));
-    assert_eq!(act(&silent), None);
-    for (kind, member_id) in [("NOSPACE", 0x11), ("NOSPACE", 0), ("CORRUPT", 0xdead)] {
-        let mut seen = formed(3, 3);
-        etcd(&mut seen).alarms.push(raised(kind, member_id));
-        assert_eq!(act(&seen), None, "{kind} of {member_id:x}");
-    }
 }
 
 #[test]

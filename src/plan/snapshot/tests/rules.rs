@@ -31,6 +31,11 @@ fn each_rule_notices_its_breach() {
     assert_eq!(broken(&begun, |p| p.act = planned(&fresh()).act), "I6");
     let asking = asked(begun.clone(), vec![running()]);
     assert_eq!(broken(&asking, |p| p.act = planned(&begun).act), "I7");
+    let mut other = started(&begun);
+    other.metadata.name = Some("the-next".to_owned());
+    assert_eq!(broken(&asking, |p| p.act = Some(Act::StartJob(Box::new(other)))), "I7", "the first has not ended");
+    let silent = asked(begun.clone(), vec![failed("p-ask", ExitClass::Transient, "503")]);
+    assert_eq!(broken(&silent, |p| p.act = planned(&begun).act), "I7", "it has asked already");
     begun.strays = vec!["p-old".to_owned()];
     assert_eq!(broken(&begun, |p| p.act = planned(&fresh()).act), "I7");
 

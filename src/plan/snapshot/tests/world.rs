@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use snapshot_agent::contract::{ExitClass, FailedReport, Level, Report, SavedReport, Verification};
 
-use super::super::{Observed, plan};
+use super::super::{Inspection, Observed, plan};
 use crate::api::cluster::{EtcdClusterStatus, Formed, Latches, MemberSummary};
 use crate::api::name::LocalRef;
 use crate::api::snapshot::{EtcdSnapshotSpec, Phase};
@@ -71,8 +71,7 @@ pub(super) fn fresh() -> Observed {
         pods: vec![],
         refusal: None,
         strays: vec![],
-        inspection: None,
-        inspection_pods: vec![],
+        inspections: vec![],
         settings: Settings { agent_image: "r/holdfast:1".to_owned(), etcd_repository: "r/etcd".to_owned() },
     }
 }
@@ -91,23 +90,43 @@ pub(super) fn started(seen: &Observed) -> Job {
     }
 }
 
-/// The same, after the store was asked: by a Job that stands, with these Pods, and has ended if they have.
+/// The same, after the store was asked (once more): by a Job that stands, with these Pods, and has ended if they have.
 pub(super) fn asked(mut seen: Observed, answer: Vec<Pod>) -> Observed {
     let mut job = started(&seen);
     assert!(
         job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].command.as_ref().unwrap()[2]
             == "inspect"
     );
-    assert_eq!(job.metadata.name, Some(super::super::inspection(&seen.snapshot, seen.job.as_ref())));
-    job.metadata.uid = Some("inspection-uid".to_owned());
+    let number = i32::try_from(seen.inspections.len()).unwrap();
+    assert_eq!(job.metadata.name, Some(super::super::inspection(&seen.snapshot, seen.job.as_ref(), number)));
+    job.metadata.uid = Some(format!("inspection-uid-{number}"));
+    job.metadata.creation_timestamp = Some(ago(30));
     let kind = match answer.last().and_then(|p| p.status.as_ref()?.phase.as_deref()) {
         Some("Succeeded") => Some("Complete"),
         Some("Failed") => Some("Failed"),
         _ => None,
     };
-    job.status = kind.map(|kind| ended(kind, "", 60, 1));
-    seen.inspection = Some(job);
-    seen.inspection_pods = answer;
+    job.status = kind.map(|kind| ended(kind, "", 1, 1));
+    seen.inspections.push(Inspection { job, pods: answer });
+    seen
+}
+
+/// The same, some seconds earlier: all that a Job that asked the store has said of time is moved back.
+pub(super) fn aged(mut seen: Observed, seconds: i64) -> Observed {
+    let back = |time: &mut Option<Time>| *time = time.take().map(|t| Time(t.0 - SignedDuration::from_secs(seconds)));
+    for Inspection { job, .. } in &mut seen.inspections {
+        back(&mut job.metadata.creation_timestamp);
+        job.status
+            .iter_mut()
+            .flat_map(|s| s.conditions.iter_mut().flatten())
+            .for_each(|c| back(&mut c.last_transition_time));
+    }
+    seen
+}
+
+/// The same, with the status that the last pass has written.
+pub(super) fn written(mut seen: Observed) -> Observed {
+    seen.snapshot.status = Some(planned(&seen).status);
     seen
 }
 
@@ -132,7 +151,7 @@ pub(super) fn ends(seen: &mut Observed, kind: &str, reason: &str, seconds_ago: i
     seen.job.as_mut().unwrap().status = Some(ended(kind, reason, seconds_ago, failed));
 }
 
-fn ended(kind: &str, reason: &str, seconds_ago: i64, failed: i32) -> JobStatus {
+pub(super) fn ended(kind: &str, reason: &str, seconds_ago: i64, failed: i32) -> JobStatus {
     let condition = JobCondition {
         type_: kind.to_owned(),
         status: "True".to_owned(),

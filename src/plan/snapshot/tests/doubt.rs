@@ -1,0 +1,91 @@
+//! Saving has failed, and only the store knows whether the snapshot is there all the same.
+
+use super::*;
+
+/// A Job that was given up after these Pods, of the number that it counted.
+fn gave_up(pods: Vec<Pod>, counted: i32) -> Observed {
+    let mut seen = with(pods);
+    ends(&mut seen, "Failed", "BackoffLimitExceeded", 60);
+    seen.job.as_mut().unwrap().status.as_mut().unwrap().failed = Some(counted);
+    seen
+}
+
+/// A store that is as silent to who asks as it was to who saved.
+fn silence() -> Vec<Pod> {
+    vec![failed("p-ask", ExitClass::Transient, "the store said 503")]
+}
+
+/// After network trouble, a deadline or a crash nobody knows whether the last request was carried out.
+#[test]
+fn a_failure_that_leaves_it_open_has_the_store_asked() {
+    let deadline = gave_up;
+    let sure = failed("p-1", ExitClass::Denied, "no");
+    let open = [
+        deadline(vec![failed("p-1", ExitClass::Transient, "503")], 1),
+        deadline(vec![failed("p-1", ExitClass::Deadline, "late")], 1),
+        deadline(vec![terminated("p-1", 137, "OOMKilled", None)], 1),
+        deadline(vec![terminated("p-1", 101, "Error", None)], 1),
+        deadline(vec![running()], 1),
+        deadline(vec![sure.clone()], 2),
+        deadline(vec![], 1),
+    ];
+    for seen in open {
+        assert_eq!(told(&planned(&seen).status).2, "AskingStore");
+        assert_eq!(planned(&asked(seen.clone(), vec![saved()])).status.phase, Phase::Complete);
+        let status = planned(&asked(seen.clone(), nothing())).status;
+        assert_eq!(status.phase, Phase::Failed);
+        let error = status.error.unwrap();
+        assert!(!error.message.contains("no folder"), "how saving failed says more");
+
+        let plan = planned(&asked(seen, silence()));
+        let (phase, ready, reason, message) = told(&plan.status);
+        assert_eq!((phase, ready), (Phase::Running, "Unknown"));
+        let class = ExitClass::ALL.into_iter().find(|class| class.as_str() == error.class);
+        assert_eq!(reason, class.map_or("AgentCrashed", |class| crate::api::condition::Reason::from(class).as_str()));
+        assert!(message.starts_with(&error.message) && message.ends_with("the store said 503"), "{message}");
+        assert!(!message.contains("report is gone"), "{message}");
+        assert_eq!((plan.notes[0].reason.as_str(), plan.notes[0].message.as_str()), (reason, message));
+        assert_eq!((plan.act, plan.status.error.as_ref()), (None, Some(&error)), "it is known, and not the end yet");
+    }
+    for pods in [vec![sure.clone()], vec![sure, waiting("ImagePullBackOff", None)]] {
+        assert_eq!(planned(&deadline(pods, 1)).status.phase, Phase::Failed);
+    }
+    assert_eq!(planned(&deadline(vec![], 0)).status.phase, Phase::Failed, "no Pod was ever made");
+}
+
+/// The store is down for a night. The snapshot failed for it, and so does the question whether it is there all the same: that
+/// one is asked again until it is answered, and the answer is final.
+#[test]
+fn a_store_that_is_down_is_asked_until_it_answers() {
+    let down = written(gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1));
+    assert!(told(down.snapshot.status.as_ref().unwrap()).3.starts_with("the store said 502; the store is asked"));
+    let mut seen = written(asked(down, silence()));
+    let first = seen.snapshot.status.clone().unwrap();
+    assert_eq!(told(&first).2, "StoreUnavailable");
+    let error = Failure { class: "Transient".to_owned(), message: "the store said 502".to_owned() };
+    assert_eq!(first.error, Some(error.clone()));
+    // Always later, and never less often than every two minutes.
+    for wait in [28, 58, 118, 119, 119] {
+        let early = planned(&aged(seen.clone(), wait - 1));
+        assert!(matches!((early.act, early.wake), (None, Wake::AfterMillis(1..=2_000))), "{wait} {:?}", early.wake);
+        seen = asked(aged(seen, wait + 2), vec![running()]);
+        let asking = planned(&seen);
+        assert_eq!((asking.act, asking.notes), (None, vec![]), "told once");
+        assert_eq!(asking.status, first, "and in the same words while it is asked");
+        let last = seen.inspections.last_mut().unwrap();
+        last.pods = silence();
+        last.job.status = Some(world::ended("Failed", "", 1, 1));
+        assert_eq!(planned(&seen).status, first);
+    }
+    let due = aged(seen.clone(), 200);
+    assert_eq!(planned(&asked(due.clone(), vec![saved()])).status.phase, Phase::Complete);
+    let status = planned(&asked(due, nothing())).status;
+    assert_eq!((status.phase, status.error, status.attempts), (Phase::Failed, Some(error.clone()), 1));
+
+    // The Job and its Pods, and those that asked, are cleaned away before the store is back.
+    let gone = Observed { job: None, pods: vec![], inspections: vec![], ..seen };
+    assert_eq!(planned(&asked(gone.clone(), vec![saved()])).status.phase, Phase::Complete);
+    assert_eq!(planned(&asked(gone.clone(), silence())).status.error, Some(error.clone()));
+    let plan = planned(&asked(gone, nothing()));
+    assert_eq!((plan.status.phase, plan.status.error, plan.act), (Phase::Failed, Some(error), None));
+}
