@@ -100,6 +100,13 @@ impl Seat {
         Ok(())
     }
 
+    /// Whether the last operator of this identity says that it could not renew its lease.
+    pub fn lost_lease(&self) -> Result<bool> {
+        let log = std::fs::read_to_string(&self.log)?;
+        let last = log.rsplit("---- ").find(|part| part.starts_with(&format!("{} starts", self.identity)));
+        Ok(last.is_some_and(|said| said.contains("the lease could not be renewed for")))
+    }
+
     fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("kubeconfig")
     }
