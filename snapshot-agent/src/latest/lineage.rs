@@ -62,7 +62,12 @@ pub(super) struct Lineage {
 
 impl Lineage {
     pub(super) async fn of(store: &Store, folder: Folder, request: &LatestRequest) -> Result<Self> {
-        let (attempts, mut begun) = last_attempts(store, &folder, NAMES, None).await?;
+        Self::seen_by(store, folder, request, NAMES).await
+    }
+
+    /// The same, keeping so many names at a time.
+    pub(super) async fn seen_by(store: &Store, folder: Folder, request: &LatestRequest, names: usize) -> Result<Self> {
+        let (attempts, mut begun) = last_attempts(store, &folder, names, None).await?;
         let empty = Self { folders: vec![folder.clone()], attempts, complete: vec![], broken: vec![], others: vec![] };
         let mut lineage = empty;
         let mut left = attempts;
@@ -70,7 +75,7 @@ impl Lineage {
             lineage.look_at(store, &begun, request).await?;
             let older = begun.first().filter(|_| left > begun.len() && lineage.complete.is_empty());
             let Some(oldest) = older else { break };
-            (left, begun) = last_attempts(store, &folder, NAMES, Some(oldest)).await?;
+            (left, begun) = last_attempts(store, &folder, names, Some(oldest)).await?;
         }
         lineage.sort();
         Ok(lineage)

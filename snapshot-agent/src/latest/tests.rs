@@ -49,15 +49,18 @@ impl Bucket {
         fs::write(folder.join(format!("{name}.json")), "{}").unwrap();
     }
 
-    async fn latest(&self, lineage: Option<&str>) -> Result<LatestReport> {
-        run(LatestRequest {
+    fn request(&self, lineage: Option<&str>) -> LatestRequest {
+        LatestRequest {
             store: StoreFlags { url: format!("file://{}", self.0.path().display()), ..StoreFlags::default() },
             namespace: "shop".to_owned(),
             cluster: "orders".to_owned(),
             lineage: lineage.map(str::to_owned),
             deadline_seconds: 20,
-        })
-        .await
+        }
+    }
+
+    async fn latest(&self, lineage: Option<&str>) -> Result<LatestReport> {
+        run(self.request(lineage)).await
     }
 
     async fn refused(&self, lineage: Option<&str>) -> (ExitClass, String) {
@@ -213,21 +216,34 @@ async fn ten_thousand_older_ones_need_not_be_looked_at() {
 #[tokio::test]
 async fn however_many_there_are_the_newest_is_found() {
     let bucket = Bucket::new();
-    let old = bucket.saved(OLD, "10:00:00", 9, &Value::Null);
-    let lineage = bucket.0.path().join(&old).parent().unwrap().to_owned();
-    let dead = |year: u32| {
-        for number in 0..10_001 {
-            let time = format!("{year}0101T{:02}{:02}{:02}Z", number / 3600, number / 60 % 60, number % 60);
-            fs::create_dir(lineage.join(format!("{time}-99887766-aaaaaaaa"))).unwrap();
-        }
-    };
-    dead(2020);
-    assert_eq!(bucket.latest(None).await.unwrap().key, old, "ten thousand older ones");
-    // Saves that died ever since: what was saved before them is all there is.
-    dead(2027);
-    let found = bucket.latest(None).await.unwrap();
-    assert_eq!(found.key, old, "and ten thousand newer ones");
-    assert!(found.passed_over.iter().all(|why| why.contains("under way, or died")), "{:?}", found.passed_over);
+    for minute in 0..40_i64 {
+        bucket.saved(OLD, &format!("11:{minute:02}:00"), 100 + minute, &Value::Null);
+    }
+    let newest = bucket.saved(OLD, "12:00:00", 900, &Value::Null);
+    let lineage = bucket.0.path().join(&newest).parent().unwrap().to_owned();
+    for number in 0..10_001 {
+        fs::create_dir(lineage.join(format!("20200101T000000Z-99887766-{number:08x}"))).unwrap();
+    }
+    assert_eq!(bucket.latest(None).await.unwrap().key, newest);
+}
+
+#[tokio::test]
+async fn what_was_saved_before_many_that_died_is_found() {
+    let bucket = Bucket::new();
+    let whole = bucket.saved(OLD, "10:00:00", 9, &Value::Null);
+    let lineage = bucket.0.path().join(&whole).parent().unwrap().to_owned();
+    for second in 10..17 {
+        fs::create_dir(lineage.join(format!("20261121T1100{second}Z-99887766-aaaaaaaa"))).unwrap();
+        fs::create_dir(lineage.join(format!("20261121T0900{second}Z-99887766-aaaaaaaa"))).unwrap();
+    }
+    let request = bucket.request(None);
+    let store = Store::open(&request.store).unwrap();
+    // Whether the names that are kept end before it, with it, after it, or are all there are.
+    for names in [1, 2, 3, 7, 8, 15, 100] {
+        let folder = Folder::parse("key", "shop/orders/11111111").unwrap();
+        let told = Lineage::seen_by(&store, folder, &request, names).await.unwrap().told();
+        assert_eq!(told, "11111111 (15 saved, the newest on 2026-11-21T10:00:00Z at revision 9)", "{names}");
+    }
 }
 
 #[tokio::test]
