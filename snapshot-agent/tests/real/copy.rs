@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::age::{PAIRS, secret};
 use crate::front::Mischief;
@@ -189,8 +189,8 @@ async fn two_copies_of_one_snapshot_do_no_harm_to_each_other() {
         let all = || if flags.url.starts_with("s3:") { s3.files() } else { files(mount.path()) };
         let ask = || request(file_store(from.path()), flags.clone(), Some(&saved.key));
         let begin = async |until: Timestamp| {
-            let plan =
-                Plan { estimate: saved.stored_bytes, at: Timestamp::now(), until, read_back: true, patient: false };
+            let at = until - SignedDuration::from_mins(1);
+            let plan = Plan { estimate: saved.stored_bytes, at, until, read_back: true, patient: false };
             let mut upload = store.begin(&data, plan).await.unwrap();
             upload.write(good.clone()).await.unwrap();
             upload
@@ -203,7 +203,7 @@ async fn two_copies_of_one_snapshot_do_no_harm_to_each_other() {
             assert_eq!(all(), before, "{what}");
         };
 
-        let soon = Timestamp::now() + jiff::SignedDuration::from_secs(60);
+        let soon = Timestamp::now() + SignedDuration::from_mins(1);
         let mut first = begin(soon).await;
         another("while the first one uploads").await;
         first.complete().await.unwrap();
@@ -221,7 +221,7 @@ async fn two_copies_of_one_snapshot_do_no_harm_to_each_other() {
 
         // One that died is nobody to wait for.
         let there = if flags.url.starts_with("s3:") { s3.file(&saved.key, "") } else { mount.path().join(&saved.key) };
-        let long_ago = Timestamp::now() - jiff::SignedDuration::from_hours(1);
+        let long_ago = Timestamp::now() - SignedDuration::from_hours(1);
         for completes in [false, true] {
             fs::remove_dir_all(&there).unwrap();
             let mut died = begin(long_ago).await;

@@ -74,6 +74,10 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
     }
 }
 
+/// What is told of a usable store that keeps versions. The trial's own words say more.
+const VERSIONS_STAY: &str =
+    "; what is removed stays as an old version until a lifecycle rule of the bucket removes that";
+
 /// What a probe means for those who want to use the store. Without its time: a probe that finds the same again changes no
 /// condition, and none of those that quote it (I17).
 pub(super) fn found(probe: &Probe) -> Wanted {
@@ -81,8 +85,8 @@ pub(super) fn found(probe: &Probe) -> Wanted {
         let weak = weak(probe).map(|tried| format!("; not so: {} ({})", tried.name, tried.detail));
         let weak: String = weak.collect();
         // What is not listed any more, and paid for all the same.
-        let versions = probe.trials.iter().find(|tried| tried.name == Trial::Versions.name() && tried.outcome == "Yes");
-        let versions = versions.map(|tried| format!("; versions are kept: {}", tried.detail)).unwrap_or_default();
+        let kept = probe.trials.iter().any(|tried| tried.name == Trial::Versions.name() && tried.outcome == "Yes");
+        let versions = if kept { VERSIONS_STAY } else { "" };
         let message = format!("snapshots can be saved there and restored from there{weak}{versions}");
         return Wanted::yes(Type::Ready, Reason::StoreUsable, message);
     }
