@@ -124,6 +124,8 @@ async fn a_lock_that_is_not_kept_is_no_backup() {
     let proxy = S3Proxy::before(&s3, |_| Fault::Without("x-amz-object-lock")).await;
     let error = save_small(locking(proxy.flags(&s3))).await.unwrap_err();
     assert!(error.class() == ExitClass::Config && error.message().contains("--s3-object-lock"), "{error}");
+    let manifests = |asked: &crate::s3_proxy::Asked| asked.op == Op::Put && asked.uri.contains("manifest.json");
+    assert!(!proxy.asked().iter().any(manifests), "published without its lock");
     // Such a store is probed again and again: it does not fill it with versions of the large object.
     let ended =
         probe::run(ProbeRequest { store: locking(proxy.flags(&s3)), deadline_seconds: 60, ..ProbeRequest::default() });
@@ -132,8 +134,6 @@ async fn a_lock_that_is_not_kept_is_no_backup() {
     assert_eq!(outcome(&ended, Trial::Versions), Outcome::Yes, "{}", ended.probed.table());
     assert_eq!(outcome(&ended, Trial::Multipart), Outcome::NotTried, "{}", ended.probed.table());
     assert!(kept(&s3) < 1 << 20, "{} bytes of old versions", kept(&s3));
-    let manifests = |asked: &crate::s3_proxy::Asked| asked.op == Op::Put && asked.uri.contains("manifest.json");
-    assert!(!proxy.asked().iter().any(manifests), "published without its lock");
 
     // Credentials that may not look: it was asked for, and nobody has said that it is kept.
     let proxy = S3Proxy::before(&s3, |asked| match asked.op {
