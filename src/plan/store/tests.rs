@@ -351,15 +351,9 @@ fn what_only_a_person_can_mend_is_tried_the_more_rarely_the_longer_it_lasts() {
 
 #[test]
 fn a_store_that_keeps_versions_is_told_to_be_filled_by_what_is_removed() {
-    let mut report = probed(&[], None);
-    let versions = report.findings.iter_mut().find(|found| found.trial == Trial::Versions).unwrap();
-    let plan = planned(&with(fresh(), vec![ended(0, Some(&Report::Probed(report)))]));
+    let plan = planned(&with(fresh(), vec![answered(&[], None)]));
     let message = &ready(&plan).message;
-    assert!(
-        message
-            .ends_with("; what is removed stays as an old version until a lifecycle rule of the bucket removes that"),
-        "{message}"
-    );
+    assert!(message.contains("; what is removed stays as an old version until a lifecycle rule"), "{message}");
     let without = planned(&with(fresh(), vec![answered(&[Trial::Versions], None)]));
     assert!(!ready(&without).message.contains("old version"), "{}", ready(&without).message);
 }
