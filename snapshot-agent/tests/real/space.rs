@@ -154,7 +154,7 @@ async fn filled_at(stage: Stage, engine: Engine) {
     fs::write(&wrapper, script).unwrap();
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
     // Slow enough to be caught in the middle of it.
-    let rate = if stage == Stage::Downloading { 256 << 10 } else { 1 << 30 };
+    let rate = if stage == Stage::Downloading { 2 << 20 } else { 1 << 30 };
     let proxy = Mischief::Slow(rate, u64::MAX).before(&s3.address).await;
     let store = s3.through(proxy.url());
     let request = RestoreRequest { engine, ..restore_request(store, &saved.key, volume.path()) };
