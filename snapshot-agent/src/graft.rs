@@ -23,10 +23,9 @@ mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sha2::{Digest as _, Sha256};
-
 use crate::scan::page::{self, Meta};
 use crate::scan::{ReadAt, ScanError};
+use crate::sha256::Sha256;
 use read::{Database, Last, bucket};
 use write::{Pages, header};
 

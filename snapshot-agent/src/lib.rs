@@ -69,6 +69,7 @@ mod pool;
 mod publish;
 mod read_back;
 mod scratch;
+mod sha256;
 mod stored;
 mod unpack;
 mod writeback;

@@ -8,11 +8,11 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
 use crate::contract::ProofLevel;
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key, Proved};
+use crate::sha256::Sha256;
 use crate::store::Store;
 
 /// The format this version writes.

@@ -11,12 +11,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 use futures::{Stream, StreamExt};
-use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
 use crate::error::{Error, Result, task_error};
 use crate::layout::Key;
 use crate::progress::Progress;
+use crate::sha256::Sha256;
 use crate::store::{Ahead, Store};
 
 /// Pieces waiting to be hashed. Few: what the upload has used is still with the allocator.
@@ -83,7 +83,7 @@ pub(crate) async fn digest(mut stream: impl Stream<Item = Result<Bytes>> + Unpin
             hash.update(&piece);
             total += piece.len() as u64;
         }
-        (total, <[u8; 32]>::from(hash.finalize()))
+        (total, hash.finalize())
     });
     while let Some(piece) = stream.next().await {
         if to_hash.send(piece?).await.is_err() {

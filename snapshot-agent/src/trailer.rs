@@ -2,7 +2,7 @@
 //!
 //! It decides whether a run of bytes is a whole snapshot. Where the bytes come from and go to is not its business.
 
-use sha2::{Digest as _, Sha256};
+use crate::sha256::Sha256;
 
 /// Length of the proof.
 pub const TRAILER: usize = 32;
@@ -86,7 +86,7 @@ impl Hasher {
         if !db_bytes.is_multiple_of(PAGE_UNIT) {
             return Err(TrailerError::Cut(self.total));
         }
-        let sha256: [u8; 32] = self.hash.finalize().into();
+        let sha256 = self.hash.finalize();
         if self.trailer.tail != sha256 {
             return Err(TrailerError::Mismatch(self.total));
         }
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(verdict([]), Err(TrailerError::Empty(0)));
         assert_eq!(verdict([&[0; 31][..]]), Err(TrailerError::Empty(31)));
         // The sha256 of nothing, alone, would match.
-        assert_eq!(verdict([&Sha256::digest([])[..]]), Err(TrailerError::Empty(32)));
+        assert_eq!(verdict([&Sha256::digest(b"")[..]]), Err(TrailerError::Empty(32)));
     }
 
     #[test]

@@ -11,7 +11,6 @@ use std::io::{self, Read, Write};
 use bytes::{Buf, Bytes};
 use flate2::read::MultiGzDecoder;
 use futures::{Stream, StreamExt};
-use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
 use crate::contract::Compression;
@@ -19,6 +18,7 @@ use crate::crypt::{CryptError, Identities, Opening};
 use crate::error::{Error, Result, io_error, task_error};
 use crate::pool::Pool;
 use crate::progress::Progress;
+use crate::sha256::Sha256;
 use crate::trailer::{self, Proven, TRAILER};
 
 /// Stored pieces waiting to be decompressed. A download's ranges are in memory anyway; this only bridges jitter.
@@ -130,7 +130,7 @@ fn decode(
     // A decoder stops where its format ends. What follows has to be proven too, and belongs to the stored object's hash.
     io::copy(&mut opened, &mut io::sink()).map_err(broken)?;
     io::copy(&mut inlet, &mut io::sink()).map_err(broken)?;
-    Ok((inlet.bytes, inlet.hash.finalize().into()))
+    Ok((inlet.bytes, inlet.hash.finalize()))
 }
 
 fn copy(
