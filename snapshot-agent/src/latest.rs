@@ -2,15 +2,16 @@
 //!
 //! It decides by what manifests say. A cluster that was made anew under the same name begins at revision 1 again, and its
 //! first, empty snapshot must not take the place of the data that somebody wants back: so one lineage is chosen first, and
-//! in it the time counts, as long as no revision speaks against it. Where there is a doubt it stops and says so (I2). It
-//! changes nothing; a restore is then told the key and the hash.
+//! in it the time counts, as long as no revision speaks against it. What was saved by hand is of the lineage whose etcd it
+//! is, whether that was named or not. Where there is a doubt it stops and says so (I2). It changes nothing; a restore is
+//! then told the key and the hash.
 
 mod lineage;
 
 use crate::contract::{LatestReport, LatestRequest};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
-use crate::layout::{Folder, first8};
+use crate::layout::Folder;
 use crate::list::lineages;
 use crate::store::{self, Store};
 use lineage::Lineage;
@@ -30,23 +31,17 @@ async fn find(store: &Store, request: &LatestRequest) -> Result<LatestReport> {
     let place = Folder::of_cluster(namespace, cluster, None).map_err(|error| store::layout(&error))?;
     let place = store.uri(&place);
     let mut found = Vec::new();
+    // All of them, whichever is named: only what is in a folder says whether it belongs to another one.
     for folder in lineages(store, namespace, cluster, None).await? {
-        if lineage.as_deref().is_none_or(|wanted| may_be(&folder, wanted)) {
-            found.push(Lineage::of(store, folder, request).await?);
-        }
+        found.push(Lineage::of(store, folder, request).await?);
     }
     the_one(found, &place, lineage.as_deref())?.newest(store, &place).await
 }
 
-/// Whether a lineage's folder is the one of this UID, of its first characters, or called so.
-fn may_be(folder: &Folder, wanted: &str) -> bool {
-    let name = folder.name();
-    name == wanted || first8("lineage", wanted).is_ok_and(|short| short == name)
-}
-
 /// The lineage that is meant: the only one that is nobody's past. Else nobody but a person knows (I2).
 fn the_one(found: Vec<Lineage>, place: &str, wanted: Option<&str>) -> Result<Lineage> {
-    let found = lineage::joined(found);
+    let mut found = lineage::joined(found);
+    found.retain(|one| wanted.is_none_or(|wanted| one.is_called(wanted)));
     let is_past = |one: &&Lineage| found.iter().any(|other| one.is_past_of(other));
     let mut tips: Vec<&Lineage> = found.iter().filter(|one| one.holds_something() && !is_past(one)).collect();
     match tips.as_slice() {

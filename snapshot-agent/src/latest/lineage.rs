@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::contract::{ExitClass, LatestReport, LatestRequest};
 use crate::error::{Error, Result};
-use crate::layout::{Folder, attempt_time};
+use crate::layout::{Folder, attempt_time, first8};
 use crate::list::{AT_ONCE, last_attempts};
 use crate::look::{Looked, look};
 use crate::manifest::Manifest;
@@ -28,7 +28,10 @@ const MAX_TOLD: usize = 5;
 /// One complete snapshot.
 #[derive(Clone, Debug, PartialEq)]
 struct Taken {
+    /// When its save began; its stream was opened some seconds later.
     at: Timestamp,
+    /// When its save had ended.
+    ended: Timestamp,
     folder: Folder,
     uri: String,
     sha256: String,
@@ -123,9 +126,18 @@ impl Lineage {
         !self.complete.is_empty() || !self.broken.is_empty()
     }
 
+    /// Whether it is what somebody calls so: one of its folders is.
+    pub(super) fn is_called(&self, wanted: &str) -> bool {
+        self.folders.iter().any(|folder| is_called(folder, wanted))
+    }
+
+    fn newest_one(&self) -> Option<&Taken> {
+        newest_of(self.complete.iter())
+    }
+
     /// When the newest one was taken.
     pub(super) fn newest_at(&self) -> Option<Timestamp> {
-        self.complete.first().map(|taken| taken.at)
+        self.newest_one().map(|taken| taken.at)
     }
 
     /// Whether this is the past of the other one: that was restored from one of these, and from the last of them. A cluster
@@ -134,15 +146,23 @@ impl Lineage {
         let from = other.complete.iter().find_map(|taken| taken.restored_from.as_deref());
         let Some(from) = from.and_then(|key| Folder::parse("key", key).ok()) else { return false };
         let ours = from.parent().is_some_and(|parent| self.folders.contains(&parent));
-        let began = |folder: &Folder| attempt_time(folder.name());
-        let last_one = self.complete.first().is_none_or(|newest| began(&newest.folder) <= began(&from));
-        self.folders != other.folders && ours && last_one
+        self.folders != other.folders && ours && self.ends_with(&from)
     }
 
-    /// For people who have to choose.
+    /// Whether nothing was saved after this one, nor beside it with more in it.
+    fn ends_with(&self, last: &Folder) -> bool {
+        let Some(newest) = self.newest_one() else { return true };
+        let began = |folder: &Folder| attempt_time(folder.name());
+        let after = |taken: &Taken| began(&taken.folder) > began(last);
+        let less = |taken: &Taken| taken.folder == *last && taken.revision < newest.revision;
+        newest.folder == *last || !self.complete.iter().any(|taken| after(taken) || less(taken))
+    }
+
+    /// For people who have to choose. Whichever of the folders they name, they get what is told here.
     pub(super) fn told(&self) -> String {
-        let (name, count) = (self.folders.first().map(Folder::name).unwrap_or_default(), self.attempts);
-        match self.complete.first() {
+        let (names, count) = (self.folders.iter().map(Folder::name).collect::<Vec<_>>(), self.attempts);
+        let name = names.join(" with ");
+        match self.newest_one() {
             Some(newest) => {
                 let revision = newest.revision.map(|revision| format!(" at revision {revision}")).unwrap_or_default();
                 format!("{name} ({count} saved, the newest on {}{revision})", newest.at)
@@ -153,34 +173,49 @@ impl Lineage {
 
     /// The newest that nothing speaks against, and what is newer.
     pub(super) async fn newest(self, store: &Store, place: &str) -> Result<LatestReport> {
-        if let Some((newer, higher)) = self.falls() {
+        let Self { complete, broken, others, .. } = self;
+        let (mut left, mut failed) = (complete.iter().collect::<Vec<_>>(), Vec::new());
+        let chosen = loop {
+            let Some(taken) = newest_of(left.iter().copied()) else {
+                let why = broken.into_iter().chain(failed).map(|unfit| unfit.why).take(MAX_TOLD).collect::<Vec<_>>();
+                return Err(Error::corrupt(format!("no snapshot below {place} can be restored: {}", why.join("; "))));
+            };
+            let Some(found) = proof::standing_failure(store, &taken.folder).await? else { break taken };
+            let why = format!("{}: {} verification failed at {}", taken.folder, found.level.as_str(), found.at);
+            failed.push(Unfit { at: Some(taken.at), why });
+            left.retain(|other| other.folder != taken.folder);
+        };
+        if let Some((newer, higher)) = fall(chosen, &complete) {
+            let alone = if newer.without_quorum { "it was saved without a quorum and lacks writes, or " } else { "" };
             return Err(Error::refused(format!(
-                "below {place}, {newer} was taken after {higher}, and has a lower revision: an etcd was made anew under \
-                 the same identity, or a clock was wrong. Name the one that is meant by its key \
-                 (bootstrap.restore.source)"
+                "below {place}, {} was taken after {}, and has a lower revision: {alone}an etcd was made anew under the \
+                 same identity, or a clock was wrong. Name the one that is meant by its key (bootstrap.restore.source)",
+                newer.folder, higher.folder
             )));
         }
-        let (mut newer, mut complete) = (self.broken, self.complete.into_iter());
-        let chosen = loop {
-            let Some(taken) = complete.next() else {
-                let why = newer.into_iter().map(|unfit| unfit.why).take(MAX_TOLD).collect::<Vec<_>>().join("; ");
-                return Err(Error::corrupt(format!("no snapshot below {place} can be restored: {why}")));
-            };
-            let Some(failed) = proof::standing_failure(store, &taken.folder).await? else { break taken };
-            let why = format!("{}: {} verification failed at {}", taken.folder, failed.level.as_str(), failed.at);
-            newer.push(Unfit { at: Some(taken.at), why });
-        };
-        newer.extend(self.others);
-        Ok(chosen.report(newer))
+        Ok(chosen.report(failed, broken.into_iter().chain(others)))
     }
+}
 
-    /// The newest one, and one that was taken before it with a higher revision, of the same etcd: revisions never fall.
-    fn falls(&self) -> Option<(&Folder, &Folder)> {
-        let newest = self.complete.first()?;
-        let higher = |taken: &&Taken| taken.cluster_id == newest.cluster_id && taken.revision > newest.revision;
-        let higher = self.complete.iter().filter(|_| newest.revision.is_some()).find(higher)?;
-        Some((&newest.folder, &higher.folder))
-    }
+/// The newest of these, which are sorted by when their saves began, the last one first. Of saves that overlap, either may
+/// have opened its stream first: the one with the higher revision opened it later.
+fn newest_of<'a>(mut sorted: impl Iterator<Item = &'a Taken>) -> Option<&'a Taken> {
+    let last = sorted.next()?;
+    // What cannot be compared is no reason to take an earlier one.
+    let beside =
+        |taken: &&Taken| last.revision.is_some() && taken.cluster_id == last.cluster_id && taken.ended > last.at;
+    let higher = |most: &'a Taken, taken: &'a Taken| if taken.revision > most.revision { taken } else { most };
+    Some(sorted.filter(beside).fold(last, higher))
+}
+
+/// One that began no earlier than the chosen one, often that itself, and one of the same etcd that had ended before it with
+/// a higher revision: revisions never fall. What was passed over tells of it too.
+fn fall<'a>(chosen: &Taken, complete: &'a [Taken]) -> Option<(&'a Taken, &'a Taken)> {
+    let same: Vec<&Taken> = complete.iter().filter(|taken| taken.cluster_id == chosen.cluster_id).collect();
+    same.iter().filter(|later| later.at >= chosen.at && later.revision.is_some()).find_map(|later| {
+        let higher = same.iter().find(|one| one.ended <= later.at && one.revision > later.revision)?;
+        Some((*later, *higher))
+    })
 }
 
 /// Lineages of one and the same etcd are one: what was saved of it by hand lies under its own ID.
@@ -192,6 +227,7 @@ pub(super) fn joined(found: Vec<Lineage>) -> Vec<Lineage> {
         match joined.iter_mut().find(same) {
             Some(there) => {
                 there.folders.extend(lineage.folders);
+                there.folders.sort();
                 there.attempts += lineage.attempts;
                 there.complete.extend(lineage.complete);
                 there.broken.extend(lineage.broken);
@@ -204,12 +240,18 @@ pub(super) fn joined(found: Vec<Lineage>) -> Vec<Lineage> {
     joined
 }
 
+/// Whether a lineage's folder is the one of this UID, of its first characters, or called so.
+fn is_called(lineage: &Folder, wanted: &str) -> bool {
+    let name = lineage.name();
+    name == wanted || first8("lineage", wanted).is_ok_and(|short| short == name)
+}
+
 /// Whether a manifest stands in its place, and is of the cluster that is meant: eight characters prove nothing.
 fn is_wanted(manifest: &Manifest, folder: &Folder, request: &LatestRequest) -> bool {
-    let lineage = folder.parent();
-    let is_its_name = |wanted: &str| lineage.as_ref().is_some_and(|lineage| lineage.name() == wanted);
-    // A whole UID, not just the part of it that stands in the key.
-    let uid = request.lineage.as_ref().filter(|wanted| wanted.len() > 8 && !is_its_name(wanted));
+    let is_cut = |wanted: &str| folder.parent().is_some_and(|it| it.name() != wanted && is_called(&it, wanted));
+    // A whole UID, not just the part of it that stands in the key. It says nothing of other folders: what was saved by hand
+    // has no UID, and is told by its etcd.
+    let uid = request.lineage.as_ref().filter(|wanted| wanted.len() > 8 && is_cut(wanted));
     manifest.key == folder.as_str()
         && (&manifest.namespace, &manifest.cluster) == (&request.namespace, &request.cluster)
         && uid.is_none_or(|uid| manifest.cluster_uid.as_ref() == Some(uid))
@@ -219,6 +261,7 @@ impl Taken {
     fn of(store: &Store, folder: Folder, manifest: Manifest) -> Self {
         Self {
             at: manifest.started_at,
+            ended: manifest.ended_at,
             uri: store.uri(&folder.data(manifest.format())),
             folder,
             sha256: manifest.sha256,
@@ -229,8 +272,9 @@ impl Taken {
         }
     }
 
-    fn report(self, mut newer: Vec<Unfit>) -> LatestReport {
-        newer.retain(|unfit| unfit.at.is_none_or(|at| at > self.at));
+    /// What is told of it: with all that was passed over for it, and of the rest with what is newer.
+    fn report(&self, mut newer: Vec<Unfit>, rest: impl Iterator<Item = Unfit>) -> LatestReport {
+        newer.extend(rest.filter(|unfit| unfit.at.is_none_or(|at| at > self.at)));
         newer.sort_by_key(|unfit| std::cmp::Reverse(unfit.at));
         let passed_over: Vec<_> = newer.into_iter().map(|unfit| unfit.why).take(MAX_TOLD).collect();
         if !passed_over.is_empty() {
@@ -242,8 +286,8 @@ impl Taken {
         tracing::info!(key = %self.folder, taken_at = %self.at, revision = self.revision, "the newest");
         LatestReport {
             key: self.folder.to_string(),
-            uri: self.uri,
-            sha256: self.sha256,
+            uri: self.uri.clone(),
+            sha256: self.sha256.clone(),
             taken_at: self.at.to_string(),
             revision: self.revision,
             without_quorum: self.without_quorum,
@@ -251,3 +295,6 @@ impl Taken {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,6 +43,21 @@ impl Bucket {
         key
     }
 
+    /// A complete snapshot that was saved by hand, of the etcd with this ID: the name of its lineage, and its key.
+    fn by_hand(&self, id: &str, time: &str, revision: i64, more: &Value) -> (String, String) {
+        let name = format!("etcd-{id:0>16}");
+        let key = format!("shop/orders/{name}/20261121T{}Z-byhand-abcdef01", time.replace(':', ""));
+        let mut manifest = json!({"key": key, "clusterUid": null, "clusterId": id});
+        for (name, value) in more.as_object().into_iter().flatten() {
+            manifest[name] = value.clone();
+        }
+        let there = self.saved(NEW, time, revision, &manifest);
+        let (from, to) = (self.0.path().join(there), self.0.path().join(&key));
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::rename(from, to).unwrap();
+        (name, key)
+    }
+
     fn proved(&self, key: &str, name: &str) {
         let folder = self.0.path().join(key).join("proofs");
         fs::create_dir_all(&folder).unwrap();
@@ -73,6 +88,10 @@ fn of_etcd(id: &str) -> Value {
     json!({ "clusterId": id })
 }
 
+fn until(time: &str) -> Value {
+    json!({ "endedAt": format!("2026-11-21T{time}Z") })
+}
+
 #[tokio::test]
 async fn the_time_decides_and_not_the_revision() {
     let bucket = Bucket::new();
@@ -94,6 +113,57 @@ async fn a_revision_that_falls_is_a_doubt() {
     let (class, message) = bucket.refused(None).await;
     assert_eq!(class, ExitClass::Refused);
     assert!(message.contains(&format!("{empty} was taken after {full}, and has a lower revision")), "{message}");
+}
+
+/// The time in a manifest is that of the save's beginning, and the stream is opened seconds later.
+#[tokio::test]
+async fn of_saves_that_overlap_the_higher_revision_is_the_newer_one() {
+    let bucket = Bucket::new();
+    let higher = bucket.saved(OLD, "10:00:00", 901, &until("10:00:09"));
+    let lower = bucket.saved(OLD, "10:00:01", 900, &until("10:00:08"));
+    assert_eq!(bucket.latest(None).await.unwrap().key, higher);
+
+    // What a cluster was restored from is its past only if that was the last.
+    for (from, lost) in [(&higher, false), (&lower, true)] {
+        let restored = bucket.saved(NEW, "12:00:00", 902, &json!({"restoredFrom": from, "clusterId": "beef"}));
+        match bucket.latest(None).await {
+            Ok(found) => assert!(found.key == restored && !lost, "{found:?}"),
+            Err(error) => {
+                let newest = "11111111 (2 saved, the newest on 2026-11-21T10:00:00Z at revision 901)";
+                assert!(lost && error.message().contains(newest), "{error:?}");
+            }
+        }
+    }
+    fs::remove_dir_all(bucket.0.path().join("shop/orders/22222222")).unwrap();
+
+    // It is told although it began before the one that is taken in its place.
+    bucket.proved(&higher, "20261121T110000.000Z-stored-failed");
+    let found = bucket.latest(None).await.unwrap();
+    assert_eq!(found.key, lower);
+    assert!(found.passed_over.len() == 1 && found.passed_over[0].starts_with(&higher), "{found:?}");
+
+    // It had ended when this one began: no order of their streams explains that.
+    let fallen = bucket.saved(OLD, "10:00:09", 899, &until("10:00:20"));
+    let (class, message) = bucket.refused(None).await;
+    assert_eq!(class, ExitClass::Refused);
+    assert!(message.contains(&format!("{fallen} was taken after {lower}")), "{message}");
+}
+
+#[tokio::test]
+async fn a_revision_that_falls_is_a_doubt_below_what_is_passed_over_too() {
+    let bucket = Bucket::new();
+    let full = bucket.saved(OLD, "10:00:00", 900, &Value::Null);
+    let empty = bucket.saved(OLD, "11:00:00", 3, &Value::Null);
+    let lies = bucket.saved(OLD, "12:00:00", 1_000, &Value::Null);
+    assert_eq!(bucket.latest(None).await.unwrap().key, lies, "what is higher than all of them is no doubt");
+    let doubt = format!("{empty} was taken after {full}, and has a lower revision: an etcd was made anew");
+    bucket.proved(&lies, "20261121T120500.000Z-drill-failed");
+    let (class, message) = bucket.refused(None).await;
+    assert!(class == ExitClass::Refused && message.contains(&doubt), "{message}");
+    // Nor is it none because the lower one cannot be restored either.
+    bucket.proved(&empty, "20261121T120500.000Z-drill-failed");
+    let (class, message) = bucket.refused(None).await;
+    assert!(class == ExitClass::Refused && message.contains(&doubt), "{message}");
 }
 
 #[tokio::test]
@@ -248,24 +318,48 @@ async fn what_was_saved_before_many_that_died_is_found() {
 
 #[tokio::test]
 async fn what_was_saved_by_hand_is_of_the_same_etcd_or_named_by_its_folder() {
-    let by_hand = |bucket: &Bucket, id: &str| {
-        let name = format!("etcd-{id:0>16}");
-        let key = format!("shop/orders/{name}/20261121T120000Z-byhand-abcdef01");
-        let there = bucket.saved(NEW, "12:00:00", 70, &json!({"key": key, "clusterUid": null, "clusterId": id}));
-        let (from, to) = (bucket.0.path().join(there), bucket.0.path().join(&key));
-        fs::create_dir_all(to.parent().unwrap()).unwrap();
-        fs::rename(from, to).unwrap();
-        (name, key)
-    };
     let bucket = Bucket::new();
     bucket.saved(OLD, "10:00:00", 9, &Value::Null);
-    let (_, key) = by_hand(&bucket, "cafe");
+    let (_, key) = bucket.by_hand("cafe", "12:00:00", 70, &Value::Null);
     assert_eq!(bucket.latest(None).await.unwrap().key, key, "the same etcd");
 
     let bucket = Bucket::new();
     let scheduled = bucket.saved(OLD, "10:00:00", 9, &Value::Null);
-    let (name, key) = by_hand(&bucket, "beef");
+    let (name, key) = bucket.by_hand("beef", "12:00:00", 70, &Value::Null);
     assert_eq!(bucket.refused(None).await.0, ExitClass::Refused);
     assert_eq!(bucket.latest(Some(&name)).await.unwrap().key, key);
     assert_eq!(bucket.latest(Some(OLD)).await.unwrap().key, scheduled);
+}
+
+#[tokio::test]
+async fn who_names_a_lineage_gets_what_was_told_of_it() {
+    let bucket = Bucket::new();
+    bucket.saved(OLD, "10:00:00", 9, &Value::Null);
+    let (name, last) = bucket.by_hand("cafe", "12:00:00", 70, &Value::Null);
+    let empty = bucket.saved(NEW, "13:00:00", 1, &of_etcd("beef"));
+    let (class, message) = bucket.refused(None).await;
+    let told = format!("11111111 with {name} (2 saved, the newest on 2026-11-21T12:00:00Z at revision 70)");
+    assert!(class == ExitClass::Refused && message.contains(&told), "{message}");
+    for lineage in ["11111111", OLD, name.as_str()] {
+        let found = bucket.latest(Some(lineage)).await.unwrap();
+        assert_eq!((found.key, found.revision), (last.clone(), Some(70)), "{lineage}");
+    }
+    assert_eq!(bucket.latest(Some(NEW)).await.unwrap().key, empty);
+    // The same eight characters, and another cluster: what was saved by hand is none of its.
+    let stranger = format!("{}-ffff-4000-8000-000000000001", &OLD[..8]);
+    assert_eq!(bucket.refused(Some(&stranger)).await.0, ExitClass::NotFound);
+}
+
+/// A member that no quorum stood behind may lack what had been saved before.
+#[tokio::test]
+async fn what_was_saved_without_a_quorum_and_is_lower_is_a_doubt() {
+    let bucket = Bucket::new();
+    let more = bucket.saved(OLD, "10:00:00", 9, &Value::Null);
+    let (_, less) = bucket.by_hand("cafe", "12:00:00", 8, &json!({"withoutQuorum": true}));
+    for lineage in [None, Some(OLD)] {
+        let (class, message) = bucket.refused(lineage).await;
+        assert_eq!(class, ExitClass::Refused);
+        let told = format!("{less} was taken after {more}, and has a lower revision: it was saved without a quorum");
+        assert!(message.contains(&told), "{message}");
+    }
 }

@@ -20,8 +20,9 @@ use crate::plan::snapshot::inquiry::pause;
 use crate::plan::snapshot::report::{self, Fact};
 use crate::plan::{Act, Next, Wake, build, pods};
 
-/// What only an edit of the spec mends, which is another question, or somebody at the store.
-const RARELY: SignedDuration = SignedDuration::from_mins(10);
+/// What only an edit of the spec mends, which is another question, or somebody at the store. A Job is kept for much longer:
+/// what it said is still true while the next one asks.
+pub(super) const RARELY: SignedDuration = SignedDuration::from_mins(10);
 
 /// Against a missed event, while a Job is waited for.
 const WAITED_FOR: Wake = Wake::AfterMillis(15_000);

@@ -10,6 +10,7 @@ use super::*;
 use crate::api::restore::Latest;
 use crate::api::snapshot::Agent;
 use crate::api::store::{Location, S3Location};
+use crate::plan::cluster::latest::RARELY;
 
 const KEY: &str = "ns/a/1a2b3c4d/20260101T110000Z-byhand-abcdef01";
 
@@ -174,6 +175,31 @@ fn a_store_that_gave_no_answer_is_asked_again_and_the_reason_stays() {
     let late = search(&seen, Some((100, &failed_with(ExitClass::Denied))));
     seen.searches.push(late);
     assert_eq!(waits(&seen), Some(Reason::StoreAccessDenied));
+}
+
+/// Else `Degraded` would go and come back with every Job that asks.
+#[test]
+fn what_is_unclear_is_told_until_the_store_has_said_otherwise() {
+    let mut seen = asking(latest("b"));
+    let first = search(&seen, Some((RARELY.as_secs() - 1, &failed_with(ExitClass::Refused))));
+    seen.searches = vec![first];
+    assert_eq!(waits(&seen), Some(Reason::LineageUnclear));
+    let before = planned(&seen).status.conditions;
+
+    seen.searches = vec![];
+    let first = search(&seen, Some((RARELY.as_secs() + 1, &failed_with(ExitClass::Refused))));
+    seen.searches = vec![first];
+    let again = started(&seen).spec.unwrap();
+    assert_eq!(planned(&seen).status.conditions, before);
+    let second = search(&seen, None);
+    seen.searches.push(second);
+    assert_eq!(waits(&seen), Some(Reason::LineageUnclear));
+    assert_eq!(planned(&seen).status.conditions, before);
+
+    // For that the Job has to be there as long as the next one works, however late that begins.
+    let kept = SignedDuration::from_secs(again.ttl_seconds_after_finished.unwrap().into());
+    let works = SignedDuration::from_secs(again.active_deadline_seconds.unwrap());
+    assert!(kept >= RARELY * 2 + works, "{kept:?}");
 }
 
 #[test]
