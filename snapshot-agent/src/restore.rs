@@ -5,8 +5,8 @@
 //! complete ends the run before a Secret or a source is read. Hash checks are never skipped.
 //!
 //! A file that is not ours is `restore/raw.rs`'s. What is on the volume is judged in `restore/volume.rs`, etcdutl is run in
-//! `restore/etcdutl.rs`, the way that writes once is `restore/graft.rs`, what is inside is looked at in
-//! `restore/contents.rs`, and whether etcd would write into it in `restore/quota.rs`.
+//! `restore/etcdutl.rs` and understood in `restore/words.rs`, the way that writes once is `restore/graft.rs`, what is inside
+//! is looked at in `restore/contents.rs`, and whether etcd would write into it in `restore/quota.rs`.
 
 mod contents;
 mod etcdutl;
@@ -15,7 +15,9 @@ mod ours;
 mod quota;
 mod raw;
 mod volume;
+mod words;
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::contract::{Engine, MAY_START_EMPTY, RestoreRequest, RestoredReport};
@@ -25,14 +27,16 @@ use crate::identity::{Identity, Restored};
 use crate::interrupt::Interrupt;
 use crate::layout::{Folder, Key};
 use crate::manifest::Manifest;
+use crate::scan::Proven;
 use crate::store::Store;
 use crate::stored;
 use crate::wal;
 
-pub(crate) use etcdutl::Etcdutl;
+pub(crate) use etcdutl::{Etcdutl, version_of};
 use ours::{Chosen, Ends};
 use raw::Raw;
 use volume::{Room, Staging, State, Volume, ran_out};
+pub(crate) use words::heard;
 
 /// What etcd's own files need beside the database: two preallocated WAL segments of 64 MiB.
 pub(crate) const BESIDE_DATABASE: u64 = 128 << 20;
@@ -194,7 +198,9 @@ impl Job<'_> {
         let db_bytes = source.db_bytes();
         let (snapshot, file) = staging.snapshot()?;
         let (restored, trailer) = match source {
-            Source::Ours(chosen) => (chosen.place(store, file, Ends::Hashed, request).await?.restored, true),
+            Source::Ours(chosen) => {
+                (chosen.place(store, file, Ends::Hashed, request, etcdutl.version()).await?.restored, true)
+            }
             Source::Raw(raw) => {
                 (raw.fetch(store, (&snapshot, file), request, etcdutl.version()).await?, raw.has_trailer())
             }
@@ -317,11 +323,22 @@ impl Minor {
         match Self::of(storage) {
             Some(minor) if minor <= self => Ok(()),
             Some(_) => Err(Error::config(format!(
-                "the snapshot has storage version {storage}, etcdutl is {}.{}: restore into that version or a newer one",
-                self.0, self.1
+                "the snapshot has storage version {storage}, etcdutl is {self}: restore into that version or a newer one"
             ))),
             None => Err(Error::corrupt(format!("the snapshot's storage version {storage:?} is no version"))),
         }
+    }
+
+    /// The same by the bytes, whatever is written down beside them: no hash covers a manifest's word. etcd before 3.6 says
+    /// nothing there.
+    pub(crate) fn takes_database(self, found: &Proven) -> Result<()> {
+        found.storage_version.as_deref().map_or(Ok(()), |storage| self.takes(storage))
+    }
+}
+
+impl fmt::Display for Minor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
     }
 }
 
@@ -395,5 +412,6 @@ mod tests {
         assert!(Minor::of("3.6.16") == Minor::of("3.6.0\n") && Minor::of("3.10.0") > Minor::of("v3.9.1"));
         assert_eq!(Minor::of("new"), None);
         assert_eq!(Minor::of("3"), None);
+        assert_eq!(Minor::of(" 3.10.1").unwrap().to_string(), "3.10");
     }
 }

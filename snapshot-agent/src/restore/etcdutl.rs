@@ -1,6 +1,7 @@
 //! Runs etcdutl: it belongs to the target version, so what it makes is what that etcd reads.
 //!
-//! It decides what etcdutl's ways to fail mean. The hash check is on wherever there is a hash to check.
+//! It decides what etcdutl's ways to end mean; what it says, `words.rs` beside this knows. The hash check is on wherever
+//! there is a hash to check.
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -8,7 +9,8 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use super::{Initial, Minor};
+use super::{Initial, Minor, heard};
+use crate::contract::ExitClass;
 use crate::error::{Error, Result, io_error};
 
 /// `version` reads nothing and answers at once; a cold image on a slow disk takes a moment.
@@ -26,13 +28,7 @@ pub(crate) struct Etcdutl {
 
 impl Etcdutl {
     pub(crate) async fn find(program: &Path) -> Result<Self> {
-        let output = run(program, ["version".into()], VERSION_WITHIN).await?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let version = text
-            .lines()
-            .find_map(|line| line.strip_prefix("etcdutl version:"))
-            .and_then(Minor::of)
-            .ok_or_else(|| Error::config(format!("{} does not tell an etcdutl version", program.display())))?;
+        let version = version_of(program, "etcdutl", "version", "etcdutl version:").await?;
         Ok(Self { program: program.to_owned(), version })
     }
 
@@ -81,6 +77,14 @@ impl Etcdutl {
     }
 }
 
+/// The version of one of etcd's programs, of this name: how it is asked, and what it says before its answer.
+pub(crate) async fn version_of(program: &Path, name: &str, ask: &str, before: &str) -> Result<Minor> {
+    let output = run(program, [ask.into()], VERSION_WITHIN).await?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = text.lines().find_map(|line| line.strip_prefix(before)).and_then(Minor::of);
+    version.ok_or_else(|| Error::config(format!("{} does not tell an {name} version", program.display())))
+}
+
 async fn run(program: &Path, args: impl IntoIterator<Item = std::ffi::OsString>, within: Duration) -> Result<Output> {
     let doing = program.display().to_string();
     // An argument vector and an empty environment: nothing of ours is read as a flag or a setting.
@@ -93,22 +97,20 @@ async fn run(program: &Path, args: impl IntoIterator<Item = std::ffi::OsString>,
 
 fn failed(output: &Output) -> Error {
     let text = String::from_utf8_lossy(&output.stderr);
-    // Its log comes first, its error last.
-    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
-    let last: String = last.chars().take(500).collect();
-    let message = format!("etcdutl could not restore ({}): {last}", output.status);
-    if text.contains("no space left on device") || text.contains("disk quota exceeded") {
-        Error::full(message)
-    } else if text.contains("unknown flag: --bump-revision") {
+    let (class, line) = heard(&text);
+    let message = format!("etcdutl could not restore ({}): {line}", output.status);
+    if text.contains("unknown flag: --bump-revision") {
         Error::config(
             "this etcdutl cannot move the revision on: etcd 3.5.10 and later can. Take a newer version, or revisionBump: 0 \
              (--revision-bump=0)",
         )
-    } else if output.status.code().is_none() {
+    } else if text.contains("unknown flag: ") {
+        Error::config(format!("{message}. Take the etcdutl of an etcd that is supported"))
+    } else if output.status.code().is_none() && class != ExitClass::Full {
         // Killed, most likely for memory; the same request may work on another node.
         Error::transient(message)
     } else {
-        Error::corrupt(message)
+        Error::new(class, message)
     }
 }
 
@@ -118,7 +120,6 @@ mod tests {
     use std::process::ExitStatus;
 
     use super::*;
-    use crate::contract::ExitClass;
 
     fn class(raw: i32, stderr: &str) -> ExitClass {
         let output = Output { status: ExitStatus::from_raw(raw), stdout: vec![], stderr: stderr.into() };
@@ -129,13 +130,22 @@ mod tests {
     fn its_ways_to_fail() {
         assert_eq!(class(1 << 8, "Error: write: no space left on device"), ExitClass::Full);
         assert_eq!(class(1 << 8, "Error: unknown flag: --bump-revision"), ExitClass::Config);
+        assert_eq!(class(1 << 8, "Error: unknown flag: --initial-cluster\nUsage:\n"), ExitClass::Config);
         assert_eq!(class(1 << 8, "Error: expected sha256 [1], got [2]"), ExitClass::Corrupt);
+        // Nothing of the snapshot is known by these.
+        for unknown in ["", "Error: it had a bad day", "Error: read snapshot.db: input/output error"] {
+            assert_eq!(class(1 << 8, unknown), ExitClass::Transient, "{unknown}");
+        }
         assert_eq!(class(9, ""), ExitClass::Transient);
+        assert_eq!(class(9, "Error: expected sha256 [1], got [2]"), ExitClass::Transient);
+        assert_eq!(class(9, "Error: write: no space left on device"), ExitClass::Full);
     }
 
     #[tokio::test]
     async fn something_else_is_no_etcdutl() {
         assert_eq!(Etcdutl::find(Path::new("/bin/true")).await.err().unwrap().class(), ExitClass::Config);
         assert_eq!(Etcdutl::find(Path::new("/nonexistent")).await.err().unwrap().class(), ExitClass::NotFound);
+        let error = version_of(Path::new("/bin/true"), "etcd", "--version", "etcd Version:").await.unwrap_err();
+        assert!(error.class() == ExitClass::Config && error.message().contains("an etcd version"), "{error}");
     }
 }

@@ -1,8 +1,8 @@
 //! The way that writes once: the snapshot goes straight to its place in the data directory, and is grafted there.
 //!
 //! It decides what has to agree before anything of it is used, and which failures are the graft's own: then etcdutl does
-//! it all. Bytes that are not what was saved are never one of those, nor is a store or a volume in trouble. What is
-//! grafted, `graft.rs` of the crate knows.
+//! it all. Bytes that are not what was saved are never one of those, nor is a store or a volume in trouble; what becomes of
+//! the small database always is, for it says nothing of the large one. What is grafted, `graft.rs` of the crate knows.
 
 use std::fs::File;
 use std::io;
@@ -59,7 +59,8 @@ async fn rebuild_in(job: &Job<'_>, staging: &Staging) -> Result<Restored, Failed
     let (path, file) = staging.database()?;
     let (restored, file, writeback) = match source {
         Source::Ours(chosen) => {
-            let Placed { restored, file, writeback } = chosen.place(store, file, Ends::Bare, request).await?;
+            let placed = chosen.place(store, file, Ends::Bare, request, etcdutl.version()).await?;
+            let Placed { restored, file, writeback } = placed;
             (restored, file, writeback)
         }
         Source::Raw(raw) => {
@@ -78,7 +79,11 @@ async fn rebuild_in(job: &Job<'_>, staging: &Staging) -> Result<Restored, Failed
     let stock = stock?;
     let scion = staging.small_database();
     off_thread(move || apply(&file, &stock, &scion)).await?;
-    staging.adopt()?;
+    staging.adopt().map_err(|error| match error.class() {
+        // etcdutl has not left what belongs beside a database.
+        ExitClass::NotFound => Failed::Unfit(Unfit::new(error.message())),
+        _ => Failed::Run(error),
+    })?;
     Ok(restored)
 }
 
@@ -90,12 +95,18 @@ async fn scion(job: &Job<'_>, staging: &Staging, large: Arc<File>) -> Result<Sto
     let small = staging.small(&stock.small()?)?;
     // The time of a large one: its syncs wait for what is still on the way to a slow disk.
     let made = etcdutl.restore(&small, &staging.small_data(), initial, db_bytes, request.revision_bump, true).await;
-    made.map_err(|error| match error.class() {
-        // The small database is of our own making.
-        ExitClass::Corrupt => Failed::Unfit(Unfit::new(error.message())),
-        _ => Failed::Run(error),
-    })?;
+    made.map_err(small_failed)?;
     Ok(stock)
+}
+
+/// The small database is of our own making: whatever etcdutl says of it, and however long it takes, nothing is known of the
+/// large one by that.
+fn small_failed(error: Error) -> Failed {
+    match error.class() {
+        // That would be no better: there is no room for less, or this etcdutl does not know what both are asked with.
+        ExitClass::Full | ExitClass::Config => Failed::Run(error),
+        _ => Failed::Unfit(Unfit::new(error.message())),
+    }
 }
 
 async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failed> + Send + 'static) -> Result<T, Failed> {
@@ -124,4 +135,18 @@ fn apply(file: &File, stock: &Stock, scion: &Path) -> Result<(), Failed> {
     grafted.check(stock, file, bytes)?;
     tracing::info!(pages = grafted.pages.len(), db_bytes = grafted.bytes(), "grafted");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_etcdutl_could_not_do_either_ends_the_restore() {
+        for class in ExitClass::ALL {
+            let ends = matches!(class, ExitClass::Full | ExitClass::Config);
+            let failed = small_failed(Error::new(class, "it had a bad day"));
+            assert_eq!(matches!(failed, Failed::Run(_)), ends, "{class:?}");
+        }
+    }
 }

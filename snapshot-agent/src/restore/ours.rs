@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::contents;
+use super::{Minor, contents};
 use crate::contract::{CameAlong, RestoreRequest};
 use crate::crypt::Identities;
 use crate::error::{Error, Result, io_error, task_error};
@@ -87,12 +87,14 @@ impl Chosen {
     }
 
     /// Downloads it into a file, and compares everything that its manifest says: of the bytes, and of what is in them.
+    /// `target`: the version that is to read it.
     pub(super) async fn place(
         &self,
         store: &Store,
         file: File,
         ends: Ends,
         request: &RestoreRequest,
+        target: Minor,
     ) -> Result<Placed> {
         let file = Arc::new(file);
         let placing = Placing::begin(&file, self.db_bytes(), ends, self.stored.scan_options());
@@ -104,6 +106,9 @@ impl Chosen {
         let written = written.await.map_err(|error| task_error(&error))?;
         let Written { scanned, writeback } = written.ok_or_else(|| io_error(WRITING)(why(&failed)))?;
         let proven = self.prove(store, scanned, &file).await?;
+        if let Some(found) = &proven {
+            target.takes_database(found)?;
+        }
         let Stored { manifest, data, .. } = &self.stored;
         let mut restored = Restored {
             restore_uid: request.restore_uid.clone(),
@@ -131,6 +136,7 @@ impl Chosen {
         file: &Arc<File>,
     ) -> Result<Option<Proven>> {
         let (stored, db_bytes) = (&self.stored, self.db_bytes());
+        let uri = store.uri(&stored.data);
         let proven = match scanned {
             Err(ScanError::OverBudget { .. }) => {
                 let file = Arc::clone(file);
@@ -143,15 +149,17 @@ impl Chosen {
         match proven {
             Ok(found) => {
                 stored.structure_agrees(store, &found)?;
-                stored.hash_agrees(store, &found)?;
+                if let Some(why) = stored.hash_agrees(store, &found)? {
+                    tracing::warn!(uri, why, "HashKV was not compared");
+                }
                 Ok(Some(found))
             }
             // The bytes are those that were saved, and that is what is known.
             Err(error @ ScanError::OverBudget { .. }) => {
-                tracing::warn!(%error, "the structure is not proven again");
+                tracing::warn!(uri, %error, "neither structure nor HashKV was proven again: only its sha256 is");
                 Ok(None)
             }
-            Err(error) => Err(unsound(&store.uri(&stored.data), &error)),
+            Err(error) => Err(unsound(&uri, &error)),
         }
     }
 }

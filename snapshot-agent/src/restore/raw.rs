@@ -102,9 +102,7 @@ impl Raw {
         let (found, used) = self.prove(path, &uri).await?;
         // A member's own file may be longer than what is in use of it.
         quota::check(request, used)?;
-        if let Some(storage) = &found.storage_version {
-            target.takes(storage)?;
-        }
+        target.takes_database(&found)?;
         let mut restored = Restored {
             restore_uid: request.restore_uid.clone(),
             uri,

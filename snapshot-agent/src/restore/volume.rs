@@ -1,9 +1,9 @@
 //! What is on the volume before a restore, and the staging folder in which everything happens until the end.
 //!
-//! It decides what counts as empty, as ours and as somebody else's. The only thing it ever deletes is the staging
-//! folder, by its own name.
+//! It decides what counts as empty, as ours and as somebody else's, and that one restore at a time is at work. The only
+//! thing it ever deletes is the staging folder, by its own name.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -21,9 +21,12 @@ const SNAP: &str = "member/snap";
 const WAL: &str = "member/wal";
 const DATABASE: &str = "db";
 
-/// A mounted volume.
+/// A mounted volume that no other restore is at work on.
 pub(super) struct Volume {
     root: PathBuf,
+    /// The folder itself, locked: no file is left for etcd to find, and however this process ends, the lock goes with it.
+    /// (Of a folder on NFS the other nodes do not see the lock.)
+    _alone: File,
 }
 
 /// What a volume holds.
@@ -39,10 +42,23 @@ pub(super) enum State {
 
 impl Volume {
     pub(super) fn open(root: &Path) -> Result<Self> {
-        if root.is_dir() {
-            return Ok(Self { root: root.to_owned() });
+        if !root.is_dir() {
+            return Err(Error::config(format!("there is no volume at {}", root.display())));
         }
-        Err(Error::config(format!("there is no volume at {}", root.display())))
+        let alone = File::open(root).map_err(io_error("opening the volume"))?;
+        match alone.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::transient(
+                    "another restore is at work on this volume. Nothing was touched. Where there should be none, look for a \
+                     Pod that was deleted by force: it may still run on its node",
+                ));
+            }
+            Err(TryLockError::Error(error)) => {
+                tracing::warn!(%error, "the volume cannot be locked: nothing keeps another restore away from it");
+            }
+        }
+        Ok(Self { root: root.to_owned(), _alone: alone })
     }
 
     /// Looks, and touches nothing.
@@ -72,9 +88,7 @@ impl Volume {
 
     /// Removes a staging folder that a finished restore had no time to remove.
     pub(super) fn tidy(&self) {
-        if let Err(error) = remove(&self.root.join(STAGING)) {
-            tracing::warn!(%error, "the staging folder stays behind");
-        }
+        tidy(&self.root);
     }
 
     /// Whether all that it needs fits, before the first byte is written.
@@ -120,6 +134,12 @@ pub(super) fn ran_out(room: Room, error: Error) -> Error {
         room.bytes.div_ceil(1 << 20),
         room.remedy()
     ))
+}
+
+fn tidy(root: &Path) {
+    if let Err(error) = remove(&root.join(STAGING)) {
+        tracing::warn!(%error, "the staging folder stays behind");
+    }
 }
 
 /// Deletes a folder of ours, whatever of it is there.
@@ -210,7 +230,7 @@ impl Staging {
         }
         fs::rename(self.data(), &target).map_err(io_error("putting the restored data in its place"))?;
         files::sync_folder(&self.root).map_err(io_error("syncing the volume"))?;
-        Volume { root: self.root }.tidy();
+        tidy(&self.root);
         Ok(())
     }
 }
@@ -240,6 +260,17 @@ mod tests {
         assert_eq!(volume.state(), Ok(State::Ours(Box::new(identity))));
         fs::write(folder.path().join(DATA_DIR).join(crate::identity::IDENTITY_FILE), "{").unwrap();
         assert!(matches!(volume.state(), Ok(State::Foreign(_))));
+    }
+
+    #[test]
+    fn one_restore_at_a_time_and_no_file_says_so() {
+        let (folder, volume) = volume();
+        let error = Volume::open(folder.path()).err().unwrap();
+        assert_eq!(error.class(), ExitClass::Transient);
+        assert!(error.message().contains("another restore is at work on this volume"), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        drop(volume);
+        assert_eq!(Volume::open(folder.path()).unwrap().state(), Ok(State::Empty));
     }
 
     #[test]

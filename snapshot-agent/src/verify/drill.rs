@@ -2,7 +2,8 @@
 //!
 //! It decides what that etcd has to answer: the HashKV that was worked out from the bytes, at the same revision, and as
 //! many keys. Where the snapshot asks for users, nobody can ask the etcd: then the database that it ran on is read again
-//! after it has stopped. How it is started is in `etcd.rs`, beside this.
+//! after it has stopped. What is wrong with the programs is looked for before, for it says nothing of the snapshot. How
+//! etcd is started is in `etcd.rs`, beside this.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,7 +20,7 @@ use crate::crypt::Identities;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::manifest::Manifest;
 use crate::proof::{Proof, Step};
-use crate::restore::{BESIDE_DATABASE, COPIES, Etcdutl, Initial, check_version};
+use crate::restore::{BESIDE_DATABASE, COPIES, Etcdutl, Initial, check_version, version_of};
 use crate::save::STALL;
 use crate::scan::{HashKv, Proven, Reader, ScanError};
 use crate::scratch::Scratch;
@@ -46,8 +47,20 @@ pub(super) struct Drill {
 impl Drill {
     /// Finds the programs and the room, before anything is read.
     pub(super) async fn prepare(request: &VerifyRequest, manifest: &Manifest) -> Result<Self> {
-        let etcdutl = Etcdutl::find(&program(request.bin_dir.as_deref(), "etcdutl")?).await?;
+        let restores = program(request.bin_dir.as_deref(), "etcdutl")?;
         let program = program(request.bin_dir.as_deref(), "etcd")?;
+        let etcdutl = Etcdutl::find(&restores).await?;
+        // They are looked for one by one. etcd starts on what was made for another version, or it does not.
+        let etcd = version_of(&program, "etcd", "--version", "etcd Version:").await?;
+        if etcd != etcdutl.version() {
+            return Err(Error::config(format!(
+                "{} is etcd {etcd} and {} is etcdutl {}: a drill needs both of one minor version, so name the folder that \
+                 holds them with --bin-dir",
+                program.display(),
+                restores.display(),
+                etcdutl.version()
+            )));
+        }
         check_version(manifest, etcdutl.version())?;
         let needed = manifest.db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE);
         let scratch = Scratch::new(&request.scratch, needed)?;
@@ -69,6 +82,7 @@ impl Drill {
         let db_bytes = stored.manifest.db_bytes;
         let (found, hash_kv) = off_thread(&uri, &snapshot, move |file| facts(file, db_bytes)).await?;
         compare(store, stored, &found, proof)?;
+        self.etcdutl.version().takes_database(&found)?;
 
         let data = self.scratch.join("data");
         let initial = Initial { name: MEMBER, peer_url: PEER_URL, cluster: INITIAL_CLUSTER, token: MEMBER };

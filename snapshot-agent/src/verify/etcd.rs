@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use etcd_client::Client;
@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::contract::{EtcdFlags, ExitClass};
 use crate::error::{Error, Result, io_error};
+use crate::restore::heard;
 use crate::source::Dialer;
 
 /// What etcd needs before it opens its database, and its slowest disk.
@@ -76,22 +77,16 @@ impl Etcd {
                 Ok(_) | Err(_) => {}
             }
             if let Some(status) = self.child.try_wait().map_err(io_error("waiting for etcd"))? {
-                let said = last_line(&self.log);
+                let said = said(&self.log);
                 tries -= 1;
                 if !said.contains(TAKEN) || tries == 0 {
-                    let message = format!("etcd does not start on what was restored ({status}): {said}");
-                    // Killed, most likely for memory.
-                    return Err(if status.code().is_none() {
-                        Error::transient(message)
-                    } else {
-                        Error::corrupt(message)
-                    });
+                    return Err(not_started(status, &said));
                 }
                 (self.child, self.endpoint) = spawn(&self.program, &self.data, &self.log)?;
             }
             if Instant::now() > until {
-                let said = last_line(&self.log);
-                return Err(Error::deadline(format!("etcd gives no answer within {} s: {said}", within.as_secs())));
+                let (_, line) = heard(&said(&self.log));
+                return Err(Error::deadline(format!("etcd gives no answer within {} s: {line}", within.as_secs())));
             }
             sleep(LOOK).await;
         }
@@ -162,9 +157,42 @@ fn ports() -> std::io::Result<[u16; 2]> {
     Ok([one.local_addr()?.port(), other.local_addr()?.port()])
 }
 
-/// The last thing it said.
-fn last_line(log: &Path) -> String {
-    let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
-    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
-    last.chars().take(500).collect()
+/// All that it has said.
+fn said(log: &Path) -> String {
+    fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+/// No reason to call the snapshot broken: its pages are proven by now, and memory, a disk or a flag do this as well.
+fn not_started(status: ExitStatus, said: &str) -> Error {
+    let (class, line) = heard(said);
+    let class = if class == ExitClass::Full { class } else { ExitClass::Transient };
+    Error::new(
+        class,
+        format!(
+            "etcd does not start on what was restored ({status}): {line}. It may be this machine: no proof is kept"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn that_it_does_not_start_is_not_held_against_the_snapshot() {
+        for (raw, said, class) in [
+            (2 << 8, "flag provided but not defined: -unsafe-no-fsync\nUsage:\n", ExitClass::Transient),
+            (1 << 8, "{\"level\":\"fatal\",\"error\":\"read wal: input/output error\"}", ExitClass::Transient),
+            (2 << 8, "fatal error: runtime: out of memory\n\ngoroutine 1:\n", ExitClass::Transient),
+            (2 << 8, "panic: freelist\n", ExitClass::Transient),
+            (9, "", ExitClass::Transient),
+            (1 << 8, "write wal: no space left on device\n", ExitClass::Full),
+        ] {
+            let error = not_started(ExitStatus::from_raw(raw), said);
+            assert_eq!(error.class(), class, "{error}");
+            assert!(error.message().contains(said.lines().next().unwrap_or("it says nothing")), "{error}");
+        }
+    }
 }

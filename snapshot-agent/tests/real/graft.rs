@@ -4,6 +4,7 @@
 //! Databases of each line, restored by the etcdutl of that line and of the next, with and without a revision bump.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::dump::{dump, with_pages};
@@ -11,7 +12,9 @@ use crate::server::{Dice, Server, folder, run};
 use crate::support::{file_store, free_port, noise, restore_request, save_request};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use snapshot_agent::contract::{Compression, DATA_DIR, Engine, EtcdFlags, RestoreRequest, RestoredReport, StoreFlags};
+use snapshot_agent::contract::{
+    Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, RestoreRequest, RestoredReport, StoreFlags,
+};
 use snapshot_agent::identity::Identity;
 use snapshot_agent::scan::{Names, Reader};
 use snapshot_agent::{restore, save};
@@ -322,35 +325,43 @@ async fn of_3_5_for_3_7_is_what_etcdutl_makes() {
     the_same("3.5", "3.7").await;
 }
 
-/// An etcdutl that does something else with the small database, or nothing: the real one does it all then.
+/// An etcdutl beside this volume that does something else with the small database, or nothing.
+fn strange(volume: &Path, does: &str) -> PathBuf {
+    let real = folder("3.6").join("etcdutl");
+    let wrapper = volume.with_file_name("etcdutl");
+    let data = volume.join(".holdfast-staging/small");
+    let script = format!(
+        "#!/bin/sh\ndata={}\nrestore() {{ {real} \"$@\"; }}\ncase \"$3\" in */small.db) {does};; *) exec {real} \"$@\";; esac\n",
+        data.display(),
+        real = real.display(),
+    );
+    fs::write(&wrapper, script).unwrap();
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+    wrapper
+}
+
+/// Whatever becomes of the small database: the real one does it all then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_graft_that_is_not_understood_is_etcdutls_restore() {
-    use std::os::unix::fs::PermissionsExt;
     let server = history("3.6");
     let snapshot = Snapshot::saved("history", &server, None).await;
-    let real = folder("3.6").join("etcdutl");
     let cases = [
         ("exit 1", "etcdutl could not restore"),
         ("exit 0", "small database"),
-        // What it has made is no database.
-        ("restore \"$@\"; cp /dev/null $data/member/snap/db", "meta page"),
+        ("echo 'Error: expected sha256 [1], got [2]' >&2; exit 1", "expected sha256"),
+        ("echo 'Error: it had a bad day' >&2; exit 1", "it had a bad day"),
+        ("echo 'Error: read small.db: input/output error' >&2; exit 1", "input/output error"),
+        ("kill -9 $$", "signal: 9"),
+        // What it has made is no database, or has no log beside it.
+        ("restore \"$@\"; /bin/cp /dev/null $data/member/snap/db", "meta page"),
+        ("restore \"$@\"; /bin/rm -r $data/member/wal", "etcd's log"),
     ];
     for (does, says) in cases {
         let folder = tempfile::tempdir().unwrap();
         let volume = folder.path().join("volume");
         fs::create_dir(&volume).unwrap();
-        let wrapper = folder.path().join("etcdutl");
-        let data = volume.join(".holdfast-staging/small");
-        let script = format!(
-            "#!/bin/sh\ndata={}\nrestore() {{ {real} \"$@\"; }}\ncase \"$3\" in */small.db) {does};; *) exec {real} \"$@\";; esac\n",
-            data.display(),
-            real = real.display(),
-        );
-        let script = script.replace("cp ", "/bin/cp ");
-        fs::write(&wrapper, script).unwrap();
-        fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
         let request = restore_request(snapshot.store(), &snapshot.key, &volume);
-        let request = RestoreRequest { etcdutl: wrapper, engine: Engine::Graft, ..request };
+        let request = RestoreRequest { etcdutl: strange(&volume, does), engine: Engine::Graft, ..request };
         let report = restore::run(request.clone()).await.unwrap_or_else(|error| panic!("{does}: {error}"));
         assert_eq!(report.engine, Some(Engine::Etcdutl), "{does}");
         let why = report.fell_back.unwrap();
@@ -359,6 +370,26 @@ async fn a_graft_that_is_not_understood_is_etcdutls_restore() {
         // Found complete: nobody knows any more how it was made.
         let again = restore::run(request).await.unwrap();
         assert_eq!((again.already, again.engine, again.fell_back), (true, None, None));
+    }
+}
+
+/// What it could not do with the large one either: nothing is read twice for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_graft_that_lacks_what_a_copy_needs_too_is_refused() {
+    let snapshot = Snapshot::saved("tiny", &tiny("3.6"), None).await;
+    for (does, class, says) in [
+        ("echo 'Error: write db: no space left on device' >&2; exit 1", ExitClass::Full, "free space on the volume"),
+        ("echo 'Error: unknown flag: --bump-revision' >&2; exit 1", ExitClass::Config, "cannot move the revision on"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = folder.path().join("volume");
+        fs::create_dir(&volume).unwrap();
+        let request = restore_request(snapshot.store(), &snapshot.key, &volume);
+        let request = RestoreRequest { etcdutl: strange(&volume, does), engine: Engine::Graft, ..request };
+        let error = restore::run(request).await.unwrap_err();
+        assert_eq!(error.class(), class, "{error}");
+        assert!(error.message().contains(says) && !error.message().contains("the graft was not made"), "{error}");
+        assert_eq!(fs::read_dir(&volume).unwrap().count(), 0, "{error}");
     }
 }
 

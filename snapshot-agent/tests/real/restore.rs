@@ -11,7 +11,8 @@ use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Mischief;
 use crate::graft::ENGINES;
 use crate::support::{
-    CLAIM, Cli, Etcd, RESTORE, S3, child, child_input, file_store, files, restore_request, save_request,
+    CLAIM, Cli, Etcd, RESTORE, S3, child, child_input, etcd_of, eventually, file_store, files, restore_request,
+    save_request,
 };
 use clap::Parser;
 use futures::stream;
@@ -500,4 +501,62 @@ async fn a_forged_snapshot_is_refused_by_what_was_in_it() {
         assert!(message.contains("HashKV") || message.contains("sound"), "{engine:?}: {message}");
     }
     fs::write(stored.data(), good).unwrap();
+}
+
+/// No hash covers what a manifest says of versions, and an older etcd starts on newer bytes: they are asked themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_that_lies_about_the_version_is_not_believed() {
+    let lies: [fn(&mut Value); 2] = [
+        |manifest| manifest["storageVersion"] = json!("3.4.0"),
+        // Where none is recorded the member's version is taken for it.
+        |manifest| {
+            manifest["storageVersion"] = Value::Null;
+            manifest["etcdVersion"] = json!("3.4.0");
+        },
+    ];
+    for (line, older) in [("3.6", "3.5"), ("3.7", "3.6"), ("3.7", "3.5")] {
+        let etcd = Etcd::of(line).await;
+        etcd.fill(5, 100).await;
+        // It is written down some time after the start.
+        eventually("the storage version", async || {
+            let status = etcd.client().await.status().await.ok()?;
+            status.storage_version().starts_with(line).then_some(())
+        })
+        .await;
+        let stored = Stored::of(&etcd, Compression::Zstd).await;
+        for engine in ENGINES {
+            for lie in lies {
+                let into_older = |request: &mut RestoreRequest| {
+                    request.engine = engine;
+                    request.etcdutl = etcd_of(older).with_file_name("etcdutl");
+                };
+                let (class, message) = stored.with(lie, into_older).await;
+                assert_eq!(class, ExitClass::Config, "{line} into {older}, {engine:?}: {message}");
+                let says = format!("has storage version {line}.0, etcdutl is {older}");
+                assert!(message.contains(&says), "no {says:?} in {message}");
+            }
+        }
+    }
+}
+
+/// What could not be compared is in the log, with its reason.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_whose_hash_is_not_compared_says_so() {
+    let etcd = Etcd::start().await;
+    let stored = Stored::of(&etcd, Compression::Zstd).await;
+    let path = stored.folder().join("manifest.json");
+    let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    manifest.as_object_mut().unwrap().remove("contents");
+    fs::write(&path, manifest.to_string()).unwrap();
+    for engine in ENGINES {
+        let volume = tempfile::tempdir().unwrap();
+        let request = RestoreRequest { engine, ..restore_request(stored.flags(), &stored.saved.key, volume.path()) };
+        let mut command = child("slow::says_how_far_it_is", &request.to_args().join("\n"));
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && restored(volume.path()), "{engine:?}: {said}");
+        let warned = |line: &str| line.contains("WARN") && line.contains("HashKV was not compared");
+        let line = said.lines().find(|line| warned(line)).unwrap_or_else(|| panic!("{engine:?}: {said}"));
+        assert!(line.contains("the manifest records nothing of the contents"), "{line}");
+    }
 }

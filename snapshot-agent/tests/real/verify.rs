@@ -1,6 +1,7 @@
 //! A stored snapshot is verified later on: read again, or restored and started, and a proof is kept beside it.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -362,13 +363,70 @@ async fn a_drill_without_room_or_programs_is_refused_before_anything_is_read() {
     let ask = VerifyRequest { bin_dir: Some(empty.path().to_owned()), ..kept.request(ProofLevel::Drill) };
     let error = verified(ask).await.unwrap_err();
     assert!(error.class() == ExitClass::Config && error.message().contains("etcdutl"), "{error}");
-    // An etcd that does not start says so in its own words, and leaves nothing.
-    for program in ["etcdutl", "etcdctl"] {
-        std::os::unix::fs::symlink(bin(program), empty.path().join(program)).unwrap();
+}
+
+/// A folder with an etcd and an etcdutl that do this, and tell their version as they are.
+fn programs(etcd: &str, etcdutl: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, does) in [("etcd", etcd), ("etcdutl", etcdutl)] {
+        let (path, real) = (folder.path().join(name), bin(name));
+        let script =
+            format!("#!/bin/sh\nreal={}\ncase $1 in *version) exec $real \"$@\";; esac\n{does}\n", real.display());
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    fs::copy(bin("etcdctl"), empty.path().join("etcd")).unwrap();
-    let ask = VerifyRequest { bin_dir: Some(empty.path().to_owned()), ..kept.request(ProofLevel::Drill) };
-    let error = verified(ask).await.unwrap_err();
-    assert!(error.message().contains("etcd does not start"), "{error}");
-    assert_eq!(files(kept.scratch.path()), [] as [&str; 0]);
+    folder
+}
+
+/// A drill may go wrong for many reasons, and few of them are the snapshot's: it is passed over by nobody for the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_drill_stumbles_over_is_not_held_against_the_snapshot() {
+    const AS_IT_IS: &str = "exec $real \"$@\"";
+    let etcd = Etcd::start().await;
+    etcd.fill(3, 10).await;
+    let kept = Kept::of(&etcd, Compression::Zstd, false).await;
+    let drill = |bin_dir: &Path| VerifyRequest { bin_dir: Some(bin_dir.to_owned()), ..kept.request(ProofLevel::Drill) };
+    let unharmed = async |programs: tempfile::TempDir, class: ExitClass, says: &[&str]| {
+        let error = verified(drill(programs.path())).await.expect_err("was verified");
+        assert_eq!(error.class(), class, "{error}");
+        for says in says {
+            assert!(error.message().contains(says), "{says:?} is not in: {error}");
+        }
+        assert_eq!(proofs(&kept.folder()), [], "{error}");
+        assert_eq!(files(kept.scratch.path()), [] as [&str; 0], "{error}");
+    };
+    let does_not_start = "etcd does not start on what was restored";
+    for (does, class, says) in [
+        ("echo 'flag provided but not defined: -x' >&2; echo Usage: >&2; exit 2", ExitClass::Transient, "-x"),
+        ("echo 'panic: it had a bad day' >&2; exit 2", ExitClass::Transient, "it had a bad day"),
+        ("kill -9 $$", ExitClass::Transient, "signal: 9"),
+        ("echo 'write wal: no space left on device' >&2; exit 1", ExitClass::Full, "no space"),
+    ] {
+        unharmed(programs(does, AS_IT_IS), class, &[does_not_start, says]).await;
+    }
+    for (does, class, says) in [
+        ("echo 'Error: it had a bad day' >&2; exit 1", ExitClass::Transient, "it had a bad day"),
+        ("echo 'Error: read snapshot.db: input/output error' >&2; exit 1", ExitClass::Transient, "input/output"),
+        ("echo 'fatal error: runtime: out of memory' >&2; exit 2", ExitClass::Transient, "out of memory"),
+        ("echo 'Error: unknown flag: --name' >&2; echo Usage: >&2; exit 1", ExitClass::Config, "unknown flag: --name"),
+    ] {
+        unharmed(programs(AS_IT_IS, does), class, &["etcdutl could not restore", says]).await;
+    }
+
+    // Programs that do not belong together, or are not what they are called, are told before anything is read.
+    let links = |etcd: PathBuf, etcdutl: PathBuf| {
+        let folder = tempfile::tempdir().unwrap();
+        symlink(etcd, folder.path().join("etcd")).unwrap();
+        symlink(etcdutl, folder.path().join("etcdutl")).unwrap();
+        folder
+    };
+    let mixed = links(etcd_of("3.7"), etcd_of("3.5").with_file_name("etcdutl"));
+    unharmed(mixed, ExitClass::Config, &["is etcd 3.7 and", "is etcdutl 3.5", "--bin-dir"]).await;
+    let other = links(bin("etcdctl"), bin("etcdutl"));
+    unharmed(other, ExitClass::Config, &["does not tell an etcd version"]).await;
+
+    // What etcdutl finds wrong with the bytes is.
+    let programs = programs(AS_IT_IS, "echo 'Error: expected sha256 [1], got [2]' >&2; exit 1");
+    kept.broken(drill(programs.path()), "expected sha256").await;
+    assert_eq!(proofs(&kept.folder()).len(), 1);
 }
