@@ -24,12 +24,12 @@ pub async fn save(request: SaveRequest) -> anyhow::Result<u8> {
     if request.dry_run {
         return print(rehearse::run(request).await);
     }
-    Ok(end(&save::run(request).await.map(Report::Saved)))
+    Ok(end(&save::run(request).await.map(|saved| Report::Saved(Box::new(saved)))))
 }
 
 /// `agent inspect`.
 pub async fn inspect(request: InspectRequest) -> u8 {
-    end(&inspect::run(request).await.map(Report::Saved))
+    end(&inspect::run(request).await.map(|saved| Report::Saved(Box::new(saved))))
 }
 
 /// `agent latest`.

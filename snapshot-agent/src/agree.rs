@@ -86,21 +86,31 @@ pub(crate) async fn verify(
     for reason in &reasons {
         tracing::warn!(reason, "a member's HashKV was not compared");
     }
+    Ok(concluded(agreed_by, reasons))
+}
+
+/// One member's word is proof; that the second one's is missing is told.
+fn concluded(agreed_by: Vec<String>, mut reasons: Vec<String>) -> Verification {
     if !agreed_by.is_empty() {
-        return Ok(Verification { level: Level::HashKV, agreed_by, ..Verification::default() });
+        let agreed_by_reason = (!reasons.is_empty()).then(|| bounded(reasons.join("; ")));
+        return Verification { level: Level::HashKV, agreed_by, agreed_by_reason, ..Verification::default() };
     }
     if reasons.is_empty() {
         reasons.push("there was no member to ask".to_owned());
     }
-    Ok(only(Level::Structure, reasons.join("; ")))
+    only(Level::Structure, reasons.join("; "))
 }
 
 /// A reason goes into a report of bounded size.
 const REASON: usize = 600;
 
-fn only(level: Level, mut reason: String) -> Verification {
+fn bounded(mut reason: String) -> String {
     reason.truncate(reason.floor_char_boundary(REASON));
-    Verification { level, reason: Some(reason), ..Verification::default() }
+    reason
+}
+
+fn only(level: Level, reason: String) -> Verification {
+    Verification { level, reason: Some(bounded(reason)), ..Verification::default() }
 }
 
 fn without_hash(why: NoHashKv) -> String {
@@ -194,6 +204,27 @@ mod tests {
         let said = verify(&[], AskMembers::Auto, &over).await.unwrap();
         assert_eq!((said.level, said.agreed_by.len()), (Level::Trailer, 0));
         assert!(said.reason.unwrap().contains("memory budget"));
+    }
+
+    #[test]
+    fn a_second_voter_that_says_nothing_is_told() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let silent = "m2: no HashKV within 120 s";
+        for (agreed_by, reasons, level, of_others, reason) in [
+            (&["m1"][..], &[silent][..], Level::HashKV, Some(silent), None),
+            (&["m1", "m3"], &[silent], Level::HashKV, Some(silent), None),
+            (&["m1", "m2"], &[], Level::HashKV, None, None),
+            (&[], &[silent, "m3: it has gone on"], Level::Structure, None, Some("120 s; m3: it has gone on")),
+            (&[], &[], Level::Structure, None, Some("there was no member to ask")),
+        ] {
+            let said = concluded(names(agreed_by), names(reasons));
+            assert_eq!((said.level, said.agreed_by.len()), (level, agreed_by.len()), "{agreed_by:?} {reasons:?}");
+            assert_eq!(said.agreed_by_reason.as_deref(), of_others, "{agreed_by:?} {reasons:?}");
+            assert!(said.reason.as_deref().unwrap_or_default().ends_with(reason.unwrap_or_default()), "{said:?}");
+            assert_eq!(said.reason.is_some(), reason.is_some(), "{said:?}");
+        }
+        let long = concluded(names(&["m1"]), names(&[&"x".repeat(REASON * 2)]));
+        assert_eq!(long.agreed_by_reason.map(|reason| reason.len()), Some(REASON));
     }
 
     #[tokio::test]

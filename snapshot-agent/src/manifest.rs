@@ -87,7 +87,7 @@ pub struct Manifest {
     /// Until when nobody may remove or overwrite it; absent: it is not locked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<Lock>,
-    /// When the stream was opened.
+    /// When the save began, some seconds before its stream was opened; the folder's name says the same time.
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub started_at: Timestamp,
     /// When the data was complete in the store.

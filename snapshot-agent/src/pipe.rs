@@ -2,7 +2,8 @@
 //!
 //! It decides how much is in memory at a time, and that hashing and compressing never hold up the network: they have
 //! threads of their own, so on two cores the stream runs at the speed of the slowest step and not of their sum.
-//! It does not publish: whether the upload is completed is for the caller, after he has seen the proof.
+//! It does not publish: whether the upload is completed is for the caller, after he has seen the proof. That is told as
+//! soon as the stream has ended, however long a store takes to empty a spool.
 //!
 //! Budget, whatever the database's size (a test measures it): HTTP/2 windows 4 MiB (16 from afar), parts of an S3 upload 5 × 8 MiB,
 //! queues between the steps 8 MiB, zstd at level 1 about 2 MiB; the rest up to 96 MiB is the program and its allocator.
@@ -14,8 +15,7 @@ use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 use flate2::write::GzEncoder;
 use futures::{Stream, StreamExt};
-use sha2::{Digest, Sha256};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::contract::Compression;
@@ -24,6 +24,7 @@ use crate::error::{Error, Result, io_error, task_error};
 use crate::pool::{Buffer, Pool};
 use crate::progress::Progress;
 use crate::scan::{self, ScanError, SnapshotScan};
+use crate::sha256::Sha256;
 use crate::spool::Spool;
 use crate::store::Upload;
 use crate::trailer::{self, Proven, TrailerError};
@@ -42,30 +43,39 @@ pub(crate) fn scan_budget(estimate: u64) -> usize {
     usize::try_from((BASE + estimate / 32).min(MOST)).unwrap_or(usize::MAX)
 }
 
-/// What went through.
+/// What went by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Streamed {
     /// The database, proven by etcd's own hash.
     pub(crate) database: Proven,
     /// What is in it; the only error is that it did not fit the memory budget.
     pub(crate) scanned: std::result::Result<scan::Proven, ScanError>,
+}
+
+/// What went out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
     /// Bytes that were stored.
-    pub(crate) stored_bytes: u64,
+    pub(crate) bytes: u64,
     /// sha256 of the bytes that were stored.
-    pub(crate) stored_sha256: [u8; 32],
+    pub(crate) sha256: [u8; 32],
     /// CRC64NVME of the same.
-    pub(crate) stored_crc64: u64,
+    pub(crate) crc64: u64,
 }
 
 /// Sends a whole stream into an upload. Any error means: abort the upload.
+///
+/// `proven` hears what went by when the stream has ended; the rest may be on its way for long then. Where it hears nothing,
+/// this ends in an error.
 pub(crate) async fn run(
-    mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
+    stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     compression: Compression,
     recipients: &Recipients,
     spool: Option<Spool>,
     upload: &mut Upload,
     progress: &Progress,
-) -> Result<Streamed> {
+    proven: oneshot::Sender<Streamed>,
+) -> Result<Sent> {
     let pool = Pool::default();
     let (to_proof, proof_in) = mpsc::channel::<Bytes>(PIECES);
     let (to_scan, scan_in) = mpsc::channel::<Bytes>(PIECES);
@@ -79,33 +89,27 @@ pub(crate) async fn run(
     let recipients = recipients.clone();
     let encoder = tokio::task::spawn_blocking(move || encode(encoder_in, compression, &recipients, outlet));
 
-    let feed = async {
-        // etcd's messages of 32 KiB are copied together: their own memory is free again at once.
-        let mut piece = pool.take();
-        'stream: while let Some(message) = stream.next().await {
-            let message = message?;
-            progress.add(message.len());
-            let mut rest = message.as_ref();
-            while let Some(full) = piece.fill(&mut rest) {
-                if !hand_on(full, &steps).await {
-                    // A step has ended early; its own result says why.
-                    break 'stream;
-                }
-            }
+    let proving = async {
+        let whole = feed(stream, &pool, steps, progress).await?;
+        let (database, scanned) = (ended(proof).await?, ended(scan).await?);
+        // Of a stream that another step has cut short these two say nothing, and that step says why.
+        if whole {
+            // First, for where the end is missing both are wrong, and only this one says that trying again may help.
+            let database = database?;
+            let scanned = scanned?;
+            // Who has gone meanwhile has a reason of his own.
+            let _heard = proven.send(Streamed { database, scanned });
         }
-        progress.ended();
-        hand_on(piece, &steps).await;
-        drop(steps);
-        Ok(())
+        Ok(whole)
     };
-    let (mut store_in, spooling) = match spool {
-        None => (store_in, None),
+    let (mut store_in, fills, drains) = match spool {
+        None => (store_in, None, None),
         Some(spool) => {
             let (filling, draining) = spool.halves(pool.clone());
             let (to_upload, upload_in) = mpsc::channel::<Bytes>(PIECES);
             let fills = tokio::task::spawn_blocking(move || filling.run(store_in));
             let drains = tokio::task::spawn_blocking(move || draining.run(&to_upload));
-            (upload_in, Some([fills, drains]))
+            (upload_in, Some(fills), Some(drains))
         }
     };
     let store = async {
@@ -115,19 +119,47 @@ pub(crate) async fn run(
         }
         Ok(())
     };
-    tokio::try_join!(feed, store)?;
-    for half in spooling.into_iter().flatten() {
-        // A spool that breaks cuts the stream short, and the trailer would be blamed.
-        ended(half).await?.map_err(io_error("spooling the snapshot (--spool-dir)"))?;
+    let sending = async {
+        // Before the encoder, which fails too when one of these does.
+        tokio::try_join!(store, spooled(fills), spooled(drains))?;
+        let sent = ended(encoder).await?;
+        sent.map_err(|error| Error::transient(format!("compressing or encrypting failed: {error}")))
+    };
+    let (whole, sent) = tokio::try_join!(proving, sending)?;
+    // All that would have said why has ended well.
+    if whole { Ok(sent) } else { Err(Error::transient("the stream was not read to its end; nothing was published")) }
+}
+
+/// Hands the whole stream to all steps. `false`: one of them has ended before it.
+async fn feed(
+    mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
+    pool: &Pool,
+    steps: [mpsc::Sender<Bytes>; 3],
+    progress: &Progress,
+) -> Result<bool> {
+    // etcd's messages of 32 KiB are copied together: their own memory is free again at once.
+    let mut piece = pool.take();
+    while let Some(message) = stream.next().await {
+        let message = message?;
+        progress.add(message.len());
+        let mut rest = message.as_ref();
+        while let Some(full) = piece.fill(&mut rest) {
+            if !hand_on(full, &steps).await {
+                progress.ended();
+                return Ok(false);
+            }
+        }
     }
-    // First, for where the end is missing both are wrong, and only this one says that trying again may help.
-    let database = ended(proof).await??;
-    let scanned = ended(scan).await??;
-    let sent = ended(encoder)
-        .await?
-        .map_err(|error| Error::transient(format!("compressing or encrypting failed: {error}")))?;
-    let Sent { bytes: stored_bytes, sha256: stored_sha256, crc64: stored_crc64 } = sent;
-    Ok(Streamed { database, scanned, stored_bytes, stored_sha256, stored_crc64 })
+    progress.ended();
+    Ok(hand_on(piece, &steps).await)
+}
+
+/// Waits for half of a spool, where there is one. When it breaks, the stream is cut short, and no other step is to blame.
+async fn spooled(half: Option<JoinHandle<io::Result<()>>>) -> Result<()> {
+    match half {
+        None => Ok(()),
+        Some(half) => ended(half).await?.map_err(io_error("spooling the snapshot (--spool-dir)")),
+    }
 }
 
 async fn ended<T>(step: JoinHandle<T>) -> Result<T> {
@@ -242,13 +274,6 @@ struct Outlet {
     bytes: u64,
 }
 
-/// What went out.
-struct Sent {
-    bytes: u64,
-    sha256: [u8; 32],
-    crc64: u64,
-}
-
 impl Outlet {
     fn new(to_store: mpsc::Sender<Bytes>, pool: &Pool) -> Self {
         let (hash, crc) = (Sha256::new(), crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme));
@@ -265,7 +290,7 @@ impl Outlet {
 
     fn finish(mut self) -> io::Result<Sent> {
         self.flush()?;
-        Ok(Sent { bytes: self.bytes, sha256: self.hash.finalize().into(), crc64: self.crc.finalize() })
+        Ok(Sent { bytes: self.bytes, sha256: self.hash.finalize(), crc64: self.crc.finalize() })
     }
 }
 
@@ -284,5 +309,29 @@ impl Write for Outlet {
         }
         let filled = self.piece.take();
         self.send(filled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::*;
+
+    /// A spool breaks in the middle: neither the member nor the encoder is blamed for what is missing.
+    #[tokio::test]
+    async fn a_spool_that_breaks_says_so_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let piece = Bytes::from(vec![7; 1 << 20]);
+        // Far more than what waits between the steps.
+        let stream = stream::iter((0..64).map(|_| Ok(piece.clone())));
+        let (proven, streamed) = oneshot::channel();
+        let recipients = Recipients::parse(&[]).unwrap();
+        let (spool, mut upload) = (Spool::broken(folder.path()), Upload::Nowhere);
+        let progress = Progress::silent();
+        let sent = run(stream, Compression::None, &recipients, Some(spool), &mut upload, &progress, proven).await;
+        let error = sent.unwrap_err();
+        assert!(error.message().contains("--spool-dir"), "{error}");
+        assert!(streamed.await.is_err(), "there is nothing to ask the members for");
     }
 }

@@ -11,9 +11,8 @@ use crate::contract::{Compression, SaveRequest, Verification};
 use crate::error::Result;
 use crate::gate::hex_id;
 use crate::interrupt::Interrupt;
-use crate::pipe;
 use crate::progress::Progress;
-use crate::save::{Ask, STALL, Saving, peak_rss_bytes};
+use crate::save::{self, Ask, Passed, Saving, peak_rss_bytes};
 use crate::source;
 use crate::store::{Store, Upload};
 
@@ -65,10 +64,9 @@ pub async fn run(request: SaveRequest) -> Result<Rehearsed> {
     let (_, stream) = interrupt.unless(source.open()).await?;
     let progress = Progress::new("reading", source.facts.db_bytes);
     let mut nowhere = Upload::Nowhere;
-    let pipe = pipe::run(stream, request.compression, &recipients, spool, &mut nowhere, &progress);
-    let streamed =
-        interrupt.unless(progress.watch_pace(STALL, request.min_throughput_kib.saturating_mul(1 << 10), pipe)).await?;
-    let verification = interrupt.unless(Ask::of(&source).verify(&streamed, request.ask_members)).await?;
+    let ask = Ask::of(&source);
+    let passing = save::pass(stream, &request, &recipients, spool, &mut nowhere, &progress, &ask);
+    let Passed { streamed, sent, verification } = interrupt.unless(passing).await?;
     let proven = streamed.scanned.as_ref().ok();
     Ok(Rehearsed {
         member: source.name.clone(),
@@ -76,7 +74,7 @@ pub async fn run(request: SaveRequest) -> Result<Rehearsed> {
         cluster_id: hex_id(source.facts.cluster_id),
         etcd_version: source.facts.version.clone(),
         db_bytes: streamed.database.db_bytes,
-        stored_bytes: streamed.stored_bytes,
+        stored_bytes: sent.bytes,
         compression: request.compression,
         revision: proven.map(|proven| proven.revision),
         keys: proven.and_then(|proven| proven.keys),

@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_success_is_its_report() {
-        let report = Report::Saved(SavedReport { key: "a/b".to_owned(), ..SavedReport::default() });
+        let report = Report::Saved(Box::new(SavedReport { key: "a/b".to_owned(), ..SavedReport::default() }));
         let json = render(&Ok(report.clone()));
         assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
     }

@@ -3,7 +3,8 @@
 //! It decides the order: the store has to be the one that is meant; the upload is begun first, so that wrong credentials
 //! show before etcd has sent a byte; it is completed only when etcd's own hash at the end of the stream agrees, the
 //! database's structure is sound and no member says that it holds something else; then it is read back if that is asked
-//! for; the manifest comes last and makes it a backup.
+//! for; the manifest comes last and makes it a backup. The members are asked when the stream has ended, and not when a
+//! slow store has all of it: until then they may have compacted what they would be asked for.
 //! Every other way out takes the upload back. How bytes flow is in `pipe.rs`, where they go in `store.rs`.
 
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use bytes::Bytes;
 use futures::Stream;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
+use tokio::sync::oneshot;
 
 use crate::agree::{self, Voter};
 use crate::besides;
@@ -26,7 +28,7 @@ use crate::interrupt::Interrupt;
 use crate::layout::{Attempt, Folder, Format};
 use crate::manifest::{Contents, Encryption, FORMAT_VERSION, Manifest, Origin};
 use crate::mark;
-use crate::pipe::{self, Streamed};
+use crate::pipe::{self, Sent, Streamed};
 use crate::progress::Progress;
 use crate::publish;
 use crate::read_back::{self, Sum};
@@ -65,8 +67,26 @@ impl Ask {
         Self { voters: source.voters(), member: source.name.clone(), at_least: source.revision }
     }
 
+    /// Asks when it is known what for, while the rest is on its way. Where one of the two fails, nobody waits for the other.
+    async fn beside(
+        &self,
+        sending: impl Future<Output = Result<Sent>>,
+        streamed: oneshot::Receiver<Streamed>,
+        ask_members: AskMembers,
+    ) -> Result<Passed> {
+        let asked = async {
+            // Nothing comes of the stream, and sending it ends with the reason.
+            let Ok(streamed) = streamed.await else { return std::future::pending().await };
+            let verification = self.verify(&streamed, ask_members).await?;
+            tracing::debug!("what the members say is known");
+            Ok((streamed, verification))
+        };
+        let ((streamed, verification), sent) = tokio::try_join!(asked, sending)?;
+        Ok(Passed { streamed, sent, verification })
+    }
+
     /// Compares what went by with what the members say (I14).
-    pub(crate) async fn verify(&self, streamed: &Streamed, ask_members: AskMembers) -> Result<Verification> {
+    async fn verify(&self, streamed: &Streamed, ask_members: AskMembers) -> Result<Verification> {
         if let Ok(Proven { revision, .. }) = &streamed.scanned
             && *revision < self.at_least
         {
@@ -84,6 +104,36 @@ impl Ask {
         }
         Ok(verification)
     }
+}
+
+/// A stream that is proven, and in the store as far as an upload can be before it is completed.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    pub(crate) streamed: Streamed,
+    pub(crate) sent: Sent,
+    pub(crate) verification: Verification,
+}
+
+/// Sends a stream into an upload, and asks the members about it. Any error means: abort the upload.
+pub(crate) async fn pass(
+    stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
+    request: &SaveRequest,
+    recipients: &Recipients,
+    spool: Option<Spool>,
+    upload: &mut Upload,
+    progress: &Progress,
+    ask: &Ask,
+) -> Result<Passed> {
+    let (proven, streamed) = oneshot::channel();
+    let least = request.min_throughput_kib.saturating_mul(1 << 10);
+    let sending = async {
+        let pipe = pipe::run(stream, request.compression, recipients, spool, upload, progress, proven);
+        let sent = progress.watch_pace(STALL, least, pipe).await?;
+        // What is sent already goes on while the members compute theirs.
+        upload.flush().await?;
+        Ok(sent)
+    };
+    ask.beside(sending, streamed, request.ask_members).await
 }
 
 /// The facts of a member that a manifest records, for streams that do not come from [`run`].
@@ -112,8 +162,7 @@ where
 /// Data that is whole in the store, and what is known of it.
 struct Data {
     storage_version: Option<String>,
-    streamed: Streamed,
-    verification: Verification,
+    passed: Passed,
 }
 
 /// One attempt whose upload has begun.
@@ -208,47 +257,35 @@ impl<'a> Saving<'a> {
     {
         let (version, stream) = stream?;
         let progress = Progress::new("saving", self.member.facts.db_bytes);
-        let pipe = pipe::run(
-            stream,
-            self.request.compression,
-            &self.recipients,
-            self.spool.take(),
-            &mut self.upload,
-            &progress,
-        );
-        let streamed = interrupt
-            .unless(progress.watch_pace(STALL, self.request.min_throughput_kib.saturating_mul(1 << 10), pipe))
-            .await?;
-        let streamed_in = self.since.elapsed();
-        // What is sent already goes on while the members compute theirs.
-        let asked = ask.verify(&streamed, self.request.ask_members);
-        let (mut verification, ()) = interrupt.unless(async { tokio::try_join!(asked, self.upload.flush()) }).await?;
-        let proven_in = self.since.elapsed();
+        let spool = self.spool.take();
+        let passing = pass(stream, self.request, &self.recipients, spool, &mut self.upload, &progress, &ask);
+        let mut passed = interrupt.unless(passing).await?;
+        let passed_in = self.since.elapsed();
         interrupt.unless(self.upload.complete()).await?;
         let stored_in = self.since.elapsed();
         if self.request.verify == Verify::Stored {
             let key = self.folder.data(self.format);
-            let Streamed { stored_bytes, stored_crc64, .. } = streamed;
-            let compared = read_back::compare(self.store, &key, stored_bytes, Sum::Crc64(stored_crc64), STALL);
+            let Sent { bytes, crc64, .. } = passed.sent;
+            let compared = read_back::compare(self.store, &key, bytes, Sum::Crc64(crc64), STALL);
             match interrupt.unless(compared).await {
-                Ok(()) => verification.read_back = true,
+                Ok(()) => passed.verification.read_back = true,
                 // Credentials that may only write are a careful choice, and the backup is as good; it says what it lacks.
                 Err(error) if error.class() == ExitClass::Denied && self.upload.is_signed() => {
                     tracing::warn!(%error, "what is stored could not be read back");
-                    verification.read_back_reason = Some(error.message().to_owned());
+                    passed.verification.read_back_reason = Some(error.message().to_owned());
                 }
                 Err(error) => return Err(error),
             }
         }
         let whole = self.since.elapsed();
-        tracing::debug!(?streamed_in, ?proven_in, ?stored_in, ?whole, "how the time went");
+        tracing::debug!(?passed_in, ?stored_in, ?whole, "how the time went");
         let said = &self.member.facts.storage_version;
         let storage_version = [&version, said].into_iter().find(|version| !version.is_empty()).cloned();
-        Ok(Data { storage_version, streamed, verification })
+        Ok(Data { storage_version, passed })
     }
 
     fn manifest(&self, data: Data) -> Manifest {
-        let Data { storage_version, streamed, verification } = data;
+        let Data { storage_version, passed: Passed { streamed, sent, verification } } = data;
         let (request, facts) = (self.request, &self.member.facts);
         let origin = (request.owner_name.is_some() || request.owner_uid.is_some()).then(|| Origin {
             name: request.owner_name.clone(),
@@ -274,8 +311,8 @@ impl<'a> Saving<'a> {
             raft_applied_index: facts.applied,
             db_bytes: streamed.database.db_bytes,
             sha256: hex::encode(streamed.database.sha256),
-            stored_bytes: streamed.stored_bytes,
-            stored_sha256: hex::encode(streamed.stored_sha256),
+            stored_bytes: sent.bytes,
+            stored_sha256: hex::encode(sent.sha256),
             compression: request.compression,
             contents: streamed.scanned.as_ref().ok().map(Contents::from),
             verification: Some(verification),
@@ -331,4 +368,73 @@ pub(crate) fn peak_rss_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().strip_suffix("kB")?;
     Some(kib.trim().parse::<u64>().ok()? << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use etcd_client::Client;
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::scan::HashKv;
+    use crate::trailer;
+
+    /// A snapshot that ends at this revision.
+    fn ends_at(revision: i64) -> Streamed {
+        let scanned = Proven {
+            revision,
+            compact_revision: None,
+            keys: None,
+            revisions: 0,
+            hash_kv: Ok(HashKv { hash: 7, revision, compact_revision: -1 }),
+            consistent_index: None,
+            term: None,
+            storage_version: None,
+            cluster_version: None,
+            members: vec![],
+            removed_members: vec![],
+            auth_enabled: false,
+            users: 0,
+            roles: 0,
+            leases: vec![],
+            alarms: vec![],
+            bytes: 0,
+            pages: 0,
+            pages_in_use: 0,
+            page_size: 4096,
+        };
+        Streamed { database: trailer::Proven { db_bytes: 0, sha256: [0; 32] }, scanned: Ok(scanned) }
+    }
+
+    #[tokio::test]
+    async fn what_fails_first_waits_for_nobody() {
+        // Takes connections, and says nothing.
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", silent.local_addr().unwrap());
+        let client = Client::connect([&endpoint], None).await.unwrap();
+        let voter = Voter { client, endpoint, name: "m1".to_owned(), leader: false };
+        let ask = Ask { voters: vec![voter], member: "m1".to_owned(), at_least: 9 };
+        for (heard, full, class) in [
+            (Some(ends_at(8)), false, ExitClass::Corrupt),
+            (Some(ends_at(9)), true, ExitClass::Full),
+            (None, true, ExitClass::Full),
+        ] {
+            let (proven, streamed) = oneshot::channel();
+            match heard {
+                Some(heard) => proven.send(heard).unwrap(),
+                None => drop(proven),
+            }
+            let sending = async {
+                if full {
+                    tokio::task::yield_now().await;
+                    return Err(Error::full("the store is full"));
+                }
+                std::future::pending().await
+            };
+            let passed = timeout(Duration::from_secs(30), ask.beside(sending, streamed, AskMembers::Auto)).await;
+            let error = passed.unwrap().unwrap_err();
+            assert_eq!(error.class(), class, "{error}");
+        }
+    }
 }

@@ -199,9 +199,16 @@ fn nobody(candidates: &[Candidate], errors: &[Error]) -> Error {
     let all: Vec<_> = candidates.iter().map(why).chain(errors.iter().map(|e| e.message().to_owned())).collect();
     let lost = candidates.iter().all(|candidate| candidate.leader == 0);
     let remedy = if lost { alone::REMEDY } else { "" };
-    let message = format!("no member can be read from: {}{remedy}", all.join("; "));
-    if candidates.iter().any(|c| c.corrupt) { Error::corrupt(message) } else { Error::transient(message) }
+    // A member without the alarm may serve again after an election; the alarm itself stays.
+    let others = candidates.iter().any(|c| !c.corrupt) || errors.iter().any(|error| error.class().retryable());
+    let alarm = if others && candidates.iter().any(|c| c.corrupt) { ALARM } else { "" };
+    let message = format!("no member can be read from: {}{remedy}{alarm}", all.join("; "));
+    if others { Error::transient(message) } else { Error::corrupt(message) }
 }
+
+/// Behind reasons of which one passes and one does not.
+const ALARM: &str = "; the others may serve again, so it is worth another try. The CORRUPT alarm does not pass by itself: \
+                     compare the members (etcdctl endpoint hashkv --cluster)";
 
 /// All endpoints have to lead to one cluster, and to the one this snapshot is for.
 fn check_cluster(candidates: &[Candidate], expected: Option<u64>) -> Result<()> {
@@ -474,11 +481,36 @@ mod tests {
         for word in ["knows no leader", "m4 is gone", "--no-quorum"] {
             assert!(error.message().contains(word), "{error}");
         }
-        members[0].corrupt = true;
-        assert_eq!(nobody(&members, &[]).class(), ExitClass::Corrupt);
         assert_eq!(nobody(&[], &[]).class(), ExitClass::Config);
         assert_eq!(nobody(&[], &[Error::denied("no")]).class(), ExitClass::Denied);
         let mixed = vec![Error::transient("away"), Error::denied("no"), Error::transient("away")];
         assert_eq!(nobody(&[], &mixed).class(), ExitClass::Denied, "asked again, it says the same");
+    }
+
+    #[test]
+    fn an_alarm_is_no_last_word_on_who_has_none() {
+        let corrupt = Candidate { corrupt: true, ..healthy(1) };
+        let leaderless = |id| Candidate { leader: 0, ..healthy(id) };
+        let away = || Error::transient("m2 does not answer");
+        for (others, errors) in [
+            (vec![leaderless(2), leaderless(3)], vec![]),
+            (vec![leaderless(2)], vec![Error::denied("m3 says no")]),
+            (vec![], vec![away(), away()]),
+            (vec![], vec![Error::denied("m3 says no"), away()]),
+        ] {
+            let all = [vec![corrupt.clone()], others].concat();
+            assert!(rank(&all).is_empty());
+            let error = nobody(&all, &errors);
+            assert_eq!(error.class(), ExitClass::Transient, "{error}");
+            for word in ["m1:2379 has a CORRUPT alarm", "m2", "worth another try", "does not pass by itself"] {
+                assert!(error.message().contains(word), "no {word:?} in {error}");
+            }
+        }
+        let all = [corrupt, Candidate { corrupt: true, ..leaderless(2) }];
+        for errors in [vec![], vec![Error::denied("m3 says no")]] {
+            let error = nobody(&all, &errors);
+            assert_eq!(error.class(), ExitClass::Corrupt, "{error}");
+            assert!(!error.message().contains("another try"), "{error}");
+        }
     }
 }

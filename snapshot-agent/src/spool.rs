@@ -172,6 +172,15 @@ mod tests {
     use super::*;
     use crate::contract::ExitClass;
 
+    impl Spool {
+        /// One that nothing can be written to.
+        pub(crate) fn broken(folder: &Path) -> Self {
+            let path = folder.join("broken");
+            fs::write(&path, "").unwrap();
+            Self { file: File::open(path).unwrap(), size: 1 << 20 }
+        }
+    }
+
     /// Sends these pieces through a spool of this size, and gives what came out.
     fn through(size: u64, pieces: &[Vec<u8>]) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();

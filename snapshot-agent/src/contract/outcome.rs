@@ -94,7 +94,7 @@ impl ExitClass {
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum Report {
     /// A snapshot was published.
-    Saved(SavedReport),
+    Saved(Box<SavedReport>),
     /// A data directory was rebuilt, or was found complete.
     Restored(RestoredReport),
     /// The gate let etcd's process start, or refused.
@@ -142,6 +142,9 @@ pub struct Verification {
     /// Members whose HashKV was equal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agreed_by: Vec<String>,
+    /// Why others of those that were to be asked are not among them; absent where nobody agrees, as `reason` has it then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agreed_by_reason: Option<String>,
     /// Whether the store gave back what it was given.
     #[serde(default)]
     pub read_back: bool,

@@ -4,10 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use etcd_client::CompactionOptions;
 use futures::stream;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use snapshot_agent::contract::{Compression, CopyRequest, EtcdFlags, ExitClass, SaveRequest, StoreFlags, ToStore};
+use snapshot_agent::contract::{
+    Compression, CopyRequest, EtcdFlags, ExitClass, Level, SaveRequest, StoreFlags, ToStore,
+};
 use snapshot_agent::{copy, save};
 
 use crate::age::PAIRS;
@@ -109,6 +112,37 @@ async fn a_slow_line_is_given_its_time_where_no_stream_waits() {
     let error = without.unwrap_err();
     assert_eq!(error.class(), ExitClass::Transient, "{error}");
     assert!(error.message().contains("the store is too slow") && error.message().contains("--spool-dir"), "{error}");
+}
+
+/// Kubernetes compacts every five minutes, and a slow store takes longer to empty a spool: the members are asked while they
+/// still have what was streamed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_store_behind_a_spool_does_not_cost_the_members_word() {
+    let (etcd, s3) = (Etcd::start().await, S3::start().await);
+    // Twice as much as an upload holds in memory and on its way.
+    etcd.fill(80, 1 << 20).await;
+    // 20 KiB a second for each of four parts: nobody waits for all of it.
+    let slow = Slow::before(&s3.address, Way::Up, 2 << 10).await;
+    let (spool, before) = (tempfile::tempdir().unwrap(), etcd.calls("RoleList").await);
+    let request = SaveRequest {
+        spool_dir: Some(spool.path().to_owned()),
+        spool_mib: Some(160),
+        ..save_request(etcd.flags(), s3.through(slow.url()), Compression::None)
+    };
+    let saving = tokio::spawn(save::run(request));
+    // The last question; HashKV is answered before.
+    eventually("the member is asked", async || (etcd.calls("RoleList").await > before).then_some(())).await;
+    assert!(slow.passed() < 32 << 20, "most of it is in the spool still");
+    let mut client = etcd.client().await;
+    let newest = client.put("later", "", None).await.unwrap().header().unwrap().revision();
+    client.compact(newest, Some(CompactionOptions::new().with_physical())).await.unwrap();
+    assert!(client.hash_kv(newest - 1).await.is_err(), "what was compared cannot be asked for any more");
+    slow.hurry();
+    let saved = saving.await.unwrap().unwrap();
+    let verification = saved.verification.unwrap();
+    assert_eq!((saved.revision, verification.level), (Some(newest - 1), Level::HashKV), "{:?}", verification.reason);
+    assert_eq!(verification.agreed_by, ["default"]);
+    assert!(verification.read_back && verification.agreed_by_reason.is_none());
 }
 
 /// A store that is too slow would pin etcd's read transaction for hours: a save ends, and lets etcd go.

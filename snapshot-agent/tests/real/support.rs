@@ -252,6 +252,15 @@ impl Etcd {
         least
     }
 
+    /// How many calls of this name it was asked for.
+    pub(crate) async fn calls(&self, name: &str) -> u64 {
+        let start = format!("grpc_server_started_total{{grpc_method=\"{name}\",");
+        let text = self.metrics().await;
+        let line = text.lines().find(|line| line.starts_with(&start));
+        let line = line.unwrap_or_else(|| panic!("no {start} in {text}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
     async fn metrics(&self) -> String {
         let mut connection = TcpStream::connect(self.url.trim_start_matches("http://")).await.unwrap();
         connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();

@@ -129,7 +129,7 @@ fn stored(pod: &Pod) -> Option<Fact> {
     let end = end(pod)?;
     match pods::report(pod, CONTAINER)? {
         Report::Saved(report) if end.exit_code == 0 => {
-            Some(Fact::Stored { report: Box::new(report), at: end.finished_at.as_ref().map(|t| t.0) })
+            Some(Fact::Stored { report, at: end.finished_at.as_ref().map(|t| t.0) })
         }
         Report::Saved(_)
         | Report::Restored(_)
