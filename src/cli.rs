@@ -330,6 +330,7 @@ pub enum Agent {
     #[command(after_help = COPY_EXAMPLES)]
     Copy(Box<CopyRequest>),
     /// Try a store: say what it really does, and whether snapshots can be saved there and restored from there.
+    #[command(after_help = PROBE_EXAMPLES)]
     Probe(Box<ProbeRequest>),
     /// Print an EtcdCluster that restores a stored snapshot, from its manifest alone, and which Secrets it needs.
     #[command(after_help = RENDER_EXAMPLES)]
@@ -394,6 +395,15 @@ Examples:
     holdfast agent copy --all --namespace NAMESPACE --cluster CLUSTER \\
       --store s3://BUCKET --credentials-dir keys \\
       --to-store s3://OTHER --to-s3-endpoint https://s3.example.com --to-credentials-dir other-keys";
+
+/// One Secret, and two.
+const PROBE_EXAMPLES: &str = "\
+Examples:
+  A bucket, with credentials that may do everything below its prefix:
+    holdfast agent probe --store s3://BUCKET/etcd --credentials-dir keys
+
+  With credentials that only write, and others that read:
+    holdfast agent probe --store s3://BUCKET/etcd --credentials-dir write-keys --read-credentials-dir read-keys";
 
 /// After everything but the bucket is lost.
 const RENDER_EXAMPLES: &str = "\

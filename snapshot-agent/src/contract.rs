@@ -150,6 +150,9 @@ pub struct InspectRequest {
     /// Where to look.
     #[command(flatten)]
     pub store: StoreFlags,
+    /// Mark that the store has to have, as `agent probe` tells it: what another store has, or has not, is no answer.
+    #[arg(long, value_name = "ID")]
+    pub expect_store_id: Option<String>,
     /// Namespace part of the key.
     #[arg(long)]
     pub namespace: String,
@@ -200,6 +203,11 @@ pub struct ProbeRequest {
     /// The store to try.
     #[command(flatten)]
     pub store: StoreFlags,
+    /// Folder with the credentials of those who read, where they have their own (`credentials.read` of an EtcdBackupStore,
+    /// which errors call them by): everything is then read and listed with these, and written and removed with those of
+    /// --credentials-dir, which may be ones that only write. Absent: one and the same credentials do everything.
+    #[arg(long, value_name = "DIR")]
+    pub read_credentials_dir: Option<PathBuf>,
     /// Mark that the store has to have: another store, or one without a mark, is not tried. Absent: its mark is told, and
     /// made if there is none.
     #[arg(long, value_name = "ID")]

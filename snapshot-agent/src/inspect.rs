@@ -2,15 +2,20 @@
 //!
 //! It decides which manifest is meant: the owner's first eight characters in a folder's name lead to it, the full UID in
 //! the manifest decides, and data of the recorded size has to be there (I6). It reads no data and writes nothing. A
-//! save's own report may be lost; what is in the store is the truth.
+//! save's own report may be lost; what is in the store is the truth. "Not found" is the last word on a snapshot (I18), so
+//! it is said of a store alone that is there, and is the one that is meant.
 
-use crate::contract::{InspectRequest, SavedReport};
+use std::io;
+use std::path::Path;
+
+use crate::contract::{ExitClass, InspectRequest, SavedReport, StoreFlags};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::layout::{Folder, first8, owner8_of};
 use crate::list::lineages;
 use crate::look::{Looked, look};
 use crate::manifest::Manifest;
+use crate::mark;
 use crate::store::{self, Store};
 
 /// Folders that bear one owner's mark: a Job makes a handful of Pods. More are somebody's trick. Of others there may be as
@@ -20,8 +25,7 @@ const MAX_MARKED: usize = 200;
 /// Finds one complete snapshot and says where it is.
 pub async fn run(request: InspectRequest) -> Result<SavedReport> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    let store = Store::open(&request.store)?;
-    interrupt.unless(find(&store, &request)).await
+    interrupt.unless(find(&request)).await
 }
 
 /// What was seen on the way.
@@ -34,14 +38,50 @@ struct Seen {
     broken: Vec<Error>,
 }
 
-async fn find(store: &Store, request: &InspectRequest) -> Result<SavedReport> {
-    let InspectRequest { namespace, cluster, cluster_uid, owner_uid, .. } = request;
+async fn find(request: &InspectRequest) -> Result<SavedReport> {
+    let InspectRequest { store: flags, expect_store_id, namespace, cluster, cluster_uid, owner_uid, .. } = request;
     let owner8 = first8("owner UID", owner_uid).map_err(|error| store::layout(&error))?;
     let place = Folder::of_cluster(namespace, cluster, cluster_uid.as_deref());
     let place = place.map_err(|error| store::layout(&error))?;
+    mark::expect(flags, expect_store_id.as_deref()).await.map_err(|error| absent(flags, error))?;
+    let store = match Store::open(flags) {
+        Err(error) if unmade(flags, &error) => {
+            return Err(Seen::default().nothing(&format!("{}/{place}", flags.url), owner_uid));
+        }
+        opened => opened.map_err(|error| absent(flags, error))?,
+    };
+    let mut seen = look_through(&store, request, &owner8, &place).await.map_err(|error| absent(flags, error))?;
+    seen.oldest(&store).ok_or_else(|| seen.nothing(&store.uri(&place), owner_uid))
+}
+
+/// A place that is not there says nothing of what was stored in it.
+fn absent(flags: &StoreFlags, error: Error) -> Error {
+    if error.class() != ExitClass::NotFound {
+        return error;
+    }
+    Error::config(format!(
+        "{} is not there, or something else is in its place, so what is stored in it is not known: {}. Have the names, the \
+         credentials or the volume lead to where they led when it was saved",
+        flags.url,
+        error.message()
+    ))
+}
+
+/// Whether the volume is there, and the store's folder on it is not: the first save makes that.
+fn unmade(flags: &StoreFlags, error: &Error) -> bool {
+    let missing =
+        |folder: &str| Path::new(folder).symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    error.class() == ExitClass::NotFound
+        && flags.mount.as_deref().is_some_and(Path::is_dir)
+        && flags.url.strip_prefix("file://").is_some_and(missing)
+}
+
+/// Looks into every folder that bears the owner's mark.
+async fn look_through(store: &Store, request: &InspectRequest, owner8: &str, place: &Folder) -> Result<Seen> {
+    let InspectRequest { namespace, cluster, cluster_uid, .. } = request;
     let mut seen = Seen::default();
     for lineage in lineages(store, namespace, cluster, cluster_uid.as_deref()).await? {
-        let mark = owner8.clone();
+        let mark = owner8.to_owned();
         let children =
             store.last_children(&lineage, MAX_MARKED + 1, move |name| owner8_of(name) == Some(&mark)).await?;
         seen.folders += children.seen;
@@ -50,7 +90,7 @@ async fn find(store: &Store, request: &InspectRequest) -> Result<SavedReport> {
             if seen.marked > MAX_MARKED {
                 return Err(Error::config(format!(
                     "more than {MAX_MARKED} folders below {} bear the mark {owner8}: name the cluster's UID",
-                    store.uri(&place)
+                    store.uri(place)
                 )));
             }
             match look(store, &folder, |manifest| is_wanted(manifest, &folder, request)).await? {
@@ -61,7 +101,7 @@ async fn find(store: &Store, request: &InspectRequest) -> Result<SavedReport> {
             }
         }
     }
-    seen.oldest(store).ok_or_else(|| seen.nothing(&store.uri(&place), owner_uid))
+    Ok(seen)
 }
 
 /// Whether this manifest stands in its place and was written for this object: eight characters prove nothing.

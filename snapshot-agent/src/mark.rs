@@ -124,7 +124,7 @@ pub(crate) async fn judge(store: &Store, expected: Expected<'_>) -> Result<Verdi
     Ok(Verdict::Another(found, error))
 }
 
-/// For those who write: refuses another store, where a mark is expected at all.
+/// For those who write, or ask what was written: refuses another store, where a mark is expected at all.
 pub(crate) async fn expect(flags: &StoreFlags, id: Option<&str>) -> Result<()> {
     let Some(id) = id else { return Ok(()) };
     match judge(&store(flags)?, Expected { id, or: None }).await? {
@@ -147,9 +147,9 @@ fn another(store: &Store, expected: &str, found: &Found) -> Error {
     ))
 }
 
-/// Reads the mark, or makes it.
-pub(crate) async fn make(store: &Store) -> Result<Found> {
-    match read(store).await {
+/// Reads the mark, or makes it: those who write may have other credentials than those who read.
+pub(crate) async fn make(reads: &Store, writes: &Store) -> Result<Found> {
+    match read(reads).await {
         Ok(Found::Nothing) => {}
         // S3 says so of what is missing too, to those who may not list.
         Err(error) if error.class() == ExitClass::Denied => {}
@@ -159,9 +159,9 @@ pub(crate) async fn make(store: &Store) -> Result<Found> {
     let mut json = serde_json::to_vec(&mark)
         .map_err(|error| Error::config(format!("the store's mark cannot be written: {error}")))?;
     json.push(b'\n');
-    let put = store.put_new(&Key::of_store(), json.into()).await;
+    let put = writes.put_new(&Key::of_store(), json.into()).await;
     // Two at once: what is there now counts, whoever wrote it.
-    match (read(store).await?, put) {
+    match (read(reads).await?, put) {
         (Found::Nothing, Err(error)) => Err(error),
         (Found::Nothing, Ok(())) => Err(Error::corrupt("the store's mark was written and is not there")),
         (found, _) => Ok(found),
@@ -188,10 +188,10 @@ mod tests {
     async fn a_mark_is_made_once_and_says_the_same_for_ever() {
         let (mount, _, store) = folder();
         assert_eq!(read(&store).await, Ok(Found::Nothing));
-        let (one, two) = tokio::join!(make(&store), make(&store));
+        let (one, two) = tokio::join!(make(&store, &store), make(&store, &store));
         let (one, two) = (one.unwrap(), two.unwrap());
         assert!(one == two && one.id().is_some_and(is_store_id), "{one:?} {two:?}");
-        assert_eq!(make(&store).await, Ok(one));
+        assert_eq!(make(&store, &store).await, Ok(one));
         let json: serde_json::Value =
             serde_json::from_slice(&fs::read(mount.path().join("holdfast-store.json")).unwrap()).unwrap();
         assert!(json["formatVersion"] == 1 && json["createdAt"].is_string(), "{json}");

@@ -4,7 +4,9 @@
 //! comes from reading back. Without some things nothing can be saved or restored; without others less is promised, and
 //! that is a warning. All of it happens below one folder of the probe's own, which is removed again at every end; only the
 //! mark of a store that is usable stays, and what a store keeps of removed objects by itself: that is told. Where the mark
-//! is not the expected one, nothing is tried (I25).
+//! is not the expected one, nothing is tried (I25). With whose credentials something is asked is decided in `sides.rs`.
+
+mod sides;
 
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::timeout;
 
 use crate::clock;
-use crate::contract::{Compression, ExitClass, FailedReport, ProbeRequest, StoreFlags};
+use crate::contract::{Compression, ExitClass, FailedReport, ProbeRequest};
 pub use crate::contract::{Finding, Outcome, Probed, Trial};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
@@ -22,8 +24,9 @@ use crate::layout::{Folder, Key};
 use crate::mark::{self, Expected, Found, Verdict};
 use crate::progress::Progress;
 use crate::store::NO_LOCK;
-use crate::store::trial::{Answer, Checksums, Locks, Pin, Put};
+use crate::store::trial::{Answer, Pin, Put};
 use crate::store::{self, Ahead, Plan, Store, Upload};
+use sides::Sides;
 
 /// One part of the usual size and the beginning of a second.
 const LARGE: usize = (8 << 20) + (64 << 10);
@@ -31,6 +34,14 @@ const LARGE: usize = (8 << 20) + (64 << 10);
 /// What becomes of everything that is removed from a store that keeps versions: no right to remove those is asked for.
 const STAYS: &str = "what is removed stays there as an old version, more than 8 MiB after each whole probe, until a \
                      lifecycle rule of the bucket on noncurrent versions removes it";
+
+/// What it means that nothing may be removed: a careful choice for those who only save.
+const GARBAGE: &str = "what each probe writes stays, more than 8 MiB, and so does what killed saves leave: remove \
+                       it by hand, or have a lifecycle rule of the bucket remove it (a probe's keys begin with \
+                       .holdfast-probe- below the prefix)";
+
+/// Stands for the folder of any probe.
+const ANY_FOLDER: &str = ".holdfast-probe-*";
 
 /// To take everything back, after whatever ended the probe.
 const CLEAR_WITHIN: Duration = Duration::from_secs(20);
@@ -53,18 +64,11 @@ pub struct Ended {
 /// Tries a store. An error means that it could not even be opened.
 pub async fn run(request: ProbeRequest) -> Result<Ended> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    // What is tried is taken back, so it is not locked.
-    let plain = StoreFlags { s3_object_lock: None, s3_object_lock_days: None, ..request.store.clone() };
-    let (store, checksums, locks) = (Store::open(&plain)?, Checksums::of(&plain)?, Locks::of(&request.store)?);
-    // Its flags are looked at as a save would.
-    Store::open(&request.store)?;
+    let sides = Sides::open(&request)?;
     let folder = Folder::of_probe(&crate::save::random_uid()?).map_err(|error| store::layout(&error))?;
-    let uri = store.uri(&folder);
+    let uri = sides.writes.uri(&folder);
     let mut probe = Probe {
-        store,
-        marks: mark::store(&request.store)?,
-        checksums,
-        locks,
+        sides,
         attempt: folder.child("try").map_err(|error| store::layout(&error))?,
         folder,
         findings: Vec::new(),
@@ -75,9 +79,12 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
     let failed = interrupt.unless(probe.everything(expected)).await.err();
     // In a store that is another one nothing was tried, so nothing is cleared (I25).
     let refused = failed.as_ref().is_some_and(|error| error.class() == ExitClass::Refused);
-    let cleared = refused || matches!(timeout(CLEAR_WITHIN, probe.store.try_clear(&probe.folder)).await, Ok(Ok(())));
+    let cleared = refused || matches!(timeout(CLEAR_WITHIN, probe.sides.clear(&probe.folder)).await, Ok(Ok(())));
     let left_behind = (!cleared).then_some(uri);
-    let Probe { mut findings, store_id, .. } = probe;
+    let Probe { mut findings, store_id, folder, .. } = probe;
+    for found in &mut findings {
+        found.detail = steady(&found.detail, &folder);
+    }
     for trial in Trial::ALL {
         if !findings.iter().any(|found| found.trial == trial) {
             let detail = "not tried".to_owned();
@@ -86,17 +93,20 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
     }
     let order = |trial| Trial::ALL.iter().position(|other| *other == trial);
     findings.sort_by_key(|found| order(found.trial));
-    let report = failed.as_ref().map(|e| FailedReport { class: e.class(), message: e.message().to_owned() });
+    let report = failed.as_ref().map(|e| FailedReport { class: e.class(), message: steady(e.message(), &folder) });
     let usable = failed.is_none();
     let probed = Probed { store: request.store.url, usable, findings, store_id, left_behind, failed: report };
     Ok(Ended { probed, failed })
 }
 
+/// What is said without the name that is another one each time: conditions quote it, and those of everything that waits
+/// for the store quote them (I17).
+fn steady(said: &str, folder: &Folder) -> String {
+    said.replace(folder.name(), ANY_FOLDER)
+}
+
 struct Probe {
-    store: Store,
-    marks: Store,
-    checksums: Option<Checksums>,
-    locks: Option<Locks>,
+    sides: Sides,
     folder: Folder,
     attempt: Folder,
     findings: Vec<Finding>,
@@ -117,7 +127,7 @@ impl Probe {
         self.delete().await;
         self.clock().await;
         if !marked {
-            let made = mark::make(&self.marks).await;
+            let made = mark::make(&self.sides.marked, &self.sides.marks).await;
             if expected.is_some() && !matches!(made, Ok(Found::Id(_))) {
                 // Whoever saves expects one: a store without it is of no use.
                 let error = made.err().unwrap_or_else(|| Error::corrupt("the store's mark makes no sense"));
@@ -133,7 +143,7 @@ impl Probe {
     /// Whether the store is the one that is expected; `false`: its mark is still to be read or made.
     async fn same(&mut self, expected: Option<Expected<'_>>) -> Result<bool> {
         let Some(expected) = expected else { return Ok(false) };
-        let (ended, (outcome, detail)) = match mark::judge(&self.marks, expected).await {
+        let (ended, (outcome, detail)) = match mark::judge(&self.sides.marked, expected).await {
             Ok(Verdict::Right(Found::Nothing)) => return Ok(false),
             Ok(Verdict::Right(found)) => (Ok(true), self.known(&found)),
             Ok(Verdict::Unknown(error)) => {
@@ -188,15 +198,15 @@ impl Probe {
         let (key, first) = (self.attempt.manifest(), Bytes::from_static(b"first"));
         let wrote = async {
             began?;
-            self.store.put_new(&key, first.clone()).await?;
-            let read = self.store.get_small(&key, 100).await?;
-            same(&self.store, &key, &read, &first)
+            self.sides.writes.put_new(&key, first.clone()).await?;
+            let read = self.sides.reads.get_small(&key, 100).await?;
+            same(&self.sides.reads, &key, &read, &first)
         };
         let wrote = wrote.await;
         self.insist(Trial::ReadAfterWrite, "what was written is read at once", wrote)?;
         let created = self.create_only(&key, &first).await;
         self.weigh(Trial::CreateOnly, created);
-        let listed = self.store.children(&self.folder, 1000, |_| true).await.map(|children| {
+        let listed = self.sides.reads.children(&self.folder, 1000, |_| true).await.map(|children| {
             if children.names.iter().any(|name| name == "try") {
                 (Outcome::Yes, "what was written is listed at once".to_owned())
             } else {
@@ -208,8 +218,8 @@ impl Probe {
     }
 
     async fn create_only(&self, key: &Key, first: &Bytes) -> Result<(Outcome, String)> {
-        let put = self.store.try_put(key, Bytes::from_static(b"second"), true).await;
-        let kept = self.store.get_small(key, 100).await? == first;
+        let put = self.sides.writes.try_put(key, Bytes::from_static(b"second"), true).await;
+        let kept = self.sides.reads.get_small(key, 100).await? == first;
         let unsafe_ = "keys are unique all the same, so only another program could overwrite a manifest";
         Ok(match (put, kept) {
             (Ok(Put::Refused), true) => {
@@ -229,10 +239,10 @@ impl Probe {
         let key = self.place(Compression::None)?.data(Compression::None);
         let whole = async {
             let content = content?;
-            let stat = self.store.stat(&key).await?;
-            let pieces: Vec<Bytes> =
-                self.store.read(&key, &stat, Ahead::LITTLE, &Progress::silent()).try_collect().await?;
-            same(&self.store, &key, &pieces.concat(), &content)?;
+            let store = &self.sides.reads;
+            let stat = store.stat(&key).await?;
+            let pieces: Vec<Bytes> = store.read(&key, &stat, Ahead::LITTLE, &Progress::silent()).try_collect().await?;
+            same(store, &key, &pieces.concat(), &content)?;
             Ok((stat, content))
         };
         let whole = whole.await;
@@ -240,14 +250,15 @@ impl Probe {
         // Across the border of the two parts.
         let (from, to) = (LARGE - (65 << 10), LARGE - (63 << 10));
         let pin = Pin { etag: stat.etag, version: None };
-        match self.store.try_get(&key, from as u64, to as u64, &pin).await {
+        match self.sides.reads.try_get(&key, from as u64, to as u64, &pin).await {
             Ok(None) => self.note(Trial::RangeRead, Outcome::Yes, "a folder's files are read in order"),
             Ok(Some(Answer::Bytes(bytes))) => {
-                let right = same(&self.store, &key, &bytes, content.get(from..to).unwrap_or_default());
+                let right = same(&self.sides.reads, &key, &bytes, content.get(from..to).unwrap_or_default());
                 self.insist(Trial::RangeRead, "2 KiB across the border of two parts", right)?;
             }
             Ok(Some(Answer::Exchanged)) => {
-                let error = Error::corrupt(format!("{}: the store calls its own ETag wrong", self.store.uri(&key)));
+                let uri = self.sides.reads.uri(&key);
+                let error = Error::corrupt(format!("{uri}: the store calls its own ETag wrong"));
                 self.insist::<()>(Trial::RangeRead, "", Err(error))?;
             }
             Err(error) => self.insist::<()>(Trial::RangeRead, "", Err(error))?,
@@ -261,7 +272,7 @@ impl Probe {
         let at = clock::now();
         let until = clock::later(at, TRIED_SECONDS)?;
         let plan = Plan { estimate: bytes as u64, at, until, read_back: true, patient: false };
-        let mut upload = self.store.begin(&self.place(compression)?.data(compression), plan).await?;
+        let mut upload = self.sides.writes.begin(&self.place(compression)?.data(compression), plan).await?;
         let content = noise(bytes);
         if let Err(error) = upload.write(content.clone()).await {
             upload.abort().await;
@@ -292,7 +303,7 @@ impl Probe {
         let (mut upload, _) = self.begin(Compression::Zstd, LARGE).await?;
         upload.abort().await;
         let key = self.place(Compression::Zstd)?.data(Compression::Zstd);
-        Ok(match self.store.stat(&key).await {
+        Ok(match self.sides.reads.stat(&key).await {
             Err(error) if error.class() == ExitClass::NotFound => {
                 (Outcome::Yes, "an upload that was given up is no object".to_owned())
             }
@@ -306,15 +317,15 @@ impl Probe {
         let tried = async {
             let mut pins = Vec::new();
             for content in [&b"older"[..], b"newer"] {
-                if let Put::Taken(pin) = self.store.try_put(&key, Bytes::from_static(content), false).await? {
+                if let Put::Taken(pin) = self.sides.writes.try_put(&key, Bytes::from_static(content), false).await? {
                     pins.push(pin);
                 }
             }
             let Some(older) = pins.into_iter().next() else { return Ok::<_, Error>(None) };
             let tied = Pin { version: None, ..older.clone() };
-            let pinned = if tied.etag.is_some() { self.store.try_get(&key, 0, 5, &tied).await? } else { None };
+            let pinned = if tied.etag.is_some() { self.sides.reads.try_get(&key, 0, 5, &tied).await? } else { None };
             let kept = match &older.version {
-                Some(_) => self.store.try_get(&key, 0, 5, &Pin { etag: None, ..older }).await,
+                Some(_) => self.sides.reads.try_get(&key, 0, 5, &Pin { etag: None, ..older }).await,
                 None => Ok(None),
             };
             Ok(Some((pinned, kept)))
@@ -351,7 +362,7 @@ impl Probe {
     async fn checksums(&mut self) {
         /// And its sha256 in base64.
         const CONTENT: (&[u8], &str) = (b"holdfast", "0VgNLffyS29eKoYeuikYdVw6cka3BogX40nYrcZqhWY=");
-        let Some(checksums) = &self.checksums else {
+        let Some(checksums) = &self.sides.checksums else {
             for trial in [Trial::ChecksumKept, Trial::ChecksumChecked] {
                 self.note(
                     trial,
@@ -383,7 +394,7 @@ impl Probe {
 
     /// Whoever asks for it relies on it.
     async fn lock(&mut self) -> Result<()> {
-        let Some(locks) = &self.locks else {
+        let Some(locks) = &self.sides.locks else {
             self.note(Trial::ObjectLock, Outcome::NotThere, "it is not asked for (--s3-object-lock)");
             return Ok(());
         };
@@ -393,23 +404,26 @@ impl Probe {
     }
 
     async fn delete(&mut self) {
-        let key = self.attempt.manifest();
-        let tried = async {
-            self.store.try_delete(&key).await?;
-            Ok(match self.store.get_small(&key, 100).await {
-                Err(error) if error.class() == ExitClass::NotFound => {
-                    (Outcome::Yes, "what was removed is gone".to_owned())
-                }
-                Err(error) => return Err(error),
-                Ok(_) => (Outcome::No, "an object is there after it was removed: dead saves leave garbage".to_owned()),
-            })
-        };
-        let tried = tried.await;
+        let tried = self.removed(&self.attempt.manifest()).await;
         self.weigh(Trial::Delete, tried);
     }
 
+    async fn removed(&self, key: &Key) -> Result<(Outcome, String)> {
+        match self.sides.writes.try_delete(key).await {
+            Err(error) if error.class() == ExitClass::Denied => {
+                return Ok((Outcome::No, format!("{}: {GARBAGE}", error.message())));
+            }
+            tried => tried?,
+        }
+        Ok(match self.sides.reads.get_small(key, 100).await {
+            Err(error) if error.class() == ExitClass::NotFound => (Outcome::Yes, "what was removed is gone".to_owned()),
+            Err(error) => return Err(error),
+            Ok(_) => (Outcome::No, "an object is there after it was removed: dead saves leave garbage".to_owned()),
+        })
+    }
+
     async fn clock(&mut self) {
-        let tried = self.store.try_head(&self.attempt.data(Compression::Gzip)).await;
+        let tried = self.sides.reads.try_head(&self.attempt.data(Compression::Gzip)).await;
         let tried = tried.map(|heard| match heard.map(|heard| heard.date) {
             None => (Outcome::NotThere, "a folder has no clock".to_owned()),
             Some(None) => (Outcome::NotThere, "the store does not tell its time".to_owned()),
@@ -468,6 +482,16 @@ fn noise(bytes: usize) -> Bytes {
 mod tests {
     use super::*;
     use crate::contract::StoreFlags;
+
+    #[test]
+    fn what_is_said_of_one_probe_s_folder_is_said_of_any() {
+        let said = |random: &str| {
+            let folder = Folder::of_probe(random).unwrap();
+            steady(&format!("reading s3://b/{folder}/try/manifest.json: no; {folder}"), &folder)
+        };
+        assert_eq!(said("0a1b2c3d-0000"), "reading s3://b/.holdfast-probe-*/try/manifest.json: no; .holdfast-probe-*");
+        assert_eq!(said("0a1b2c3d-0000"), said("ffffffff-0000"));
+    }
 
     #[test]
     fn a_clock_may_be_off_by_minutes() {

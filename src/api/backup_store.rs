@@ -74,10 +74,13 @@ pub struct EtcdBackupStoreSpec {
 #[serde(rename_all = "camelCase")]
 pub struct Credentials {
     /// To save: put, get, list and delete below `<prefix>/<namespace>/<cluster>/`, and below `<prefix>/` for a probe, which
-    /// also marks the store: to save, get `<prefix>/holdfast-store.json`.
+    /// also marks the store: to save, get `<prefix>/holdfast-store.json`. With a `read` of its own put alone will do: what is
+    /// saved is not read back then, an exchanged store is not noticed by who saves, and what probes and killed saves leave
+    /// stays until a lifecycle rule of the bucket removes it.
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub write: String,
-    /// To restore and to look for what was saved: get and list. Default: the one to save.
+    /// To restore and to look for what was saved: get and list below `<prefix>/`. Where it is another one than `write`, a
+    /// probe reads with it what it has written with that one. Default: the one to save.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub read: Option<String>,
@@ -93,7 +96,7 @@ pub struct Credentials {
 pub enum Right {
     /// Save, or probe.
     Write,
-    /// Restore, or look for what was saved.
+    /// Restore, look for what was saved, or read what a probe has written.
     Read,
 }
 

@@ -83,7 +83,8 @@ fn every_example_in_a_help_text_is_a_command() {
         "NAMESPACE/CLUSTER/LINEAGE/FOLDER" => "a/b/c/d".to_owned(),
         word => word.to_owned(),
     };
-    for examples in [SAVE_EXAMPLES, VERIFY_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, RENDER_EXAMPLES] {
+    for examples in [SAVE_EXAMPLES, VERIFY_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, PROBE_EXAMPLES, RENDER_EXAMPLES]
+    {
         let joined = examples.replace("\\\n", " ");
         let mut commands = 0;
         for line in joined.lines().filter_map(|line| line.trim().strip_prefix("holdfast ")) {

@@ -17,6 +17,7 @@ use crate::plan::cluster::Alarm;
 pub mod build;
 pub mod cluster;
 pub mod drift;
+pub mod fingerprint;
 #[cfg(test)]
 pub mod fixtures;
 pub mod member;

@@ -195,9 +195,10 @@ impl SaveRequest {
 impl InspectRequest {
     /// The arguments after `agent inspect`.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { store, namespace, cluster, cluster_uid, owner_uid, deadline_seconds } = self;
+        let Self { store, expect_store_id, namespace, cluster, cluster_uid, owner_uid, deadline_seconds } = self;
         Argv::default()
             .and(store.to_args())
+            .option("expect-store-id", expect_store_id.as_ref())
             .flag("namespace", namespace)
             .flag("cluster", cluster)
             .option("cluster-uid", cluster_uid.as_ref())
@@ -224,9 +225,10 @@ impl LatestRequest {
 impl ProbeRequest {
     /// The arguments after `agent probe`.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { store, expect_store_id, accept_store_id, json, deadline_seconds } = self;
+        let Self { store, read_credentials_dir, expect_store_id, accept_store_id, json, deadline_seconds } = self;
         Argv::default()
             .and(store.to_args())
+            .option_path("read-credentials-dir", read_credentials_dir.as_deref())
             .option("expect-store-id", expect_store_id.as_ref())
             .option("accept-store-id", accept_store_id.as_ref())
             .switch("json", *json)
@@ -412,10 +414,10 @@ mod tests {
 
     prop_compose! {
         fn inspect()(
-            store in store(), namespace in text(), cluster in text(), cluster_uid in proptest::option::of(text()),
-            owner_uid in text(), deadline_seconds: u32,
+            store in store(), expect_store_id in option(text()), namespace in text(), cluster in text(),
+            cluster_uid in proptest::option::of(text()), owner_uid in text(), deadline_seconds: u32,
         ) -> InspectRequest {
-            InspectRequest { store, namespace, cluster, cluster_uid, owner_uid, deadline_seconds }
+            InspectRequest { store, expect_store_id, namespace, cluster, cluster_uid, owner_uid, deadline_seconds }
         }
     }
 
@@ -429,10 +431,12 @@ mod tests {
 
     prop_compose! {
         fn probe()(
-            store in store(), ids in option((text(), option(text()))), json: bool, deadline_seconds: u32,
+            store in store(), read_credentials_dir in option(path()), ids in option((text(), option(text()))), json: bool,
+            deadline_seconds: u32,
         ) -> ProbeRequest {
             let (expect_store_id, accept_store_id) = ids.unzip();
-            ProbeRequest { store, expect_store_id, accept_store_id: accept_store_id.flatten(), json, deadline_seconds }
+            let accept_store_id = accept_store_id.flatten();
+            ProbeRequest { store, read_credentials_dir, expect_store_id, accept_store_id, json, deadline_seconds }
         }
     }
 

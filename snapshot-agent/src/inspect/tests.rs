@@ -1,12 +1,11 @@
 //! One good snapshot, and what else may lie around it: only the right one is found, and a reason is given for none.
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
 use super::*;
-use crate::contract::{ExitClass, Level, StoreFlags, Verification};
+use crate::contract::{Level, Verification};
 
 const OWNER: &str = "99887766-1111-4000-8000-000000000000";
 const CLUSTER: &str = "1a2b3c4d-0000-4000-8000-000000000000";
@@ -15,6 +14,7 @@ const GOOD: &str = "shop/orders/1a2b3c4d/20261121T162233Z-99887766-abcdef01";
 fn request(mount: &Path) -> InspectRequest {
     InspectRequest {
         store: StoreFlags { url: format!("file://{}", mount.display()), ..StoreFlags::default() },
+        expect_store_id: None,
         namespace: "shop".to_owned(),
         cluster: "orders".to_owned(),
         cluster_uid: Some(CLUSTER.to_owned()),
@@ -142,8 +142,32 @@ async fn the_reason_counts_what_was_seen() {
     put(mount.path(), GOOD, |_| ());
     fs::remove_file(mount.path().join(GOOD).join("manifest.json")).unwrap();
     says("2 folders were looked at, 1 bear its mark, 1 of these have no manifest").await;
-    let missing = request(&mount.path().join("none"));
-    assert_eq!(found(missing).await.unwrap_err().class(), ExitClass::NotFound, "a missing mount");
+}
+
+/// "Not found" is final for who asks, so it is never said of a place that is not there.
+#[tokio::test]
+async fn a_place_that_is_not_there_has_no_say() {
+    let volume = tempfile::tempdir().unwrap();
+    let at = |path: &str| volume.path().join(path);
+    fs::write(at("file"), "x").unwrap();
+    fs::create_dir_all(at("stray/shop/orders")).unwrap();
+    fs::write(at("stray/shop/orders/1a2b3c4d"), "x").unwrap();
+    let rows = [
+        ("a folder that nobody makes", "none", None, ExitClass::Config),
+        ("a volume that is not mounted", "none/etcd", Some("none"), ExitClass::Config),
+        ("a file in the store's place", "file", Some(""), ExitClass::Config),
+        ("a file where the store's folder should be", "file/etcd", Some(""), ExitClass::Config),
+        ("a file in the lineage's place", "stray", Some(""), ExitClass::Config),
+        ("a folder that the first save makes", "new/etcd", Some(""), ExitClass::NotFound),
+    ];
+    for (what, folder, mount, class) in rows {
+        let mut request = request(&at(folder));
+        request.store.mount = mount.map(at);
+        let url = request.store.url.clone();
+        let error = found(request).await.expect_err(what);
+        assert_eq!(error.class(), class, "{what}: {error}");
+        assert!(error.message().contains(&url), "{what}: {error}");
+    }
 }
 
 #[tokio::test]

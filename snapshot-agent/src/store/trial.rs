@@ -14,6 +14,9 @@ use crate::contract::{ExitClass, LockMode, S3Checksum, S3Sse, StoreFlags};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key};
 
+/// Whose credentials are asked with where those who read have their own: the field of an EtcdBackupStore.
+pub(crate) const READERS: &str = "credentials.read";
+
 /// How long a trial's object is locked: long enough to ask for it.
 const TRIED_SECONDS: u32 = 30;
 
@@ -100,25 +103,34 @@ impl Store {
 #[derive(Debug)]
 pub(crate) struct Locks {
     locking: Bucket,
+    /// For those who read, where they have credentials of their own.
+    asking: Option<Bucket>,
     until: Timestamp,
 }
 
 impl Locks {
     /// `None` where no lock is asked for. A trial's lock is short and can be taken away, whatever snapshots get.
-    pub(crate) fn of(flags: &StoreFlags) -> Result<Option<Self>> {
+    pub(crate) fn of(flags: &StoreFlags, readers: Option<&StoreFlags>) -> Result<Option<Self>> {
         let Location::S3(place) = Location::of(flags)? else { return Ok(None) };
         if flags.s3_object_lock.is_none() {
             return Ok(None);
         }
+        let asking = readers.map(|readers| s3::open(readers, place.clone())).transpose()?;
+        let asking = asking.map(|bucket| bucket.by(READERS));
         let until = s3::locked_for(TRIED_SECONDS)?;
         let locking = s3::open_until(flags, place, None, Some((LockMode::Governance, until)))?;
-        Ok(Some(Self { locking, until }))
+        Ok(Some(Self { locking, asking, until }))
     }
 
-    /// Whether the store says that it keeps the lock of an object put with one.
+    /// Whether the store says that it keeps the lock of an object put with one: to those who save, as these look for it
+    /// too; where they may not look, to those who read.
     pub(crate) async fn kept(&self, key: &Key, content: Bytes) -> Result<bool> {
         self.locking.put_new(key, content).await?;
-        Ok(self.locking.try_head(key).await?.locked_until.is_some_and(|kept| kept >= self.until))
+        let heard = match (self.locking.try_head(key).await, &self.asking) {
+            (Err(error), Some(asking)) if error.class() == ExitClass::Denied => asking.try_head(key).await?,
+            (heard, _) => heard?,
+        };
+        Ok(heard.locked_until.is_some_and(|kept| kept >= self.until))
     }
 }
 
@@ -135,19 +147,24 @@ pub(crate) struct Checksums {
 
 impl Checksums {
     /// `None` where the protocol knows none, or what else is asked for goes without.
-    pub(crate) fn of(flags: &StoreFlags) -> Result<Option<Self>> {
+    pub(crate) fn of(flags: &StoreFlags, readers: Option<&StoreFlags>) -> Result<Option<Self>> {
         let Location::S3(place) = Location::of(flags)? else { return Ok(None) };
         if flags.s3_sse == Some(S3Sse::Customer) && !s3::has_checksum(flags) {
             return Ok(None);
         }
         let keeping = StoreFlags { s3_checksum: Some(S3Checksum::Sha256), ..flags.clone() };
-        let plain = StoreFlags { s3_checksum: None, ..flags.clone() };
+        let plain = |flags: &StoreFlags| StoreFlags { s3_checksum: None, ..flags.clone() };
+        let told = Some(("x-amz-checksum-mode", "ENABLED"));
+        let asking = match readers {
+            Some(readers) => s3::open_with(&plain(readers), place.clone(), told)?.by(READERS),
+            None => s3::open_with(&plain(flags), place.clone(), told)?,
+        };
         // sha256 of nothing, in base64: no object of a probe is empty.
         let wrong = ("x-amz-checksum-sha256", "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
         Ok(Some(Self {
             keeping: s3::open(&keeping, place.clone())?,
-            asking: s3::open_with(&plain, place.clone(), Some(("x-amz-checksum-mode", "ENABLED")))?,
-            lying: s3::open_with(&plain, place, Some(wrong))?,
+            asking,
+            lying: s3::open_with(&plain(flags), place, Some(wrong))?,
         }))
     }
 

@@ -41,7 +41,7 @@ async fn everything(etcd: &Etcd, store: &StoreFlags, key: &str) -> (String, usiz
     let (mut told, mut done) = (String::new(), 0);
     let mut count = |ended: bool| done += usize::from(ended);
     let saving = save_request(etcd.flags(), store.clone(), Compression::Zstd);
-    let saved = save::run(saving.clone()).await.map(Report::Saved);
+    let saved = save::run(saving.clone()).await.map(|saved| Report::Saved(Box::new(saved)));
     told.push_str(&report::render(&saved));
     count(tell(&mut told, "save", saved).is_some());
     let dry = SaveRequest { dry_run: true, ..saving };

@@ -1,10 +1,14 @@
-//! A lost report is found again in a real store, among more folders than fit on one page of a listing.
+//! A lost report is found again in a real store, among more folders than fit on one page of a listing; and "not found" is
+//! said of a store alone that is there, and is the one that is meant.
 
 use std::fs;
+use std::process::Command;
 
+use crate::backends::Backend;
 use crate::faults::{messages, save_stream, snapshot};
-use crate::support::{S3, file_store, save_request};
+use crate::support::{S3, Small, file_store, save_request};
 use futures::stream;
+use serde_json::json;
 use snapshot_agent::contract::{
     Compression, EtcdFlags, ExitClass, InspectRequest, SaveRequest, SavedReport, StoreFlags,
 };
@@ -14,6 +18,7 @@ use snapshot_agent::{inspect, recall};
 fn request(save: &SaveRequest) -> InspectRequest {
     InspectRequest {
         store: save.store.clone(),
+        expect_store_id: None,
         namespace: save.namespace.clone(),
         cluster: save.cluster.clone(),
         cluster_uid: save.cluster_uid.clone(),
@@ -67,6 +72,61 @@ async fn a_lost_report_is_found_again() {
     assert!(error.message().contains("its data is not"), "{error}");
     fs::remove_file(s3.file(&report.key, "manifest.json")).unwrap();
     inspect::run(request(&save)).await.unwrap_err();
+}
+
+/// A snapshot that is published must not be called lost because its names lead elsewhere for a while.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_store_or_none_says_nothing_of_what_was_saved() {
+    const MARK: &str = "holdfast-store.json";
+    const OURS: &str = "0a1b2c3d-0000-4000-8000-000000000000";
+    const THEIRS: &str = "ffffffff-0000-4000-8000-000000000000";
+    for backend in Backend::all().await {
+        let name = backend.name;
+        let (save, report) = saved(backend.flags.clone(), "99887766-0000-4000-8000-000000000004").await;
+        let expecting = |id: &str| InspectRequest { expect_store_id: Some(id.to_owned()), ..request(&save) };
+        for asks in [request(&save), expecting(OURS)] {
+            let error = inspect::run(InspectRequest { store: backend.missing.clone(), ..asks }).await.unwrap_err();
+            assert_eq!(error.class(), ExitClass::Config, "{name}: {error}");
+            assert!(error.message().contains(&backend.missing.url), "{name}: {error}");
+        }
+
+        let mark = |id: &str| json!({"formatVersion": 1, "id": id}).to_string();
+        backend.put(MARK, &mark(OURS)).await;
+        assert_eq!(inspect::run(expecting(OURS)).await.unwrap().key, report.key, "{name}");
+        // Whatever lies there, and whatever does not.
+        let nobody = InspectRequest { owner_uid: "77777777-9".to_owned(), ..expecting(OURS) };
+        assert_eq!(inspect::run(nobody.clone()).await.unwrap_err().class(), ExitClass::NotFound, "{name}");
+        for there in [Some(THEIRS), None] {
+            match there {
+                Some(id) => backend.put(MARK, &mark(id)).await,
+                None => backend.delete(MARK).await,
+            }
+            for asks in [expecting(OURS), nobody.clone()] {
+                let error = inspect::run(asks).await.unwrap_err();
+                assert_eq!(error.class(), ExitClass::Refused, "{name}, {there:?}: {error}");
+                for word in [OURS, there.unwrap_or("no mark")] {
+                    assert!(error.message().contains(word), "{name}: no {word:?} in {error}");
+                }
+            }
+        }
+    }
+}
+
+/// Who asks has the volume for reading alone, as the operator mounts it, and no save has come to making its folder.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_no_save_has_made_yet_has_nothing() {
+    let volume = Small::of("1m");
+    let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(volume.path()).status().unwrap();
+    assert!(remounted.success());
+    let store = StoreFlags { mount: Some(volume.path().to_owned()), ..file_store(&volume.path().join("etcd")) };
+    let save = save_request(EtcdFlags::default(), store, Compression::Zstd);
+    let error = inspect::run(request(&save)).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::NotFound, "{error}");
+    assert!(error.message().contains("0 folders were looked at"), "{error}");
+
+    // Where a store has a mark, a save has made its folder once.
+    let marked = InspectRequest { expect_store_id: Some("0a1b2c3d-0000".to_owned()), ..request(&save) };
+    assert_eq!(inspect::run(marked).await.unwrap_err().class(), ExitClass::Config);
 }
 
 /// With the manifest alone a cluster can be made again.

@@ -43,6 +43,7 @@ mod partition;
 #[path = "../common/ports.rs"]
 mod ports;
 mod raw;
+mod readers;
 mod restore;
 mod round_trip;
 mod s3_faults;

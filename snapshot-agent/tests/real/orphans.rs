@@ -162,6 +162,7 @@ async fn two_pods_of_one_job_save_under_two_keys() {
         let (one, two) = (one.unwrap(), two.unwrap());
         assert_ne!(one.key, two.key);
         let find = InspectRequest {
+            expect_store_id: None,
             store: store.clone(),
             namespace: "shop".to_owned(),
             cluster: "orders".to_owned(),

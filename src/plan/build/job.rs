@@ -23,7 +23,7 @@ use super::store::{self, Use};
 use super::{container_security, external, literal, pod_security, spool};
 use crate::api::backup_store::StoreRecord;
 use crate::api::cluster::Placement;
-use crate::api::name::label_value;
+use crate::api::name::{LocalRef, label_value};
 use crate::api::snapshot::{Agent, External, PodMetadata, Spool};
 use crate::api::store::Location;
 use crate::api::{component, key};
@@ -149,8 +149,9 @@ impl Work {
 
     const fn kept_seconds(&self) -> i32 {
         match self {
-            Self::Save(_) | Self::Inspect(_) => KEPT_SECONDS,
-            Self::Latest(_) | Self::Probe(_) => REPEATED_KEPT_SECONDS,
+            // Of a search too: why it found nothing is told until the next one has ended, ten minutes later and more.
+            Self::Save(_) | Self::Inspect(_) | Self::Latest(_) => KEPT_SECONDS,
+            Self::Probe(_) => REPEATED_KEPT_SECONDS,
         }
     }
 
@@ -205,10 +206,13 @@ pub struct AgentJob {
     pub store: Option<String>,
     /// The `EtcdBackupStore` that `destination` was taken from.
     pub record: Option<StoreRecord>,
-    /// The etcd that is saved, where it is not a cluster of ours: its flags and Secrets are filled in by the builder.
+    /// The etcd that is saved, where it is not a cluster of ours: its flags and Secrets are filled in by the builder, where
+    /// the work is to save.
     pub external: Option<External>,
     /// Where the snapshot waits for a slow store.
     pub spool: Option<Spool>,
+    /// The Secret of those who read, where it is another one than the `destination`'s: a probe tries both.
+    pub readers: Option<LocalRef>,
     /// What the agent is asked.
     pub work: Work,
     /// Where the backup goes, or is.
@@ -239,6 +243,7 @@ impl AgentJob {
             record: None,
             external: None,
             spool: None,
+            readers: None,
             work,
             destination,
             image,
@@ -312,11 +317,12 @@ fn pod_metadata(want: &AgentJob, ours: BTreeMap<String, String>) -> ObjectMeta {
 
 fn pod(want: &AgentJob) -> PodSpec {
     let opened = store::open(&want.destination, want.work.uses());
-    let etcd = want.external.as_ref().map(external::reach);
-    let (work, spool) = spooled(want);
+    // Of a save alone: an etcd's Secrets may be gone when only the store is asked.
+    let etcd = want.external.as_ref().filter(|_| matches!(want.work, Work::Save(_))).map(external::reach);
+    let (work, beside) = beside(want);
     let args = work.to_args(opened.flags, etcd.as_ref().map(|etcd| etcd.flags.clone()));
     let (mut volumes, mut mounts) = etcd.map(|etcd| (etcd.volumes, etcd.mounts)).unwrap_or_default();
-    if let Some((volume, mount)) = spool {
+    if let Some((volume, mount)) = beside {
         volumes.push(volume);
         mounts.push(mount);
     }
@@ -359,12 +365,18 @@ fn pod(want: &AgentJob) -> PodSpec {
     }
 }
 
-/// The work with its spool's flags, and the spool's volume: of a save alone.
-fn spooled(want: &AgentJob) -> (Work, Option<(Volume, VolumeMount)>) {
+/// The work with the flags of what it has beside its store, and that volume: a save's spool, and credentials of those who
+/// read, which a probe tries too.
+fn beside(want: &AgentJob) -> (Work, Option<(Volume, VolumeMount)>) {
     if let (Work::Save(request), Some(wanted)) = (&want.work, &want.spool)
         && let Some(request) = spool::flags(request.clone(), wanted)
     {
         return (Work::Save(request), Some(spool::volume(wanted)));
+    }
+    if let (Work::Probe(request), Some(secret)) = (&want.work, &want.readers) {
+        let (folder, volume, mount) = store::readers(secret);
+        let request = ProbeRequest { read_credentials_dir: Some(folder), ..request.clone() };
+        return (Work::Probe(request), Some((volume, mount)));
     }
     (want.work.clone(), None)
 }

@@ -293,15 +293,18 @@ fn get(path: &str) -> HTTPGetAction {
     HTTPGetAction { path: Some(path.to_owned()), port: IntOrString::Int(port::METRICS), ..HTTPGetAction::default() }
 }
 
-/// `/livez` and `/readyz` exist from 3.5.11 on.
+/// `/livez` and `/readyz` exist from 3.5.11 on. `/health` fails for every alarm that it is not told to leave out (etcd:
+/// server/etcdserver/api/etcdhttp, `checkAlarms`), and an alarm is no reason to restart all members or to send nobody to them.
 fn path(version: Version, modern: &'static str, old: &'static str) -> HTTPGetAction {
     get(if version >= (Version { minor: 5, patch: 11 }) { modern } else { old })
 }
 
+const OLD_LIVEZ: &str = "/health?serializable=true&exclude=NOSPACE&exclude=CORRUPT";
+
 /// An hour: reading a long log back, and waiting for earlier joiners, must never end in a restart that begins anew.
 fn startup(version: Version) -> Probe {
     Probe {
-        http_get: Some(path(version, "/livez", "/health?serializable=true")),
+        http_get: Some(path(version, "/livez", OLD_LIVEZ)),
         period_seconds: Some(1),
         timeout_seconds: Some(5),
         failure_threshold: Some(3600),
@@ -312,7 +315,7 @@ fn startup(version: Version) -> Probe {
 /// Whether the process is alive: a lost quorum or an alarm is no reason to restart it.
 fn liveness(version: Version) -> Probe {
     Probe {
-        http_get: Some(path(version, "/livez", "/health?serializable=true")),
+        http_get: Some(path(version, "/livez", OLD_LIVEZ)),
         period_seconds: Some(10),
         timeout_seconds: Some(10),
         failure_threshold: Some(6),
@@ -323,7 +326,7 @@ fn liveness(version: Version) -> Probe {
 /// Whether clients may be sent here: a linearizable read works. Soon seen, and soon taken back.
 fn readiness(version: Version) -> Probe {
     Probe {
-        http_get: Some(path(version, "/readyz", "/health")),
+        http_get: Some(path(version, "/readyz", "/health?exclude=NOSPACE")),
         period_seconds: Some(1),
         timeout_seconds: Some(3),
         failure_threshold: Some(2),

@@ -13,6 +13,8 @@ use crate::api::store::{Location, PvcLocation, StoredSnapshot};
 
 /// Where the credentials' Secret is mounted.
 const CREDENTIALS: &str = "/etc/holdfast/credentials";
+/// Where the Secret of those who read is mounted, where it is tried beside the other.
+const READ_CREDENTIALS: &str = "/etc/holdfast/read-credentials";
 /// Where the CA's Secret is mounted.
 const CA: &str = "/etc/holdfast/ca";
 /// Below this the Secrets with identities are mounted, each in a folder of its own: their keys may have the same names.
@@ -139,6 +141,13 @@ fn bucket(flags: StoreFlags, credentials: Option<&LocalRef>, ca: Option<&LocalRe
         mounts: secrets.iter().map(|(volume, _, path)| mount(volume, path, true)).collect(),
         identity_dirs: vec![],
     }
+}
+
+/// Credentials of those who read, beside a store that is opened to save: their folder, volume and mount. Like the other
+/// Secret this one has to be there, or the Pod waits for it.
+pub fn readers(secret: &LocalRef) -> (PathBuf, Volume, VolumeMount) {
+    let name = "read-credentials";
+    (PathBuf::from(READ_CREDENTIALS), secret_volume(name, &secret.name, None), mount(name, READ_CREDENTIALS, true))
 }
 
 fn volume(pvc: &PvcLocation, used: Use) -> Opened {

@@ -64,10 +64,10 @@ fn start(seen: &Observed, job: &Job) -> Verdict {
         let again = seen.snapshot.status.as_ref().is_some_and(|s| s.started_at.is_some());
         let answered = seen.inspections.iter().any(|i| pods::controlled_by(&i.job.metadata, pods::uid(meta)));
         rule("I6", !again || answered, "another one is taken only when the store has been asked for the first")?;
-        let mark = made_for(job).and_then(|record| record.id);
-        let told = mark.is_none_or(|mark| expects(job, &mark));
-        rule("I25", told, "what is saved to a store whose mark is known expects it")?;
     }
+    let mark = made_for(job).and_then(|record| record.id);
+    let told = mark.is_none_or(|mark| expects(job, &mark));
+    rule("I25", told, "a store whose mark is known is expected to have it, whether it is written to or asked")?;
     let owned = pods::controlled_by(&job.metadata, pods::uid(meta)) && job.metadata.namespace == meta.namespace;
     rule("I13", owned, "a snapshot's Job is its own and stands beside it")?;
     let template = job.spec.as_ref().map(|s| &s.template).and_then(|t| t.metadata.as_ref());

@@ -22,7 +22,7 @@ const LATER: SignedDuration = SignedDuration::from_secs(120);
 pub(super) enum Answer {
     /// It has the snapshot.
     Stored(Fact),
-    /// It has nothing of this snapshot, in these words.
+    /// It is there, it is the one that is meant, and it has nothing of this snapshot, in these words.
     Nothing(String),
     /// Somebody else's Job stands where one belongs that asks it.
     Taken(Box<Job>),
@@ -66,6 +66,7 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
     let Some((last, before)) = all.split_last() else { return Answer::Open(ask(seen, 0, None)) };
     match report::read(&last.job, &last.pods, None, now) {
         stored @ Fact::Stored { .. } => Answer::Stored(stored),
+        // Said of no other store, and of none that is missing: those are silent, and asked again.
         Fact::Failed { class: Some(ExitClass::NotFound), message, .. } => Answer::Nothing(message),
         // A Pod that cannot run is told of, whatever was wrong before.
         Fact::Held(_, words) => Answer::Open(Inquiry::waits(words)),

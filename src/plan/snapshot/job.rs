@@ -65,6 +65,8 @@ fn recorded(spec: &EtcdClusterSpec) -> Option<String> {
 pub(super) fn inspect(seen: &Observed, at: Place, number: i32) -> Job {
     let snapshot = &seen.snapshot;
     let request = InspectRequest {
+        // Another store says nothing of what was saved in this one.
+        expect_store_id: at.record.as_ref().and_then(|record| record.id.clone()),
         namespace: snapshot.metadata.namespace.clone().unwrap_or_default(),
         cluster: filed_under(snapshot),
         owner_uid: pods::uid(&snapshot.metadata).to_owned(),

@@ -3,12 +3,12 @@
 //! Decides what is remembered and what is expected next. Credentials are no part of a place: that other ones lead to
 //! another account's bucket of the same name is what a mark is for. What follows from another mark is the agent's to say.
 
-use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{NEW_STORE, is_store_id};
 
 use crate::api::backup_store::{Identity, Probe};
 use crate::api::store::{AzureLocation, GcsLocation, Location, PvcLocation, S3Location};
 use crate::api::{EtcdBackupStore, key};
+use crate::plan::fingerprint;
 
 /// What is known of the store at the place that the spec says now; what was known of another place says nothing.
 pub fn known(store: &EtcdBackupStore) -> Option<&Identity> {
@@ -59,13 +59,7 @@ pub fn place_of(location: &Location) -> String {
         }
         Location::Pvc(PvcLocation { claim_name, sub_path }) => vec!["pvc", claim_name, text(sub_path.as_ref())],
     };
-    let mut hash = Sha256::new();
-    for part in parts {
-        // Lengths keep two different lists from reading the same.
-        hash.update(part.len().to_be_bytes());
-        hash.update(part.as_bytes());
-    }
-    hex::encode(hash.finalize())[..16].to_owned()
+    fingerprint::of(parts)
 }
 
 fn text(field: Option<&String>) -> &str {

@@ -4,12 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sha2::{Digest, Sha256};
-
 use super::identity;
 use crate::api::store::Location;
 use crate::api::{EtcdBackupStore, name};
-use crate::plan::{Seen, pods};
+use crate::plan::{Seen, fingerprint, pods};
 
 /// Names of the Secrets that a store names.
 pub fn secrets(store: &EtcdBackupStore) -> BTreeSet<String> {
@@ -26,7 +24,6 @@ pub fn secrets(store: &EtcdBackupStore) -> BTreeSet<String> {
 
 /// The spec, the versions of its Secrets, and what a person accepts. A Secret that may not be looked at counts as one that never changes.
 pub fn inputs(store: &EtcdBackupStore, secrets: &BTreeMap<String, Seen<Option<String>>>) -> String {
-    let mut hash = Sha256::new();
     // JSON of our own types cannot fail.
     let spec = serde_json::to_string(&store.spec).unwrap_or_default();
     let versions = secrets.iter().map(|(name, seen)| match seen {
@@ -35,12 +32,7 @@ pub fn inputs(store: &EtcdBackupStore, secrets: &BTreeMap<String, Seen<Option<St
         Seen::Unknown(_) => name.clone(),
     });
     let accepts = identity::said(store).map(|said| format!("accepts {said}"));
-    for part in [pods::uid(&store.metadata).to_owned(), spec].into_iter().chain(versions).chain(accepts) {
-        // Lengths keep two different lists from reading the same.
-        hash.update(part.len().to_be_bytes());
-        hash.update(part.as_bytes());
-    }
-    hex::encode(hash.finalize())[..16].to_owned()
+    fingerprint::of([pods::uid(&store.metadata).to_owned(), spec].into_iter().chain(versions).chain(accepts))
 }
 
 /// Name of the Job that probes these inputs, after what was found of them before.

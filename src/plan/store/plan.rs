@@ -2,8 +2,8 @@
 //!
 //! A store is probed when it is new, when its spec, one of its Secrets or what a person accepts changes, and then once a
 //! day; while it is not usable more often, since a bucket that is made and a right that is given tell nobody here, and
-//! ever more rarely where only a person can mend it. Each probe is one Job. It decides nothing about who may use the
-//! store: that is `usable.rs`.
+//! ever more rarely where only a person can mend it. Each probe is one Job, with the credentials of those who save and,
+//! where these are others, of those who read. It decides nothing about who may use the store: that is `usable.rs`.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
@@ -11,10 +11,11 @@ use snapshot_agent::contract::{DEFAULT_PROBE_DEADLINE_SECONDS, ExitClass, ProbeR
 
 use super::probe::{self, Progress};
 use super::{Observed, identity, inputs, job_name, status};
-use crate::api::EtcdBackupStoreStatus;
 use crate::api::backup_store::{Probe, Right};
 use crate::api::condition::Reason;
+use crate::api::name::LocalRef;
 use crate::api::store::Location;
+use crate::api::{EtcdBackupStore, EtcdBackupStoreStatus};
 use crate::plan::build::job::{AgentJob, Work, job};
 use crate::plan::{Act, Next, Plan, Seen, Wake, build, pods};
 
@@ -134,9 +135,18 @@ fn start(seen: &Observed, inputs: &str, location: Location) -> Job {
         namespace: store.metadata.namespace.clone(),
         owner: Some(build::owner(store)),
         store: Some(pods::name(&store.metadata).to_owned()),
+        readers: readers(store, &location),
         agent: store.spec.agent.clone().unwrap_or_default(),
         ..AgentJob::of(job_name(store, inputs), Work::Probe(request), location, image)
     })
+}
+
+/// The Secret of those who read, where it is another one than that of those who write: restores depend on it.
+fn readers(store: &EtcdBackupStore, location: &Location) -> Option<LocalRef> {
+    // A volume has no credentials, whatever is said.
+    let credentials = store.spec.credentials.as_ref().filter(|_| !matches!(location, Location::Pvc(_)))?;
+    let reads = credentials.secret(Right::Read);
+    (reads != credentials.secret(Right::Write)).then(|| LocalRef { name: reads.to_owned() })
 }
 
 fn next(stage: Stage, now: Timestamp) -> Next {

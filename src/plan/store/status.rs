@@ -78,8 +78,9 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
 const VERSIONS_STAY: &str =
     "; what is removed stays as an old version until a lifecycle rule of the bucket removes that";
 
-/// What a probe means for those who want to use the store. Without its time: a probe that finds the same again changes no
-/// condition, and none of those that quote it (I17).
+/// What a probe means for those who want to use the store. Without its time, and the agent leaves out the name of the folder
+/// that it has tried the store in: a probe that finds the same again changes no condition, and none of those that quote it
+/// (I17).
 pub(super) fn found(probe: &Probe) -> Wanted {
     if probe.usable {
         let weak = weak(probe).map(|tried| format!("; not so: {} ({})", tried.name, tried.detail));

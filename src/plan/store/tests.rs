@@ -17,6 +17,7 @@ use crate::api::{EtcdBackupStore, EtcdBackupStoreSpec, EtcdBackupStoreStatus, co
 use crate::plan::{Act, Plan, Seen, Settings, Wake, safety};
 
 mod marks;
+mod readers;
 
 /// The store's mark.
 const MARK: &str = "0a1b2c3d-0000-4000-8000-000000000000";
@@ -190,7 +191,7 @@ fn a_new_store_is_probed_with_the_credentials_that_write() {
     let args = pod.containers[0].args.clone().unwrap();
     assert!(args.contains(&"--store=s3://backups/etcd".to_owned()), "{args:?}");
     let secrets = pod.volumes.unwrap().into_iter().filter_map(|v| v.secret?.secret_name);
-    assert_eq!(secrets.collect::<Vec<_>>(), ["writes", "ca"]);
+    assert_eq!(secrets.collect::<Vec<_>>(), ["writes", "ca", "reads"]);
 }
 
 #[test]

@@ -264,6 +264,34 @@ fn a_save_waits_on_its_spool_and_nobody_else_has_one() {
     assert!(pod.volumes.unwrap().iter().all(|volume| volume.name != "spool"));
 }
 
+/// Its Secrets go with an etcd that was left behind, and a Pod would wait for them.
+#[test]
+fn only_who_saves_reaches_for_the_etcd() {
+    let external = External {
+        endpoints: vec!["https://10.0.0.11:2379".to_owned()],
+        tls_secret_ref: named("legacy-certificates"),
+        auth_secret_ref: named("legacy-root"),
+        ..External::default()
+    };
+    let want = AgentJob { external: Some(external), ..to_s3() };
+    let flags = ["--endpoints", "--tls-dir", "--auth-dir"];
+    for (work, reaches) in [
+        (to_s3().work, true),
+        (Work::Inspect(InspectRequest::default()), false),
+        (Work::Latest(LatestRequest::default()), false),
+        (Work::Probe(ProbeRequest::default()), false),
+    ] {
+        let verb = work.verb();
+        let (_, pod, container, _) = parts(&job(&AgentJob { work, ..want.clone() }));
+        let args = container.args.unwrap();
+        assert_eq!(flags.map(|flag| args.iter().any(|arg| arg.starts_with(flag))), [reaches; 3], "{verb}: {args:?}");
+        let volumes: Vec<_> = pod.volumes.unwrap().into_iter().map(|volume| volume.name).collect();
+        let mounts: Vec<_> = container.volume_mounts.unwrap().into_iter().map(|mount| mount.name).collect();
+        let etcds = volumes.iter().filter(|volume| volume.starts_with("etcd-")).count();
+        assert_eq!((etcds, &mounts), (if reaches { 2 } else { 0 }, &volumes), "{verb}");
+    }
+}
+
 #[test]
 fn a_claim_is_mounted_whole() {
     let mut want = to_s3();

@@ -53,6 +53,26 @@ fn a_failure_that_leaves_it_open_has_the_store_asked() {
     assert_eq!(planned(&deadline(vec![], 0)).status.phase, Phase::Failed, "no Pod was ever made");
 }
 
+/// A bucket that is gone, another store under its name, credentials that lead nowhere: none of them is a word on what was
+/// saved, so none is the end (I18).
+#[test]
+fn nothing_but_not_found_is_an_answer() {
+    let failing = gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1);
+    let gone = Observed { job: None, pods: vec![], ..written(failing.clone()) };
+    for class in ExitClass::ALL {
+        for seen in [failing.clone(), gone.clone()] {
+            let status = planned(&asked(seen, vec![failed("p-ask", class, "as the asker said")])).status;
+            let (phase, ready, _, message) = told(&status);
+            if class == ExitClass::NotFound {
+                assert_eq!(phase, Phase::Failed);
+            } else {
+                assert_eq!((phase, ready), (Phase::Running, "Unknown"), "{class:?}");
+                assert!(message.ends_with("as the asker said"), "{class:?}: {message}");
+            }
+        }
+    }
+}
+
 /// The store is down for a night. The snapshot failed for it, and so does the question whether it is there all the same: that
 /// one is asked again until it is answered, and the answer is final.
 #[test]

@@ -118,6 +118,33 @@ fn what_is_saved_expects_the_mark_that_the_store_had() {
     assert_eq!(crate::plan::safety::snapshot(&seen, &plan).unwrap_err().invariant, "I25");
 }
 
+/// Credentials that lead to another tenant's bucket of the same name: what is not there was never looked for (I18).
+#[test]
+fn who_asks_expects_the_mark_too_and_another_store_has_no_say() {
+    let begun = |store: EtcdBackupStore| {
+        let mut seen = written(naming(Some(store)));
+        seen.snapshot.status.as_mut().unwrap().started_at = Some(ago(600).0.to_string());
+        seen
+    };
+    let expected = "--expect-store-id=mark-of-vault".to_owned();
+    assert!(!args(&started(&begun(usable()))).iter().any(|arg| arg.starts_with("--expect-store-id")));
+    let mut seen = begun(marked());
+    assert!(args(&started(&seen)).contains(&expected));
+    // What was meant stays meant, whatever is accepted meanwhile.
+    seen.store.as_mut().unwrap().status.as_mut().unwrap().identity.as_mut().unwrap().id = "another".to_owned();
+    assert!(args(&started(&seen)).contains(&expected));
+
+    let refused = vec![failed("p-ask", ExitClass::Refused, "the mark mark-of-vault is expected, and it has no mark")];
+    let seen = asked(seen, refused);
+    let plan = planned(&seen);
+    let (phase, ready, reason, message) = told(&plan.status);
+    assert_eq!((phase, ready, reason), (Phase::Running, "Unknown", "ReportLost"));
+    assert!(message.ends_with("it has no mark"), "{message}");
+    let again = aged(seen, 200);
+    assert!(args(&started(&again)).contains(&expected), "asked again, for the same store");
+    assert_eq!(planned(&asked(again, vec![saved()])).status.phase, Phase::Complete);
+}
+
 #[test]
 fn a_lost_status_is_not_taken_for_a_new_snapshot_when_the_store_is_gone() {
     let mut seen = naming(None);

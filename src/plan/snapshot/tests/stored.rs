@@ -69,7 +69,7 @@ fn a_stored_snapshot_is_never_called_failed() {
 fn only_the_agents_own_success_counts() {
     let mut other = saved();
     other.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0].name = "sidecar".to_owned();
-    let report = Report::Saved(SavedReport::default());
+    let report = Report::Saved(Box::default());
     let killed = terminated("p-1", 137, "Error", Some(serde_json::to_string(&report).unwrap()));
     for pod in [other, killed, terminated("p-1", 0, "Completed", None)] {
         let plan = planned(&with(vec![pod]));
@@ -112,7 +112,7 @@ fn of_two_pods_that_stored_it_one_is_recorded_for_good() {
             revision: Some(if name == "p-1" { 40 } else { 41 }),
             ..SavedReport::default()
         };
-        terminated(name, 0, "Completed", Some(serde_json::to_string(&Report::Saved(report)).unwrap()))
+        terminated(name, 0, "Completed", Some(serde_json::to_string(&Report::Saved(Box::new(report))).unwrap()))
     };
     let (first, second) = (stored("p-1"), stored("p-2"));
     let of = |name: &str, revision| {

@@ -206,6 +206,7 @@ pub(super) fn saved() -> Pod {
     saved_and(Verification {
         level: Level::HashKV,
         agreed_by: vec!["a-3".to_owned(), "a-1".to_owned()],
+        agreed_by_reason: None,
         read_back: true,
         read_back_reason: None,
         differences: vec![],
@@ -228,7 +229,7 @@ pub(super) fn saved_and(verification: Verification) -> Pod {
         verification: Some(verification),
         ..SavedReport::default()
     };
-    terminated("p-1", 0, "Completed", Some(serde_json::to_string(&Report::Saved(report)).unwrap()))
+    terminated("p-1", 0, "Completed", Some(serde_json::to_string(&Report::Saved(Box::new(report))).unwrap()))
 }
 
 pub(super) fn failed(name: &str, class: ExitClass, message: &str) -> Pod {

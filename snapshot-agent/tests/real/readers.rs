@@ -1,0 +1,151 @@
+//! A store with credentials that only write and others that read: a probe tries both, and says of which it speaks.
+
+use std::fs;
+use std::path::Path;
+
+use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
+use crate::stores::outcome;
+use crate::support::{S3, files};
+use serde_json::json;
+use snapshot_agent::contract::{ExitClass, ProbeRequest, StoreFlags};
+use snapshot_agent::probe::{self, Outcome, Trial};
+use tempfile::TempDir;
+
+/// The access key of the test server's owner, whose credentials write here.
+const WRITERS: &str = "key";
+/// That of another user, whose credentials read.
+const READERS: &str = "reads";
+
+/// A server that knows both, and the folder with the second one's credentials.
+async fn two_users() -> (S3, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let (users, secret) = (folder.path().join("users"), "secret-of-those-who-read");
+    let reader = json!({
+        "access": READERS, "secret": secret, "role": "admin", "userID": 0, "groupID": 0, "projectID": 0,
+    });
+    fs::create_dir(&users).unwrap();
+    fs::write(users.join("users.json"), json!({ "accessAccounts": { READERS: reader } }).to_string()).unwrap();
+    for (name, content) in [("accessKeyID", READERS), ("secretAccessKey", secret)] {
+        fs::write(folder.path().join(name), content).unwrap();
+    }
+    (S3::with(&["--iam-dir".to_owned(), users.display().to_string()]).await, folder)
+}
+
+/// Whether a request is signed with this access key.
+fn by(asked: &Asked, key: &str) -> bool {
+    let signed = asked.headers.get("authorization").and_then(|said| said.to_str().ok());
+    signed.is_some_and(|said| said.contains(&format!("Credential={key}/")))
+}
+
+fn denied() -> Fault {
+    Fault::Answer(403, error("AccessDenied"))
+}
+
+/// Who writes may do nothing else, and who reads may only read.
+fn each_its_own(asked: &Asked) -> Fault {
+    let reading = matches!(asked.op, Op::Get | Op::Head | Op::List);
+    let writing = matches!(asked.op, Op::Create | Op::Part | Op::Complete | Op::Put);
+    if reading && by(asked, READERS) || writing && by(asked, WRITERS) { Fault::Pass } else { denied() }
+}
+
+async fn probed(store: StoreFlags, readers: Option<&Path>) -> probe::Ended {
+    let request = ProbeRequest {
+        store,
+        read_credentials_dir: readers.map(Path::to_owned),
+        deadline_seconds: 60,
+        ..ProbeRequest::default()
+    };
+    probe::run(request).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_writes_makes_a_usable_store_with_what_reads() {
+    let (s3, readers) = two_users().await;
+    let proxy = S3Proxy::before(&s3, each_its_own).await;
+    let ended = probed(proxy.flags(&s3), Some(readers.path())).await;
+    let table = ended.probed.table();
+    assert!(ended.failed.is_none() && ended.probed.usable, "{:?}\n{table}", ended.failed);
+    assert!(ended.probed.store_id.is_some(), "who reads finds the mark that the other has made:\n{table}");
+    for trial in [
+        Trial::ReadAfterWrite,
+        Trial::CreateOnly,
+        Trial::ListAfterWrite,
+        Trial::Multipart,
+        Trial::RangeRead,
+        Trial::AbortedUpload,
+        Trial::Mark,
+    ] {
+        assert_eq!(outcome(&ended, trial), Outcome::Yes, "{trial:?}:\n{table}");
+    }
+    // All is as with credentials that may do everything, but for what is removed.
+    let whole = probed(s3.flags(), None).await;
+    for found in &ended.probed.findings {
+        let wanted = if found.trial == Trial::Delete { Outcome::No } else { outcome(&whole, found.trial) };
+        assert_eq!(found.outcome, wanted, "{found:?}");
+        assert!(!found.detail.contains("credentials.read"), "{found:?}");
+    }
+    assert!(table.contains("what each probe writes stays"), "{table}");
+    let left = ended.probed.left_behind.clone().unwrap();
+    let folder = left.rsplit('/').next().unwrap();
+    assert!(folder.starts_with(".holdfast-probe-") && !folder.contains('*'), "{left}");
+    assert!(files(&s3.bucket().join("pre/fix")).iter().any(|file| file.starts_with(folder)), "{left}");
+    assert!(!ended.probed.findings.iter().any(|found| found.detail.contains(folder)), "{table}");
+    assert!(table.contains(".holdfast-probe-*/"), "{table}");
+
+    // Alone they say no such thing.
+    let alone = probed(proxy.flags(&s3), None).await;
+    assert!(!alone.probed.usable, "{}", alone.probed.table());
+    assert_eq!(alone.failed.unwrap().class(), ExitClass::Denied);
+}
+
+/// Who may remove and not list is told by the other side what there is.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_side_sees_the_other_removes() {
+    let (s3, readers) = two_users().await;
+    let proxy = S3Proxy::before(&s3, |asked| match asked.op {
+        Op::Delete | Op::Abort if by(asked, WRITERS) => Fault::Pass,
+        _ => each_its_own(asked),
+    })
+    .await;
+    let ended = probed(proxy.flags(&s3), Some(readers.path())).await;
+    assert!(ended.probed.usable && ended.probed.left_behind.is_none(), "{:?}", ended.probed);
+    assert_eq!(outcome(&ended, Trial::Delete), Outcome::Yes, "{}", ended.probed.table());
+    assert_eq!(s3.files(), ["pre/fix/holdfast-store.json"]);
+}
+
+/// Restores depend on it: what cannot be read with these credentials is of no use, whatever the others may do. And each
+/// probe says so in the same words (I17).
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_and_may_not_is_told_by_name() {
+    let (s3, readers) = two_users().await;
+    let proxy = S3Proxy::before(&s3, |asked| if by(asked, READERS) { denied() } else { Fault::Pass }).await;
+    let first = probed(proxy.flags(&s3), Some(readers.path())).await;
+    let failed = first.probed.failed.clone().unwrap();
+    assert_eq!((failed.class, first.probed.usable), (ExitClass::Denied, false), "{failed:?}");
+    assert!(failed.message.contains("with credentials.read"), "{}", failed.message);
+    assert!(failed.message.contains(".holdfast-probe-*/try/manifest.json"), "{}", failed.message);
+    assert_eq!(first.probed.left_behind, None, "the other side takes it back");
+    let second = probed(proxy.flags(&s3), Some(readers.path())).await;
+    assert_eq!(second.probed.failed, Some(failed));
+    assert_eq!(second.probed.findings, first.probed.findings);
+
+    // Credentials that nobody knows, and none at all.
+    fs::write(readers.path().join("secretAccessKey"), "another").unwrap();
+    let ended = probed(s3.flags(), Some(readers.path())).await;
+    let failed = ended.failed.unwrap();
+    assert_eq!(failed.class(), ExitClass::Denied, "{failed}");
+    assert!(failed.message().contains("with credentials.read"), "{failed}");
+    fs::remove_file(readers.path().join("secretAccessKey")).unwrap();
+    let request = ProbeRequest {
+        store: s3.flags(),
+        read_credentials_dir: Some(readers.path().to_owned()),
+        deadline_seconds: 60,
+        ..ProbeRequest::default()
+    };
+    let failed = probe::run(request).await.unwrap_err();
+    assert_eq!(failed.class(), ExitClass::Config, "{failed}");
+    for word in ["credentials.read: ", "secretAccessKey"] {
+        assert!(failed.message().contains(word), "no {word:?} in {failed}");
+    }
+    assert_eq!(s3.files(), [] as [&str; 0], "all is taken back, and no store is marked that is of no use");
+}
