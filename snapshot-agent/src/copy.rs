@@ -2,21 +2,21 @@
 //!
 //! It decides what may stand at the destination, and the order: the stored bytes go through with their hash compared
 //! with the manifest, they are read back from the destination, and only then the manifest follows, byte for byte. What
-//! differs is never published and never overwritten; what is there already is left as it is. Nothing is decrypted or
-//! unpacked, so no key is needed. Proofs stay where they are: they speak of the store that they lie in.
+//! differs is never published and never overwritten; what is there already is left as it is, and is no copy if it is not
+//! locked as was asked for. Nothing is decrypted or unpacked, so no key is needed. Proofs stay where they are: they speak of
+//! the store that they lie in.
 
 use bytes::Bytes;
 use futures::StreamExt;
 use indicatif::HumanBytes;
 use jiff::Timestamp;
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
 use crate::clock;
 use crate::contract::{CopyRequest, ExitClass};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
-use crate::layout::{Folder, attempt_time};
+use crate::layout::{Folder, Key, attempt_time};
 use crate::list::{attempts, columns, lineages};
 use crate::manifest::{self, Manifest};
 use crate::mark;
@@ -24,6 +24,7 @@ use crate::progress::Progress;
 use crate::publish;
 use crate::read_back::{self, Sum};
 use crate::save::STALL;
+use crate::sha256::Sha256;
 use crate::store::{self, Ahead, Plan, Store, Upload};
 use crate::stored::{self, Stored};
 
@@ -154,6 +155,9 @@ impl One<'_> {
         let bytes = manifest.stored_bytes;
         let there = interrupt.unless(self.there(&manifest, &json)).await?;
         if there == There::Complete {
+            for key in [self.folder.data(manifest.format()), self.folder.manifest()] {
+                interrupt.unless(self.locked(&key, there)).await?;
+            }
             return Ok((Ended::Already, bytes));
         }
         // Who has begun it may yet take back what he has written (I6).
@@ -163,6 +167,7 @@ impl One<'_> {
         let stored = interrupt.unless(Stored::of(self.from, self.folder, manifest)).await?;
         if there == There::Data {
             // Of a copy that died before its end. It is published only if it is what it has to be.
+            interrupt.unless(self.locked(&stored.data, there)).await?;
             interrupt.unless(self.read_back(&stored)).await?;
             publish::run(self.to, None, &stored.data, json, interrupt).await?;
             return Ok((Ended::Copied, bytes));
@@ -208,6 +213,25 @@ impl One<'_> {
             (None, true) => Err(refused("this manifest is there, and its data is not")),
             (None, false) => Ok(There::Nothing),
         }
+    }
+
+    /// Whether what stands at the destination is locked as what this copy stores there: it cannot be locked any more.
+    async fn locked(&self, key: &Key, there: There) -> Result<()> {
+        let Some(lock) = self.to.lock_of(key).await? else { return Ok(()) };
+        // A copy that is whole was to be kept since it was made; data that becomes one now has all of its time before it.
+        let from = if there == There::Complete { lock.stored } else { self.at };
+        if lock.lasts(from, self.at) {
+            return Ok(());
+        }
+        let kept = lock.kept.map_or_else(
+            || "not locked, or these credentials lack the right s3:GetObjectRetention".to_owned(),
+            |kept| format!("locked until {kept} and no longer"),
+        );
+        Err(Error::config(format!(
+            "{}: an earlier copy has left it, {kept}. --to-s3-object-lock asks for more, and nothing is locked afterwards: \
+             remove that copy and try again, or leave the lock out",
+            self.to.uri(key)
+        )))
     }
 
     /// Sends the data, and has it read back.

@@ -20,6 +20,7 @@ pub(crate) async fn run(
     interrupt: &mut Interrupt,
 ) -> Result<()> {
     let key = data.folder().manifest();
+    // A class that is final says that it is not there: `put_new` has looked, wherever it may have been written unseen.
     if let Err(error) = unless(store, interrupt, store.put_new(&key, manifest)).await {
         if let Some(upload) = upload {
             upload.unpublished(store, &key).await;
@@ -53,6 +54,11 @@ fn unseen(error: Error, interrupted: bool) -> Error {
         ExitClass::NotFound => "and its data is gone: another run has cleaned up after this one",
         _ if interrupted => "and there was no time left to look whether its data is still there",
         _ => "and its data could not be looked at",
+    };
+    // Any other class would say that nothing is published, and the snapshot may be there, whole (I18).
+    let error = match error.class() {
+        ExitClass::NotFound | ExitClass::Transient | ExitClass::Deadline => error,
+        _ => Error::transient(error.message()),
     };
     error.context(format!("the manifest is written, {what}"))
 }
@@ -93,5 +99,9 @@ mod tests {
         assert!(told(Error::not_found("no such key"), false).contains("is gone"));
         assert!(told(Error::transient("told to stop"), true).contains("no time left"));
         assert!(told(Error::transient("503"), false).contains("could not be looked at"));
+        for class in ExitClass::ALL {
+            let final_still = unseen(Error::new(class, "no"), false).class() != ExitClass::Transient;
+            assert_eq!(final_still, matches!(class, ExitClass::NotFound | ExitClass::Deadline), "{class:?}");
+        }
     }
 }

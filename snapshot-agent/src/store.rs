@@ -10,6 +10,7 @@ mod class;
 mod folder;
 mod gcs;
 mod location;
+mod locked;
 mod s3;
 pub(crate) mod trial;
 
@@ -24,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::layout::{Folder, Key, LayoutError};
 use crate::progress::Progress;
 use location::Location;
+use locked::Locked;
 
 pub(crate) use bucket::NO_LOCK;
 pub use bucket::install_crypto;
@@ -179,6 +181,15 @@ impl Store {
         }
     }
 
+    /// Asked with these credentials: errors say so. A folder knows none.
+    #[must_use]
+    pub(crate) fn by(self, whose: &str) -> Self {
+        match self {
+            Self::Bucket(store) => Self::Bucket(Box::new(store.by(whose))),
+            folder @ Self::Folder(_) => folder,
+        }
+    }
+
     /// Begins to upload one object. A first request goes out: wrong credentials or a missing bucket show here.
     pub async fn begin(&self, key: &Key, plan: Plan) -> Result<Upload> {
         match self {
@@ -195,7 +206,8 @@ impl Store {
         }
     }
 
-    /// Writes a small object, only if there is none under this name. Our own, found after a lost answer, is fine.
+    /// Writes a small object, only if there is none under this name. Our own, found after a lost answer, is fine. Any class
+    /// but [`ExitClass::Transient`] says that none was written.
     pub async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
         match self {
             Self::Bucket(store) => store.put_new(key, content).await,
@@ -229,6 +241,14 @@ impl Store {
         match self {
             Self::Bucket(store) => store.stat(key).await,
             Self::Folder(store) => store.stat(key).await,
+        }
+    }
+
+    /// Until when a stored object is locked; `None`: no lock was asked for at this store.
+    pub(crate) async fn lock_of(&self, key: &Key) -> Result<Option<Locked>> {
+        match self {
+            Self::Bucket(store) => store.lock_of(key).await,
+            Self::Folder(_) => Ok(None),
         }
     }
 

@@ -9,20 +9,21 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use jiff::Timestamp;
 use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, GetOptions, GetRange, GetResult, ListResult, ObjectMeta, ObjectStoreExt, PutMode,
-    PutMultipartOptions, PutOptions, PutPayload, TagSet,
+    Attribute, Attributes, GetOptions, GetRange, ListResult, ObjectMeta, ObjectStoreExt, PutMode, PutMultipartOptions,
+    PutOptions, PutPayload, TagSet,
 };
 use tokio_util::task::AbortOnDropHandle;
 
 use super::class::{self, classify};
 use super::location::Place;
+use super::locked::Locked;
 use super::{Ahead, Children, Most, Plan, Stat};
 use crate::contract::{ExitClass, LockMode};
 use crate::error::{Error, Result};
@@ -37,7 +38,7 @@ mod trial;
 mod upload;
 
 pub use http::install_crypto;
-use http::{Client, Clients, Eraser, Heard, RETRY_FOR};
+use http::{AtMost, Client, Clients, Eraser, Heard, RETRY_FOR, TooLong};
 pub(super) use upload::BucketUpload;
 pub(crate) use upload::NO_LOCK;
 
@@ -101,6 +102,11 @@ impl Bucket {
     /// With another way to remove one object.
     pub(super) fn erasing(self, eraser: Eraser) -> Self {
         Self { eraser: Some(eraser), ..self }
+    }
+
+    /// Asked with these credentials: errors say so.
+    pub(super) fn by(self, whose: &str) -> Self {
+        Self { at: format!("{}, with {whose}", self.at), ..self }
     }
 
     /// Removes an object; one that is gone already is gone.
@@ -291,11 +297,10 @@ impl Bucket {
                         Err(Error::transient(format!("{doing}: {another}")))
                     }
                     Err(gone) if gone.class() == ExitClass::NotFound => Ok(Some(gone)),
-                    // Credentials that may only write. It may be ours, so nothing is final.
-                    Err(denied) if denied.class() == ExitClass::Denied => Err(Error::transient(format!(
-                        "{doing}: it is there, and whether this run wrote it cannot be read: {denied}"
+                    // Credentials that may only write, for one. It may be ours, so nothing is final.
+                    Err(unread) => Err(Error::transient(format!(
+                        "{doing}: it is there, and whether this run wrote it cannot be read: {unread}"
                     ))),
-                    Err(error) => Err(error),
                 }
             }
             // A store that does not know the condition. Nobody else uses the key, so a look beforehand will do.
@@ -304,14 +309,34 @@ impl Bucket {
             {
                 match self.clients.asker.head(&path).await {
                     Err(object_store::Error::NotFound { .. }) => {
-                        let put = client.put(&path, PutPayload::from_bytes(content)).await;
-                        put.map(|_| None).map_err(|error| self.error(&doing, &error))
+                        match client.put(&path, PutPayload::from_bytes(content.clone())).await {
+                            Ok(_) => Ok(None),
+                            Err(error) => self.refused(key, &content, &error).await.map(|()| None),
+                        }
                     }
                     Err(error) => Err(classify(&doing, &error)),
                     Ok(_) => Err(Error::transient(format!("{doing}: there is an object of that name already"))),
                 }
             }
-            _ => Err(self.error(&doing, &error)),
+            _ => self.refused(key, &content, &error).await.map(|()| None),
+        }
+    }
+
+    /// What a refusal of a small object means. It is final only if that is certain: a request may have been carried out, its
+    /// answer lost, and what is refused is object_store's own repetition, as when a session ends between the two (I18).
+    async fn refused(&self, key: &Key, content: &Bytes, error: &object_store::Error) -> Result<()> {
+        let refusal = self.error(&self.doing("writing", key), error);
+        if matches!(refusal.class(), ExitClass::Transient | ExitClass::Deadline) {
+            return Err(refusal);
+        }
+        match self.get_small(key, content.len() as u64).await {
+            Ok(found) if found == *content => Ok(()),
+            // Nobody can look. An answer to the one and only request is believed all the same, or credentials that may only
+            // write would be tried again for each refusal; after a repetition nobody knows.
+            Err(unread) if unread.class() != ExitClass::NotFound && class::repeated(error) => Err(Error::transient(
+                format!("{refusal}; it was asked more than once, and whether it is written cannot be read: {unread}"),
+            )),
+            Ok(_) | Err(_) => Err(refusal),
         }
     }
 
@@ -328,20 +353,37 @@ impl Bucket {
         Ok(Stat { bytes: meta.size, etag: meta.e_tag })
     }
 
+    /// Until when a stored object is locked, where this store locks what it is given.
+    pub(super) async fn lock_of(&self, key: &Key) -> Result<Option<Locked>> {
+        let Some((_, asked)) = self.options.lock else { return Ok(None) };
+        let doing = self.doing("looking at", key);
+        let looked = self.look(&self.path(key)?).await;
+        let (meta, heard) = looked.map_err(|error| classify(&doing, &error))?;
+        let stored = Timestamp::from_second(meta.last_modified.timestamp())
+            .map_err(|_| Error::config(format!("{doing}: its date is beyond all calendars")))?;
+        Ok(Some(Locked { asked, kept: heard.locked_until, stored }))
+    }
+
     pub(super) async fn get_small(&self, key: &Key, limit: u64) -> Result<Bytes> {
-        let doing = self.doing("reading", key);
-        let result = self.clients.asker.get(&self.path(key)?).await.map_err(|error| classify(&doing, &error))?;
-        whole(result, limit, &doing).await
+        let small = self.small(&self.path(key)?, limit).await;
+        small.map_err(|error| unreadable(&self.doing("reading", key), &error))
     }
 
     /// The same, of an object that may be missing. That the bucket is missing is an error.
     pub(super) async fn find_small(&self, key: &Key, limit: u64) -> Result<Option<Bytes>> {
-        let doing = self.doing("reading", key);
-        match self.clients.asker.get(&self.path(key)?).await {
-            Ok(result) => whole(result, limit, &doing).await.map(Some),
+        match self.small(&self.path(key)?, limit).await {
+            Ok(content) => Ok(Some(content)),
             Err(error @ object_store::Error::NotFound { .. }) if !class::says_more(&error) => Ok(None),
-            Err(error) => Err(classify(&doing, &error)),
+            Err(error) => Err(unreadable(&self.doing("reading", key), &error)),
         }
+    }
+
+    /// An object's bytes, of which there are not many: of a longer one no more is read than shows that it is.
+    async fn small(&self, path: &Path, limit: u64) -> object_store::Result<Bytes> {
+        // Not by a range: an empty object has none, and stores refuse to give it.
+        let mut options = GetOptions::default();
+        options.extensions.insert(AtMost(limit));
+        self.clients.asker.get_opts(path, options).await?.bytes().await
     }
 
     /// Ranges are fetched a few at a time and handed on in order. A range whose connection breaks is taken up again
@@ -379,20 +421,12 @@ impl Bucket {
     }
 }
 
-/// An object's bytes, of which there are not many.
-async fn whole(result: GetResult, limit: u64, doing: &str) -> Result<Bytes> {
-    if result.meta.size > limit {
-        return Err(Error::corrupt(format!("{doing}: it has {} bytes, more than {limit}", result.meta.size)));
+/// Why a small object could not be read: one that is too long is not what it has to be, and stays so.
+fn unreadable(doing: &str, error: &object_store::Error) -> Error {
+    match class::beneath::<TooLong>(error) {
+        Some(long) => Error::corrupt(format!("{doing}: {long}")),
+        None => classify(doing, error),
     }
-    let mut content = BytesMut::new();
-    let mut body = result.into_stream();
-    while let Some(piece) = body.next().await {
-        content.extend_from_slice(&piece.map_err(|error| classify(doing, &error))?);
-        if content.len() as u64 > limit {
-            return Err(Error::corrupt(format!("{doing}: it is longer than the store said")));
-        }
-    }
-    Ok(content.freeze())
 }
 
 /// One range. A connection that breaks is taken up again where it broke: by object_store for as long as it repeats a

@@ -20,13 +20,20 @@ pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
     let text = error.to_string();
     let code = code(&text);
     let (class, what) = judge(error, &text, code);
-    let code = code.map(|code| format!(" ({code})")).unwrap_or_default();
-    Error::new(class, format!("{doing}: {what}{code}"))
+    let told = code.map(|code| match element(&text, "StorageClass") {
+        Some(stored_as) => format!(" ({code}, storage class {stored_as})"),
+        None => format!(" ({code})"),
+    });
+    Error::new(class, format!("{doing}: {what}{}", told.unwrap_or_default()))
 }
 
 /// As [`classify`], for requests that asked for something special with these flags: a refusal names them.
 pub(super) fn with_options(doing: &str, error: &object_store::Error, flags: &[&'static str]) -> Error {
     let judged = classify(doing, error);
+    // What passes by itself is no word on options.
+    if judged.class() == ExitClass::Transient {
+        return judged;
+    }
     let text = error.to_string();
     // What was sent to the wrong port is no word on options.
     let status = status(&text).filter(|_| !text.contains(TO_HTTPS));
@@ -58,6 +65,11 @@ fn refused_options(code: Option<&str>, status: Option<u16>, flags: &[&'static st
 /// others, and all of them have one for a missing object and a missing bucket.
 pub(super) fn says_more(error: &object_store::Error) -> bool {
     code(&error.to_string()).and_then(by_code).is_some()
+}
+
+/// Whether a request had been sent before, when this was answered to it: that time may have done what was asked.
+pub(super) fn repeated(error: &object_store::Error) -> bool {
+    error.to_string().contains(" retries, max_retries: ")
 }
 
 /// Whether an answer did not come in time.
@@ -192,13 +204,30 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
         "BadDigest" | "XAmzContentSHA256Mismatch" | "Md5Mismatch" | "Crc64Mismatch" => {
             (ExitClass::Transient, "bytes were changed on their way to the store")
         }
+        // Both with status 400.
+        "RequestTimeout" | "IncompleteBody" => {
+            (ExitClass::Transient, "what was sent did not reach the store whole, or not in time")
+        }
+        // What AWS's key service says of itself; of a key it says others. Some of them come with status 400.
+        "KMS.ThrottlingException"
+        | "KMS.InternalException"
+        | "KMS.InternalFailureException"
+        | "KMS.KMSInternalException"
+        | "KMS.DependencyTimeoutException"
+        | "KMS.KeyUnavailableException" => {
+            (ExitClass::Transient, "the service that keeps the store's keys is busy or in trouble")
+        }
+        // S3's, with status 403, and Azure's, with 409. The object is there, whole, and may be read one day.
+        "InvalidObjectState" | "BlobArchived" | "BlobBeingRehydrated" => {
+            (ExitClass::Config, "it is archived: have the store restore it first, and try again when that is done")
+        }
         "ContainerBeingDeleted" | "ContainerDisabled" | "AccountBeingCreated" | "OperationAborted" => {
             (ExitClass::Transient, "the place is being made or removed just now")
         }
         "QuotaExceeded" | "XMinioStorageFull" | "InsufficientCapacity" | "StorageFull" => {
             (ExitClass::Full, "the store has no space left")
         }
-        "SlowDown" | "RequestLimitExceeded" | "ServiceUnavailable" | "ServerBusy" => {
+        "SlowDown" | "RequestLimitExceeded" | "ThrottlingException" | "ServiceUnavailable" | "ServerBusy" => {
             (ExitClass::Transient, "the store asks to slow down")
         }
         _ => return None,
@@ -208,9 +237,14 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
 
 /// The `<Code>` of an error body, if the text holds one: all three providers have it.
 fn code(text: &str) -> Option<&str> {
-    let (_, rest) = text.split_once("<Code>")?;
-    let (code, _) = rest.split_once("</Code>")?;
-    (code.len() <= 64 && code.chars().all(|c| c.is_ascii_alphanumeric() || c == '.')).then_some(code)
+    element(text, "Code")
+}
+
+/// An element of an error body, if the text holds it and it is one word.
+fn element<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    let (word, _) = rest.split_once(&format!("</{name}>"))?;
+    (word.len() <= 64 && word.chars().all(|c| c.is_ascii_alphanumeric() || ['.', '_'].contains(&c))).then_some(word)
 }
 
 /// The HTTP status in object_store's text.
@@ -341,6 +375,12 @@ mod tests {
             (401, "AuthenticationRequired", ExitClass::Denied),
             (400, "UserProjectMissing", ExitClass::Config),
             (400, "Md5Mismatch", ExitClass::Transient),
+            (400, "RequestTimeout", ExitClass::Transient),
+            (400, "IncompleteBody", ExitClass::Transient),
+            (400, "KMS.ThrottlingException", ExitClass::Transient),
+            (400, "KMS.InternalException", ExitClass::Transient),
+            (500, "KMS.KeyUnavailableException", ExitClass::Transient),
+            (400, "KMS.DisabledException", ExitClass::Config),
             (503, "ServerBusy", ExitClass::Transient),
         ] {
             let error = generic(&format!(
@@ -356,6 +396,33 @@ mod tests {
             source: format!("status code: 409 Conflict: <Code>{code}</Code>").into(),
         };
         assert!(says_more(&conflict("ContainerBeingDeleted")) && !says_more(&conflict("BlobAlreadyExists")));
+        assert!(says_more(&conflict("BlobArchived")));
+    }
+
+    /// It is neither gone nor damaged, and no key opens it.
+    #[test]
+    fn what_is_archived_is_told_as_that() {
+        let (path, body) = ("x".to_owned(), "<Message>canary</Message><StorageClass>DEEP_ARCHIVE</StorageClass>");
+        let source = format!("status code: 403 Forbidden: <Error><Code>InvalidObjectState</Code>{body}</Error>").into();
+        let s3 = classify("reading", &object_store::Error::PermissionDenied { path: path.clone(), source });
+        assert!(s3.message().ends_with("(InvalidObjectState, storage class DEEP_ARCHIVE)"), "{s3}");
+        let azure = ["BlobArchived", "BlobBeingRehydrated"].map(|code| {
+            let source = format!("status code: 409 Conflict: <Code>{code}</Code>").into();
+            classify("reading", &object_store::Error::AlreadyExists { path: path.clone(), source })
+        });
+        for error in azure.iter().chain([&s3]) {
+            assert_eq!(error.class(), ExitClass::Config, "{error}");
+            assert!(error.message().contains("it is archived: have the store restore it first"), "{error}");
+            assert!(!["keys", "already", "canary"].iter().any(|word| error.message().contains(word)), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_was_asked_again_is_known() {
+        let told = |text: &str| repeated(&object_store::Error::Generic { store: "S3", source: text.into() });
+        let (asking, no) = ("Error performing PUT http://h/x in 1ms", " - Server returned non-2xx status code: 403 ");
+        assert!(told(&format!("{asking}, after 1 retries, max_retries: 10, retry_timeout: 15s {no}")));
+        assert!(!told(&format!("{asking}{no}")));
     }
 
     #[test]
@@ -389,6 +456,11 @@ mod tests {
             let error = says(&format!("status code: 400 X: <Code>{code}</Code>"), &given);
             assert_eq!(error.class(), ExitClass::Config, "{code}");
             assert!(error.message().contains(flag), "{error}");
+        }
+        // Trouble that passes by itself is not the option's fault.
+        for code in ["KMS.ThrottlingException", "KMS.InternalException", "RequestTimeout", "IncompleteBody"] {
+            let error = says(&format!("status code: 400 X: <Code>{code}</Code>"), &given);
+            assert_eq!((error.class(), error.message().contains("--s3")), (ExitClass::Transient, false), "{error}");
         }
         // Nothing was asked for, or the answer is about something else.
         assert!(!says("status code: 400 X: <Code>InvalidArgument</Code>", &[]).message().contains("--s3"));

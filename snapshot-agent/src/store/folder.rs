@@ -199,7 +199,8 @@ impl FolderStore {
                 let _gone = folder.remove_file(&temporary);
                 return Err(error);
             }
-            sync(&folder)?;
+            // Its name is there already, and may not last: whatever is wrong with the disk, nothing is certain.
+            sync(&folder).map_err(io::Error::other)?;
             Ok(true)
         };
         if self.below(doing.clone(), calls).await? {

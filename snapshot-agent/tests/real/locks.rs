@@ -10,12 +10,17 @@ use crate::support::{Etcd, S3, files, restore_request, save_request};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures::stream;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use snapshot_agent::contract::{
-    Compression, EtcdFlags, ExitClass, LockMode, ProbeRequest, S3Checksum, S3Sse, SavedReport, StoreFlags,
+    Compression, CopyRequest, EtcdFlags, ExitClass, LockMode, ProbeRequest, S3Checksum, S3Sse, SavedReport, StoreFlags,
+    ToStore,
 };
+use snapshot_agent::copy::Ended;
+use snapshot_agent::layout::Folder;
 use snapshot_agent::probe::{self, Outcome, Trial};
-use snapshot_agent::{Error, restore, save};
+use snapshot_agent::store::{Plan, Store};
+use snapshot_agent::{Error, copy, restore, save};
 
 /// One signed request, by another program than ours: status and headers.
 fn curl(s3: &S3, method: &str, path: &str, headers: &[&str]) -> String {
@@ -143,6 +148,52 @@ async fn a_lock_that_is_not_kept_is_no_backup() {
     .await;
     let saved = save_small(locking(proxy.flags(&s3))).await.unwrap();
     assert!(!saved.lock.unwrap().confirmed);
+}
+
+/// What an earlier copy has left is what was asked for only if it is locked like that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_locked_as_asked_or_it_is_none() {
+    let s3 = lockable().await;
+    let locked = locking(s3.flags());
+    let plain = StoreFlags { url: locked.url.clone(), ..s3.flags() };
+    let longer = StoreFlags { s3_object_lock_days: Some(30), ..locked.clone() };
+    let copied = async |key: &str, to: &StoreFlags| {
+        let (store, to, key) = (s3.flags(), ToStore(to.clone()), Some(key.to_owned()));
+        let asked = CopyRequest { store, to, key, deadline_seconds: 60, ..CopyRequest::default() };
+        let copies = copy::run(asked).await.unwrap();
+        (copies.copies[0].ended, copies.failed)
+    };
+    let refused = async |key: &str, to: &StoreFlags, says: &str| {
+        let (ended, error) = copied(key, to).await;
+        let error = error.unwrap();
+        assert_eq!((ended, error.class()), (Ended::Failed, ExitClass::Config), "{error}");
+        assert!(error.message().contains("--to-s3-object-lock") && error.message().contains(says), "{error}");
+    };
+
+    // Copied when nobody asked for a lock.
+    let key = save_small(s3.flags()).await.unwrap().key;
+    assert_eq!(copied(&key, &plain).await, (Ended::Copied, None));
+    refused(&key, &locked, "it, not locked").await;
+    assert_eq!(copied(&key, &plain).await, (Ended::Already, None));
+
+    // The same, and it died before its manifest.
+    let key = save_small(s3.flags()).await.unwrap().key;
+    let data = Folder::parse("key", &key).unwrap().data(Compression::None);
+    let until = Timestamp::now() - SignedDuration::from_hours(1);
+    let plan = Plan { estimate: 1, at: until, until, read_back: true, patient: false };
+    let mut died = Store::open(&plain).unwrap().begin(&data, plan).await.unwrap();
+    died.write(fs::read(s3.file(&key, "snapshot.db")).unwrap().into()).await.unwrap();
+    died.complete().await.unwrap();
+    refused(&key, &locked, "it, not locked").await;
+    let manifest = s3.folder.path().join("buckets/locked/pre/fix").join(&key).join("manifest.json");
+    assert!(!manifest.exists(), "published without its lock");
+
+    // Locked, and asked for again, and for longer.
+    let key = save_small(s3.flags()).await.unwrap().key;
+    assert_eq!(copied(&key, &locked).await, (Ended::Copied, None));
+    assert_eq!(copied(&key, &locked).await, (Ended::Already, None));
+    assert_eq!(copied(&key, &plain).await, (Ended::Already, None));
+    refused(&key, &longer, "locked until").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

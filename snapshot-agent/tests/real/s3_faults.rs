@@ -17,6 +17,8 @@ use snapshot_agent::contract::{
 };
 use snapshot_agent::{Error, inspect, list, restore};
 
+mod manifests;
+
 /// Three parts.
 static STREAM: LazyLock<Vec<u8>> = LazyLock::new(|| snapshot(5000));
 
@@ -147,6 +149,16 @@ async fn trouble_that_stays_publishes_nothing() {
             },
             ExitClass::Denied,
             "session token",
+        ),
+        (
+            "it is completed, which is denied, and nobody may look for it",
+            |a| match a.op {
+                Op::Complete => Fault::Done(403, error("AccessDenied")),
+                Op::Head if a.uri.contains("snapshot.db") => Fault::Answer(403, String::new()),
+                _ => Fault::Pass,
+            },
+            ExitClass::Denied,
+            "does not allow",
         ),
         (
             "it is to go slower, for ever",

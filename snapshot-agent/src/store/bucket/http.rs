@@ -56,7 +56,7 @@ const SILENT_FOR: Duration = WRITE_WITHIN;
 const READ_WITHIN: Duration = Duration::from_secs(15);
 
 /// The most of an answer that is not a download: a page of a thousand names of a kilobyte each has about 2 MiB.
-const ANSWER: usize = 16 << 20;
+const ANSWER: u64 = 16 << 20;
 
 /// The most of an answer that says no: its code stands at the beginning.
 const REFUSAL: usize = 64 << 10;
@@ -248,6 +248,15 @@ impl Heard {
     }
 }
 
+/// Beside a request: so much of its answer is read at most. Who asks for something small does not wait for something large.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AtMost(pub(super) u64);
+
+/// An answer with more in it than anybody reads.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("it has more than {0} bytes")]
+pub(super) struct TooLong(u64);
+
 /// An HTTP client whose TLS errors, and names that lead to no store, are final, and whose answers have an end.
 #[derive(Debug)]
 struct Speaker {
@@ -258,7 +267,7 @@ struct Speaker {
 
 impl Speaker {
     /// object_store collects what is no download in memory, and errors of every kind.
-    async fn bounded(&self, answer: HttpResponse) -> std::result::Result<HttpResponse, HttpError> {
+    async fn bounded(&self, answer: HttpResponse, most: u64) -> std::result::Result<HttpResponse, HttpError> {
         let refusal = !answer.status().is_success();
         if self.downloads && !refusal {
             return Ok(answer);
@@ -268,9 +277,8 @@ impl Speaker {
         while let Some(piece) = pieces.next().await {
             let piece = piece?;
             // Before it grows: the room doubles.
-            if !refusal && whole.len() + piece.len() > ANSWER {
-                let long = format!("it has more than {} MiB", ANSWER >> 20);
-                return Err(HttpError::new(HttpErrorKind::Unknown, std::io::Error::other(long)));
+            if !refusal && (whole.len() + piece.len()) as u64 > most {
+                return Err(HttpError::new(HttpErrorKind::Unknown, TooLong(most)));
             }
             whole.extend_from_slice(&piece);
             if refusal && whole.len() > REFUSAL {
@@ -292,11 +300,12 @@ impl HttpService for Speaker {
         Self: 'b,
     {
         Box::pin(async move {
+            let most = request.extensions().get::<AtMost>().map_or(ANSWER, |AtMost(most)| *most);
             match self.client.call(request).await {
                 Ok(mut answer) => {
                     let heard = Heard::of(&answer);
                     answer.extensions_mut().insert(heard);
-                    self.bounded(answer).await
+                    self.bounded(answer, most).await
                 }
                 // The kind `Unknown` is not asked again.
                 Err(error) if tls(&error).is_some() || beneath::<NoStore>(&error).is_some() => {

@@ -265,8 +265,13 @@ impl BucketUpload {
             let given_up = self.store.give_up(&self.path, &self.id).await;
             given_up.map_err(|error| classify("aborting the upload", &error))?;
         }
-        if nobodys && self.completing && self.store.clients.asker.head(&self.path).await.is_ok() {
-            let erased = self.store.erase(&self.path).await;
+        if nobodys && self.completing {
+            let erased = match self.store.clients.asker.head(&self.path).await {
+                Ok(_) => self.store.erase(&self.path).await,
+                Err(object_store::Error::NotFound { .. }) => Ok(()),
+                // It may be there: then the intent is all that points to it.
+                Err(unknown) => Err(unknown),
+            };
             erased.map_err(|error| classify("removing data without a manifest", &error))?;
         }
         match manifest {
