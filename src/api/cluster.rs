@@ -53,7 +53,11 @@ use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
     validation = Rule::new(
         "!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || !has(self.spec.bootstrap) || (has(oldSelf.spec.bootstrap) && self.spec.bootstrap == oldSelf.spec.bootstrap)"
     )
-    .message("the cluster has formed: spec.bootstrap may only be removed now; to restore again, create a new cluster")
+    .message("the cluster has formed: spec.bootstrap may only be removed now; to restore again, create a new cluster"),
+    validation = Rule::new(
+        "(has(self.status) && has(self.status.latches) && has(self.status.latches.formed)) || !has(oldSelf.spec.bootstrap) || !has(oldSelf.spec.bootstrap.restore) || (has(self.spec.bootstrap) && has(self.spec.bootstrap.restore))"
+    )
+    .message("the cluster has not formed: spec.bootstrap.restore may be corrected, not removed; for an empty cluster delete this one and create it anew")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

@@ -142,11 +142,20 @@ pub fn failure(pod: &Pod) -> Option<LastFailure> {
             return None;
         }
         let end = last_end(status).filter(|t| t.exit_code != 0)?;
-        let own = || (ExitClass::from_code(end.exit_code).map(Reason::from), words(end));
+        let own = || (ExitClass::from_code(end.exit_code).map(|class| of(name, class)), words(end));
         let (reason, message) = out_of_memory(pod, name, end).unwrap_or_else(own);
         let reason = reason.map(|reason| reason.as_str().to_owned());
         Some(LastFailure { container: name.to_owned(), exit_code: end.exit_code, reason, message })
     })
+}
+
+/// What a class means where a container ended with it: no store is asked by the gate, which has nothing but the volume.
+fn of(name: &str, class: ExitClass) -> Reason {
+    if name == container::ETCD && is_of_the_volume(class) { Reason::MemberRestarting } else { Reason::from(class) }
+}
+
+const fn is_of_the_volume(class: ExitClass) -> bool {
+    matches!(class, ExitClass::Denied | ExitClass::NotFound | ExitClass::Transient | ExitClass::Deadline)
 }
 
 /// A container that was killed for its memory, and what it needs. Its own words say nothing of it: they are the last lines
@@ -208,6 +217,9 @@ pub fn explain(failure: &LastFailure) -> String {
     let LastFailure { container: name, exit_code, reason, message } = failure;
     let restores = name == container::RESTORE;
     let remedy = match ExitClass::from_code(*exit_code) {
+        Some(class) if name == container::ETCD && is_of_the_volume(class) => {
+            "The gate could not use the member's volume: look at its claim, and at its node. It is tried again"
+        }
         Some(ExitClass::Config) if restores => {
             "Correct what it names: spec.bootstrap.restore and its Secrets in place. spec.version, spec.storage and \
              spec.options are immutable: name another snapshot, or delete this cluster, which has not formed, and create \

@@ -48,6 +48,12 @@ pub(super) fn came_along(seen: &Observed, etcd: &Membership, restored_from: Opti
 /// An alarm in words, and what a person can do where the operator does not clear it.
 pub(super) fn told(seen: &Observed, etcd: &Membership, alarm: &Alarm) -> String {
     let whose = format!("{} on member {}", alarm.kind.as_str(), hex(alarm.member_id));
+    if alarm.kind == AlarmKind::NoSpace && alarm.member_id != 0 && !listed(etcd, alarm) {
+        return format!(
+            "{whose} (no member of this cluster: it is cleared when every member answers and is below nine tenths of its \
+             quota; compact and defragment them until then, spec.options.quotaBackendBytes is immutable)"
+        );
+    }
     let formed = seen.latches().formed.unwrap_or_default();
     if alarm.kind != AlarmKind::Corrupt || formed.restored_from.is_none() || listed(etcd, alarm) {
         return whose;

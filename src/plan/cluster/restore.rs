@@ -3,7 +3,6 @@
 //! Decides the wanted restore, exactly: the same source always gives the same attempt, so no retry can pick another.
 
 use jiff::Timestamp;
-use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{DEFAULT_REVISION_BUMP, Engine, LatestReport};
 
 use super::{Observed, latest};
@@ -13,14 +12,23 @@ use crate::api::name::LocalRef;
 use crate::api::restore::{Latest, Newest, Restore, Restoring};
 use crate::api::snapshot::{Agent, Phase};
 use crate::api::store::{Location, StoredSnapshot};
-use crate::plan::{Next, Seen, Waiting, Wake, pods, store};
+use crate::plan::{Next, Seen, Waiting, Wake, fingerprint, pods, store};
 
 /// Whatever is named is watched; this is against a missed event.
 const WAITED_FOR: Wake = Wake::AfterMillis(5_000);
 
 /// The restore that the spec asks for; `Err`: what is done or waited for until it is known.
 pub(super) fn wanted(seen: &Observed, now: Timestamp) -> Result<Option<Restoring>, Box<Next>> {
-    Ok(asked_for(seen, now)?.map(|new| as_begun(seen, new)))
+    match asked_for(seen, now)? {
+        // I2: the API server refuses this too. Nobody who gave a snapshot to begin with is given an empty cluster for it.
+        None if seen.under_way().is_some() => {
+            let message = "spec.bootstrap.restore was removed before this cluster has formed, and an empty one is not \
+                           founded in its place: put it back, corrected if need be, or delete this cluster and create an \
+                           empty one";
+            Err(Box::new(Next::wait(Reason::InvalidSpec, message, Wake::OnChange)))
+        }
+        asked => Ok(asked.map(|new| as_begun(seen, new))),
+    }
 }
 
 /// An attempt from before there was a bump is ended as it was begun, unless the spec asks for one in so many words.
@@ -263,8 +271,7 @@ pub fn restore_uid(
     how: How<'_>,
     identities: &[LocalRef],
 ) -> String {
-    let mut hash = Sha256::new();
-    // Lengths keep two different lists from reading the same. JSON of our own types cannot fail.
+    // JSON of our own types cannot fail.
     let source = serde_json::to_string(source).unwrap_or_default();
     let secrets = identities.iter().map(|secret| secret.name.as_str());
     // No object can be called so. Without these the UID is that of the time before there were any.
@@ -273,17 +280,7 @@ pub fn restore_uid(
     let engine = (how.engine != Engine::default()).then(|| format!("engine={}", how.engine.as_str()));
     let deadline = how.deadline_seconds.map(|seconds| format!("deadline={seconds}"));
     let agent = how.agent.map(|agent| format!("agent={}", serde_json::to_string(agent).unwrap_or_default()));
-    for part in [cluster_uid, &source, sha256.unwrap_or_default()]
-        .into_iter()
-        .chain(bump.as_deref())
-        .chain(unverified)
-        .chain(engine.as_deref())
-        .chain(deadline.as_deref())
-        .chain(agent.as_deref())
-        .chain(secrets)
-    {
-        hash.update(part.len().to_be_bytes());
-        hash.update(part.as_bytes());
-    }
-    hex::encode(hash.finalize())[..16].to_owned()
+    let parts = [cluster_uid, &source, sha256.unwrap_or_default()].into_iter();
+    let how = [bump.as_deref(), unverified, engine.as_deref(), deadline.as_deref(), agent.as_deref()];
+    fingerprint::of(parts.chain(how.into_iter().flatten()).chain(secrets))
 }

@@ -21,8 +21,9 @@ use crate::plan::{Act, Next, Target, Wake, pods};
 /// minutes, and a corrected Secret or source must show sooner.
 const RETRY_RESTORE: SignedDuration = SignedDuration::from_secs(30);
 
-/// The exit code of [`ExitClass::AuthRequired`].
-const NO_LOGIN: i32 = ExitClass::AuthRequired.code() as i32;
+/// Ends of a restore step that do not go by themselves: users that nobody can log in as, and bytes that are not those that
+/// were saved. What corrects them is another attempt, with a Pod of its own; until then each try may download all of it.
+const FINAL: [i32; 2] = [ExitClass::AuthRequired.code() as i32, ExitClass::Corrupt.code() as i32];
 
 /// Before that nobody is told that a Pod is held up: a claim is bound, and a node found, within a few seconds.
 const HELD_UP_AFTER: SignedDuration = SignedDuration::from_secs(15);
@@ -139,13 +140,15 @@ enum Retry {
     In(u64),
 }
 
-/// When a restore step that has failed, and that kubelet holds back, is tried again. Users that nobody can log in as do not
-/// go by themselves: what corrects that is another attempt, with a Pod of its own.
+/// When a restore step that has failed, and that kubelet holds back, is tried again; one of [`FINAL`] is left to kubelet's
+/// own back-off.
 fn retry_at(pod: &Pod, now: Timestamp) -> Option<Retry> {
     let status = pods::status(pod, container::RESTORE)?;
     status.state.as_ref()?.waiting.as_ref()?;
-    let ended =
-        pods::last_end(status).filter(|end| end.exit_code != 0 && end.exit_code != NO_LOGIN)?.finished_at.as_ref()?;
+    let ended = pods::last_end(status)
+        .filter(|end| end.exit_code != 0 && !FINAL.contains(&end.exit_code))?
+        .finished_at
+        .as_ref()?;
     let left = (ended.0 + RETRY_RESTORE).duration_since(now).as_millis();
     Some(match u64::try_from(left) {
         Ok(left) if left > 0 => Retry::In(left),

@@ -271,8 +271,10 @@ mod standing {
         assert_eq!((plan.act, plan.wake), (None, Wake::AfterMillis(1_000)));
         failed(seen.pod.as_mut().unwrap(), "restore", 66, "no such key", at(30));
         assert!(matches!(act(&seen), Some(Act::DeletePod { .. })));
-        failed(seen.pod.as_mut().unwrap(), "restore", 72, "users nobody can log in as", at(30));
-        assert_eq!(act(&seen), None, "trying again mends nothing");
+        for (code, words) in [(72, "users nobody can log in as"), (67, "the sha256 is another one")] {
+            failed(seen.pod.as_mut().unwrap(), "restore", code, words, at(30));
+            assert_eq!(act(&seen), None, "trying again mends nothing: {words}");
+        }
     }
 
     #[test]
@@ -371,6 +373,21 @@ mod standing {
         assert_eq!(reason, "MemberRestarting");
         assert!(message.contains("out of memory") && message.contains("spec.resources"), "{message}");
         assert!(message.contains("limit its node's") && !message.contains("restore.agent"), "{message}");
+    }
+
+    /// The gate asks no store.
+    #[test]
+    fn trouble_with_the_members_own_volume_is_not_a_stores() {
+        for (class, code) in [("Denied", 65), ("NotFound", 66), ("Transient", 68)] {
+            let mut seen = unborn(None);
+            let words =
+                format!(r#"{{"kind":"failed","class":"{class}","message":"/var/lib/etcd: read-only file system"}}"#);
+            failed(seen.pod.as_mut().unwrap(), "etcd", code, &words, Time(noon()));
+            let (reason, message) = degraded(&seen);
+            assert_eq!(reason, "MemberRestarting", "{message}");
+            assert!(message.contains("read-only") && message.contains("look at its claim"), "{message}");
+            assert!(!message.contains("credentials") && !message.contains("store"), "{message}");
+        }
     }
 
     #[test]

@@ -348,6 +348,31 @@ fn a_seed_counts_only_alone_and_as_itself() {
 }
 
 #[test]
+fn a_restore_that_is_taken_out_of_the_spec_founds_no_empty_cluster_instead() {
+    let mut seen = seeding(3);
+    seen.etcd = Seen::Unknown("no".to_owned());
+    seen.answers.clear();
+    seen.members[0].object.spec.restore = Some(restoring("k1"));
+    latches(&mut seen).restoring = Some(restoring("k1"));
+    restore(&mut seen, None);
+    let stops = |seen: &Observed| {
+        assert_eq!(act(seen), None);
+        assert_eq!(waits(seen), Some(Reason::InvalidSpec));
+    };
+    stops(&seen);
+    // As the latch alone has it, and as the seed alone has it after a lost status.
+    let mut latched = seen.clone();
+    latched.members.clear();
+    stops(&latched);
+    latches(&mut seen).restoring = None;
+    stops(&seen);
+    // Put back, the same attempt goes on.
+    latches(&mut seen).restoring = Some(restoring("k1"));
+    restore(&mut seen, Some("k1"));
+    assert_eq!((act(&seen), waits(&seen)), (None, Some(Reason::WaitingForEtcd)));
+}
+
+#[test]
 fn a_corrected_restore_clears_the_failed_attempt_first() {
     let mut seen = seeding(3);
     seen.etcd = Seen::Unknown("no".to_owned());
@@ -358,10 +383,6 @@ fn a_corrected_restore_clears_the_failed_attempt_first() {
     assert_eq!(act(&seen), None);
     restore(&mut seen, Some("k2"));
     assert!(matches!(act(&seen), Some(Act::DeleteMember { member, .. }) if member == member_target(&seen, 0)));
-    // Removed altogether: cleared as well.
-    let mut none = seen.clone();
-    restore(&mut none, None);
-    assert!(matches!(act(&none), Some(Act::DeleteMember { .. })));
     // On its way out: its name is given up first, then it is waited for.
     seen.members[0].object.metadata.deletion_timestamp = Some(earlier());
     let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
