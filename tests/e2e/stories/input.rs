@@ -137,7 +137,18 @@ pub async fn tell(w: &World) -> Result<()> {
     })
     .await?;
 
-    // Paused, so that nothing is made of it.
+    // Paused, so that nothing is made of them.
+    let mut restores = make::cluster("restores", 1);
+    restores["spec"]["paused"] = json!(true);
+    restores["spec"]["bootstrap"] = json!({"restore": {"snapshotRef": {"name": "not-yet"}}});
+    w.create(restores).await?;
+    let why = w.patch("EtcdCluster", "restores", json!({"spec": {"bootstrap": null}})).await;
+    let why = why.err().context("a restore may be taken out of the spec, for an empty cluster")?;
+    ensure!(format!("{why:#}").contains("may be corrected, not removed"), "{why:#}");
+    w.patch("EtcdCluster", "restores", json!({"spec": {"bootstrap": {"restore": {"snapshotRef": {"name": "other"}}}}}))
+        .await
+        .context("a correction is taken")?;
+
     let mut good = make::cluster("good", 3);
     good["spec"]["paused"] = json!(true);
     w.create(good).await?;
