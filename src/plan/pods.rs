@@ -93,6 +93,15 @@ fn running_since(pod: &Pod) -> Option<Timestamp> {
     Some(running.started_at.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0))
 }
 
+/// Since when a Pod with a restore step cannot start, where kubelet says so: it has no sandbox, or a volume is not mounted
+/// (Kubernetes: `PodReadyToStartContainers`, KEP 3085). `None` while etcd runs, whatever else is said.
+pub fn restore_held_since(pod: &Pod) -> Option<Timestamp> {
+    container_of(pod, container::RESTORE).filter(|_| !runs(pod))?;
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let unprepared = conditions.iter().find(|c| c.type_ == "PodReadyToStartContainers" && c.status == "False")?;
+    unprepared.last_transition_time.as_ref().map(|t| t.0)
+}
+
 /// A Pod that is not there yet, or not long enough for its silence to mean anything: 60 s to be scheduled, pulled and
 /// mounted; 30 s for etcd to read its log and find a leader.
 pub fn starting(pod: Option<&Pod>, now: Timestamp) -> bool {

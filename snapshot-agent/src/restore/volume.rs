@@ -7,6 +7,8 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::contract::{DATA_DIR, ExitClass};
 use crate::error::{Error, Result, io_error};
@@ -20,6 +22,9 @@ pub(super) const STAGING: &str = ".holdfast-staging";
 const SNAP: &str = "member/snap";
 const WAL: &str = "member/wal";
 const DATABASE: &str = "db";
+
+/// How long a lock may outlast its owner.
+const LETTING_GO: Duration = Duration::from_secs(3);
 
 /// A mounted volume that no other restore is at work on.
 pub(super) struct Volume {
@@ -46,7 +51,7 @@ impl Volume {
             return Err(Error::config(format!("there is no volume at {}", root.display())));
         }
         let alone = File::open(root).map_err(io_error("opening the volume"))?;
-        match alone.try_lock() {
+        match lock(&alone) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(Error::transient(
@@ -134,6 +139,18 @@ pub(super) fn ran_out(room: Room, error: Error) -> Error {
         room.bytes.div_ceil(1 << 20),
         room.remedy()
     ))
+}
+
+/// Waits a moment: a lock outlasts whoever was killed until the kernel is done with him, and whoever was forked meanwhile
+/// until he is another program.
+fn lock(folder: &File) -> std::result::Result<(), TryLockError> {
+    let until = Instant::now() + LETTING_GO;
+    loop {
+        match folder.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(Duration::from_millis(50)),
+            ended => return ended,
+        }
+    }
 }
 
 fn tidy(root: &Path) {

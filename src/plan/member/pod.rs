@@ -1,7 +1,8 @@
 //! A member's Pod: there is one, on the member's own volume.
 //!
 //! Decides when it is made, and when it is made anew: after it has ended, or while the member has never joined and the
-//! Pod is not what it has to be. The Pod of a member that runs is never deleted here (I1).
+//! Pod is not what it has to be; or when it cannot start for want of what the member was restored from. The Pod of a member
+//! that runs is never deleted here (I1).
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
@@ -24,6 +25,10 @@ const RETRY_RESTORE: SignedDuration = SignedDuration::from_secs(30);
 /// Ends of a restore step that do not go by themselves: users that nobody can log in as, and bytes that are not those that
 /// were saved. What corrects them is another attempt, with a Pod of its own; until then each try may download all of it.
 const FINAL: [i32; 2] = [ExitClass::AuthRequired.code() as i32, ExitClass::Corrupt.code() as i32];
+
+/// How long a member that has served waits for what it was restored from. After a node's restart kubelet needs some seconds
+/// for what is there.
+const FORGET_RESTORE: SignedDuration = SignedDuration::from_secs(60);
 
 /// Before that nobody is told that a Pod is held up: a claim is bound, and a node found, within a few seconds.
 const HELD_UP_AFTER: SignedDuration = SignedDuration::from_secs(15);
@@ -73,17 +78,20 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         return anew(there, "it has ended: kubelet does not start it again");
     }
     if joined {
-        return count_start(seen, there).unwrap_or_else(|| standing(there, now));
+        let forget = pods::restore_held_since(there).map(|since| Retry::at(since + FORGET_RESTORE, now));
+        return match forget {
+            Some(retry) => {
+                let why = "it waits for what the member was restored from, and its data need that no more";
+                retry.of(there, why, now)
+            }
+            None => count_start(seen, there).unwrap_or_else(|| standing(there, now)),
+        };
     }
     if outdated(there, &want) {
         return anew(there, "the member has not joined yet and its Pod was made for other arguments");
     }
     match retry_at(there, now) {
-        Some(Retry::Now) => anew(there, "its restore step failed; it is tried again from the start"),
-        Some(Retry::In(left)) => match standing(there, now) {
-            Next::Wait(waiting, _) => Next::Wait(waiting, Wake::AfterMillis(left)),
-            other @ (Next::Do(..) | Next::Settled(_)) => other,
-        },
+        Some(retry) => retry.of(there, "its restore step failed; it is tried again from the start", now),
         None => standing(there, now),
     }
 }
@@ -135,9 +143,27 @@ fn outdated(there: &Pod, want: &Pod) -> bool {
         .any(|name| pods::arguments(there, name) != pods::arguments(want, name))
 }
 
+/// When a Pod is made anew.
 enum Retry {
     Now,
     In(u64),
+}
+
+impl Retry {
+    fn at(at: Timestamp, now: Timestamp) -> Self {
+        match u64::try_from(at.duration_since(now).as_millis()) {
+            Ok(left) if left > 0 => Self::In(left),
+            Ok(_) | Err(_) => Self::Now,
+        }
+    }
+
+    fn of(self, pod: &Pod, why: &str, now: Timestamp) -> Next {
+        match (self, standing(pod, now)) {
+            (Self::Now, _) => anew(pod, why),
+            (Self::In(left), Next::Wait(waiting, _)) => Next::Wait(waiting, Wake::AfterMillis(left)),
+            (Self::In(_), other @ (Next::Do(..) | Next::Settled(_))) => other,
+        }
+    }
 }
 
 /// When a restore step that has failed, and that kubelet holds back, is tried again; one of [`FINAL`] is left to kubelet's
@@ -149,9 +175,5 @@ fn retry_at(pod: &Pod, now: Timestamp) -> Option<Retry> {
         .filter(|end| end.exit_code != 0 && !FINAL.contains(&end.exit_code))?
         .finished_at
         .as_ref()?;
-    let left = (ended.0 + RETRY_RESTORE).duration_since(now).as_millis();
-    Some(match u64::try_from(left) {
-        Ok(left) if left > 0 => Retry::In(left),
-        Ok(_) | Err(_) => Retry::Now,
-    })
+    Some(Retry::at(ended.0 + RETRY_RESTORE, now))
 }

@@ -1,7 +1,7 @@
 //! Table tests of the plans of a member: a good value, one thing changed, the exact answer.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::api::core::v1::{Container, PodCondition, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -12,6 +12,7 @@ use crate::api::member::Birth;
 use crate::api::restore::Restoring;
 use crate::api::snapshot::Agent;
 use crate::api::{EtcdCluster, EtcdMemberStatus, key, role};
+use crate::plan::build::container;
 use crate::plan::fixtures::{earlier, etcd_cluster, failed, labels, noon, pod_of, restoring, running, serving, unborn};
 use crate::plan::{Act, Plan, Seen, Target, Wake, pods, safety};
 
@@ -197,6 +198,40 @@ mod standing {
         assert_eq!(pods::arguments(&made, "restore"), None);
         let uid = format!("--restore-uid={}", restoring("k").restore_uid);
         assert!(pods::arguments(&made, "etcd").unwrap().contains(&uid));
+    }
+
+    /// The backup's volume, or an identity, is gone years later, and the node has restarted.
+    #[test]
+    fn a_member_that_has_served_does_not_wait_for_what_it_was_restored_from() {
+        let held = |seen: &mut Observed, seconds: i64| {
+            let pod = seen.pod.as_mut().unwrap();
+            running(pod, false);
+            let status = pod.status.as_mut().unwrap();
+            status.container_statuses = None;
+            status.conditions = Some(vec![PodCondition {
+                type_: "PodReadyToStartContainers".to_owned(),
+                status: "False".to_owned(),
+                last_transition_time: Some(Time(noon() - SignedDuration::from_secs(seconds))),
+                ..PodCondition::default()
+            }]);
+        };
+        let restored = || {
+            let mut seen = serving();
+            let step = Container { name: container::RESTORE.to_owned(), ..Container::default() };
+            seen.pod.as_mut().unwrap().spec.as_mut().unwrap().init_containers.get_or_insert_default().push(step);
+            seen
+        };
+        let mut seen = restored();
+        held(&mut seen, 59);
+        let plan = planned(&seen);
+        assert_eq!((plan.act, plan.wake), (None, Wake::AfterMillis(1_000)));
+        held(&mut seen, 60);
+        let target = Target::of(&seen.pod.as_ref().unwrap().metadata);
+        assert!(matches!(act(&seen), Some(Act::DeletePod { pod, .. }) if pod == target));
+        let mut without = serving();
+        held(&mut without, 600);
+        assert_eq!(act(&without), None, "another Pod would wait for the same");
+        assert_eq!(act(&restored()), None, "etcd runs");
     }
 
     #[test]

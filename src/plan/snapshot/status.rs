@@ -162,7 +162,9 @@ fn verification(report: &SavedReport) -> Option<Verification> {
     let message = match found.level {
         Level::HashKV => {
             let (hash, revision) = (report.hash_kv.unwrap_or_default(), report.revision.unwrap_or_default());
-            format!("HashKV {hash} at revision {revision} is also that of {}", found.agreed_by.join(" and "))
+            let others = found.agreed_by_reason.as_ref();
+            let others = others.map(|why| format!("; not compared with another: {why}")).unwrap_or_default();
+            format!("HashKV {hash} at revision {revision} is also that of {}{others}", found.agreed_by.join(" and "))
         }
         Level::Structure => format!("the database is sound, and was not compared with a live member: {reason}"),
         Level::Trailer => format!("the bytes are those that etcd sent, and the database was not looked into: {reason}"),

@@ -41,6 +41,16 @@ fn how_far_it_is_proven_is_told() {
     let agreed = "HashKV 4294967295 at revision 40 is also that of a-3 and a-1; the store gives back what it was given";
     let both = ["True", "MembersAgree", agreed, "SnapshotStored"].map(str::to_owned);
     assert_eq!(<[String; 4]>::from(proven(saved())), both);
+    // One member's word is proof; that the other one's is missing is told.
+    let alone = Verification {
+        level: Level::HashKV,
+        agreed_by: vec!["a-3".to_owned()],
+        agreed_by_reason: Some("a-1: no answer".to_owned()),
+        ..Verification::default()
+    };
+    let (status, _, message, notes) = proven(saved_and(alone));
+    assert_eq!((status.as_str(), notes.as_str()), ("True", "SnapshotStored"));
+    assert!(message.contains("is also that of a-3; not compared with another: a-1: no answer"), "{message}");
     for (level, words) in [(Level::Structure, "the database is sound"), (Level::Trailer, "the bytes are those")] {
         let why = Some("a-3: it has gone on".to_owned());
         let (status, reason, message, notes) =
