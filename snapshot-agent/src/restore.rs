@@ -47,7 +47,7 @@ pub(crate) const COPIES: u64 = 2;
 /// Rebuilds the data directory, or finds it complete.
 pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
     let since = Instant::now();
-    let volume = Volume::open(&request.volume)?;
+    let volume = Volume::alone(&request.volume).await?;
     match volume.state()? {
         State::Ours(identity) => return already(&volume, &request, &identity, since),
         State::Foreign(names) => {

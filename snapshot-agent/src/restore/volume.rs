@@ -7,7 +7,6 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::contract::{DATA_DIR, ExitClass};
@@ -46,12 +45,26 @@ pub(super) enum State {
 }
 
 impl Volume {
-    pub(super) fn open(root: &Path) -> Result<Self> {
+    /// Waits a moment: a lock outlasts whoever was killed until the kernel is done with him, and whoever was forked meanwhile
+    /// until he is another program.
+    pub(super) async fn alone(root: &Path) -> Result<Self> {
+        let until = Instant::now() + LETTING_GO;
+        loop {
+            match Self::open(root) {
+                Err(busy) if busy.class().retryable() && Instant::now() < until => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    fn open(root: &Path) -> Result<Self> {
         if !root.is_dir() {
             return Err(Error::config(format!("there is no volume at {}", root.display())));
         }
         let alone = File::open(root).map_err(io_error("opening the volume"))?;
-        match lock(&alone) {
+        match alone.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(Error::transient(
@@ -139,18 +152,6 @@ pub(super) fn ran_out(room: Room, error: Error) -> Error {
         room.bytes.div_ceil(1 << 20),
         room.remedy()
     ))
-}
-
-/// Waits a moment: a lock outlasts whoever was killed until the kernel is done with him, and whoever was forked meanwhile
-/// until he is another program.
-fn lock(folder: &File) -> std::result::Result<(), TryLockError> {
-    let until = Instant::now() + LETTING_GO;
-    loop {
-        match folder.try_lock() {
-            Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(Duration::from_millis(50)),
-            ended => return ended,
-        }
-    }
 }
 
 fn tidy(root: &Path) {
@@ -279,15 +280,15 @@ mod tests {
         assert!(matches!(volume.state(), Ok(State::Foreign(_))));
     }
 
-    #[test]
-    fn one_restore_at_a_time_and_no_file_says_so() {
+    #[tokio::test]
+    async fn one_restore_at_a_time_and_no_file_says_so() {
         let (folder, volume) = volume();
         let error = Volume::open(folder.path()).err().unwrap();
         assert_eq!(error.class(), ExitClass::Transient);
         assert!(error.message().contains("another restore is at work on this volume"), "{error}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         drop(volume);
-        assert_eq!(Volume::open(folder.path()).unwrap().state(), Ok(State::Empty));
+        assert_eq!(Volume::alone(folder.path()).await.unwrap().state(), Ok(State::Empty));
     }
 
     #[test]
