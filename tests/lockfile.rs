@@ -42,7 +42,7 @@ const ONCE: &[(&str, &str)] = &[
     ("http", "one HTTP stack"),
     ("rustls", "one TLS stack, one process-wide provider"),
     ("tokio-rustls", "one TLS stack"),
-    ("ring", "one crypto provider"),
+    ("ring", "one crypto provider, and one implementation of the hash that proves a snapshot"),
     ("kube", "types of two versions do not fit each other"),
     ("kube-client", "types of two versions do not fit each other"),
     ("k8s-openapi", "types of two versions do not fit each other"),
@@ -52,7 +52,7 @@ const ONCE: &[(&str, &str)] = &[
     ("clap", "one command line"),
     ("jiff", "one notion of time"),
     ("rand", "one source of chance"),
-    ("sha2", "one implementation of the hash that proves a snapshot"),
+    ("sha2", "one hash for names, and one to compare ring's with"),
 ];
 
 /// Crates that only these others may bring along, and why.

@@ -382,28 +382,8 @@ mod tests {
 
     /// A snapshot that ends at this revision.
     fn ends_at(revision: i64) -> Streamed {
-        let scanned = Proven {
-            revision,
-            compact_revision: None,
-            keys: None,
-            revisions: 0,
-            hash_kv: Ok(HashKv { hash: 7, revision, compact_revision: -1 }),
-            consistent_index: None,
-            term: None,
-            storage_version: None,
-            cluster_version: None,
-            members: vec![],
-            removed_members: vec![],
-            auth_enabled: false,
-            users: 0,
-            roles: 0,
-            leases: vec![],
-            alarms: vec![],
-            bytes: 0,
-            pages: 0,
-            pages_in_use: 0,
-            page_size: 4096,
-        };
+        let hash_kv = Ok(HashKv { hash: 7, revision, compact_revision: -1 });
+        let scanned = Proven { revision, hash_kv, ..Proven::of_nothing() };
         Streamed { database: trailer::Proven { db_bytes: 0, sha256: [0; 32] }, scanned: Ok(scanned) }
     }
 

@@ -4,6 +4,7 @@
 //! kind turns it into a [`Plan`], [`safety`] checks the plan, and `act` (in `operator`) carries it out without making a
 //! choice of its own. Nothing is remembered between passes.
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -249,6 +250,14 @@ pub enum Wake {
     AfterMillis(u64),
     /// Only when something changes (the operator still looks every few minutes, against missed events).
     OnChange,
+}
+
+impl Wake {
+    /// At this time; `None` where it is not ahead any more.
+    pub fn at(time: Timestamp, now: Timestamp) -> Option<Self> {
+        let left = u64::try_from(time.duration_since(now).as_millis()).ok();
+        left.filter(|left| *left > 0).map(Self::AfterMillis)
+    }
 }
 
 /// What the operator was started with.

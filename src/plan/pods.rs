@@ -3,7 +3,9 @@
 //! Decides nothing but how a fact is read, so that the cluster pass and the member pass read it the same way.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use snapshot_agent::contract::{ExitClass, Report};
 
@@ -72,10 +74,11 @@ pub fn knows_started(pod: &Pod) -> u64 {
 
 /// Whether the Pod answers its readiness probe.
 pub fn ready(pod: &Pod) -> bool {
-    pod.status
-        .iter()
-        .flat_map(|s| s.conditions.iter().flatten())
-        .any(|c| c.type_ == "Ready" && c.status == "True" && pod.metadata.deletion_timestamp.is_none())
+    condition(pod, "Ready", "True").is_some() && !deleting(&pod.metadata)
+}
+
+fn condition<'a>(pod: &'a Pod, kind: &str, status: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == status)
 }
 
 /// Whether the Pod has ended for good: kubelet never starts its containers again.
@@ -97,8 +100,7 @@ fn running_since(pod: &Pod) -> Option<Timestamp> {
 /// (Kubernetes: `PodReadyToStartContainers`, KEP 3085). `None` while etcd runs, whatever else is said.
 pub fn restore_held_since(pod: &Pod) -> Option<Timestamp> {
     container_of(pod, container::RESTORE).filter(|_| !runs(pod))?;
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let unprepared = conditions.iter().find(|c| c.type_ == "PodReadyToStartContainers" && c.status == "False")?;
+    let unprepared = condition(pod, "PodReadyToStartContainers", "False")?;
     unprepared.last_transition_time.as_ref().map(|t| t.0)
 }
 
@@ -318,8 +320,7 @@ fn preparing(pod: &Pod) -> HoldUp {
 }
 
 fn unscheduled(pod: &Pod) -> Option<HoldUp> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let scheduled = conditions.iter().find(|c| c.type_ == "PodScheduled" && c.status == "False")?;
+    let scheduled = condition(pod, "PodScheduled", "False")?;
     let reason = scheduled.reason.as_deref().unwrap_or("not scheduled");
     let said = scheduled.message.as_deref().unwrap_or("the scheduler gives no reason");
     Some(HoldUp { message: cut(&format!("{reason}: {said}")), stuck: reason == "Unschedulable" })

@@ -46,6 +46,35 @@ pub struct Proven {
     pub page_size: u32,
 }
 
+#[cfg(test)]
+impl Proven {
+    /// An empty database, for tests that are about one of its facts.
+    pub(crate) const fn of_nothing() -> Self {
+        Self {
+            revision: 1,
+            compact_revision: None,
+            keys: None,
+            revisions: 0,
+            hash_kv: Err(NoHashKv::OverBudget),
+            consistent_index: None,
+            term: None,
+            storage_version: None,
+            cluster_version: None,
+            members: vec![],
+            removed_members: vec![],
+            auth_enabled: false,
+            users: 0,
+            roles: 0,
+            leases: vec![],
+            alarms: vec![],
+            bytes: 0,
+            pages: 0,
+            pages_in_use: 0,
+            page_size: 4096,
+        }
+    }
+}
+
 /// etcd's checksum of the key space, comparable with what a member answers for the same two revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashKv {

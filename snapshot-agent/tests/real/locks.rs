@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::faults::{messages, save_stream, snapshot};
 use crate::s3_proxy::{Fault, Op, S3Proxy};
-use crate::stores::outcome;
+use crate::stores::{outcome, probed};
 use crate::support::{Etcd, S3, files, restore_request, save_request};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -13,12 +13,11 @@ use futures::stream;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use snapshot_agent::contract::{
-    Compression, CopyRequest, EtcdFlags, ExitClass, LockMode, ProbeRequest, S3Checksum, S3Sse, SavedReport, StoreFlags,
-    ToStore,
+    Compression, CopyRequest, EtcdFlags, ExitClass, LockMode, S3Checksum, S3Sse, SavedReport, StoreFlags, ToStore,
 };
 use snapshot_agent::copy::Ended;
 use snapshot_agent::layout::Folder;
-use snapshot_agent::probe::{self, Outcome, Trial};
+use snapshot_agent::probe::{Outcome, Trial};
 use snapshot_agent::store::{Plan, Store};
 use snapshot_agent::{Error, copy, restore, save};
 
@@ -102,7 +101,7 @@ async fn what_is_locked_stays() {
     let told = curl(&s3, "HEAD", &intent, &[]);
     assert!(told.starts_with("http/1.1 404"), "{told}");
 
-    let ended = probe::run(ProbeRequest { store, deadline_seconds: 60, ..ProbeRequest::default() }).await.unwrap();
+    let ended = probed(&store, None).await;
     let table = ended.probed.table();
     assert!(ended.probed.usable && outcome(&ended, Trial::ObjectLock) == Outcome::Yes, "{table}");
     assert_eq!(outcome(&ended, Trial::Versions), Outcome::Yes, "{table}");
@@ -121,7 +120,7 @@ async fn a_lock_that_is_not_kept_is_no_backup() {
     assert_eq!(error.class(), ExitClass::Config, "{error}");
     assert!(error.message().contains("--s3-object-lock"), "{error}");
     assert_eq!(s3.files(), [] as [&str; 0]);
-    let ended = probe::run(ProbeRequest { store, deadline_seconds: 60, ..ProbeRequest::default() }).await.unwrap();
+    let ended = probed(&store, None).await;
     assert!(!ended.probed.usable, "{}", ended.probed.table());
     assert!(ended.failed.unwrap().message().contains("--s3-object-lock"));
 
@@ -132,9 +131,7 @@ async fn a_lock_that_is_not_kept_is_no_backup() {
     let manifests = |asked: &crate::s3_proxy::Asked| asked.op == Op::Put && asked.uri.contains("manifest.json");
     assert!(!proxy.asked().iter().any(manifests), "published without its lock");
     // Such a store is probed again and again: it does not fill it with versions of the large object.
-    let ended =
-        probe::run(ProbeRequest { store: locking(proxy.flags(&s3)), deadline_seconds: 60, ..ProbeRequest::default() });
-    let ended = ended.await.unwrap();
+    let ended = probed(&locking(proxy.flags(&s3)), None).await;
     assert_eq!(ended.failed.as_ref().map(Error::class), Some(ExitClass::Config));
     assert_eq!(outcome(&ended, Trial::Versions), Outcome::Yes, "{}", ended.probed.table());
     assert_eq!(outcome(&ended, Trial::Multipart), Outcome::NotTried, "{}", ended.probed.table());

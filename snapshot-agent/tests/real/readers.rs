@@ -1,13 +1,12 @@
 //! A store with credentials that only write and others that read: a probe tries both, and says of which it speaks.
 
 use std::fs;
-use std::path::Path;
 
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
-use crate::stores::outcome;
+use crate::stores::{NEEDED, outcome, probed, probing};
 use crate::support::{S3, files};
 use serde_json::json;
-use snapshot_agent::contract::{ExitClass, ProbeRequest, StoreFlags};
+use snapshot_agent::contract::ExitClass;
 use snapshot_agent::probe::{self, Outcome, Trial};
 use tempfile::TempDir;
 
@@ -48,37 +47,19 @@ fn each_its_own(asked: &Asked) -> Fault {
     if reading && by(asked, READERS) || writing && by(asked, WRITERS) { Fault::Pass } else { denied() }
 }
 
-async fn probed(store: StoreFlags, readers: Option<&Path>) -> probe::Ended {
-    let request = ProbeRequest {
-        store,
-        read_credentials_dir: readers.map(Path::to_owned),
-        deadline_seconds: 60,
-        ..ProbeRequest::default()
-    };
-    probe::run(request).await.unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn what_only_writes_makes_a_usable_store_with_what_reads() {
     let (s3, readers) = two_users().await;
     let proxy = S3Proxy::before(&s3, each_its_own).await;
-    let ended = probed(proxy.flags(&s3), Some(readers.path())).await;
+    let ended = probed(&proxy.flags(&s3), Some(readers.path())).await;
     let table = ended.probed.table();
     assert!(ended.failed.is_none() && ended.probed.usable, "{:?}\n{table}", ended.failed);
     assert!(ended.probed.store_id.is_some(), "who reads finds the mark that the other has made:\n{table}");
-    for trial in [
-        Trial::ReadAfterWrite,
-        Trial::CreateOnly,
-        Trial::ListAfterWrite,
-        Trial::Multipart,
-        Trial::RangeRead,
-        Trial::AbortedUpload,
-        Trial::Mark,
-    ] {
+    for trial in NEEDED {
         assert_eq!(outcome(&ended, trial), Outcome::Yes, "{trial:?}:\n{table}");
     }
     // All is as with credentials that may do everything, but for what is removed.
-    let whole = probed(s3.flags(), None).await;
+    let whole = probed(&s3.flags(), None).await;
     for found in &ended.probed.findings {
         let wanted = if found.trial == Trial::Delete { Outcome::No } else { outcome(&whole, found.trial) };
         assert_eq!(found.outcome, wanted, "{found:?}");
@@ -93,7 +74,7 @@ async fn what_only_writes_makes_a_usable_store_with_what_reads() {
     assert!(table.contains(".holdfast-probe-*/"), "{table}");
 
     // Alone they say no such thing.
-    let alone = probed(proxy.flags(&s3), None).await;
+    let alone = probed(&proxy.flags(&s3), None).await;
     assert!(!alone.probed.usable, "{}", alone.probed.table());
     assert_eq!(alone.failed.unwrap().class(), ExitClass::Denied);
 }
@@ -107,7 +88,7 @@ async fn what_one_side_sees_the_other_removes() {
         _ => each_its_own(asked),
     })
     .await;
-    let ended = probed(proxy.flags(&s3), Some(readers.path())).await;
+    let ended = probed(&proxy.flags(&s3), Some(readers.path())).await;
     assert!(ended.probed.usable && ended.probed.left_behind.is_none(), "{:?}", ended.probed);
     assert_eq!(outcome(&ended, Trial::Delete), Outcome::Yes, "{}", ended.probed.table());
     assert_eq!(s3.files(), ["pre/fix/holdfast-store.json"]);
@@ -119,30 +100,24 @@ async fn what_one_side_sees_the_other_removes() {
 async fn who_reads_and_may_not_is_told_by_name() {
     let (s3, readers) = two_users().await;
     let proxy = S3Proxy::before(&s3, |asked| if by(asked, READERS) { denied() } else { Fault::Pass }).await;
-    let first = probed(proxy.flags(&s3), Some(readers.path())).await;
+    let first = probed(&proxy.flags(&s3), Some(readers.path())).await;
     let failed = first.probed.failed.clone().unwrap();
     assert_eq!((failed.class, first.probed.usable), (ExitClass::Denied, false), "{failed:?}");
     assert!(failed.message.contains("with credentials.read"), "{}", failed.message);
     assert!(failed.message.contains(".holdfast-probe-*/try/manifest.json"), "{}", failed.message);
     assert_eq!(first.probed.left_behind, None, "the other side takes it back");
-    let second = probed(proxy.flags(&s3), Some(readers.path())).await;
+    let second = probed(&proxy.flags(&s3), Some(readers.path())).await;
     assert_eq!(second.probed.failed, Some(failed));
     assert_eq!(second.probed.findings, first.probed.findings);
 
     // Credentials that nobody knows, and none at all.
     fs::write(readers.path().join("secretAccessKey"), "another").unwrap();
-    let ended = probed(s3.flags(), Some(readers.path())).await;
+    let ended = probed(&s3.flags(), Some(readers.path())).await;
     let failed = ended.failed.unwrap();
     assert_eq!(failed.class(), ExitClass::Denied, "{failed}");
     assert!(failed.message().contains("with credentials.read"), "{failed}");
     fs::remove_file(readers.path().join("secretAccessKey")).unwrap();
-    let request = ProbeRequest {
-        store: s3.flags(),
-        read_credentials_dir: Some(readers.path().to_owned()),
-        deadline_seconds: 60,
-        ..ProbeRequest::default()
-    };
-    let failed = probe::run(request).await.unwrap_err();
+    let failed = probe::run(probing(&s3.flags(), Some(readers.path()))).await.unwrap_err();
     assert_eq!(failed.class(), ExitClass::Config, "{failed}");
     for word in ["credentials.read: ", "secretAccessKey"] {
         assert!(failed.message().contains(word), "no {word:?} in {failed}");

@@ -1,5 +1,6 @@
 //! One suite that every kind of store passes: what `store.rs` promises, and what `agent probe` finds out.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::backends::Backend;
@@ -236,8 +237,24 @@ impl RestoreIn {
     }
 }
 
-async fn probed(store: &StoreFlags) -> probe::Ended {
-    probe::run(ProbeRequest { store: store.clone(), deadline_seconds: 60, ..ProbeRequest::default() }).await.unwrap()
+/// What a store has to do to be usable, but for removing what was written.
+pub(crate) const NEEDED: [Trial; 7] = [
+    Trial::ReadAfterWrite,
+    Trial::CreateOnly,
+    Trial::ListAfterWrite,
+    Trial::Multipart,
+    Trial::RangeRead,
+    Trial::AbortedUpload,
+    Trial::Mark,
+];
+
+pub(crate) fn probing(store: &StoreFlags, readers: Option<&Path>) -> ProbeRequest {
+    let read_credentials_dir = readers.map(Path::to_owned);
+    ProbeRequest { store: store.clone(), read_credentials_dir, deadline_seconds: 60, ..ProbeRequest::default() }
+}
+
+pub(crate) async fn probed(store: &StoreFlags, readers: Option<&Path>) -> probe::Ended {
+    probe::run(probing(store, readers)).await.unwrap()
 }
 
 pub(crate) fn outcome(ended: &probe::Ended, trial: Trial) -> Outcome {
@@ -249,22 +266,13 @@ async fn a_probe_says_what_a_store_does_and_leaves_its_mark_alone() {
     for backend in Backend::all().await {
         let name = backend.name;
         backend.put("shop/precious", "x").await;
-        let ended = probed(&backend.flags).await;
+        let ended = probed(&backend.flags, None).await;
         let table = ended.probed.table();
         assert!(!table.contains("is no key"), "{name}: {table}");
         assert!(ended.failed.is_none() && ended.probed.usable, "{name}: {:?}\n{table}", ended.failed);
         assert_eq!(ended.probed.left_behind, None, "{name}");
         assert_eq!(backend.objects().await, ["holdfast-store.json", "shop/precious"], "{name}");
-        for trial in [
-            Trial::ReadAfterWrite,
-            Trial::CreateOnly,
-            Trial::ListAfterWrite,
-            Trial::Multipart,
-            Trial::RangeRead,
-            Trial::AbortedUpload,
-            Trial::Delete,
-            Trial::Mark,
-        ] {
+        for trial in NEEDED.into_iter().chain([Trial::Delete]) {
             assert_eq!(outcome(&ended, trial), Outcome::Yes, "{name}:\n{table}");
         }
         let folder = name == "folder";
@@ -276,9 +284,7 @@ async fn a_probe_says_what_a_store_does_and_leaves_its_mark_alone() {
             [(backend.wrong.as_ref(), ExitClass::Denied), (Some(&backend.missing), ExitClass::NotFound)]
         {
             let Some(store) = store else { continue };
-            match probe::run(ProbeRequest { store: store.clone(), deadline_seconds: 60, ..ProbeRequest::default() })
-                .await
-            {
+            match probe::run(probing(store, None)).await {
                 Err(error) => assert_eq!(error.class(), wanted, "{name}: {error}"),
                 Ok(ended) => {
                     let error = ended.failed.as_ref().unwrap();
@@ -323,7 +329,7 @@ async fn a_store_that_overwrites_is_found_out_and_a_signature_will_do() {
     let backend = Backend::azure().await;
     let signed = backend.with_signature();
     save_small(&signed, "aaaa0000-1").await;
-    let ended = probed(&signed).await;
+    let ended = probed(&signed, None).await;
     assert_eq!(outcome(&ended, Trial::CreateOnly), Outcome::Yes, "{}", ended.probed.table());
     assert_eq!(outcome(&ended, Trial::Delete), Outcome::Yes, "{}", ended.probed.table());
 
@@ -331,7 +337,7 @@ async fn a_store_that_overwrites_is_found_out_and_a_signature_will_do() {
     let (server, account) = endpoint.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let deaf = deaf(server).await;
     let store = StoreFlags { azure_endpoint: Some(format!("{}/{account}", deaf.url())), ..signed };
-    let ended = probed(&store).await;
+    let ended = probed(&store, None).await;
     let table = ended.probed.table();
     assert_eq!(outcome(&ended, Trial::CreateOnly), Outcome::No, "{table}");
     assert!(table.contains("a second put overwrote the first"), "{table}");

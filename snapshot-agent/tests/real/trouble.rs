@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Front;
 use crate::store_tls::Door;
+use crate::stores::probed;
 use crate::support::{S3, free_port, restore_request, save_request};
 use futures::future::join_all;
 use futures::stream;
-use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, ProbeRequest, S3Sse, StoreFlags};
-use snapshot_agent::{probe, restore};
+use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, S3Sse, StoreFlags};
+use snapshot_agent::restore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -261,7 +262,7 @@ async fn a_probe_does_not_believe_a_store_that_only_says_yes() {
     let headers = "etag: \"x\"\r\nlast-modified: Sat, 21 Nov 2026 16:22:33 GMT\r\n";
     let answers = stand(Does::Says(&answer("200 OK", headers, body))).await;
     let store = flags(&answers.url(), secret.path());
-    let ended = probe::run(ProbeRequest { store, deadline_seconds: 60, ..ProbeRequest::default() }).await.unwrap();
+    let ended = probed(&store, None).await;
     assert!(ended.failed.is_some() && !ended.probed.usable, "{}", ended.probed.table());
     assert!(!ended.probed.table().contains(SECRET));
 }

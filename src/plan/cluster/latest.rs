@@ -49,10 +49,9 @@ pub(super) fn find(
         Fact::Settling => still(&searches, now, "the store has been asked; the answer is on its way".to_owned()),
         ended @ (Fact::Failed { .. } | Fact::Lost | Fact::Stored { .. }) => {
             let failure = Failure::of(ended, &last.job, now).unwrap_or_else(|| Failure::silent(now));
-            let left = due(&searches, &failure).duration_since(now).as_millis();
-            match u64::try_from(left) {
-                Ok(left) if left > 0 => (failure.reason, failure.message, Wake::AfterMillis(left)),
-                Ok(_) | Err(_) => return ask(number(&last.job).saturating_add(1)),
+            match Wake::at(due(&searches, &failure), now) {
+                Some(later) => (failure.reason, failure.message, later),
+                None => return ask(number(&last.job).saturating_add(1)),
             }
         }
     };

@@ -78,11 +78,10 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         return anew(there, "it has ended: kubelet does not start it again");
     }
     if joined {
-        let forget = pods::restore_held_since(there).map(|since| Retry::at(since + FORGET_RESTORE, now));
-        return match forget {
-            Some(retry) => {
+        return match pods::restore_held_since(there) {
+            Some(since) => {
                 let why = "it waits for what the member was restored from, and its data need that no more";
-                retry.of(there, why, now)
+                anew_at(since + FORGET_RESTORE, there, why, now)
             }
             None => count_start(seen, there).unwrap_or_else(|| standing(there, now)),
         };
@@ -90,8 +89,8 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
     if outdated(there, &want) {
         return anew(there, "the member has not joined yet and its Pod was made for other arguments");
     }
-    match retry_at(there, now) {
-        Some(retry) => retry.of(there, "its restore step failed; it is tried again from the start", now),
+    match retry_at(there) {
+        Some(at) => anew_at(at, there, "its restore step failed; it is tried again from the start", now),
         None => standing(there, now),
     }
 }
@@ -116,6 +115,15 @@ fn anew(pod: &Pod, why: &str) -> Next {
     Next::act(Act::DeletePod { pod: Target::of(&pod.metadata), why: why.to_owned() })
 }
 
+/// At its time, and until then what it is.
+fn anew_at(at: Timestamp, pod: &Pod, why: &str, now: Timestamp) -> Next {
+    match (Wake::at(at, now), standing(pod, now)) {
+        (None, _) => anew(pod, why),
+        (Some(later), Next::Wait(waiting, _)) => Next::Wait(waiting, later),
+        (Some(_), other @ (Next::Do(..) | Next::Settled(_))) => other,
+    }
+}
+
 /// A Pod that is as it has to be: serving, or on its way.
 fn standing(pod: &Pod, now: Timestamp) -> Next {
     if pods::ready(pod) {
@@ -128,11 +136,11 @@ fn standing(pod: &Pod, now: Timestamp) -> Next {
         return Next::wait(Reason::WaitingForPod, "its Pod does not run yet", Wake::OnChange);
     };
     let message = format!("its Pod does not run yet: {}", held.message);
-    let age = pod.metadata.creation_timestamp.as_ref().map_or(SignedDuration::MAX, |t| now.duration_since(t.0));
-    match u64::try_from((HELD_UP_AFTER - age).as_millis()) {
+    let made = pod.metadata.creation_timestamp.as_ref();
+    match made.and_then(|made| Wake::at(made.0 + HELD_UP_AFTER, now)) {
         _ if !held.stuck => Next::wait(Reason::WaitingForPod, message, Wake::OnChange),
-        Ok(left) if left > 0 => Next::wait(Reason::WaitingForPod, message, Wake::AfterMillis(left)),
-        Ok(_) | Err(_) => Next::wait(Reason::PodHeldUp, message, Wake::OnChange),
+        Some(later) => Next::wait(Reason::WaitingForPod, message, later),
+        None => Next::wait(Reason::PodHeldUp, message, Wake::OnChange),
     }
 }
 
@@ -143,37 +151,14 @@ fn outdated(there: &Pod, want: &Pod) -> bool {
         .any(|name| pods::arguments(there, name) != pods::arguments(want, name))
 }
 
-/// When a Pod is made anew.
-enum Retry {
-    Now,
-    In(u64),
-}
-
-impl Retry {
-    fn at(at: Timestamp, now: Timestamp) -> Self {
-        match u64::try_from(at.duration_since(now).as_millis()) {
-            Ok(left) if left > 0 => Self::In(left),
-            Ok(_) | Err(_) => Self::Now,
-        }
-    }
-
-    fn of(self, pod: &Pod, why: &str, now: Timestamp) -> Next {
-        match (self, standing(pod, now)) {
-            (Self::Now, _) => anew(pod, why),
-            (Self::In(left), Next::Wait(waiting, _)) => Next::Wait(waiting, Wake::AfterMillis(left)),
-            (Self::In(_), other @ (Next::Do(..) | Next::Settled(_))) => other,
-        }
-    }
-}
-
 /// When a restore step that has failed, and that kubelet holds back, is tried again; one of [`FINAL`] is left to kubelet's
 /// own back-off.
-fn retry_at(pod: &Pod, now: Timestamp) -> Option<Retry> {
+fn retry_at(pod: &Pod) -> Option<Timestamp> {
     let status = pods::status(pod, container::RESTORE)?;
     status.state.as_ref()?.waiting.as_ref()?;
     let ended = pods::last_end(status)
         .filter(|end| end.exit_code != 0 && !FINAL.contains(&end.exit_code))?
         .finished_at
         .as_ref()?;
-    Some(Retry::at(ended.0 + RETRY_RESTORE, now))
+    Some(ended.0 + RETRY_RESTORE)
 }

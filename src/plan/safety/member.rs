@@ -148,9 +148,9 @@ fn delete_pod(seen: &Observed, target: &Target) -> Verdict {
     let own = own_pod(seen);
     rule("I13", own.is_some(), "only the member's own Pod is deleted")?;
     rule("I12", own.is_some_and(|p| is(target, &p.metadata)), "the Pod is the one that was seen")?;
-    let ended = own.is_some_and(|pod| pods::ended(pod) || pods::restore_held_since(pod).is_some());
+    let still = own.is_some_and(|pod| pods::ended(pod) || pods::restore_held_since(pod).is_some());
     let expendable = if going(seen) { expendable(seen) } else { !joined(seen) };
-    rule("I1", ended || expendable, "the Pod of a member that has joined and runs is not deleted")
+    rule("I1", still || expendable, "the Pod of a member that has joined and runs is not deleted")
 }
 
 fn delete_claim(seen: &Observed, target: &Target) -> Verdict {

@@ -39,8 +39,8 @@ pub(super) struct Inquiry {
     pub(super) words: String,
     /// Why the store did not answer the last time.
     pub(super) silent: Option<String>,
-    /// When it is asked again, in milliseconds, where that is not now.
-    pub(super) pause: Option<u64>,
+    /// When it is asked again, where that is not now.
+    pub(super) pause: Option<Wake>,
 }
 
 impl Inquiry {
@@ -51,7 +51,7 @@ impl Inquiry {
 
     /// When to look again.
     pub(super) fn wake(&self) -> Wake {
-        self.pause.map_or(SLOW, Wake::AfterMillis)
+        self.pause.unwrap_or(SLOW)
     }
 }
 
@@ -76,10 +76,9 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
             let (why, at) = silence(ended, &last.job).unwrap_or_default();
             let at = at.unwrap_or(now);
             let since = all.first().and_then(|first| created(&first.job)).unwrap_or(at);
-            let left = (at + pause(since, at)).duration_since(now).as_millis();
-            Answer::Open(match u64::try_from(left) {
-                Ok(left) if left > 0 => Inquiry { silent: Some(why), pause: Some(left), ..Inquiry::default() },
-                Ok(_) | Err(_) => ask(seen, job::number(&last.job).saturating_add(1), Some(why)),
+            Answer::Open(match Wake::at(at + pause(since, at), now) {
+                Some(later) => Inquiry { silent: Some(why), pause: Some(later), ..Inquiry::default() },
+                None => ask(seen, job::number(&last.job).saturating_add(1), Some(why)),
             })
         }
     }

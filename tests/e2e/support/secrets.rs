@@ -135,6 +135,10 @@ pub fn check() -> Result<(), String> {
         ("--access-key not-secret", vec![]),
         ("-----BEGIN", vec![]),
         ("error: line-two-is-too", vec!["s/key:2"]),
+        (
+            "LS0tLS1CRUdJTgpsaW5lLW9uZS1pcy1sb25nCmxpbmUtdHdvLWlzLXRvbwo=",
+            vec!["s/key", "s/key:1 base64 from its second byte", "s/key:2 base64 from its third byte"],
+        ),
         ("a dump: 6c696e652d74776f2d69732d746f6f0a", vec!["s/key:2 hex"]),
         ("Basic eGxpbmUtdHdvLWlzLXRvbwo=", vec!["s/key:2 base64 from its third byte"]),
     ] {

@@ -347,13 +347,20 @@ fn a_seed_counts_only_alone_and_as_itself() {
     }
 }
 
-#[test]
-fn a_restore_that_is_taken_out_of_the_spec_founds_no_empty_cluster_instead() {
+/// A seed that is restored from `k1`, and has not served yet.
+fn rebuilding() -> Observed {
     let mut seen = seeding(3);
     seen.etcd = Seen::Unknown("no".to_owned());
     seen.answers.clear();
     seen.members[0].object.spec.restore = Some(restoring("k1"));
     latches(&mut seen).restoring = Some(restoring("k1"));
+    restore(&mut seen, Some("k1"));
+    seen
+}
+
+#[test]
+fn a_restore_that_is_taken_out_of_the_spec_founds_no_empty_cluster_instead() {
+    let mut seen = rebuilding();
     restore(&mut seen, None);
     let stops = |seen: &Observed| {
         assert_eq!(act(seen), None);
@@ -374,12 +381,7 @@ fn a_restore_that_is_taken_out_of_the_spec_founds_no_empty_cluster_instead() {
 
 #[test]
 fn a_corrected_restore_clears_the_failed_attempt_first() {
-    let mut seen = seeding(3);
-    seen.etcd = Seen::Unknown("no".to_owned());
-    seen.answers.clear();
-    seen.members[0].object.spec.restore = Some(restoring("k1"));
-    latches(&mut seen).restoring = Some(restoring("k1"));
-    restore(&mut seen, Some("k1"));
+    let mut seen = rebuilding();
     assert_eq!(act(&seen), None);
     restore(&mut seen, Some("k2"));
     assert!(matches!(act(&seen), Some(Act::DeleteMember { member, .. }) if member == member_target(&seen, 0)));
