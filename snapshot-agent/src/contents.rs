@@ -29,6 +29,7 @@ use crate::verify::{BUDGET, neither, unsound};
 
 pub use prefixes::Prefix;
 use prefixes::Prefixes;
+pub(crate) use prefixes::readable;
 
 /// What is in a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -196,15 +197,16 @@ fn read(path: &Path, request: &ContentsRequest) -> Result<Found> {
         more,
         leases: leases.collect(),
         auth_enabled: proven.auth_enabled,
-        users: reader.names(Names::Users).map_err(wrong)?.iter().map(|name| prefixes::readable(name)).collect(),
-        roles: reader.names(Names::Roles).map_err(wrong)?.iter().map(|name| prefixes::readable(name)).collect(),
+        users: reader.names(Names::Users).map_err(wrong)?.iter().map(|name| readable(name)).collect(),
+        roles: reader.names(Names::Roles).map_err(wrong)?.iter().map(|name| readable(name)).collect(),
         members: members.collect(),
         alarms: proven.alarms.iter().map(alarm).collect(),
         storage_version: proven.storage_version,
     })))
 }
 
-fn alarm(alarm: &Alarm) -> String {
+/// What is the matter, and with which member.
+pub(crate) fn alarm(alarm: &Alarm) -> String {
     let kind = match alarm.kind {
         1 => "NOSPACE".to_owned(),
         2 => "CORRUPT".to_owned(),

@@ -143,7 +143,8 @@ pub struct Contents {
 impl From<&Contents> for CameAlong {
     fn from(contents: &Contents) -> Self {
         let Contents { learners, leases, alarms, users, roles, auth_enabled, .. } = *contents;
-        Self { members: contents.members.len() as u64, learners, leases, alarms, users, roles, auth_enabled }
+        let members = contents.members.len() as u64;
+        Self { members, learners, leases, alarms, users, roles, auth_enabled, ..Self::default() }
     }
 }
 

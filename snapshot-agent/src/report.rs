@@ -6,7 +6,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
 
-use crate::contract::{FailedReport, MAX_REPORT_BYTES, Probed, Report};
+use crate::contract::{CameAlong, FailedReport, MAX_REPORT_BYTES, Probed, Report};
 use crate::error::Error;
 
 /// Where kubelet reads a container's termination message (Kubernetes' default path).
@@ -65,8 +65,14 @@ fn fit(mut report: Report) -> String {
         let message = match &mut report {
             Report::Failed(failed) => &mut failed.message,
             Report::Gate(gate) => &mut gate.message,
-            // Nothing in these grows without bound but names that Kubernetes bounds itself.
-            Report::Saved(_) | Report::Restored(_) => return json,
+            // Nothing in it grows without bound but names that Kubernetes bounds itself.
+            Report::Saved(_) => return json,
+            Report::Restored(restored) => {
+                if restored.came_along.as_mut().is_some_and(CameAlong::cut) {
+                    continue;
+                }
+                return json;
+            }
             Report::Latest(latest) => {
                 if latest.passed_over.pop().is_some() {
                     continue;
@@ -92,7 +98,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::contract::{ExitClass, Finding, GateReport, Outcome, SavedReport, Trial};
+    use crate::contract::{ExitClass, Finding, GateReport, Outcome, RestoredReport, SavedReport, Trial};
 
     #[test]
     fn a_refusal_of_the_gate_keeps_its_verdict() {
@@ -125,6 +131,20 @@ mod tests {
         let Ok(Report::Probed(probed)) = serde_json::from_str(&json) else { panic!("{json}") };
         assert_eq!(probed.findings.len(), Trial::ALL.len());
         assert_eq!(probed.failed.unwrap().class, ExitClass::Denied);
+    }
+
+    #[test]
+    fn what_came_along_always_fits() {
+        let names = vec!["\u{1}".repeat(64); 20];
+        let came_along = CameAlong { users: 20, user_names: names.clone(), raised: names, ..CameAlong::default() };
+        let uri = format!("s3://{}", "k".repeat(1000));
+        let report = RestoredReport { uri: uri.clone(), came_along: Some(came_along), ..RestoredReport::default() };
+        let json = fit(Report::Restored(report));
+        assert!(json.len() <= MAX_REPORT_BYTES, "{}", json.len());
+        let Ok(Report::Restored(report)) = serde_json::from_str(&json) else { panic!("{json}") };
+        let told = report.came_along.unwrap();
+        assert_eq!((report.uri, told.users, told.user_names.len()), (uri, 20, 0));
+        assert!(!told.raised.is_empty());
     }
 
     proptest! {

@@ -35,7 +35,7 @@ mod summary;
 mod tree;
 mod wire;
 
-pub use proof::{Alarm, HashKv, Lease, Member, NoHashKv, Proven, ScanError};
+pub use proof::{Alarm, HashKv, Lease, MOST_NAMED, Member, NoHashKv, Proven, ScanError};
 pub(crate) use prove::NEVER;
 pub use reader::{Names, ReadAt, Reader, Record};
 pub(crate) use snapshot::SnapshotScan;

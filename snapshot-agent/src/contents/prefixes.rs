@@ -125,7 +125,7 @@ impl<'a> Prefixes<'a> {
 }
 
 /// Text as it is; what is no text, or would move a terminal's cursor, as `\xNN`.
-pub(super) fn readable(bytes: &[u8]) -> String {
+pub(crate) fn readable(bytes: &[u8]) -> String {
     let mut out = String::new();
     let hex = |out: &mut String, bytes: &[u8]| bytes.iter().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
     for chunk in bytes.utf8_chunks() {

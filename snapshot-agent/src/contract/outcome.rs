@@ -260,7 +260,7 @@ pub struct RestoredReport {
 }
 
 /// What is in a snapshot beside its keys, and so in a cluster that was restored from it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CameAlong {
     /// Members it names. They are no members of the restored cluster.
@@ -269,21 +269,38 @@ pub struct CameAlong {
     /// How many of these were learners.
     #[serde(default)]
     pub learners: u64,
+    /// IDs (hex) of the first eight learners. Like the other names: absent where only a manifest could be asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub learner_ids: Vec<String>,
     /// Leases. They begin anew: none ends before its whole time is over.
     #[serde(default)]
     pub leases: u64,
     /// Alarms that were on.
     #[serde(default)]
     pub alarms: u64,
+    /// The first eight of these: what is the matter, and with which member (hex).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub raised: Vec<String>,
     /// Users.
     #[serde(default)]
     pub users: u64,
+    /// Names of the first eight users.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub user_names: Vec<String>,
     /// Roles.
     #[serde(default)]
     pub roles: u64,
     /// Whether clients have to log in.
     #[serde(default)]
     pub auth_enabled: bool,
+}
+
+impl CameAlong {
+    /// Makes it shorter; `false` when there is nothing left to cut.
+    pub(crate) fn cut(&mut self) -> bool {
+        let Self { learner_ids, raised, user_names, .. } = self;
+        [user_names, raised, learner_ids].into_iter().any(|names| names.pop().is_some())
+    }
 }
 
 /// What the gate saw.

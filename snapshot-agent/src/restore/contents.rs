@@ -5,17 +5,18 @@
 
 use std::fs::File;
 
-use crate::contract::{CameAlong, RestoreRequest};
+use crate::contents;
+use crate::contract::{CameAlong, RestoreRequest, hex_id};
 use crate::error::{Error, Result};
 use crate::graft;
 use crate::identity::Restored;
 use crate::manifest::Contents;
-use crate::scan::Proven;
+use crate::scan::{MOST_NAMED, Proven};
 
 /// Refuses users that nobody could log in as: a cluster that asks for credentials that its operator does not have can be
 /// neither grown nor mended.
-pub(super) fn admit(request: &RestoreRequest, CameAlong { users, auth_enabled, .. }: CameAlong) -> Result<()> {
-    if request.refuse_auth && auth_enabled { Err(refused(&format!(" ({users} users)"))) } else { Ok(()) }
+pub(super) fn admit(request: &RestoreRequest, CameAlong { users, auth_enabled, .. }: &CameAlong) -> Result<()> {
+    if request.refuse_auth && *auth_enabled { Err(refused(&format!(" ({users} users)"))) } else { Ok(()) }
 }
 
 fn refused(users: &str) -> Error {
@@ -23,6 +24,17 @@ fn refused(users: &str) -> Error {
         "the snapshot has authentication on{users}, and this cluster has no credentials to log in with; nothing was \
          restored"
     ))
+}
+
+/// What came along, with the names that no manifest has.
+fn named(proven: &Proven) -> CameAlong {
+    let learners = proven.members.iter().filter(|member| member.learner);
+    CameAlong {
+        learner_ids: learners.take(MOST_NAMED).map(|member| hex_id(member.id)).collect(),
+        raised: proven.alarms.iter().take(MOST_NAMED).map(contents::alarm).collect(),
+        user_names: proven.first_users.iter().map(|name| contents::readable(name)).collect(),
+        ..CameAlong::from(&Contents::from(proven))
+    }
 }
 
 /// What a scan has found, if it is admitted. `None`: it held more records than there is memory for; whether anybody has
@@ -34,8 +46,8 @@ pub(super) fn found(
     file: &File,
 ) -> Result<()> {
     if let Some(proven) = proven {
-        let came_along = CameAlong::from(&Contents::from(proven));
-        admit(request, came_along)?;
+        let came_along = named(proven);
+        admit(request, &came_along)?;
         (restored.came_along, restored.revision) = (Some(came_along), Some(proven.revision));
     } else if request.refuse_auth {
         match graft::auth_enabled(file, restored.db_bytes) {

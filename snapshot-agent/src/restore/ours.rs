@@ -72,7 +72,7 @@ impl Chosen {
             )));
         }
         if let Some(contents) = &manifest.contents {
-            contents::admit(request, contents.into())?;
+            contents::admit(request, &contents.into())?;
         }
         let identities = manifest.encryption.as_ref().map(|encryption| identities(encryption, request)).transpose()?;
         Ok(Self { stored: Stored::of(store, folder, manifest).await?, identities })

@@ -2,10 +2,12 @@
 //!
 //! Values that etcd itself could not read are an error: a member would not start on them.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 
 use super::budget::{Meter, OverBudget};
-use super::proof::{Alarm, Lease, Member};
+use super::proof::{Alarm, Lease, MOST_NAMED, Member};
 use super::records::Rev;
 use super::wire;
 
@@ -22,6 +24,7 @@ pub(super) struct Contents {
     pub(super) removed: Vec<u64>,
     pub(super) auth_enabled: bool,
     pub(super) users: u64,
+    pub(super) first_users: BTreeSet<Vec<u8>>,
     pub(super) roles: u64,
     pub(super) leases: Vec<Lease>,
     pub(super) alarms: Vec<Alarm>,
@@ -42,6 +45,8 @@ impl From<OverBudget> for Refused {
 
 /// A member is some hundred bytes; URLs could make it longer, not that long.
 const MAX_MEMBER: usize = 64 << 10;
+/// What is kept of a user's name, in bytes: who has longer ones is not told apart by them.
+const MAX_NAME: usize = 64;
 /// Versions are short.
 const MAX_VERSION: usize = 64;
 
@@ -79,6 +84,10 @@ impl Contents {
             b"authUsers" => {
                 named(key, value).map_err(Refused::Wrong)?;
                 self.users += 1;
+                self.first_users.insert(key[..key.len().min(MAX_NAME)].to_vec());
+                if self.first_users.len() > MOST_NAMED {
+                    self.first_users.pop_last();
+                }
             }
             b"authRoles" => {
                 named(key, value).map_err(Refused::Wrong)?;

@@ -1,5 +1,8 @@
 //! What a scan ends with: the facts of a sound database, or why it is none.
 
+/// Users, learners and alarms of which more is told than their number.
+pub const MOST_NAMED: usize = 8;
+
 /// A database whose structure is sound, and what is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proven {
@@ -30,6 +33,8 @@ pub struct Proven {
     pub auth_enabled: bool,
     /// Users.
     pub users: u64,
+    /// Their names, the first [`MOST_NAMED`] as etcd sorts them, none longer than 64 bytes.
+    pub first_users: Vec<Vec<u8>>,
     /// Roles.
     pub roles: u64,
     /// Leases, by ID.
@@ -64,6 +69,7 @@ impl Proven {
             removed_members: vec![],
             auth_enabled: false,
             users: 0,
+            first_users: vec![],
             roles: 0,
             leases: vec![],
             alarms: vec![],

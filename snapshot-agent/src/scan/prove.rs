@@ -159,6 +159,7 @@ fn verdict(
         removed_members: contents.removed,
         auth_enabled: contents.auth_enabled,
         users: contents.users,
+        first_users: contents.first_users.into_iter().collect(),
         roles: contents.roles,
         leases: contents.leases,
         alarms: contents.alarms,

@@ -8,6 +8,7 @@ use snapshot_agent::contract::{AskMembers, Compression, EtcdFlags, ExitClass, Le
 use snapshot_agent::manifest::Manifest;
 use snapshot_agent::{Result, rehearse, save};
 
+use crate::server::LINES;
 use crate::support::{Etcd, S3, eventually, file_store, noise, save_request};
 
 async fn saved(etcd: EtcdFlags, mount: &Path, ask_members: AskMembers) -> Result<SavedReport> {
@@ -47,7 +48,7 @@ async fn history(etcd: &Etcd) -> (i64, u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_line_agrees_with_its_own_snapshot() {
-    for line in ["3.5", "3.6", "3.7"] {
+    for line in LINES {
         let (etcd, mount) = (Etcd::of(line).await, tempfile::tempdir().unwrap());
         let first = saved(etcd.flags(), mount.path(), AskMembers::Auto).await.unwrap();
         assert_eq!(

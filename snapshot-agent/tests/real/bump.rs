@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::server::LINES;
 use crate::support::{Etcd, bin, etcd_of, file_store, restore_request, save_request};
 use etcd_client::{EventType, GetOptions, KeyValue, WatchOptions};
 use snapshot_agent::contract::{Compression, DATA_DIR, DEFAULT_REVISION_BUMP, Engine, RestoreRequest};
@@ -41,7 +42,7 @@ fn facts(kvs: &[KeyValue]) -> Vec<(Vec<u8>, Vec<u8>, [i64; 4])> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watchers_of_what_was_lost_are_told_so() {
-    for line in ["3.5", "3.6", "3.7"] {
+    for line in LINES {
         let etcd = Etcd::of(line).await;
         etcd.fill(30, 100).await;
         let mount = tempfile::tempdir().unwrap();

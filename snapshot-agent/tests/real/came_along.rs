@@ -60,13 +60,21 @@ impl WithUsers {
     }
 
     async fn told(&self, key: &str, engine: Engine) {
-        let expected =
-            CameAlong { members: 1, learners: 0, leases: 2, alarms: 0, users: 2, roles: 1, auth_enabled: true };
+        let user_names = ["reader", "root"].map(str::to_owned).to_vec();
+        let expected = CameAlong {
+            members: 1,
+            leases: 2,
+            users: 2,
+            user_names,
+            roles: 1,
+            auth_enabled: true,
+            ..CameAlong::default()
+        };
         let volume = tempfile::tempdir().unwrap();
         let request = RestoreRequest { engine, ..restore_request(self.store(), key, volume.path()) };
         for already in [false, true] {
             let report = restore::run(request.clone()).await.unwrap();
-            assert_eq!((report.already, report.came_along), (already, Some(expected)), "{key}, {engine:?}");
+            assert_eq!((report.already, report.came_along.as_ref()), (already, Some(&expected)), "{key}, {engine:?}");
         }
     }
 }
@@ -109,7 +117,8 @@ async fn a_learner_is_told_and_an_alarm_is_in_force_until_it_is_cleared() {
     etcd.fill(50, 100).await;
     let mut client = etcd.client().await;
     let learner = Some(MemberAddOptions::new().with_is_learner());
-    client.member_add([format!("http://127.0.0.1:{}", free_port())], learner).await.unwrap();
+    let learner = client.member_add([format!("http://127.0.0.1:{}", free_port())], learner).await.unwrap();
+    let learner = learner.member().unwrap().id();
     let source = client.status().await.unwrap().header().unwrap().member_id();
     client.alarm(AlarmAction::Activate, AlarmType::Nospace, Some(of(source))).await.unwrap();
     let mount = tempfile::tempdir().unwrap();
@@ -121,7 +130,9 @@ async fn a_learner_is_told_and_an_alarm_is_in_force_until_it_is_cleared() {
     let mut earlier: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
     assert_eq!(earlier["contents"]["learners"], 1, "{earlier}");
 
-    let expected = CameAlong { members: 2, learners: 1, alarms: 1, ..CameAlong::default() };
+    let learner_ids = vec![format!("{learner:x}")];
+    let raised = vec![format!("NOSPACE of member {source:x}")];
+    let expected = CameAlong { members: 2, learners: 1, learner_ids, alarms: 1, raised, ..CameAlong::default() };
     for (engine, key) in ENGINES.into_iter().flat_map(|engine| [(engine, saved.key.as_str()), (engine, "raw.db")]) {
         let folder = tempfile::tempdir().unwrap();
         let volume = folder.path().join("volume");
@@ -129,7 +140,7 @@ async fn a_learner_is_told_and_an_alarm_is_in_force_until_it_is_cleared() {
         let request = RestoreRequest { engine, ..restore_request(file_store(mount.path()), key, &volume) };
         for already in [false, true] {
             let report = restore::run(request.clone()).await.unwrap();
-            assert_eq!((report.already, report.came_along), (already, Some(expected)), "{key}, {engine:?}");
+            assert_eq!((report.already, report.came_along.as_ref()), (already, Some(&expected)), "{key}, {engine:?}");
         }
         let (member, peer) = request.initial_cluster.split_once('=').unwrap();
         let rebuilt =
@@ -174,7 +185,8 @@ async fn a_corrupt_alarm_of_another_member_is_in_force_until_it_is_cleared() {
         let request = restore_request(file_store(mount.path()), &saved.key, &volume);
         let request = RestoreRequest { engine, ..request };
         let report = restore::run(request.clone()).await.unwrap();
-        let expected = CameAlong { members: 1, alarms: 1, ..CameAlong::default() };
+        let raised = vec!["CORRUPT of member bad".to_owned()];
+        let expected = CameAlong { members: 1, alarms: 1, raised, ..CameAlong::default() };
         assert_eq!(report.came_along, Some(expected), "{engine:?}");
         let (member, peer) = request.initial_cluster.split_once('=').unwrap();
         let rebuilt =

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::dump::{dump, with_pages};
-use crate::server::{Dice, Server, folder, run};
+use crate::server::{Dice, Server, folder, minor, run};
 use crate::support::{file_store, free_port, noise, restore_request, save_request};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -141,7 +141,7 @@ fn everything(line: &str) -> Server {
 
 /// A compaction that has been scheduled and is half done.
 fn unfinished(line: &str) -> Server {
-    let prefix = if line == "3.5" { "--experimental-" } else { "--" };
+    let prefix = if minor(line) == "3.5" { "--experimental-" } else { "--" };
     let slow = [format!("{prefix}compaction-batch-limit=10"), format!("{prefix}compaction-sleep-interval=500ms")];
     let args: Vec<&str> = QUICK.into_iter().chain(slow.iter().map(String::as_str)).collect();
     let server = Server::start(line, &args);
@@ -308,6 +308,13 @@ async fn of_3_6_is_what_etcdutl_makes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_3_7_is_what_etcdutl_makes() {
     the_same("3.7", "3.7").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_older_patches_is_what_etcdutl_makes() {
+    the_same("3.5.27", "3.5.27").await;
+    the_same("3.5.27", "3.6.11").await;
+    the_same("3.6.11", "3.7.1").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,7 +8,7 @@ use std::process::Command;
 use snapshot_agent::contract::{Compression, ExitClass};
 use snapshot_agent::save;
 
-use crate::members::{all, id, leader, saves_all_of_it};
+use crate::members::{all, lead, saves_all_of_it};
 use crate::support::{Etcd, bin, eventually, file_store, files, free_port, save_request};
 
 /// A link between here and there: its name there, and its network of four addresses, of those that are kept for
@@ -97,14 +97,6 @@ async fn acknowledged(members: &[Etcd]) -> i64 {
         Some(answer.header()?.revision())
     })
     .await
-}
-
-async fn lead(members: &[Etcd], number: usize) {
-    let (leads, target) = (leader(members).await, id(&members[number]).await);
-    if leads != number {
-        members[leads].client().await.move_leader(target).await.unwrap();
-        eventually("the new leader", async || members[number].leads().await.then_some(())).await;
-    }
 }
 
 /// Nobody stands behind what it has: no backup, rather than an old one.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::age::{PAIRS, secret};
+use crate::server::LINES;
 use crate::support::{Etcd, S3, Small, bin, etcd_of, file_store, files, save_request};
 use serde_json::{Value, json};
 use snapshot_agent::contract::{
@@ -321,7 +322,7 @@ async fn a_store_that_takes_no_proof_does_not_make_the_snapshot_worse() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_line_of_etcd_is_drilled_and_one_with_users_too() {
-    for line in ["3.5", "3.6", "3.7"] {
+    for line in LINES {
         let etcd = Etcd::of(line).await;
         lived(&etcd).await;
         let mut kept = Kept::of(&etcd, Compression::Zstd, false).await;

@@ -59,6 +59,8 @@ pub async fn tell(w: &World) -> Result<()> {
     let told = w.get("EtcdCluster", "grows").await?["status"]["restore"].clone();
     let facts = (&told["phase"], &told["cameAlong"]["alarms"], &told["cameAlong"]["learners"]);
     ensure!(facts == (&json!("Formed"), &json!(1), &json!(0)), "{told}");
+    let raised = told["cameAlong"]["raised"][0].as_str().unwrap_or_default();
+    ensure!(raised.starts_with("NOSPACE of member "), "{told}");
     let cleared = until("the alarm to be cleared", PATIENCE, async || {
         let raised = etcdctl(w, "grows", &["alarm", "list"]).await?;
         Ok(if raised.trim().is_empty() { Ok(()) } else { Err(raised) })

@@ -1,5 +1,5 @@
-//! Restores beyond the usual one: from each minor version into the next with three members, by both engines; a raw file;
-//! and users that nobody could log in as, until the spec names another snapshot.
+//! Restores beyond the usual one: from each minor version into the next with three members, by both engines and on older
+//! patches; a raw file; and users that nobody could log in as, until the spec names another snapshot.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::support::world::World;
 
 pub async fn tell(w: &World) -> Result<()> {
     w.create(make::claim("backups", "1Gi")).await?;
-    w.create(of_version("old", 1, "3.5.35", None)).await?;
+    w.create(of_version("old", 1, "3.5.27", None)).await?;
     w.step("one voter of 3.5", w.wait_ready("old", 1)).await?;
     w.fill("old", 2_000).await?;
     let before = w.digest("old").await?;
@@ -20,7 +20,7 @@ pub async fn tell(w: &World) -> Result<()> {
     let mut graft = by_key(&first);
     graft["engine"] = json!("graft");
     w.create(of_version("newer", 3, "3.6.16", Some(graft))).await?;
-    w.create(of_version("raw", 1, "3.6.16", Some(by_key(&format!("{first}/snapshot.db"))))).await?;
+    w.create(of_version("raw", 1, "3.6.11", Some(by_key(&format!("{first}/snapshot.db"))))).await?;
     w.step("3.5 into 3.6 by grafting, three voters", w.wait_ready("newer", 3)).await?;
     w.step("a raw file", w.wait_ready("raw", 1)).await?;
     for name in ["newer", "raw"] {
@@ -33,7 +33,7 @@ pub async fn tell(w: &World) -> Result<()> {
     ensure!(told["engine"] == "etcdutl" && told["revision"].is_i64(), "{told}");
 
     let second = w.step("a snapshot of 3.6", saved(w, "second", "newer", json!("zstd"))).await?;
-    w.create(of_version("newest", 3, "3.7.3", Some(by_key(&second)))).await?;
+    w.create(of_version("newest", 3, "3.7.1", Some(by_key(&second)))).await?;
     w.step("3.6 into 3.7, three voters", w.wait_ready("newest", 3)).await?;
     ensure!(w.digest("newest").await? == before, "newest holds what was saved");
 

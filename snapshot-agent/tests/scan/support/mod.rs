@@ -17,7 +17,15 @@ use snapshot_agent::scan::{HashKv, NoHashKv, Options, Proven, Reader, Scan, Scan
 
 pub(crate) const BUDGET: usize = 96 << 20;
 
-/// The folder with etcd, etcdctl and etcdutl of a line of releases: `3.5`.
+/// Every minor of etcd: by its newest patch, and by about the oldest one that is safe to run.
+pub(crate) const LINES: [&str; 6] = ["3.5", "3.5.27", "3.6", "3.6.11", "3.7", "3.7.1"];
+
+/// The minor that a line of releases is of.
+pub(crate) fn minor(line: &str) -> &str {
+    line.match_indices('.').nth(1).map_or(line, |(end, _)| &line[..end])
+}
+
+/// The folder with etcd and etcdutl of a line of releases: `3.5` or `3.5.27`.
 pub(crate) fn folder(line: &str) -> PathBuf {
     let variable = format!("HOLDFAST_ETCD_{}", line.replace('.', "_"));
     let folder = std::env::var_os(&variable).map(PathBuf::from);
@@ -229,7 +237,8 @@ impl Server {
         let user = self.user.as_ref().map(|user| format!("--user={user}"));
         all.extend(user.as_deref());
         all.extend(args);
-        run(&self.bin.join("etcdctl"), &all)
+        // Of the newest patch: not every older one's is to be had.
+        run(&folder(minor(&self.line)).join("etcdctl"), &all)
     }
 
     /// What the server says for HashKV at a revision (0: the newest).
@@ -367,7 +376,7 @@ pub(crate) fn compare_with_etcdutl(path: &Path, proven: &Proven, bin: &Path) {
         serde_json::from_str(&status).unwrap()
     };
     // etcdutl 3.5 has no hashkv, and counts the entries of all buckets as keys.
-    let old = bin == folder("3.5");
+    let old = LINES.iter().any(|line| minor(line) == "3.5" && bin == folder(line));
     assert_eq!(status(bin)["revision"].as_i64(), Some(last));
     let bin = if old { folder("3.6") } else { bin.to_owned() };
     let status = status(&bin);

@@ -459,7 +459,7 @@ fn a_restore_says_how_far_it_is() {
     seen.members[0].pod = Some(step(None, Some(report(false, Some(Engine::Graft)))));
     let known = told(&seen);
     assert_eq!(known.phase, Some(RestorePhase::Starting));
-    assert_eq!((known.engine, known.came_along.unwrap().users), (Some(Engine::Graft), 2));
+    assert_eq!((known.engine, known.came_along.as_ref().unwrap().users), (Some(Engine::Graft), 2));
     // A step that runs again finds all there; how it was made is not forgotten.
     seen.cluster.status.as_mut().unwrap().restore = Some(known.clone());
     seen.members[0].pod = Some(step(None, Some(report(true, None))));

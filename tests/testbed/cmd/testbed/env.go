@@ -13,7 +13,7 @@ func exports(l layout, s *partSet) string {
 	export := func(name, value string) { fmt.Fprintf(&out, "export %s=%s\n", name, quote(value)) }
 	export("HOLDFAST_TESTBED_KUBECONFIG", l.kubeconfig())
 	export("HOLDFAST_TESTBED_AUDIT", l.logFile("audit"))
-	for _, minor := range s.minors { // each a folder with etcd, etcdctl and etcdutl
+	for _, minor := range s.minors { // each a folder with etcd, etcdutl and, of a minor, etcdctl
 		export("HOLDFAST_"+etcdVariable(minor), l.partFolder(s.byName["etcd-"+minor]))
 	}
 	fmt.Fprintf(&out, "export PATH=%s:\"$PATH\"\n", quote(l.programFolder(s)))

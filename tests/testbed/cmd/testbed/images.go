@@ -51,8 +51,8 @@ func testbedImages(l layout, s *partSet, v versions) []image {
 			// As upstream's: no entry point, no user.
 			Config: imageConfig{Env: basePath, Cmd: []string{"/usr/local/bin/etcd"}, WorkingDir: "/var/lib/etcd/"},
 		}
-		for _, program := range []string{"etcd", "etcdctl", "etcdutl"} {
-			etcd.Files = append(etcd.Files, file("/usr/local/bin/"+program, "etcd-"+minor, program))
+		for _, program := range s.byName["etcd-"+minor].programs {
+			etcd.Files = append(etcd.Files, file("/usr/local/bin/"+program.name, "etcd-"+minor, program.name))
 		}
 		images = append(images, etcd)
 	}

@@ -33,10 +33,16 @@ type program struct{ name, pkg string }
 type partSet struct {
 	parts     []*part
 	byName    map[string]*part
-	minors    []string // of etcd, in the order of their folders
+	minors    []string // of etcd, and older patches of them by their whole version, in the order of their folders
 	usualEtcd string   // the part whose etcd programs are in PATH: the control plane's minor
 	key       string   // of the whole testbed: every source and every version
 	base      string   // of what a running cluster cannot change under its feet; see owner.go
+}
+
+var etcdPrograms = []program{
+	{"etcd", "go.etcd.io/etcd/server/v3"},
+	{"etcdctl", "go.etcd.io/etcd/etcdctl/v3"},
+	{"etcdutl", "go.etcd.io/etcd/etcdutl/v3"},
 }
 
 func newPartSet(l layout, v versions) (*partSet, error) {
@@ -74,14 +80,20 @@ func newPartSet(l layout, v versions) (*partSet, error) {
 		folder := "modules/etcd-" + minor
 		s.minors = append(s.minors, minor)
 		// The minors share most of their dependencies' compiled packages, and with kube.
-		add(&part{name: "etcd-" + minor, folder: folder, usual: 30 * time.Second, programs: []program{
-			{"etcd", "go.etcd.io/etcd/server/v3"},
-			{"etcdctl", "go.etcd.io/etcd/etcdctl/v3"},
-			{"etcdutl", "go.etcd.io/etcd/etcdutl/v3"},
-		}},
-			check{folder, "go.etcd.io/etcd/server/v3", etcdVariable(minor)},
-			check{folder, "go.etcd.io/etcd/etcdctl/v3", etcdVariable(minor)},
-			check{folder, "go.etcd.io/etcd/etcdutl/v3", etcdVariable(minor)})
+		p := &part{name: "etcd-" + minor, folder: folder, usual: 30 * time.Second}
+		var pinned []check
+		for _, program := range etcdPrograms {
+			found, err := required(l.source, folder, program.pkg)
+			if err != nil {
+				return nil, err
+			}
+			if patch := strings.Count(minor, ".") > 1; patch && program.name == "etcdctl" && found == "" {
+				continue // not to be had of every older patch, and nobody here needs it
+			}
+			p.programs = append(p.programs, program)
+			pinned = append(pinned, check{folder, program.pkg, etcdVariable(minor)})
+		}
+		add(p, pinned...)
 	}
 	s.usualEtcd = "etcd-" + v["CONTROL_PLANE_ETCD"]
 	if s.byName[s.usualEtcd] == nil {

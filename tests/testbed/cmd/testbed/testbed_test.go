@@ -167,9 +167,9 @@ func TestExportsNameEveryMinor(t *testing.T) {
 	out, err := exec.Command("sh", "-c", exports(l, s)+`
 		echo "$HOLDFAST_TESTBED_KUBECONFIG"
 		echo "$HOLDFAST_TESTBED_AUDIT"
-		echo "${HOLDFAST_ETCD_3_5%-*} ${HOLDFAST_ETCD_3_6%-*} ${HOLDFAST_ETCD_3_7%-*}"
+		echo "${HOLDFAST_ETCD_3_5%-*} ${HOLDFAST_ETCD_3_6%-*} ${HOLDFAST_ETCD_3_7%-*} ${HOLDFAST_ETCD_3_5_27%-*}"
 		echo "${PATH%%:*}"`).CombinedOutput()
-	want := "/st ate/admin.kubeconfig\n/st ate/log/audit.log\n/ca'che/etcd-3.5 /ca'che/etcd-3.6 /ca'che/etcd-3.7\n" + l.programFolder(s) + "\n"
+	want := "/st ate/admin.kubeconfig\n/st ate/log/audit.log\n/ca'che/etcd-3.5 /ca'che/etcd-3.6 /ca'che/etcd-3.7 /ca'che/etcd-3.5.27\n" + l.programFolder(s) + "\n"
 	if err != nil || string(out) != want {
 		t.Errorf("%v, %q instead of %q", err, out, want)
 	}
@@ -187,7 +187,7 @@ func TestEveryMinorHasAnImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	images := testbedImages(l, s, v)
-	for _, variable := range []string{"ETCD_3_5", "ETCD_3_6", "ETCD_3_7"} {
+	for _, variable := range []string{"ETCD_3_5", "ETCD_3_6", "ETCD_3_7", "ETCD_3_5_27", "ETCD_3_6_11", "ETCD_3_7_1"} {
 		name := "gcr.io/etcd-development/etcd:v" + v[variable]
 		if !slices.ContainsFunc(images, func(m image) bool { return m.Name == name }) {
 			t.Errorf("no image %s", name)

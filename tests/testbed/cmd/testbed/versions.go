@@ -44,24 +44,34 @@ func parseVersions(b []byte) (versions, error) {
 	return v, lines.Err()
 }
 
-// etcdVariable names the line of an etcd minor, "3.6" → "ETCD_3_6".
+// etcdVariable names the line of an etcd minor or patch, "3.6" → "ETCD_3_6", "3.6.11" → "ETCD_3_6_11".
 func etcdVariable(minor string) string { return "ETCD_" + strings.ReplaceAll(minor, ".", "_") }
+
+// required gives the version of a module that a go.mod requires, empty if none.
+func required(source, folder, module string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(source, folder, "go.mod"))
+	if err != nil {
+		return "", err
+	}
+	found := regexp.MustCompile(`(?m)^(?:require)?\s+` + regexp.QuoteMeta(module) + ` v(\S+)`).FindSubmatch(b)
+	if found == nil {
+		return "", nil
+	}
+	return string(found[1]), nil
+}
 
 // checkModule holds one line of versions.env against what a go.mod requires.
 func (v versions) checkModule(source, folder, module, variable string) error {
 	file := filepath.Join(source, folder, "go.mod")
-	b, err := os.ReadFile(file)
-	if err != nil {
+	got, err := required(source, folder, module)
+	switch {
+	case err != nil:
 		return err
-	}
-	if v[variable] == "" {
+	case v[variable] == "":
 		return fmt.Errorf("versions.env has no line %s, which %s needs", variable, file)
-	}
-	found := regexp.MustCompile(`(?m)^(?:require)?\s+` + regexp.QuoteMeta(module) + ` v(\S+)`).FindSubmatch(b)
-	if found == nil {
+	case got == "":
 		return fmt.Errorf("%s does not require %s", file, module)
-	}
-	if got := string(found[1]); got != v[variable] {
+	case got != v[variable]:
 		return fmt.Errorf("%s requires %s v%s but versions.env says %s=%s: make them the same", file, module, got, variable, v[variable])
 	}
 	return nil
