@@ -4,12 +4,15 @@
 //! the scan has found (`scan.rs`).
 //!
 //! A member holds its backend's read lock while it hashes (0.1 to 0.9 s for a gigabyte), and commits wait for it: so the
-//! source is asked, which is a follower where there is one, and a leader of much data only if told to. Of little data a
-//! second voter is asked too: the source alone would bless its own divergence.
+//! source is asked, which is a follower where there is one, and a leader of much data only if told to. A second voter is
+//! asked too, about much data once a day (`agree/due.rs`): the source alone would bless its own divergence.
+
+pub(crate) mod due;
 
 use std::time::Duration;
 
 use etcd_client::Client;
+use jiff::Timestamp;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Code;
 
@@ -18,8 +21,8 @@ use crate::error::{Error, Result};
 use crate::scan::{HashKv, NoHashKv, Proven, ScanError};
 use crate::source::{etcd_error, logged_in};
 
-/// From this size on hashing is felt by clients: no leader and no second voter is asked.
-const LARGE: u64 = 1 << 30;
+/// From this size on hashing is felt by clients: no leader is asked, and a second voter once a day.
+pub(crate) const LARGE: u64 = 1 << 30;
 
 /// A member hashes some gigabytes a second; etcd supports databases of 8 GiB.
 const HASHED_WITHIN: Duration = Duration::from_mins(2);
@@ -46,10 +49,15 @@ pub(crate) enum Answer {
 
 /// Asks the voters, the snapshot's source first, and says how far the snapshot is proven. An error: it is not that key
 /// space, and must not be published.
+///
+/// A database of `large` bytes is much. When two members last agreed on such a one is waited for when one has agreed on
+/// this one; `None`: not within a day, or nobody knows.
 pub(crate) async fn verify(
     voters: &[Voter],
     ask_members: AskMembers,
     scanned: &std::result::Result<Proven, ScanError>,
+    large: u64,
+    last: impl Future<Output = Option<Timestamp>>,
 ) -> Result<Verification> {
     let proven = match scanned {
         Ok(proven) => proven,
@@ -59,9 +67,18 @@ pub(crate) async fn verify(
         Ok(found) => found,
         Err(why) => return Ok(only(Level::Structure, without_hash(why))),
     };
-    let large = proven.bytes >= LARGE;
-    let (mut agreed_by, mut reasons) = (Vec::new(), Vec::new());
+    let large = proven.bytes >= large;
+    let (mut agreed_by, mut reasons, mut spared) = (Vec::new(), Vec::new(), None);
+    let mut last = Some(last);
     for voter in voters {
+        if !agreed_by.is_empty()
+            && due::is_once_a_day(ask_members, large)
+            && let Some(last) = last.take()
+            && let Some(last) = last.await
+        {
+            spared = Some(due::spared(last));
+            break;
+        }
         match ask_members {
             AskMembers::Never => {
                 reasons.push("members were not to be asked".to_owned());
@@ -79,13 +96,18 @@ pub(crate) async fn verify(
             Ok(Answer::Different(theirs)) => return Err(different(voter, found, theirs, &agreed_by)),
             Err(error) => reasons.push(error.message().to_owned()),
         }
-        if agreed_by.len() > 1 || (large && !agreed_by.is_empty()) {
+        if agreed_by.len() > 1 {
             break;
         }
     }
     for reason in &reasons {
         tracing::warn!(reason, "a member's HashKV was not compared");
     }
+    // As it is meant to be, so nobody is warned.
+    if let Some(reason) = &spared {
+        tracing::info!(reason, "a second member's HashKV was not compared");
+    }
+    reasons.extend(spared);
     Ok(concluded(agreed_by, reasons))
 }
 
@@ -201,7 +223,7 @@ mod tests {
     #[tokio::test]
     async fn what_could_not_be_compared_is_told_and_no_failure() {
         let over = Err(ScanError::OverBudget { budget: 7 });
-        let said = verify(&[], AskMembers::Auto, &over).await.unwrap();
+        let said = verify(&[], AskMembers::Auto, &over, LARGE, async { None }).await.unwrap();
         assert_eq!((said.level, said.agreed_by.len()), (Level::Trailer, 0));
         assert!(said.reason.unwrap().contains("memory budget"));
     }

@@ -5,7 +5,11 @@
 //! database's structure is sound and no member says that it holds something else; then it is read back if that is asked
 //! for; the manifest comes last and makes it a backup. The members are asked when the stream has ended, and not when a
 //! slow store has all of it: until then they may have compacted what they would be asked for.
-//! Every other way out takes the upload back. How bytes flow is in `pipe.rs`, where they go in `store.rs`.
+//! Every other way out takes the upload back. How bytes flow is in `pipe.rs`, where they go in `store.rs`, how members are
+//! asked meanwhile in `save/ask.rs`, and when two of them last agreed is found out in `save/past.rs`.
+
+mod ask;
+mod past;
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +19,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
-use crate::agree::{self, Voter};
-use crate::besides;
+use crate::agree::LARGE;
 use crate::clock;
-use crate::contract::{
-    AskMembers, DEFAULT_SPOOL_MIB, ExitClass, MAX_CLUSTER_SPEC, SaveRequest, SavedReport, Verification, Verify,
-};
+use crate::contract::{DEFAULT_SPOOL_MIB, ExitClass, MAX_CLUSTER_SPEC, SaveRequest, SavedReport, Verification, Verify};
 use crate::crypt::Recipients;
 use crate::error::{Error, Result, io_error};
 use crate::gate::hex_id;
@@ -32,16 +33,22 @@ use crate::pipe::{self, Sent, Streamed};
 use crate::progress::Progress;
 use crate::publish;
 use crate::read_back::{self, Sum};
-use crate::scan::Proven;
-use crate::source::{self, Candidate, Source};
+use crate::source::{self, Candidate};
 use crate::spool::Spool;
 use crate::store::{self, Plan, Store, Upload};
+pub(crate) use ask::Ask;
+use past::Past;
 
 /// Without a byte from etcd, or room for one, for this long, the stream only pins etcd's read transaction.
 pub(crate) const STALL: Duration = Duration::from_mins(1);
 
 /// Saves one snapshot and says where it is.
 pub async fn run(request: SaveRequest) -> Result<SavedReport> {
+    run_with(request, LARGE).await
+}
+
+/// [`run`] where so many bytes are a large database: for tests of how seldom members hash one, whose databases are small.
+pub async fn run_with(request: SaveRequest, large: u64) -> Result<SavedReport> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     // Before anybody is asked for anything.
     Recipients::parse(&request.age_recipients)?;
@@ -49,61 +56,8 @@ pub async fn run(request: SaveRequest) -> Result<SavedReport> {
     let mut source = interrupt.unless(Box::pin(source::choose(&request))).await?;
     let attempt = Saving::begin(&request, &store, source.member(), &mut interrupt).await?;
     let opened = interrupt.unless(source.open()).await;
-    attempt.finish(opened, Ask::of(&source), &mut interrupt).await
-}
-
-/// What the proven database is compared with.
-#[derive(Default)]
-pub(crate) struct Ask {
-    voters: Vec<Voter>,
-    /// The member that was read.
-    member: String,
-    /// What was acknowledged before the stream has at most this revision, so the snapshot must reach it.
-    at_least: i64,
-}
-
-impl Ask {
-    pub(crate) fn of(source: &Source) -> Self {
-        Self { voters: source.voters(), member: source.name.clone(), at_least: source.revision }
-    }
-
-    /// Asks when it is known what for, while the rest is on its way. Where one of the two fails, nobody waits for the other.
-    async fn beside(
-        &self,
-        sending: impl Future<Output = Result<Sent>>,
-        streamed: oneshot::Receiver<Streamed>,
-        ask_members: AskMembers,
-    ) -> Result<Passed> {
-        let asked = async {
-            // Nothing comes of the stream, and sending it ends with the reason.
-            let Ok(streamed) = streamed.await else { return std::future::pending().await };
-            let verification = self.verify(&streamed, ask_members).await?;
-            tracing::debug!("what the members say is known");
-            Ok((streamed, verification))
-        };
-        let ((streamed, verification), sent) = tokio::try_join!(asked, sending)?;
-        Ok(Passed { streamed, sent, verification })
-    }
-
-    /// Compares what went by with what the members say (I14).
-    async fn verify(&self, streamed: &Streamed, ask_members: AskMembers) -> Result<Verification> {
-        if let Ok(Proven { revision, .. }) = &streamed.scanned
-            && *revision < self.at_least
-        {
-            return Err(Error::corrupt(format!(
-                "the snapshot of {} ends at revision {revision}, and {} was read from it before: acknowledged writes are \
-                 missing; nothing was published",
-                self.member, self.at_least
-            )));
-        }
-        let mut verification = agree::verify(&self.voters, ask_members, &streamed.scanned).await?;
-        if ask_members != AskMembers::Never
-            && let (Some(source), Ok(proven)) = (self.voters.first(), &streamed.scanned)
-        {
-            verification.differences = besides::differences(source, proven).await;
-        }
-        Ok(verification)
-    }
+    let past = (source.facts.db_bytes >= large).then(|| attempt.past());
+    attempt.finish(opened, Ask::of(&source).about(large, past), &mut interrupt).await
 }
 
 /// A stream that is proven, and in the store as far as an upload can be before it is completed.
@@ -156,7 +110,7 @@ where
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let store = Store::open(&request.store)?;
     let attempt = Saving::begin(&request, &store, member, &mut interrupt).await?;
-    attempt.finish(stream, Ask::default(), &mut interrupt).await
+    attempt.finish(stream, Ask::nobody(), &mut interrupt).await
 }
 
 /// Data that is whole in the store, and what is known of it.
@@ -219,6 +173,17 @@ impl<'a> Saving<'a> {
         interrupt.unless(mark::expect(&request.store, request.expect_store_id.as_deref())).await?;
         let upload = interrupt.unless(store.begin(&folder.data(format), plan)).await?;
         Ok(Self { request, store, member, folder, format, recipients, pod_uid, spool, cluster_spec, upload, at, since })
+    }
+
+    /// Where earlier saves tell who has agreed.
+    fn past(&self) -> Past {
+        Past {
+            store: self.store.clone(),
+            attempt: self.folder.clone(),
+            at: self.at,
+            cluster_id: hex_id(self.member.facts.cluster_id),
+            source: self.member.name.clone(),
+        }
     }
 
     /// Takes the upload back, and says for whom it would have been encrypted and where it would have waited.
@@ -368,53 +333,4 @@ pub(crate) fn peak_rss_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().strip_suffix("kB")?;
     Some(kib.trim().parse::<u64>().ok()? << 10)
-}
-
-#[cfg(test)]
-mod tests {
-    use etcd_client::Client;
-    use tokio::net::TcpListener;
-    use tokio::time::timeout;
-
-    use super::*;
-    use crate::scan::HashKv;
-    use crate::trailer;
-
-    /// A snapshot that ends at this revision.
-    fn ends_at(revision: i64) -> Streamed {
-        let hash_kv = Ok(HashKv { hash: 7, revision, compact_revision: -1 });
-        let scanned = Proven { revision, hash_kv, ..Proven::of_nothing() };
-        Streamed { database: trailer::Proven { db_bytes: 0, sha256: [0; 32] }, scanned: Ok(scanned) }
-    }
-
-    #[tokio::test]
-    async fn what_fails_first_waits_for_nobody() {
-        // Takes connections, and says nothing.
-        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let endpoint = format!("http://{}", silent.local_addr().unwrap());
-        let client = Client::connect([&endpoint], None).await.unwrap();
-        let voter = Voter { client, endpoint, name: "m1".to_owned(), leader: false };
-        let ask = Ask { voters: vec![voter], member: "m1".to_owned(), at_least: 9 };
-        for (heard, full, class) in [
-            (Some(ends_at(8)), false, ExitClass::Corrupt),
-            (Some(ends_at(9)), true, ExitClass::Full),
-            (None, true, ExitClass::Full),
-        ] {
-            let (proven, streamed) = oneshot::channel();
-            match heard {
-                Some(heard) => proven.send(heard).unwrap(),
-                None => drop(proven),
-            }
-            let sending = async {
-                if full {
-                    tokio::task::yield_now().await;
-                    return Err(Error::full("the store is full"));
-                }
-                std::future::pending().await
-            };
-            let passed = timeout(Duration::from_secs(30), ask.beside(sending, streamed, AskMembers::Auto)).await;
-            let error = passed.unwrap().unwrap_err();
-            assert_eq!(error.class(), class, "{error}");
-        }
-    }
 }

@@ -1,0 +1,168 @@
+//! The members' word on a snapshot, asked for while the rest of it is on its way.
+//!
+//! It decides when: the members when the stream has ended, the store about earlier saves while it streams, so that nobody
+//! waits for the store's answer who does not need it. Whom to ask and what the answers mean is decided in `agree.rs`.
+
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+
+use super::Passed;
+use super::past::Past;
+use crate::agree::{self, LARGE, Voter};
+use crate::besides;
+use crate::contract::{AskMembers, Verification};
+use crate::error::{Error, Result};
+use crate::pipe::{Sent, Streamed};
+use crate::scan::Proven;
+use crate::source::Source;
+
+/// What the proven database is compared with.
+pub(crate) struct Ask {
+    voters: Vec<Voter>,
+    /// The member that was read.
+    member: String,
+    /// What was acknowledged before the stream has at most this revision, so the snapshot must reach it.
+    at_least: i64,
+    /// From so many bytes on a second voter is asked once a day.
+    large: u64,
+    /// Where it is looked up when that was; without it a second voter is asked.
+    past: Option<Past>,
+}
+
+impl Ask {
+    pub(crate) fn of(source: &Source) -> Self {
+        Self {
+            voters: source.voters(),
+            member: source.name.clone(),
+            at_least: source.revision,
+            large: LARGE,
+            past: None,
+        }
+    }
+
+    /// For streams that come from no member.
+    pub(super) const fn nobody() -> Self {
+        Self { voters: Vec::new(), member: String::new(), at_least: 0, large: LARGE, past: None }
+    }
+
+    /// With what counts as large, and what earlier saves say where this one is.
+    pub(super) fn about(self, large: u64, past: Option<Past>) -> Self {
+        Self { large, past, ..self }
+    }
+
+    /// Asks when it is known what for, while the rest is on its way. Where one of the two fails, nobody waits for the other.
+    pub(super) async fn beside(
+        &self,
+        sending: impl Future<Output = Result<Sent>>,
+        streamed: oneshot::Receiver<Streamed>,
+        ask_members: AskMembers,
+    ) -> Result<Passed> {
+        let (mut tell, told) = oneshot::channel::<Option<Timestamp>>();
+        let asked = async {
+            // Nothing comes of the stream, and sending it ends with the reason.
+            let Ok(streamed) = streamed.await else { return std::future::pending().await };
+            let last = async { told.await.ok().flatten() };
+            let verification = self.verify(&streamed, ask_members, last).await?;
+            tracing::debug!("what the members say is known");
+            Ok((streamed, verification))
+        };
+        let looked = async {
+            tokio::select! {
+                last = self.last_agreed(ask_members) => {
+                    let _heard = tell.send(last);
+                }
+                // Nobody asks for it any more.
+                () = tell.closed() => {}
+            }
+            Ok::<_, Error>(())
+        };
+        let ((streamed, verification), sent, ()) = tokio::try_join!(asked, sending, looked)?;
+        Ok(Passed { streamed, sent, verification })
+    }
+
+    /// When two members last agreed, where it matters: there is another one that would be asked.
+    async fn last_agreed(&self, ask_members: AskMembers) -> Option<Timestamp> {
+        let another = self.voters.iter().skip(1).any(|voter| !voter.leader);
+        match &self.past {
+            Some(past) if another && ask_members == AskMembers::Auto => past.agreed().await,
+            Some(_) | None => None,
+        }
+    }
+
+    /// Compares what went by with what the members say (I14).
+    async fn verify(
+        &self,
+        streamed: &Streamed,
+        ask_members: AskMembers,
+        last: impl Future<Output = Option<Timestamp>>,
+    ) -> Result<Verification> {
+        if let Ok(Proven { revision, .. }) = &streamed.scanned
+            && *revision < self.at_least
+        {
+            return Err(Error::corrupt(format!(
+                "the snapshot of {} ends at revision {revision}, and {} was read from it before: acknowledged writes are \
+                 missing; nothing was published",
+                self.member, self.at_least
+            )));
+        }
+        let mut verification = agree::verify(&self.voters, ask_members, &streamed.scanned, self.large, last).await?;
+        if ask_members != AskMembers::Never
+            && let (Some(source), Ok(proven)) = (self.voters.first(), &streamed.scanned)
+        {
+            verification.differences = besides::differences(source, proven).await;
+        }
+        Ok(verification)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use etcd_client::Client;
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::contract::ExitClass;
+    use crate::scan::HashKv;
+    use crate::trailer;
+
+    /// A snapshot that ends at this revision.
+    fn ends_at(revision: i64) -> Streamed {
+        let hash_kv = Ok(HashKv { hash: 7, revision, compact_revision: -1 });
+        let scanned = Proven { revision, hash_kv, ..Proven::of_nothing() };
+        Streamed { database: trailer::Proven { db_bytes: 0, sha256: [0; 32] }, scanned: Ok(scanned) }
+    }
+
+    #[tokio::test]
+    async fn what_fails_first_waits_for_nobody() {
+        // Takes connections, and says nothing.
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", silent.local_addr().unwrap());
+        let client = Client::connect([&endpoint], None).await.unwrap();
+        let voter = Voter { client, endpoint, name: "m1".to_owned(), leader: false };
+        let ask = Ask { voters: vec![voter], member: "m1".to_owned(), at_least: 9, ..Ask::nobody() };
+        for (heard, full, class) in [
+            (Some(ends_at(8)), false, ExitClass::Corrupt),
+            (Some(ends_at(9)), true, ExitClass::Full),
+            (None, true, ExitClass::Full),
+        ] {
+            let (proven, streamed) = oneshot::channel();
+            match heard {
+                Some(heard) => proven.send(heard).unwrap(),
+                None => drop(proven),
+            }
+            let sending = async {
+                if full {
+                    tokio::task::yield_now().await;
+                    return Err(Error::full("the store is full"));
+                }
+                std::future::pending().await
+            };
+            let passed = timeout(Duration::from_secs(30), ask.beside(sending, streamed, AskMembers::Auto)).await;
+            let error = passed.unwrap().unwrap_err();
+            assert_eq!(error.class(), class, "{error}");
+        }
+    }
+}
