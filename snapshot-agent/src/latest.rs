@@ -3,8 +3,9 @@
 //! It decides by what manifests say. A cluster that was made anew under the same name begins at revision 1 again, and its
 //! first, empty snapshot must not take the place of the data that somebody wants back: so one lineage is chosen first, and
 //! in it the time counts, as long as no revision speaks against it. What was saved by hand is of the lineage whose etcd it
-//! is, whether that was named or not. Where there is a doubt it stops and says so (I2). It changes nothing; a restore is
-//! then told the key and the hash.
+//! is, whether that was named or not. What a later version of this program has written is no reason for an older snapshot;
+//! where a lineage is named, what may be of that one alone counts. Where there is a doubt it stops and says so (I2). It
+//! changes nothing; a restore is then told the key and the hash.
 
 mod lineage;
 
@@ -40,8 +41,11 @@ async fn find(store: &Store, request: &LatestRequest) -> Result<LatestReport> {
 
 /// The lineage that is meant: the only one that is nobody's past. Else nobody but a person knows (I2).
 fn the_one(found: Vec<Lineage>, place: &str, wanted: Option<&str>) -> Result<Lineage> {
-    let mut found = lineage::joined(found);
-    found.retain(|one| wanted.is_none_or(|wanted| one.is_called(wanted)));
+    let is_meant = |one: &Lineage| wanted.is_none_or(|wanted| one.is_called(wanted));
+    let (found, others): (Vec<_>, Vec<_>) = lineage::joined(found).into_iter().partition(is_meant);
+    if let Some(error) = found.iter().find_map(|one| one.unread(&others)) {
+        return Err(error);
+    }
     let is_past = |one: &&Lineage| found.iter().any(|other| one.is_past_of(other));
     let mut tips: Vec<&Lineage> = found.iter().filter(|one| one.holds_something() && !is_past(one)).collect();
     match tips.as_slice() {

@@ -1,6 +1,7 @@
 //! The snapshots of one incarnation of a cluster, the newest of them, and what was there before.
 //!
-//! It decides the order of snapshots that one cluster has made, and when that order is in doubt.
+//! It decides the order of snapshots that one cluster has made, and when that order is in doubt; that is where some of
+//! them can be read by a later version of this program alone, too.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use jiff::Timestamp;
@@ -61,6 +62,8 @@ pub(super) struct Lineage {
     broken: Vec<Unfit>,
     /// Saves that are under way or died, and what somebody has put there: never a backup.
     others: Vec<Unfit>,
+    /// What a later version of this program has written: nothing before it was looked at any more.
+    unread: Option<Error>,
 }
 
 impl Lineage {
@@ -71,12 +74,13 @@ impl Lineage {
     /// The same, keeping so many names at a time.
     pub(super) async fn seen_by(store: &Store, folder: Folder, request: &LatestRequest, names: usize) -> Result<Self> {
         let (attempts, mut begun) = last_attempts(store, &folder, names, None).await?;
-        let empty = Self { folders: vec![folder.clone()], attempts, complete: vec![], broken: vec![], others: vec![] };
-        let mut lineage = empty;
+        let folders = vec![folder.clone()];
+        let mut lineage = Self { folders, attempts, complete: vec![], broken: vec![], others: vec![], unread: None };
         let mut left = attempts;
         loop {
             lineage.look_at(store, &begun, request).await?;
-            let older = begun.first().filter(|_| left > begun.len() && lineage.complete.is_empty());
+            let enough = !lineage.complete.is_empty() || lineage.unread.is_some();
+            let older = begun.first().filter(|_| left > begun.len() && !enough);
             let Some(oldest) = older else { break };
             (left, begun) = last_attempts(store, &folder, names, Some(oldest)).await?;
         }
@@ -84,7 +88,8 @@ impl Lineage {
         Ok(lineage)
     }
 
-    /// Looks at some that were begun, the newest of them first, until enough complete ones are found.
+    /// Looks at some that were begun, the newest of them first, until enough complete ones are found, or one that cannot
+    /// be read here.
     async fn look_at(&mut self, store: &Store, begun: &[Folder], request: &LatestRequest) -> Result<()> {
         for some in begun.rchunks(2 * AT_ONCE) {
             let looks = some.iter().map(|folder| async move {
@@ -94,27 +99,26 @@ impl Lineage {
             });
             let looked: Vec<_> = stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await?;
             for (folder, looked) in looked {
-                self.add(store, folder, looked)?;
+                self.add(store, folder, looked);
             }
-            if self.complete.len() >= NEIGHBOURS {
+            if self.complete.len() >= NEIGHBOURS || self.unread.is_some() {
                 break;
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, store: &Store, folder: &Folder, looked: Looked) -> Result<()> {
+    fn add(&mut self, store: &Store, folder: &Folder, looked: Looked) {
         let at = attempt_time(folder.name());
         let unfit = |why: &str| Unfit { at, why: format!("{folder}: {why}") };
         match looked {
             Looked::Complete(manifest) => self.complete.push(Taken::of(store, folder.clone(), *manifest)),
             // A later version of this program wrote it: an older snapshot is no answer.
-            Looked::Broken(error) if error.class() == ExitClass::Config => return Err(error),
+            Looked::Broken(error) if error.class() == ExitClass::Config => self.unread = Some(error),
             Looked::Broken(error) => self.broken.push(unfit(error.message())),
             Looked::WithoutManifest => self.others.push(unfit("a save that is under way, or died")),
             Looked::Unwanted => self.others.push(unfit("its manifest is that of another place or another cluster")),
         }
-        Ok(())
     }
 
     fn sort(&mut self) {
@@ -129,6 +133,35 @@ impl Lineage {
     /// Whether it is what somebody calls so: one of its folders is.
     pub(super) fn is_called(&self, wanted: &str) -> bool {
         self.folders.iter().any(|folder| is_called(folder, wanted))
+    }
+
+    /// Why one of these may not be taken for the newest: another one of them cannot be read here, or one of another lineage
+    /// that may be of the same etcd.
+    pub(super) fn unread(&self, others: &[Self]) -> Option<Error> {
+        if let Some(own) = &self.unread {
+            return Some(own.clone());
+        }
+        // Two clusters never share an etcd. Of what was saved by hand only the manifests of a cluster tell that it is its.
+        let mut clusters = others.iter().filter(|other| self.is_by_hand() && !other.is_by_hand());
+        let (other, error) = clusters.find_map(|other| Some((other, other.unread.clone()?)))?;
+        let names: Vec<_> = other.folders.iter().map(Folder::as_str).collect();
+        Some(error.context(format!(
+            "{} may hold newer snapshots of the same etcd (name the one that is meant by its key: \
+             bootstrap.restore.source)",
+            names.join(" with ")
+        )))
+    }
+
+    /// Whether all of it was saved by hand.
+    fn is_by_hand(&self) -> bool {
+        self.folders.iter().all(|folder| etcd_of(folder).is_some())
+    }
+
+    /// The ID of its etcd, as the newest says; where none can be read, its folder's name may say it.
+    fn etcd(&self) -> Option<&str> {
+        let said = self.complete.first().map(|taken| taken.cluster_id.as_str());
+        let named = || self.folders.iter().filter(|_| self.unread.is_some()).find_map(etcd_of);
+        said.or_else(named).map(|id| id.trim_start_matches('0'))
     }
 
     fn newest_one(&self) -> Option<&Taken> {
@@ -152,8 +185,10 @@ impl Lineage {
     /// Whether nothing was saved after this one, nor beside it with more in it.
     fn ends_with(&self, last: &Folder) -> bool {
         let Some(newest) = self.newest_one() else { return true };
-        let began = |folder: &Folder| attempt_time(folder.name());
-        let after = |taken: &Taken| began(&taken.folder) > began(last);
+        let there = self.complete.iter().find(|taken| taken.folder == *last);
+        // Of one that is gone the name is left.
+        let began = there.map(|taken| taken.at).or_else(|| attempt_time(last.name()));
+        let after = |taken: &Taken| Some(taken.at) > began;
         let less = |taken: &Taken| taken.folder == *last && taken.revision < newest.revision;
         newest.folder == *last || !self.complete.iter().any(|taken| after(taken) || less(taken))
     }
@@ -222,8 +257,8 @@ fn fall<'a>(chosen: &Taken, complete: &'a [Taken]) -> Option<(&'a Taken, &'a Tak
 pub(super) fn joined(found: Vec<Lineage>) -> Vec<Lineage> {
     let mut joined: Vec<Lineage> = Vec::new();
     for lineage in found {
-        let id = lineage.complete.first().map(|taken| &taken.cluster_id);
-        let same = |there: &&mut Lineage| id.is_some() && there.complete.first().map(|taken| &taken.cluster_id) == id;
+        let id = lineage.etcd();
+        let same = |there: &&mut Lineage| id.is_some() && there.etcd() == id;
         match joined.iter_mut().find(same) {
             Some(there) => {
                 there.folders.extend(lineage.folders);
@@ -232,12 +267,18 @@ pub(super) fn joined(found: Vec<Lineage>) -> Vec<Lineage> {
                 there.complete.extend(lineage.complete);
                 there.broken.extend(lineage.broken);
                 there.others.extend(lineage.others);
+                there.unread = there.unread.take().or(lineage.unread);
                 there.sort();
             }
             None => joined.push(lineage),
         }
     }
     joined
+}
+
+/// The etcd whose snapshots by hand a lineage's folder holds.
+fn etcd_of(lineage: &Folder) -> Option<&str> {
+    lineage.name().strip_prefix("etcd-")
 }
 
 /// Whether a lineage's folder is the one of this UID, of its first characters, or called so.

@@ -92,6 +92,16 @@ fn until(time: &str) -> Value {
     json!({ "endedAt": format!("2026-11-21T{time}Z") })
 }
 
+/// Taken at this time of the day, whatever its folder is called.
+fn taken_at(time: &str) -> Value {
+    let at = format!("2026-11-21T{time}Z");
+    json!({ "startedAt": at, "endedAt": at })
+}
+
+fn of_a_later_version() -> Value {
+    json!({ "formatVersion": 2 })
+}
+
 #[tokio::test]
 async fn the_time_decides_and_not_the_revision() {
     let bucket = Bucket::new();
@@ -102,6 +112,34 @@ async fn the_time_decides_and_not_the_revision() {
     let found = bucket.latest(None).await.unwrap();
     assert_eq!((found.key, found.revision, found.sha256), (newest, Some(30), format!("{:064x}", 30)));
     assert_eq!((found.taken_at.as_str(), found.passed_over), ("2026-11-21T12:00:00Z", vec![]));
+}
+
+#[tokio::test]
+async fn the_time_in_the_manifest_decides_and_not_the_folders_name() {
+    let bucket = Bucket::new();
+    let newest = bucket.saved(OLD, "10:00:00", 903, &taken_at("12:00:00"));
+    let middle = bucket.saved(OLD, "11:00:00", 902, &taken_at("11:00:00"));
+    bucket.saved(OLD, "12:00:00", 901, &taken_at("10:00:00"));
+    let found = bucket.latest(None).await.unwrap();
+    assert_eq!((&found.key, found.revision), (&newest, Some(903)));
+    assert_eq!(found.taken_at, "2026-11-21T12:00:00Z");
+    bucket.proved(&newest, "20261121T130000.000Z-stored-failed");
+    assert_eq!(bucket.latest(None).await.unwrap().key, middle, "nor does it when that one is passed over");
+}
+
+/// Nobody wrote to it between the two saves, so no revision tells which was the last.
+#[tokio::test]
+async fn what_was_saved_since_is_told_by_its_manifest_and_not_by_its_folders_name() {
+    for (from_the_last, times) in [(false, ["12:00:00", "10:00:00"]), (true, ["10:00:00", "12:00:00"])] {
+        let bucket = Bucket::new();
+        bucket.saved(OLD, "10:00:00", 901, &taken_at(times[0]));
+        let from = bucket.saved(OLD, "12:00:00", 901, &taken_at(times[1]));
+        let copy = bucket.saved(NEW, "13:00:00", 902, &json!({"restoredFrom": from, "clusterId": "beef"}));
+        match bucket.latest(None).await {
+            Ok(found) => assert!(from_the_last && found.key == copy, "{found:?}"),
+            Err(error) => assert!(!from_the_last && error.class() == ExitClass::Refused, "{error:?}"),
+        }
+    }
 }
 
 #[tokio::test]
@@ -220,6 +258,41 @@ async fn what_a_later_version_wrote_is_no_reason_for_an_older_one() {
     bucket.saved(OLD, "10:00:00", 9, &Value::Null);
     bucket.saved(OLD, "11:00:00", 10, &json!({"formatVersion": 2}));
     assert_eq!(bucket.refused(None).await.0, ExitClass::Config);
+}
+
+#[tokio::test]
+async fn who_names_a_lineage_is_not_stopped_by_what_a_later_version_wrote_of_another() {
+    let bucket = Bucket::new();
+    let mine = bucket.saved(OLD, "10:00:00", 9, &Value::Null);
+    bucket.saved(NEW, "11:00:00", 10, &of_a_later_version());
+    let (other, _) = bucket.by_hand("feed", "12:00:00", 11, &of_a_later_version());
+    for lineage in [OLD, &OLD[..8]] {
+        assert_eq!(bucket.latest(Some(lineage)).await.unwrap().key, mine, "{lineage}");
+    }
+    // It may be the newest of all, and where it is named it is.
+    for lineage in [None, Some(NEW), Some(other.as_str())] {
+        let (class, message) = bucket.refused(lineage).await;
+        assert!(class == ExitClass::Config && message.contains("has format 2"), "{lineage:?}: {message}");
+    }
+    // Saved by hand, and of the very etcd: the name of its folder says so.
+    let (same, _) = bucket.by_hand("cafe", "13:00:00", 12, &of_a_later_version());
+    for lineage in [OLD, same.as_str()] {
+        let (class, message) = bucket.refused(Some(lineage)).await;
+        assert!(class == ExitClass::Config && message.contains(&same), "{lineage}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn an_older_one_by_hand_is_not_taken_where_a_cluster_that_cannot_be_read_may_be_of_its_etcd() {
+    let bucket = Bucket::new();
+    let (name, key) = bucket.by_hand("cafe", "10:00:00", 9, &Value::Null);
+    bucket.by_hand("feed", "12:00:00", 11, &of_a_later_version());
+    assert_eq!(bucket.latest(Some(&name)).await.unwrap().key, key, "another etcd's, as its folder says");
+    bucket.saved(OLD, "11:00:00", 10, &of_a_later_version());
+    let (class, message) = bucket.refused(Some(&name)).await;
+    assert_eq!(class, ExitClass::Config);
+    let told = ["shop/orders/11111111 may hold newer snapshots", "bootstrap.restore.source", "has format 2"];
+    assert!(told.iter().all(|words| message.contains(words)), "{message}");
 }
 
 #[tokio::test]

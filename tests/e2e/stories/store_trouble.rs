@@ -2,6 +2,7 @@
 //! nothing half published, and it goes on by itself, or once it is mended, without anything being deleted.
 
 use anyhow::{Context, Result, ensure};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::support::kube_helpers::{condition, until};
@@ -12,6 +13,9 @@ use crate::support::world::{PATIENCE, World};
 
 /// So many seconds the agent takes at most until it has a reason; how soon its Pod starts is the machine's affair.
 const SOON: i64 = 30;
+
+/// So many seconds after a restore step has failed its reason stands in the `EtcdCluster` at the latest.
+const TOLD: i64 = 30;
 
 pub(super) const PROXY: &str = include_str!("../../testbed/manifests/s3fault.yaml");
 
@@ -103,9 +107,11 @@ async fn restoring(w: &World, digest: &crate::support::probe::Digest) -> Result<
     let mut elsewhere = make::s3();
     elsewhere["bucket"] = json!("no-such-bucket");
     w.create(make::restored("elsewhere", 1, source(elsewhere))).await?;
-    let told = w.step("wrong credentials are told", degraded(w, "mistyped", "StoreAccessDenied")).await?;
+    // Both at a time: each is looked at from its first attempt on.
+    let denied = w.step("wrong credentials are told", degraded(w, "mistyped", "StoreAccessDenied"));
+    let missing = w.step("a bucket that is not there is told", degraded(w, "elsewhere", "ArtifactNotFound"));
+    let (told, _) = tokio::try_join!(denied, missing)?;
     ensure!(!told.to_string().contains("mistyped-canary"), "a secret leaked: {told}");
-    w.step("a bucket that is not there is told", degraded(w, "elsewhere", "ArtifactNotFound")).await?;
     let right = w.get("Secret", "s3-credentials").await?["data"].clone();
     w.patch("Secret", "mistyped", json!({ "data": right })).await?;
     w.patch("EtcdCluster", "elsewhere", json!({"spec": {"bootstrap": {"restore": source(make::s3())}}})).await?;
@@ -124,42 +130,59 @@ pub(super) fn through() -> Value {
     s3
 }
 
-/// Checks that the agent, in this container of these Pods, failed soon after it began.
-async fn soon(w: &World, pods: &str, container: &str) -> Result<()> {
-    let took = until("an attempt that failed", PATIENCE, async || {
+/// Checks that the agent, in this container of these Pods, failed soon after it began; when that was.
+async fn soon(w: &World, pods: &str, container: &str) -> Result<Timestamp> {
+    let (began, ended) = until("an attempt that failed", PATIENCE, async || {
         for pod in w.names_with("Pod", pods).await? {
-            if let Some(took) = took(&w.get("Pod", &pod).await?["status"], container)? {
-                return Ok(Ok(took));
+            if let Some(times) = failed(&w.get("Pod", &pod).await?["status"], container)? {
+                return Ok(Ok(times));
             }
         }
         Ok(Err("none has".to_owned()))
     })
     .await?;
+    let took = ended.duration_since(began).as_secs();
     eprintln!("e2e: {}: the agent had its reason after {took} s", w.story);
     ensure!(took <= SOON, "the agent left a person {took} s without a reason");
-    Ok(())
+    Ok(ended)
 }
 
-/// How many seconds a container ran that has failed.
-fn took(pod: &Value, container: &str) -> Result<Option<i64>> {
+/// When a container that has failed began, and when it ended; the earlier one of two attempts that are known.
+fn failed(pod: &Value, container: &str) -> Result<Option<(Timestamp, Timestamp)>> {
     let all = ["containerStatuses", "initContainerStatuses"].iter().filter_map(|all| pod[all].as_array()).flatten();
     for one in all.filter(|one| one["name"] == container) {
         for state in ["lastState", "state"] {
             let ended = &one[state]["terminated"];
             if ended["exitCode"].as_i64().is_some_and(|code| code != 0) {
-                let at = |when: &str| anyhow::Ok(ended[when].as_str().context("a time")?.parse::<jiff::Timestamp>()?);
-                return Ok(Some(at("finishedAt")?.duration_since(at("startedAt")?).as_secs()));
+                return Ok(Some((time(&ended["startedAt"])?, time(&ended["finishedAt"])?)));
             }
         }
     }
     Ok(None)
 }
 
-/// Waits until a cluster is `Degraded` with this reason, and checks that it was soon and that nothing has formed.
+fn time(when: &Value) -> Result<Timestamp> {
+    Ok(when.as_str().context("a time")?.parse()?)
+}
+
+/// Since when a condition has been what it is; with another reason or message it keeps its time.
+fn since(object: &Value, kind: &str) -> Result<Timestamp> {
+    let conditions = object["status"]["conditions"].as_array().context("conditions")?;
+    let one = conditions.iter().find(|c| c["type"] == kind).with_context(|| format!("{kind} in {conditions:?}"))?;
+    time(&one["lastTransitionTime"])
+}
+
+/// Waits until a cluster is `Degraded` with this reason, and checks that the agent had it soon, that it was told soon after
+/// that, and that nothing has formed.
 async fn degraded(w: &World, cluster: &str, reason: &str) -> Result<Value> {
     let good = |c: &Value| condition(c, "Degraded").is_some_and(|(status, why, _)| status == "True" && why == reason);
-    let told = w.wait("EtcdCluster", cluster, reason, good).await?;
-    soon(w, &format!("holdfast.dev/cluster={cluster}"), "restore").await?;
+    let pods = format!("holdfast.dev/cluster={cluster}");
+    // At the same time: a Pod tells of its last attempts, and `Degraded` has its time since the first one.
+    let (told, ended) = tokio::try_join!(w.wait("EtcdCluster", cluster, reason, good), soon(w, &pods, "restore"))?;
+    // Less than nothing where the machine stood still and a later attempt is known: it had been told before.
+    let later = since(&told, "Degraded")?.duration_since(ended).as_secs();
+    eprintln!("e2e: {}: {cluster} said {reason} {later} s after the attempt", w.story);
+    ensure!(later <= TOLD, "{cluster} left a person {later} s without the reason of a failed attempt: {told}");
     ensure!(
         told["status"]["latches"].get("formed").is_none(),
         "an empty cluster in place of a restore: {}",

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use snapshot_agent::contract::{ExitClass, FailedReport, LatestReport, Report};
 
 use super::*;
-use crate::api::restore::Latest;
+use crate::api::restore::{Latest, RestorePhase, Restoring};
 use crate::api::snapshot::Agent;
 use crate::api::store::{Location, S3Location};
 use crate::plan::cluster::latest::RARELY;
@@ -92,8 +92,7 @@ fn failed_with(class: ExitClass) -> Report {
 }
 
 /// What is latched when the store has answered.
-fn answered(of: Latest) -> (Observed, crate::api::restore::Restoring) {
-    let mut seen = asking(of);
+fn answered(mut seen: Observed) -> (Observed, Restoring) {
     seen.searches = vec![search(&seen, Some((1, &found())))];
     let Some(Act::Latch(latches)) = act(&seen) else { panic!("{:?}", act(&seen)) };
     let restoring = latches.restoring.clone().expect("a restore is latched");
@@ -117,7 +116,7 @@ fn the_store_is_asked_by_a_job_of_the_clusters_own() {
     assert_eq!(pods::label(&pod.metadata.unwrap(), key::CLUSTER), Some("a"));
     assert_eq!(condition(&seen, "Available"), pair("False", "Restoring"));
     assert_eq!(condition(&seen, "Progressing"), pair("True", "AskingStore"));
-    assert_eq!(planned(&seen).status.restore.unwrap().phase, Some(crate::api::restore::RestorePhase::Pending));
+    assert_eq!(planned(&seen).status.restore.unwrap().phase, Some(RestorePhase::Pending));
 }
 
 #[test]
@@ -136,7 +135,7 @@ fn nothing_is_made_before_there_is_an_answer() {
 
 #[test]
 fn what_is_found_is_latched_with_its_hash_and_not_looked_for_again() {
-    let (mut seen, restoring) = answered(latest("b"));
+    let (mut seen, restoring) = answered(asking(latest("b")));
     assert_eq!((restoring.source.key.as_str(), restoring.sha256), (KEY, Some("5a".repeat(32))));
     assert_eq!(restoring.source.place, bucket("b").into());
     // The Job is cleaned away, or says something else now.
@@ -212,7 +211,7 @@ fn an_answer_that_is_lost_is_asked_for_again() {
 
 #[test]
 fn another_question_is_asked_anew_and_a_moved_store_is_the_same_snapshot() {
-    let (mut seen, restoring) = answered(latest("b"));
+    let (mut seen, restoring) = answered(asking(latest("b")));
     let asked = |seen: &mut Observed, of: Latest| {
         seen.cluster.spec.bootstrap =
             Some(Bootstrap { restore: Some(Restore { latest: Some(of), ..Restore::default() }) });
@@ -227,6 +226,26 @@ fn another_question_is_asked_anew_and_a_moved_store_is_the_same_snapshot() {
     asked(&mut seen, latest("b"));
     let Some(Act::CreateMember(member)) = act(&seen) else { panic!("{:?}", act(&seen)) };
     assert_eq!(member.spec.restore, Some(restoring));
+}
+
+/// As when the cluster came back from a backup of its objects, and its spec still says what it was founded with.
+#[test]
+fn beside_volumes_of_an_earlier_cluster_nobody_is_asked_and_nothing_restored() {
+    for (going, reason) in [(false, Reason::ForeignVolumesFound), (true, Reason::WaitingForReference)] {
+        let foreign = ForeignVolume { claim: "data-a-old".to_owned(), going };
+        let mut seen = asking(latest("b"));
+        seen.foreign = vec![foreign.clone()];
+        assert_eq!(waits(&seen), Some(reason));
+        // Nor what was found before they came.
+        let (mut seen, _) = answered(asking(latest("b")));
+        seen.foreign = vec![foreign.clone()];
+        assert_eq!(waits(&seen), Some(reason));
+        // Nor what a key names.
+        let mut seen = bare(1);
+        restore(&mut seen, Some("k"));
+        seen.foreign = vec![foreign];
+        assert_eq!(waits(&seen), Some(reason));
+    }
 }
 
 #[test]
@@ -270,4 +289,153 @@ fn the_pods_that_look_and_restore_are_as_they_are_asked_to_be() {
     seen.searches = vec![search(&seen, Some((1, &found())))];
     let Some(Act::Latch(latches)) = act(&seen) else { panic!() };
     assert_eq!(latches.restoring.unwrap().agent, Some(agent));
+}
+
+mod of_a_named_store {
+    use super::*;
+    use crate::api::backup_store::Credentials;
+    use crate::api::condition::{Type, Wanted, merge};
+    use crate::api::{EtcdBackupStore, EtcdBackupStoreSpec};
+
+    /// The store `vault`, whose snapshots this Secret reads.
+    fn vault(bucket_name: &str, reads: &str, ready: bool) -> EtcdBackupStore {
+        let credentials = Credentials { write: "writes".to_owned(), read: Some(reads.to_owned()), prune: None };
+        let place = bucket(bucket_name).into();
+        let spec = EtcdBackupStoreSpec { place, credentials: Some(credentials), agent: None };
+        let mut store = EtcdBackupStore::new("vault", spec);
+        let wanted = Wanted { state: Some(ready), ..Wanted::yes(Type::Ready, Reason::StoreUsable, "x") };
+        store.status.get_or_insert_default().conditions = merge(&[], &[wanted], None, earlier().0);
+        store
+    }
+
+    fn seen(store: Option<EtcdBackupStore>) -> Observed {
+        let store_ref = Some(LocalRef { name: "vault".to_owned() });
+        let mut seen = asking(Latest { store_ref, ..Latest::default() });
+        seen.store = Some(Seen::Known(store));
+        seen
+    }
+
+    /// What the agent is told, and the Secrets it is given.
+    fn asked(job: &Job) -> (Vec<String>, Vec<String>) {
+        let pod = job.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
+        let secrets = pod.volumes.iter().flatten().filter_map(|v| v.secret.as_ref()?.secret_name.clone());
+        (pod.containers[0].args.clone().unwrap(), secrets.collect())
+    }
+
+    /// Where a restore reads, and with which Secret.
+    fn reads(restoring: &Restoring) -> (String, Option<String>) {
+        let s3 = restoring.source.place.s3.clone().unwrap();
+        (s3.bucket, s3.credentials_secret_ref.map(|secret| secret.name))
+    }
+
+    fn place(bucket_name: &str, secret: &str) -> (String, Option<String>) {
+        (bucket_name.to_owned(), Some(secret.to_owned()))
+    }
+
+    #[test]
+    fn it_is_asked_where_it_is_with_what_reads() {
+        let seen = seen(Some(vault("b", "reads", true)));
+        let (args, secrets) = asked(&started(&seen));
+        for arg in ["--store=s3://b", "--credentials-dir=/etc/holdfast/credentials", "--namespace=ns", "--cluster=a"] {
+            assert!(args.iter().any(|there| there == arg), "{arg} in {args:?}");
+        }
+        assert_eq!(secrets, ["reads"]);
+        assert_eq!(condition(&seen, "Progressing"), pair("True", "AskingStore"));
+        // What is latched is the place itself: the store may be edited, or go.
+        let (_, restoring) = answered(seen);
+        assert_eq!((restoring.store.as_deref(), restoring.source.store_ref.as_ref()), (Some("vault"), None));
+        assert_eq!((restoring.source.key.as_str(), reads(&restoring)), (KEY, place("b", "reads")));
+    }
+
+    #[test]
+    fn one_that_cannot_be_used_is_waited_for_and_nobody_is_asked() {
+        let good = || vault("b", "reads", true);
+        let (mut going, mut edited) = (good(), good());
+        going.metadata.deletion_timestamp = Some(earlier());
+        edited.metadata.generation = Some(2);
+        let known = |store| Some(Seen::Known(store));
+        let cases = vec![
+            ("not read yet", None, Reason::WaitingForReference),
+            ("cannot be read", Some(Seen::Unknown("timeout".to_owned())), Reason::WaitingForReference),
+            ("missing", known(None), Reason::WaitingForReference),
+            ("going", known(Some(going)), Reason::WaitingForReference),
+            ("never probed", known(Some(EtcdBackupStore { status: None, ..good() })), Reason::WaitingForStore),
+            ("not ready", known(Some(vault("b", "reads", false))), Reason::WaitingForStore),
+            ("edited since it was probed", known(Some(edited)), Reason::WaitingForStore),
+        ];
+        let answer = search(&seen(Some(good())), Some((1, &found())));
+        for (what, store, reason) in cases {
+            // Before anybody was asked, and while an answer is there that is not latched yet.
+            for searches in [vec![], vec![answer.clone()]] {
+                let mut seen = seen(None);
+                (seen.store, seen.searches) = (store.clone(), searches);
+                assert_eq!(waits(&seen), Some(reason), "{what}");
+                assert_eq!(condition(&seen, "Ready"), pair("False", reason.as_str()), "{what}");
+                assert_eq!(condition(&seen, "Available"), pair("False", "Restoring"), "{what}");
+                assert_eq!(planned(&seen).status.restore.unwrap().phase, Some(RestorePhase::Pending), "{what}");
+                // It is back: what was answered there still holds.
+                let asked_before = !seen.searches.is_empty();
+                seen.store = known(Some(good()));
+                assert_eq!(matches!(act(&seen), Some(Act::Latch(_))), asked_before, "{what}");
+                assert_eq!(matches!(act(&seen), Some(Act::StartJob(_))), !asked_before, "{what}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_latched_goes_on_when_it_goes() {
+        let (latched, restoring) = answered(seen(Some(vault("b", "reads", true))));
+        for (what, store) in [
+            ("deleted", Seen::Known(None)),
+            ("not ready any more", Seen::Known(Some(vault("b", "reads", false)))),
+            ("moved, and not found usable there", Seen::Known(Some(vault("moved", "reads", false)))),
+            ("cannot be read", Seen::Unknown("timeout".to_owned())),
+        ] {
+            for searches in [latched.searches.clone(), vec![]] {
+                let mut seen = latched.clone();
+                (seen.store, seen.searches) = (Some(store.clone()), searches);
+                let Some(Act::CreateMember(member)) = act(&seen) else { panic!("{what}: {:?}", act(&seen)) };
+                assert_eq!(member.spec.restore.as_ref(), Some(&restoring), "{what}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_credentials_read_the_same_snapshot() {
+        let (mut seen, restoring) = answered(seen(Some(vault("b", "wrong", true))));
+        seen.store = Some(Seen::Known(Some(vault("b", "right", true))));
+        seen.fresh_suffix = "other".to_owned();
+        let Some(Act::Latch(latches)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+        let corrected = latches.restoring.unwrap();
+        assert_eq!((reads(&restoring), reads(&corrected)), (place("b", "wrong"), place("b", "right")));
+        assert_eq!((&corrected.source.key, &corrected.sha256), (&restoring.source.key, &restoring.sha256));
+        assert_eq!(corrected.newest, restoring.newest);
+        assert_ne!(corrected.restore_uid, restoring.restore_uid);
+    }
+
+    #[test]
+    fn one_that_was_moved_is_asked_anew() {
+        let (latched, restoring) = answered(seen(Some(vault("b", "reads", true))));
+        let mut unanswered = seen(Some(vault("b", "reads", true)));
+        let first = search(&unanswered, None);
+        unanswered.searches = vec![first];
+        assert_eq!(waits(&unanswered), Some(Reason::AskingStore));
+        let asks_anew = |mut seen: Observed| {
+            let before = seen.searches[0].job.metadata.name.clone();
+            seen.store = Some(Seen::Known(Some(vault("moved", "reads", true))));
+            let job = started(&seen);
+            assert_ne!(job.metadata.name, before);
+            let (args, _) = asked(&job);
+            assert!(args.iter().any(|arg| arg == "--store=s3://moved"), "{args:?}");
+            let there = search(&seen, Some((1, &found())));
+            seen.searches.push(there);
+            seen.fresh_suffix = "other".to_owned();
+            let Some(Act::Latch(latches)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+            let moved = latches.restoring.unwrap();
+            assert_eq!(reads(&moved), place("moved", "reads"));
+            assert_ne!(moved.restore_uid, restoring.restore_uid);
+        };
+        asks_anew(unanswered);
+        asks_anew(latched);
+    }
 }
