@@ -2,6 +2,7 @@
 //! still moves.
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -72,6 +73,24 @@ impl Progress {
             tokio::select! {
                 done = &mut work => return done,
                 _ = tick.tick(), if has_limits => self.moved(),
+            }
+        }
+    }
+
+    /// Waits for the work of somebody else, of which only a file tells: its length is what is done. It may grow beyond
+    /// the total, or be made anew; neither is told.
+    pub(crate) async fn follow<T>(&self, file: &Path, work: impl Future<Output = T>) -> T {
+        let (mut work, mut tick) = (std::pin::pin!(work), tokio::time::interval(LOOK));
+        loop {
+            let look = async {
+                tick.tick().await;
+                tokio::fs::metadata(file).await.map_or(0, |metadata| metadata.len())
+            };
+            tokio::select! {
+                done = &mut work => return done,
+                length = look => {
+                    self.shared.bytes.fetch_max(length.min(self.total()), Ordering::Relaxed);
+                }
             }
         }
     }
@@ -243,6 +262,24 @@ mod tests {
             Ok(progress.bytes())
         };
         assert_eq!(progress.watch(LOOK * 3, work).await, Ok(6));
+    }
+
+    #[tokio::test]
+    async fn a_file_is_followed_up_to_the_total_and_never_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db");
+        let progress = Progress::with("copying", 1000, None);
+        let work = async {
+            tokio::time::sleep(LOOK * 2).await;
+            let mut seen = vec![progress.bytes()];
+            for length in [300, 200, 5000] {
+                std::fs::File::create(&path).unwrap().set_len(length).unwrap();
+                tokio::time::sleep(LOOK * 6).await;
+                seen.push(progress.bytes());
+            }
+            seen
+        };
+        assert_eq!(progress.follow(&path, work).await, [0, 300, 300, 1000]);
     }
 
     #[tokio::test]

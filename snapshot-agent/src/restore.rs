@@ -6,7 +6,8 @@
 //!
 //! A file that is not ours is `restore/raw.rs`'s. What is on the volume is judged in `restore/volume.rs`, etcdutl is run in
 //! `restore/etcdutl.rs` and understood in `restore/words.rs`, the way that writes once is `restore/graft.rs`, what is inside
-//! is looked at in `restore/contents.rs`, and whether etcd would write into it in `restore/quota.rs`.
+//! is looked at in `restore/contents.rs`, and whether etcd would write into it in `restore/quota.rs`. What was refused is
+//! not read again at once: `restore/refused.rs`.
 
 mod contents;
 mod etcdutl;
@@ -14,6 +15,7 @@ mod graft;
 mod ours;
 mod quota;
 mod raw;
+mod refused;
 mod volume;
 mod words;
 
@@ -60,6 +62,9 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
         State::Empty => {}
     }
     permitted(&request)?;
+    if let Some(refused) = refused::standing(&volume, &request) {
+        return Err(refused);
+    }
     // As the first process of its container a signal would not end it: the Pod would take its whole grace period to go.
     let rebuilt = Interrupt::by_signal()?.unless(in_time(&request, &volume)).await;
     // Nothing comes between from here on: a volume is published, or it is not.
@@ -67,10 +72,7 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
         Ok(rebuilt) => publish(rebuilt).await,
         Err(error) => Err(error),
     };
-    let (restored, engine, fell_back) = published.inspect_err(|_| {
-        // The space may be what was missing, and nothing in it can be used.
-        volume.tidy();
-    })?;
+    let (restored, engine, fell_back) = published.inspect_err(|error| refused::leave(&volume, &request, error))?;
     let report = RestoredReport { engine: Some(engine), fell_back, ..report(restored, false, since) };
     let engine = engine.as_str();
     tracing::info!(uri = report.uri, db_bytes = report.db_bytes, engine, millis = report.millis, "restored");

@@ -1,7 +1,7 @@
 //! Runs etcdutl: it belongs to the target version, so what it makes is what that etcd reads.
 //!
 //! It decides what etcdutl's ways to end mean; what it says, `words.rs` beside this knows. The hash check is on wherever
-//! there is a hash to check.
+//! there is a hash to check. How far it has come, the size of the file that it writes tells.
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -12,6 +12,8 @@ use tokio::process::Command;
 use super::{Initial, Minor, heard};
 use crate::contract::ExitClass;
 use crate::error::{Error, Result, io_error};
+use crate::progress::Progress;
+use crate::trailer::database_of;
 
 /// `version` reads nothing and answers at once; a cold image on a slow disk takes a moment.
 const VERSION_WITHIN: Duration = Duration::from_secs(15);
@@ -19,6 +21,9 @@ const VERSION_WITHIN: Duration = Duration::from_secs(15);
 /// What etcdutl needs before it copies, and its slowest disk. Measured: 250 to 560 MiB/s.
 const RESTORE_BASE: Duration = Duration::from_mins(1);
 const RESTORE_BYTES_PER_SECOND: u64 = 16 << 20;
+
+/// Where it writes the database, below the data directory.
+const DATABASE: &str = "member/snap/db";
 
 /// An etcdutl that has told its version.
 pub(crate) struct Etcdutl {
@@ -69,7 +74,13 @@ impl Etcdutl {
         // Without a trailer there is nothing to check, and etcdutl would take the last page for one.
         let unchecked = (!trailer).then(|| "--skip-hash-check".into());
         let args = args.into_iter().chain(bumped.into_iter().flatten()).chain(unchecked);
-        let output = run(&self.program, args, within).await?;
+        // It says nothing itself until it has ended.
+        let size = tokio::fs::metadata(snapshot).await.map_err(io_error("looking at the snapshot's file"))?.len();
+        let progress = Progress::new("copying the snapshot with etcdutl", database_of(size).0);
+        let database = data.join(DATABASE);
+        let restoring = progress.follow(&database, run(&self.program, args, within));
+        // When all is written it reads it again and hashes, and nothing grows: its own limit is the only one.
+        let output = progress.watch(Duration::MAX, restoring).await?;
         if output.status.success() {
             return Ok(());
         }

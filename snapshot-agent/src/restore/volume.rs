@@ -36,7 +36,7 @@ pub(super) struct Volume {
 /// What a volume holds.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing, or a staging folder that a dead attempt has left.
+    /// Nothing, or a staging folder that a dead or a refused attempt has left.
     Empty,
     /// A data directory with an identity file, ours or another's.
     Ours(Box<Identity>),
@@ -102,6 +102,16 @@ impl Volume {
         };
         stage().map_err(io_error("making the staging folder"))?;
         Ok(Staging { path, root: self.root.clone() })
+    }
+
+    /// Whether there is a staging folder.
+    pub(super) fn is_staged(&self) -> bool {
+        self.root.join(STAGING).symlink_metadata().is_ok_and(|metadata| metadata.is_dir())
+    }
+
+    /// Where a refused attempt leaves why it was refused.
+    pub(super) fn refusal(&self) -> PathBuf {
+        self.root.join(STAGING).join("refused.json")
     }
 
     /// Removes a staging folder that a finished restore had no time to remove.

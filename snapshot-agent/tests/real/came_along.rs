@@ -16,6 +16,9 @@ use crate::support::{Etcd, bin, file_store, files, free_port, restore_request, s
 
 const ENGINES: [Engine; 2] = [Engine::Etcdutl, Engine::Graft];
 
+/// What a refusal leaves on the volume when the data had to be read for it.
+const NOTE: &str = ".holdfast-staging/refused.json";
+
 /// A snapshot of an etcd that asks everybody to log in, and the same bytes as a raw file beside it.
 struct WithUsers {
     mount: TempDir,
@@ -50,13 +53,13 @@ impl WithUsers {
         fs::write(&path, manifest.to_string()).unwrap();
     }
 
-    async fn refused(&self, key: &str, engine: Engine) {
+    async fn refused(&self, key: &str, engine: Engine, leaves: &[&str]) {
         let volume = tempfile::tempdir().unwrap();
         let request = restore_request(self.store(), key, volume.path());
         let error = restore::run(RestoreRequest { engine, refuse_auth: true, ..request }).await.unwrap_err();
         assert_eq!(error.class(), ExitClass::AuthRequired, "{key}, {engine:?}: {error}");
         assert!(error.message().contains("2 users") && !error.message().contains("canary"), "{error}");
-        assert_eq!(files(volume.path()), [] as [&str; 0], "{key}, {engine:?}");
+        assert_eq!(files(volume.path()), leaves, "{key}, {engine:?}");
     }
 
     async fn told(&self, key: &str, engine: Engine) {
@@ -83,8 +86,9 @@ impl WithUsers {
 async fn users_that_nobody_can_log_in_as_are_refused_and_told_else() {
     let stored = WithUsers::new().await;
     for engine in ENGINES {
-        stored.refused(&stored.key, engine).await;
-        stored.refused("raw.db", engine).await;
+        // Its manifest was enough.
+        stored.refused(&stored.key, engine, &[]).await;
+        stored.refused("raw.db", engine, &[NOTE]).await;
         stored.told(&stored.key, engine).await;
         stored.told("raw.db", engine).await;
     }
@@ -96,8 +100,75 @@ async fn users_that_nobody_can_log_in_as_are_refused_and_told_else() {
     for change in changes {
         stored.record(change);
         for engine in ENGINES {
-            stored.refused(&stored.key, engine).await;
+            stored.refused(&stored.key, engine, &[NOTE]).await;
             stored.told(&stored.key, engine).await;
+        }
+    }
+}
+
+/// kubelet starts a refused restore again for ever, and each time would download all of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_refused_is_not_read_again_by_the_same_attempt_for_an_hour() {
+    let stored = WithUsers::new().await;
+    stored.record(|manifest| drop(manifest.as_object_mut().unwrap().remove("contents").unwrap()));
+    let etcd = Etcd::start().await;
+    etcd.fill(5, 10).await;
+    let nobody = save::run(save_request(etcd.flags(), stored.store(), Compression::None)).await.unwrap().key;
+    let (there, away) = (stored.mount.path(), stored.mount.path().with_extension("away"));
+    for (engine, key) in ENGINES.into_iter().flat_map(|engine| [(engine, stored.key.as_str()), (engine, "raw.db")]) {
+        let volume = tempfile::tempdir().unwrap();
+        let request = restore_request(stored.store(), key, volume.path());
+        let request = RestoreRequest { engine, refuse_auth: true, ..request };
+        let refused = restore::run(request.clone()).await.unwrap_err();
+        assert_eq!(refused.class(), ExitClass::AuthRequired, "{key}, {engine:?}: {refused}");
+        let note = volume.path().join(NOTE);
+        let kept = fs::read_to_string(&note).unwrap();
+        assert!(kept.contains(&request.restore_uid) && !kept.contains("canary"), "{kept}");
+        assert_eq!(fs::metadata(&note).unwrap().permissions().mode() & 0o777, 0o600);
+
+        // No store is there any more: whoever asks it ends otherwise.
+        fs::rename(there, &away).unwrap();
+        for _ in 0..2 {
+            assert_eq!(restore::run(request.clone()).await, Err(refused.clone()), "{key}, {engine:?}");
+            assert_eq!(fs::read_to_string(&note).unwrap(), kept, "an hour of the first one");
+        }
+        let at = |at: &str| {
+            let mut kept: Value = serde_json::from_str(&kept).unwrap();
+            kept["at"] = Value::String(at.to_owned());
+            kept.to_string()
+        };
+        let mine = || request.clone();
+        let asks = [
+            (RestoreRequest { restore_uid: "another".to_owned(), ..mine() }, kept.clone()),
+            (RestoreRequest { key: nobody.clone(), ..mine() }, kept.clone()),
+            (RestoreRequest { refuse_auth: false, ..mine() }, kept.clone()),
+            // More than an hour ago, by a clock that went back, and what is no note.
+            (mine(), at("2026-01-01T00:00:00Z")),
+            (mine(), at("2999-01-01T00:00:00Z")),
+            (mine(), "{".to_owned()),
+        ];
+        for (request, left) in asks {
+            fs::create_dir_all(note.parent().unwrap()).unwrap();
+            fs::write(&note, &left).unwrap();
+            let error = restore::run(request).await.unwrap_err();
+            assert_ne!(error.class(), ExitClass::AuthRequired, "{left}: {error}");
+            assert_eq!(files(volume.path()), [] as [&str; 0], "{left}: it goes with the next attempt");
+        }
+        fs::rename(&away, there).unwrap();
+
+        // Who has what it takes to log in restores it, and so does another attempt with what nobody has to log in to.
+        for restores in [
+            RestoreRequest { refuse_auth: false, ..mine() },
+            RestoreRequest { restore_uid: "another".to_owned(), key: nobody.clone(), ..mine() },
+        ] {
+            let volume = tempfile::tempdir().unwrap();
+            let request = RestoreRequest { volume: volume.path().to_owned(), ..mine() };
+            assert_eq!(restore::run(request.clone()).await, Err(refused.clone()), "{key}, {engine:?}");
+            assert_eq!(files(volume.path()), [NOTE], "{key}, {engine:?}");
+            let restores = RestoreRequest { volume: request.volume, ..restores };
+            assert!(!restore::run(restores).await.unwrap().already);
+            let names: Vec<_> = fs::read_dir(volume.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(names, [DATA_DIR], "{key}, {engine:?}");
         }
     }
 }

@@ -1,15 +1,19 @@
-//! Downloads that are slow and move: they are never ended for being slow, they say how far they are, a connection that breaks
-//! late is taken up again where it broke, and whoever says stop is heard.
+//! Downloads and copies that are slow and move: they are never ended for being slow, they say how far they are, a
+//! connection that breaks late is taken up again where it broke, and whoever says stop is heard.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Instant;
 
 use crate::front::Mischief;
 use crate::graft::ENGINES;
 use crate::restore::{begin, in_s3, signal};
-use crate::support::{Cli, child, child_input, eventually, files, restore_request};
+use crate::support::{
+    Cli, Etcd, bin, child, child_input, eventually, file_store, files, restore_request, save_request,
+};
 use clap::Parser;
-use snapshot_agent::contract::{Engine, RestoreRequest};
-use snapshot_agent::restore;
+use snapshot_agent::contract::{Compression, Engine, RestoreRequest};
+use snapshot_agent::{restore, save};
 
 /// A third of a MiB a second for each connection.
 const RATE: u64 = 320 << 10;
@@ -23,6 +27,21 @@ async fn says_how_far_it_is() {
     restore::run(cli.request).await.unwrap();
 }
 
+/// What a restore says that succeeds.
+async fn said(request: &RestoreRequest) -> String {
+    let mut command = child("slow::says_how_far_it_is", &request.to_args().join("\n"));
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{:?}: {said}", request.engine);
+    said
+}
+
+/// A number in a line of the log.
+fn number(line: &str, field: &str) -> u64 {
+    let (_, after) = line.split_once(&format!(" {field}=")).unwrap_or_else(|| panic!("no {field} in {line}"));
+    after.split(' ').next().unwrap().parse().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_download_is_not_ended_and_says_how_far_it_is() {
     let (s3, saved) = in_s3(4).await;
@@ -34,17 +53,10 @@ async fn a_slow_download_is_not_ended_and_says_how_far_it_is() {
         // Longer than that passes in all.
         let request = RestoreRequest { engine, stall_seconds: 6, ..request };
         let begun = Instant::now();
-        let mut command = child("slow::says_how_far_it_is", &request.to_args().join("\n"));
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{engine:?}: {said}");
+        let said = said(&request).await;
         assert!(begun.elapsed().as_secs() >= 8, "it was not slow: {:?}", begun.elapsed());
         let lines: Vec<_> = said.lines().filter(|line| line.contains("reading the snapshot: ")).collect();
         assert!(!lines.is_empty(), "{engine:?}: {said}");
-        let number = |line: &str, field: &str| {
-            let (_, after) = line.split_once(&format!(" {field}=")).unwrap_or_else(|| panic!("no {field} in {line}"));
-            after.split(' ').next().unwrap().parse::<u64>().unwrap()
-        };
         for line in lines {
             println!("{line}");
             let (bytes, total) = (number(line, "bytes"), number(line, "total"));
@@ -56,6 +68,58 @@ async fn a_slow_download_is_not_ended_and_says_how_far_it_is() {
             assert!(number(line, "seconds_left") <= total / rate, "{line}");
         }
     }
+}
+
+/// An etcdutl that takes twelve seconds for 3 MiB; then its database is longer than it will be, and it goes on working.
+const COPIES_SLOWLY: &str = r#"#!/bin/sh
+[ "$1" = snapshot ] || exec ETCDUTL "$@"
+for arg in "$@"; do
+    case $arg in --data-dir=*) data=${arg#--data-dir=} ;; esac
+done
+/bin/mkdir -p "$data/member/snap"
+for piece in 0 1 2 3 4 5 6 7 8 9 10 11; do
+    /bin/dd if="$3" bs=256k skip=$piece count=1 2>/dev/null >>"$data/member/snap/db"
+    /bin/sleep 1
+done
+/bin/dd if=/dev/null of="$data/member/snap/db" bs=1M seek=64 count=0 2>/dev/null
+/bin/sleep 7
+/bin/rm -r "$data"
+exec ETCDUTL "$@"
+"#;
+
+/// etcdutl itself says nothing until it has ended, and that takes minutes for a large one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_copy_is_not_ended_and_says_how_far_it_is() {
+    let etcd = Etcd::start().await;
+    etcd.fill(4, 1 << 20).await;
+    let mount = tempfile::tempdir().unwrap();
+    let saved = save::run(save_request(etcd.flags(), file_store(mount.path()), Compression::Zstd)).await.unwrap();
+    let etcdutl = mount.path().join("etcdutl");
+    fs::write(&etcdutl, COPIES_SLOWLY.replace("ETCDUTL", &bin("etcdutl").display().to_string())).unwrap();
+    fs::set_permissions(&etcdutl, fs::Permissions::from_mode(0o755)).unwrap();
+
+    let volume = tempfile::tempdir().unwrap();
+    // It hashes what it has written before it goes on, and nothing grows meanwhile: that is no stall.
+    let request = restore_request(file_store(mount.path()), &saved.key, volume.path());
+    let request = RestoreRequest { etcdutl, stall_seconds: 5, ..request };
+    let begun = Instant::now();
+    let said = said(&request).await;
+    let lines: Vec<_> = said.lines().filter(|line| line.contains("copying the snapshot with etcdutl: ")).collect();
+    let (mut halfway, mut written) = (0, 0);
+    for line in lines {
+        println!("{line}");
+        let (bytes, total) = (number(line, "bytes"), number(line, "total"));
+        assert!(bytes > 0 && bytes <= total && total == saved.db_bytes, "{line}");
+        let rate = number(line, "kib_per_s") << 10;
+        // Of the time since it began, which a busy machine makes longer; it is told in whole KiB.
+        let least = bytes / (begun.elapsed().as_secs() + 1);
+        assert!(rate + 1024 >= least, "{line}");
+        assert!(number(line, "seconds_left") <= total / rate, "{line}");
+        let count = if bytes < total { &mut halfway } else { &mut written };
+        *count += 1;
+    }
+    assert!(halfway > 0 && written > 0, "{said}");
+    assert!(restore::run(request).await.unwrap().already);
 }
 
 /// The store's client asks again for a quarter of a minute. A slow range takes longer, and its connection ends after that.
