@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, ArgAction, Args, Parser, Subcommand, ValueEnum};
 use snapshot_agent::contract::{
     Compression, ContentsRequest, CopyRequest, GateRequest, InspectRequest, LatestRequest, ListRequest, ProbeRequest,
     RestoreRequest, SaveRequest, Verify, VerifyRequest,
@@ -309,15 +309,21 @@ fn object(text: &str) -> Result<String, String> {
 #[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
 pub enum Agent {
     /// Save one snapshot of an etcd to a new folder of a store, checked against etcd's own hash before it is published.
-    #[command(after_help = SAVE_EXAMPLES)]
+    #[command(
+        after_help = SAVE_EXAMPLES,
+        mut_arg("url", |url| url.visible_alias("to")),
+        arg(json().help_heading("Saving"))
+    )]
     Save(Box<SaveRequest>),
     /// Find the snapshot that an object asked for, and report it again from its manifest. (What is in a snapshot:
     /// `agent contents`.)
+    #[command(arg(json()))]
     Inspect(Box<InspectRequest>),
     /// List what a store holds of one cluster: complete snapshots, unfinished and broken ones, newest first.
     List(Box<ListRequest>),
     /// Say which complete snapshot of one cluster is the newest, by what the manifests say: what `bootstrap.restore.latest`
     /// restores.
+    #[command(arg(json()))]
     Latest(Box<LatestRequest>),
     /// Say whether a snapshot, in a store or in a file on this disk, is whole and sound, and keep a proof beside a stored
     /// one.
@@ -336,7 +342,13 @@ pub enum Agent {
     #[command(after_help = RENDER_EXAMPLES)]
     RenderRestore(Box<RenderFlags>),
     /// Rebuild a member's data directory from a stored snapshot; it becomes startable by one rename, after every check.
+    #[command(after_help = RESTORE_EXAMPLES, arg(json()))]
     Restore(Box<RestoreRequest>),
+}
+
+/// `--json` of a verb whose report is JSON anyway: taken from those who give it to every verb, and in no request.
+fn json() -> Arg {
+    Arg::new("json").long("json").action(ArgAction::SetTrue).help("The report is JSON with it and without it")
 }
 
 /// By hand, against any etcd.
@@ -410,6 +422,21 @@ const RENDER_EXAMPLES: &str = "\
 Example:
   holdfast agent render-restore --store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER -n prod > cluster.yaml
   kubectl apply -f cluster.yaml";
+
+/// Without an operator; the words that stand for UIDs are the person's own.
+const RESTORE_EXAMPLES: &str = "\
+Examples:
+  A cluster of one member, from a bucket into an empty folder, with the etcdutl of the version that is to run. Any words
+  will do as UIDs, and the same ones when it is repeated:
+    holdfast agent restore --store s3://BUCKET --credentials-dir keys --key NAMESPACE/CLUSTER/LINEAGE/FOLDER \\
+      --volume /var/lib/etcd --etcdutl /usr/local/bin/etcdutl \\
+      --member-name m1 --initial-cluster m1=http://127.0.0.1:2380 --cluster-token restored-1 \\
+      --member-uid by-hand --claim-uid by-hand --restore-uid by-hand
+
+  Then the etcd that goes on from there:
+    etcd --name m1 --data-dir /var/lib/etcd/data
+
+  A snapshot that is encrypted needs --age-identity-dir besides, a folder of identity files.";
 
 /// Flags of `install`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]

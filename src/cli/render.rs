@@ -43,9 +43,12 @@ pub struct RenderFlags {
 }
 
 impl RenderFlags {
-    /// With what the manifest says.
+    /// With what the manifest says, and the names of the files in the folder of credentials; none is opened.
     pub fn wanted(self, manifest: Manifest) -> Wanted {
+        let folder = self.store.credentials_dir.iter().filter_map(|folder| std::fs::read_dir(folder).ok());
+        let files = folder.flatten().filter_map(|file| file.ok()?.file_name().into_string().ok());
         Wanted {
+            credential_files: files.collect(),
             name: self.name.unwrap_or(manifest.cluster),
             namespace: self.namespace,
             spec: manifest.cluster_spec,

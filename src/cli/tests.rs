@@ -1,7 +1,7 @@
 //! What people and manifests type.
 
 use clap::{CommandFactory, Parser};
-use snapshot_agent::contract::{EtcdFlags, StoreFlags};
+use snapshot_agent::contract::{DATA_DIR, EtcdFlags, StoreFlags};
 
 use super::*;
 
@@ -83,8 +83,15 @@ fn every_example_in_a_help_text_is_a_command() {
         "NAMESPACE/CLUSTER/LINEAGE/FOLDER" => "a/b/c/d".to_owned(),
         word => word.to_owned(),
     };
-    for examples in [SAVE_EXAMPLES, VERIFY_EXAMPLES, CONTENTS_EXAMPLES, COPY_EXAMPLES, PROBE_EXAMPLES, RENDER_EXAMPLES]
-    {
+    for examples in [
+        SAVE_EXAMPLES,
+        VERIFY_EXAMPLES,
+        CONTENTS_EXAMPLES,
+        COPY_EXAMPLES,
+        PROBE_EXAMPLES,
+        RENDER_EXAMPLES,
+        RESTORE_EXAMPLES,
+    ] {
         let joined = examples.replace("\\\n", " ");
         let mut commands = 0;
         for line in joined.lines().filter_map(|line| line.trim().strip_prefix("holdfast ")) {
@@ -148,6 +155,93 @@ fn the_examples_of_save_are_commands() {
     for example in examples {
         let words: Vec<_> = ["agent", "save", "--endpoints"].into_iter().chain(example.split_whitespace()).collect();
         assert!(matches!(parse(&words), Ok(Command::Agent(Agent::Save(_)))), "{words:?}: {:?}", parse(&words));
+    }
+}
+
+/// Every verb that has examples in its help has them in the test of all examples too.
+#[test]
+fn no_example_is_left_unread() {
+    let command = Cli::command();
+    let agent = command.find_subcommand("agent").unwrap();
+    let told: Vec<_> = agent.get_subcommands().filter(|verb| verb.get_after_help().is_some()).collect();
+    let names: Vec<_> = told.iter().map(|verb| verb.get_name()).collect();
+    assert_eq!(names, ["save", "verify", "contents", "copy", "probe", "render-restore", "restore"]);
+    for verb in told {
+        let line = format!("holdfast agent {} ", verb.get_name());
+        assert!(verb.get_after_help().unwrap().to_string().contains(&line), "{line}");
+    }
+}
+
+#[test]
+fn the_example_of_restore_is_what_its_etcd_starts_on() {
+    let joined = RESTORE_EXAMPLES.replace("\\\n", " ");
+    let words = |program: &str| {
+        let mut lines = joined.lines();
+        let line = lines.find_map(|line| line.trim().strip_prefix(program)).unwrap();
+        line.split_whitespace().collect::<Vec<_>>()
+    };
+    let Ok(Command::Agent(Agent::Restore(request))) = parse(&words("holdfast ")) else { panic!("{joined}") };
+    let member = request.identity.member_name.as_str();
+    assert_eq!(request.initial_cluster.split_once('=').unwrap().0, member);
+    let data = request.volume.join(DATA_DIR).display().to_string();
+    assert_eq!(words("etcd "), ["--name", member, "--data-dir", data.as_str()]);
+}
+
+#[test]
+fn where_to_save_is_said_with_to_as_well() {
+    let save = |store: &[&str]| {
+        let words = [&["agent", "save", "--endpoints=a:2379", "--namespace=n", "--cluster=c"], store].concat();
+        match parse(&words)? {
+            Command::Agent(Agent::Save(request)) => Ok(request),
+            other => Err(format!("{other:?}")),
+        }
+    };
+    let request = save(&["--to", "s3://b/etcd"]).unwrap();
+    assert_eq!(request, save(&["--store=s3://b/etcd"]).unwrap());
+    assert!(request.to_args().contains(&"--store=s3://b/etcd".to_owned()), "Jobs keep the one name");
+    let twice = save(&["--store=s3://a", "--to=s3://b"]).unwrap_err();
+    assert!(twice.contains("cannot be used multiple times"), "{twice}");
+    // Elsewhere it would be where from, or half of another flag's name.
+    for words in [
+        &["agent", "list", "--to=s3://b"][..],
+        &["agent", "probe", "--to=s3://b"],
+        &["agent", "copy", "--store=s3://a", "--to=s3://b", "--key=k"],
+    ] {
+        let error = parse(words).unwrap_err();
+        assert!(error.contains("unexpected argument '--to'"), "{words:?}: {error}");
+    }
+    let Ok(Command::Agent(Agent::Copy(copy))) =
+        parse(&["agent", "copy", "--store=s3://a", "--to-store=s3://b", "--key=k"])
+    else {
+        panic!("copy has its own")
+    };
+    assert_eq!((copy.store.url.as_str(), copy.to.0.url.as_str()), ("s3://a", "s3://b"));
+}
+
+#[test]
+fn a_report_that_is_json_anyway_may_be_asked_for_as_json() {
+    let store = "--store=s3://b";
+    let verbs: [&[&str]; 4] = [
+        &["agent", "save", store, "--endpoints=a:2379", "--namespace=n", "--cluster=c"],
+        &["agent", "inspect", store, "--namespace=n", "--cluster=c", "--owner-uid=u"],
+        &["agent", "latest", store, "--namespace=n", "--cluster=c"],
+        &[
+            "agent",
+            "restore",
+            store,
+            "--key=k",
+            "--volume=/v",
+            "--cluster-token=t",
+            "--member-name=m",
+            "--member-uid=u",
+            "--claim-uid=c",
+            "--restore-uid=r",
+            "--initial-cluster=m=http://m",
+        ],
+    ];
+    for words in verbs {
+        let asked = parse(&[words, &["--json"]].concat()).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+        assert_eq!(asked, parse(words).unwrap(), "the request is the same");
     }
 }
 

@@ -3,7 +3,7 @@
 //! PURE: values in, YAML out. It decides what the new cluster takes over from the recorded one, and what stands in where
 //! nothing was recorded. Secrets are named, never made: what they have to hold stands in a comment.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use serde_json::{Map, Value, json};
@@ -38,8 +38,10 @@ pub struct Wanted {
     pub recipients: Vec<String>,
     /// Claim of the volume, where it lies on one.
     pub claim: Option<String>,
-    /// Secret with the bucket's credentials.
+    /// Secret with the bucket's credentials, where the store is read with a folder of them.
     pub credentials_secret: String,
+    /// Names of the files in that folder.
+    pub credential_files: Vec<String>,
     /// Secret with the CA of the bucket's endpoint.
     pub ca_secret: String,
     /// Secret with the identities to decrypt with.
@@ -94,8 +96,10 @@ fn source(wanted: &Wanted) -> anyhow::Result<StoredSnapshot> {
     let StoreFlags { url, s3_endpoint, s3_region, s3_force_path_style, .. } = &wanted.store;
     let StoreFlags { azure_account, azure_endpoint, gcs_endpoint, .. } = &wanted.store;
     let named = |name: &String| Some(LocalRef { name: name.clone() });
-    let (ca_ref, credentials) =
-        (ca_file(&wanted.store).and_then(|_| named(&wanted.ca_secret)), &wanted.credentials_secret);
+    let ca_ref = ca_file(&wanted.store).and_then(|_| named(&wanted.ca_secret));
+    // Read without a folder of them, the bucket opens itself to a role: a Secret that nobody has would be missed.
+    let credentials = wanted.store.credentials_dir.as_ref();
+    let credentials_secret_ref = credentials.and_then(|_| named(&wanted.credentials_secret));
     let location = match url.split_once("://") {
         Some(("s3", place)) => {
             let (bucket, prefix) = parts(place);
@@ -109,27 +113,26 @@ fn source(wanted: &Wanted) -> anyhow::Result<StoredSnapshot> {
                 force_path_style: *s3_force_path_style,
                 ca_ref,
                 sse: sse.map(|kind| S3Encryption { kind, kms_key_id: None }),
-                credentials_secret_ref: named(credentials),
+                credentials_secret_ref,
                 ..S3Location::default()
             })
         }
         Some(("azure", place)) => {
             let (container, prefix) = parts(place);
             let (account, endpoint) = (azure_account.clone(), azure_endpoint.clone());
-            let credentials_secret_ref = named(credentials);
             Location::Azure(AzureLocation { container, prefix, account, endpoint, ca_ref, credentials_secret_ref })
         }
         Some(("gs", place)) => {
             let (bucket, prefix) = parts(place);
             let endpoint = gcs_endpoint.clone();
-            Location::Gcs(GcsLocation { bucket, prefix, endpoint, ca_ref, credentials_secret_ref: named(credentials) })
+            Location::Gcs(GcsLocation { bucket, prefix, endpoint, ca_ref, credentials_secret_ref })
         }
         Some(("file", path)) => {
             let Some(claim_name) = wanted.claim.clone() else {
                 bail!("--store names a folder: name the PersistentVolumeClaim of the volume it is on with --claim");
             };
             let mount = wanted.store.mount.as_deref().unwrap_or_else(|| path.as_ref());
-            let folder = std::path::Path::new(path).strip_prefix(mount);
+            let folder = Path::new(path).strip_prefix(mount);
             let folder = folder.with_context(|| format!("--store={url} is not below --mount={}", mount.display()))?;
             let sub_path = Some(folder.display().to_string()).filter(|folder| !folder.is_empty());
             Location::Pvc(PvcLocation { claim_name, sub_path })
@@ -152,17 +155,40 @@ fn ca_file(store: &StoreFlags) -> Option<&PathBuf> {
     [&store.s3_ca_file, &store.azure_ca_file, &store.gcs_ca_file].into_iter().find_map(Option::as_ref)
 }
 
-/// The files that a store's Secret has to be made of; a volume has none.
-fn credential_files(store: &StoreFlags) -> Option<&'static str> {
-    Some(match store.url.split_once("://")?.0 {
-        "s3" if store.s3_sse == Some(contract::S3Sse::Customer) => {
-            "--from-file=accessKeyID --from-file=secretAccessKey --from-file=sseCustomerKey"
+/// The keys that the credentials' Secret has to have: those whose files the snapshot was read with.
+fn credential_keys(wanted: &Wanted) -> impl Iterator<Item = &'static str> {
+    let known: &[&'static str] = match wanted.store.url.split_once("://") {
+        Some(("s3", _)) if wanted.store.s3_sse == Some(contract::S3Sse::Customer) => {
+            &["accessKeyID", "secretAccessKey", "sessionToken", "sseCustomerKey"]
         }
-        "s3" => "--from-file=accessKeyID --from-file=secretAccessKey",
-        "azure" => "--from-file=accountName --from-file=accountKey",
-        "gs" => "--from-file=serviceAccountJSON",
-        _ => return None,
-    })
+        Some(("s3", _)) => &["accessKeyID", "secretAccessKey", "sessionToken"],
+        Some(("azure", _)) => &["accountName", "accountKey", "sasToken"],
+        Some(("gs", _)) => &["serviceAccountJSON"],
+        _ => &[],
+    };
+    known.iter().copied().filter(|key| wanted.credential_files.iter().any(|file| file == key))
+}
+
+/// What opens the store to the new cluster: a volume's claim, the Secrets of a bucket, or what its Pods have.
+fn opening(wanted: &Wanted, to: &str) -> Vec<String> {
+    if wanted.store.url.starts_with("file://") {
+        let needs =
+            |claim: &String| format!("  the PersistentVolumeClaim {claim} with the volume that the snapshot is on");
+        return wanted.claim.iter().map(needs).collect();
+    }
+    let credentials = match &wanted.store.credentials_dir {
+        Some(_) => {
+            let secret = format!("  kubectl create secret generic {}{to}", wanted.credentials_secret);
+            credential_keys(wanted).fold(secret, |line, key| line + " --from-file=" + key)
+        }
+        None => {
+            "  a role or an identity that lets Pods read the bucket, since no --credentials-dir was given: that of \
+                 the ServiceAccount default, or of the one in bootstrap.restore.agent.serviceAccountName"
+                .to_owned()
+        }
+    };
+    let ca = |_| format!("  kubectl create secret generic {}{to} --from-file=ca.crt", wanted.ca_secret);
+    std::iter::once(credentials).chain(ca_file(&wanted.store).map(ca)).collect()
 }
 
 /// What is to be made before, as commands; a shell reads them as they are.
@@ -170,14 +196,7 @@ fn heading(wanted: &Wanted) -> String {
     let to = wanted.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
     let mut lines =
         vec![format!("Restores {} into a new cluster. It needs, in the namespace it is applied to:", wanted.key)];
-    if let Some(files) = credential_files(&wanted.store) {
-        lines.push(format!("  kubectl create secret generic {}{to} {files}", wanted.credentials_secret));
-        if ca_file(&wanted.store).is_some() {
-            lines.push(format!("  kubectl create secret generic {}{to} --from-file=ca.crt", wanted.ca_secret));
-        }
-    } else if let Some(claim) = &wanted.claim {
-        lines.push(format!("  the PersistentVolumeClaim {claim} with the volume that the snapshot is on"));
-    }
+    lines.extend(opening(wanted, &to));
     if !wanted.recipients.is_empty() {
         lines.push(format!(
             "  kubectl create secret generic {}{to} --from-file=key.txt    # the identity of one of {}",

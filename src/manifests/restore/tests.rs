@@ -3,6 +3,16 @@
 use super::*;
 use crate::api::cluster::EtcdClusterSpec;
 
+/// The keys of one who has been given them for good.
+const KEYS: [&str; 2] = ["accessKeyID", "secretAccessKey"];
+
+/// The same, read with a folder of credentials that has these files.
+fn read_with(files: &[&str], wanted: Wanted) -> Wanted {
+    let store = StoreFlags { credentials_dir: Some("keys".into()), ..wanted.store };
+    let credential_files = files.iter().map(|file| (*file).to_owned()).collect();
+    Wanted { store, credential_files, ..wanted }
+}
+
 fn by_hand() -> Wanted {
     Wanted {
         name: "orders".to_owned(),
@@ -61,7 +71,7 @@ fn leaves(value: &Value) -> Vec<(String, &Value)> {
 
 #[test]
 fn a_snapshot_saved_by_hand_gets_a_minimal_cluster() {
-    let text = yaml(&by_hand()).unwrap();
+    let text = yaml(&read_with(&KEYS, by_hand())).unwrap();
     assert_eq!(
         text,
         "\
@@ -103,7 +113,7 @@ spec:
 
 #[test]
 fn a_recorded_cluster_comes_back_as_it_was() {
-    let text = yaml(&recorded()).unwrap();
+    let text = yaml(&read_with(&KEYS, recorded())).unwrap();
     let cluster = taken(&text);
     let EtcdClusterSpec { replicas, version, storage, bootstrap, .. } = cluster.spec;
     assert_eq!((replicas, version.as_str(), storage.size.0.as_str()), (5, "3.5.21", "20Gi"));
@@ -128,7 +138,7 @@ fn azure_and_google_are_named_with_their_own_secrets() {
         store: StoreFlags { url: url.to_owned(), azure_account: Some("acc".to_owned()), ..StoreFlags::default() },
         ..by_hand()
     };
-    let text = yaml(&on("azure://box/a/b")).unwrap();
+    let text = yaml(&read_with(&["accountName", "accountKey"], on("azure://box/a/b"))).unwrap();
     let place = taken(&text).spec.bootstrap.unwrap().restore.unwrap().source.unwrap().place;
     let azure = place.azure.unwrap();
     assert_eq!(
@@ -136,10 +146,82 @@ fn azure_and_google_are_named_with_their_own_secrets() {
         ("box", Some("a/b"), Some("acc"))
     );
     assert!(text.contains("--from-file=accountName --from-file=accountKey\n"), "{text}");
-    let text = yaml(&on("gs://bkt")).unwrap();
+    let text = yaml(&read_with(&["serviceAccountJSON"], on("gs://bkt"))).unwrap();
     let place = taken(&text).spec.bootstrap.unwrap().restore.unwrap().source.unwrap().place;
     assert_eq!(place.gcs.unwrap().bucket, "bkt");
     assert!(text.contains("--from-file=serviceAccountJSON\n"), "{text}");
+}
+
+#[test]
+fn a_bucket_that_was_read_by_a_role_is_read_by_a_role_again() {
+    for url in ["s3://bkt/a", "azure://box/a", "gs://bkt/a"] {
+        let store = StoreFlags {
+            url: url.to_owned(),
+            azure_account: Some("acc".to_owned()),
+            s3_ca_file: Some("/tmp/ca.crt".into()),
+            ..StoreFlags::default()
+        };
+        let wanted = Wanted { store, ..by_hand() };
+        let text = yaml(&wanted).unwrap();
+        let place = taken(&text).spec.bootstrap.unwrap().restore.unwrap().source.unwrap().place;
+        let (named, ca) = match place.location().unwrap() {
+            Location::S3(s3) => (s3.credentials_secret_ref, s3.ca_ref),
+            Location::Azure(azure) => (azure.credentials_secret_ref, azure.ca_ref),
+            Location::Gcs(gcs) => (gcs.credentials_secret_ref, gcs.ca_ref),
+            Location::Pvc(_) => panic!("{url} is no volume"),
+        };
+        assert_eq!((named, ca.unwrap().name.as_str()), (None, "s3-ca"), "{url}");
+        assert!(!text.contains("s3-credentials"), "{text}");
+        assert!(text.contains("create secret generic s3-ca --from-file=ca.crt\n"), "{text}");
+        assert!(text.contains("\n#   a role or an identity that lets Pods read the bucket"), "{text}");
+
+        let text = yaml(&read_with(&[], wanted)).unwrap();
+        assert!(text.contains("credentialsSecretRef:") && !text.contains("a role"), "{text}");
+    }
+}
+
+/// The command makes the Secret that the snapshot was read with, and no key that has no file.
+#[test]
+fn the_secret_is_made_of_the_files_that_there_are() {
+    let customer = contract::S3Sse::Customer;
+    let all = ["accessKeyID", "secretAccessKey", "sessionToken", "sseCustomerKey", "accountName", "accountKey"];
+    for (url, sse, there, listed) in [
+        ("s3://bkt", None, &KEYS[..], "--from-file=accessKeyID --from-file=secretAccessKey"),
+        (
+            "s3://bkt",
+            None,
+            &["accessKeyID", "secretAccessKey", "sessionToken"],
+            "--from-file=accessKeyID --from-file=secretAccessKey --from-file=sessionToken",
+        ),
+        // The store was not asked with that key: nobody needs it.
+        ("s3://bkt", None, &all[..], "--from-file=accessKeyID --from-file=secretAccessKey --from-file=sessionToken"),
+        (
+            "s3://bkt",
+            Some(customer),
+            &all[..],
+            "--from-file=accessKeyID --from-file=secretAccessKey --from-file=sessionToken --from-file=sseCustomerKey",
+        ),
+        (
+            "s3://bkt",
+            Some(customer),
+            &["accessKeyID", "secretAccessKey", "sseCustomerKey"],
+            "--from-file=accessKeyID --from-file=secretAccessKey --from-file=sseCustomerKey",
+        ),
+        ("azure://box", None, &["accountName", "accountKey"], "--from-file=accountName --from-file=accountKey"),
+        ("azure://box", None, &["accountName", "sasToken"], "--from-file=accountName --from-file=sasToken"),
+        ("azure://box", None, &["sasToken"], "--from-file=sasToken"),
+        ("gs://bkt", None, &["serviceAccountJSON", "other"], "--from-file=serviceAccountJSON"),
+    ] {
+        let store = StoreFlags {
+            url: url.to_owned(),
+            s3_sse: sse,
+            azure_account: Some("acc".to_owned()),
+            ..StoreFlags::default()
+        };
+        let text = yaml(&read_with(there, Wanted { store, ..by_hand() })).unwrap();
+        let line = format!("\n#   kubectl create secret generic s3-credentials {listed}\n");
+        assert!(text.contains(&line), "{url} {there:?}: {text}");
+    }
 }
 
 #[test]
