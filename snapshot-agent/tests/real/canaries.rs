@@ -1,4 +1,5 @@
-//! What opens a store is in nothing that any verb says, whatever the store answers: heard in a process of its own.
+//! What opens a store is in nothing that any verb says, whatever the store answers, and in nothing that is stored: heard
+//! in a process of its own.
 
 use std::fmt::{Debug, Write as _};
 use std::fs;
@@ -7,16 +8,17 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use snapshot_agent::contract::{
-    Compression, ContentsRequest, CopyRequest, InspectRequest, LatestRequest, ListRequest, ProbeRequest, Report,
-    S3Checksum, S3Sse, SaveRequest, SnapshotFlags, StoreFlags, ToStore, VerifyRequest,
+    Compression, ContentsRequest, CopyRequest, DATA_DIR, InspectRequest, LatestRequest, ListRequest, ProbeRequest,
+    Report, S3Checksum, S3Sse, SaveRequest, SnapshotFlags, StoreFlags, ToStore, VerifyRequest,
 };
+use snapshot_agent::identity::IDENTITY_FILE;
 use snapshot_agent::{
     Result, contents, copy, inspect, latest, list, probe, recall, rehearse, report, restore, save, verify,
 };
 
 use crate::ear::Ear;
-use crate::s3_proxy::{Fault, S3Proxy};
-use crate::support::{Etcd, S3, child, file_store, restore_request, save_request};
+use crate::s3_proxy::{Fault, Op, S3Proxy};
+use crate::support::{Etcd, S3, child, file_store, files, restore_request, save_request};
 
 const ACCESS: &str = "canaryaccesskey00001";
 const SECRET: &str = "canary-secret-of-the-store";
@@ -34,6 +36,20 @@ fn tell<T: Debug>(told: &mut String, verb: &str, ended: Result<T>) -> Option<T> 
             None
         }
     }
+}
+
+/// More than anything has that is written beside the data.
+const SMALL: u64 = 1 << 20;
+
+/// All that is stored below a folder but the data, by its name.
+fn beside_the_data(folder: &Path) -> Vec<(String, String)> {
+    let names = files(folder).into_iter().filter(|name| !name.contains("snapshot.db"));
+    let small = names.filter(|name| fs::metadata(folder.join(name)).unwrap().len() <= SMALL);
+    let read = small.map(|name| {
+        let content = fs::read(folder.join(&name)).unwrap();
+        (name, String::from_utf8_lossy(&content).into_owned())
+    });
+    read.collect()
 }
 
 /// Runs every verb that knows a store; gives what was said, and how many of them did what they were asked to.
@@ -113,6 +129,12 @@ async fn everything(etcd: &Etcd, store: &StoreFlags, key: &str) -> (String, usiz
         told.push_str(&ended.probed.table());
     }
     count(probed.is_some_and(|ended| ended.failed.is_none()));
+    // What the copy has beside its data, and the restored volume.
+    for (name, content) in beside_the_data(scratch.path()) {
+        writeln!(told, "{name} {content}").unwrap();
+    }
+    let identity = volume.path().join(DATA_DIR).join(IDENTITY_FILE);
+    told.push_str(&fs::read_to_string(identity).unwrap_or_default());
     (told, done)
 }
 
@@ -158,6 +180,14 @@ async fn every_verb_is_heard() {
     let saved = save::run(save_request(etcd.flags(), store.clone(), Compression::Zstd)).await.unwrap();
     let (mut told, done) = everything(&etcd, &store, &saved.key).await;
     assert_eq!(done, VERBS, "all of them work: {told}");
+    // Who may not remove leaves what a save writes first and removes at its end.
+    let keeps = S3Proxy::before(&s3, |asked| match asked.op {
+        Op::Delete => Fault::Answer(403, String::new()),
+        _ => Fault::Pass,
+    })
+    .await;
+    let kept = StoreFlags { s3_endpoint: keeps.flags(&s3).s3_endpoint, ..store.clone() };
+    save::run(save_request(etcd.flags(), kept, Compression::Zstd)).await.unwrap();
     // This server knows nobody with a token.
     fs::write(credentials.join("sessionToken"), TOKEN).unwrap();
 
@@ -193,7 +223,9 @@ async fn every_verb_is_heard() {
         StoreFlags { s3_endpoint: Some(format!("http://{ACCESS}:{SECRET}@{}", s3.address)), ..store.clone() },
         StoreFlags { url: format!("s3://{ACCESS}:{SECRET}@bkt/pre/fix"), ..store.clone() },
     ] {
-        told.push_str(&everything(&etcd, &store, &saved.key).await.0);
+        let (more, done) = everything(&etcd, &store, &saved.key).await;
+        assert_eq!(done, 0, "{more}");
+        told.push_str(&more);
     }
 
     let heard = ear.heard();
@@ -202,5 +234,15 @@ async fn every_verb_is_heard() {
     for secret in secrets {
         let line = told.lines().chain(heard.lines()).find(|line| line.contains(secret));
         assert_eq!(line, None, "{secret}");
+    }
+    // Manifests are all that a restore is rendered from.
+    let stored = beside_the_data(&s3.bucket());
+    for kind in ["/manifest.json", "/proofs/", "/uploads/", "holdfast-store.json"] {
+        assert!(stored.iter().any(|(name, _)| name.contains(kind)), "there is no {kind}: {:?}", s3.files());
+    }
+    for (name, content) in &stored {
+        for secret in secrets {
+            assert!(!content.contains(secret), "{secret} is in {name}: {content}");
+        }
     }
 }

@@ -427,11 +427,11 @@ fn digest(db: &Path) -> String {
     hex::encode(hash.finalize())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn three_times_around_nothing_is_lost() {
+/// Saved, restored, started and saved again, and each time what users have is what it was at first.
+async fn three_times_around(line: &str) {
     for (make, user) in [(history as fn(&str) -> Server, None), (everything, Some("root:secret"))] {
         for (engine, bump) in [(Engine::Graft, 0), (Engine::Graft, 1_000_000_000), (Engine::Etcdutl, 1_000_000_000)] {
-            let mut server = make("3.6");
+            let mut server = make(line);
             let expected = {
                 let (path, _) = server.save();
                 let bytes = fs::read(&path).unwrap();
@@ -443,11 +443,26 @@ async fn three_times_around_nothing_is_lost() {
             for round in 0..3 {
                 let snapshot = Snapshot::saved("round", &server, user).await;
                 server.stop();
-                let made = Made::of(&snapshot, "3.6", engine, bump, free_port()).await;
-                assert_eq!(digest(&made.db()), expected, "round {round}, {engine:?}, bump {bump}");
-                server = Server::on("3.6", &made.data(), made.peer, user, &QUICK);
+                let made = Made::of(&snapshot, line, engine, bump, free_port()).await;
+                assert_eq!(digest(&made.db()), expected, "{line}, round {round}, {engine:?}, bump {bump}");
+                server = Server::on(line, &made.data(), made.peer, user, &QUICK);
                 held.push(made);
             }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_times_around_3_5_nothing_is_lost() {
+    three_times_around("3.5").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_times_around_3_6_nothing_is_lost() {
+    three_times_around("3.6").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_times_around_3_7_nothing_is_lost() {
+    three_times_around("3.7").await;
 }

@@ -1,20 +1,40 @@
-//! What was saved comes back: through both kinds of store, with every compression, into an etcd that starts.
+//! What was saved comes back: through both kinds of store, with every compression, of each minor, into an etcd
+//! that starts.
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
-use crate::support::{Etcd, RESTORE, S3, bin, eventually, file_store, restore_request, save_request};
+use crate::support::{Etcd, RESTORE, S3, etcd_of, eventually, file_store, restore_request, save_request};
 use serde_json::Value;
 use snapshot_agent::contract::{Compression, DATA_DIR, SavedReport, StoreFlags};
 use snapshot_agent::identity::Identity;
 use snapshot_agent::{restore, save};
 
-async fn round_trip(etcd: &Etcd, store: StoreFlags, compression: Compression) -> SavedReport {
+fn etcdutl(line: &str) -> PathBuf {
+    etcd_of(line).with_file_name("etcdutl")
+}
+
+/// One with something in it, once it says of what version its data is, which 3.5 never does.
+async fn filled(line: &str) -> Etcd {
+    let etcd = Etcd::of(line).await;
+    etcd.fill(200, 4000).await;
+    eventually("the storage version", async || {
+        let status = etcd.client().await.status().await.ok()?;
+        (line == "3.5" || status.storage_version().starts_with(line)).then_some(())
+    })
+    .await;
+    etcd
+}
+
+async fn round_trip(line: &str, etcd: &Etcd, store: StoreFlags, compression: Compression) -> SavedReport {
     let mut request = save_request(etcd.flags(), store.clone(), compression);
     request.pod_uid = Some(format!("{compression:?}-{}", store.url.len()));
     let saved = save::run(request).await.unwrap();
     assert_eq!(saved.compression, compression);
-    assert!(saved.storage_version.as_deref().is_some_and(|version| version.starts_with("3.6")));
+    let storage_version = saved.storage_version.as_deref();
+    assert_eq!(storage_version.is_some_and(|version| version.starts_with(line)), line != "3.5", "{storage_version:?}");
+    assert!(saved.etcd_version.starts_with(line), "{}", saved.etcd_version);
     assert!(saved.key.starts_with("shop/orders/1a2b3c4d/2"), "{}", saved.key);
     assert!(!format!("{saved:?}").contains("secret"));
 
@@ -23,6 +43,7 @@ async fn round_trip(etcd: &Etcd, store: StoreFlags, compression: Compression) ->
     fs::create_dir_all(volume.join("lost+found")).unwrap();
     let mut request = restore_request(store, &saved.key, &volume);
     request.expect_sha256 = Some(saved.sha256.clone());
+    request.etcdutl = etcdutl(line);
     let peer = request.initial_cluster.split_once('=').unwrap().1.to_owned();
     let restored = restore::run(request.clone()).await.unwrap();
     assert!(!restored.already);
@@ -44,7 +65,7 @@ async fn round_trip(etcd: &Etcd, store: StoreFlags, compression: Compression) ->
 
     let data = volume.join(DATA_DIR);
     let member = &identity.member_name;
-    let rebuilt = Etcd::on(folder, &data, member, &peer, &["--initial-cluster-state=existing"]).await;
+    let rebuilt = Etcd::on_line(line, folder, &data, member, &peer, &["--initial-cluster-state=existing"]).await;
     assert_eq!(rebuilt.content().await, etcd.content().await);
     let members = rebuilt.client().await.member_list().await.unwrap();
     let ids: Vec<_> = members.members().iter().map(|m| format!("{:x}", m.id())).collect();
@@ -52,13 +73,11 @@ async fn round_trip(etcd: &Etcd, store: StoreFlags, compression: Compression) ->
     saved
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn through_a_folder() {
-    let etcd = Etcd::start().await;
-    etcd.fill(200, 4000).await;
+async fn through_a_folder(line: &str) {
+    let etcd = filled(line).await;
     let mount = tempfile::tempdir().unwrap();
     for compression in [Compression::Zstd, Compression::Gzip, Compression::None] {
-        let saved = round_trip(&etcd, file_store(mount.path()), compression).await;
+        let saved = round_trip(line, &etcd, file_store(mount.path()), compression).await;
         let folder = mount.path().join(&saved.key);
         let data = format!("snapshot.db{}", compression.suffix());
         assert_eq!(crate::support::files(&folder), ["manifest.json", data.as_str()], "and no temporary file");
@@ -79,7 +98,7 @@ async fn through_a_folder() {
         assert_eq!(tool.len() as u64, saved.db_bytes + 32);
         fs::write(&plain, tool).unwrap();
         let target = mount.path().join("by-hand");
-        let status = Command::new(bin("etcdutl"))
+        let status = Command::new(etcdutl(line))
             .args(["snapshot", "restore"])
             .arg(&plain)
             .arg(format!("--data-dir={}", target.display()))
@@ -91,24 +110,52 @@ async fn through_a_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn through_s3() {
-    let etcd = Etcd::start().await;
-    etcd.fill(200, 4000).await;
+async fn of_3_5_through_a_folder() {
+    through_a_folder("3.5").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_3_6_through_a_folder() {
+    through_a_folder("3.6").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_3_7_through_a_folder() {
+    through_a_folder("3.7").await;
+}
+
+async fn through_s3(line: &str) {
+    let etcd = filled(line).await;
     let s3 = S3::start().await;
     for compression in [Compression::Zstd, Compression::Gzip, Compression::None] {
-        let saved = round_trip(&etcd, s3.flags(), compression).await;
+        let saved = round_trip(line, &etcd, s3.flags(), compression).await;
         assert_eq!(saved.uri, format!("s3://bkt/pre/fix/{}/snapshot.db{}", saved.key, compression.suffix()));
     }
     assert_eq!(s3.files().len(), 6, "three snapshots, three manifests, no parts: {:?}", s3.files());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn of_3_5_through_s3() {
+    through_s3("3.5").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_3_6_through_s3() {
+    through_s3("3.6").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_3_7_through_s3() {
+    through_s3("3.7").await;
+}
+
 /// More than one part and more than one range: 50 MiB that do not compress.
 #[tokio::test(flavor = "multi_thread")]
 async fn many_parts_and_ranges() {
-    let etcd = Etcd::start().await;
+    let etcd = Etcd::of("3.6").await;
     etcd.fill(50, 1 << 20).await;
     let s3 = S3::start().await;
-    let saved = round_trip(&etcd, s3.flags(), Compression::Zstd).await;
+    let saved = round_trip("3.6", &etcd, s3.flags(), Compression::Zstd).await;
     assert!(saved.stored_bytes > 3 * (16 << 20), "{}", saved.stored_bytes);
 }
 

@@ -9,8 +9,11 @@ use crate::backends::Backend;
 use crate::faults::{messages, save_stream, snapshot};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
 use crate::support::{S3, Small, eventually, files, restore_request, save_request};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use futures::future::join_all;
 use futures::stream::{self, StreamExt};
+use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{
     Compression, EtcdFlags, ExitClass, InspectRequest, ListRequest, S3Checksum, S3Sse, SaveRequest, SavedReport,
     StoreFlags, Verify,
@@ -273,6 +276,97 @@ async fn options_are_on_the_wire() {
             && names.contains("x-amz-security-token")
     };
     assert!(!all.is_empty() && all.iter().all(signed), "{all:?}");
+}
+
+/// A header's value.
+fn said<'a>(asked: &'a Asked, header: &str) -> Option<&'a str> {
+    asked.headers.get(header).map(|value| value.to_str().unwrap())
+}
+
+/// A whole save, to a server that checks that these headers are signed and does nothing about them: whatever makes an
+/// object says how it is to be kept, and nothing else does.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_write_of_a_save_says_how_it_is_to_be_kept() {
+    const HEADERS: [&str; 3] =
+        ["x-amz-server-side-encryption", "x-amz-server-side-encryption-aws-kms-key-id", "x-amz-storage-class"];
+    let s3 = S3::start().await;
+    for (sse, key, class) in [
+        (None, None, None),
+        (Some(S3Sse::Aes256), None, None),
+        (Some(S3Sse::AwsKms), None, Some("GLACIER_IR")),
+        (Some(S3Sse::AwsKms), Some("arn:aws:kms:eu-1:1234:key/ab-cd"), Some("STANDARD_IA")),
+        (None, None, Some("ONEZONE_IA")),
+    ] {
+        let proxy = S3Proxy::before(&s3, |_| Fault::Pass).await;
+        let store = StoreFlags {
+            s3_sse: sse,
+            s3_sse_kms_key_id: key.map(str::to_owned),
+            s3_storage_class: class.map(str::to_owned),
+            ..proxy.flags(&s3)
+        };
+        let saved = save_stream(request(store), stream::iter(messages(&STREAM))).await.unwrap();
+        assert!(fs::read(s3.file(&saved.key, "snapshot.db")).unwrap() == *STREAM);
+        let asked = proxy.asked();
+        for a in &asked {
+            let wanted = match a.op {
+                Op::Create => [sse.map(S3Sse::as_str), key, class],
+                // What is written beside the data is small, and stays in the usual class.
+                Op::Put => [sse.map(S3Sse::as_str), key, None],
+                _ => [None; 3],
+            };
+            assert_eq!(HEADERS.map(|header| said(a, header)), wanted, "{:?} {}", a.op, a.uri);
+        }
+        let count = |op: Op, name: &str| asked.iter().filter(|a| a.op == op && a.uri.contains(name)).count();
+        assert_eq!(count(Op::Create, "snapshot.db"), 1);
+        assert_eq!((count(Op::Put, "/uploads/"), count(Op::Put, "manifest.json"), count(Op::Put, "")), (1, 1, 2));
+    }
+}
+
+/// What is asked for is on every part, and right; without it there is none anywhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_checksum_that_is_asked_for_is_on_every_part() {
+    type Sum = fn(&[u8]) -> String;
+    let sha256: Sum = |part| BASE64_STANDARD.encode(Sha256::digest(part));
+    let crc: Sum = |part| {
+        let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, part);
+        BASE64_STANDARD.encode(crc.to_be_bytes())
+    };
+    let s3 = S3::start().await;
+    for (checksum, on) in [
+        (None, None),
+        (Some(S3Checksum::WhenRequired), None),
+        (Some(S3Checksum::Crc64nvme), Some(("x-amz-checksum-crc64nvme", "CRC64NVME", crc))),
+        (Some(S3Checksum::Sha256), Some(("x-amz-checksum-sha256", "SHA256", sha256))),
+    ] {
+        let proxy = S3Proxy::before(&s3, |_| Fault::Pass).await;
+        let store = StoreFlags { s3_checksum: checksum, ..proxy.flags(&s3) };
+        save_stream(request(store), stream::iter(messages(&STREAM))).await.unwrap();
+        let asked = proxy.asked();
+        for a in &asked {
+            let names: Vec<_> = a.headers.keys().filter(|name| name.as_str().starts_with("x-amz-checksum")).collect();
+            let wanted: Vec<&str> = match (a.op, on) {
+                (Op::Create, Some(_)) => vec!["x-amz-checksum-algorithm"],
+                (Op::Part | Op::Put, Some((header, ..))) => vec![header],
+                _ => vec![],
+            };
+            assert_eq!(names, wanted, "{checksum:?} {:?} {}", a.op, a.uri);
+        }
+        let Some((header, algorithm, sum)) = on else { continue };
+        let create = asked.iter().find(|a| a.op == Op::Create).unwrap();
+        assert_eq!(said(create, "x-amz-checksum-algorithm"), Some(algorithm));
+        let mut parts: Vec<_> = asked.iter().filter(|a| a.op == Op::Part).map(|a| (part_number(a), a)).collect();
+        parts.sort_by_key(|(number, _)| *number);
+        assert_eq!(parts.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 2, 3], "{checksum:?}");
+        for ((number, a), bytes) in parts.into_iter().zip(STREAM.chunks(8 << 20)) {
+            assert_eq!(said(a, header), Some(sum(bytes).as_str()), "{checksum:?}, part {number}");
+        }
+    }
+}
+
+/// Which of an upload's parts this is.
+fn part_number(asked: &Asked) -> usize {
+    let number = asked.uri.split(['?', '&']).find_map(|pair| pair.strip_prefix("partNumber="));
+    number.unwrap().parse().unwrap()
 }
 
 /// Credentials that may only write, as a careful person gives them to a backup: it is made, and says what is not proven.

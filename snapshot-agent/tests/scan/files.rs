@@ -1,12 +1,13 @@
 //! Databases that no etcd at hand writes: of 3.4, with pages of 16 and 64 KiB, with a list of free pages. `fixtures/make`
-//! made them, and what is expected is what their servers said.
+//! made them, and what is expected is what their servers said; of 3.4, also what etcdutl 3.6 says.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use crate::support::both_ways;
+use crate::support::{both_ways, compare_with_etcdutl, folder};
 use flate2::read::GzDecoder;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use snapshot_agent::scan::{HashKv, Proven};
 
 fn fixture(name: &str) -> PathBuf {
@@ -38,9 +39,18 @@ fn etcd_34() {
     let proven = as_said("etcd-3.4", "etcd-3.4");
     assert_eq!(proven.page_size, 4_096);
     // What 3.5 brought into the database: the term; 3.6 the storage version.
-    assert_eq!((proven.term, proven.storage_version), (None, None));
+    assert_eq!((proven.term, proven.storage_version.as_deref()), (None, None));
     assert_eq!((proven.members.len(), proven.leases.len()), (1, 1));
-    assert!(proven.cluster_version.unwrap().starts_with("3.4"));
+    assert!(proven.cluster_version.as_ref().unwrap().starts_with("3.4"));
+
+    // With the hash at its end that 3.4 had sent: as a snapshot.
+    let temporary = tempfile::tempdir().unwrap();
+    let snapshot = temporary.path().join("etcd-3.4.snap");
+    let mut bytes = database("etcd-3.4");
+    let hash = Sha256::digest(&bytes);
+    bytes.extend_from_slice(&hash);
+    std::fs::write(&snapshot, bytes).unwrap();
+    compare_with_etcdutl(&snapshot, &proven, &folder("3.6"));
 }
 
 #[test]

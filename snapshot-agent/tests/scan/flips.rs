@@ -1,13 +1,21 @@
 //! A flipped byte is refused, or it lies where structure and HashKV prove nothing. A cut is always refused.
+//!
+//! Of snapshots of each minor, and of files that no etcd at hand writes: of 3.4, and with pages of 16 KiB.
+//!
+//! Where the flips are is the same each time. `HOLDFAST_SOAK=1` draws another place to begin and prints it, and
+//! `HOLDFAST_SEED` repeats it: exactly for the stored files, and for a snapshot as far as etcd lays it out alike again.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt as _;
 
 use crate::support::roles::Role;
-use crate::support::{BUDGET, Dice, Server, scan};
+use crate::support::{BUDGET, Dice, Server, both_ways, scan};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
+use snapshot_agent::contract::{ExitClass, SnapshotFlags, VerifyRequest};
 use snapshot_agent::scan::{Proven, Reader, ScanError};
-use snapshot_agent::trailer::{Hasher, TRAILER, TrailerError};
+use snapshot_agent::trailer::TRAILER;
+use snapshot_agent::verify::{self, FileVerified, Verified};
 
 /// A snapshot with a bit of everything: rows of pages, free pages, tombstones below the compact revision, other buckets.
 fn snapshot(line: &str) -> (Vec<u8>, Proven) {
@@ -37,6 +45,13 @@ fn snapshot(line: &str) -> (Vec<u8>, Proven) {
     (checked.bytes, checked.proven)
 }
 
+/// A stored database.
+fn stored(name: &str) -> (Vec<u8>, Proven) {
+    let bytes = crate::files::database(name);
+    let proven = both_ways(&bytes);
+    (bytes, proven)
+}
+
 /// What neither structure nor HashKV can prove; the sha256 of the whole is there for it.
 const UNPROVEN: [Role; 8] = [
     Role::Free,
@@ -49,22 +64,83 @@ const UNPROVEN: [Role; 8] = [
     Role::OtherValue,
 ];
 
-/// A stored snapshot's verdict: the proof at its end, and the hash that the manifest has.
-fn at_rest(bytes: &[u8], trailer: &[u8; TRAILER]) -> Result<[u8; 32], TrailerError> {
-    let mut hasher = Hasher::default();
-    hasher.update(bytes);
-    hasher.update(trailer);
-    hasher.finish().map(|proven| proven.sha256)
+/// A snapshot in a file, as `agent verify` is given it.
+struct AtRest {
+    file: tempfile::NamedTempFile,
+    runtime: tokio::runtime::Runtime,
 }
 
-fn flips(line: &str) {
-    let (mut bytes, proven) = snapshot(line);
+impl AtRest {
+    fn of(bytes: &[u8], trailer: &[u8]) -> Self {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let at_rest = Self { file, runtime: tokio::runtime::Builder::new_current_thread().build().unwrap() };
+        at_rest.put(bytes, 0);
+        at_rest.put(trailer, bytes.len());
+        at_rest
+    }
+
+    fn put(&self, bytes: &[u8], at: usize) {
+        self.file.as_file().write_all_at(bytes, at as u64).unwrap();
+    }
+
+    fn verified(&self) -> snapshot_agent::Result<FileVerified> {
+        let snapshot = SnapshotFlags { file: Some(self.file.path().to_owned()), ..SnapshotFlags::default() };
+        let request = VerifyRequest { snapshot, ..VerifyRequest::default() };
+        match self.runtime.block_on(verify::run(request))? {
+            Verified::File(found) => Ok(found),
+            Verified::Stored(found) => panic!("{found:?}"),
+        }
+    }
+
+    /// By its proof, which does not fit.
+    fn refused(&self, at: usize) {
+        let error = self.verified().unwrap_err();
+        assert_eq!(error.class(), ExitClass::Corrupt, "at {at}: {error}");
+        assert!(error.message().contains("does not match the sha256 at its end"), "at {at}: {error}");
+    }
+
+    /// With a proof that was made to match, the verdict is the scan's.
+    fn as_scanned(&self, scanned: &Result<Proven, ScanError>, what: &str) {
+        match (self.verified(), scanned) {
+            (Err(error), Err(_)) => assert_eq!(error.class(), ExitClass::Corrupt, "{what}: {error}"),
+            (Ok(found), Ok(proven)) => {
+                let told = (found.revision, found.revisions, found.compact_revision);
+                assert_eq!(told, (proven.revision, proven.revisions, proven.compact_revision), "{what}");
+                // The scan was told the compact revision, and has no hash with another one.
+                if let Ok(hash_kv) = proven.hash_kv {
+                    assert_eq!((found.hash_kv, found.keys), (Some(hash_kv.hash), proven.keys), "{what}");
+                }
+            }
+            (verified, scanned) => panic!("{what}: {verified:?}, scanned: {scanned:?}"),
+        }
+    }
+}
+
+/// Where chance begins.
+fn seed() -> u64 {
+    if let Ok(seed) = std::env::var("HOLDFAST_SEED") {
+        return seed.parse().unwrap();
+    }
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    crate::soak::soak(2_026, u64::from(since.subsec_nanos()))
+}
+
+fn flips(what: &str, (mut bytes, proven): (Vec<u8>, Proven)) {
+    let seed = seed();
+    println!("{what}: HOLDFAST_SEED={seed}");
     let compact = proven.compact_revision;
     let roles = crate::support::roles::roles(&bytes, compact.unwrap_or(-1));
-    let trailer: [u8; 32] = Sha256::digest(&bytes).into();
-    assert_eq!(at_rest(&bytes, &trailer), Ok(trailer));
+    let trailer: [u8; TRAILER] = Sha256::digest(&bytes).into();
+    let at_rest = AtRest::of(&bytes, &trailer);
+    assert_eq!(at_rest.verified().unwrap().sha256, Some(hex::encode(trailer)));
+    for (i, byte) in trailer.iter().enumerate() {
+        at_rest.put(&[byte ^ 1], bytes.len() + i);
+        at_rest.refused(bytes.len() + i);
+        at_rest.put(&[*byte], bytes.len() + i);
+    }
     let mut counts: BTreeMap<(Role, &str), usize> = BTreeMap::new();
-    let mut dice = Dice(2_026);
+    // A generator that begins with nothing stays there.
+    let mut dice = Dice(seed.max(1));
     let count = crate::soak::soak(500, 10_000);
     // A third anywhere, which is free pages most often; a third in what HashKV covers; a third in what is few bytes:
     // structure and other buckets.
@@ -82,15 +158,16 @@ fn flips(line: &str) {
         let flip = 1_u8.max(dice.below(256) as u8);
         bytes[at] ^= flip;
 
-        // At rest it is refused wherever it is; with a proof that was made to match, by the manifest's hash.
-        assert!(matches!(at_rest(&bytes, &trailer), Err(TrailerError::Mismatch(_))), "at {at}");
-        let matching: [u8; 32] = Sha256::digest(&bytes).into();
-        assert!(at_rest(&bytes, &matching).is_ok_and(|sha256| sha256 != trailer), "at {at}");
+        // At rest it is refused wherever it is.
+        at_rest.put(&[bytes[at]], at);
+        at_rest.refused(at);
 
-        // On its way, with that matching proof, it is the scan's.
+        // With a proof that was made to match it is the scan's.
         let role = roles[at];
         let scanned = scan(&bytes, compact, 32 << 10);
-        let what = match &scanned {
+        at_rest.put(&Sha256::digest(&bytes), bytes.len());
+        at_rest.as_scanned(&scanned, &format!("{role:?} at {at}"));
+        let verdict = match &scanned {
             Err(ScanError::OverBudget { .. } | ScanError::Io(_)) => panic!("not a verdict"),
             Err(_) => "refused",
             Ok(other) if other.hash_kv != proven.hash_kv => "HashKV differs",
@@ -102,7 +179,8 @@ fn flips(line: &str) {
                 "other facts differ"
             }
             Ok(_) => {
-                assert!(UNPROVEN.contains(&role), "{role:?} at {at} (page {}) is not seen", at / 4096);
+                let page = at / proven.page_size as usize;
+                assert!(UNPROVEN.contains(&role), "{role:?} at {at} (page {page}) is not seen");
                 "not seen"
             }
         };
@@ -110,23 +188,28 @@ fn flips(line: &str) {
         let read = Reader::open(&bytes[..], length, BUDGET).and_then(|mut reader| reader.prove(compact));
         assert_eq!(scanned.is_ok(), read.is_ok(), "{role:?} at {at}: {scanned:?} {read:?}");
         assert!(scanned.is_err() || scanned == read, "{role:?} at {at}: {scanned:?} {read:?}");
-        *counts.entry((role, what)).or_default() += 1;
+        *counts.entry((role, verdict)).or_default() += 1;
         bytes[at] ^= flip;
+        at_rest.put(&[bytes[at]], at);
+        at_rest.put(&trailer, bytes.len());
     }
     assert_eq!(scan(&bytes, compact, 32 << 10).as_ref(), Ok(&proven));
+    assert_eq!(at_rest.verified().unwrap().sha256, Some(hex::encode(trailer)));
     let mut total: BTreeMap<Role, usize> = BTreeMap::new();
     for role in &roles {
         *total.entry(*role).or_default() += 1;
     }
-    println!("etcd {line}: {count} flips in {} bytes: {total:?}", bytes.len());
-    for ((role, what), flips) in counts {
-        println!("{flips:6} {role:?}: {what}");
+    println!("{what}: {count} flips in {} bytes: {total:?}", bytes.len());
+    for ((role, verdict), flips) in counts {
+        println!("{flips:6} {role:?}: {verdict}");
     }
 }
 
-fn cuts(line: &str) {
-    let (bytes, proven) = snapshot(line);
+fn cuts((mut bytes, proven): (Vec<u8>, Proven)) {
     let size = proven.page_size as usize;
+    // A member's own file may be longer than what is in use of it, and is whole without that.
+    bytes.truncate(proven.pages as usize * size);
+    assert!(scan(&bytes, proven.compact_revision, 1 << 20).is_ok());
     let odd = [bytes.len() - 1, bytes.len() - 511, size + 80, 100, 1];
     for end in (0..bytes.len()).step_by(size).chain(odd) {
         let cut = &bytes[..end];
@@ -137,31 +220,51 @@ fn cuts(line: &str) {
 }
 
 #[test]
+fn flips_34() {
+    flips("etcd 3.4", stored("etcd-3.4"));
+}
+
+#[test]
 fn flips_35() {
-    flips("3.5");
+    flips("etcd 3.5", snapshot("3.5"));
 }
 
 #[test]
 fn flips_36() {
-    flips("3.6");
+    flips("etcd 3.6", snapshot("3.6"));
 }
 
 #[test]
 fn flips_37() {
-    flips("3.7");
+    flips("etcd 3.7", snapshot("3.7"));
+}
+
+#[test]
+fn flips_in_pages_of_16_kib() {
+    flips("pages of 16 KiB", stored("pages-16384"));
+}
+
+#[test]
+fn cuts_34() {
+    cuts(stored("etcd-3.4"));
 }
 
 #[test]
 fn cuts_35() {
-    cuts("3.5");
+    cuts(snapshot("3.5"));
 }
 
 #[test]
 fn cuts_36() {
-    cuts("3.6");
+    cuts(snapshot("3.6"));
 }
 
 #[test]
 fn cuts_37() {
-    cuts("3.7");
+    cuts(snapshot("3.7"));
+}
+
+#[test]
+fn cuts_in_pages_of_16_kib() {
+    cuts(stored("pages-16384"));
 }
