@@ -246,6 +246,9 @@ pub fn explain(failure: &LastFailure) -> String {
              formed, and create it again with a larger one"
         }
         Some(ExitClass::Full) => "Its volume is full: enlarge the claim, if its class allows that",
+        Some(ExitClass::Deadline) if restores => {
+            "Check the store, the network and the volume's disk. It is tried again"
+        }
         Some(ExitClass::Deadline) => "Check the store and the network. It is tried again",
         Some(ExitClass::Refused) => "Nothing was touched; the runbook says how to tell the cases apart",
         Some(ExitClass::AuthRequired) => {

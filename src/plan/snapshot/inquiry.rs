@@ -39,6 +39,8 @@ pub(super) struct Inquiry {
     pub(super) words: String,
     /// Why the store did not answer the last time.
     pub(super) silent: Option<String>,
+    /// Whether that was because these credentials may not look.
+    pub(super) denied: bool,
     /// When it is asked again, where that is not now.
     pub(super) pause: Option<Wake>,
 }
@@ -73,13 +75,15 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
         Fact::Pending(words) | Fact::Running(words) => Answer::Open(still(before, words, now)),
         Fact::Settling => Answer::Open(still(before, status::SETTLING.to_owned(), now)),
         ended @ (Fact::Failed { .. } | Fact::Lost) => {
+            let denied = matches!(ended, Fact::Failed { class: Some(ExitClass::Denied), .. });
             let (why, at) = silence(ended, &last.job).unwrap_or_default();
             let at = at.unwrap_or(now);
             let since = all.first().and_then(|first| created(&first.job)).unwrap_or(at);
-            Answer::Open(match Wake::at(at + pause(since, at), now) {
+            let inquiry = match Wake::at(at + pause(since, at), now) {
                 Some(later) => Inquiry { silent: Some(why), pause: Some(later), ..Inquiry::default() },
                 None => ask(seen, job::number(&last.job).saturating_add(1), Some(why)),
-            })
+            };
+            Answer::Open(Inquiry { denied, ..inquiry })
         }
     }
 }

@@ -115,13 +115,13 @@ fn of(seen: &Observed, place: Place, name: String, work: Work, attempts_before: 
     })
 }
 
-/// Pods that were tried: by this Job, and by those before it. Never fewer than were counted before: Pods of a Job may
-/// be cleaned away.
+/// Pods that were tried: by this Job, and by those before it; without a Job, those that are still ending. Never fewer than
+/// were counted before: Pods of a Job may be cleaned away.
 pub(super) fn attempts(seen: &Observed) -> i32 {
     let counted = seen.snapshot.status.as_ref().map_or(0, |s| s.attempts);
-    let Some(job) = &seen.job else { return counted };
-    let before = number(job);
-    let there = i32::try_from(seen.pods.len()).unwrap_or(i32::MAX);
+    let many = |pods: usize| i32::try_from(pods).unwrap_or(i32::MAX);
+    let Some(job) = &seen.job else { return counted.max(many(seen.strays.len())) };
+    let (before, there) = (number(job), many(seen.pods.len()));
     let said = job
         .status
         .as_ref()

@@ -12,7 +12,7 @@ use super::inquiry::{self, Answer, Inquiry};
 use super::report::{self, Fact};
 use super::{Observed, job, place, status};
 use crate::api::backup_store::Right;
-use crate::api::condition::Reason;
+use crate::api::condition::{Reason, Type};
 use crate::api::snapshot::{Failure, Phase};
 use crate::api::{EtcdSnapshotStatus, name};
 use crate::plan::{Act, Next, Plan, Wake, pods};
@@ -38,6 +38,8 @@ pub(super) enum Stage {
 /// An end that leaves open whether the snapshot is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Doubt {
+    /// Whether a Job of the snapshot is known to have been made, or it is merely old enough for one.
+    pub(super) witnessed: bool,
     /// How saving failed, where that is known.
     pub(super) failed: Option<Failure>,
     /// How far asking the store has come.
@@ -47,6 +49,10 @@ pub(super) struct Doubt {
 /// A fresh object gets its first status within seconds. An older one without any has lost it, and the snapshot may be
 /// stored all the same.
 const FIRST_STATUS: SignedDuration = SignedDuration::from_secs(60);
+
+/// A Job is kept for an hour after its end: one that was to be made a shorter time ago, and is not there, was not made. One
+/// of an earlier time may have come and gone.
+const COME_AND_GONE: SignedDuration = SignedDuration::from_mins(10);
 
 /// What to do next.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotStatus> {
@@ -127,25 +133,28 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
                 at: None,
             },
         }),
-        Answer::Open(inquiry) => Stage::Doubt(Doubt { failed, inquiry }),
+        Answer::Open(inquiry) => Stage::Doubt(Doubt { witnessed: true, failed, inquiry }),
     }
 }
 
-/// A Job has stood, and is gone: cleaned away, deleted, or lost with the whole cluster's state. If it has published, that
-/// is the snapshot (I6); only else, and where it is not known to have failed, another one is taken.
+/// A Job has stood, or may have, and is gone: cleaned away, deleted, or lost with the whole cluster's state. If it has
+/// published, that is the snapshot (I6); only else, and where it is not known to have failed, another one is taken.
 fn without_job(seen: &Observed, now: Timestamp) -> Stage {
-    let failed = failed_before(seen);
+    let (failed, witnessed) = (failed_before(seen), witnessed(seen));
     if let Some(pod) = seen.strays.first() {
         // It may publish yet.
         let inquiry = Inquiry::waits(format!("the Job is gone and its Pod {pod} is still ending"));
-        return Stage::Doubt(Doubt { failed, inquiry });
+        return Stage::Doubt(Doubt { witnessed, failed, inquiry });
     }
     match (inquiry::answer(seen, now), failed) {
         (Answer::Stored(stored), _) => Stage::Job(stored),
         (Answer::Taken(job), _) => conflict(&job),
         (Answer::Nothing(_), Some(failed)) => Stage::Job(given_up(failed, None)),
         (Answer::Nothing(_), None) => start(seen),
-        (Answer::Open(inquiry), failed) => Stage::Doubt(Doubt { failed, inquiry }),
+        // Credentials that may only write are never told what is there. Nobody has seen a Job; should there have been one
+        // all the same, the next one's Pod writes beside what it stored, never over it (I7).
+        (Answer::Open(inquiry), None) if inquiry.denied && !witnessed => start(seen),
+        (Answer::Open(inquiry), failed) => Stage::Doubt(Doubt { witnessed, failed, inquiry }),
     }
 }
 
@@ -163,14 +172,28 @@ fn given_up(failed: Failure, at: Option<Timestamp>) -> Fact {
 /// Whether a Job was made for this snapshot, by all that is known.
 fn began(seen: &Observed, now: Timestamp) -> bool {
     match &seen.snapshot.status {
+        _ if witnessed(seen) => true,
         // `Running` without a start: the store is being asked, since the status was lost.
-        Some(status) if status.started_at.is_some() || status.phase == Phase::Running => true,
+        Some(status) if status.phase == Phase::Running => true,
+        // Its name is written before it is made, and nobody has looked since.
+        Some(status) if status.job.is_some() => ready_since(status).is_none_or(|since| now >= since + COME_AND_GONE),
         Some(status) if !status.conditions.is_empty() => false,
         Some(_) | None => {
             let created = seen.snapshot.metadata.creation_timestamp.as_ref();
-            !seen.strays.is_empty() || created.is_some_and(|t| now >= t.0 + FIRST_STATUS)
+            created.is_some_and(|t| now >= t.0 + FIRST_STATUS)
         }
     }
+}
+
+/// Whether a Job of this snapshot, or a Pod of one, was ever seen.
+pub(super) fn witnessed(seen: &Observed) -> bool {
+    let told = |s: &EtcdSnapshotStatus| s.started_at.is_some() || s.attempts > 0 || s.error.is_some();
+    !seen.strays.is_empty() || seen.snapshot.status.as_ref().is_some_and(told)
+}
+
+/// Since when `Ready` has been what it is: the Job was named then or later.
+fn ready_since(status: &EtcdSnapshotStatus) -> Option<Timestamp> {
+    status.conditions.iter().find(|c| c.type_ == Type::Ready.as_str()).map(|c| c.last_transition_time.0)
 }
 
 fn next(stage: Stage) -> Next {

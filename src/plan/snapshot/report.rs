@@ -7,6 +7,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use snapshot_agent::contract::{ExitClass, FailedReport, Report, SavedReport};
 
 use crate::api::condition::Reason;
@@ -15,6 +16,10 @@ use crate::plan::pods::{self, HoldUp};
 
 /// The watch of Jobs may be ahead of the watch of Pods: so long after a Job's end a Pod's last words may still come.
 pub(super) const PATIENCE_MILLIS: u64 = 10_000;
+
+/// A Pod that takes another one's place is made this long after that one's end at the earliest: so long a Job pauses after
+/// a failure, also after one that its policy ignores (Kubernetes: `DefaultJobPodFailureBackOff`).
+const PAUSE: SignedDuration = SignedDuration::from_secs(10);
 
 /// What is known of a Job.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,17 +82,28 @@ pub(in crate::plan) fn read(job: &Job, all: &[Pod], refusal: Option<&str>, now: 
     progress(job, all, refusal)
 }
 
-/// Whether the snapshot may be stored although no report says so: the Job ended well, or a Pod of it is gone, or ended
-/// in a way that leaves open how far it had come.
+/// Whether the snapshot may be stored although no report says so: the Job ended well, or a Pod of it is gone or may be, or
+/// ended in a way that leaves open how far it had come.
 pub(super) fn doubtful(fact: &Fact, job: &Job, all: &[Pod]) -> bool {
     match fact {
         Fact::Lost => true,
         Fact::Failed { .. } => {
             let counted = job.status.as_ref().and_then(|s| s.failed).unwrap_or_default();
-            i32::try_from(all.len()).is_ok_and(|there| there < counted) || !all.iter().all(published_nothing)
+            let there = i32::try_from(all.len()).is_ok_and(|there| there >= counted);
+            // A Pod that a drain has ended is counted nowhere, and soon gone. There was no other only where none of these has
+            // taken a place, and one of them says how it ended.
+            let spoke = all.iter().any(|pod| end(pod).is_some());
+            let first = all.iter().all(|pod| took_no_place(pod, job));
+            !(there && spoke && first && all.iter().all(published_nothing))
         }
         Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Stored { .. } => false,
     }
+}
+
+/// Whether a Pod was made too soon after its Job to have taken the place of one that had run.
+fn took_no_place(pod: &Pod, job: &Job) -> bool {
+    let made = |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|t| t.0);
+    made(&pod.metadata).zip(made(&job.metadata)).is_some_and(|(pod, job)| pod < job + PAUSE)
 }
 
 /// Whether a Pod has certainly published nothing: it never ran, or the agent itself says so. After trouble with the

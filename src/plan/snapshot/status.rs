@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use snapshot_agent::contract::{ExitClass, Level, SavedReport};
 
 use super::inquiry::Inquiry;
-use super::plan::{Doubt, Stage};
+use super::plan::{Doubt, Stage, witnessed};
 use super::report::Fact;
 use super::{Observed, job, place};
 use crate::api::EtcdSnapshotStatus;
@@ -21,12 +21,25 @@ pub(super) fn doubt(doubt: &Doubt) -> (Reason, String) {
     let Inquiry { ask, words, silent, .. } = &doubt.inquiry;
     match (&doubt.failed, silent) {
         (None, None) if ask.is_some() => {
-            (Reason::AskingStore, "the Job's report is gone: the store is asked whether it is there".to_owned())
+            let message = if doubt.witnessed {
+                "the Job's report is gone: the store is asked whether it is there"
+            } else {
+                "nobody has seen a Job of this snapshot, and there may have been one: the store is asked whether it is \
+                 there"
+            };
+            (Reason::AskingStore, message.to_owned())
         }
         (None, None) => (Reason::AskingStore, words.clone()),
         (Some(failed), None) => {
             let words = if words.is_empty() { String::new() } else { format!(": {words}") };
             let message = format!("{}; the store is asked whether it is stored all the same{words}", failed.message);
+            (Reason::AskingStore, message)
+        }
+        (None, Some(why)) if !doubt.witnessed => {
+            let message = format!(
+                "nobody has seen a Job of this snapshot, and there may have been one, so the store is asked first; \
+                 asking it failed, and is tried again: {why}"
+            );
             (Reason::AskingStore, message)
         }
         (None, Some(why)) => {
@@ -72,7 +85,15 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
         // Of the first Job: what a person waits for began then.
         started_at: old.started_at.or(made),
         attempts: job::attempts(seen),
-        job: ours.map(|job| pods::name(&job.metadata).to_owned()).or(old.job),
+        job: match stage {
+            // Before it is made: who comes back after an outage has to know that it may have been.
+            Stage::Start(job) => Some(pods::name(&job.metadata).to_owned()),
+            // It was not made, and is not now: nothing is to be asked for on its account.
+            Stage::Blocked(reason, _) if *reason != Reason::NameConflict && !witnessed(seen) => None,
+            Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Doubt(_) => {
+                ours.map(|job| pods::name(&job.metadata).to_owned()).or(old.job)
+            }
+        },
         store: place::recorded(seen).or_else(|| match stage {
             // Before the Job is made: from then on this is where the snapshot may be.
             Stage::Start(job) => place::on(job),
@@ -184,8 +205,7 @@ pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
     match stage {
         Stage::Start(job) => {
             let name = pods::name(&job.metadata);
-            let before = seen.snapshot.status.as_ref().and_then(|s| s.job.as_ref());
-            vec![if before.is_some() {
+            vec![if witnessed(seen) {
                 // Keys are unique for each Pod, so the one before cannot be overwritten, whatever it had stored (I7).
                 note(
                     true,
@@ -208,7 +228,8 @@ pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
         }
         Stage::Doubt(open) if open.inquiry.silent.is_some() => {
             let (reason, message) = doubt(open);
-            if newly(seen, reason) { vec![note(true, reason.as_str(), message)] } else { vec![] }
+            // While it was asked, the reason may have been the same.
+            if newly(seen, reason) || !unknown(seen) { vec![note(true, reason.as_str(), message)] } else { vec![] }
         }
         Stage::Job(Fact::Held(reason, message)) if newly(seen, *reason) => {
             vec![note(true, reason.as_str(), message.clone())]
@@ -221,6 +242,12 @@ pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
 fn newly(seen: &Observed, reason: Reason) -> bool {
     let old = seen.snapshot.status.as_ref();
     !old.is_some_and(|s| s.conditions.iter().any(|c| c.type_ == Type::Ready.as_str() && c.reason == reason.as_str()))
+}
+
+/// Whether nobody knew before, either, whether it is stored.
+fn unknown(seen: &Observed) -> bool {
+    let old = seen.snapshot.status.as_ref();
+    old.is_some_and(|s| s.conditions.iter().any(|c| c.type_ == Type::Ready.as_str() && c.status == "Unknown"))
 }
 
 fn source(report: &SavedReport) -> Source {

@@ -2,6 +2,7 @@
 
 mod doubt;
 mod in_a_store;
+mod outage;
 mod rules;
 mod stored;
 mod world;

@@ -27,7 +27,7 @@ pub(super) enum Progress {
 
 /// Reads a Job of ours and its Pods, oldest first.
 pub(super) fn read(job: &Job, inputs: &str, all: &[Pod], refusal: Option<&str>, now: Timestamp) -> Progress {
-    if let Some(ended) = all.iter().rev().find_map(|pod| reported(pod, inputs, now)) {
+    if let Some(ended) = all.iter().rev().find_map(|pod| reported(pod, job, inputs, now)) {
         return Progress::Ended(ended);
     }
     match report::read(job, all, refusal, now) {
@@ -35,7 +35,10 @@ pub(super) fn read(job: &Job, inputs: &str, all: &[Pod], refusal: Option<&str>, 
         Fact::Settling => Progress::Running("the probe has ended; its report is on its way".to_owned()),
         Fact::Held(reason, words) => Progress::Held(reason, words),
         // A report of something else, or none at all.
-        Fact::Stored { at, .. } => failed(inputs, None, "the probe's report is another's", at.unwrap_or(now)),
+        Fact::Stored { at, .. } => {
+            let at = at.map_or(now, |at| not_before(job, at));
+            failed(inputs, None, "the probe's report is another's", at)
+        }
         Fact::Lost => failed(inputs, None, "the probe ended well, and its report is gone", now),
         Fact::Failed { class, message, at } => failed(inputs, class, &message, at.unwrap_or(now)),
     }
@@ -51,7 +54,7 @@ fn failed(inputs: &str, class: Option<ExitClass>, message: &str, at: Timestamp) 
     })
 }
 
-fn reported(pod: &Pod, inputs: &str, now: Timestamp) -> Option<Probe> {
+fn reported(pod: &Pod, job: &Job, inputs: &str, now: Timestamp) -> Option<Probe> {
     let end = pods::last_end(pods::status(pod, CONTAINER)?)?;
     let Report::Probed(Probed { store: _, usable, findings, store_id, left_behind, failed }) =
         pods::report(pod, CONTAINER)?
@@ -65,7 +68,7 @@ fn reported(pod: &Pod, inputs: &str, now: Timestamp) -> Option<Probe> {
         detail: found.detail,
     });
     Some(Probe {
-        at: end.finished_at.as_ref().map_or(now, |t| t.0).to_string(),
+        at: end.finished_at.as_ref().map_or(now, |t| not_before(job, t.0)).to_string(),
         inputs: inputs.to_owned(),
         usable,
         failing_since: None,
@@ -75,6 +78,14 @@ fn reported(pod: &Pod, inputs: &str, now: Timestamp) -> Option<Probe> {
         store_id,
         left_behind,
     })
+}
+
+/// When a Pod ended is told by its node's clock, which may be behind: pauses count from its Job's times then, which are the
+/// cluster's and stay the same.
+fn not_before(job: &Job, at: Timestamp) -> Timestamp {
+    let made = job.metadata.creation_timestamp.as_ref();
+    let begun = job.status.as_ref().and_then(|s| s.start_time.as_ref());
+    made.into_iter().chain(begun).map(|t| t.0).fold(at, Ord::max)
 }
 
 const fn outcome(outcome: Outcome) -> &'static str {

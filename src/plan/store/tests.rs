@@ -16,6 +16,7 @@ use crate::api::store::{Location, PvcLocation, S3Location};
 use crate::api::{EtcdBackupStore, EtcdBackupStoreSpec, EtcdBackupStoreStatus, component, key};
 use crate::plan::{Act, Plan, Seen, Settings, Wake, safety};
 
+mod clocks;
 mod marks;
 mod readers;
 

@@ -28,6 +28,8 @@ fn a_failure_that_leaves_it_open_has_the_store_asked() {
         deadline(vec![running()], 1),
         deadline(vec![sure.clone()], 2),
         deadline(vec![], 1),
+        // Whether there was never a Pod, or one that was drained, no count says.
+        deadline(vec![], 0),
     ];
     for seen in open {
         assert_eq!(told(&planned(&seen).status).2, "AskingStore");
@@ -50,7 +52,37 @@ fn a_failure_that_leaves_it_open_has_the_store_asked() {
     for pods in [vec![sure.clone()], vec![sure, waiting("ImagePullBackOff", None)]] {
         assert_eq!(planned(&deadline(pods, 1)).status.phase, Phase::Failed);
     }
-    assert_eq!(planned(&deadline(vec![], 0)).status.phase, Phase::Failed, "no Pod was ever made");
+}
+
+/// What a drain ends is counted nowhere, and is soon gone with all it said. The Pod that took its place knows of itself
+/// alone, whatever it says.
+#[test]
+fn a_pod_that_may_have_taken_anothers_place_does_not_speak_for_it() {
+    for class in [ExitClass::Denied, ExitClass::Config, ExitClass::Full, ExitClass::Corrupt] {
+        // So many seconds after its Job it was made.
+        for (after, first) in [(0, true), (9, true), (10, false), (40, false)] {
+            let mut last = failed("p-2", class, "as the second said");
+            last.metadata.creation_timestamp = Some(ago(60 - after));
+            let mut seen = gave_up(vec![last], 1);
+            assert_eq!(planned(&seen).status.phase == Phase::Failed, first, "{class:?}, {after} s");
+            if !first {
+                assert_eq!(planned(&asked(seen.clone(), vec![saved()])).status.phase, Phase::Complete);
+                let status = planned(&asked(seen.clone(), nothing())).status;
+                let error = Failure { class: class.as_str().to_owned(), message: "as the second said".to_owned() };
+                assert_eq!((status.phase, status.error), (Phase::Failed, Some(error)));
+            }
+            // One that never ran, and is still there, tells nothing of one between the two.
+            seen.pods.insert(0, pod("p-0", "Failed", ContainerState::default()));
+            assert_eq!(planned(&seen).status.phase == Phase::Failed, first, "{class:?}, {after} s, beside another");
+        }
+    }
+    // Of a drained Pod that no other has followed before the Job's time was over, nothing is left but one that never ran.
+    let seen = gave_up(vec![pod("p-0", "Failed", ContainerState::default())], 0);
+    assert_eq!(told(&planned(&seen).status).2, "AskingStore");
+    // Nobody knows when it was made.
+    let mut seen = gave_up(vec![failed("p-1", ExitClass::Denied, "no")], 1);
+    seen.pods[0].metadata.creation_timestamp = None;
+    assert_eq!(told(&planned(&seen).status).2, "AskingStore");
 }
 
 /// A bucket that is gone, another store under its name, credentials that lead nowhere: none of them is a word on what was

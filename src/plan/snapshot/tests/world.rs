@@ -170,7 +170,8 @@ pub(super) fn ended(kind: &str, reason: &str, seconds_ago: i64, failed: i32) -> 
 pub(super) fn pod(name: &str, phase: &str, state: ContainerState) -> Pod {
     let container = ContainerStatus { name: "agent".to_owned(), state: Some(state), ..ContainerStatus::default() };
     Pod {
-        metadata: meta(name, name),
+        // As soon as its Job.
+        metadata: ObjectMeta { creation_timestamp: Some(ago(60)), ..meta(name, name) },
         status: Some(PodStatus {
             phase: Some(phase.to_owned()),
             container_statuses: Some(vec![container]),
