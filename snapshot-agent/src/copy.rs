@@ -28,6 +28,8 @@ use crate::sha256::Sha256;
 use crate::store::{self, Ahead, Plan, Store, Upload};
 use crate::stored::{self, Stored};
 
+mod left;
+
 /// How one snapshot ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Ended {
@@ -166,10 +168,7 @@ impl One<'_> {
         }
         let stored = interrupt.unless(Stored::of(self.from, self.folder, manifest)).await?;
         if there == There::Data {
-            // Of a copy that died before its end. It is published only if it is what it has to be.
-            interrupt.unless(self.locked(&stored.data, there)).await?;
-            interrupt.unless(self.read_back(&stored)).await?;
-            publish::run(self.to, None, &stored.data, json, interrupt).await?;
+            self.publish_left(&stored, json, interrupt).await?;
             return Ok((Ended::Copied, bytes));
         }
         let plan = Plan { estimate: bytes, at: self.at, until: self.until, read_back: true, patient: true };

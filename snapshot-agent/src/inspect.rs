@@ -3,7 +3,7 @@
 //! It decides which manifest is meant: the owner's first eight characters in a folder's name lead to it, the full UID in
 //! the manifest decides, and data of the recorded size has to be there (I6). It reads no data and writes nothing. A
 //! save's own report may be lost; what is in the store is the truth. "Not found" is the last word on a snapshot (I18), so
-//! it is said of a store alone that is there, and is the one that is meant.
+//! it is said of a store alone that is there, and is known to be the one that is meant.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::contract::{ExitClass, InspectRequest, SavedReport, StoreFlags};
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
-use crate::layout::{Folder, first8, owner8_of};
+use crate::layout::{Folder, Key, first8, owner8_of};
 use crate::list::lineages;
 use crate::look::{Looked, look};
 use crate::manifest::Manifest;
@@ -39,11 +39,20 @@ struct Seen {
 }
 
 async fn find(request: &InspectRequest) -> Result<SavedReport> {
-    let InspectRequest { store: flags, expect_store_id, namespace, cluster, cluster_uid, owner_uid, .. } = request;
+    let flags = &request.store;
+    let doubt = mark::doubt(flags, request.expect_store_id.as_deref()).await.map_err(|error| absent(flags, error))?;
+    match (search(request).await, doubt) {
+        (Err(error), Some(doubt)) if error.class() == ExitClass::NotFound => Err(unsure(flags, &error, &doubt)),
+        // What is found is this object's by its UID, whichever store it is in.
+        (found, _) => found,
+    }
+}
+
+async fn search(request: &InspectRequest) -> Result<SavedReport> {
+    let InspectRequest { store: flags, namespace, cluster, cluster_uid, owner_uid, .. } = request;
     let owner8 = first8("owner UID", owner_uid).map_err(|error| store::layout(&error))?;
     let place = Folder::of_cluster(namespace, cluster, cluster_uid.as_deref());
     let place = place.map_err(|error| store::layout(&error))?;
-    mark::expect(flags, expect_store_id.as_deref()).await.map_err(|error| absent(flags, error))?;
     let store = match Store::open(flags) {
         Err(error) if unmade(flags, &error) => {
             return Err(Seen::default().nothing(&format!("{}/{place}", flags.url), owner_uid));
@@ -52,6 +61,18 @@ async fn find(request: &InspectRequest) -> Result<SavedReport> {
     };
     let mut seen = look_through(&store, request, &owner8, &place).await.map_err(|error| absent(flags, error))?;
     seen.oldest(&store).ok_or_else(|| seen.nothing(&store.uri(&place), owner_uid))
+}
+
+/// What is not found in a store that may be another one may be in the one that is meant.
+fn unsure(flags: &StoreFlags, nothing: &Error, doubt: &Error) -> Error {
+    Error::config(format!(
+        "{} may be another store than the one that is meant, so what is stored is not known: {}; and its mark cannot be \
+         read: {}. Allow these credentials to read {}",
+        flags.url,
+        nothing.message(),
+        doubt.message(),
+        Key::of_store()
+    ))
 }
 
 /// A place that is not there says nothing of what was stored in it.

@@ -124,17 +124,23 @@ pub(crate) async fn judge(store: &Store, expected: Expected<'_>) -> Result<Verdi
     Ok(Verdict::Another(found, error))
 }
 
-/// For those who write, or ask what was written: refuses another store, where a mark is expected at all.
+/// For those who write: refuses another store, where a mark is expected at all.
 pub(crate) async fn expect(flags: &StoreFlags, id: Option<&str>) -> Result<()> {
-    let Some(id) = id else { return Ok(()) };
+    // Credentials that may only write are a careful choice, and a backup is worth more than a refusal.
+    if let Some(error) = doubt(flags, id).await? {
+        tracing::warn!(%error, "whether this is the store that is meant is not known: its mark could not be read");
+    }
+    Ok(())
+}
+
+/// For those who ask what was written: refuses another store as well, and gives why it is not known whether this is one,
+/// where these credentials may not read its mark.
+pub(crate) async fn doubt(flags: &StoreFlags, id: Option<&str>) -> Result<Option<Error>> {
+    let Some(id) = id else { return Ok(None) };
     match judge(&store(flags)?, Expected { id, or: None }).await? {
-        Verdict::Right(_) => Ok(()),
+        Verdict::Right(_) => Ok(None),
         Verdict::Another(_, error) => Err(error),
-        // Credentials that may only write are a careful choice, and a backup is worth more than a refusal.
-        Verdict::Unknown(error) => {
-            tracing::warn!(%error, "whether this is the store that is meant is not known: its mark could not be read");
-            Ok(())
-        }
+        Verdict::Unknown(error) => Ok(Some(error)),
     }
 }
 
@@ -147,12 +153,13 @@ fn another(store: &Store, expected: &str, found: &Found) -> Error {
     ))
 }
 
-/// Reads the mark, or makes it: those who write may have other credentials than those who read.
-pub(crate) async fn make(reads: &Store, writes: &Store) -> Result<Found> {
+/// Reads the mark, or makes it: those who write may have other credentials than those who read. `create_only`: whether the
+/// store was seen to refuse what would overwrite.
+pub(crate) async fn make(reads: &Store, writes: &Store, create_only: bool) -> Result<Found> {
     match read(reads).await {
         Ok(Found::Nothing) => {}
-        // S3 says so of what is missing too, to those who may not list.
-        Err(error) if error.class() == ExitClass::Denied => {}
+        // S3 says so of what is missing too, to those who may not list. But there may be one, and it is not to be lost.
+        Err(error) if error.class() == ExitClass::Denied && create_only => {}
         known => return known,
     }
     let mark = Mark { format_version: FORMAT_VERSION, id: random_uid()?, created_at: Some(clock::now()) };
@@ -188,10 +195,10 @@ mod tests {
     async fn a_mark_is_made_once_and_says_the_same_for_ever() {
         let (mount, _, store) = folder();
         assert_eq!(read(&store).await, Ok(Found::Nothing));
-        let (one, two) = tokio::join!(make(&store, &store), make(&store, &store));
+        let (one, two) = tokio::join!(make(&store, &store, true), make(&store, &store, true));
         let (one, two) = (one.unwrap(), two.unwrap());
         assert!(one == two && one.id().is_some_and(is_store_id), "{one:?} {two:?}");
-        assert_eq!(make(&store, &store).await, Ok(one));
+        assert_eq!(make(&store, &store, true).await, Ok(one));
         let json: serde_json::Value =
             serde_json::from_slice(&fs::read(mount.path().join("holdfast-store.json")).unwrap()).unwrap();
         assert!(json["formatVersion"] == 1 && json["createdAt"].is_string(), "{json}");

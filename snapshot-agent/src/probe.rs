@@ -127,7 +127,9 @@ impl Probe {
         self.delete().await;
         self.clock().await;
         if !marked {
-            let made = mark::make(&self.sides.marked, &self.sides.marks).await;
+            let create_only = |found: &Finding| (found.trial, found.outcome) == (Trial::CreateOnly, Outcome::Yes);
+            let create_only = self.findings.iter().any(create_only);
+            let made = mark::make(&self.sides.marked, &self.sides.marks, create_only).await;
             if expected.is_some() && !matches!(made, Ok(Found::Id(_))) {
                 // Whoever saves expects one: a store without it is of no use.
                 let error = made.err().unwrap_or_else(|| Error::corrupt("the store's mark makes no sense"));

@@ -59,38 +59,27 @@ pub fn render(outcome: &Result<Report, Error>) -> String {
 fn fit(mut report: Report) -> String {
     loop {
         let json = serde_json::to_string(&report).unwrap_or_default();
-        if json.len() <= MAX_REPORT_BYTES {
+        if json.len() <= MAX_REPORT_BYTES || !cut(&mut report) {
             return json;
         }
-        let message = match &mut report {
-            Report::Failed(failed) => &mut failed.message,
-            Report::Gate(gate) => &mut gate.message,
-            // Nothing in it grows without bound but names that Kubernetes bounds itself.
-            Report::Saved(_) => return json,
-            Report::Restored(restored) => {
-                if restored.came_along.as_mut().is_some_and(CameAlong::cut) {
-                    continue;
-                }
-                return json;
-            }
-            Report::Latest(latest) => {
-                if latest.passed_over.pop().is_some() {
-                    continue;
-                }
-                return json;
-            }
-            Report::Probed(probed) => {
-                if probed.cut() {
-                    continue;
-                }
-                return json;
-            }
-        };
-        // Escapes make the JSON longer than the text, so it may take a few rounds.
-        let half = message.floor_char_boundary(message.len() / 2);
-        message.truncate(half);
-        message.push('…');
     }
+}
+
+/// Makes it shorter; `false` when there is nothing left to cut. Escapes make the JSON longer than the text, so it may take
+/// a few rounds.
+fn cut(report: &mut Report) -> bool {
+    let message = match report {
+        Report::Failed(failed) => &mut failed.message,
+        Report::Gate(gate) => &mut gate.message,
+        Report::Saved(saved) => return saved.cut(),
+        Report::Restored(restored) => return restored.came_along.as_mut().is_some_and(CameAlong::cut),
+        Report::Latest(latest) => return latest.passed_over.pop().is_some(),
+        Report::Probed(probed) => return probed.cut(),
+    };
+    let half = message.floor_char_boundary(message.len() / 2);
+    message.truncate(half);
+    message.push('…');
+    true
 }
 
 #[cfg(test)]
@@ -98,7 +87,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::contract::{ExitClass, Finding, GateReport, Outcome, RestoredReport, SavedReport, Trial};
+    use crate::contract::{
+        ExitClass, Finding, GateReport, Level, Outcome, RestoredReport, SavedReport, Trial, Verification,
+    };
 
     #[test]
     fn a_refusal_of_the_gate_keeps_its_verdict() {
@@ -131,6 +122,42 @@ mod tests {
         let Ok(Report::Probed(probed)) = serde_json::from_str(&json) else { panic!("{json}") };
         assert_eq!(probed.findings.len(), Trial::ALL.len());
         assert_eq!(probed.failed.unwrap().class, ExitClass::Denied);
+    }
+
+    /// A report that is cut cannot be read, and one of the same manifest is cut again: what is stored would never be known.
+    #[test]
+    fn what_was_saved_always_fits_and_still_says_where_it_is() {
+        let (key, uri) = ("k".repeat(600), format!("s3://{}", "k".repeat(1200)));
+        let told = Verification {
+            level: Level::HashKV,
+            agreed_by: vec!["\u{1}".repeat(500); 2],
+            agreed_by_reason: Some("ä".repeat(600)),
+            read_back_reason: Some("the store said \"<html>\n\".".repeat(300)),
+            ..Verification::default()
+        };
+        let many = Verification { differences: vec!["members differ".to_owned(); 500], ..told.clone() };
+        let long = Verification { differences: vec!["members in the file are 1, ".repeat(200); 4], ..told };
+        for verification in [many, long] {
+            let report = SavedReport {
+                key: key.clone(),
+                uri: uri.clone(),
+                sha256: "0".repeat(64),
+                stored_sha256: "1".repeat(64),
+                member: "m".repeat(3000),
+                member_id: "f".repeat(16),
+                verification: Some(verification),
+                ..SavedReport::default()
+            };
+            let json = fit(Report::Saved(Box::new(report.clone())));
+            assert!(json.len() <= MAX_REPORT_BYTES, "{}", json.len());
+            let Ok(Report::Saved(left)) = serde_json::from_str(&json) else { panic!("{json}") };
+            assert_eq!((&left.key, &left.uri, &left.sha256), (&key, &uri, &report.sha256));
+            assert_eq!((&left.stored_sha256, &left.member_id), (&report.stored_sha256, &report.member_id));
+            let told = left.verification.unwrap();
+            assert!(told.level == Level::HashKV && told.read_back_reason.is_some(), "{told:?}");
+        }
+        let short = Report::Saved(Box::new(SavedReport { key, uri, ..SavedReport::default() }));
+        assert_eq!(serde_json::from_str::<Report>(&fit(short.clone())).unwrap(), short, "nothing is cut for nothing");
     }
 
     #[test]

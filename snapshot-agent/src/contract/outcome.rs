@@ -159,6 +159,15 @@ pub struct Verification {
     pub reason: Option<String>,
 }
 
+impl Verification {
+    /// All that is said in words, whose length somebody else decides.
+    fn words(&mut self) -> impl Iterator<Item = &mut String> {
+        let Self { agreed_by, agreed_by_reason, read_back_reason, differences, reason, .. } = self;
+        let reasons = [agreed_by_reason, read_back_reason, reason].into_iter().flatten();
+        reasons.chain(differences).chain(agreed_by)
+    }
+}
+
 /// What was saved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -217,6 +226,24 @@ pub struct SavedReport {
     /// The most memory the agent's process held (kernel: `VmHWM`), for choosing a Job's limit; absent where unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_rss_bytes: Option<u64>,
+}
+
+impl SavedReport {
+    /// Makes it shorter, where a store or a member was long-winded; `false` when there is nothing left to cut.
+    pub(crate) fn cut(&mut self) -> bool {
+        let Self { member, etcd_version, storage_version, verification, .. } = self;
+        let told = verification.iter_mut().flat_map(Verification::words);
+        let words = [member, etcd_version].into_iter().chain(storage_version).chain(told);
+        if let Some(longest) = words.max_by_key(|words| words.len()).filter(|words| words.len() > 16) {
+            let half = longest.floor_char_boundary(longest.len() / 2);
+            longest.truncate(half);
+            longest.push('…');
+            return true;
+        }
+        // There may be many short ones.
+        let found = self.verification.as_mut();
+        found.is_some_and(|found| found.differences.pop().is_some() || found.agreed_by.pop().is_some())
+    }
 }
 
 /// What was restored.

@@ -1,7 +1,7 @@
 //! Runs etcdutl: it belongs to the target version, so what it makes is what that etcd reads.
 //!
-//! It decides what etcdutl's ways to end mean; what it says, `words.rs` beside this knows. The hash check is on wherever
-//! there is a hash to check. How far it has come, the size of the file that it writes tells.
+//! It decides what etcdutl's ways to end mean, and when it is stuck; what it says, `words.rs` beside this knows. The
+//! hash check is on wherever there is a hash to check. How far it has come, the size of the file that it writes tells.
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -18,7 +18,8 @@ use crate::trailer::database_of;
 /// `version` reads nothing and answers at once; a cold image on a slow disk takes a moment.
 const VERSION_WITHIN: Duration = Duration::from_secs(15);
 
-/// What etcdutl needs before it copies, and its slowest disk. Measured: 250 to 560 MiB/s.
+/// How long nothing may grow: before it copies, and after, when it reads all again and hashes it. Its slowest disk for
+/// that. Measured: 250 to 560 MiB/s.
 const RESTORE_BASE: Duration = Duration::from_mins(1);
 const RESTORE_BYTES_PER_SECOND: u64 = 16 << 20;
 
@@ -78,9 +79,7 @@ impl Etcdutl {
         let size = tokio::fs::metadata(snapshot).await.map_err(io_error("looking at the snapshot's file"))?.len();
         let progress = Progress::new("copying the snapshot with etcdutl", database_of(size).0);
         let database = data.join(DATABASE);
-        let restoring = progress.follow(&database, run(&self.program, args, within));
-        // When all is written it reads it again and hashes, and nothing grows: its own limit is the only one.
-        let output = progress.watch(Duration::MAX, restoring).await?;
+        let output = grown(&progress, &database, within, run(&self.program, args)).await?;
         if output.status.success() {
             return Ok(());
         }
@@ -88,22 +87,39 @@ impl Etcdutl {
     }
 }
 
+/// Waits for what writes this file, however slowly it grows; not for longer than this when it has stopped growing.
+async fn grown(
+    progress: &Progress,
+    file: &Path,
+    within: Duration,
+    work: impl Future<Output = Result<Output>>,
+) -> Result<Output> {
+    progress.watch(within, progress.follow(file, work)).await.map_err(|error| {
+        if error.class() != ExitClass::Deadline {
+            return error;
+        }
+        Error::deadline(format!(
+            "{}: the volume's disk is stuck or far too slow, so look at it and at what else uses it",
+            error.message()
+        ))
+    })
+}
+
 /// The version of one of etcd's programs, of this name: how it is asked, and what it says before its answer.
 pub(crate) async fn version_of(program: &Path, name: &str, ask: &str, before: &str) -> Result<Minor> {
-    let output = run(program, [ask.into()], VERSION_WITHIN).await?;
+    let output = tokio::time::timeout(VERSION_WITHIN, run(program, [ask.into()])).await.unwrap_or_else(|_| {
+        let seconds = VERSION_WITHIN.as_secs();
+        Err(Error::deadline(format!("{} was not done within {seconds} s", program.display())))
+    })?;
     let text = String::from_utf8_lossy(&output.stdout);
     let version = text.lines().find_map(|line| line.strip_prefix(before)).and_then(Minor::of);
     version.ok_or_else(|| Error::config(format!("{} does not tell an {name} version", program.display())))
 }
 
-async fn run(program: &Path, args: impl IntoIterator<Item = std::ffi::OsString>, within: Duration) -> Result<Output> {
-    let doing = program.display().to_string();
+async fn run(program: &Path, args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Output> {
     // An argument vector and an empty environment: nothing of ours is read as a flag or a setting.
-    let command = Command::new(program).args(args).env_clear().stdin(Stdio::null()).kill_on_drop(true).output();
-    match tokio::time::timeout(within, command).await {
-        Ok(output) => output.map_err(io_error(format!("running {doing}"))),
-        Err(_) => Err(Error::deadline(format!("{doing} was not done within {} s", within.as_secs()))),
-    }
+    let output = Command::new(program).args(args).env_clear().stdin(Stdio::null()).kill_on_drop(true).output();
+    output.await.map_err(io_error(format!("running {}", program.display())))
 }
 
 fn failed(output: &Output) -> Error {
@@ -150,6 +166,27 @@ mod tests {
         assert_eq!(class(9, ""), ExitClass::Transient);
         assert_eq!(class(9, "Error: expected sha256 [1], got [2]"), ExitClass::Transient);
         assert_eq!(class(9, "Error: write: no space left on device"), ExitClass::Full);
+    }
+
+    /// A limit for the whole of it ended each try at the same place, where a volume was slow.
+    #[tokio::test]
+    async fn what_grows_is_waited_for_and_what_is_stuck_names_the_disk() {
+        const WITHIN: Duration = Duration::from_secs(4);
+        let folder = tempfile::tempdir().unwrap();
+        let writes = async |name: &str, then: &str| {
+            let file = folder.path().join(name);
+            let pieces = "for piece in 0 1 2 3 4 5; do echo piece >>\"$0\"; /bin/sleep 1; done";
+            let args = ["-c".into(), format!("{pieces}; {then}").into(), file.clone().into_os_string()];
+            grown(&Progress::new("copying", 100), &file, WITHIN, run(Path::new("/bin/sh"), args)).await
+        };
+        // It grows for longer than that, and hashes for a while.
+        let (slow, stuck) = tokio::join!(writes("slow", "/bin/sleep 1"), writes("stuck", "exec /bin/sleep 600"));
+        assert!(slow.unwrap().status.success());
+        let error = stuck.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Deadline, "{error}");
+        for word in ["nothing has moved for 4 s after 36 bytes", "the volume's disk", "stuck"] {
+            assert!(error.message().contains(word), "no {word:?} in {error}");
+        }
     }
 
     #[tokio::test]

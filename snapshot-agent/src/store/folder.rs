@@ -24,10 +24,11 @@ use crate::error::{Error, Result, io_error, task_error};
 use crate::layout::{Folder, Key, MANIFEST};
 use crate::pool::Pool;
 use crate::progress::Progress;
-use attempts::{clean_up, mark_name, small_name, taken, temporary_name};
+use attempts::{claim, clean_up, mark_name, small_name, temporary_name};
 
 mod attempts;
 mod mark;
+mod takeover;
 mod write;
 
 /// Pieces on their way to or from the disk.
@@ -150,11 +151,7 @@ impl FolderStore {
                     root.create_dir_all(lineage.as_str()).map_err(in_the_way)?;
                     clean_up(root, &lineage, plan.at.as_second());
                 }
-                // Not `create_dir_all`: a folder that is there already is another attempt's.
-                root.create_dir(folder.as_str()).map_err(|error| taken(root, &folder, error))?;
-                let folder = root.open_dir(folder.as_str())?;
-                let file = folder.open_with(&temporary, OpenOptions::new().write(true).create_new(true))?;
-                Ok((folder, file))
+                claim(root, &folder, &temporary)
             })
         };
         let (folder, file) = opened.await?;

@@ -21,7 +21,7 @@ use crate::error::{Error, Result, io_error, task_error};
 use crate::manifest::Manifest;
 use crate::proof::{Proof, Step};
 use crate::restore::{BESIDE_DATABASE, COPIES, Etcdutl, Initial, check_version, version_of};
-use crate::save::STALL;
+use crate::save::{STALL, random_uid};
 use crate::scan::{HashKv, Proven, Reader, ScanError};
 use crate::scratch::Scratch;
 use crate::source::etcd_error;
@@ -85,7 +85,9 @@ impl Drill {
         self.etcdutl.version().takes_database(&found)?;
 
         let data = self.scratch.join("data");
-        let initial = Initial { name: MEMBER, peer_url: PEER_URL, cluster: INITIAL_CLUSTER, token: MEMBER };
+        // etcd works its IDs out from it: by these our etcd is known from that of a drill beside this one.
+        let token = random_uid()?;
+        let initial = Initial { name: MEMBER, peer_url: PEER_URL, cluster: INITIAL_CLUSTER, token: &token };
         self.etcdutl.restore(&snapshot, &data, &initial, db_bytes, 0, true).await?;
         std::fs::remove_file(&snapshot).map_err(io_error("removing the snapshot's file"))?;
         let etcd = self.etcd.insert(Etcd::spawn(&self.program, &data, self.scratch.join("etcd.log"))?);

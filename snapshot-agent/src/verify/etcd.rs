@@ -1,7 +1,8 @@
 //! An etcd of our own for a drill: on loopback alone, on ports that nobody uses, and stopped at the end.
 //!
-//! It decides how it is started and when it answers. It runs with nothing of our environment, and without syncing its
-//! files: nobody needs them afterwards.
+//! It decides how it is started and when it is the one that answers: ports are free when they are chosen, and another
+//! drill's etcd may take them first. It runs with nothing of our environment, and without syncing its files: nobody needs
+//! them afterwards.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
@@ -9,15 +10,17 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use etcd_client::Client;
+use etcd_client::{Client, StatusResponse};
 use serde::Deserialize;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
 use crate::contract::{EtcdFlags, ExitClass};
 use crate::error::{Error, Result, io_error};
+use crate::gate::hex_id;
 use crate::restore::heard;
 use crate::source::Dialer;
+use crate::wal::{self, Metadata};
 
 /// What etcd needs before it opens its database, and its slowest disk.
 const START_BASE: Duration = Duration::from_mins(1);
@@ -26,10 +29,13 @@ const START_BYTES_PER_SECOND: u64 = 16 << 20;
 /// A health check is a read that a quorum agrees on, and here that is one member.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
+/// The header in which etcd tells its peers its cluster's ID.
+const CLUSTER_ID: &str = "x-etcd-cluster-id";
+
 /// Between two looks at whether it answers.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Ports are free when they are chosen and may be taken when etcd opens them.
+/// Ports that were free may be taken when etcd opens them.
 const TRIES: usize = 3;
 const TAKEN: &str = "address already in use";
 
@@ -38,8 +44,16 @@ pub(super) struct Etcd {
     program: PathBuf,
     data: PathBuf,
     log: PathBuf,
+    /// Whom it was restored as, which is nobody else.
+    ids: Metadata,
     child: Child,
-    endpoint: String,
+    at: Urls,
+}
+
+/// Where it listens.
+struct Urls {
+    client: String,
+    peer: String,
 }
 
 /// An etcd that answers.
@@ -51,10 +65,12 @@ pub(super) struct Ready {
 }
 
 impl Etcd {
-    /// Starts one on a restored data directory.
+    /// Starts one on a data directory that was restored with a token of its own.
     pub(super) fn spawn(program: &Path, data: &Path, log: PathBuf) -> Result<Self> {
-        let (child, endpoint) = spawn(program, data, &log)?;
-        Ok(Self { program: program.to_owned(), data: data.to_owned(), log, child, endpoint })
+        let ids = wal::metadata_of(&data.join("member").join("wal"));
+        let ids = ids.ok().flatten().ok_or_else(|| Error::transient("etcdutl has left no log"))?;
+        let (child, at) = spawn(program, data, &log)?;
+        Ok(Self { program: program.to_owned(), data: data.to_owned(), log, ids, child, at })
     }
 
     /// Waits until it has a leader, which is itself.
@@ -63,14 +79,14 @@ impl Etcd {
         let until = Instant::now() + within;
         let mut tries = TRIES;
         loop {
-            let flags = EtcdFlags { endpoints: vec![self.endpoint.clone()], ..EtcdFlags::default() };
-            let endpoint = self.endpoint.clone();
+            let endpoint = self.at.client.clone();
+            let flags = EtcdFlags { endpoints: vec![endpoint.clone()], ..EtcdFlags::default() };
             match Dialer::of(&flags)?.dial(&endpoint).await {
-                Ok((client, status)) if status.leader() != 0 => {
+                Ok((client, status)) if status.leader() != 0 && is_of(&status, self.ids) => {
                     return Ok(Ready { client: Some(client), endpoint, version: status.version().to_owned() });
                 }
                 Err(error) if error.class() == ExitClass::Denied => {
-                    if let Some(version) = healthy(&endpoint).await? {
+                    if let Some(version) = healthy(&self.at, self.ids).await? {
                         return Ok(Ready { client: None, endpoint, version });
                     }
                 }
@@ -82,7 +98,7 @@ impl Etcd {
                 if !said.contains(TAKEN) || tries == 0 {
                     return Err(not_started(status, &said));
                 }
-                (self.child, self.endpoint) = spawn(&self.program, &self.data, &self.log)?;
+                (self.child, self.at) = spawn(&self.program, &self.data, &self.log)?;
             }
             if Instant::now() > until {
                 let (_, line) = heard(&said(&self.log));
@@ -100,7 +116,13 @@ impl Etcd {
     }
 }
 
-fn spawn(program: &Path, data: &Path, log: &Path) -> Result<(Child, String)> {
+/// Whether this answer is of the member with these IDs.
+fn is_of(status: &StatusResponse, ids: Metadata) -> bool {
+    let Metadata { cluster_id, member_id } = ids;
+    status.header().is_some_and(|header| (header.cluster_id(), header.member_id()) == (cluster_id, member_id))
+}
+
+fn spawn(program: &Path, data: &Path, log: &Path) -> Result<(Child, Urls)> {
     let [client, peer] = ports().map_err(io_error("choosing ports for etcd"))?;
     let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
     let mut folder = std::ffi::OsString::from("--data-dir=");
@@ -124,12 +146,12 @@ fn spawn(program: &Path, data: &Path, log: &Path) -> Result<(Child, String)> {
         .kill_on_drop(true)
         .spawn()
         .map_err(io_error(format!("starting {}", program.display())))?;
-    Ok((child, client))
+    Ok((child, Urls { client, peer }))
 }
 
 /// The version of an etcd that asks for a user, once it is healthy: that is told to everybody. A database that is full is
-/// none the worse.
-async fn healthy(endpoint: &str) -> Result<Option<String>> {
+/// none the worse. Whose it is it tells its peers alone, and it opens its clients' port before it answers them.
+async fn healthy(at: &Urls, ids: Metadata) -> Result<Option<String>> {
     /// What etcd says at `/version`.
     #[derive(Deserialize)]
     struct Version {
@@ -139,14 +161,22 @@ async fn healthy(endpoint: &str) -> Result<Option<String>> {
     // It speaks plain HTTP, and where there are no certificates at all no client would be built with them.
     let client = reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy().tls_certs_only([]).build();
     let client = client.map_err(|error| Error::config(format!("asking etcd: {error}")))?;
-    let ask = async |path: &str| -> reqwest::Result<String> {
-        client.get(format!("{endpoint}/{path}")).send().await?.error_for_status()?.text().await
-    };
-    let version = match ask("health?exclude=NOSPACE").await {
-        Ok(_) => ask("version").await.ok(),
+    let cluster = hex_id(ids.cluster_id);
+    let is_ours = |answer: reqwest::Response| answer.headers().get(CLUSTER_ID).is_some_and(|id| *id == cluster);
+    if !get(&client, &at.peer, "members").await.is_ok_and(is_ours)
+        || get(&client, &at.client, "health?exclude=NOSPACE").await.is_err()
+    {
+        return Ok(None);
+    }
+    let version = match get(&client, &at.client, "version").await {
+        Ok(answer) => answer.text().await.ok(),
         Err(_) => None,
     };
     Ok(version.and_then(|json| serde_json::from_str(&json).ok()).map(|Version { etcdserver }| etcdserver))
+}
+
+async fn get(client: &reqwest::Client, url: &str, path: &str) -> reqwest::Result<reqwest::Response> {
+    client.get(format!("{url}/{path}")).send().await?.error_for_status()
 }
 
 /// Two ports that are free now.

@@ -1,17 +1,21 @@
 //! A store's mark: made once, and another one, or none, where one is expected, is refused before anything is written.
 
+use std::collections::HashSet;
+use std::fs;
+use std::sync::Mutex;
+
 use crate::backends::Backend;
 use crate::faults::{messages, save_stream, snapshot};
-use crate::s3_proxy::{Fault, Op, S3Proxy, error};
+use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
 use crate::support::{S3, file_store, files, save_request};
 use futures::stream;
 use serde_json::{Value, json};
 use snapshot_agent::contract::{
-    Compression, CopyRequest, EtcdFlags, ExitClass, NEW_STORE, ProbeRequest, SaveRequest, SavedReport, StoreFlags,
-    ToStore, is_store_id,
+    Compression, CopyRequest, EtcdFlags, ExitClass, InspectRequest, NEW_STORE, ProbeRequest, SaveRequest, SavedReport,
+    StoreFlags, ToStore, is_store_id,
 };
 use snapshot_agent::probe::{Ended, Outcome, Trial};
-use snapshot_agent::{Error, copy, probe};
+use snapshot_agent::{Error, copy, inspect, probe};
 
 const MARK: &str = "holdfast-store.json";
 const OTHER: &str = "ffffffff-0000-4000-8000-000000000000";
@@ -184,6 +188,95 @@ async fn a_mark_that_cannot_be_read_or_made_only_weakens_a_probe() {
         assert_eq!(finding.outcome, Outcome::No, "{finding:?}");
         assert!(ended.probed.usable && ended.probed.store_id.is_none(), "{:?}", ended.failed);
     }
+}
+
+/// Who may not read the mark cannot tell whether there is one: it is not written over, whatever the server makes of a
+/// condition.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_that_cannot_be_read_is_not_written_over() {
+    let s3 = S3::start().await;
+    let mark = mark_of(&s3.flags()).await;
+    let path = s3.bucket().join("pre/fix").join(MARK);
+    let before = fs::read(&path).unwrap();
+    let hidden = |asked: &Asked| asked.op == Op::Get && asked.uri.contains(MARK);
+    let tried = Mutex::new(HashSet::new());
+    let proxy = S3Proxy::before(&s3, move |asked| match asked.op {
+        _ if hidden(asked) => Fault::Answer(403, error("AccessDenied")),
+        // What is there already is not refused for that.
+        Op::Put if asked.uri.ends_with("/try/manifest.json") && !tried.lock().unwrap().insert(asked.uri.clone()) => {
+            Fault::Answer(400, error("InvalidArgument"))
+        }
+        _ => Fault::Pass,
+    })
+    .await;
+    let marks = |proxy: &S3Proxy| {
+        let all = proxy.asked();
+        all.iter().filter(|asked| asked.op == Op::Put && asked.uri.contains(MARK)).count()
+    };
+    let trial = |ended: &Ended, trial: Trial| {
+        ended.probed.findings.iter().find(|finding| finding.trial == trial).unwrap().outcome
+    };
+    for _ in 0..2 {
+        let ended = probed(&proxy.flags(&s3), None, None).await;
+        let table = ended.probed.table();
+        assert!(ended.probed.usable && ended.probed.store_id.is_none(), "{:?}\n{table}", ended.failed);
+        assert_eq!([Trial::CreateOnly, Trial::Mark].map(|one| trial(&ended, one)), [Outcome::No; 2], "{table}");
+    }
+    assert_eq!((marks(&proxy), fs::read(&path).unwrap()), (0, before.clone()), "nobody tried to");
+    saved(&s3.flags(), &mark, "aaaa0000-1").await.unwrap();
+
+    // Where the condition is kept nothing can be lost: S3 says the same of a mark that is missing to who may not list.
+    let careful =
+        S3Proxy::before(
+            &s3,
+            move |asked| {
+                if hidden(asked) { Fault::Answer(403, error("AccessDenied")) } else { Fault::Pass }
+            },
+        )
+        .await;
+    let ended = probed(&careful.flags(&s3), None, None).await;
+    assert_eq!(trial(&ended, Trial::CreateOnly), Outcome::Yes, "{}", ended.probed.table());
+    assert!(marks(&careful) > 0 && fs::read(&path).unwrap() == before);
+    fs::remove_file(&path).unwrap();
+    probed(&careful.flags(&s3), None, None).await;
+    assert!(is_store_id(&mark_of(&s3.flags()).await) && path.exists());
+}
+
+/// "Not found" is final for who asks, so it is not said of a store that may be another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_called_lost_in_a_store_whose_mark_cannot_be_read() {
+    let s3 = S3::start().await;
+    let mark = mark_of(&s3.flags()).await;
+    let proxy = S3Proxy::before(&s3, |asked| match asked.op {
+        Op::Get if asked.uri.contains(MARK) => Fault::Answer(403, error("AccessDenied")),
+        _ => Fault::Pass,
+    })
+    .await;
+    let save = save_request(EtcdFlags::default(), proxy.flags(&s3), Compression::Zstd);
+    let asks = InspectRequest {
+        store: save.store,
+        expect_store_id: Some(mark.clone()),
+        namespace: save.namespace,
+        cluster: save.cluster,
+        cluster_uid: save.cluster_uid,
+        owner_uid: save.owner_uid.unwrap(),
+        deadline_seconds: 30,
+    };
+    let unknown = inspect::run(asks.clone()).await.unwrap_err();
+    assert_eq!(unknown.class(), ExitClass::Config, "{unknown}");
+    for word in [asks.store.url.as_str(), "another store", "Allow these credentials to read", MARK] {
+        assert!(unknown.message().contains(word), "no {word:?} in {unknown}");
+    }
+    // Who can read it, and who expects none, is told that there is nothing.
+    for sure in
+        [InspectRequest { store: s3.flags(), ..asks.clone() }, InspectRequest { expect_store_id: None, ..asks.clone() }]
+    {
+        let error = inspect::run(sure).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::NotFound, "{error}");
+    }
+    // What is there is found.
+    let report = saved(&s3.flags(), &mark, "aaaa0000-1").await.unwrap();
+    assert_eq!(inspect::run(asks).await.unwrap().key, report.key);
 }
 
 #[tokio::test(flavor = "multi_thread")]

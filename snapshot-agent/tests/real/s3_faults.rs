@@ -575,6 +575,51 @@ async fn a_store_that_stands_still_is_told_in_time() {
     assert_eq!(s3.files(), [] as [&str; 0]);
 }
 
+/// Real servers copy all parts before they answer. No stream waits for that, so it is not given up like a part.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_gets_its_time_to_put_the_parts_together() {
+    let s3 = S3::start().await;
+    let (go, held) = tokio::sync::watch::channel(false);
+    let proxy = S3Proxy::before(&s3, move |a| each(a, Op::Complete, Fault::When(held.clone()))).await;
+    let slowly = async {
+        eventually("the parts to be there", async || (proxy.count(Op::Complete) > 0).then_some(())).await;
+        // A part would have been given up by then.
+        tokio::time::sleep(Duration::from_secs(42)).await;
+        go.send(true).unwrap();
+    };
+    let (saved, ()) = tokio::join!(save_stream(request(proxy.flags(&s3)), stream::iter(messages(&STREAM))), slowly);
+    let saved = saved.unwrap();
+    assert!(fs::read(s3.file(&saved.key, "snapshot.db")).unwrap() == *STREAM);
+    assert_eq!((proxy.count(Op::Complete), s3.files().len()), (1, 2), "{:?}", s3.files());
+}
+
+/// A server that puts the parts together goes on when nobody waits for it any more, and says meanwhile that there is no
+/// such upload: what it makes then has to be found by the next save.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_appears_after_its_save_has_ended_goes_with_the_next_one() {
+    let s3 = S3::start().await;
+    let (go, later) = tokio::sync::watch::channel(false);
+    let rule = move |a: &Asked| match a.op {
+        Op::Complete if a.before == 0 => Fault::DoneLater(later.clone()),
+        Op::Complete => Fault::Answer(409, error("OperationAborted")),
+        Op::Abort => Fault::Answer(404, error("NoSuchUpload")),
+        _ => Fault::Pass,
+    };
+    let proxy = S3Proxy::before(&s3, rule).await;
+    let failed = save_stream(request(proxy.flags(&s3)), stream::iter(messages(&STREAM))).await;
+    let failed = failed.map(|saved| saved.uri).unwrap_err();
+    let left = s3.files();
+    assert!(left.iter().any(|file| file.contains("/uploads/")), "nothing points to it: {left:?} after {failed}");
+    go.send(true).unwrap();
+    eventually("the object beside its intent, and no parts", async || (s3.files().len() == 2).then_some(())).await;
+    assert!(s3.files().iter().any(|file| file.ends_with("/snapshot.db")), "{:?}", s3.files());
+
+    crate::kills::age(&s3.bucket());
+    let (saved, _proxy) = save_through(&s3, |_| Fault::Pass).await;
+    assert!(s3.file(&saved.unwrap().key, "snapshot.db").exists());
+    assert_eq!(s3.files().len(), 2, "the last one's alone: {:?}", s3.files());
+}
+
 /// A folder whose name begins like another's is another's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sibling_is_not_listed() {

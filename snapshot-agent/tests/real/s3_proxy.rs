@@ -59,6 +59,8 @@ pub(crate) enum Fault {
     Hangup,
     /// The store does it, and the connection ends without an answer.
     DoneHangup,
+    /// The connection ends without an answer, and the store does it when this has become true.
+    DoneLater(tokio::sync::watch::Receiver<bool>),
     /// The connection ends after so many bytes of the request's body.
     CutRequest(usize),
     /// The store is asked when this has become true.
@@ -205,6 +207,17 @@ async fn meet(store: String, request: Request<Incoming>, fault: Fault) -> std::i
             ready.wait_for(|ready| *ready).await.map_err(|_| broken())?;
             ask(store, request, Fault::Pass).await
         }
+        Fault::DoneLater(mut ready) => {
+            // Not before all of it is here: the connection that it comes on ends.
+            let (head, body) = request.into_parts();
+            let sent = body.collect().await.map_err(|_| broken())?.to_bytes();
+            let request = Request::from_parts(head, full(sent));
+            tokio::spawn(async move {
+                ready.wait_for(|ready| *ready).await.map_err(|_| broken())?;
+                deliver(store, request).await?.into_body().collect().await.map_err(|_| broken())
+            });
+            Err(broken())
+        }
         Fault::Silence => std::future::pending().await,
         Fault::Endless(status) => {
             let _sent = request.into_body().collect().await;
@@ -227,6 +240,14 @@ async fn meet(store: String, request: Request<Incoming>, fault: Fault) -> std::i
     }
 }
 
+/// Has the store do it.
+async fn deliver(store: String, request: Request<Body>) -> std::io::Result<Response<Incoming>> {
+    let connection = TokioIo::new(TcpStream::connect(store).await?);
+    let (mut sender, connection) = client::conn::http1::handshake(connection).await.map_err(|_| broken())?;
+    tokio::spawn(connection);
+    sender.send_request(request).await.map_err(|_| broken())
+}
+
 /// Has the store do it, and does to the answer what the fault says.
 async fn ask(store: String, request: Request<Incoming>, fault: Fault) -> std::io::Result<Response<Body>> {
     let (head, body) = request.into_parts();
@@ -237,11 +258,7 @@ async fn ask(store: String, request: Request<Incoming>, fault: Fault) -> std::io
         let at = at % sent.len();
         sent[at] ^= 1;
     }
-    let connection = TokioIo::new(TcpStream::connect(store).await?);
-    let (mut sender, connection) = client::conn::http1::handshake(connection).await.map_err(|_| broken())?;
-    tokio::spawn(connection);
-    let answer = sender.send_request(Request::from_parts(head, full(sent))).await.map_err(|_| broken())?;
-    let (mut head, body) = answer.into_parts();
+    let (mut head, body) = deliver(store, Request::from_parts(head, full(sent))).await?.into_parts();
     if matches!(fault, Fault::Pass) {
         return Ok(Response::from_parts(head, body.map_err(|_| broken()).boxed()));
     }

@@ -379,6 +379,41 @@ fn programs(etcd: &str, etcdutl: &str) -> tempfile::TempDir {
     folder
 }
 
+/// What is done in the place of the first etcd of a drill: somebody else's has its ports before it, answers there, and is
+/// gone after a while.
+const COMES_SECOND: &str = r#"if [ ! -e OTHER ]; then
+    for arg in "$@"; do
+        case $arg in
+        --listen-client-urls=*) client=${arg#*=} ;;
+        --listen-peer-urls=*) peer=${arg#*=} ;;
+        esac
+    done
+    $real --data-dir=OTHER --name=other --initial-cluster=other=$peer --unsafe-no-fsync \
+        --listen-client-urls=$client --advertise-client-urls=$client \
+        --listen-peer-urls=$peer --initial-advertise-peer-urls=$peer >/dev/null 2>&1 &
+    other=$!
+    (/bin/sleep 8; kill -9 $other) &
+    /bin/sleep 6
+    echo "listen tcp ${client#http://}: bind: address already in use" >&2
+    exit 1
+fi
+exec $real "$@""#;
+
+/// Drills run beside one another, and beside other programs: ports that were free are somebody else's a moment later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drill_is_not_misled_by_another_s_etcd_at_its_port() {
+    let etcd = Etcd::start().await;
+    lived(&etcd).await;
+    let kept = Kept::of(&etcd, Compression::Zstd, false).await;
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("other");
+    let programs = programs(&COMES_SECOND.replace("OTHER", &other.display().to_string()), "exec $real \"$@\"");
+    let bin_dir = Some(programs.path().to_owned());
+    let found = verified(VerifyRequest { bin_dir, ..kept.request(ProofLevel::Drill) }).await.unwrap();
+    assert!(other.join("member/snap/db").exists(), "nobody was in the way");
+    assert_eq!((&found.proof.proven[..], found.proof.passed), (&DRILLED[..], true), "{found:?}");
+}
+
 /// A drill may go wrong for many reasons, and few of them are the snapshot's: it is passed over by nobody for the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_drill_stumbles_over_is_not_held_against_the_snapshot() {

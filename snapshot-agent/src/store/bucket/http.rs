@@ -1,8 +1,8 @@
 //! How a store is spoken to, whoever the provider is: time limits, certificates, and what is asked again.
 //!
 //! It decides how long each kind of request may take, so that a store that is silent has a reason within 40 s, that a
-//! slow line gets ten minutes for a part where nobody is kept waiting, and that
-//! nothing is asked again that will not get better: certificates, redirects, refusals. What is asked, with which
+//! slow line gets ten minutes for a part where nobody is kept waiting, and a store as many to put the parts together, and
+//! that nothing is asked again that will not get better: certificates, redirects, refusals. What is asked, with which
 //! credentials and where, is not its business.
 
 use std::fs;
@@ -77,7 +77,7 @@ pub(in crate::store) struct Clients {
     pub(super) writer: Arc<dyn Client>,
     /// For parts that are read back and compared before they count, where the protocol hashes them otherwise.
     pub(super) unsigned: Option<Arc<dyn Client>>,
-    /// The same two for parts that no stream waits for.
+    /// The same two for parts that no stream waits for; this one also makes them an object, which may take minutes.
     pub(super) patient: Arc<dyn Client>,
     /// The same.
     pub(super) patient_unsigned: Option<Arc<dyn Client>>,

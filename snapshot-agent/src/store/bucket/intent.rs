@@ -7,12 +7,13 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use object_store::list::PaginatedListOptions;
 use serde::{Deserialize, Serialize};
 
-use super::super::GRACE_SECONDS;
 use super::super::class::classify;
+use super::super::{GRACE_SECONDS, at_it};
 use super::{Bucket, PAGE, Plan};
 use crate::clock;
 use crate::contract::ExitClass;
@@ -20,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::layout::{Folder, Format, Key};
 
 /// What is under way.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Intent {
     /// The data object's name in the attempt's folder.
@@ -38,6 +39,13 @@ impl Intent {
             .map_err(|error| Error::corrupt(format!("{} makes no sense: {error}", store.uri(&attempt.intent()))))
     }
 
+    /// As it is written.
+    fn json(&self) -> Result<Bytes> {
+        let json = serde_json::to_vec(self);
+        let json = json.map_err(|error| Error::config(format!("the upload's intent cannot be written: {error}")))?;
+        Ok(json.into())
+    }
+
     /// From when on its writer is dead.
     fn over(&self) -> Result<Timestamp> {
         clock::later(self.until, GRACE_SECONDS)
@@ -53,10 +61,8 @@ const CLEAN_WITHIN: Duration = Duration::from_secs(5);
 /// Says that this upload is under way.
 pub(super) async fn announce(store: &Bucket, data: &Key, upload_id: &str, plan: Plan) -> Result<()> {
     let intent = Intent { name: data.name().to_owned(), upload_id: upload_id.to_owned(), until: plan.until };
-    let json = serde_json::to_vec(&intent)
-        .map_err(|error| Error::config(format!("the upload's intent cannot be written: {error}")))?;
     // Never locked: it has to go.
-    store.put_by(&store.clients.asker, &data.folder().intent(), json.into()).await
+    store.put_by(&store.clients.asker, &data.folder().intent(), intent.json()?).await
 }
 
 /// Whether what is written here can be read with these credentials.
@@ -123,13 +129,73 @@ async fn take_back(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<
             let mut names = Format::all().map(|format| attempt.data(format));
             if let Some(data) = names.find(|data| data.name() == intent.name) {
                 let path = store.path(&data)?;
+                if store.protocol.parts_stay {
+                    // There this removes the object too.
+                    stands(store, attempt, intent).await?;
+                }
                 ended(&store.doing("aborting", &data), store.give_up(&path, &intent.upload_id).await)?;
+                stands(store, attempt, intent).await?;
                 ended(&store.doing("removing", &data), store.erase(&path).await)?;
             }
         }
         Err(error) => return Err(error),
     }
     remove(store, attempt).await
+}
+
+/// Fails when an attempt's intent is not this one any more: another run has cleaned up, or goes on with what is there.
+async fn stands(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<()> {
+    let json = store.find_small(&attempt.intent(), MAX_BYTES).await?;
+    let there = json.map(|json| Intent::parse(store, attempt, &json)).transpose()?;
+    if there.as_ref() == Some(intent) {
+        return Ok(());
+    }
+    Err(Error::transient(format!("{}: another run is at it", store.uri(attempt))))
+}
+
+/// An intent that is in a dead one's place.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    own: Intent,
+    before: Bytes,
+}
+
+impl Bucket {
+    /// Goes on with data that a dead run has left: an intent of this run's takes the place of the dead one's, so that nobody
+    /// takes the data back meanwhile. `None`: nothing points to it, so nobody will.
+    pub(crate) async fn take_over(&self, data: &Key, at: Timestamp, until: Timestamp) -> Result<Option<Taken>> {
+        let attempt = data.folder();
+        let Some(before) = self.find_small(&attempt.intent(), MAX_BYTES).await? else { return Ok(None) };
+        let dead = Intent::parse(self, attempt, &before)?;
+        let over = dead.over()?;
+        if over >= at {
+            return Err(Error::transient(format!("{}: {}", self.uri(attempt), at_it(over))));
+        }
+        // The dead one's upload stays named: whatever there may be of it goes with this run's data.
+        let own = Intent { until, ..dead };
+        match remove(self, attempt).await {
+            // Who may remove nothing takes nothing back either.
+            Err(denied) if denied.class() == ExitClass::Denied => return Ok(None),
+            removed => removed?,
+        }
+        self.put_by(&self.clients.asker, &attempt.intent(), own.json()?).await?;
+        Ok(Some(Taken { own, before }))
+    }
+
+    /// What is a snapshot now needs no intent, and what is none has the dead one's again, best effort.
+    pub(crate) async fn let_go(&self, data: &Key, taken: Taken, published: bool) {
+        let (Taken { own, before }, attempt) = (taken, data.folder());
+        let let_go = async {
+            stands(self, attempt, &own).await?;
+            remove(self, attempt).await?;
+            if published { Ok(()) } else { self.put_by(&self.clients.asker, &attempt.intent(), before).await }
+        };
+        match tokio::time::timeout(CLEAN_WITHIN, let_go).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "the intent stays behind"),
+            Err(_) => tracing::debug!("the intent stays behind: the store is slow"),
+        }
+    }
 }
 
 /// Removes an attempt's intent.

@@ -44,6 +44,17 @@ pub(crate) fn part_size(estimate: u64, most_parts: u64) -> u64 {
     estimate.saturating_mul(2).div_ceil(most_parts).next_multiple_of(1 << 20).clamp(PART, MOST)
 }
 
+/// How far the parts are from being an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Completion {
+    /// Nobody has asked for it.
+    Before,
+    /// It was asked for, and nothing certain was heard: a store may be at it for minutes.
+    Asked,
+    /// The store says that it is one.
+    Done,
+}
+
 /// A multipart upload on its way.
 pub struct BucketUpload {
     store: Bucket,
@@ -57,7 +68,7 @@ pub struct BucketUpload {
     begun: usize,
     stored: BTreeMap<usize, PartId>,
     total: u64,
-    completing: bool,
+    completion: Completion,
     lock: Option<Lock>,
     /// Whether the intent is this upload's.
     announced: bool,
@@ -91,7 +102,7 @@ impl BucketUpload {
             begun: 0,
             stored: BTreeMap::new(),
             total: 0,
-            completing: false,
+            completion: Completion::Before,
             lock: None,
             announced: false,
             signed: Arc::new(AtomicBool::new(true)),
@@ -205,9 +216,13 @@ impl BucketUpload {
 
     pub(crate) async fn complete(&mut self) -> Result<()> {
         self.flush().await?;
-        self.completing = true;
+        self.completion = Completion::Asked;
         let parts = std::mem::take(&mut self.stored).into_values().collect();
-        let completed = self.store.clients.writer.complete_multipart(&self.path, &self.id, parts).await;
+        // All of it has been sent, so no stream waits: stores that put the parts together byte by byte get their time.
+        let completed = self.store.clients.patient.complete_multipart(&self.path, &self.id, parts).await;
+        if completed.is_ok() {
+            self.completion = Completion::Done;
+        }
         // The store's own word on what it has now decides, also when the answer to `complete` was lost.
         match (self.store.look(&self.path).await, completed) {
             (Ok((meta, heard)), _) if meta.size == self.total => self.locked(Some(&heard)),
@@ -265,9 +280,15 @@ impl BucketUpload {
             let given_up = self.store.give_up(&self.path, &self.id).await;
             given_up.map_err(|error| classify("aborting the upload", &error))?;
         }
-        if nobodys && self.completing {
+        if nobodys && self.completion != Completion::Before {
             let erased = match self.store.clients.asker.head(&self.path).await {
                 Ok(_) => self.store.erase(&self.path).await,
+                // That the upload is unknown by now may mean that the store is just making the object of it.
+                Err(object_store::Error::NotFound { .. })
+                    if self.completion == Completion::Asked && !self.store.protocol.parts_stay =>
+                {
+                    return Err(Error::transient("the store was asked to complete it, and may yet do so"));
+                }
                 Err(object_store::Error::NotFound { .. }) => Ok(()),
                 // It may be there: then the intent is all that points to it.
                 Err(unknown) => Err(unknown),

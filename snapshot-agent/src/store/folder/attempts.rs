@@ -2,10 +2,10 @@
 
 use std::io;
 
-use cap_std::fs::Dir;
+use cap_std::fs::{Dir, File, OpenOptions};
 use jiff::Timestamp;
 
-use super::ignore_missing;
+use super::{ignore_missing, in_the_way};
 use crate::error::Result;
 use crate::layout::{Folder, Format, MANIFEST};
 use crate::save::random_uid;
@@ -43,8 +43,13 @@ fn lives_until(name: &str) -> Option<i64> {
     rest.strip_suffix(TEMPORARY_SUFFIX)?.parse().ok()
 }
 
+/// Whether this file stands beside data that has no manifest yet.
+pub(super) fn is_mark(name: &str) -> bool {
+    name.starts_with(MARK_PREFIX) && lives_until(name).is_some()
+}
+
 /// Until when the writers of these files may live, and so much longer that they are dead for certain.
-fn over<'a>(names: impl Iterator<Item = &'a str>) -> Option<Timestamp> {
+pub(super) fn over<'a>(names: impl Iterator<Item = &'a str>) -> Option<Timestamp> {
     let until = names.filter_map(lives_until).max()?;
     Timestamp::from_second(until.saturating_add(GRACE_SECONDS)).ok()
 }
@@ -58,23 +63,53 @@ pub(super) fn held(root: &Dir, attempt: &Folder, now: Timestamp) -> io::Result<O
     Ok(over(names.iter().map(String::as_str)).filter(|over| *over >= now))
 }
 
-fn names(folder: &Dir) -> io::Result<Vec<String>> {
+/// What is in a folder.
+pub(super) fn names(folder: &Dir) -> io::Result<Vec<String>> {
     let files = folder.entries()?.collect::<io::Result<Vec<_>>>()?;
-    Ok(files.into_iter().filter_map(|file| file.file_name().into_string().ok()).collect())
+    Ok(files.into_iter().map(|file| file.file_name().to_string_lossy().into_owned()).collect())
 }
 
-/// Why an attempt's folder cannot be made: another run is at it, or died there. A copy comes back to the same key.
-pub(super) fn taken(root: &Dir, folder: &Folder, error: io::Error) -> io::Error {
-    if error.kind() != io::ErrorKind::AlreadyExists {
-        return error;
+/// Makes an attempt's folder, and in it the file that becomes the object. A folder that is there already is another run's,
+/// or another snapshot's, but for an empty one: a run has died before its first file, or a person has removed the rest.
+pub(super) fn claim(root: &Dir, attempt: &Folder, temporary: &str) -> io::Result<(Dir, File)> {
+    let made = root.create_dir(attempt.as_str());
+    if let Err(error) = made
+        && error.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(error);
     }
-    let names = root.open_dir(folder.as_str()).and_then(|folder| names(&folder)).unwrap_or_default();
-    let why = match over(names.iter().map(String::as_str)) {
-        _ if names.iter().any(|name| name == MANIFEST) => "a snapshot is there already".to_owned(),
-        Some(until) => at_it(until),
-        None => "what is in that folder is nobody's who could still be at it".to_owned(),
+    let folder = root.open_dir(attempt.as_str()).map_err(in_the_way)?;
+    let there = names(&folder)?;
+    if !there.is_empty() {
+        return Err(taken(attempt, &there));
+    }
+    let file = folder.open_with(temporary, OpenOptions::new().write(true).create_new(true))?;
+    // Another run may have found it empty at the same time: of two, one at least sees the other's file.
+    let others = names(&folder).map(|names| names.into_iter().filter(|name| name != temporary).collect::<Vec<_>>());
+    let why = match others {
+        Ok(others) if others.is_empty() => return Ok((folder, file)),
+        Ok(others) => taken(attempt, &others),
+        Err(error) => error,
     };
-    io::Error::new(io::ErrorKind::AlreadyExists, why)
+    let _gone = folder.remove_file(temporary);
+    Err(why)
+}
+
+/// Why an attempt's folder with these names in it is left alone. A copy comes back to the same key.
+fn taken(attempt: &Folder, names: &[String]) -> io::Error {
+    let for_now = |why: String| io::Error::new(io::ErrorKind::AlreadyExists, why);
+    match over(names.iter().map(String::as_str)) {
+        _ if names.iter().any(|name| name == MANIFEST) => for_now("a snapshot is there already".to_owned()),
+        Some(until) => for_now(at_it(until)),
+        // No time will change that.
+        None => io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "what is in the folder {attempt} is nobody's who could still be at it, and no run removes it: see what it \
+                 is, remove that folder, and try again"
+            ),
+        ),
+    }
 }
 
 /// Removes what dead attempts of this lineage have left (I21), best effort: a backup does not fail because of old
@@ -98,16 +133,19 @@ pub(super) fn clean_up(root: &Dir, lineage: &Folder, now: i64) {
 }
 
 /// Removes what is ours of an attempt whose writer is dead by its file's name; with a manifest no more than that file.
+/// Nothing where another one lives: it may go on with what the dead one has left.
 fn bury(attempt: &Dir, lineage: &Folder, now: i64) -> io::Result<bool> {
-    let mut dead = Vec::new();
+    let (mut dead, mut lives) = (Vec::new(), false);
     for file in attempt.entries()? {
         let name = file?.file_name();
         let until = name.to_str().and_then(lives_until);
-        if until.is_some_and(|until| until.saturating_add(GRACE_SECONDS) < now) {
-            dead.push(name);
+        match until.map(|until| until.saturating_add(GRACE_SECONDS) < now) {
+            Some(true) => dead.push(name),
+            Some(false) => lives = true,
+            None => {}
         }
     }
-    if dead.is_empty() {
+    if dead.is_empty() || lives {
         return Ok(false);
     }
     if attempt.symlink_metadata(lineage.manifest().name()).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
@@ -120,4 +158,62 @@ fn bury(attempt: &Dir, lineage: &Folder, now: i64) -> io::Result<bool> {
         ignore_missing(attempt.remove_file(name))?;
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use cap_std::ambient_authority;
+
+    use super::*;
+
+    fn open(volume: &Path) -> Dir {
+        Dir::open_ambient_dir(volume, ambient_authority()).unwrap()
+    }
+
+    #[test]
+    fn an_empty_folder_is_free_and_any_other_is_not() {
+        let volume = tempfile::tempdir().unwrap();
+        let root = open(volume.path());
+        let attempt = Folder::parse("key", "c/a").unwrap();
+        fs::create_dir_all(volume.path().join("c/a")).unwrap();
+        let temporary = temporary_name(1);
+        drop(claim(&root, &attempt, &temporary).unwrap());
+        assert!(volume.path().join("c/a").join(&temporary).exists());
+        let other = claim(&root, &attempt, &temporary_name(2)).unwrap_err();
+        assert_eq!(other.kind(), io::ErrorKind::AlreadyExists, "another run has it: {other}");
+        fs::remove_file(volume.path().join("c/a").join(&temporary)).unwrap();
+
+        fs::create_dir(volume.path().join("c/a/proofs")).unwrap();
+        let kept = claim(&root, &attempt, &temporary).unwrap_err();
+        assert_eq!(kept.kind(), io::ErrorKind::InvalidInput, "no time changes that: {kept}");
+        let said = kept.to_string();
+        assert!(said.contains("folder c/a is") && said.contains("remove that folder"), "{said}");
+        assert_eq!(fs::read_dir(volume.path().join("c/a")).unwrap().count(), 1, "nothing was touched");
+
+        fs::write(volume.path().join("c/file"), "").unwrap();
+        let file = claim(&root, &Folder::parse("key", "c/file").unwrap(), &temporary).unwrap_err();
+        assert_eq!(file.kind(), io::ErrorKind::PermissionDenied, "{file}");
+    }
+
+    #[test]
+    fn what_a_living_run_goes_on_with_is_not_buried() {
+        let volume = tempfile::tempdir().unwrap();
+        let (root, lineage) = (open(volume.path()), Folder::parse("key", "c").unwrap());
+        let attempt = volume.path().join("c/a");
+        fs::create_dir_all(&attempt).unwrap();
+        let data = Format::all().next().unwrap().name();
+        let now = 1_800_000_000;
+        let (dead, own) = (mark_name(now - GRACE_SECONDS - 1), mark_name(now));
+        for name in [&data, &dead, &own] {
+            fs::write(attempt.join(name), "x").unwrap();
+        }
+        clean_up(&root, &lineage, now);
+        assert!(attempt.join(&data).exists() && attempt.join(&own).exists());
+        fs::remove_file(attempt.join(&own)).unwrap();
+        clean_up(&root, &lineage, now);
+        assert!(!attempt.exists());
+    }
 }

@@ -1,0 +1,65 @@
+//! Goes on with data that a dead run has left without a manifest.
+//!
+//! It decides whose that data is meanwhile: a mark of this run's stands beside it, so that nobody cleans up after the dead
+//! one while it is read back and published. Whether it is what it has to be is the caller's to find out.
+
+use std::io;
+
+use cap_std::fs::{Dir, OpenOptions};
+use jiff::Timestamp;
+
+use super::attempts::{is_mark, mark_name, names, over};
+use super::{FolderStore, ignore_missing};
+use crate::error::Result;
+use crate::layout::{Folder, Key};
+use crate::store::at_it;
+
+/// A mark that is in a dead one's place.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    own: String,
+    /// The dead one's, where it had come so far.
+    before: Option<String>,
+}
+
+impl FolderStore {
+    /// Puts a mark of this run's in the place of a dead one's. `None`: nothing says that anybody was at it, so nobody will
+    /// remove it.
+    pub(crate) async fn take_over(&self, data: &Key, at: Timestamp, until: Timestamp) -> Result<Option<Taken>> {
+        let (doing, attempt) = (format!("going on with {}", self.uri(data)), data.folder().clone());
+        let own = mark_name(until.as_second());
+        self.below(doing, move |root| exchange(root, &attempt, own, at)).await
+    }
+
+    /// What is a snapshot now needs no mark, and what is none is left as it was, best effort.
+    pub(crate) async fn let_go(&self, data: &Key, taken: Taken, published: bool) {
+        let (doing, attempt) = (format!("letting go of {}", self.uri(data)), data.folder().clone());
+        let calls = move |root: &Dir| {
+            let folder = root.open_dir(attempt.as_str())?;
+            if let Some(before) = taken.before.filter(|_| !published) {
+                folder.open_with(before, OpenOptions::new().write(true).create(true))?;
+            }
+            ignore_missing(folder.remove_file(taken.own))
+        };
+        if let Err(error) = self.below(doing, calls).await {
+            tracing::debug!(%error, "the mark stays behind");
+        }
+    }
+}
+
+fn exchange(root: &Dir, attempt: &Folder, own: String, now: Timestamp) -> io::Result<Option<Taken>> {
+    let folder = root.open_dir(attempt.as_str())?;
+    let there = names(&folder)?;
+    let Some(over) = over(there.iter().map(String::as_str)) else { return Ok(None) };
+    if over >= now {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, at_it(over)));
+    }
+    // At no time without one.
+    folder.open_with(&own, OpenOptions::new().write(true).create(true))?;
+    let mut before = None;
+    for mark in there.into_iter().filter(|name| is_mark(name)) {
+        ignore_missing(folder.remove_file(&mark))?;
+        before = Some(mark);
+    }
+    Ok(Some(Taken { own, before }))
+}
