@@ -224,15 +224,18 @@ impl Bucket {
         self.clients.sealer.create_multipart_opts(path, options).await
     }
 
-    /// Gives up an unfinished upload and what it has sent; that it is gone already is no error.
-    async fn give_up(&self, path: &Path, id: &str) -> object_store::Result<()> {
+    /// Gives up an unfinished upload and what it has sent. `false`: the store knows of none, which is no error.
+    async fn give_up(&self, path: &Path, id: &str) -> object_store::Result<bool> {
         let asker = &self.clients.asker;
-        gone(asker.abort_multipart(path, &id.to_owned()).await)?;
+        let was_there = match asker.abort_multipart(path, &id.to_owned()).await {
+            Err(object_store::Error::NotFound { .. }) => false,
+            aborted => aborted.map(|()| true)?,
+        };
         if self.protocol.parts_stay {
             asker.complete_multipart(path, &id.to_owned(), Vec::new()).await?;
             self.erase(path).await?;
         }
-        Ok(())
+        Ok(was_there)
     }
 
     pub(super) async fn begin(&self, key: &Key, plan: Plan) -> Result<BucketUpload> {

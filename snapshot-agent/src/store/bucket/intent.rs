@@ -133,7 +133,7 @@ async fn take_back(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<
                     // There this removes the object too.
                     stands(store, attempt, intent).await?;
                 }
-                ended(&store.doing("aborting", &data), store.give_up(&path, &intent.upload_id).await)?;
+                ended(&store.doing("aborting", &data), store.give_up(&path, &intent.upload_id).await.map(drop))?;
                 stands(store, attempt, intent).await?;
                 ended(&store.doing("removing", &data), store.erase(&path).await)?;
             }

@@ -276,16 +276,17 @@ impl BucketUpload {
             Err(error) => matches!(error.class(), ExitClass::NotFound | ExitClass::Denied),
         };
         // An upload with a name of its own can go in any case.
+        let mut aborted = false;
         if nobodys || !self.store.protocol.parts_stay {
             let given_up = self.store.give_up(&self.path, &self.id).await;
-            given_up.map_err(|error| classify("aborting the upload", &error))?;
+            aborted = given_up.map_err(|error| classify("aborting the upload", &error))?;
         }
         if nobodys && self.completion != Completion::Before {
             let erased = match self.store.clients.asker.head(&self.path).await {
                 Ok(_) => self.store.erase(&self.path).await,
                 // That the upload is unknown by now may mean that the store is just making the object of it.
                 Err(object_store::Error::NotFound { .. })
-                    if self.completion == Completion::Asked && !self.store.protocol.parts_stay =>
+                    if self.completion == Completion::Asked && !aborted && !self.store.protocol.parts_stay =>
                 {
                     return Err(Error::transient("the store was asked to complete it, and may yet do so"));
                 }
