@@ -1,9 +1,13 @@
 //! The newest snapshot of a cluster that is gone: found by what the manifests say, through a line of restores, never the
-//! empty cluster that was made by mistake, and never nothing at all.
+//! empty cluster that was made by mistake, and never nothing at all; and a cluster from what is printed of a snapshot.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
 use crate::support::kube_helpers::condition;
@@ -56,6 +60,36 @@ pub async fn tell(w: &World) -> Result<()> {
     w.patch("EtcdCluster", "orders", patch).await?;
     w.step("until somebody says which", w.wait_ready("orders", 1)).await?;
     ensure!(restored_key(w).await? == third && w.digest("orders").await? == grown, "what was lost is back");
+    w.step("the bucket alone is enough", rendered(w, &third, &grown)).await
+}
+
+/// Applies what `agent render-restore` prints of a snapshot: nothing else says what the cluster was.
+async fn rendered(w: &World, key: &str, digest: &Digest) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let secret = w.get("Secret", "s3-credentials").await?;
+    let data: BTreeMap<String, ByteString> = serde_json::from_value(secret["data"].clone())?;
+    for (name, value) in &data {
+        fs::write(folder.path().join(name), &value.0)?;
+    }
+    // From the node there are no names, and everybody reaches a Service by its address.
+    let service = w.get("Service", "s3").await?;
+    let address = service["spec"]["clusterIP"].as_str().context("the S3 server's address")?;
+    let printed = Command::new(&w.env.holdfast)
+        .args(["agent", "render-restore", "--store=s3://backups/house", "--s3-force-path-style", "--name=rendered"])
+        .arg(format!("--s3-endpoint=http://{address}:7070"))
+        .args([format!("--credentials-dir={}", folder.path().display()), format!("--key={key}")])
+        .arg(format!("--namespace={}", w.ns))
+        .output()?;
+    let yaml = String::from_utf8(printed.stdout)?;
+    ensure!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    let needs = "kubectl create secret generic s3-credentials";
+    ensure!(yaml.contains(needs) && data.keys().all(|name| yaml.contains(&format!("--from-file={name}"))), "{yaml}");
+    for value in data.values() {
+        ensure!(!yaml.contains(str::from_utf8(&value.0)?), "a secret is printed: {yaml}");
+    }
+    w.env.apply(None, &yaml)?;
+    w.wait_ready("rendered", 1).await?;
+    ensure!(w.digest("rendered").await? == *digest, "rendered holds what was saved");
     Ok(())
 }
 
