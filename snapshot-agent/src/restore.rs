@@ -34,7 +34,7 @@ use crate::store::Store;
 use crate::stored;
 use crate::wal;
 
-pub(crate) use etcdutl::{Etcdutl, version_of};
+pub(crate) use etcdutl::{DATABASE, Etcdutl, version_of};
 use ours::{Chosen, Ends};
 use raw::Raw;
 use volume::{Room, Staging, State, Volume, ran_out};

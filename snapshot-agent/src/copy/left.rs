@@ -10,7 +10,6 @@ use crate::contract::ExitClass;
 use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::publish;
-use crate::store::Store;
 use crate::stored::Stored;
 
 /// Why it was not published.
@@ -26,24 +25,11 @@ impl One<'_> {
     pub(super) async fn publish_left(&self, stored: &Stored, json: Bytes, interrupt: &mut Interrupt) -> Result<()> {
         let data = &stored.data;
         interrupt.unless(self.locked(data, There::Data)).await?;
-        let ended = match self.to {
-            Store::Bucket(to) => {
-                let taken = interrupt.unless(to.take_over(data, self.at, self.until)).await?;
-                let ended = self.read_and_publish(stored, json, interrupt).await;
-                if let (Some(taken), Ok(()) | Err(Left::Untouched(_))) = (taken, &ended) {
-                    to.let_go(data, taken, ended.is_ok()).await;
-                }
-                ended
-            }
-            Store::Folder(to) => {
-                let taken = interrupt.unless(to.take_over(data, self.at, self.until)).await?;
-                let ended = self.read_and_publish(stored, json, interrupt).await;
-                if let (Some(taken), Ok(()) | Err(Left::Untouched(_))) = (taken, &ended) {
-                    to.let_go(data, taken, ended.is_ok()).await;
-                }
-                ended
-            }
-        };
+        let taken = interrupt.unless(self.to.take_over(data, self.at, self.until)).await?;
+        let ended = self.read_and_publish(stored, json, interrupt).await;
+        if let (Some(taken), Ok(()) | Err(Left::Untouched(_))) = (taken, &ended) {
+            taken.let_go(ended.is_ok()).await;
+        }
         ended.map_err(|(Left::Untouched(error) | Left::Begun(error))| error)
     }
 

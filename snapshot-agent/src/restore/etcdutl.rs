@@ -24,7 +24,7 @@ const RESTORE_BASE: Duration = Duration::from_mins(1);
 const RESTORE_BYTES_PER_SECOND: u64 = 16 << 20;
 
 /// Where it writes the database, below the data directory.
-const DATABASE: &str = "member/snap/db";
+pub(crate) const DATABASE: &str = "member/snap/db";
 
 /// An etcdutl that has told its version.
 pub(crate) struct Etcdutl {

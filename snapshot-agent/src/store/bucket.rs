@@ -39,6 +39,7 @@ mod upload;
 
 pub use http::install_crypto;
 use http::{AtMost, Client, Clients, Eraser, Heard, RETRY_FOR, TooLong};
+pub(super) use intent::Taken;
 pub(super) use upload::BucketUpload;
 pub(crate) use upload::NO_LOCK;
 

@@ -25,6 +25,7 @@ use crate::layout::{Folder, Key, MANIFEST};
 use crate::pool::Pool;
 use crate::progress::Progress;
 use attempts::{claim, clean_up, mark_name, small_name, temporary_name};
+pub(super) use takeover::Taken;
 
 mod attempts;
 mod mark;

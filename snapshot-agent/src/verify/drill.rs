@@ -20,7 +20,7 @@ use crate::crypt::Identities;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::manifest::Manifest;
 use crate::proof::{Proof, Step};
-use crate::restore::{BESIDE_DATABASE, COPIES, Etcdutl, Initial, check_version, version_of};
+use crate::restore::{BESIDE_DATABASE, COPIES, DATABASE, Etcdutl, Initial, check_version, version_of};
 use crate::save::{STALL, random_uid};
 use crate::scan::{HashKv, Proven, Reader, ScanError};
 use crate::scratch::Scratch;
@@ -112,7 +112,7 @@ impl Drill {
             etcd.stop().await;
         }
         let HashKv { revision, compact_revision, .. } = expected;
-        let database = data.join("member/snap/db");
+        let database = data.join(DATABASE);
         let found = off_thread(uri, &database, move |file| {
             let bytes = file.metadata().map_err(|error| ScanError::Io(error.to_string()))?.len();
             Reader::open(file, bytes, BUDGET)?.hash_kv(revision, compact_revision)

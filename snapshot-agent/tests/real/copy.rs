@@ -13,7 +13,7 @@ use crate::support::{Etcd, S3, eventually, file_store, files, restore_request, s
 use snapshot_agent::contract::{Compression, CopyRequest, DATA_DIR, ExitClass, SavedReport, StoreFlags, ToStore};
 use snapshot_agent::copy::{Copied, Copies, Ended};
 use snapshot_agent::layout::Folder;
-use snapshot_agent::store::{Plan, Store};
+use snapshot_agent::store::{Plan, Store, Upload};
 use snapshot_agent::{copy, restore, save};
 
 async fn saved(etcd: &Etcd, store: StoreFlags, age: bool) -> SavedReport {
@@ -184,18 +184,11 @@ async fn two_copies_of_one_snapshot_do_no_harm_to_each_other() {
     let [good, manifest] =
         ["snapshot.db.zst", "manifest.json"].map(|name| Bytes::from(fs::read(here.join(name)).unwrap()));
     let folder = Folder::parse("key", &saved.key).unwrap();
-    let data = folder.data(Compression::Zstd);
     for flags in [s3.flags(), file_store(mount.path())] {
         let store = Store::open(&flags).unwrap();
         let all = || if flags.url.starts_with("s3:") { s3.files() } else { files(mount.path()) };
         let ask = || request(file_store(from.path()), flags.clone(), Some(&saved.key));
-        let begin = async |until: Timestamp| {
-            let at = until - SignedDuration::from_mins(1);
-            let plan = Plan { estimate: saved.stored_bytes, at, until, read_back: true, patient: false };
-            let mut upload = store.begin(&data, plan).await.unwrap();
-            upload.write(good.clone()).await.unwrap();
-            upload
-        };
+        let begin = async |until: Timestamp| begun(&store, &folder, good.clone(), until).await;
         let another = async |what: &str| {
             let before = all();
             let error = copy::run(ask()).await.unwrap().failed.expect(what);
@@ -237,15 +230,20 @@ async fn two_copies_of_one_snapshot_do_no_harm_to_each_other() {
     }
 }
 
-/// Whole data under this key, of a copy that died before its manifest and is dead for certain.
-async fn die(store: &StoreFlags, key: &str, data: Bytes) {
-    let until = Timestamp::now() - SignedDuration::from_hours(1);
+/// All of a copy's data, on its way, by a run that has until then.
+async fn begun(store: &Store, folder: &Folder, data: Bytes, until: Timestamp) -> Upload {
     let at = until - SignedDuration::from_mins(1);
     let plan = Plan { estimate: data.len() as u64, at, until, read_back: true, patient: false };
-    let key = Folder::parse("key", key).unwrap().data(Compression::Zstd);
-    let mut died = Store::open(store).unwrap().begin(&key, plan).await.unwrap();
-    died.write(data).await.unwrap();
-    died.complete().await.unwrap();
+    let mut upload = store.begin(&folder.data(Compression::Zstd), plan).await.unwrap();
+    upload.write(data).await.unwrap();
+    upload
+}
+
+/// Whole data under this key, of a copy that died before its manifest and is dead for certain.
+async fn die(store: &StoreFlags, key: &str, data: Bytes) {
+    let folder = Folder::parse("key", key).unwrap();
+    let long_ago = Timestamp::now() - SignedDuration::from_hours(1);
+    begun(&Store::open(store).unwrap(), &folder, data, long_ago).await.complete().await.unwrap();
 }
 
 /// One run cleans up after a dead copy, and one publishes what that has left: never a manifest without its data.

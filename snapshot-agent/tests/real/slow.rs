@@ -42,6 +42,19 @@ fn number(line: &str, field: &str) -> u64 {
     after.split(' ').next().unwrap().parse().unwrap()
 }
 
+/// What a line of progress makes known of so many bytes in all, since this began: its bytes, and the rate.
+fn told(line: &str, of: u64, begun: Instant) -> (u64, u64) {
+    println!("{line}");
+    let (bytes, total) = (number(line, "bytes"), number(line, "total"));
+    assert!(bytes > 0 && bytes <= total && total == of, "{line}");
+    let rate = number(line, "kib_per_s") << 10;
+    // Of the time since it began, which a busy machine makes longer; it is told in whole KiB.
+    let least = bytes / (begun.elapsed().as_secs() + 1);
+    assert!(rate + 1024 >= least, "{line}");
+    assert!(number(line, "seconds_left") <= total / rate, "{line}");
+    (bytes, rate)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_download_is_not_ended_and_says_how_far_it_is() {
     let (s3, saved) = in_s3(4).await;
@@ -58,14 +71,8 @@ async fn a_slow_download_is_not_ended_and_says_how_far_it_is() {
         let lines: Vec<_> = said.lines().filter(|line| line.contains("reading the snapshot: ")).collect();
         assert!(!lines.is_empty(), "{engine:?}: {said}");
         for line in lines {
-            println!("{line}");
-            let (bytes, total) = (number(line, "bytes"), number(line, "total"));
-            assert!(bytes > 0 && bytes <= total && total == saved.stored_bytes, "{line}");
-            let rate = number(line, "kib_per_s") << 10;
-            // Of the time since it began, which a busy machine makes longer; it is told in whole KiB.
-            let least = bytes / (begun.elapsed().as_secs() + 1);
-            assert!(rate + 1024 >= least && rate < RATE * 4, "{line}");
-            assert!(number(line, "seconds_left") <= total / rate, "{line}");
+            let (_, rate) = told(line, saved.stored_bytes, begun);
+            assert!(rate < RATE * 4, "{line}");
         }
     }
 }
@@ -107,15 +114,8 @@ async fn a_slow_copy_is_not_ended_and_says_how_far_it_is() {
     let lines: Vec<_> = said.lines().filter(|line| line.contains("copying the snapshot with etcdutl: ")).collect();
     let (mut halfway, mut written) = (0, 0);
     for line in lines {
-        println!("{line}");
-        let (bytes, total) = (number(line, "bytes"), number(line, "total"));
-        assert!(bytes > 0 && bytes <= total && total == saved.db_bytes, "{line}");
-        let rate = number(line, "kib_per_s") << 10;
-        // Of the time since it began, which a busy machine makes longer; it is told in whole KiB.
-        let least = bytes / (begun.elapsed().as_secs() + 1);
-        assert!(rate + 1024 >= least, "{line}");
-        assert!(number(line, "seconds_left") <= total / rate, "{line}");
-        let count = if bytes < total { &mut halfway } else { &mut written };
+        let (bytes, _) = told(line, saved.db_bytes, begun);
+        let count = if bytes < saved.db_bytes { &mut halfway } else { &mut written };
         *count += 1;
     }
     assert!(halfway > 0 && written > 0, "{said}");

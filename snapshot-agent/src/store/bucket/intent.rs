@@ -156,6 +156,8 @@ async fn stands(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<()>
 /// An intent that is in a dead one's place.
 #[derive(Debug)]
 pub(crate) struct Taken {
+    store: Bucket,
+    attempt: Folder,
     own: Intent,
     before: Bytes,
 }
@@ -179,16 +181,18 @@ impl Bucket {
             removed => removed?,
         }
         self.put_by(&self.clients.asker, &attempt.intent(), own.json()?).await?;
-        Ok(Some(Taken { own, before }))
+        Ok(Some(Taken { store: self.clone(), attempt: attempt.clone(), own, before }))
     }
+}
 
+impl Taken {
     /// What is a snapshot now needs no intent, and what is none has the dead one's again, best effort.
-    pub(crate) async fn let_go(&self, data: &Key, taken: Taken, published: bool) {
-        let (Taken { own, before }, attempt) = (taken, data.folder());
+    pub(crate) async fn let_go(self, published: bool) {
+        let Self { store, attempt, own, before } = self;
         let let_go = async {
-            stands(self, attempt, &own).await?;
-            remove(self, attempt).await?;
-            if published { Ok(()) } else { self.put_by(&self.clients.asker, &attempt.intent(), before).await }
+            stands(&store, &attempt, &own).await?;
+            remove(&store, &attempt).await?;
+            if published { Ok(()) } else { store.put_by(&store.clients.asker, &attempt.intent(), before).await }
         };
         match tokio::time::timeout(CLEAN_WITHIN, let_go).await {
             Ok(Ok(())) => {}

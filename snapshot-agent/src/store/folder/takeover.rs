@@ -17,6 +17,13 @@ use crate::store::at_it;
 /// A mark that is in a dead one's place.
 #[derive(Debug)]
 pub(crate) struct Taken {
+    store: FolderStore,
+    attempt: Folder,
+    marks: Marks,
+}
+
+#[derive(Debug)]
+struct Marks {
     own: String,
     /// The dead one's, where it had come so far.
     before: Option<String>,
@@ -28,26 +35,29 @@ impl FolderStore {
     pub(crate) async fn take_over(&self, data: &Key, at: Timestamp, until: Timestamp) -> Result<Option<Taken>> {
         let (doing, attempt) = (format!("going on with {}", self.uri(data)), data.folder().clone());
         let own = mark_name(until.as_second());
-        self.below(doing, move |root| exchange(root, &attempt, own, at)).await
+        let marks = self.below(doing, move |root| exchange(root, &attempt, own, at)).await?;
+        Ok(marks.map(|marks| Taken { store: self.clone(), attempt: data.folder().clone(), marks }))
     }
+}
 
+impl Taken {
     /// What is a snapshot now needs no mark, and what is none is left as it was, best effort.
-    pub(crate) async fn let_go(&self, data: &Key, taken: Taken, published: bool) {
-        let (doing, attempt) = (format!("letting go of {}", self.uri(data)), data.folder().clone());
+    pub(crate) async fn let_go(self, published: bool) {
+        let Self { store, attempt, marks } = self;
         let calls = move |root: &Dir| {
             let folder = root.open_dir(attempt.as_str())?;
-            if let Some(before) = taken.before.filter(|_| !published) {
+            if let Some(before) = marks.before.filter(|_| !published) {
                 folder.open_with(before, OpenOptions::new().write(true).create(true))?;
             }
-            ignore_missing(folder.remove_file(taken.own))
+            ignore_missing(folder.remove_file(marks.own))
         };
-        if let Err(error) = self.below(doing, calls).await {
+        if let Err(error) = store.below("letting go of what a dead run has left".to_owned(), calls).await {
             tracing::debug!(%error, "the mark stays behind");
         }
     }
 }
 
-fn exchange(root: &Dir, attempt: &Folder, own: String, now: Timestamp) -> io::Result<Option<Taken>> {
+fn exchange(root: &Dir, attempt: &Folder, own: String, now: Timestamp) -> io::Result<Option<Marks>> {
     let folder = root.open_dir(attempt.as_str())?;
     let there = names(&folder)?;
     let Some(over) = over(there.iter().map(String::as_str)) else { return Ok(None) };
@@ -61,5 +71,5 @@ fn exchange(root: &Dir, attempt: &Folder, own: String, now: Timestamp) -> io::Re
         ignore_missing(folder.remove_file(&mark))?;
         before = Some(mark);
     }
-    Ok(Some(Taken { own, before }))
+    Ok(Some(Marks { own, before }))
 }
