@@ -59,6 +59,7 @@ pub mod wal;
 mod agree;
 mod besides;
 mod clock;
+mod data_dir;
 mod files;
 mod graft;
 mod interrupt;

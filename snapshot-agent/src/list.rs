@@ -280,6 +280,7 @@ mod tests {
 
     use super::*;
     use crate::contract::{ExitClass, StoreFlags};
+    use crate::manifest::sample;
 
     const LINEAGE: &str = "shop/orders/1a2b3c4d";
 
@@ -295,14 +296,7 @@ mod tests {
                 fs::write(folder.join("manifest.json"), manifest.to_string()).unwrap();
             }
         };
-        let manifest = |at: &str| {
-            json!({
-                "formatVersion": 1, "namespace": "shop", "cluster": "orders", "podUid": "p", "clusterId": "cafe",
-                "memberId": "1", "member": "m", "etcdVersion": "3.6.16", "raftTerm": 2, "raftAppliedIndex": 3,
-                "dbBytes": 4096, "sha256": "00".repeat(32), "storedBytes": 5, "storedSha256": "11".repeat(32),
-                "compression": "zstd", "startedAt": at, "endedAt": at, "agentVersion": "0.1.0",
-            })
-        };
+        let manifest = |at: &str| sample::but(sample::manifest(""), &json!({"startedAt": at, "endedAt": at}));
         let mut proven = manifest("2026-11-21T10:00:00Z");
         proven["contents"] = json!({
             "revision": 9, "keys": 3, "revisions": 6, "members": [], "leases": 0, "alarms": 0, "authEnabled": false,

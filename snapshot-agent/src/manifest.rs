@@ -3,6 +3,9 @@
 //! It decides what is recorded and which formats can be read. Fields that a later version adds are kept when an older
 //! one writes the manifest again. Manifests are never rewritten in a store.
 
+#[cfg(test)]
+pub(crate) mod sample;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -302,13 +305,11 @@ mod tests {
     use crate::contract::ExitClass;
 
     fn good() -> Value {
-        json!({
-            "formatVersion": 1, "key": "a/b/c/d", "namespace": "a", "cluster": "b", "podUid": "p",
-            "clusterId": "cafe", "memberId": "1", "member": "b-x", "etcdVersion": "3.6.16", "storageVersion": "3.6.0",
-            "raftTerm": 2, "raftAppliedIndex": 18_446_744_073_709_551_615_u64, "dbBytes": 4096,
-            "sha256": "00".repeat(32), "storedBytes": 1000, "storedSha256": "11".repeat(32), "compression": "zstd",
-            "startedAt": "2026-11-21T16:22:33Z", "endedAt": "2026-11-21T16:22:34.5Z", "agentVersion": "0.1.0",
-        })
+        let other = json!({
+            "key": "a/b/c/d", "namespace": "a", "cluster": "b", "member": "b-x", "storageVersion": "3.6.0",
+            "raftAppliedIndex": u64::MAX, "storedBytes": 1000,
+        });
+        sample::but(sample::manifest(""), &other)
     }
 
     fn parse(value: &Value) -> Result<Manifest> {

@@ -23,6 +23,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::contract::{Engine, MAY_START_EMPTY, RestoreRequest, RestoredReport};
+use crate::data_dir::WAL;
 use crate::error::{Error, Result};
 use crate::gate::{Annotations, differs, hex_id};
 use crate::identity::{Identity, Restored};
@@ -34,7 +35,7 @@ use crate::store::Store;
 use crate::stored;
 use crate::wal;
 
-pub(crate) use etcdutl::{DATABASE, Etcdutl, version_of};
+pub(crate) use etcdutl::{Etcdutl, version_of};
 use ours::{Chosen, Ends};
 use raw::Raw;
 use volume::{Room, Staging, State, Volume, ran_out};
@@ -346,10 +347,8 @@ impl fmt::Display for Minor {
 
 /// The identity of the rebuilt directory, with the IDs that etcdutl has given it.
 fn identity(request: &RestoreRequest, data: &std::path::Path, restored: Restored) -> Result<Identity> {
-    let log = wal::metadata_of(&data.join("member").join("wal"))
-        .ok()
-        .flatten()
-        .ok_or_else(|| Error::transient("etcdutl has left no log"))?;
+    let log =
+        wal::metadata_of(&data.join(WAL)).ok().flatten().ok_or_else(|| Error::transient("etcdutl has left no log"))?;
     Ok(Identity {
         restored: Some(restored),
         cluster_id: Some(hex_id(log.cluster_id)),

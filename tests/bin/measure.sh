@@ -45,9 +45,10 @@ begin_s3() {
 	bucket=(--s3-endpoint "http://127.0.0.1:$s3" --s3-force-path-style --credentials-dir "$work/credentials")
 }
 
-# begin_etcd MIB URLS MORE...: an etcd with so much in it, listening at these besides $client.
+# begin_etcd MIB URLS MORE...: an etcd with so much in it, listening at these besides $client. SHARE: how many percent of
+# each value do not compress.
 begin_etcd() {
-	local mib=$1 urls=$2
+	local mib=$1 urls=$2 share=${SHARE:-50}
 	shift 2
 	etcd --name bench --data-dir "$work/data" --quota-backend-bytes $((16 << 30)) --unsafe-no-fsync --log-level error \
 		--listen-client-urls "http://127.0.0.1:$client$urls" --advertise-client-urls "http://127.0.0.1:$client" \
@@ -56,8 +57,8 @@ begin_etcd() {
 	etcd=$!
 	begun+=("$etcd")
 	until etcdctl --endpoints "127.0.0.1:$client" endpoint health >/dev/null 2>&1; do sleep 0.2; done
-	say "writing $mib MiB in values of 8 KiB, half of which compresses"
-	holdfast-probe bulk --endpoint "http://127.0.0.1:$client" --bytes "${mib}MiB" --value-bytes 8192 >/dev/null
+	say "writing $mib MiB in values of 8 KiB, $share % of which does not compress"
+	holdfast-probe bulk --endpoint "http://127.0.0.1:$client" --bytes "${mib}MiB" --value-bytes 8192 --random "$share" >/dev/null
 }
 
 end_etcd() {

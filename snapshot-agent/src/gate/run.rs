@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::{Annotations, Decision, Facts, decide};
 use crate::contract::{AFTER_PATIENCE_SECONDS, DATA_DIR, GateRequest};
+use crate::data_dir::{DATABASE, WAL};
 use crate::error::{Error, Result, io_error};
 use crate::identity::{IDENTITY_FILE, Identity};
 use crate::{files, wal};
@@ -53,8 +54,8 @@ pub(super) fn observe(volume: &Path, data_dir: &Path) -> Result<Facts> {
         beside,
         data,
         identity: Identity::read(data_dir),
-        wal: wal::metadata_of(&data_dir.join("member").join("wal")).map_err(|error| error.to_string()),
-        database: match fs::metadata(data_dir.join("member").join("snap").join("db")) {
+        wal: wal::metadata_of(&data_dir.join(WAL)).map_err(|error| error.to_string()),
+        database: match fs::metadata(data_dir.join(DATABASE)) {
             Ok(metadata) => metadata.len() > 0,
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(io_error(doing())(error)),

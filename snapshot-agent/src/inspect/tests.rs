@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::contract::{Level, Verification};
+use crate::manifest::sample;
 
 const OWNER: &str = "99887766-1111-4000-8000-000000000000";
 const CLUSTER: &str = "1a2b3c4d-0000-4000-8000-000000000000";
@@ -23,25 +24,14 @@ fn request(mount: &Path) -> InspectRequest {
     }
 }
 
-fn manifest(key: &str) -> Value {
-    json!({
-        "formatVersion": 1, "key": key, "namespace": "shop", "cluster": "orders", "clusterUid": CLUSTER,
-        "origin": {"name": "nightly", "uid": OWNER}, "podUid": "p", "clusterId": "cafe", "memberId": "1",
-        "member": "orders-x", "etcdVersion": "3.6.16", "storageVersion": "3.6.0", "raftTerm": 2,
-        "raftAppliedIndex": 3, "dbBytes": 4096, "sha256": "00".repeat(32), "storedBytes": 5,
-        "storedSha256": "11".repeat(32), "compression": "zstd", "startedAt": "2026-11-21T16:22:33Z",
-        "endedAt": "2026-11-21T16:22:34.5Z", "agentVersion": "0.1.0",
-    })
-}
-
 /// One snapshot in its folder, changed a little.
 fn put(mount: &Path, key: &str, change: impl FnOnce(&mut Value)) {
-    let folder = mount.join(key);
-    let mut manifest = manifest(key);
+    let origin = json!({
+        "clusterUid": CLUSTER, "origin": {"name": "nightly", "uid": OWNER}, "member": "orders-x", "storageVersion": "3.6.0",
+    });
+    let mut manifest = sample::but(sample::manifest(key), &origin);
     change(&mut manifest);
-    fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("manifest.json"), manifest.to_string()).unwrap();
-    fs::write(folder.join("snapshot.db.zst"), "12345").unwrap();
+    sample::put(mount, key, &manifest);
 }
 
 async fn found(request: InspectRequest) -> Result<String> {

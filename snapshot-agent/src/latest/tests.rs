@@ -7,6 +7,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::contract::{ExitClass, StoreFlags};
+use crate::manifest::sample;
 
 /// Two clusters that were called `shop/orders`.
 const OLD: &str = "11111111-0000-4000-8000-000000000001";
@@ -24,22 +25,14 @@ impl Bucket {
     fn saved(&self, uid: &str, time: &str, revision: i64, more: &Value) -> String {
         let name = format!("20261121T{}Z-99887766-{:08x}", time.replace(':', ""), revision);
         let key = format!("shop/orders/{}/{name}", &uid[..8]);
-        let folder = self.0.path().join(&key);
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("snapshot.db.zst"), "12345").unwrap();
-        let mut manifest = json!({
-            "formatVersion": 1, "key": key, "namespace": "shop", "cluster": "orders", "clusterUid": uid, "podUid": "p",
-            "clusterId": "cafe", "memberId": "1", "member": "m", "etcdVersion": "3.6.16", "raftTerm": 2,
-            "raftAppliedIndex": 3, "dbBytes": 4096, "sha256": format!("{revision:064x}"), "storedBytes": 5,
-            "storedSha256": "11".repeat(32), "compression": "zstd", "startedAt": format!("2026-11-21T{time}Z"),
-            "endedAt": format!("2026-11-21T{time}Z"), "agentVersion": "0.1.0",
+        let at = format!("2026-11-21T{time}Z");
+        let manifest = json!({
+            "clusterUid": uid, "sha256": format!("{revision:064x}"), "startedAt": at, "endedAt": at,
             "contents": {"revision": revision, "revisions": 6, "members": [], "leases": 0, "alarms": 0,
                 "authEnabled": false, "users": 0, "roles": 0},
         });
-        for (name, value) in more.as_object().into_iter().flatten() {
-            manifest[name] = value.clone();
-        }
-        fs::write(folder.join("manifest.json"), manifest.to_string()).unwrap();
+        let manifest = sample::but(sample::but(sample::manifest(&key), &manifest), more);
+        sample::put(self.0.path(), &key, &manifest);
         key
     }
 
@@ -47,10 +40,7 @@ impl Bucket {
     fn by_hand(&self, id: &str, time: &str, revision: i64, more: &Value) -> (String, String) {
         let name = format!("etcd-{id:0>16}");
         let key = format!("shop/orders/{name}/20261121T{}Z-byhand-abcdef01", time.replace(':', ""));
-        let mut manifest = json!({"key": key, "clusterUid": null, "clusterId": id});
-        for (name, value) in more.as_object().into_iter().flatten() {
-            manifest[name] = value.clone();
-        }
+        let manifest = sample::but(json!({"key": key, "clusterUid": null, "clusterId": id}), more);
         let there = self.saved(NEW, time, revision, &manifest);
         let (from, to) = (self.0.path().join(there), self.0.path().join(&key));
         fs::create_dir_all(to.parent().unwrap()).unwrap();

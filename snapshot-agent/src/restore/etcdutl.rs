@@ -11,6 +11,7 @@ use tokio::process::Command;
 
 use super::{Initial, Minor, heard};
 use crate::contract::ExitClass;
+use crate::data_dir::DATABASE;
 use crate::error::{Error, Result, io_error};
 use crate::progress::Progress;
 use crate::trailer::database_of;
@@ -22,9 +23,6 @@ const VERSION_WITHIN: Duration = Duration::from_secs(15);
 /// that. Measured: 250 to 560 MiB/s.
 const RESTORE_BASE: Duration = Duration::from_mins(1);
 const RESTORE_BYTES_PER_SECOND: u64 = 16 << 20;
-
-/// Where it writes the database, below the data directory.
-pub(crate) const DATABASE: &str = "member/snap/db";
 
 /// An etcdutl that has told its version.
 pub(crate) struct Etcdutl {

@@ -10,17 +10,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::contract::{DATA_DIR, ExitClass};
+use crate::data_dir::{DATABASE, SNAP, WAL};
 use crate::error::{Error, Result, io_error};
 use crate::files;
 use crate::identity::Identity;
 
 /// Where everything is until it is whole. The name is ours: what is in it may be deleted.
 pub(super) const STAGING: &str = ".holdfast-staging";
-
-/// Where etcd has its parts in a data directory.
-const SNAP: &str = "member/snap";
-const WAL: &str = "member/wal";
-const DATABASE: &str = "db";
 
 /// How long a lock may outlast its owner.
 const LETTING_GO: Duration = Duration::from_secs(3);
@@ -199,10 +195,9 @@ impl Staging {
 
     /// The database in its place in the data directory, to be written and read.
     pub(super) fn database(&self) -> Result<(PathBuf, File)> {
-        let folder = self.data().join(SNAP);
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(self.data().join(SNAP));
         made.map_err(io_error("making the data directory"))?;
-        let path = folder.join(DATABASE);
+        let path = self.data().join(DATABASE);
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
         Ok((path, file.map_err(io_error("making the database's file"))?))
     }
@@ -222,7 +217,7 @@ impl Staging {
 
     /// The database in there.
     pub(super) fn small_database(&self) -> PathBuf {
-        self.small_data().join(SNAP).join(DATABASE)
+        self.small_data().join(DATABASE)
     }
 
     /// Moves what is beside the small database, etcd's log and its snapshot of the membership, to the large one; the rest
@@ -232,7 +227,7 @@ impl Staging {
         let adopt = || -> io::Result<()> {
             for entry in fs::read_dir(from.join(SNAP))? {
                 let name = entry?.file_name();
-                if name != DATABASE {
+                if from.join(SNAP).join(&name) != from.join(DATABASE) {
                     fs::rename(from.join(SNAP).join(&name), to.join(SNAP).join(&name))?;
                 }
             }

@@ -106,27 +106,16 @@ mod tests {
     use super::*;
     use crate::contract::StoreFlags;
     use crate::error::Error;
+    use crate::manifest::sample;
 
     const LINEAGE: &str = "shop/orders/1a2b3c4d";
 
     /// An earlier save that began at this time of the day; its folder.
     fn saved(mount: &Path, time: &str, more: &Value) -> PathBuf {
         let key = format!("{LINEAGE}/20261121T{}Z-99887766-00000001", time.replace(':', ""));
-        let folder = mount.join(&key);
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("snapshot.db.zst"), "12345").unwrap();
         let at = format!("2026-11-21T{time}Z");
-        let mut manifest = json!({
-            "formatVersion": 1, "key": key, "namespace": "shop", "cluster": "orders", "podUid": "p",
-            "clusterId": "cafe", "memberId": "1", "member": "m1", "etcdVersion": "3.6.16", "raftTerm": 2,
-            "raftAppliedIndex": 3, "dbBytes": 4096, "sha256": "00".repeat(32), "storedBytes": 5, "storedSha256": "11".repeat(32),
-            "compression": "zstd", "startedAt": at, "endedAt": at, "agentVersion": "0.1.0",
-        });
-        for (name, value) in more.as_object().into_iter().flatten() {
-            manifest[name] = value.clone();
-        }
-        fs::write(folder.join("manifest.json"), manifest.to_string()).unwrap();
-        folder
+        let manifest = json!({"member": "m1", "startedAt": at, "endedAt": at});
+        sample::put(mount, &key, &sample::but(sample::but(sample::manifest(&key), &manifest), more))
     }
 
     fn agreed_by(members: &[&str]) -> Value {

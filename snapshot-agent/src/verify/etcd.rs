@@ -16,6 +16,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
 use crate::contract::{EtcdFlags, ExitClass};
+use crate::data_dir::WAL;
 use crate::error::{Error, Result, io_error};
 use crate::gate::hex_id;
 use crate::restore::heard;
@@ -67,7 +68,7 @@ pub(super) struct Ready {
 impl Etcd {
     /// Starts one on a data directory that was restored with a token of its own.
     pub(super) fn spawn(program: &Path, data: &Path, log: PathBuf) -> Result<Self> {
-        let ids = wal::metadata_of(&data.join("member").join("wal"));
+        let ids = wal::metadata_of(&data.join(WAL));
         let ids = ids.ok().flatten().ok_or_else(|| Error::transient("etcdutl has left no log"))?;
         let (child, at) = spawn(program, data, &log)?;
         Ok(Self { program: program.to_owned(), data: data.to_owned(), log, ids, child, at })

@@ -2,8 +2,8 @@
 //! snapshot flipped or its end missing; and one that another one comes across.
 //! Never is there a data directory that is not exactly the snapshot, and the next run makes one.
 //!
-//! Power is cut on a real ext4 and not on a simulated file system (turmoil-fs): what the kernel has really written by then
-//! is the question, and a simulation would answer with what it was taught.
+//! Power is cut on a real ext4: what the kernel has really written by then is the question here. What any file system may
+//! lose is judged in `syncs`.
 //!
 //! How many of each HOLDFAST_SOAK=1 raises; the moments look random and are the same every time.
 

@@ -60,6 +60,7 @@ mod space;
 mod store_tls;
 mod stores;
 mod support;
+mod syncs;
 mod tls;
 mod trouble;
 mod verify;

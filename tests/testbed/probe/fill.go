@@ -214,7 +214,11 @@ func bulkVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 	f.Var(&total, "bytes", "how much to write, such as 1GiB")
 	seed := f.Uint64("seed", 1, "the same seed gives the same keys and values")
 	prefix := f.String("prefix", "bulk/", "what the keys begin with")
+	random := f.Int("random", 50, "how many percent of each value do not compress")
 	return func(ctx context.Context) (any, error) {
+		if *random < 0 || *random > 100 {
+			return nil, fmt.Errorf("--random goes from 0 to 100: %d", *random)
+		}
 		c, err := t.client()
 		if err != nil {
 			return nil, err
@@ -235,7 +239,7 @@ func bulkVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 				var puts []clientv3.Op
 				bytes := int64(0)
 				for ; len(puts) < bulkMostKeys && bytes < share; n += bulkWriters {
-					v := value(r, size.pick(r))
+					v := mixed(r, size.pick(r), *random)
 					puts = append(puts, clientv3.OpPut(fmt.Sprintf("%s%010d", *prefix, n), string(v)))
 					bytes += int64(len(v))
 				}

@@ -50,6 +50,17 @@ func TestValuesFollowTheSeed(t *testing.T) {
 	if bytes.Equal(of(1, 64), of(2, 64)) {
 		t.Error("two seeds gave one value")
 	}
+	for _, random := range []int{0, 27, 50, 100} {
+		v := mixed(rand.New(rand.NewPCG(1, 0)), 8192, random)
+		text := bytes.Repeat([]byte(object), 8192/len(object)+1)
+		alike := 0
+		for alike < len(v) && v[alike] == text[alike] {
+			alike++
+		}
+		if want := 8192 - 8192*random/100; len(v) != 8192 || alike < want || alike > want+8 {
+			t.Errorf("%d percent random: %d bytes, %d of them text", random, len(v), alike)
+		}
+	}
 }
 
 func TestDialIsBoundedAndCounts(t *testing.T) {

@@ -36,10 +36,13 @@ func (s *sizes) pick(r *rand.Rand) int { return s.least + r.IntN(s.most-s.least+
 const object = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"settings","namespace":"default","labels":{"app.kubernetes.io/name":"example","app.kubernetes.io/managed-by":"tests"},"managedFields":[{"manager":"tests","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1"}]},"data":{"blob":"`
 
 // value is text that compresses, then bytes that do not, half and half.
-func value(r *rand.Rand, size int) []byte {
+func value(r *rand.Rand, size int) []byte { return mixed(r, size, 50) }
+
+// mixed is text that compresses, then bytes that do not: so many percent of it.
+func mixed(r *rand.Rand, size, random int) []byte {
 	b := make([]byte, 0, size+8)
-	for len(b) < size/2 {
-		b = append(b, object[:min(len(object), size/2-len(b))]...)
+	for text := size - size*random/100; len(b) < text; {
+		b = append(b, object[:min(len(object), text-len(b))]...)
 	}
 	for len(b) < size {
 		n := r.Uint64()

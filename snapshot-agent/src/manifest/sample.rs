@@ -1,0 +1,36 @@
+//! Manifests for tests of those who read them: all that format 1 requires, and what a test says beside or instead.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+/// What stands in the data's place.
+pub(crate) const DATA: &str = "12345";
+
+/// The manifest of a snapshot with this key.
+pub(crate) fn manifest(key: &str) -> Value {
+    json!({
+        "formatVersion": 1, "key": key, "namespace": "shop", "cluster": "orders", "podUid": "p", "clusterId": "cafe",
+        "memberId": "1", "member": "m", "etcdVersion": "3.6.16", "raftTerm": 2, "raftAppliedIndex": 3, "dbBytes": 4096,
+        "sha256": "00".repeat(32), "storedBytes": DATA.len(), "storedSha256": "11".repeat(32), "compression": "zstd",
+        "startedAt": "2026-11-21T16:22:33Z", "endedAt": "2026-11-21T16:22:34.5Z", "agentVersion": "0.1.0",
+    })
+}
+
+/// The same with everything that `other` says.
+pub(crate) fn but(mut manifest: Value, other: &Value) -> Value {
+    for (name, value) in other.as_object().into_iter().flatten() {
+        manifest[name] = value.clone();
+    }
+    manifest
+}
+
+/// A complete snapshot below a store's root, with this manifest, which may name another key: its folder.
+pub(crate) fn put(store: &Path, key: &str, manifest: &Value) -> PathBuf {
+    let folder = store.join(key);
+    fs::create_dir_all(&folder).expect("the snapshot's folder");
+    fs::write(folder.join("snapshot.db.zst"), DATA).expect("the snapshot's data");
+    fs::write(folder.join("manifest.json"), manifest.to_string()).expect("the snapshot's manifest");
+    folder
+}

@@ -1,0 +1,162 @@
+//! Listings of an S3 server: of what they leave out, name twice, never end or should not name at all nothing is concluded.
+
+use std::time::{Duration, Instant};
+
+use super::{Rule, each, request};
+use crate::faults::{messages, save_stream, snapshot};
+use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
+use crate::support::S3;
+use futures::stream;
+use snapshot_agent::contract::{ExitClass, InspectRequest, ListRequest, SaveRequest, StoreFlags, Verify};
+use snapshot_agent::{inspect, list};
+
+/// Everything that reads: a listing without end, one that nests too deep, an error without end.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_store_answers_is_bounded() {
+    fn deep() -> String {
+        let (open, close) = ("<a>".repeat(200_000), "</a>".repeat(200_000));
+        format!("<ListBucketResult>{open}{close}</ListBucketResult>")
+    }
+    fn again(_: &Asked) -> Fault {
+        let page = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>same</NextContinuationToken>\
+                    <CommonPrefixes><Prefix>pre/fix/shop/orders/1a2b3c4d/</Prefix></CommonPrefixes></ListBucketResult>";
+        Fault::Answer(200, page.to_owned())
+    }
+    let rows: Vec<(&str, Rule)> = vec![
+        ("the same page again and again", again),
+        ("a deep one", |_| Fault::Answer(200, deep())),
+        ("an endless one", |_| Fault::Endless(200)),
+        ("an endless error", |_| Fault::Endless(403)),
+        ("entities", |_| {
+            Fault::Answer(
+                200,
+                "<!DOCTYPE a [<!ENTITY a \"aaaaaaaaaa\"><!ENTITY b \"&a;&a;&a;&a;&a;&a;&a;&a;\">]>\
+                 <ListBucketResult><Name>&b;</Name></ListBucketResult>"
+                    .to_owned(),
+            )
+        }),
+    ];
+    let s3 = S3::start().await;
+    for (what, rule) in rows {
+        let proxy = S3Proxy::before(&s3, rule).await;
+        let find = InspectRequest {
+            store: proxy.flags(&s3),
+            namespace: "shop".to_owned(),
+            cluster: "orders".to_owned(),
+            owner_uid: "99887766-0000".to_owned(),
+            deadline_seconds: 50,
+            ..InspectRequest::default()
+        };
+        let begun = Instant::now();
+        let error = inspect::run(find).await.unwrap_err();
+        println!("{what}, {:.1} s: {:?} {}", begun.elapsed().as_secs_f32(), error.class(), error.message());
+        assert!(error.message().len() < 600 && !error.message().contains("canary"), "{what}: {error}");
+        assert!(begun.elapsed() < Duration::from_secs(45), "{what}: {:?}", begun.elapsed());
+        assert!(proxy.count(Op::List) < 20, "{what}: asked {} times", proxy.count(Op::List));
+    }
+}
+
+/// Files are listed as folders are: a listing of proofs that never ends is given up too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_of_proofs_that_repeats_itself_is_given_up() {
+    let s3 = S3::start().await;
+    save_stream(request(s3.flags()), stream::iter(messages(&snapshot(64)))).await.unwrap();
+    let proxy = S3Proxy::before(&s3, |a| {
+        let page = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>same</NextContinuationToken>\
+                    </ListBucketResult>";
+        if a.uri.contains("proofs") { each(a, Op::List, Fault::Answer(200, page.to_owned())) } else { Fault::Pass }
+    })
+    .await;
+    let wanted = ListRequest {
+        store: proxy.flags(&s3),
+        namespace: Some("shop".to_owned()),
+        cluster: Some("orders".to_owned()),
+        deadline_seconds: 10,
+        ..ListRequest::default()
+    };
+    let error = list::run(wanted).await.unwrap_err();
+    assert_eq!(error.class(), ExitClass::Config, "{error}");
+    assert!(error.message().contains("the same page again"), "{error}");
+    assert!(proxy.count(Op::List) < 20, "asked {} times", proxy.count(Op::List));
+}
+
+/// A folder whose name begins like another's is another's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sibling_is_not_listed() {
+    let s3 = S3::start().await;
+    for cluster in ["orders", "orders-2"] {
+        let request = SaveRequest { cluster: cluster.to_owned(), verify: Verify::Stream, ..request(s3.flags()) };
+        save_stream(request, stream::iter(messages(&snapshot(64)))).await.unwrap();
+    }
+    let wanted = ListRequest {
+        store: s3.flags(),
+        namespace: Some("shop".to_owned()),
+        cluster: Some("orders".to_owned()),
+        deadline_seconds: 30,
+        ..ListRequest::default()
+    };
+    let listed = list::run(wanted).await.unwrap();
+    let text = serde_json::to_string(&listed).unwrap();
+    assert!(text.contains("shop/orders/") && !text.contains("orders-2"), "{text}");
+}
+
+/// A bucket is read by who knows nothing of it but its name, prefix or none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_store_is_listed() {
+    let s3 = S3::start().await;
+    for (url, namespace, cluster) in
+        [("s3://bkt/pre/fix", "shop", "orders"), ("s3://bkt/pre/fix", "bank", "ledger"), ("s3://bkt", "top", "level")]
+    {
+        let store = StoreFlags { url: url.to_owned(), ..s3.flags() };
+        let filed = (namespace.to_owned(), cluster.to_owned());
+        let request = SaveRequest { namespace: filed.0, cluster: filed.1, ..request(store) };
+        save_stream(request, stream::iter(messages(&snapshot(64)))).await.unwrap();
+    }
+    for (url, expected) in [("s3://bkt/pre/fix", &["bank/ledger", "shop/orders"][..]), ("s3://bkt", &["top/level"])] {
+        let store = StoreFlags { url: url.to_owned(), ..s3.flags() };
+        let listed = list::run(ListRequest { store, deadline_seconds: 30, ..ListRequest::default() }).await.unwrap();
+        let clusters = listed.iter().map(|entry| entry.key.splitn(3, '/').take(2).collect::<Vec<_>>().join("/"));
+        let mut clusters: Vec<_> = clusters.collect();
+        clusters.sort();
+        assert_eq!(clusters, expected, "{url}");
+    }
+}
+
+/// Listings of stores that promise less than S3 lag: they lack what is new and name what is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_decided_by_a_listing_alone() {
+    const NOTHING: &str = "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>";
+    let s3 = S3::start().await;
+    let saved = save_stream(request(s3.flags()), stream::iter(messages(&snapshot(64)))).await.unwrap();
+
+    // What is there and not listed: it is not lost for who knows its key, and the next save does not touch it.
+    let blind = S3Proxy::before(&s3, |a| each(a, Op::List, Fault::Answer(200, NOTHING.to_owned()))).await;
+    let manifest = snapshot_agent::recall::manifest(&blind.flags(&s3), &saved.key, 30).await.unwrap();
+    assert_eq!(manifest.sha256, saved.sha256);
+    let again = save_stream(request(blind.flags(&s3)), stream::iter(messages(&snapshot(64)))).await.unwrap();
+    assert_ne!(again.key, saved.key);
+    assert!(s3.file(&saved.key, "manifest.json").exists());
+
+    // What is listed and gone: an upload that nobody has begun is not ended, and a folder without a manifest is no
+    // snapshot.
+    let (lineage, name) = saved.key.rsplit_once('/').unwrap();
+    let (ghost, prefix) = (name.replace(&name[..4], "2001"), format!("pre/fix/{lineage}"));
+    let zombies = format!(
+        "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>{prefix}/uploads/{ghost}.json</Key>\
+         <LastModified>2001-01-01T00:00:00Z</LastModified><Size>9</Size><ETag>x</ETag></Contents>\
+         <CommonPrefixes><Prefix>{prefix}/{ghost}/</Prefix></CommonPrefixes></ListBucketResult>"
+    );
+    let haunted = S3Proxy::before(&s3, move |a| each(a, Op::List, Fault::Answer(200, zombies.clone()))).await;
+    save_stream(request(haunted.flags(&s3)), stream::iter(messages(&snapshot(64)))).await.unwrap();
+    assert_eq!((haunted.count(Op::Abort), haunted.count(Op::Delete)), (0, 1), "its own intent alone is removed");
+    let wanted = ListRequest {
+        store: haunted.flags(&s3),
+        namespace: Some("shop".to_owned()),
+        cluster: Some("orders".to_owned()),
+        cluster_uid: request(s3.flags()).cluster_uid,
+        deadline_seconds: 30,
+        ..ListRequest::default()
+    };
+    let listed = list::run(wanted).await.unwrap();
+    assert_eq!(listed.iter().map(|entry| entry.state).collect::<Vec<_>>(), [list::State::Incomplete]);
+}

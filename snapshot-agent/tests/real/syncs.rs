@@ -1,0 +1,80 @@
+//! What a power cut could take, by the order in which saves and restores write, sync and rename: every moment of a run is
+//! judged at once, and by the rules of fsync(2) alone, whatever a file system does beyond them. `cuts` tries some moments
+//! on a real one.
+
+mod trace;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::graft::ENGINES;
+use crate::support::{Etcd, child, file_store, files, restore_request, save_request};
+use snapshot_agent::contract::{Compression, DATA_DIR, RestoreRequest, Verify};
+use trace::{CALLS, Trace};
+
+/// Runs another half of a test, and says what it did below this folder.
+fn traced(root: &Path, test: &str, args: &[String]) -> Trace {
+    let told = tempfile::NamedTempFile::new().unwrap();
+    let inner = child(test, &args.join("\n"));
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-y", "-s", "256", "-e", CALLS, "-o"]).arg(told.path());
+    command.arg(inner.get_program()).args(inner.get_args());
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap();
+    assert!(status.success(), "{test}: {status}");
+    Trace::read(root, &fs::read_to_string(told.path()).unwrap())
+}
+
+/// I8: nothing can be started that a power cut could still take a part of.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_is_startable_only_when_every_byte_and_name_of_it_is_on_the_disk() {
+    let etcd = Etcd::start().await;
+    etcd.fill(1000, 60 << 10).await;
+    let mount = tempfile::tempdir().unwrap();
+    let store = file_store(mount.path());
+    let saved = snapshot_agent::save::run(save_request(etcd.flags(), store.clone(), Compression::Zstd)).await.unwrap();
+    for engine in ENGINES {
+        let volume = tempfile::tempdir().unwrap();
+        let request = RestoreRequest { engine, ..restore_request(store.clone(), &saved.key, volume.path()) };
+        let trace = traced(volume.path(), "restore::is_killed", &request.to_args());
+        let data = volume.path().join(DATA_DIR);
+        let published = trace.rename_to(&data);
+        assert_eq!(published.unsafe_in_it(), [] as [&str; 0], "{engine:?}: at the moment from which on etcd can start");
+        let held = published.holds();
+        for part in ["member/snap/db", "member/wal/0000000000000000-0000000000000000.wal", ".snap", "identity"] {
+            assert!(held.iter().any(|name| name.contains(part)), "{engine:?}: nothing was seen of {part}: {held:?}");
+        }
+        let there = files(&data);
+        assert!(!there.is_empty());
+        for name in there {
+            assert!(held.contains(&name), "{engine:?}: {name} came later, or another way");
+            assert_eq!(trace.lost(&data.join(&name)), [] as [&str; 0], "{engine:?}: after it said that it is done");
+        }
+    }
+}
+
+/// I7: what a manifest names is there, whatever happens after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_gets_its_name_only_when_its_data_and_all_their_folders_are_on_the_disk() {
+    let etcd = Etcd::start().await;
+    etcd.fill(500, 60 << 10).await;
+    for verify in [Verify::Stream, Verify::Stored] {
+        let mount = tempfile::tempdir().unwrap();
+        let mut request = save_request(etcd.flags(), file_store(mount.path()), Compression::Zstd);
+        request.verify = verify;
+        let trace = traced(mount.path(), "orphans::is_killed_while_saving", &request.to_args());
+        let there = files(mount.path());
+        let find = |end: &str| {
+            let name = there.iter().find(|name| name.ends_with(end)).unwrap_or_else(|| panic!("no {end} in {there:?}"));
+            mount.path().join(name)
+        };
+        let (data, manifest) = (find("snapshot.db.zst"), find("manifest.json"));
+        let published = trace.rename_to(&manifest);
+        assert_eq!(published.unsafe_in_it(), [] as [&str; 0], "the manifest itself");
+        assert_eq!(published.lost_before(mount.path(), &data), [] as [&str; 0], "when its manifest appeared");
+        for path in [&data, &manifest] {
+            assert_eq!(trace.lost(path), [] as [&str; 0], "after it said that it is done");
+        }
+    }
+}

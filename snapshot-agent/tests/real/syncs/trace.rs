@@ -1,0 +1,274 @@
+//! What a run has asked of the file system, in its order, as strace(1) tells it: what is written, synced and renamed below
+//! one folder, and so what a power cut at any moment could have taken.
+//!
+//! Stricter than ext4 is: content is safe when its file was synced after it was written, a name when its folder was synced
+//! after it was given (fsync(2)); nothing else makes anything safe, and no order holds but that.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+/// The calls that change or sync something. Those that begin with `?` do not exist on every architecture.
+pub(crate) const CALLS: &str = "trace=?open,openat,openat2,?creat,write,writev,pwrite64,pwritev,pwritev2,ftruncate,fallocate,\
+                                copy_file_range,sendfile,splice,fsync,fdatasync,?rename,renameat,renameat2,?link,linkat,\
+                                ?symlink,symlinkat,?unlink,unlinkat,?rmdir,?mkdir,mkdirat,mmap";
+
+/// A file or a folder.
+#[derive(Clone, Copy, Debug, Default)]
+struct Node {
+    /// When it got the name that it has.
+    named: usize,
+    /// When the last change of its content ended: of a file.
+    changed: usize,
+    /// When the last sync that has ended began.
+    synced: usize,
+}
+
+/// Something was put under a name.
+#[derive(Debug)]
+pub(crate) struct Renamed {
+    pub(crate) from: PathBuf,
+    pub(crate) to: PathBuf,
+    /// What there was below the folder at that moment, by the names from before.
+    nodes: BTreeMap<PathBuf, Node>,
+}
+
+/// What became of a folder.
+pub(crate) struct Trace {
+    root: PathBuf,
+    nodes: BTreeMap<PathBuf, Node>,
+    pub(crate) renames: Vec<Renamed>,
+}
+
+impl Trace {
+    /// Of what was done below this folder, which was empty.
+    pub(crate) fn read(root: &Path, text: &str) -> Self {
+        let mut trace = Self { root: root.to_owned(), nodes: BTreeMap::new(), renames: vec![] };
+        trace.nodes.insert(root.to_owned(), Node::default());
+        let mut unfinished = HashMap::new();
+        for (at, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line)) {
+            let (pid, call) = line.split_once(' ').unwrap_or_else(|| panic!("no line of strace's: {line}"));
+            let call = call.trim_start();
+            if let Some(begun) = call.strip_suffix(" <unfinished ...>") {
+                // From here on it may have written.
+                trace.apply(at, at, &format!("{begun}) = 0"), true);
+                unfinished.insert(pid, (at, begun));
+            } else if let Some(rest) = call.strip_prefix("<... ") {
+                let (_, rest) = rest.split_once(" resumed>").unwrap();
+                let (since, begun) = unfinished.remove(pid).unwrap();
+                trace.apply(since, at, &format!("{begun}{rest}"), false);
+            } else {
+                trace.apply(at, at, call, false);
+            }
+        }
+        trace
+    }
+
+    /// One call. `only_begun`: nobody knows yet what comes of it.
+    fn apply(&mut self, since: usize, at: usize, text: &str, only_begun: bool) {
+        let Some((name, arguments)) = text.split_once('(') else { return };
+        // Signals and ends of processes.
+        if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            return;
+        }
+        let Some((arguments, result)) = arguments.rsplit_once(" = ") else { return };
+        if result.starts_with('-') || result.starts_with('?') {
+            return;
+        }
+        match name {
+            "write" | "writev" | "pwrite64" | "pwritev" | "pwritev2" | "ftruncate" | "fallocate" => {
+                self.changed(at, &opened(arguments, 0));
+            }
+            "copy_file_range" | "splice" => self.changed(at, &opened(arguments, 1)),
+            "sendfile" => self.changed(at, &opened(arguments, 0)),
+            "mmap" => {
+                let path = opened(arguments, 0);
+                let shared = arguments.contains("MAP_SHARED") && arguments.contains("PROT_WRITE");
+                assert!(
+                    !shared || !path.starts_with(&self.root),
+                    "written through memory, which no trace shows: {text}"
+                );
+            }
+            _ if only_begun => {}
+            "fsync" | "fdatasync" => {
+                if let Some(node) = self.nodes.get_mut(&opened(arguments, 0)) {
+                    node.synced = node.synced.max(since);
+                }
+            }
+            "open" | "openat" | "openat2" | "creat" => {
+                let path = opened(result, 0);
+                if arguments.contains("O_CREAT") && !self.nodes.contains_key(&path) {
+                    self.appears(at, path);
+                } else if arguments.contains("O_TRUNC") {
+                    self.changed(at, &path);
+                }
+            }
+            "mkdir" | "mkdirat" => self.appears(at, named(arguments).remove(0)),
+            "rename" | "renameat" | "renameat2" => {
+                let paths = named(arguments);
+                self.renamed(at, &paths[0], &paths[1]);
+            }
+            "unlink" | "unlinkat" | "rmdir" => {
+                let path = named(arguments).remove(0);
+                self.nodes.retain(|other, _| !other.starts_with(&path));
+            }
+            other => assert!(!arguments.contains(self.root.to_str().unwrap()), "nobody follows {other}: {text}"),
+        }
+    }
+
+    fn changed(&mut self, at: usize, path: &Path) {
+        if let Some(node) = self.nodes.get_mut(path) {
+            node.changed = at;
+        }
+    }
+
+    fn appears(&mut self, at: usize, path: PathBuf) {
+        if path.starts_with(&self.root) {
+            self.nodes.insert(path, Node { named: at, changed: at, synced: 0 });
+        }
+    }
+
+    fn renamed(&mut self, at: usize, from: &Path, to: &Path) {
+        if !from.starts_with(&self.root) {
+            return;
+        }
+        self.renames.push(Renamed { from: from.to_owned(), to: to.to_owned(), nodes: self.nodes.clone() });
+        self.nodes.retain(|path, _| !path.starts_with(to));
+        let moved: Vec<_> = self.nodes.keys().filter(|path| path.starts_with(from)).cloned().collect();
+        for path in moved {
+            let mut node = self.nodes.remove(&path).unwrap();
+            if path == from {
+                node.named = at;
+            }
+            // `join` of nothing would add a slash.
+            let below = path.strip_prefix(from).unwrap().components();
+            self.nodes.insert(to.components().chain(below).collect(), node);
+        }
+    }
+
+    /// The rename that put something here: of several the last.
+    pub(crate) fn rename_to(&self, path: &Path) -> &Renamed {
+        let found = self.renames.iter().rev().find(|renamed| renamed.to == path);
+        found.unwrap_or_else(|| panic!("nothing was renamed to {}: {:?}", path.display(), self.renames))
+    }
+
+    /// What a power cut after the end could take of a file's or a folder's way from the root on.
+    pub(crate) fn lost(&self, path: &Path) -> Vec<String> {
+        lost_on_the_way(&self.nodes, &self.root, path)
+    }
+}
+
+impl Renamed {
+    /// What of the renamed thing itself was not safe yet: its content, and everything below it with the names in it.
+    pub(crate) fn unsafe_in_it(&self) -> Vec<String> {
+        let below = self.nodes.iter().filter(|(path, _)| path.starts_with(&self.from));
+        below.filter_map(|(path, node)| what_is_lost(&self.nodes, path, node, *path == self.from)).collect()
+    }
+
+    /// The names below the renamed thing.
+    pub(crate) fn holds(&self) -> Vec<String> {
+        let below = self.nodes.keys().filter_map(|path| path.strip_prefix(&self.from).ok());
+        below.map(|path| path.to_str().unwrap().to_owned()).filter(|path| !path.is_empty()).collect()
+    }
+
+    /// What a power cut at that moment could have taken of something else's way from the root on.
+    pub(crate) fn lost_before(&self, root: &Path, path: &Path) -> Vec<String> {
+        lost_on_the_way(&self.nodes, root, path)
+    }
+}
+
+fn lost_on_the_way(nodes: &BTreeMap<PathBuf, Node>, root: &Path, path: &Path) -> Vec<String> {
+    let way = path.ancestors().take_while(|folder| *folder != root);
+    let mut lost: Vec<_> = way
+        .filter_map(|path| match nodes.get(path) {
+            Some(node) => what_is_lost(nodes, path, node, false),
+            None => Some(format!("{} is not there", path.display())),
+        })
+        .collect();
+    lost.reverse();
+    lost
+}
+
+fn what_is_lost(
+    nodes: &BTreeMap<PathBuf, Node>,
+    path: &Path,
+    node: &Node,
+    name_does_not_count: bool,
+) -> Option<String> {
+    let is_folder = nodes.keys().any(|other| other.parent() == Some(path));
+    // A folder's own content is the names in it, and each of them is looked at.
+    if !is_folder && node.synced <= node.changed {
+        return Some(format!("content of {}", path.display()));
+    }
+    let folder = path.parent().and_then(|folder| nodes.get(folder))?;
+    (!name_does_not_count && folder.synced <= node.named).then(|| format!("name of {}", path.display()))
+}
+
+/// The path of the n-th descriptor, as `-y` shows them.
+fn opened(text: &str, n: usize) -> PathBuf {
+    let mut descriptors = text.split(", ").filter_map(|argument| {
+        let (number, path) = argument.split_once('<')?;
+        let (path, _) = path.split_once('>')?;
+        (number == "AT_FDCWD" || number.bytes().all(|b| b.is_ascii_digit())).then(|| PathBuf::from(path))
+    });
+    descriptors.nth(n).unwrap_or_default()
+}
+
+/// The paths that a call names, each from the folder that goes with it.
+fn named(arguments: &str) -> Vec<PathBuf> {
+    let mut folder = PathBuf::new();
+    let mut paths = Vec::new();
+    for argument in arguments.split(", ") {
+        if let Some(path) = argument.trim_end_matches(')').strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+            paths.push(folder.join(path));
+            folder = PathBuf::new();
+        } else if argument.contains('<') {
+            folder = opened(argument, 0);
+        }
+    }
+    paths
+}
+
+#[test]
+fn a_trace_says_what_a_power_cut_could_take() {
+    let good = [
+        "7 mkdir(\"/v/stage\", 0700) = 0",
+        "7 openat(AT_FDCWD</>, \"/v/stage/db\", O_WRONLY|O_CREAT|O_EXCL, 0600) = 5</v/stage/db>",
+        "7 write(5</v/stage/db>, \"a = b, <c>\"..., 9) = 9",
+        "7 fdatasync(5</v/stage/db>) = 0",
+        "7 fsync(6</v/stage>) = 0",
+        "7 rename(\"/v/stage\", \"/v/data\") = 0",
+        "7 fsync(4</v>) = 0",
+        "7 +++ exited with 0 +++",
+    ];
+    let judge = |lines: &[&str]| {
+        let trace = Trace::read(Path::new("/v"), &lines.join("\n"));
+        let renamed = trace.rename_to(Path::new("/v/data"));
+        assert_eq!(renamed.holds(), ["db"]);
+        (renamed.unsafe_in_it(), trace.lost(Path::new("/v/data/db")))
+    };
+    assert_eq!(judge(&good), (vec![], vec![]));
+    let without = |n: usize| judge(&[&good[..n], &good[n + 1..]].concat());
+    let lost = |what: &str| vec![what.to_owned()];
+    assert_eq!(without(3).0, lost("content of /v/stage/db"));
+    assert_eq!(without(4).0, lost("name of /v/stage/db"));
+    assert_eq!(without(6), (vec![], lost("name of /v/data")));
+
+    // Somebody else's descriptor in the same folder, and a sync that failed, make nothing safe.
+    let with = |n: usize, line: &str| judge(&[&good[..n], &[line], &good[n + 1..]].concat());
+    assert_eq!(with(3, "7 fdatasync(5</v/stage/other>) = 0").0, lost("content of /v/stage/db"));
+    assert_eq!(with(3, "7 fdatasync(5</v/stage/db>) = -1 EIO (Input/output error)").0, lost("content of /v/stage/db"));
+
+    // A sync that began before a write ended says nothing of it, whichever ends first.
+    let crossed = |lines: [&str; 4]| judge(&[&good[..2], &lines, &good[4..]].concat()).0;
+    let (write, wrote) = ("7 write(5</v/stage/db>, \"x\", 1 <unfinished ...>", "7 <... write resumed>) = 1");
+    let (sync, synced) = ("8 fsync(5</v/stage/db> <unfinished ...>", "8 <... fsync resumed>) = 0");
+    assert_eq!(crossed([write, wrote, sync, synced]), [] as [&str; 0]);
+    for order in [[write, sync, wrote, synced], [sync, write, wrote, synced], [write, sync, synced, wrote]] {
+        assert_eq!(crossed(order), lost("content of /v/stage/db"), "{order:?}");
+    }
+
+    // By descriptors of folders.
+    let relative =
+        [&good[..5], &["7 renameat2(3</v>, \"stage\", AT_FDCWD</v>, \"data\", RENAME_NOREPLACE) = 0", good[6]]];
+    assert_eq!(judge(&relative.concat()), (vec![], vec![]));
+}
