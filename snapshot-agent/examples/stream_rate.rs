@@ -8,6 +8,10 @@ use futures::TryStreamExt as _;
 use snapshot_agent::contract::SaveRequest;
 use snapshot_agent::source;
 
+/// The allocator of the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(clap::Parser)]
 struct Cli {
     #[command(flatten)]
