@@ -6,6 +6,7 @@
 //! `source/connect.rs`, who is read when no quorum answers and a person wants what is left in `source/alone.rs`.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -88,7 +89,9 @@ pub fn rank(candidates: &[Candidate]) -> Vec<&Candidate> {
         .filter(|c| c.leader != 0 && !c.learner && !c.corrupt && c.applied.saturating_add(LAG) >= newest)
         .collect();
     ranked.sort_by_key(|c| (c.leader == c.member_id, Reverse(c.applied), c.member_id));
-    ranked.dedup_by_key(|c| c.member_id);
+    // One member may be behind two endpoints, and answer each with another index.
+    let mut known = HashSet::new();
+    ranked.retain(|c| known.insert(c.member_id));
     ranked
 }
 
@@ -418,6 +421,16 @@ mod tests {
         assert_eq!(order(|m| m.reverse()), [2, 3, 1], "the order of the endpoints does not matter");
         assert_eq!(order(|m| m[2].applied += 1), [3, 2, 1]);
         assert_eq!(order(|m| m.truncate(1)), [1], "a cluster of one");
+    }
+
+    #[test]
+    fn a_member_behind_two_endpoints_is_one() {
+        let again = |m: &mut Vec<Candidate>| {
+            let before = Candidate { applied: m[1].applied - 2, ..m[1].clone() };
+            m[2].applied = m[1].applied - 1;
+            m.push(before);
+        };
+        assert_eq!(order(again), [2, 3, 1], "others stand between its two answers");
     }
 
     #[test]

@@ -216,7 +216,12 @@ fn heading(wanted: &Wanted) -> String {
         let names: Vec<_> = secrets.iter().filter_map(|secret| secret.get("name")?.as_str()).collect();
         lines.push(format!("  the Secrets to pull images with: {}", names.join(", ")));
     }
-    lines.iter().map(|line| format!("# {line}")).fold(String::new(), |text, line| text + &line + "\n")
+    lines.iter().map(|line| format!("# {}", on_one_line(line))).fold(String::new(), |text, line| text + &line + "\n")
+}
+
+/// Names and keys of the manifest stand there, which whoever may write to the store has chosen: none of them ends the comment.
+fn on_one_line(text: &str) -> String {
+    text.replace(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'), " ")
 }
 
 #[cfg(test)]

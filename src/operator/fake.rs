@@ -111,7 +111,13 @@ async fn answer(State(script): State<Script>, request: Request) -> (StatusCode, 
     let bytes: Bytes = to_bytes(request.into_body(), 1 << 20).await.unwrap();
     let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
     let found = script.answers.iter().find(|(m, part, ..)| *m == method && path.contains(part));
-    let (code, value) = found.map_or((404, refusal(404, "NotFound")), |(_, _, code, value)| (*code, value.clone()));
+    let missing = || {
+        let name = path.split('?').next().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+        let mut said = refusal(404, "NotFound");
+        said["details"] = json!({"name": name});
+        (404, said)
+    };
+    let (code, value) = found.map_or_else(missing, |(_, _, code, value)| (*code, value.clone()));
     script.log.lock().unwrap().push(Asked { method, path, body });
     (StatusCode::from_u16(code).unwrap(), value.to_string())
 }

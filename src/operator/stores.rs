@@ -65,6 +65,20 @@ kept! {
     Job => jobs,
 }
 
+/// `None` only where the API server says that it has no object of this name: a path that nobody serves is a 404 too, when a
+/// CRD is changed or something in front of the server answers, and says nothing of the object (I4).
+fn absent<K>(found: kube::Result<K>, name: &str) -> kube::Result<Option<K>> {
+    match found {
+        Ok(object) => Ok(Some(object)),
+        Err(kube::Error::Api(status))
+            if status.reason == "NotFound" && status.details.as_ref().is_some_and(|about| about.name == name) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Where a pass looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
@@ -102,7 +116,8 @@ impl Reader<'_> {
             }
             View::Live => {
                 let api: Api<K> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
-                self.ctx.reading(|| format!("get {} {name}", K::kind(&())), api.get_opt(name)).await
+                let found = async { absent(api.get(name).await, name) };
+                self.ctx.reading(|| format!("get {} {name}", K::kind(&())), found).await
             }
         }
     }
@@ -145,5 +160,33 @@ impl Reader<'_> {
         };
         found.sort_by_key(ResourceExt::name_any);
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::EtcdCluster;
+    use crate::operator::fake::{Fake, refusal};
+
+    async fn live(said: Value) -> Result<Option<EtcdCluster>, Error> {
+        let fake = Fake::start(vec![("GET", "/etcdclusters/a", 404, said)]).await;
+        Reader { ctx: &fake.ctx, namespace: "ns", view: View::Live }.get("a").await
+    }
+
+    /// I4: a member whose cluster is gone may be taken down with its data.
+    #[tokio::test]
+    async fn only_a_word_about_the_object_itself_says_that_it_is_gone() {
+        let of = |name: &str| {
+            let mut said = refusal(404, "NotFound");
+            said["details"] = json!({"name": name, "group": "holdfast.dev", "kind": "etcdclusters"});
+            said
+        };
+        assert_eq!(live(of("a")).await.unwrap(), None);
+        for unknown in [of("b"), refusal(404, "NotFound"), json!("404 page not found")] {
+            assert!(live(unknown.clone()).await.is_err(), "{unknown}");
+        }
     }
 }

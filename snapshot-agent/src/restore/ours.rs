@@ -189,11 +189,12 @@ struct Written {
 
 impl Placing {
     fn begin(file: &Arc<File>, db_bytes: u64, ends: Ends, options: Options) -> Self {
-        let (to_place, pieces) = mpsc::channel(PIECES);
+        let (to_place, mut pieces) = mpsc::channel(PIECES);
         let failed: Arc<Mutex<Option<io::Error>>> = Arc::default();
         let (writing, failing) = (Arc::clone(file), Arc::clone(&failed));
-        let written = spawn_blocking(move || match write(&writing, db_bytes, ends, options, pieces) {
+        let written = spawn_blocking(move || match write(&writing, db_bytes, ends, options, &mut pieces) {
             Ok(written) => Some(written),
+            // Before the channel ends, which is what whoever gives it sees first.
             Err(error) => {
                 failing.lock().unwrap_or_else(PoisonError::into_inner).replace(error);
                 None
@@ -221,7 +222,7 @@ fn write(
     db_bytes: u64,
     ends: Ends,
     options: Options,
-    mut pieces: mpsc::Receiver<Bytes>,
+    pieces: &mut mpsc::Receiver<Bytes>,
 ) -> io::Result<Written> {
     let (mut writing, syncing) = (&**file, Arc::clone(file));
     let mut writeback = (ends == Ends::Bare).then(|| Writeback::begin(move || syncing.sync_data()));

@@ -4,6 +4,7 @@
 //! saved this way is marked. It is never tried before the usual way has failed, and never for an object of Kubernetes'.
 
 use std::cmp::Reverse;
+use std::collections::HashSet;
 
 use super::{Candidate, Met, Read, Source};
 use crate::contract::{EtcdFlags, ExitClass};
@@ -23,7 +24,8 @@ fn rank(candidates: &[Candidate]) -> Vec<&Candidate> {
     let mut ranked: Vec<_> = candidates.iter().filter(|candidate| !candidate.corrupt).collect();
     // Only what was committed is applied, so the index alone says who has more.
     ranked.sort_by_key(|candidate| (candidate.learner, Reverse(candidate.applied), candidate.member_id));
-    ranked.dedup_by_key(|candidate| candidate.member_id);
+    let mut known = HashSet::new();
+    ranked.retain(|candidate| known.insert(candidate.member_id));
     ranked
 }
 

@@ -248,3 +248,18 @@ fn a_volume_needs_its_claim() {
         assert!(error.contains(says), "{error}");
     }
 }
+
+/// Whoever may write to a store writes its manifests; what is printed is applied by somebody who may do more.
+#[test]
+fn nothing_that_a_manifest_says_leaves_the_comment() {
+    for end in ["\n", "\r", "\r\n", "\u{85}", "\u{2028}", "\u{2029}"] {
+        let evil = format!("age1x{end}---{end}kind: Evil{end}#");
+        let mut wanted = Wanted { recipients: vec![evil.clone()], ..recorded() };
+        let spec = wanted.spec.as_mut().unwrap();
+        spec.insert("imagePullSecrets".to_owned(), json!([{"name": evil}]));
+        let lines = heading(&wanted);
+        assert!(lines.lines().all(|line| line.starts_with("# ")), "{lines}");
+        assert_eq!(lines.lines().count(), heading(&recorded()).lines().count(), "{lines}");
+        assert!(!lines.contains(['\r', '\u{85}', '\u{2028}', '\u{2029}']), "{lines:?}");
+    }
+}

@@ -31,10 +31,12 @@ pub(super) fn forbid_empty_starts(seen: &Observed) -> Option<Next> {
     Some(Next::act(Act::ForbidEmptyStart { pod }))
 }
 
-/// Voters that have joined are reachable by clients.
+/// Voters that have joined are reachable by clients, when it is they who answer: another etcd on a member's volume would
+/// acknowledge what its cluster never sees (I3).
 fn clients(seen: &Observed, etcd: &Membership) -> Option<Next> {
-    let voters = etcd.members.iter().filter(|l| !l.learner).filter_map(|l| seen.standing_for(l));
+    let voters = present(seen, etcd).filter(|(l, m)| !l.learner && seen.serving(etcd, l, m.name()).is_some());
     let pod = voters
+        .map(|(_, m)| m)
         .filter(|m| m.joined())
         .filter_map(Member::live_pod)
         .find(|p| pods::label(&p.metadata, key::ROLE) != Some(role::VOTER))?;

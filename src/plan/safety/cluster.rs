@@ -227,8 +227,10 @@ fn admit(seen: &Observed, target: &Target) -> Verdict {
     let member = owner_of(seen, target)?;
     rule("I3", member.object.spec.joined.is_some(), "clients come after the member is latched as joined")?;
     rule("I3", !may_start_empty(member), "no client reaches a member that may start on an empty volume")?;
-    let votes = voters(etcd).iter().any(|l| stands_for(seen, l).is_some_and(|m| m.name() == member.name()));
-    rule("I16", votes, "clients reach members with a vote only")
+    let own = |l: &&Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
+    let listed = voters(etcd).into_iter().find(own);
+    rule("I16", listed.is_some(), "clients reach members with a vote only")?;
+    rule("I3", listed.is_some_and(|l| answers(seen, etcd, l)), "no client reaches a member that another answers for")
 }
 
 /// The only members that go are those of an attempt that never formed anything: where nothing has formed, or a seed

@@ -17,6 +17,21 @@ fn joined_then_no_empty_start_then_vote_then_clients() {
     assert_eq!(act(&seen), Some(Act::AdmitClients { pod: pod_target(&seen, 1) }));
 }
 
+/// I3: the Pod that stands on a member's volume may be another etcd's.
+#[test]
+fn clients_reach_nobody_for_whom_another_answers() {
+    let mut seen = candidate();
+    etcd(&mut seen).members[1].learner = false;
+    let admits = Act::AdmitClients { pod: pod_target(&seen, 1) };
+    assert_eq!(act(&seen), Some(admits.clone()));
+    let other_cluster = Answer { cluster_id: CLUSTER_ID + 1, ..answer(1) };
+    let other_member = Answer { member_id: 0x99, ..answer(1) };
+    for said in [Seen::Known(other_cluster), Seen::Known(other_member), Seen::Unknown("silent".to_owned())] {
+        seen.answers.insert(named(1), said.clone());
+        assert_ne!(act(&seen), Some(admits.clone()), "{said:?}");
+    }
+}
+
 /// A learner that has joined and may not start empty any more.
 fn candidate() -> Observed {
     let mut seen = with_learner(1, 2);
