@@ -89,7 +89,11 @@ pub fn rank(candidates: &[Candidate]) -> Vec<&Candidate> {
         .filter(|c| c.leader != 0 && !c.learner && !c.corrupt && c.applied.saturating_add(LAG) >= newest)
         .collect();
     ranked.sort_by_key(|c| (c.leader == c.member_id, Reverse(c.applied), c.member_id));
-    // One member may be behind two endpoints, and answer each with another index.
+    each_once(ranked)
+}
+
+/// Each member at its first place: it may be behind two endpoints, and answer each with another index.
+fn each_once(mut ranked: Vec<&Candidate>) -> Vec<&Candidate> {
     let mut known = HashSet::new();
     ranked.retain(|c| known.insert(c.member_id));
     ranked

@@ -105,19 +105,26 @@ pub(super) fn refusal(code: u16, reason: &str) -> Value {
         "message": format!("refused: {reason}")})
 }
 
+/// What it says when it has no object of this name.
+pub(super) fn missing(name: &str) -> Value {
+    let mut said = refusal(404, "NotFound");
+    said["details"] = json!({"name": name});
+    said
+}
+
+/// The last part of a path: an object's name.
+fn request_name(path: &str) -> &str {
+    path.split('?').next().and_then(|path| path.rsplit('/').next()).unwrap_or_default()
+}
+
 async fn answer(State(script): State<Script>, request: Request) -> (StatusCode, String) {
     let method = request.method().to_string();
     let path = request.uri().to_string();
     let bytes: Bytes = to_bytes(request.into_body(), 1 << 20).await.unwrap();
     let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
     let found = script.answers.iter().find(|(m, part, ..)| *m == method && path.contains(part));
-    let missing = || {
-        let name = path.split('?').next().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
-        let mut said = refusal(404, "NotFound");
-        said["details"] = json!({"name": name});
-        (404, said)
-    };
-    let (code, value) = found.map_or_else(missing, |(_, _, code, value)| (*code, value.clone()));
+    let name = request_name(&path);
+    let (code, value) = found.map_or_else(|| (404, missing(name)), |(_, _, code, value)| (*code, value.clone()));
     script.log.lock().unwrap().push(Asked { method, path, body });
     (StatusCode::from_u16(code).unwrap(), value.to_string())
 }

@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
     use crate::api::EtcdCluster;
-    use crate::operator::fake::{Fake, refusal};
+    use crate::operator::fake::{Fake, missing, refusal};
 
     async fn live(said: Value) -> Result<Option<EtcdCluster>, Error> {
         let fake = Fake::start(vec![("GET", "/etcdclusters/a", 404, said)]).await;
@@ -179,13 +179,8 @@ mod tests {
     /// I4: a member whose cluster is gone may be taken down with its data.
     #[tokio::test]
     async fn only_a_word_about_the_object_itself_says_that_it_is_gone() {
-        let of = |name: &str| {
-            let mut said = refusal(404, "NotFound");
-            said["details"] = json!({"name": name, "group": "holdfast.dev", "kind": "etcdclusters"});
-            said
-        };
-        assert_eq!(live(of("a")).await.unwrap(), None);
-        for unknown in [of("b"), refusal(404, "NotFound"), json!("404 page not found")] {
+        assert_eq!(live(missing("a")).await.unwrap(), None);
+        for unknown in [missing("b"), refusal(404, "NotFound"), json!("404 page not found")] {
             assert!(live(unknown.clone()).await.is_err(), "{unknown}");
         }
     }

@@ -4,9 +4,8 @@
 //! saved this way is marked. It is never tried before the usual way has failed, and never for an object of Kubernetes'.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
 
-use super::{Candidate, Met, Read, Source};
+use super::{Candidate, Met, Read, Source, each_once};
 use crate::contract::{EtcdFlags, ExitClass};
 use crate::error::{Error, Result};
 
@@ -24,9 +23,7 @@ fn rank(candidates: &[Candidate]) -> Vec<&Candidate> {
     let mut ranked: Vec<_> = candidates.iter().filter(|candidate| !candidate.corrupt).collect();
     // Only what was committed is applied, so the index alone says who has more.
     ranked.sort_by_key(|candidate| (candidate.learner, Reverse(candidate.applied), candidate.member_id));
-    let mut known = HashSet::new();
-    ranked.retain(|candidate| known.insert(candidate.member_id));
-    ranked
+    each_once(ranked)
 }
 
 /// How many voters answer, where that is more than half of all members, learners counted among these: then they elect a

@@ -34,12 +34,10 @@ pub(super) fn forbid_empty_starts(seen: &Observed) -> Option<Next> {
 /// Voters that have joined are reachable by clients, when it is they who answer: another etcd on a member's volume would
 /// acknowledge what its cluster never sees (I3).
 fn clients(seen: &Observed, etcd: &Membership) -> Option<Next> {
-    let voters = present(seen, etcd).filter(|(l, m)| !l.learner && seen.serving(etcd, l, m.name()).is_some());
-    let pod = voters
-        .map(|(_, m)| m)
-        .filter(|m| m.joined())
-        .filter_map(Member::live_pod)
-        .find(|p| pods::label(&p.metadata, key::ROLE) != Some(role::VOTER))?;
+    let voters =
+        present(seen, etcd).filter(|(l, m)| !l.learner && m.joined() && seen.serving(etcd, l, m.name()).is_some());
+    let pod =
+        voters.filter_map(|(_, m)| m.live_pod()).find(|p| pods::label(&p.metadata, key::ROLE) != Some(role::VOTER))?;
     Some(Next::act(Act::AdmitClients { pod: Target::of(&pod.metadata) }))
 }
 
