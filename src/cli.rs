@@ -65,7 +65,7 @@ pub enum Command {
     #[command(subcommand, disable_help_subcommand = true)]
     Snapshot(Snapshot),
     /// Move data between an etcd and a store; needs no Kubernetes.
-    #[command(subcommand, disable_help_subcommand = true)]
+    #[command(subcommand, disable_help_subcommand = true, after_help = EXIT_CODES)]
     Agent(Agent),
     /// Decide whether etcd may start on a volume, then become etcd.
     Gate(Box<GateRequest>),
@@ -303,9 +303,6 @@ fn object(text: &str) -> Result<String, String> {
 }
 
 /// Verbs of `agent`.
-///
-/// The exit code says why it ended: 0 done, 64 the request is wrong, 65 denied, 66 not found, 67 corrupt, 68 may succeed
-/// later, 69 no space, 70 out of time, 71 refused.
 #[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
 pub enum Agent {
     /// Save one snapshot of an etcd to a new folder of a store, checked against etcd's own hash before it is published.
@@ -319,7 +316,7 @@ pub enum Agent {
     /// `agent contents`.)
     #[command(arg(json()))]
     Inspect(Box<InspectRequest>),
-    /// List what a store holds of one cluster: complete snapshots, unfinished and broken ones, newest first.
+    /// List what a store holds, of one cluster or of all: complete snapshots, unfinished and broken ones, newest first.
     List(Box<ListRequest>),
     /// Say which complete snapshot of one cluster is the newest, by what the manifests say: what `bootstrap.restore.latest`
     /// restores.
@@ -352,6 +349,20 @@ fn json() -> Arg {
 }
 
 /// By hand, against any etcd.
+/// Of every verb of `agent`, and of `gate`.
+const EXIT_CODES: &str = "\
+The exit code says why it ended:
+   0  done
+  64  the request is wrong: a flag, a location, a Secret without its keys
+  65  denied: credentials are missing, wrong, or not allowed to do this
+  66  not found: a bucket, an object, a manifest
+  67  corrupt: bytes are not what they have to be
+  68  the same may succeed later: network, an unhealthy member, a store's 5xx, a broken disk
+  69  no space on the volume, or the store's quota
+  70  out of time
+  71  refused: the volume, the store or the lineage is not the one that is meant
+  72  users have to log in, and there are no credentials";
+
 const SAVE_EXAMPLES: &str = "\
 Examples:
   An etcd without TLS, to a folder:

@@ -190,6 +190,24 @@ fn a_file_is_a_room() {
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }
 
+/// A rule that the code names by its number is told in `docs/invariants.md`, and the places named there exist.
+#[test]
+fn every_invariant_is_told() {
+    let page = fs::read_to_string(root().join("docs/invariants.md")).unwrap();
+    let told: BTreeSet<u8> =
+        page.lines().filter_map(|line| line.strip_prefix("| I")?.split(' ').next()?.parse().ok()).collect();
+    assert_eq!(told, (1..=28).collect());
+    let places = page.split('`').skip(1).step_by(2).filter(|quoted| quoted.contains('/'));
+    let missing: Vec<&str> = places.filter(|place| !root().join(place).exists()).collect();
+    assert_eq!(missing, [] as [&str; 0]);
+    let number = |word: &str| word.strip_prefix('I')?.parse::<u8>().ok();
+    let named: BTreeSet<u8> = files()
+        .iter()
+        .flat_map(|(_, text)| text.split(|c: char| !c.is_alphanumeric()).filter_map(number).collect::<Vec<_>>())
+        .collect();
+    assert!(named.is_subset(&told), "{:?}", named.difference(&told));
+}
+
 /// A condition that needs a person has a page, and a page has a condition that leads to it.
 #[test]
 fn every_reason_that_needs_a_person_has_a_runbook() {

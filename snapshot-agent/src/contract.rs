@@ -82,7 +82,7 @@ pub struct StoreFlags {
     #[arg(long = "store")]
     pub url: String,
     /// Mount point of the volume that a `file://` store is on: everything stays beneath it, whatever links are planted
-    /// there (I28), and a store's folder that is missing is made. Absent: the folder has to exist.
+    /// there, and a store's folder that is missing is made. Absent: the folder has to exist.
     #[arg(long)]
     pub mount: Option<PathBuf>,
     /// S3 endpoint URL; absent: AWS.
@@ -255,7 +255,7 @@ pub struct IdentityFlags {
 /// `gate`: decide whether etcd may start on this volume, then become etcd.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct GateRequest {
-    /// The volume's mount point; the data directory is [`DATA_DIR`] below it.
+    /// The volume's mount point; the data directory is the folder `data` below it.
     #[arg(long)]
     pub volume: PathBuf,
     /// Who the volume must belong to.
@@ -271,11 +271,10 @@ pub struct GateRequest {
     #[arg(long)]
     pub annotations: PathBuf,
     /// Number of this Pod among the starts of its member, 1 for the first; 0: not counted (a Pod made before there was
-    /// a count). The volume keeps the highest, so that an older copy of it is known (I27).
+    /// a count). The volume keeps the highest, so that an older copy of it is known.
     #[arg(long, default_value_t)]
     pub start: u64,
-    /// Peer URLs of members whose `/version` must answer before a *first* start, at most [`AFTER_PATIENCE_SECONDS`]
-    /// long: two joiners that boot at the same moment wait 7 s for each other's answers. A member that has started
+    /// Peer URLs of members whose `/version` must answer before a *first* start; after 30 s it starts anyway. Two joiners that boot at the same moment wait 7 s for each other's answers. A member that has started
     /// before does not wait.
     #[arg(long, value_delimiter = ',')]
     pub after: Vec<String>,
@@ -299,6 +298,15 @@ pub const MAY_START_EMPTY: &str = "holdfast.dev/may-start-empty";
 /// Annotation of a member's Pod: the number (decimal) of the latest of the member's Pods that was seen serving. A volume
 /// that this Pod has not run on is an older copy. Absent or 0: none was seen.
 pub const STARTED: &str = "holdfast.dev/started";
+
+/// Annotation of a member's Pod: whom it has joined etcd as, see [`joined_as`]. A log that names anybody else is not this
+/// member's. Absent: it has not been seen in etcd.
+pub const JOINED: &str = "holdfast.dev/joined";
+
+/// The value of [`JOINED`]: the IDs of cluster and member as etcdctl prints them, with a slash between.
+pub fn joined_as(cluster_id: &str, member_id: &str) -> String {
+    format!("{cluster_id}/{member_id}")
+}
 
 /// IDs as etcdctl prints them.
 pub(crate) fn hex_id(id: u64) -> String {

@@ -12,7 +12,7 @@
 mod annotations;
 mod run;
 
-use crate::contract::{GateReport, GateRequest, IdentityFlags, MAY_START_EMPTY, STARTED};
+use crate::contract::{GateReport, GateRequest, IdentityFlags, MAY_START_EMPTY, STARTED, joined_as};
 use crate::identity::{IDENTITY_FILE, Identity};
 use crate::wal::Metadata;
 
@@ -169,9 +169,9 @@ pub fn decide(facts: &Facts, request: &GateRequest, told: &Annotations) -> Decis
     if let Some((verdict, why)) = stranger {
         return refuse(verdict, wanted, &why);
     }
-    let started = match &told.started {
-        Ok(started) => *started,
-        Err(why) => return refuse(Verdict::UnreadableAnnotations, wanted, why),
+    let (started, joined) = match (&told.started, &told.joined) {
+        (Ok(started), Ok(joined)) => (*started, joined.as_deref()),
+        (Err(why), _) | (_, Err(why)) => return refuse(Verdict::UnreadableAnnotations, wanted, why),
     };
     let permitted = request.restore_uid.is_none() && told.permit_empty(&wanted.claim_uid);
     let Some(found) = found else {
@@ -179,6 +179,10 @@ pub fn decide(facts: &Facts, request: &GateRequest, told: &Annotations) -> Decis
             // I3: it has served, so an empty volume has lost what it acknowledged, whatever else is allowed.
             _ if started > 0 => {
                 let why = format!("its Pod number {started} has served, and nothing is there now");
+                refuse(Verdict::EmptiedVolume, wanted, &why)
+            }
+            _ if let Some(joined) = joined => {
+                let why = format!("it has joined etcd as {joined} (cluster/member), and nothing is there now");
                 refuse(Verdict::EmptiedVolume, wanted, &why)
             }
             None if permitted => start(Identity::new(wanted), request, None),
@@ -208,13 +212,21 @@ pub fn decide(facts: &Facts, request: &GateRequest, told: &Annotations) -> Decis
             refuse(Verdict::EmptiedVolume, wanted, "its log is there and its database (member/snap/db) is not")
         }
         Ok(Some(wal)) => {
-            let named = |latched: &Option<String>, id: u64| latched.as_ref().is_none_or(|hex| *hex == hex_id(id));
-            if named(&found.cluster_id, wal.cluster_id) && named(&found.member_id, wal.member_id) {
-                start(found.clone(), request, Some(*wal))
-            } else {
-                let why =
-                    format!("the log names cluster {} and member {}", hex_id(wal.cluster_id), hex_id(wal.member_id));
-                refuse(Verdict::WrongWal, wanted, &why)
+            // I5: by the identity file, which knows the IDs from the second start on, and by the operator, who knows them
+            // since etcd has named them; neither alone is there from the first write to the last.
+            let (cluster_id, member_id) = (hex_id(wal.cluster_id), hex_id(wal.member_id));
+            let latched = |known: &Option<String>, id: &String| known.as_ref().is_none_or(|known| known == id);
+            let here = latched(&found.cluster_id, &cluster_id) && latched(&found.member_id, &member_id);
+            match joined.filter(|joined| *joined != joined_as(&cluster_id, &member_id)) {
+                None if here => start(found.clone(), request, Some(*wal)),
+                joined => {
+                    let known = joined.map(|joined| format!("; it has joined as {joined} (cluster/member)"));
+                    let why = format!(
+                        "the log names cluster {cluster_id} and member {member_id}{}",
+                        known.unwrap_or_default()
+                    );
+                    refuse(Verdict::WrongWal, wanted, &why)
+                }
             }
         }
     }
@@ -265,14 +277,16 @@ fn annotation_seen(value: Option<&str>) -> String {
     }
 }
 
+/// What is left to do about data that is gone: no member is replaced in its place.
+const GONE: &str = "save a snapshot while other members serve, and restore it as a new cluster (runbook VolumeRefused)";
+
 fn refuse(verdict: Verdict, wanted: &IdentityFlags, why: &str) -> Decision {
     let member = &wanted.member_name;
     let claim = &wanted.claim_uid;
     let message = match verdict {
         Verdict::EmptyVolume => format!(
             "the volume of member {member} (claim {claim}) is empty and may not be ({why}). Starting here could lose \
-             acknowledged writes. If the data is really gone, replace the member; if a wrong volume was mounted, mount \
-             the right one"
+             acknowledged writes. If a wrong volume was mounted, mount the right one; if the data is really gone, {GONE}"
         ),
         Verdict::RestoreIncomplete => format!(
             "the volume of member {member} must hold restored data before it starts, and does not ({why}). Look at the \
@@ -284,15 +298,15 @@ fn refuse(verdict: Verdict, wanted: &IdentityFlags, why: &str) -> Decision {
         ),
         Verdict::WrongCluster => format!(
             "the volume of member {member} belongs to another cluster ({why}). Nothing was touched. Mount the right \
-             volume, or replace the member"
+             volume; if there is none any more, {GONE}"
         ),
         Verdict::WrongMember => format!(
-            "the volume belongs to another member than {member} ({why}). Nothing was touched. Mount the right volume, \
-             or replace the member"
+            "the volume belongs to another member than {member} ({why}). Nothing was touched. Mount the right volume; \
+             if there is none any more, {GONE}"
         ),
         Verdict::WrongClaim => format!(
             "the data of member {member} was written under another claim ({why}): a copy, or a volume from a backup. It \
-             may be older than what this member has acknowledged. Restore from a snapshot, or replace the member"
+             may be older than what this member has acknowledged. Nothing was touched. Instead, {GONE}"
         ),
         Verdict::WrongRestore => format!(
             "the volume of member {member} was filled by another restore ({why}). Delete the member's claim, so that \
@@ -300,27 +314,27 @@ fn refuse(verdict: Verdict, wanted: &IdentityFlags, why: &str) -> Decision {
         ),
         Verdict::EmptiedVolume => format!(
             "the volume of member {member} has lost its data ({why}). Starting here could lose acknowledged writes. \
-             Replace the member"
+             Instead, {GONE}"
         ),
         Verdict::OlderVolume => format!(
             "the volume of member {member} is an older copy ({why}): writes acknowledged since then are missing. \
-             Nothing was touched. Replace the member, or mount the newest volume"
+             Nothing was touched. Mount the newest volume; if it is gone, {GONE}"
         ),
         Verdict::UnreadableAnnotations => format!(
             "nobody can tell what the volume of member {member} must hold, for its Pod's annotations cannot be read \
              ({why}). Nothing was touched. Delete the Pod, so that it is made anew"
         ),
         Verdict::UnreadableIdentity => format!(
-            "nobody can tell whose data is on the volume of member {member} ({why}). Replace the member, or put the \
-             file back from a copy of the volume"
+            "nobody can tell whose data is on the volume of member {member} ({why}). Nothing was touched. Put the file \
+             back from a copy of the volume; if there is none, {GONE}"
         ),
         Verdict::UnreadableWal => format!(
-            "the log on the volume of member {member} is damaged ({why}). Replace the member; if this was the last \
-             one, restore from a snapshot"
+            "the log on the volume of member {member} is damaged ({why}). Nothing was touched. Restore the last \
+             snapshot if this was the last member that served; else {GONE}"
         ),
         Verdict::WrongWal => format!(
-            "the log on the volume of member {member} is not the one of its last start ({why}). Nothing was touched. \
-             Mount the right volume, or replace the member"
+            "the log on the volume of member {member} is not this member's ({why}). Nothing was touched. Mount the \
+             right volume; if there is none any more, {GONE}"
         ),
     };
     Decision::Refuse(GateReport { verdict: verdict.name().to_owned(), message })

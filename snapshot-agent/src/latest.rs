@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::interrupt::Interrupt;
 use crate::layout::Folder;
 use crate::list::lineages;
+use crate::mark;
 use crate::store::{self, Store};
 use lineage::Lineage;
 
@@ -24,7 +25,12 @@ const MAX_CLUSTERS: usize = 8;
 pub async fn run(request: LatestRequest) -> Result<LatestReport> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let store = Store::open(&request.store)?;
-    interrupt.unless(find(&store, &request)).await
+    interrupt
+        .unless(async {
+            mark::meant(&request.store, request.expect_store_id.as_deref()).await?;
+            find(&store, &request).await
+        })
+        .await
 }
 
 async fn find(store: &Store, request: &LatestRequest) -> Result<LatestReport> {

@@ -69,6 +69,7 @@ mod pipe;
 mod pool;
 mod publish;
 mod read_back;
+mod reread;
 mod scratch;
 mod sha256;
 mod stored;

@@ -133,6 +133,14 @@ pub(crate) async fn expect(flags: &StoreFlags, id: Option<&str>) -> Result<()> {
     Ok(())
 }
 
+/// For those who read what is to be restored. The volume and the lineage are as they should be; a place is named wrongly.
+pub(crate) async fn meant(flags: &StoreFlags, id: Option<&str>) -> Result<()> {
+    expect(flags, id).await.map_err(|error| match error.class() {
+        ExitClass::Refused => Error::config(error.message()),
+        _ => error,
+    })
+}
+
 /// For those who ask what was written: refuses another store as well, and gives why it is not known whether this is one,
 /// where these credentials may not read its mark.
 pub(crate) async fn doubt(flags: &StoreFlags, id: Option<&str>) -> Result<Option<Error>> {

@@ -42,6 +42,7 @@ impl fmt::Display for Sum {
 
 /// Fails unless the store gives these bytes back.
 pub(crate) async fn compare(store: &Store, key: &Key, bytes: u64, sum: Sum, stall: Duration) -> Result<()> {
+    store.forget(key).await?;
     let stat = store.stat(key).await?;
     let progress = Progress::new("reading back", bytes);
     let stream = store.read(key, &stat, Ahead::LITTLE, &progress);

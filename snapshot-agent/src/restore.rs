@@ -30,6 +30,8 @@ use crate::identity::{Identity, Restored};
 use crate::interrupt::Interrupt;
 use crate::layout::{Folder, Key};
 use crate::manifest::Manifest;
+use crate::mark;
+use crate::reread::OnDisk;
 use crate::scan::Proven;
 use crate::store::Store;
 use crate::stored;
@@ -38,6 +40,7 @@ use crate::wal;
 pub(crate) use etcdutl::{Etcdutl, version_of};
 use ours::{Chosen, Ends};
 use raw::Raw;
+use refused::Found;
 use volume::{Room, Staging, State, Volume, ran_out};
 pub(crate) use words::heard;
 
@@ -63,17 +66,19 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
         State::Empty => {}
     }
     permitted(&request)?;
-    if let Some(refused) = refused::standing(&volume, &request) {
+    if let Some(refused) = refused::standing(&volume, &request).await {
         return Err(refused);
     }
+    let found = Found::default();
     // As the first process of its container a signal would not end it: the Pod would take its whole grace period to go.
-    let rebuilt = Interrupt::by_signal()?.unless(in_time(&request, &volume)).await;
+    let rebuilt = Interrupt::by_signal()?.unless(in_time(&request, &volume, &found)).await;
     // Nothing comes between from here on: a volume is published, or it is not.
     let published = match rebuilt {
         Ok(rebuilt) => publish(rebuilt).await,
         Err(error) => Err(error),
     };
-    let (restored, engine, fell_back) = published.inspect_err(|error| refused::leave(&volume, &request, error))?;
+    let (restored, engine, fell_back) =
+        published.inspect_err(|error| refused::leave(&volume, &request, &found, error))?;
     let report = RestoredReport { engine: Some(engine), fell_back, ..report(restored, false, since) };
     let engine = engine.as_str();
     tracing::info!(uri = report.uri, db_bytes = report.db_bytes, engine, millis = report.millis, "restored");
@@ -81,9 +86,9 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
 }
 
 /// Within the time that is given, if any.
-async fn in_time(request: &RestoreRequest, volume: &Volume) -> Result<Rebuilt> {
-    let Some(seconds) = request.deadline_seconds else { return rebuild(request, volume).await };
-    let rebuilding = tokio::time::timeout(Duration::from_secs(seconds.into()), rebuild(request, volume));
+async fn in_time(request: &RestoreRequest, volume: &Volume, found: &Found) -> Result<Rebuilt> {
+    let Some(seconds) = request.deadline_seconds else { return rebuild(request, volume, found).await };
+    let rebuilding = tokio::time::timeout(Duration::from_secs(seconds.into()), rebuild(request, volume, found));
     rebuilding.await.unwrap_or_else(|_| {
         Err(Error::deadline(format!(
             "not done within the {seconds} s given; nothing is startable. Give it more (deadlineSeconds), or look at the \
@@ -101,11 +106,12 @@ async fn publish(rebuilt: Rebuilt) -> Result<(Restored, Engine, Option<String>)>
 }
 
 /// Makes the data directory in the staging folder of an empty volume.
-async fn rebuild(request: &RestoreRequest, volume: &Volume) -> Result<Rebuilt> {
+async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Result<Rebuilt> {
     let initial = Initial::of(request)?;
     let named = Named::of(&request.key)?;
     let store = Store::open(&request.store)?;
     let etcdutl = Etcdutl::find(&request.etcdutl).await?;
+    mark::meant(&request.store, request.expect_store_id.as_deref()).await?;
     let source = match named {
         Named::Folder(folder) => {
             let chosen = Chosen::look(&store, &folder, request).await?;
@@ -113,16 +119,20 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume) -> Result<Rebuilt> {
             quota::check(request, chosen.db_bytes())?;
             Source::Ours(Box::new(chosen))
         }
-        Named::File(key) => Source::Raw(Raw::look(&store, key, request).await?),
+        Named::File(key) => {
+            let raw = Raw::look(&store, key, request).await?;
+            found.file.get_or_init(|| raw.stat().clone());
+            Source::Raw(raw)
+        }
     };
-
-    Job { request, volume, store: &store, source, etcdutl, initial }.run().await
+    Job { request, volume, found, store: &store, source, etcdutl, initial }.run().await
 }
 
 /// All that a rebuilding needs; everything was looked at.
 struct Job<'a> {
     request: &'a RestoreRequest,
     volume: &'a Volume,
+    found: &'a Found,
     store: &'a Store,
     source: Source,
     etcdutl: Etcdutl,
@@ -154,6 +164,7 @@ impl Job<'_> {
                 Err(graft::Failed::Unfit(why)) => {
                     let why: String = why.to_string().chars().take(MAX_REASON).collect();
                     tracing::warn!(why, "the graft was not made: starting over with etcdutl");
+                    self.found.needs.get_or_init(|| self.needs(Engine::Etcdutl).bytes);
                     let copied = self.copy().await;
                     let (staging, restored) = copied.map_err(|error| {
                         error.context(format!("the graft was not made ({why}), and etcdutl could not do it all"))
@@ -197,21 +208,26 @@ impl Job<'_> {
     }
 
     async fn copy_to(&self, staging: &Staging) -> Result<Restored> {
-        let Self { request, store, source, etcdutl, initial, .. } = self;
+        let Self { request, source, etcdutl, initial, .. } = self;
         let db_bytes = source.db_bytes();
         let (snapshot, file) = staging.snapshot()?;
         let (restored, trailer) = match source {
-            Source::Ours(chosen) => {
-                (chosen.place(store, file, Ends::Hashed, request, etcdutl.version()).await?.restored, true)
-            }
-            Source::Raw(raw) => {
-                (raw.fetch(store, (&snapshot, file), request, etcdutl.version()).await?, raw.has_trailer())
-            }
+            Source::Ours(chosen) => (chosen.place(self, file, Ends::Hashed).await?.restored, true),
+            Source::Raw(raw) => (raw.fetch(self, (&snapshot, file)).await?, raw.has_trailer()),
         };
-        etcdutl.restore(&snapshot, &staging.data(), initial, db_bytes, request.revision_bump, trailer).await?;
+        let made = etcdutl.restore(&snapshot, &staging.data(), initial, db_bytes, request.revision_bump, trailer).await;
+        if let Err(error) = made {
+            let (sha256, disk) = (restored.sha256, of(request));
+            return Err(OnDisk::at(&snapshot, db_bytes, sha256, disk)?.blame(error).await);
+        }
         staging.drop_snapshot()?;
         Ok(restored)
     }
+}
+
+/// The disk that all of it is on, for people.
+fn of(request: &RestoreRequest) -> String {
+    format!("the volume {}", request.volume.display())
 }
 
 /// A complete volume, if it is really this request's.

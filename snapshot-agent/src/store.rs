@@ -272,6 +272,14 @@ impl Store {
         }
     }
 
+    /// Has what this machine still holds of an object in memory read from where it is stored the next time.
+    pub(crate) async fn forget(&self, key: &Key) -> Result<()> {
+        match self {
+            Self::Bucket(_) => Ok(()),
+            Self::Folder(store) => store.forget(key).await,
+        }
+    }
+
     /// Until when a stored object is locked; `None`: no lock was asked for at this store.
     pub(crate) async fn lock_of(&self, key: &Key) -> Result<Option<Locked>> {
         match self {

@@ -35,6 +35,12 @@ use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
         label_selector_path = ".status.selector"
     ),
     printcolumn(name = "READY", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(
+        name = "SERVING",
+        type_ = "integer",
+        json_path = ".status.readyMembers",
+        description = "members with a vote whose Pods are ready"
+    ),
     printcolumn(name = "VOTERS", type_ = "integer", json_path = ".status.voters", description = "members with a vote"),
     printcolumn(name = "WANTED", type_ = "integer", json_path = ".spec.replicas"),
     printcolumn(name = "VERSION", type_ = "string", json_path = ".status.version"),
@@ -368,7 +374,7 @@ pub struct Latches {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restoring: Option<Restoring>,
     /// The cluster has formed: set when the cluster ID is first read, never undone. From then on no member is ever
-    /// seeded or restored again (I2, I9).
+    /// seeded or restored again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formed: Option<Formed>,
 }

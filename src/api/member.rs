@@ -76,11 +76,11 @@ pub struct EtcdMemberSpec {
     /// The restore its first data comes from (seeds only, and only while the cluster has not formed).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<Restoring>,
-    /// Latched when it was first seen serving under its ID: from then on it never starts on an empty volume (I3, I5).
+    /// Latched when it was first seen serving under its ID: from then on it never starts on an empty volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<Joined>,
     /// Number of the latest of its Pods that was seen serving, 1 for the first. A volume on which that one has not run is
-    /// an older copy, and is refused (I27).
+    /// an older copy, and is refused.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub start_count: u64,
 }
@@ -121,6 +121,13 @@ pub struct Joined {
     /// etcd's cluster ID, hexadecimal.
     #[serde(rename = "clusterID")]
     pub cluster_id: String,
+}
+
+impl Joined {
+    /// The value of [`super::key::JOINED`].
+    pub fn annotation(&self) -> String {
+        snapshot_agent::contract::joined_as(&self.cluster_id, &self.member_id)
+    }
 }
 
 /// What is.

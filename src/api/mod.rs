@@ -60,6 +60,8 @@ pub mod key {
     pub const MAY_START_EMPTY: &str = snapshot_agent::contract::MAY_START_EMPTY;
     /// Annotation of a member's Pod: see [`snapshot_agent::contract::STARTED`].
     pub const STARTED: &str = snapshot_agent::contract::STARTED;
+    /// Annotation of a member's Pod: see [`snapshot_agent::contract::JOINED`].
+    pub const JOINED: &str = snapshot_agent::contract::JOINED;
     /// Annotation of a Job: Pods that earlier Jobs of the same snapshot had tried; of a Job that looks for the latest
     /// snapshot: Jobs that had looked for it before.
     pub const ATTEMPTS_BEFORE: &str = "holdfast.dev/attempts-before";

@@ -143,6 +143,9 @@ pub struct Restoring {
     /// Name of the `EtcdBackupStore`, where `source` was named by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
+    /// The mark that store has to have, where it is known and no hash tells what is meant.
+    #[serde(rename = "storeID", default, skip_serializing_if = "Option::is_none")]
+    pub store_id: Option<String>,
     /// Secrets with the identities it is decrypted with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identity_secret_refs: Vec<LocalRef>,

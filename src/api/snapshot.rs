@@ -251,7 +251,7 @@ pub struct EtcdSnapshotStatus {
     /// Where the data came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// What was stored. Written once (I7).
+    /// What was stored. Written once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact: Option<Artifact>,
     /// How far what is stored is proven.

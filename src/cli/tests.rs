@@ -1,7 +1,7 @@
 //! What people and manifests type.
 
 use clap::{CommandFactory, Parser};
-use snapshot_agent::contract::{DATA_DIR, EtcdFlags, StoreFlags};
+use snapshot_agent::contract::{DATA_DIR, EtcdFlags, ExitClass, StoreFlags};
 
 use super::*;
 
@@ -170,6 +170,38 @@ fn no_example_is_left_unread() {
         let line = format!("holdfast agent {} ", verb.get_name());
         assert!(verb.get_after_help().unwrap().to_string().contains(&line), "{line}");
     }
+}
+
+#[test]
+fn the_help_of_agent_names_every_exit_code() {
+    let mut told: Vec<u8> =
+        EXIT_CODES.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect();
+    assert_eq!(told.remove(0), 0);
+    assert_eq!(told, ExitClass::ALL.map(ExitClass::code));
+}
+
+/// Help is made from doc comments: what only their readers can follow is not in it.
+#[test]
+fn no_help_speaks_to_the_readers_of_the_code() {
+    fn look(command: &mut clap::Command, seen: &mut usize) {
+        let help = command.render_long_help().to_string();
+        let marks = ["[`", "`]", "crate::", "](http"];
+        let number = |word: &str| {
+            let digits = word.trim_start_matches('(').strip_prefix('I').unwrap_or_default();
+            digits.trim_end_matches([',', ')', '.']).parse::<u8>().is_ok()
+        };
+        let bad: Vec<&str> =
+            help.lines().filter(|line| marks.iter().any(|m| line.contains(m)) || line.split(' ').any(number)).collect();
+        assert_eq!(bad, [] as [&str; 0], "{}", command.get_name());
+        *seen += 1;
+        for verb in command.get_subcommands_mut() {
+            look(verb, seen);
+        }
+    }
+    let (mut command, mut seen) = (Cli::command(), 0);
+    command.build();
+    look(&mut command, &mut seen);
+    assert!(seen > 15, "{seen}");
 }
 
 #[test]

@@ -65,8 +65,7 @@ pub fn restoring(key: &str) -> Restoring {
     Restoring {
         restore_uid: cluster::restore_uid(
             "u-a",
-            &source,
-            None,
+            cluster::Of { source: &source, sha256: None, store_id: None },
             cluster::How { revision_bump: BUMP, ..cluster::How::default() },
             &[],
         ),

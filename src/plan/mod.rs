@@ -116,12 +116,14 @@ pub enum Act {
         /// The number.
         count: u64,
     },
-    /// Tell a Pod of its member's `spec.startCount`, for the gate at the next start of the container.
+    /// Tell a Pod of its member's `spec.startCount` and `spec.joined`, for the gate at the next start of the container.
     MarkStarted {
         /// The Pod.
         pod: Target,
         /// The number.
         count: u64,
+        /// Whom the member has joined as.
+        joined: Joined,
     },
     /// Give a learner its vote. etcd itself judges whether it has caught up.
     Promote {

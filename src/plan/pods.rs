@@ -11,7 +11,7 @@ use snapshot_agent::contract::{ExitClass, Report};
 
 use crate::api::condition::Reason;
 use crate::api::key;
-use crate::api::member::LastFailure;
+use crate::api::member::{Joined, LastFailure};
 use crate::plan::Target;
 use crate::plan::build::container;
 
@@ -70,6 +70,12 @@ pub fn start_number(pod: &Pod) -> Option<u64> {
 pub fn knows_started(pod: &Pod) -> u64 {
     let said = pod.metadata.annotations.as_ref().and_then(|a| a.get(key::STARTED));
     said.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// Whether the Pod knows that its member has joined as this one.
+pub fn knows_joined(pod: &Pod, joined: &Joined) -> bool {
+    let said = pod.metadata.annotations.as_ref().and_then(|a| a.get(key::JOINED));
+    said.is_some_and(|said| *said == joined.annotation())
 }
 
 /// Whether the Pod answers its readiness probe.

@@ -211,9 +211,10 @@ impl InspectRequest {
 impl LatestRequest {
     /// The arguments after `agent latest`.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { store, namespace, cluster, lineage, deadline_seconds } = self;
+        let Self { store, namespace, cluster, lineage, expect_store_id, deadline_seconds } = self;
         Argv::default()
             .and(store.to_args())
+            .option("expect-store-id", expect_store_id.as_ref())
             .flag("namespace", namespace)
             .flag("cluster", cluster)
             .option("lineage", lineage.as_ref())
@@ -244,6 +245,7 @@ impl RestoreRequest {
             store,
             key,
             expect_sha256,
+            expect_store_id,
             age_identity_dirs,
             allow_unverified,
             revision_bump,
@@ -259,8 +261,11 @@ impl RestoreRequest {
             deadline_seconds,
             stall_seconds,
         } = self;
-        let argv =
-            Argv::default().and(store.to_args()).flag("key", key).option("expect-sha256", expect_sha256.as_ref());
+        let argv = Argv::default()
+            .and(store.to_args())
+            .option("expect-store-id", expect_store_id.as_ref())
+            .flag("key", key)
+            .option("expect-sha256", expect_sha256.as_ref());
         let argv = age_identity_dirs.iter().fold(argv, |argv, folder| argv.path("age-identity-dir", folder));
         let bump = (*revision_bump != DEFAULT_REVISION_BUMP).then(|| revision_bump.to_string());
         let engine = (*engine != Engine::default()).then(|| engine.as_str().to_owned());
@@ -423,9 +428,10 @@ mod tests {
 
     prop_compose! {
         fn latest()(
-            store in store(), namespace in text(), cluster in text(), lineage in option(text()), deadline_seconds: u32,
+            store in store(), namespace in text(), cluster in text(), lineage in option(text()),
+            expect_store_id in option(text()), deadline_seconds: u32,
         ) -> LatestRequest {
-            LatestRequest { store, namespace, cluster, lineage, deadline_seconds }
+            LatestRequest { store, namespace, cluster, lineage, expect_store_id, deadline_seconds }
         }
     }
 
@@ -442,7 +448,7 @@ mod tests {
 
     prop_compose! {
         fn restore()(
-            store in store(), key in text(), expect_sha256 in proptest::option::of(text()), volume in path(),
+            store in store(), (key, expect_sha256, expect_store_id) in (text(), option(text()), option(text())), volume in path(),
             etcdutl in path(), graft: bool, identity in identity(), (restore_uid, revision_bump, allow_unverified) in (text(), 0..=1_000_000_000_000_u64, any::<bool>()), initial_cluster in text(),
             annotations in proptest::option::of(path()), age_identity_dirs in proptest::collection::vec(path(), 0..3),
             stall_seconds: u32, (refuse_auth, quota_backend_bytes) in any::<(bool, Option<u64>)>(),
@@ -450,7 +456,7 @@ mod tests {
         ) -> RestoreRequest {
             let engine = if graft { Engine::Graft } else { Engine::Etcdutl };
             RestoreRequest {
-                store, key, expect_sha256, age_identity_dirs, allow_unverified, revision_bump, volume, etcdutl, engine, identity, restore_uid, initial_cluster, annotations,
+                store, key, expect_sha256, expect_store_id, age_identity_dirs, allow_unverified, revision_bump, volume, etcdutl, engine, identity, restore_uid, initial_cluster, annotations,
                 refuse_auth, quota_backend_bytes, deadline_seconds, stall_seconds,
             }
         }

@@ -26,6 +26,10 @@ pub struct LatestRequest {
     /// of the key (`etcd-...` for what was saved by hand). Absent: there must be no doubt.
     #[arg(long)]
     pub lineage: Option<String>,
+    /// Mark that the store has to have (`agent probe` tells it): nothing is looked for in another one. Absent: whichever it
+    /// is.
+    #[arg(long, value_name = "ID")]
+    pub expect_store_id: Option<String>,
     /// Give up after this many seconds.
     #[arg(long, default_value_t = DEFAULT_INSPECT_DEADLINE_SECONDS)]
     pub deadline_seconds: u32,
@@ -67,6 +71,9 @@ pub struct RestoreRequest {
     /// sha256 (hex) that the manifest must record for the database; absent: the manifest's own word is taken.
     #[arg(long)]
     pub expect_sha256: Option<String>,
+    /// Mark that the store has to have (`agent probe` tells it): nothing is read from another one. Absent: whichever it is.
+    #[arg(long, value_name = "ID")]
+    pub expect_store_id: Option<String>,
     /// Folder whose files are all identity files as `age-keygen` writes them (a mounted Secret), to decrypt with; may be
     /// given several times. Read only when the snapshot is encrypted.
     #[arg(long = "age-identity-dir", value_name = "DIR")]
@@ -99,8 +106,8 @@ pub struct RestoreRequest {
     #[arg(long)]
     pub initial_cluster: String,
     /// File with the Pod's annotations (a downward API volume). An empty volume is filled only while
-    /// [`MAY_START_EMPTY`] there names the claim and [`STARTED`] names no Pod: init containers run again when the sandbox
-    /// restarts, and a seed that has served and was emptied since must never be restored again (I2, I9). Absent (by
+    /// holdfast.dev/may-start-empty there names the claim, and neither holdfast.dev/started nor holdfast.dev/joined says that
+    /// the member has served: a seed that was emptied since must never be restored again. Absent (by
     /// hand): no such check.
     #[arg(long)]
     pub annotations: Option<PathBuf>,
@@ -112,7 +119,7 @@ pub struct RestoreRequest {
     /// no write into. Absent, or 0: whatever its size.
     #[arg(long)]
     pub quota_backend_bytes: Option<u64>,
-    /// Give up after so many seconds in all; absent: only [`RestoreRequest::stall_seconds`] counts.
+    /// Give up after so many seconds in all; absent: only --stall-seconds counts.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub deadline_seconds: Option<u32>,
     /// Give up when nothing has moved for this many seconds, so that the reason shows early.

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::contract::{MAY_START_EMPTY, STARTED};
+use crate::contract::{JOINED, MAY_START_EMPTY, STARTED};
 
 /// What the operator says on the Pod, now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct Annotations {
     pub may_start_empty: Option<String>,
     /// [`STARTED`]; 0 when it is not there. `Err`: it is there and says nothing, or the file cannot be read.
     pub started: Result<u64, String>,
+    /// [`JOINED`]; `None` when it is not there. `Err`: as for `started`.
+    pub joined: Result<Option<String>, String>,
 }
 
 impl Annotations {
@@ -23,7 +25,10 @@ impl Annotations {
     pub(crate) fn read(path: &Path) -> Self {
         match fs::read_to_string(path) {
             Ok(file) => Self::parse(&file),
-            Err(error) => Self { may_start_empty: None, started: Err(format!("{}: {error}", path.display())) },
+            Err(error) => {
+                let why = format!("{}: {error}", path.display());
+                Self { may_start_empty: None, started: Err(why.clone()), joined: Err(why) }
+            }
         }
     }
 
@@ -32,19 +37,29 @@ impl Annotations {
         Self {
             may_start_empty: annotation(file, MAY_START_EMPTY).ok().flatten(),
             started: annotation(file, STARTED).and_then(|value| value.as_deref().map_or(Ok(0), counted)),
+            joined: annotation(file, JOINED).and_then(|value| value.map(named).transpose()),
         }
     }
 
-    /// Whether this claim may be empty. One from which a Pod has served never may (I3).
+    /// Whether this claim may be empty. One from which a Pod has served, or a member has joined, never may (I3).
     pub(crate) fn permit_empty(&self, claim_uid: &str) -> bool {
         let named = self.may_start_empty.as_deref() == Some(claim_uid);
-        named && !claim_uid.is_empty() && self.started == Ok(0)
+        named && !claim_uid.is_empty() && self.started == Ok(0) && self.joined == Ok(None)
     }
 }
 
 /// Digits and nothing else: `parse` alone would take a sign.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// Two IDs of etcd's: anything else would make every log a stranger's.
+fn named(value: String) -> Result<String, String> {
+    let id = |hex: &str| (1..=16).contains(&hex.len()) && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    match value.split_once('/') {
+        Some((cluster, member)) if id(cluster) && id(member) => Ok(value),
+        _ => Err(format!("{JOINED}={value:?} does not name a cluster and a member")),
+    }
 }
 
 /// This annotation's value, if the file has it. `Err`: it has, and the value is not understood.
@@ -148,12 +163,25 @@ mod tests {
     }
 
     #[test]
+    fn whom_a_member_joined_as_is_two_ids_and_anything_else_is_an_error() {
+        let joined = |value: &str| Annotations::parse(&format!("{JOINED}={value}\n")).joined;
+        assert_eq!(joined("\"c1/a1\""), Ok(Some("c1/a1".to_owned())));
+        for value in ["", "\"\"", "\"c1\"", "\"c1/\"", "\"/a1\"", "\"C1/a1\"", "\"c1/a1/b\"", "\"0x1/a1\"", "\"c1/a1"] {
+            joined(value).expect_err(value);
+        }
+        assert_eq!(Annotations::parse("").joined, Ok(None), "it has not joined, or nobody has said so yet");
+        Annotations::read("/nonexistent".as_ref()).joined.expect_err("unknown is not absent");
+    }
+
+    #[test]
     fn a_claim_from_which_a_pod_has_served_is_never_permitted_to_be_empty() {
         let permitted = |file: &str| Annotations::parse(file).permit_empty("u");
         assert!(permitted(&format!("{MAY_START_EMPTY}=\"u\"\n")));
         assert!(permitted(&format!("{MAY_START_EMPTY}=\"u\"\n{STARTED}=\"0\"\n")));
         assert!(!permitted(&format!("{MAY_START_EMPTY}=\"u\"\n{STARTED}=\"1\"\n")));
         assert!(!permitted(&format!("{MAY_START_EMPTY}=\"u\"\n{STARTED}=\"x\"\n")));
+        assert!(!permitted(&format!("{MAY_START_EMPTY}=\"u\"\n{JOINED}=\"c1/a1\"\n")));
+        assert!(!permitted(&format!("{MAY_START_EMPTY}=\"u\"\n{JOINED}=\"x\"\n")));
         assert!(!permitted(&format!("{MAY_START_EMPTY}=\"v\"\n")));
         assert!(!Annotations::parse(&format!("{MAY_START_EMPTY}=\"\"\n")).permit_empty(""));
     }

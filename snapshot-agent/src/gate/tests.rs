@@ -66,7 +66,11 @@ fn used() -> Facts {
 
 /// What the operator says on the Pod.
 fn told(may_start_empty: Option<&str>, started: u64) -> Annotations {
-    Annotations { may_start_empty: may_start_empty.map(str::to_owned), started: Ok(started) }
+    Annotations { may_start_empty: may_start_empty.map(str::to_owned), started: Ok(started), joined: Ok(None) }
+}
+
+fn told_joined(ids: &str) -> Annotations {
+    Annotations { joined: Ok(Some(ids.to_owned())), ..told(Some(CLAIM), 0) }
 }
 
 fn changed(change: impl FnOnce(&mut Facts, &mut Identity)) -> Facts {
@@ -198,6 +202,8 @@ fn rows_of_counted_pods() -> Vec<(&'static str, Facts, GateRequest, Annotations,
         f.wal = Ok(None);
         (i.member_id, i.cluster_id) = (None, None);
     };
+    let not_latched = |_: &mut Facts, i: &mut Identity| (i.member_id, i.cluster_id) = (None, None);
+    let nameless = Annotations { joined: Err("torn".to_owned()), ..told(None, 2) };
     let goes_on = "start Existing first=false";
     vec![
         ("the same Pod's container again", used(), seed.clone(), told(None, 2), goes_on),
@@ -234,6 +240,13 @@ fn rows_of_counted_pods() -> Vec<(&'static str, Facts, GateRequest, Annotations,
             told(Some(CLAIM), 2),
             "EmptiedVolume",
         ),
+        ("as whom it joined", changed(not_latched), seed.clone(), told_joined("c1/a1"), goes_on),
+        ("not latched, another's log", changed(not_latched), seed.clone(), told_joined("c1/b1"), "WrongWal"),
+        ("not latched, another cluster's log", changed(not_latched), seed.clone(), told_joined("c2/a1"), "WrongWal"),
+        ("latched, and joined as another", used(), seed.clone(), told_joined("c1/b1"), "WrongWal"),
+        ("joined, emptied, and still permitted", empty(), seed.clone(), told_joined("c1/a1"), "EmptiedVolume"),
+        ("joined, only the log emptied", changed(never_latched), seed.clone(), told_joined("c1/a1"), "EmptiedVolume"),
+        ("nobody knows as whom", used(), seed.clone(), nameless, "UnreadableAnnotations"),
         ("only the database emptied", changed(|f, _| f.database = false), seed.clone(), told(None, 2), "EmptiedVolume"),
         ("nobody knows: our own", used(), seed.clone(), unreadable.clone(), "UnreadableAnnotations"),
         ("nobody knows: empty and permitted", empty(), seed.clone(), unreadable.clone(), "UnreadableAnnotations"),
@@ -298,10 +311,14 @@ proptest! {
         facts in any_volume(), seed: bool, wanted_restore: bool, start in 0..5u64,
         annotation in proptest::option::of("claim-[0-2]"),
         started in prop_oneof![4 => (0..4u64).prop_map(Ok), 1 => Just(Err("torn".to_owned()))],
+        joined in prop_oneof![
+            4 => proptest::option::of(prop_oneof![Just("c1/a1".to_owned()), Just("c1/9".to_owned())]).prop_map(Ok),
+            1 => Just(Err("torn".to_owned())),
+        ],
     ) {
         let request =
             GateRequest { seed, start, restore_uid: wanted_restore.then(|| "restore-1".to_owned()), ..request() };
-        let told = Annotations { may_start_empty: annotation, started };
+        let told = Annotations { may_start_empty: annotation, started, joined };
         if let Decision::Start { state, first, identity } = decide(&facts, &request, &told) {
             let had = facts.identity.clone().unwrap();
             let number = told.started.clone().unwrap();
@@ -311,12 +328,14 @@ proptest! {
             prop_assert_eq!(state == ClusterState::New, seed && first);
             if first {
                 prop_assert_eq!(told.may_start_empty.as_deref(), Some(CLAIM));
-                prop_assert!(!wanted_restore && number == 0);
+                prop_assert!(!wanted_restore && number == 0 && told.joined == Ok(None));
                 prop_assert!(had.is_none_or(|had| had.restored.is_none() && had.member_id.is_none()));
             } else {
                 prop_assert!(facts.database);
                 let latched = had.is_some_and(|had| had.member_id.is_some());
                 prop_assert!(!latched || facts.wal == Ok(Some(WAL)));
+                let named = facts.wal.clone().unwrap().map(|wal| format!("{:x}/{:x}", wal.cluster_id, wal.member_id));
+                prop_assert!(told.joined.clone().unwrap().is_none_or(|joined| Some(joined) == named), "I5");
             }
         }
     }

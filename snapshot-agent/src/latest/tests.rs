@@ -61,6 +61,7 @@ impl Bucket {
             cluster: "orders".to_owned(),
             lineage: lineage.map(str::to_owned),
             deadline_seconds: 20,
+            ..LatestRequest::default()
         }
     }
 

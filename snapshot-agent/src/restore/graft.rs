@@ -54,18 +54,18 @@ pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed
 }
 
 async fn rebuild_in(job: &Job<'_>, staging: &Staging) -> Result<Restored, Failed> {
-    let Job { request, store, source, etcdutl, .. } = job;
+    let source = &job.source;
     let db_bytes = source.db_bytes();
     let (path, file) = staging.database()?;
     let (restored, file, writeback) = match source {
         Source::Ours(chosen) => {
-            let placed = chosen.place(store, file, Ends::Bare, request, etcdutl.version()).await?;
+            let placed = chosen.place(job, file, Ends::Bare).await?;
             let Placed { restored, file, writeback } = placed;
             (restored, file, writeback)
         }
         Source::Raw(raw) => {
             let clone = file.try_clone().map_err(io_error("opening the database's file"))?;
-            let restored = raw.fetch(store, (&path, clone), request, etcdutl.version()).await?;
+            let restored = raw.fetch(job, (&path, clone)).await?;
             // Without etcd's sha256 at its end.
             file.set_len(db_bytes).map_err(io_error(WRITING))?;
             (restored, Arc::new(file), None)

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::{Minor, contents};
+use super::{Job, contents, of};
 use crate::contract::{CameAlong, RestoreRequest};
 use crate::crypt::Identities;
 use crate::error::{Error, Result, io_error, task_error};
@@ -20,6 +20,7 @@ use crate::identity::Restored;
 use crate::layout::Folder;
 use crate::manifest::{Encryption, Manifest};
 use crate::pipe::scan_budget;
+use crate::reread::OnDisk;
 use crate::scan::{Options, Proven, Reader, ScanError, SnapshotScan};
 use crate::store::Store;
 use crate::stored::{self, Stored};
@@ -87,27 +88,21 @@ impl Chosen {
     }
 
     /// Downloads it into a file, and compares everything that its manifest says: of the bytes, and of what is in them.
-    /// `target`: the version that is to read it.
-    pub(super) async fn place(
-        &self,
-        store: &Store,
-        file: File,
-        ends: Ends,
-        request: &RestoreRequest,
-        target: Minor,
-    ) -> Result<Placed> {
+    pub(super) async fn place(&self, job: &Job<'_>, file: File, ends: Ends) -> Result<Placed> {
+        let Job { request, store, etcdutl, found: looked, .. } = job;
         let file = Arc::new(file);
         let placing = Placing::begin(&file, self.db_bytes(), ends, self.stored.scan_options());
         let stall = Duration::from_secs(request.stall_seconds.into());
         let placing = self.stored.unpack(store, self.identities.clone(), placing, stall).await?;
+        looked.whole.get_or_init(|| ());
         let Placing { to_place, written, failed } = placing;
         // There is no more. What is not yet in its place goes there now, and nobody watches how long that takes.
         drop(to_place);
         let written = written.await.map_err(|error| task_error(&error))?;
         let Written { scanned, writeback } = written.ok_or_else(|| io_error(WRITING)(why(&failed)))?;
-        let proven = self.prove(store, scanned, &file).await?;
+        let proven = self.prove(store, scanned, &file, request).await?;
         if let Some(found) = &proven {
-            target.takes_database(found)?;
+            etcdutl.version().takes_database(found)?;
         }
         let Stored { manifest, data, .. } = &self.stored;
         let mut restored = Restored {
@@ -134,18 +129,26 @@ impl Chosen {
         store: &Store,
         scanned: std::result::Result<Proven, ScanError>,
         file: &Arc<File>,
+        request: &RestoreRequest,
     ) -> Result<Option<Proven>> {
-        let (stored, db_bytes) = (&self.stored, self.db_bytes());
-        let uri = store.uri(&stored.data);
-        let proven = match scanned {
-            Err(ScanError::OverBudget { .. }) => {
-                let file = Arc::clone(file);
-                let read =
-                    move || Reader::open(&*file, db_bytes, scan_budget(db_bytes)).and_then(|mut r| r.prove(None));
-                spawn_blocking(read).await.map_err(|error| task_error(&error))?
+        let db_bytes = self.db_bytes();
+        let Err(ScanError::OverBudget { .. }) = scanned else { return self.agrees(store, scanned) };
+        let reading = Arc::clone(file);
+        let read = move || Reader::open(&*reading, db_bytes, scan_budget(db_bytes)).and_then(|mut r| r.prove(None));
+        let read = spawn_blocking(read).await.map_err(|error| task_error(&error))?;
+        match self.agrees(store, read) {
+            Err(error) => {
+                let sha256 = self.stored.manifest.sha256.clone();
+                Err(OnDisk { file: Arc::clone(file), db_bytes, sha256, disk: of(request) }.blame(error).await)
             }
-            scanned => scanned,
-        };
+            agrees => agrees,
+        }
+    }
+
+    /// Whether what was found is what is recorded.
+    fn agrees(&self, store: &Store, proven: std::result::Result<Proven, ScanError>) -> Result<Option<Proven>> {
+        let stored = &self.stored;
+        let uri = store.uri(&stored.data);
         match proven {
             Ok(found) => {
                 stored.structure_agrees(store, &found)?;

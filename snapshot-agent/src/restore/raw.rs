@@ -8,12 +8,13 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Minor, contents, quota};
+use super::{Job, contents, of, quota};
 use crate::contract::RestoreRequest;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::identity::Restored;
 use crate::layout::{Folder, Key};
 use crate::progress::Progress;
+use crate::reread::OnDisk;
 use crate::scan::{Proven, Reader};
 use crate::store::{self, Ahead, Stat, Store};
 use crate::trailer::database_of;
@@ -60,6 +61,10 @@ impl Raw {
         Ok(Self { key, stat, db_bytes, trailer })
     }
 
+    pub(super) const fn stat(&self) -> &Stat {
+        &self.stat
+    }
+
     pub(super) const fn db_bytes(&self) -> u64 {
         self.db_bytes
     }
@@ -69,13 +74,8 @@ impl Raw {
     }
 
     /// Downloads it, and proves what can be proven.
-    pub(super) async fn fetch(
-        &self,
-        store: &Store,
-        (path, file): (&Path, File),
-        request: &RestoreRequest,
-        target: Minor,
-    ) -> Result<Restored> {
+    pub(super) async fn fetch(&self, job: &Job<'_>, (path, file): (&Path, File)) -> Result<Restored> {
+        let Job { request, store, etcdutl, found: looked, .. } = job;
         let uri = store.uri(&self.key);
         let progress = Progress::new("reading the snapshot", self.stat.bytes);
         let stream = store.read(&self.key, &self.stat, Ahead::FAR, &progress);
@@ -99,10 +99,14 @@ impl Raw {
         {
             return Err(Error::corrupt(format!("{uri}: its sha256 is {sha256}, expected is {expected}")));
         }
-        let (found, used) = self.prove(path, &uri).await?;
+        looked.whole.get_or_init(|| ());
+        let (found, used) = match self.prove(path, &uri).await {
+            Ok(proven) => proven,
+            Err(error) => return Err(OnDisk::at(path, self.db_bytes, sha256, of(request))?.blame(error).await),
+        };
         // A member's own file may be longer than what is in use of it.
         quota::check(request, used)?;
-        target.takes_database(&found)?;
+        etcdutl.version().takes_database(&found)?;
         let mut restored = Restored {
             restore_uid: request.restore_uid.clone(),
             uri,

@@ -1,85 +1,143 @@
-//! What a refused restore leaves for its next start: kubelet starts a failed step again and again, and where no
-//! manifest tells that users have to log in, each time would download the whole snapshot to find that out.
+//! What a refused restore leaves for its next start: kubelet starts a failed step again and again, the operator makes its
+//! Pod anew, and each time the whole snapshot would be downloaded to find the same.
 //!
-//! It decides for how long, and for which request, a refusal stands without another look at the store. The note lies in
-//! the staging folder: nothing there can be started, and it goes with the next attempt that is another one.
+//! It decides which refusals stand without another download, for how long, and for which request: users that nobody can log
+//! in as, a file that does not fit what was asked, and a graft that was not made where there is no room for etcdutl. Bytes
+//! that are broken are none: they may have broken on the way. The note lies in the staging folder: nothing there can be
+//! started, and it goes with the next attempt that is another one.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::sync::OnceLock;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::raw;
 use super::volume::Volume;
 use crate::contract::{ExitClass, RestoreRequest};
 use crate::error::{Error, Result};
+use crate::sha256::Sha256;
+use crate::store::{Stat, Store};
 use crate::{clock, files};
 
-/// How long it stands: another object may lie there by then, and nobody has said so.
+/// How long it stands: what nobody has said here, somebody may have mended by then.
 const STANDS: SignedDuration = SignedDuration::from_hours(1);
 
-/// A note has about 400 bytes.
+/// A note has about 600 bytes.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// What was refused. No secret is in it: an error's message has none, nor has a store's URL.
-#[derive(Debug, Serialize, Deserialize)]
+/// What an attempt has found out by the time it fails.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// All of its bytes, and that they are what was saved: what is refused now is refused for what is in it.
+    pub(super) whole: OnceLock<()>,
+    /// Somebody else's file: another one may be put in its place.
+    pub(super) file: OnceLock<Stat>,
+    /// Bytes that etcdutl's way takes, when the graft was not made.
+    pub(super) needs: OnceLock<u64>,
+}
+
+/// What was refused. No secret is in it: an error's message has none, nor has a request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Note {
-    restore_uid: String,
-    store: String,
-    key: String,
+    /// Stands for all that was asked, and for the etcdutl it was asked with.
+    request: String,
+    /// The file, as the store told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    /// It stands while the volume has less room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    needs: Option<u64>,
     class: ExitClass,
     message: String,
     at: Timestamp,
 }
 
 impl Note {
-    fn of(request: &RestoreRequest, error: &Error, at: Timestamp) -> Self {
-        Self {
-            restore_uid: request.restore_uid.clone(),
-            store: request.store.url.clone(),
-            key: request.key.clone(),
+    /// `None`: another attempt may end otherwise.
+    fn of(request: &RestoreRequest, found: &Found, error: &Error, at: Timestamp) -> Option<Self> {
+        let needs = found.needs.get().copied().filter(|_| error.class() == ExitClass::Full);
+        let stands = match error.class() {
+            ExitClass::AuthRequired => request.refuse_auth,
+            // Before, it may be a key or a store's setting: a corrected Secret has to show at once.
+            ExitClass::Config => found.whole.get().is_some(),
+            ExitClass::Full => needs.is_some(),
+            ExitClass::Denied
+            | ExitClass::NotFound
+            | ExitClass::Corrupt
+            | ExitClass::Transient
+            | ExitClass::Deadline
+            | ExitClass::Refused => false,
+        };
+        stands.then(|| Self {
+            request: fingerprint(request),
+            file: found.file.get().map(told),
+            needs,
             class: error.class(),
             message: error.message().to_owned(),
             at,
-        }
+        })
     }
 
-    /// Whether this request would end in the same way. A clock that went back tells nothing.
-    fn stands(&self, request: &RestoreRequest, now: Timestamp) -> bool {
+    /// Whether this request would end in the same way, with so much room. A clock that went back tells nothing.
+    fn stands(&self, request: &RestoreRequest, free: u64, now: Timestamp) -> bool {
         let age = now.duration_since(self.at);
         (SignedDuration::ZERO..STANDS).contains(&age)
-            && request.refuse_auth
-            && self.class == ExitClass::AuthRequired
-            && self.restore_uid == request.restore_uid
-            && self.store == request.store.url
-            && self.key == request.key
+            && self.request == fingerprint(request)
+            && self.needs.is_none_or(|needs| free < needs)
+    }
+
+    /// Whether another file lies in the place of the one that was refused. A store that does not answer says nothing.
+    async fn is_of_another_file(&self, request: &RestoreRequest) -> bool {
+        let (Some(refused), Ok(Some(key)), Ok(store)) =
+            (&self.file, raw::key(&request.key), Store::open(&request.store))
+        else {
+            return false;
+        };
+        store.stat(&key).await.is_ok_and(|stat| told(&stat) != *refused)
     }
 }
 
+/// All that is asked, and the program it is asked of: another version takes what this one does not.
+fn fingerprint(request: &RestoreRequest) -> String {
+    let program = request.etcdutl.metadata().ok().map(|file| (file.len(), file.modified().ok()));
+    hex::encode(&Sha256::digest(format!("{:?} {program:?}", request.to_args()))[..8])
+}
+
+fn told(Stat { bytes, etag }: &Stat) -> String {
+    format!("{bytes} {}", etag.as_deref().unwrap_or_default())
+}
+
 /// The refusal of an earlier start, if it stands. What else an earlier attempt has left goes.
-pub(super) fn standing(volume: &Volume, request: &RestoreRequest) -> Option<Error> {
-    let note = read(&volume.refusal()).filter(|note| note.stands(request, clock::now()));
-    let Some(Note { message, at, .. }) = note else {
+pub(super) async fn standing(volume: &Volume, request: &RestoreRequest) -> Option<Error> {
+    let free = files::free_bytes(&request.volume).unwrap_or(u64::MAX);
+    let note = read(&volume.refusal()).filter(|note| note.stands(request, free, clock::now()));
+    let Some(note) = note else {
         volume.tidy();
         return None;
     };
+    if note.is_of_another_file(request).await {
+        volume.tidy();
+        return None;
+    }
+    let Note { class, message, at, .. } = note;
     let until = at.checked_add(STANDS).unwrap_or(at);
     tracing::info!(key = request.key, %at, %until, "refused at an earlier start: nothing is read again until then");
-    Some(Error::auth_required(message))
+    Some(Error::new(class, message))
 }
 
 /// Ends a failed attempt. The space may be what was missing, and nothing in it can be used; a refusal that took a
 /// download is kept.
-pub(super) fn leave(volume: &Volume, request: &RestoreRequest, error: &Error) {
+pub(super) fn leave(volume: &Volume, request: &RestoreRequest, found: &Found, error: &Error) {
     // Else its manifest was enough, and that is read in a moment.
     let downloaded = volume.is_staged();
     volume.tidy();
-    let users = request.refuse_auth && error.class() == ExitClass::AuthRequired;
     if downloaded
-        && users
-        && let Err(error) = write(volume, &Note::of(request, error, clock::now()))
+        && let Some(note) = Note::of(request, found, error, clock::now())
+        && let Err(error) = write(volume, &note)
     {
         tracing::warn!(%error, "the refusal could not be kept: the next start reads the snapshot again");
         volume.tidy();
@@ -109,11 +167,12 @@ mod tests {
     use super::*;
     use crate::contract::StoreFlags;
 
-    fn request() -> RestoreRequest {
+    fn request(volume: &Path) -> RestoreRequest {
         RestoreRequest {
             store: StoreFlags { url: "s3://bkt/pre".to_owned(), ..StoreFlags::default() },
-            key: "raw.db".to_owned(),
+            key: "shop/orders/1a2b3c4d/20261121T162233Z-1-2".to_owned(),
             restore_uid: "restore-1".to_owned(),
+            volume: volume.to_owned(),
             refuse_auth: true,
             ..RestoreRequest::default()
         }
@@ -121,63 +180,94 @@ mod tests {
 
     #[test]
     fn a_refusal_stands_for_an_hour_and_for_the_same_request() {
+        let folder = tempfile::tempdir().unwrap();
+        let request = request(folder.path());
         let at = Timestamp::from_second(1_800_000_000).unwrap();
-        let note = Note::of(&request(), &Error::auth_required("users"), at);
+        let note = Note::of(&request, &Found::default(), &Error::auth_required("users"), at).unwrap();
         let after = |seconds| at + SignedDuration::from_secs(seconds);
         for (seconds, stands) in [(0, true), (3599, true), (3600, false), (-1, false), (-86_400, false)] {
-            assert_eq!(note.stands(&request(), after(seconds)), stands, "{seconds}");
+            assert_eq!(note.stands(&request, 0, after(seconds)), stands, "{seconds}");
         }
-        let changes: [fn(&mut RestoreRequest); 4] = [
-            |request| request.refuse_auth = false,
-            |request| request.restore_uid.push('2'),
-            |request| request.key.insert(0, 'x'),
-            |request| request.store.url.push('x'),
+        let another_etcdutl = folder.path().join("etcdutl");
+        fs::write(&another_etcdutl, "3.7").unwrap();
+        let changes: [&dyn Fn(&mut RestoreRequest); 6] = [
+            &|request| request.refuse_auth = false,
+            &|request| request.restore_uid.push('2'),
+            &|request| request.key.insert(0, 'x'),
+            &|request| request.store.url.push('x'),
+            &|request| request.quota_backend_bytes = Some(1 << 30),
+            &|request| request.etcdutl.clone_from(&another_etcdutl),
         ];
         for (n, change) in changes.into_iter().enumerate() {
-            let mut another = request();
+            let mut another = request.clone();
             change(&mut another);
-            assert!(!note.stands(&another, after(1)), "change {n}");
+            assert!(!note.stands(&another, 0, after(1)), "change {n}");
         }
-        let other = Note { class: ExitClass::Corrupt, ..note };
-        assert!(!other.stands(&request(), after(1)), "only users are refused like this");
+    }
+
+    #[test]
+    fn what_another_attempt_may_do_otherwise_is_not_kept() {
+        let request = request(Path::new("/volume"));
+        let unasked = RestoreRequest { refuse_auth: false, ..request.clone() };
+        let (grafted, whole) = (Found::default(), Found::default());
+        grafted.needs.set(100).unwrap();
+        whole.whole.set(()).unwrap();
+        for class in ExitClass::ALL {
+            let kept = |request: &RestoreRequest, found: &Found| {
+                Note::of(request, found, &Error::new(class, "x"), clock::now())
+            };
+            let users = class == ExitClass::AuthRequired;
+            assert_eq!(kept(&request, &Found::default()).is_some(), users, "{class:?}");
+            assert_eq!(kept(&request, &whole).is_some(), users || class == ExitClass::Config, "{class:?}");
+            assert_eq!(kept(&unasked, &whole).is_some(), class == ExitClass::Config, "{class:?}");
+            assert_eq!(kept(&unasked, &grafted).is_some(), class == ExitClass::Full, "{class:?}");
+        }
+        let full = Note::of(&request, &grafted, &Error::full("x"), clock::now()).unwrap();
+        assert!(full.stands(&request, 99, full.at) && !full.stands(&request, 100, full.at), "room was made");
+        whole.needs.set(100).unwrap();
+        let other = Note::of(&request, &whole, &Error::config("x"), clock::now()).unwrap();
+        assert!(other.stands(&request, 100, other.at), "room is not what was missing");
     }
 
     #[tokio::test]
-    async fn only_users_found_in_the_data_are_kept_in_mind_and_any_other_attempt_forgets_them() {
+    async fn only_what_took_a_download_is_kept_in_mind_and_any_other_attempt_forgets_it() {
         let folder = tempfile::tempdir().unwrap();
         let volume = Volume::alone(folder.path()).await.unwrap();
+        let request = request(folder.path());
         let count = || fs::read_dir(folder.path()).unwrap().count();
+        let found = Found::default();
+        found.whole.set(()).unwrap();
+        let leave = |error: &Error| leave(&volume, &request, &found, error);
         let users = Error::auth_required("it has 2 users");
         // The manifest was enough.
-        leave(&volume, &request(), &users);
+        leave(&users);
         assert_eq!(count(), 0);
-        let (corrupt, unasked) = (Error::corrupt("x"), RestoreRequest { refuse_auth: false, ..request() });
-        for (request, error) in [(&request(), &corrupt), (&unasked, &users)] {
-            volume.stage().unwrap();
-            leave(&volume, request, error);
-            assert_eq!(count(), 0, "{error:?}");
-        }
-        for _ in 0..2 {
-            volume.stage().unwrap();
-            fs::write(volume.refusal().with_file_name("snapshot.db"), "half").unwrap();
-            leave(&volume, &request(), &users);
-            let note = volume.refusal();
-            assert_eq!(files::names(note.parent().unwrap()).unwrap().unwrap(), ["refused.json"]);
-            assert_eq!(volume.state(), Ok(State::Empty));
+        volume.stage().unwrap();
+        leave(&Error::corrupt("x"));
+        assert_eq!(count(), 0);
+        for error in [users.clone(), Error::config("too new")] {
             for _ in 0..2 {
-                assert_eq!(standing(&volume, &request()), Some(users.clone()));
+                volume.stage().unwrap();
+                fs::write(volume.refusal().with_file_name("snapshot.db"), "half").unwrap();
+                leave(&error);
+                let note = volume.refusal();
+                assert_eq!(files::names(note.parent().unwrap()).unwrap().unwrap(), ["refused.json"]);
+                assert_eq!(volume.state(), Ok(State::Empty));
+                for _ in 0..2 {
+                    assert_eq!(standing(&volume, &request).await, Some(error.clone()));
+                }
             }
         }
         for nonsense in ["", "{", "{}", "null"] {
             volume.stage().unwrap();
             fs::write(volume.refusal(), nonsense).unwrap();
-            assert_eq!(standing(&volume, &request()), None, "{nonsense:?}");
+            assert_eq!(standing(&volume, &request).await, None, "{nonsense:?}");
             assert_eq!(count(), 0, "{nonsense:?}");
         }
         volume.stage().unwrap();
-        leave(&volume, &request(), &users);
-        let another = RestoreRequest { restore_uid: "restore-2".to_owned(), ..request() };
-        assert_eq!(standing(&volume, &another), None);
-        assert_eq!((count(), standing(&volume, &request())), (0, None));
+        leave(&users);
+        let another = RestoreRequest { restore_uid: "restore-2".to_owned(), ..request.clone() };
+        assert_eq!(standing(&volume, &another).await, None);
+        assert_eq!((count(), standing(&volume, &request).await), (0, None));
     }
 }

@@ -234,6 +234,20 @@ impl FolderStore {
         Ok(Stat { bytes, etag: None })
     }
 
+    /// Leaves the kernel's cache without it: what is read back from there says nothing of the disk. Pages that are not on
+    /// the disk yet stay (posix_fadvise(2)), and so does all of it where a file system does not know this.
+    pub(super) async fn forget(&self, key: &Key) -> Result<()> {
+        let path = key.to_string();
+        self.below(format!("reading {} anew", self.uri(key)), move |root| {
+            let file = root.open(&path)?;
+            if let Err(error) = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed) {
+                tracing::debug!(%error, "what is read back may come from memory");
+            }
+            Ok(())
+        })
+        .await
+    }
+
     pub(super) async fn get_small(&self, key: &Key, limit: u64) -> Result<Bytes> {
         let doing = format!("reading {}", self.uri(key));
         let path = key.to_string();
@@ -455,6 +469,32 @@ mod tests {
         store.put_new(&key.folder().manifest(), Bytes::from_static(b"{}")).await.unwrap();
         let taken = store.begin(&key, plan()).await.unwrap_err();
         assert!(taken.message().contains("a snapshot is there already"), "{taken}");
+    }
+
+    /// Asked without waiting for the disk: what is not in memory is not there (preadv2(2), `RWF_NOWAIT`).
+    #[tokio::test]
+    async fn what_is_read_back_comes_from_the_disk() {
+        let mount = tempfile::tempdir().unwrap();
+        let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
+        let key = folder("ns/c/l/t").data(Compression::None);
+        let mut upload = store.begin(&key, plan()).await.unwrap();
+        let piece = Bytes::from(vec![7; 1 << 20]);
+        upload.write(piece.clone()).await.unwrap();
+        upload.complete().await.unwrap();
+        let file = fs::File::open(mount.path().join(key.to_string())).unwrap();
+        let in_memory = || {
+            let mut into = [0; 1];
+            let flags = rustix::io::ReadWriteFlags::NOWAIT;
+            rustix::io::preadv2(&file, &mut [std::io::IoSliceMut::new(&mut into)], 1 << 19, flags)
+        };
+        assert_eq!(in_memory(), Ok(1));
+        store.forget(&key).await.unwrap();
+        // A file system in memory (tmpfs) has no other place.
+        if rustix::fs::fstatfs(&file).unwrap().f_type != 0x0102_1994 {
+            assert_eq!(in_memory(), Err(rustix::io::Errno::AGAIN));
+        }
+        let pieces: Vec<_> = store.read(&key, &Progress::silent()).map(Result::unwrap).collect().await;
+        assert_eq!(pieces.concat(), piece);
     }
 
     #[tokio::test]

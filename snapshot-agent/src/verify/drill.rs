@@ -2,8 +2,8 @@
 //!
 //! It decides what that etcd has to answer: the HashKV that was worked out from the bytes, at the same revision, and as
 //! many keys. Where the snapshot asks for users, nobody can ask the etcd: then the database that it ran on is read again
-//! after it has stopped. What is wrong with the programs is looked for before, for it says nothing of the snapshot. How
-//! etcd is started is in `etcd.rs`, beside this.
+//! after it has stopped. What is wrong with the programs is looked for before, and with the disk after: neither says
+//! anything of the snapshot. How etcd is started is in `etcd.rs`, beside this.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,12 +15,13 @@ use super::etcd::Etcd;
 use super::stored::compare;
 use super::{BUDGET, unsound};
 use crate::agree::{Answer, Voter, ask};
-use crate::contract::VerifyRequest;
+use crate::contract::{ExitClass, VerifyRequest};
 use crate::crypt::Identities;
 use crate::data_dir::DATABASE;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::manifest::Manifest;
 use crate::proof::{Proof, Step};
+use crate::reread::{OnDisk, other_bytes};
 use crate::restore::{BESIDE_DATABASE, COPIES, Etcdutl, Initial, check_version, version_of};
 use crate::save::{STALL, random_uid};
 use crate::scan::{HashKv, Proven, Reader, ScanError};
@@ -79,46 +80,92 @@ impl Drill {
         let (snapshot, file) = self.scratch.file("snapshot.db")?;
         stored.unpack(store, identities, file, STALL).await?;
         proof.proven.extend([Step::StoredSha256, Step::Trailer]);
+        let data = self.scratch.join("data");
+        let (found, hash_kv) = match self.restored(store, stored, (&snapshot, &data), proof).await {
+            Ok(restored) => restored,
+            Err(error) => {
+                let Manifest { db_bytes, sha256, .. } = stored.manifest.clone();
+                return Err(OnDisk::at(&snapshot, db_bytes, sha256, self.disk())?.blame(error).await);
+            }
+        };
+        std::fs::remove_file(&snapshot).map_err(io_error("removing the snapshot's file"))?;
+        let served = self.served(&data, stored.manifest.db_bytes, (&found, hash_kv), proof).await;
+        let Err(error) = served else { return Ok(()) };
+        if error.class() == ExitClass::Corrupt {
+            // What it was asked about is no longer what was proven.
+            self.holds(&data, hash_kv, error.message()).await?;
+        }
+        Err(error)
+    }
+
+    /// Reads it from the disk, and restores it there.
+    async fn restored(
+        &self,
+        store: &Store,
+        stored: &Stored,
+        (snapshot, data): (&Path, &Path),
+        proof: &mut Proof,
+    ) -> Result<(Proven, HashKv)> {
         let uri = store.uri(&stored.data);
         let db_bytes = stored.manifest.db_bytes;
-        let (found, hash_kv) = off_thread(&uri, &snapshot, move |file| facts(file, db_bytes)).await?;
+        let read = off_thread(snapshot, move |file| facts(file, db_bytes)).await?;
+        let (found, hash_kv) = read.map_err(|error| unsound(&uri, &error))?;
         compare(store, stored, &found, proof)?;
         self.etcdutl.version().takes_database(&found)?;
-
-        let data = self.scratch.join("data");
         // etcd works its IDs out from it: by these our etcd is known from that of a drill beside this one.
         let token = random_uid()?;
         let initial = Initial { name: MEMBER, peer_url: PEER_URL, cluster: INITIAL_CLUSTER, token: &token };
-        self.etcdutl.restore(&snapshot, &data, &initial, db_bytes, 0, true).await?;
-        std::fs::remove_file(&snapshot).map_err(io_error("removing the snapshot's file"))?;
-        let etcd = self.etcd.insert(Etcd::spawn(&self.program, &data, self.scratch.join("etcd.log"))?);
+        self.etcdutl.restore(snapshot, data, &initial, db_bytes, 0, true).await?;
+        Ok((found, hash_kv))
+    }
+
+    /// Starts an etcd on it, and asks.
+    async fn served(
+        &mut self,
+        data: &Path,
+        db_bytes: u64,
+        (found, hash_kv): (&Proven, HashKv),
+        proof: &mut Proof,
+    ) -> Result<()> {
+        let etcd = self.etcd.insert(Etcd::spawn(&self.program, data, self.scratch.join("etcd.log"))?);
         let ready = etcd.ready(db_bytes).await?;
         proof.etcd_version = Some(ready.version.clone());
         proof.proven.push(Step::Restored);
         let (false, Some(client)) = (found.auth_enabled, ready.client) else {
-            return self.read_again(&uri, &data, hash_kv, proof).await;
+            proof.left_out.push(
+                "HashKV and keys, asked of etcd: authentication is on in the snapshot. The database it ran on was read \
+                 instead"
+                    .to_owned(),
+            );
+            self.holds(data, hash_kv, "nobody can ask this etcd").await?;
+            proof.proven.push(Step::EtcdHashKV);
+            return Ok(());
         };
         asked(&client, &ready.endpoint, hash_kv, proof).await?;
-        counted(&client, &ready.endpoint, &found, proof).await
+        counted(&client, &ready.endpoint, found, proof).await
     }
 
-    /// What the etcd ran on, after it has stopped.
-    async fn read_again(&mut self, uri: &str, data: &Path, expected: HashKv, proof: &mut Proof) -> Result<()> {
-        proof.left_out.push(
-            "HashKV and keys, asked of etcd: authentication is on in the snapshot. The database it ran on was read \
-             instead"
-                .to_owned(),
-        );
+    /// Whether the database that etcd ran on, after it has stopped, is still what was proven on its way: if not, that is
+    /// this disk's doing, or etcdutl's, and no fault of the snapshot.
+    async fn holds(&mut self, data: &Path, expected: HashKv, after: &str) -> Result<()> {
         if let Some(etcd) = self.etcd.take() {
             etcd.stop().await;
         }
-        let HashKv { revision, compact_revision, .. } = expected;
-        let database = data.join(DATABASE);
-        let found = off_thread(uri, &database, move |file| {
+        let HashKv { hash, revision, compact_revision } = expected;
+        let read = move |file: &File| {
             let bytes = file.metadata().map_err(|error| ScanError::Io(error.to_string()))?.len();
             Reader::open(file, bytes, BUDGET)?.hash_kv(revision, compact_revision)
-        });
-        same(found.await?.hash, expected, proof)
+        };
+        let why = match off_thread(&data.join(DATABASE), read).await? {
+            Ok(found) if found.hash == hash => return Ok(()),
+            Ok(found) => format!("HashKV {} instead of {hash}", found.hash),
+            Err(error) => error.to_string(),
+        };
+        Err(other_bytes(&self.disk(), &format!("the restored database: {why}; {after}")))
+    }
+
+    fn disk(&self) -> String {
+        format!("the disk below {}", self.scratch.join("").display())
     }
 
     /// Stops what runs; the scratch folder goes with this.
@@ -142,14 +189,9 @@ fn facts(file: &File, db_bytes: u64) -> std::result::Result<(Proven, HashKv), Sc
     Ok((found, hash_kv))
 }
 
-async fn off_thread<T: Send + 'static>(
-    uri: &str,
-    path: &Path,
-    read: impl FnOnce(&File) -> std::result::Result<T, ScanError> + Send + 'static,
-) -> Result<T> {
+async fn off_thread<T: Send + 'static>(path: &Path, read: impl FnOnce(&File) -> T + Send + 'static) -> Result<T> {
     let file = File::open(path).map_err(io_error(format!("reading {}", path.display())))?;
-    let found = tokio::task::spawn_blocking(move || read(&file)).await.map_err(|error| task_error(&error))?;
-    found.map_err(|error| unsound(uri, &error))
+    tokio::task::spawn_blocking(move || read(&file)).await.map_err(|error| task_error(&error))
 }
 
 async fn asked(client: &Client, endpoint: &str, expected: HashKv, proof: &mut Proof) -> Result<()> {

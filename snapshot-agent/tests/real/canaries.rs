@@ -79,6 +79,7 @@ async fn everything(etcd: &Etcd, store: &StoreFlags, key: &str) -> (String, usiz
         cluster: cluster.clone(),
         lineage: None,
         deadline_seconds: 60,
+        ..LatestRequest::default()
     };
     count(tell(&mut told, "latest", latest::run(newest).await).is_some());
     let listing = ListRequest { store: store.clone(), deadline_seconds: 60, ..ListRequest::default() };

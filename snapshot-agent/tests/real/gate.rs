@@ -10,7 +10,8 @@ use crate::support::{
 };
 use clap::Parser;
 use snapshot_agent::contract::{
-    Compression, DATA_DIR, ExitClass, GateRequest, IdentityFlags, MAY_START_EMPTY, Report, RestoreRequest, STARTED,
+    Compression, DATA_DIR, ExitClass, GateRequest, IdentityFlags, JOINED, MAY_START_EMPTY, Report, RestoreRequest,
+    STARTED,
 };
 use snapshot_agent::identity::{IDENTITY_FILE, Identity};
 use snapshot_agent::{gate, report, restore, save, wal};
@@ -210,6 +211,41 @@ async fn the_life_of_a_seed() {
     fs::remove_file(member.data().join("holdfast-identity.json")).unwrap();
     fs::write(member.data().join("x"), "").unwrap();
     assert_eq!(member.refused(), "ForeignVolume");
+}
+
+/// The identity file learns the log's IDs at the second start; until then only the operator knows them, from etcd.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_members_data_under_its_identity_is_refused_from_the_first_write_on() {
+    let own = Member::new();
+    let other = Member::of(IdentityFlags { cluster_token: "another".to_owned(), ..identity_flags() });
+    let mut joined = vec![];
+    for member in [&own, &other] {
+        member.allow(CLAIM);
+        let etcd = member.spawn();
+        let status = member.client().await.status().await.unwrap();
+        let header = status.header().unwrap();
+        joined.push(format!("{:x}/{:x}", header.cluster_id(), header.member_id()));
+        drop(etcd);
+        assert_eq!(member.identity().unwrap().member_id, None, "it does not know yet");
+    }
+    assert_ne!(joined[0], joined[1]);
+    let says = |joined: &str| fs::write(&own.request.annotations, format!("{JOINED}=\"{joined}\"\n")).unwrap();
+    let (data, aside) = (own.data().join("member"), own.volume.path().join("aside"));
+    fs::rename(&data, &aside).unwrap();
+    fs::rename(other.data().join("member"), &data).unwrap();
+    says(&joined[0]);
+    assert_eq!(own.refused(), "WrongWal");
+    says("c1");
+    assert_eq!(own.refused(), "UnreadableAnnotations");
+    fs::remove_dir_all(&data).unwrap();
+    fs::write(&own.request.annotations, format!("{JOINED}=\"{}\"\n{MAY_START_EMPTY}=\"{CLAIM}\"\n", joined[0]))
+        .unwrap();
+    assert_eq!(own.refused(), "EmptiedVolume", "it has joined: what still permits an empty start is late");
+    fs::rename(&aside, &data).unwrap();
+    says(&joined[0]);
+    let etcd = own.spawn();
+    own.client().await;
+    drop(etcd);
 }
 
 #[tokio::test(flavor = "multi_thread")]

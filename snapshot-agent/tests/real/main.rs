@@ -44,6 +44,7 @@ mod partition;
 mod ports;
 mod raw;
 mod readers;
+mod refused;
 mod restore;
 mod round_trip;
 mod s3_faults;

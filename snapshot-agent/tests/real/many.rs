@@ -48,6 +48,7 @@ async fn what_stands_on_a_later_page_is_there_too() {
             cluster: "orders".to_owned(),
             lineage: None,
             deadline_seconds: 120,
+            ..LatestRequest::default()
         };
         assert_eq!(latest::run(wanted).await.unwrap().key, saved.key, "{}", backend.name);
     }

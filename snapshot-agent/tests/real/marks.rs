@@ -7,15 +7,15 @@ use std::sync::Mutex;
 use crate::backends::Backend;
 use crate::faults::{messages, save_stream, snapshot};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
-use crate::support::{S3, file_store, files, save_request};
+use crate::support::{S3, file_store, files, restore_request, save_request};
 use futures::stream;
 use serde_json::{Value, json};
 use snapshot_agent::contract::{
-    Compression, CopyRequest, EtcdFlags, ExitClass, InspectRequest, NEW_STORE, ProbeRequest, SaveRequest, SavedReport,
-    StoreFlags, ToStore, is_store_id,
+    Compression, CopyRequest, EtcdFlags, ExitClass, InspectRequest, LatestRequest, NEW_STORE, ProbeRequest,
+    RestoreRequest, SaveRequest, SavedReport, StoreFlags, ToStore, is_store_id,
 };
 use snapshot_agent::probe::{Ended, Outcome, Trial};
-use snapshot_agent::{Error, copy, inspect, probe};
+use snapshot_agent::{Error, copy, inspect, latest, probe};
 
 const MARK: &str = "holdfast-store.json";
 const OTHER: &str = "ffffffff-0000-4000-8000-000000000000";
@@ -125,6 +125,37 @@ async fn a_store_that_was_exchanged_is_not_touched() {
         // A bucket that is not there is told as ever.
         let missing = saved(&backend.missing, &one, "dddd0000-4").await.unwrap_err();
         assert_eq!(missing.class(), ExitClass::NotFound, "{name}: {missing}");
+    }
+}
+
+/// A restore by a key, and the search for the newest, read nothing from a store that is not the one that is meant.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_restored_from_a_store_that_was_exchanged() {
+    let volume = tempfile::tempdir().unwrap();
+    for backend in Backend::all().await {
+        let name = backend.name;
+        let mark = mark_of(&backend.flags).await;
+        let SavedReport { key, .. } = saved(&backend.flags, &mark, "aaaa0000-1").await.unwrap();
+        let newest = |id: &str| LatestRequest {
+            store: backend.flags.clone(),
+            namespace: "shop".to_owned(),
+            cluster: "orders".to_owned(),
+            expect_store_id: Some(id.to_owned()),
+            deadline_seconds: 60,
+            ..LatestRequest::default()
+        };
+        assert_eq!(latest::run(newest(&mark)).await.unwrap().key, key, "{name}");
+        let request = RestoreRequest {
+            expect_store_id: Some(OTHER.to_owned()),
+            ..restore_request(backend.flags.clone(), &key, volume.path())
+        };
+        for refused in
+            [latest::run(newest(OTHER)).await.unwrap_err(), snapshot_agent::restore::run(request).await.unwrap_err()]
+        {
+            assert_eq!(refused.class(), ExitClass::Config, "{name}: {refused}");
+            assert!([OTHER, &mark, MARK].iter().all(|word| refused.message().contains(word)), "{name}: {refused}");
+        }
+        assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 0, "{name}: nothing was downloaded");
     }
 }
 

@@ -315,6 +315,7 @@ async fn what_is_left_without_a_quorum_is_saved_by_hand_and_marked() {
         cluster: "orders".to_owned(),
         lineage: None,
         deadline_seconds: 30,
+        ..LatestRequest::default()
     };
     let newest = latest::run(wanted).await.unwrap();
     assert_eq!((newest.key, newest.without_quorum), (saved.key.clone(), true), "the newest there is, and marked");

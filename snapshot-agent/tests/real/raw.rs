@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Etcd, S3, bin, etcd_of, file_store, files, restore_request};
+use crate::support::{Etcd, S3, bin, etcd_of, file_store, left, restore_request};
 use snapshot_agent::contract::{DATA_DIR, ExitClass, RestoreRequest, StoreFlags};
 use snapshot_agent::{Error, restore};
 
@@ -25,7 +25,7 @@ async fn restored(store: StoreFlags, key: &str, change: impl FnOnce(&mut Restore
     let initial = request.initial_cluster.clone();
     let ended = restore::run(request).await;
     if let Err(error) = &ended {
-        assert_eq!(files(&volume), [] as [&str; 0], "{error}");
+        assert_eq!(left(&volume, error), [] as [&str; 0], "{error}");
     }
     let report = ended?;
     let (member, peer) = initial.split_once('=').unwrap();

@@ -11,8 +11,8 @@ use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Mischief;
 use crate::graft::ENGINES;
 use crate::support::{
-    CLAIM, Cli, Etcd, RESTORE, S3, child, child_input, etcd_of, eventually, file_store, files, restore_request,
-    save_request,
+    CLAIM, Cli, Etcd, RESTORE, S3, bin, child, child_input, etcd_of, eventually, file_store, files, in_place_of, left,
+    restore_request, save_request,
 };
 use clap::Parser;
 use futures::stream;
@@ -64,7 +64,7 @@ impl Stored {
         let mut request = restore_request(self.flags(), &self.saved.key, volume.path());
         change(&mut request);
         let error = restore::run(request).await.expect_err("was restored");
-        assert_eq!(files(volume.path()), [] as [&str; 0], "{error}");
+        assert_eq!(left(volume.path(), &error), [] as [&str; 0], "{error}");
         (error.class(), error.message().to_owned())
     }
 
@@ -225,6 +225,26 @@ async fn an_empty_volume_is_filled_only_while_that_is_allowed() {
     // Complete: the permission is not needed any more.
     fs::write(&annotations, "").unwrap();
     assert!(restore::run(request).await.unwrap().already);
+}
+
+/// Bytes that were proven on their way and come back otherwise are the disk's fault, and another attempt's to mend.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_gives_other_bytes_back_is_told_and_the_snapshot_is_not_accused() {
+    let etcd = Etcd::start().await;
+    etcd.fill(3, 10).await;
+    let stored = Stored::of(&etcd, Compression::None).await;
+    fs::copy(stored.data(), stored.mount.path().join("raw.db")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let does = "/bin/sed -i s/k1/k9/ \"$3\"; exec $real \"$@\"";
+    let etcdutl = in_place_of(&bin("etcdutl"), &folder.path().join("etcdutl"), does);
+    for key in [stored.saved.key.as_str(), "raw.db"] {
+        let (class, message) =
+            stored.refused(|request| (request.key, request.etcdutl) = (key.to_owned(), etcdutl.clone())).await;
+        assert_eq!(class, ExitClass::Transient, "{key}: {message}");
+        for word in ["the volume", "other bytes back", "expected sha256"] {
+            assert!(message.contains(word), "{key}: no {word:?} in {message}");
+        }
+    }
 }
 
 /// Told before anything is read of a snapshot of ours, and of a raw file as soon as it is known what is in use of it.

@@ -1,13 +1,12 @@
 //! Volumes without room: the reason is `Full` with the sizes, and what was there before is there after.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
 use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Mischief;
-use crate::support::{Etcd, S3, Small, bin, eventually, file_store, files, restore_request, save_request};
+use crate::support::{Etcd, S3, Small, bin, eventually, file_store, files, in_place_of, restore_request, save_request};
 use futures::stream;
 use snapshot_agent::contract::{Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, RestoreRequest};
 use snapshot_agent::{restore, save};
@@ -71,14 +70,9 @@ async fn a_volume_too_small_for_a_restore_is_said_before_anything_is_read() {
     // There was room when it began, and somebody else took it.
     fs::write(&data, good).unwrap();
     let volume = Small::of("300m");
-    let filling = store.path().join("etcdutl");
-    let script = format!(
-        "#!/bin/sh\n[ \"$1\" = snapshot ] && /bin/dd if=/dev/zero of={}/.holdfast-staging/x bs=1M 2>/dev/null\nexec {} \"$@\"\n",
-        volume.path().display(),
-        bin("etcdutl").display()
-    );
-    fs::write(&filling, script).unwrap();
-    fs::set_permissions(&filling, fs::Permissions::from_mode(0o755)).unwrap();
+    let fill = format!("/bin/dd if=/dev/zero of={}/.holdfast-staging/x bs=1M 2>/dev/null", volume.path().display());
+    let does = format!("{fill}; exec $real \"$@\"");
+    let filling = in_place_of(&bin("etcdutl"), &store.path().join("etcdutl"), &does);
     let request =
         RestoreRequest { etcdutl: filling, ..restore_request(file_store(store.path()), &saved.key, volume.path()) };
     let error = restore::run(request).await.unwrap_err();
@@ -142,17 +136,12 @@ async fn filled_at(stage: Stage, engine: Engine) {
     fs::create_dir(volume.path().join("lost+found")).unwrap();
     let fill = filling(volume.path());
     let folder = tempfile::tempdir().unwrap();
-    let wrapper = folder.path().join("etcdutl");
-    let real = bin("etcdutl");
-    let real = real.display();
-    let restores = match stage {
-        Stage::Downloading => format!("exec {real} \"$@\""),
-        Stage::BeforeEtcdutl => format!("{fill}; exec {real} \"$@\""),
-        Stage::AfterEtcdutl => format!("{real} \"$@\" && {{ {fill} || true; }}"),
+    let does = match stage {
+        Stage::Downloading => "exec $real \"$@\"".to_owned(),
+        Stage::BeforeEtcdutl => format!("{fill}; exec $real \"$@\""),
+        Stage::AfterEtcdutl => format!("$real \"$@\" && {{ {fill} || true; }}"),
     };
-    let script = format!("#!/bin/sh\ncase $1 in snapshot) {restores};; *) exec {real} \"$@\";; esac\n");
-    fs::write(&wrapper, script).unwrap();
-    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+    let wrapper = in_place_of(&bin("etcdutl"), &folder.path().join("etcdutl"), &does);
     // Slow enough to be caught in the middle of it.
     let rate = if stage == Stage::Downloading { 2 << 20 } else { 1 << 30 };
     let proxy = Mischief::Slow(rate, u64::MAX).before(&s3.address).await;

@@ -44,7 +44,7 @@ fn find(store: &StoreFlags) -> InspectRequest {
 
 fn newest(store: &StoreFlags) -> LatestRequest {
     let InspectRequest { store, namespace, cluster, deadline_seconds, .. } = find(store);
-    LatestRequest { store, namespace, cluster, lineage: None, deadline_seconds }
+    LatestRequest { store, namespace, cluster, deadline_seconds, ..LatestRequest::default() }
 }
 
 /// Servers write their books every few seconds.

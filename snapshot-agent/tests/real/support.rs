@@ -1,11 +1,15 @@
 //! The real etcd and a real S3 server: what the tests of this folder run against.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use snapshot_agent::contract::{Compression, EtcdFlags, IdentityFlags, RestoreRequest, SaveRequest, StoreFlags};
+use snapshot_agent::Error;
+use snapshot_agent::contract::{
+    Compression, EtcdFlags, ExitClass, IdentityFlags, RestoreRequest, SaveRequest, StoreFlags,
+};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -524,6 +528,26 @@ pub(crate) fn restore_request(store: StoreFlags, key: &str, volume: &Path) -> Re
         stall_seconds: 120,
         ..RestoreRequest::default()
     }
+}
+
+/// Why a restore was refused, for its next start.
+pub(crate) const NOTE: &str = ".holdfast-staging/refused.json";
+
+/// What a restore that was refused has left, but why: that may be kept where what was asked does not fit.
+pub(crate) fn left(volume: &Path, refused: &Error) -> Vec<String> {
+    let mut left = files(volume);
+    left.retain(|file| file != NOTE || refused.class() != ExitClass::Config);
+    left
+}
+
+/// A program at this place that tells the version of the real one, and does this instead of anything else; the shell
+/// finds the real one in `$real`, and no program by its name alone.
+pub(crate) fn in_place_of(real: &Path, at: &Path, does: &str) -> PathBuf {
+    let real = real.display();
+    let script = format!("#!/bin/sh\nreal={real}\ncase $1 in *version) exec $real \"$@\";; esac\n{does}\n");
+    fs::write(at, script).unwrap();
+    fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();
+    at.to_owned()
 }
 
 /// A small file system in memory, unmounted with the test.

@@ -1,13 +1,13 @@
 //! A stored snapshot is verified later on: read again, or restored and started, and a proof is kept beside it.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::age::{PAIRS, secret};
 use crate::server::LINES;
-use crate::support::{Etcd, S3, Small, bin, etcd_of, file_store, files, save_request};
+use crate::support::{Etcd, S3, Small, bin, etcd_of, file_store, files, in_place_of, save_request};
 use serde_json::{Value, json};
 use snapshot_agent::contract::{
     Compression, ExitClass, Level, ListRequest, ProofLevel, SavedReport, SnapshotFlags, StoreFlags, VerifyRequest,
@@ -370,11 +370,7 @@ async fn a_drill_without_room_or_programs_is_refused_before_anything_is_read() {
 fn programs(etcd: &str, etcdutl: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, does) in [("etcd", etcd), ("etcdutl", etcdutl)] {
-        let (path, real) = (folder.path().join(name), bin(name));
-        let script =
-            format!("#!/bin/sh\nreal={}\ncase $1 in *version) exec $real \"$@\";; esac\n{does}\n", real.display());
-        fs::write(&path, script).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        in_place_of(&bin(name), &folder.path().join(name), does);
     }
     folder
 }
@@ -447,6 +443,14 @@ async fn what_a_drill_stumbles_over_is_not_held_against_the_snapshot() {
         ("echo 'Error: unknown flag: --name' >&2; echo Usage: >&2; exit 1", ExitClass::Config, "unknown flag: --name"),
     ] {
         unharmed(programs(AS_IT_IS, does), class, &["etcdutl could not restore", says]).await;
+    }
+
+    // A disk that gives other bytes back: of the snapshot, and of what was restored, which etcd serves as well as any.
+    for does in [
+        "/bin/sed -i s/k1/k9/ \"$3\"; exec $real \"$@\"",
+        "$real \"$@\" && for arg; do case $arg in --data-dir=*) /bin/sed -i s/k1/k9/ \"${arg#*=}/member/snap/db\";; esac; done",
+    ] {
+        unharmed(programs(AS_IT_IS, does), ExitClass::Transient, &["other bytes back", "not to blame"]).await;
     }
 
     // Programs that do not belong together, or are not what they are called, are told before anything is read.

@@ -66,7 +66,7 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::ForbidEmptyStart { pod } => patch::forbid_empty_start(ctx, actor, pod).await,
         Act::AdmitClients { pod } => patch::admit_clients(ctx, actor, pod).await,
         Act::LatchStart { member, count } => patch::latch_start(ctx, actor, member, *count).await,
-        Act::MarkStarted { pod, count } => patch::mark_started(ctx, actor, pod, *count).await,
+        Act::MarkStarted { pod, count, joined } => patch::mark_started(ctx, actor, pod, *count, joined).await,
         Act::ReleaseMember { member } => patch::release_member(ctx, actor, member).await,
         Act::AddLearner { name: _, peer_url, cluster_id } => {
             membership::add_learner(ctx, leader, peer_url, *cluster_id).await
@@ -125,7 +125,7 @@ pub(super) fn told(act: &Act) -> (String, String) {
         Act::DeleteClaim { claim, why } => (claim.name.clone(), format!("deleted the claim and its data: {why}")),
         Act::DeleteMember { member, why } => (member.name.clone(), format!("deleted the member: {why}")),
         Act::LatchStart { member, count } => (member.name.clone(), format!("serves from its Pod number {count}")),
-        Act::MarkStarted { pod, count } => (pod.name.clone(), format!("knows that Pod number {count} has served")),
+        Act::MarkStarted { pod, count, .. } => (pod.name.clone(), format!("knows that Pod number {count} has served")),
         Act::ReleaseMember { member } => (member.name.clone(), "all its parts are gone".to_owned()),
         Act::StartJob(it) => (named(&it.metadata.name), "created the Job".to_owned()),
     }

@@ -41,9 +41,15 @@ pub(super) async fn latch_start(ctx: &Context, actor: &Actor, target: &Target, c
     patch::<EtcdMember>(ctx, actor, target, json!({"spec": {"startCount": count}})).await
 }
 
-/// Tells a Pod of its member's `spec.startCount`.
-pub(super) async fn mark_started(ctx: &Context, actor: &Actor, target: &Target, count: u64) -> Result<Done, Error> {
-    let annotations = json!({key::STARTED: count.to_string()});
+/// Tells a Pod of its member's `spec.startCount` and `spec.joined`.
+pub(super) async fn mark_started(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    count: u64,
+    joined: &Joined,
+) -> Result<Done, Error> {
+    let annotations = json!({key::STARTED: count.to_string(), key::JOINED: joined.annotation()});
     patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": annotations}})).await
 }
 

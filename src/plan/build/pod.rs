@@ -113,7 +113,8 @@ fn metadata(member: &EtcdMember, start: &Start<'_>, agent: Option<&Agent>) -> Ob
     let permission = start.may_start_empty.then(|| (key::MAY_START_EMPTY.to_owned(), start.claim_uid.to_owned()));
     let count = member.spec.start_count;
     let started = (count > 0).then(|| (key::STARTED.to_owned(), count.to_string()));
-    annotations.extend(permission.into_iter().chain(started));
+    let joined = member.spec.joined.as_ref().map(|joined| (key::JOINED.to_owned(), joined.annotation()));
+    annotations.extend(permission.into_iter().chain(started).chain(joined));
     ObjectMeta {
         name: member.metadata.name.clone(),
         namespace: member.metadata.namespace.clone(),
@@ -168,6 +169,7 @@ fn restore_container(
         store: opened.flags.clone(),
         key: restoring.source.key.clone(),
         expect_sha256: restoring.sha256.clone(),
+        expect_store_id: restoring.store_id.clone(),
         age_identity_dirs: opened.identity_dirs.clone(),
         allow_unverified: restoring.allow_unverified,
         // Latched before there was such a thing: it stays as it was decided.

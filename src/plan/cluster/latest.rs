@@ -31,7 +31,7 @@ const WAITED_FOR: Wake = Wake::AfterMillis(15_000);
 pub(super) fn find(
     seen: &Observed,
     asked: &Latest,
-    store: &Location,
+    store: (&Location, Option<&str>),
     now: Timestamp,
 ) -> Result<LatestReport, Box<Next>> {
     let question = question(seen, asked, store);
@@ -140,9 +140,13 @@ fn annotation<'a>(job: &'a Job, key: &str) -> Option<&'a str> {
     job.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// What is asked, where, and by what kind of Pod: a corrected one is another question.
-fn question(seen: &Observed, asked: &Latest, store: &Location) -> String {
-    hash(&(asked, Place::from(store.clone()), super::restore::agent(seen)))
+/// What is asked, where, and by what kind of Pod: a corrected one is another question, and so is another store in its place.
+fn question(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>)) -> String {
+    let (place, agent) = (Place::from(store.clone()), super::restore::agent(seen));
+    match id {
+        Some(id) => hash(&(asked, place, agent, id)),
+        None => hash(&(asked, place, agent)),
+    }
 }
 
 /// Short for a value of ours.
@@ -151,13 +155,14 @@ pub(super) fn hash(value: &impl Serialize) -> String {
     hex::encode(Sha256::digest(serde_json::to_string(value).unwrap_or_default()))[..16].to_owned()
 }
 
-fn start(seen: &Observed, asked: &Latest, store: &Location, question: &str, number: i32) -> Job {
+fn start(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>), question: &str, number: i32) -> Job {
     let meta = &seen.cluster.metadata;
     let own_name = pods::name(meta);
     let request = LatestRequest {
         namespace: asked.namespace.clone().or_else(|| meta.namespace.clone()).unwrap_or_default(),
         cluster: asked.cluster.clone().unwrap_or_else(|| own_name.to_owned()),
         lineage: asked.lineage.clone(),
+        expect_store_id: id.map(str::to_owned),
         deadline_seconds: DEFAULT_INSPECT_DEADLINE_SECONDS,
         ..LatestRequest::default()
     };

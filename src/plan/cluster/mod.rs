@@ -19,4 +19,4 @@ mod tests;
 
 pub use observed::*;
 pub use plan::plan;
-pub use restore::{How, restore_uid};
+pub use restore::{How, Of, restore_uid};

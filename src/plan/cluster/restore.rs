@@ -31,17 +31,19 @@ pub(super) fn wanted(seen: &Observed, now: Timestamp) -> Result<Option<Restoring
     }
 }
 
-/// An attempt from before there was a bump is ended as it was begun, unless the spec asks for one in so many words.
+/// An attempt from before there was a bump is ended as it was begun, unless the spec asks for one in so many words; and one
+/// from before its store's mark was known, or asked for.
 fn as_begun(seen: &Observed, new: Restoring) -> Restoring {
     let asked = spec(seen).and_then(|r| r.revision_bump).is_some_and(|bump| bump != 0);
-    let (restore_uid, revision_bump) = (new.restore_uid.clone(), new.revision_bump);
-    match seen.under_way() {
-        Some(old) if !asked && old.revision_bump.is_none() => {
-            let same = Restoring { restore_uid, revision_bump, ..old.clone() } == new;
-            if same { old } else { new }
-        }
-        Some(_) | None => new,
+    let Some(old) = seen.under_way() else { return new };
+    let mut like_new = Restoring { restore_uid: new.restore_uid.clone(), ..old.clone() };
+    if !asked && old.revision_bump.is_none() {
+        like_new.revision_bump = new.revision_bump;
     }
+    if old.store_id.is_none() {
+        like_new.store_id.clone_from(&new.store_id);
+    }
+    if like_new == new { old } else { new }
 }
 
 fn asked_for(seen: &Observed, now: Timestamp) -> Result<Option<Restoring>, Box<Next>> {
@@ -64,21 +66,23 @@ fn newest(seen: &Observed, asked: &Latest, now: Timestamp) -> Result<Restoring, 
     let question = latest::hash(asked);
     let under_way = seen.under_way().filter(|r| r.newest.as_ref().is_some_and(|newest| newest.question == question));
     let store = asked.store_ref.as_ref().map(|named| named.name.clone());
-    let place = match &asked.store_ref {
-        Some(named) => of_store(seen, named),
-        None => asked.place.location().ok_or_else(|| names_no_place("spec.bootstrap.restore.latest")),
+    let place = if let Some(named) = &asked.store_ref {
+        of_store(seen, named)
+    } else {
+        let location = asked.place.location().map(|location| (location, None));
+        location.ok_or_else(|| names_no_place("spec.bootstrap.restore.latest"))
     };
     match (place, under_way) {
-        (Ok(location), Some(Restoring { source, sha256, newest, .. }))
+        (Ok((location, _)), Some(Restoring { source, sha256, newest, .. }))
             if source.place.location().is_some_and(|was| store::place_of(&was) == store::place_of(&location)) =>
         {
             let source = StoredSnapshot::at(location, source.key);
             Ok(attempt(seen, source, sha256, Named { store, newest, ..Named::default() }))
         }
         (Err(_), Some(latched)) => Ok(again(seen, latched)),
-        (Ok(location), _) => {
+        (Ok((location, id)), _) => {
             let LatestReport { key, sha256, taken_at, revision, without_quorum, passed_over, uri: _ } =
-                latest::find(seen, asked, &location, now)?;
+                latest::find(seen, asked, (&location, id.as_deref()), now)?;
             let newest = Some(Newest { question, taken_at, revision, without_quorum, passed_over });
             let source = StoredSnapshot::at(location, key);
             Ok(attempt(seen, source, Some(sha256), Named { store, newest, ..Named::default() }))
@@ -149,17 +153,17 @@ fn in_store(seen: &Observed, named: &LocalRef, key: &str) -> Result<Restoring, W
     let under_way = seen.under_way().filter(|r| r.store.as_ref() == Some(name) && r.source.key == key);
     let latched = under_way.map(|latched| again(seen, latched));
     match (of_store(seen, named), latched) {
-        (Ok(location), _) => {
+        (Ok((location, store_id)), _) => {
             let source = StoredSnapshot::at(location, key.to_owned());
-            Ok(attempt(seen, source, None, Named { store: Some(name.clone()), ..Named::default() }))
+            Ok(attempt(seen, source, None, Named { store: Some(name.clone()), store_id, ..Named::default() }))
         }
         (Err(_), Some(latched)) => Ok(latched),
         (Err(waiting), None) => Err(waiting),
     }
 }
 
-/// Where a store is that is named, and that a probe has found usable.
-fn of_store(seen: &Observed, named: &LocalRef) -> Result<Location, Waiting> {
+/// Where a store is that is named, and that a probe has found usable; and its mark, as far as it is known.
+fn of_store(seen: &Observed, named: &LocalRef) -> Result<(Location, Option<String>), Waiting> {
     let name = &named.name;
     let wait = |reason, message| Err(Waiting { reason, message });
     let store = match &seen.store {
@@ -173,7 +177,8 @@ fn of_store(seen: &Observed, named: &LocalRef) -> Result<Location, Waiting> {
     };
     match store::usable(name, store) {
         Ok(record) => {
-            record.location(Right::Read).ok_or_else(|| names_no_place(&format!("the EtcdBackupStore {name}")))
+            let location = record.location(Right::Read).map(|location| (location, record.id));
+            location.ok_or_else(|| names_no_place(&format!("the EtcdBackupStore {name}")))
         }
         Err((reason, why)) => wait(reason, why),
     }
@@ -186,8 +191,8 @@ fn names_no_place(who: &str) -> Waiting {
 /// The attempt that is under way, as the spec has it now: what is decided otherwise is another one, whether or not what was
 /// named is still there.
 fn again(seen: &Observed, latched: Restoring) -> Restoring {
-    let Restoring { source, sha256, snapshot, snapshot_uid, store, newest, .. } = latched;
-    attempt(seen, source, sha256, Named { snapshot, snapshot_uid, store, newest })
+    let Restoring { source, sha256, snapshot, snapshot_uid, store, store_id, newest, .. } = latched;
+    attempt(seen, source, sha256, Named { snapshot, snapshot_uid, store, store_id, newest })
 }
 
 /// What a source was named by.
@@ -196,6 +201,7 @@ struct Named {
     snapshot: Option<String>,
     snapshot_uid: Option<String>,
     store: Option<String>,
+    store_id: Option<String>,
     newest: Option<Newest>,
 }
 
@@ -218,8 +224,9 @@ fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, name
         agent: agent(seen),
     };
     let uid = pods::uid(&seen.cluster.metadata);
-    let restore_uid = restore_uid(uid, &source, sha256.as_deref(), how, &identity_secret_refs);
-    let Named { snapshot, snapshot_uid, store, newest } = named;
+    let Named { snapshot, snapshot_uid, store, store_id, newest } = named;
+    let of = Of { source: &source, sha256: sha256.as_deref(), store_id: store_id.as_deref() };
+    let restore_uid = restore_uid(uid, of, how, &identity_secret_refs);
     Restoring {
         restore_uid,
         source,
@@ -227,6 +234,7 @@ fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, name
         snapshot,
         snapshot_uid,
         store,
+        store_id,
         identity_secret_refs,
         revision_bump: Some(how.revision_bump),
         allow_unverified: how.allow_unverified,
@@ -262,17 +270,22 @@ pub struct How<'a> {
     pub agent: Option<&'a Agent>,
 }
 
+/// What is restored.
+#[derive(Clone, Copy, Debug)]
+pub struct Of<'a> {
+    /// Its place.
+    pub source: &'a StoredSnapshot,
+    /// sha256 of the database, where it is known.
+    pub sha256: Option<&'a str>,
+    /// The mark of its store, where that is all that tells one from another.
+    pub store_id: Option<&'a str>,
+}
+
 /// UID of the attempt to restore this source into this cluster: the same for a retry, another for a corrected source, done
 /// in another way, or with other identities.
-pub fn restore_uid(
-    cluster_uid: &str,
-    source: &StoredSnapshot,
-    sha256: Option<&str>,
-    how: How<'_>,
-    identities: &[LocalRef],
-) -> String {
+pub fn restore_uid(cluster_uid: &str, of: Of<'_>, how: How<'_>, identities: &[LocalRef]) -> String {
     // JSON of our own types cannot fail.
-    let source = serde_json::to_string(source).unwrap_or_default();
+    let source = serde_json::to_string(of.source).unwrap_or_default();
     let secrets = identities.iter().map(|secret| secret.name.as_str());
     // No object can be called so. Without these the UID is that of the time before there were any.
     let bump = (how.revision_bump != 0).then(|| format!("bump={}", how.revision_bump));
@@ -280,7 +293,8 @@ pub fn restore_uid(
     let engine = (how.engine != Engine::default()).then(|| format!("engine={}", how.engine.as_str()));
     let deadline = how.deadline_seconds.map(|seconds| format!("deadline={seconds}"));
     let agent = how.agent.map(|agent| format!("agent={}", serde_json::to_string(agent).unwrap_or_default()));
-    let parts = [cluster_uid, &source, sha256.unwrap_or_default()].into_iter();
-    let how = [bump.as_deref(), unverified, engine.as_deref(), deadline.as_deref(), agent.as_deref()];
+    let store = of.store_id.map(|id| format!("store={id}"));
+    let parts = [cluster_uid, &source, of.sha256.unwrap_or_default()].into_iter();
+    let how = [bump.as_deref(), unverified, engine.as_deref(), deadline.as_deref(), agent.as_deref(), store.as_deref()];
     fingerprint::of(parts.chain(how.into_iter().flatten()).chain(secrets))
 }

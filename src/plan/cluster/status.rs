@@ -154,7 +154,7 @@ impl Facts<'_> {
         (Reason::MemberRestarting, message)
     }
 
-    /// All that is asked for is so, whatever else may be worth a warning.
+    /// All that is asked for is so, whatever else may be worth a warning. While an alarm stands etcd takes no write.
     fn complete(&self) -> bool {
         let settled = match self.next {
             Next::Settled(_) => true,
@@ -162,7 +162,12 @@ impl Facts<'_> {
             Next::Do(..) => false,
         };
         let replicas = self.seen.cluster.spec.replicas;
-        settled && self.formed() && self.etcd.is_some() && self.voters == replicas && self.ready == replicas
+        settled
+            && self.formed()
+            && self.etcd.is_some()
+            && self.voters == replicas
+            && self.ready == replicas
+            && self.alarm().is_none()
     }
 
     fn formed(&self) -> bool {

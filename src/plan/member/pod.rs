@@ -11,7 +11,7 @@ use snapshot_agent::contract::ExitClass;
 use super::Observed;
 use super::plan::{cluster, unformed};
 use crate::api::condition::Reason;
-use crate::api::member::Birth;
+use crate::api::member::{Birth, Joined};
 use crate::api::{key, role};
 use crate::plan::build::container;
 use crate::plan::build::pod::{Start, pod};
@@ -36,12 +36,12 @@ const HELD_UP_AFTER: SignedDuration = SignedDuration::from_secs(15);
 /// What to do about the Pod of a member whose claim is there.
 pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Timestamp) -> Next {
     let member = &seen.member;
-    let joined = member.spec.joined.is_some();
+    let joined = member.spec.joined.as_ref();
     let Some(initial_cluster) = &member.spec.initial_cluster else {
         let message = "etcd has not been told of this member yet";
         return Next::wait(Reason::Growing, message, Wake::OnChange);
     };
-    let founds = !joined && member.spec.role == Birth::Seed;
+    let founds = joined.is_none() && member.spec.role == Birth::Seed;
     if founds && !unformed(seen) {
         // I2: a second seed, or the seed of a cluster that has formed without it.
         let message = "the cluster has formed and this seed has never joined it; it is not started";
@@ -57,7 +57,7 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
             return Next::wait(Reason::InvalidSpec, message, Wake::OnChange);
         }
     };
-    let start = Start { claim_uid, initial_cluster, may_start_empty: !joined, found: founds, restore };
+    let start = Start { claim_uid, initial_cluster, may_start_empty: joined.is_none(), found: founds, restore };
     let placement = cluster(seen).map_or(&member.spec.placement, |c| &c.spec.placement);
     let want = pod(member, server, placement, &start, &seen.settings);
     let Some(there) = &seen.pod else {
@@ -77,13 +77,13 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
     if pods::ended(there) {
         return anew(there, "it has ended: kubelet does not start it again");
     }
-    if joined {
+    if let Some(joined) = joined {
         return match pods::restore_held_since(there) {
             Some(since) => {
                 let why = "it waits for what the member was restored from, and its data need that no more";
                 anew_at(since + FORGET_RESTORE, there, why, now)
             }
-            None => count_start(seen, there).unwrap_or_else(|| standing(there, now)),
+            None => count_start(seen, joined, there).unwrap_or_else(|| standing(there, now)),
         };
     }
     if outdated(there, &want) {
@@ -96,8 +96,8 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
 }
 
 /// A Pod that serves is counted, and told so: its gate has written its number onto the volume before etcd started, so an
-/// older copy of the volume is known from now on (I27). After the voter's label, which is the cluster's pass to set.
-fn count_start(seen: &Observed, pod: &Pod) -> Option<Next> {
+/// older copy of the volume is known from now on (I27), and another's log too (I5). After the voter's label, which is the cluster's pass to set.
+fn count_start(seen: &Observed, joined: &Joined, pod: &Pod) -> Option<Next> {
     let counted = seen.member.spec.start_count;
     let admitted = pods::label(&pod.metadata, key::ROLE) == Some(role::VOTER) && !pods::may_start_empty(pod);
     if !admitted || !pods::ready(pod) {
@@ -107,8 +107,10 @@ fn count_start(seen: &Observed, pod: &Pod) -> Option<Next> {
         let member = Target::of(&seen.member.metadata);
         return Some(Next::act(Act::LatchStart { member, count: counted.saturating_add(1) }));
     }
-    let told = pods::start_number(pod).is_none_or(|number| number > counted) || pods::knows_started(pod) >= counted;
-    (!told).then(|| Next::act(Act::MarkStarted { pod: Target::of(&pod.metadata), count: counted }))
+    let told = pods::knows_started(pod) >= counted && pods::knows_joined(pod, joined);
+    let counts = pods::start_number(pod).is_some_and(|number| number <= counted);
+    let mark = || Act::MarkStarted { pod: Target::of(&pod.metadata), count: counted, joined: joined.clone() };
+    (counts && !told).then(|| Next::act(mark()))
 }
 
 fn anew(pod: &Pod, why: &str) -> Next {

@@ -100,13 +100,22 @@ mod standing {
             assert_eq!(act(&seen), None);
         }
         seen.member.spec.start_count = 1;
-        assert_eq!(act(&seen), Some(Act::MarkStarted { pod: pod_target, count: 1 }));
-        seen.pod.as_mut().unwrap().metadata.annotations = labels(&[(key::STARTED, "1")]);
+        let joined = seen.member.spec.joined.clone().unwrap();
+        let mark = Act::MarkStarted { pod: pod_target, count: 1, joined: joined.clone() };
+        let ids = joined.annotation();
+        for half in
+            [&[][..], &[(key::STARTED, "1")], &[(key::JOINED, &ids)], &[(key::STARTED, "1"), (key::JOINED, "c/m")]]
+        {
+            seen.pod.as_mut().unwrap().metadata.annotations = labels(half);
+            assert_eq!(act(&seen), Some(mark.clone()), "{half:?}");
+        }
+        seen.pod.as_mut().unwrap().metadata.annotations = labels(&[(key::STARTED, "1"), (key::JOINED, &ids)]);
         assert_eq!(act(&seen), None);
         // The next one, and what its gate is told.
         seen.pod = None;
         let Some(Act::CreatePod(made)) = act(&seen) else { panic!() };
         assert_eq!((pods::start_number(&made), pods::knows_started(&made)), (Some(2), 1));
+        assert!(pods::knows_joined(&made, &joined));
         // Made before starts were counted: it is left alone.
         let mut old = serving();
         old.member.spec.start_count = 0;

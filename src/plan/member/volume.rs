@@ -52,7 +52,8 @@ pub(super) fn next(seen: &Observed) -> Result<String, Box<Next>> {
 fn lost(claim: &str, what: &str) -> Next {
     let message = format!(
         "the claim {claim} {what}, and with it the data of a member that has served. It is never made anew under the same \
-         member: acknowledged writes could be lost. Restore the claim, or replace the member"
+         member: acknowledged writes could be lost. Save a snapshot while other members serve, and restore it as a new \
+         cluster (runbook ClaimLost)"
     );
     Next::wait(Reason::ClaimLost, message, Wake::AfterMillis(10_000))
 }

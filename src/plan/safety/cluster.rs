@@ -6,9 +6,9 @@ use super::{Verdict, Violation, is, rule};
 use crate::api::cluster::Latches;
 use crate::api::member::{Birth, Joined};
 use crate::api::{EtcdClusterStatus, EtcdMember, component, key};
-use crate::plan::build::job::searches;
+use crate::plan::build::job::{expects, searches};
 use crate::plan::cluster::{Alarm, AlarmKind, Listed, Member, Membership, Observed};
-use crate::plan::{Act, Ensure, Plan, Seen, Target, build, pods};
+use crate::plan::{Act, Ensure, Plan, Seen, Target, build, pods, store};
 
 /// The largest number of members, and of learners our servers agree on.
 const MOST: usize = 9;
@@ -78,6 +78,11 @@ fn search(seen: &Observed, job: &Job) -> Verdict {
     let template = job.spec.as_ref().map(|s| &s.template);
     let searches = template.and_then(|t| t.spec.as_ref()).is_some_and(searches);
     rule("I1", searches, "a cluster's Job only looks for a snapshot")?;
+    let mark = match &seen.store {
+        Some(Seen::Known(Some(named))) => store::known(named).map(|known| known.id.as_str()),
+        Some(Seen::Known(None) | Seen::Unknown(_)) | None => None,
+    };
+    rule("I25", mark.is_none_or(|mark| expects(job, mark)), "a store whose mark is known is expected to have it")?;
     let meta = &seen.cluster.metadata;
     let owned = pods::controlled_by(&job.metadata, pods::uid(meta)) && job.metadata.namespace == meta.namespace;
     rule("I13", owned, "a cluster's Job is its own and stands beside it")?;

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 use super::{Verdict, is, rule};
 use crate::api::cluster::Retention;
-use crate::api::member::Birth;
+use crate::api::member::{Birth, Joined};
 use crate::api::{EtcdMemberStatus, key, role};
 use crate::plan::build::container;
 use crate::plan::member::Observed;
@@ -21,7 +21,7 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         Act::DeleteClaim { claim, .. } => delete_claim(seen, claim),
         Act::ReleaseMember { member } => release(seen, member),
         Act::LatchStart { member, count } => latch_start(seen, member, *count),
-        Act::MarkStarted { pod, count } => mark_started(seen, pod, *count),
+        Act::MarkStarted { pod, count, joined } => mark_started(seen, pod, *count, joined),
         Act::Latch(_)
         | Act::CreateMember(_)
         | Act::AddLearner { .. }
@@ -97,7 +97,13 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
         let own = claim.is_some_and(|c| pods::uid(&c.metadata) == permitted && !permitted.is_empty());
         rule("I3", own, "an empty start is permitted for the one claim it is about")?;
     }
+    let knows = seen.member.spec.joined.as_ref().is_none_or(|joined| pods::knows_joined(pod, joined));
+    rule("I5", knows, "the Pod of a member that has joined knows whom as")?;
     let first = !joined(seen) && seen.member.spec.role == Birth::Seed && unformed(seen);
+    let mark = seen.member.spec.restore.as_ref().filter(|_| restores(pod)).and_then(|r| r.store_id.as_ref());
+    let steps = pods::arguments(pod, container::RESTORE).unwrap_or_default();
+    let told = mark.is_none_or(|mark| steps.contains(&format!("--expect-store-id={mark}")));
+    rule("I25", told, "a store whose mark is known is expected to have it")?;
     rule("I9", first || !restores(pod), "restore steps only in the seed of a cluster that has not formed")?;
     rule("I2", first || !founds(pod), "only the seed of a cluster that has not formed founds one")
 }
@@ -112,14 +118,15 @@ fn latch_start(seen: &Observed, target: &Target, count: u64) -> Verdict {
     rule("I27", numbered && count == seen.member.spec.start_count + 1, "starts are counted one by one")
 }
 
-fn mark_started(seen: &Observed, target: &Target, count: u64) -> Verdict {
+fn mark_started(seen: &Observed, target: &Target, count: u64, joined: &Joined) -> Verdict {
     active(seen)?;
     let pod = own_pod(seen);
     rule("I12", pod.is_some_and(|p| is(target, &p.metadata)), "the Pod is the one that was seen")?;
     rule("I27", count == seen.member.spec.start_count, "a Pod is told what is latched")?;
     // A Pod whose own number is smaller would be refused at its next start.
     let own = pod.and_then(pods::start_number).is_some_and(|number| number >= count);
-    rule("I27", own, "no Pod is told of a later one")
+    rule("I27", own, "no Pod is told of a later one")?;
+    rule("I5", seen.member.spec.joined.as_ref() == Some(joined), "a Pod is told whom its member has joined as")
 }
 
 /// What stands where its Pod belongs, if it is its own.

@@ -306,10 +306,16 @@ fn votes_and_clients_come_last() {
 fn starts_are_counted_one_by_one_of_pods_that_serve() {
     let mut seen = serving();
     let latch = |seen: &Member, count: u64| Act::LatchStart { member: target(&seen.member.metadata), count };
-    let mark =
-        |seen: &Member, count: u64| Act::MarkStarted { pod: target(&seen.pod.as_ref().unwrap().metadata), count };
+    let mark = |seen: &Member, count: u64| Act::MarkStarted {
+        pod: target(&seen.pod.as_ref().unwrap().metadata),
+        count,
+        joined: seen.member.spec.joined.clone().unwrap(),
+    };
     assert_eq!(wrong(&seen, mark(&seen, 1)), None);
     assert_eq!(wrong(&seen, mark(&seen, 2)), Some("I27"), "not what is latched");
+    let mut other = seen.clone();
+    other.member.spec.joined.as_mut().unwrap().member_id = "b0b".to_owned();
+    assert_eq!(wrong(&seen, mark(&other, 1)), Some("I5"), "another's IDs");
     assert_eq!(wrong(&seen, latch(&seen, 2)), Some("I27"), "its number is 1");
     seen.member.spec.start_count = 0;
     assert_eq!(wrong(&seen, latch(&seen, 1)), None);

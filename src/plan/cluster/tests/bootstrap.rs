@@ -12,7 +12,7 @@ mod from_a_store {
     use crate::api::backup_store::Credentials;
     use crate::api::condition::{Type, Wanted, merge};
     use crate::api::store::{Location, S3Location};
-    use crate::api::{EtcdBackupStore, store::StoredSnapshot};
+    use crate::api::{EtcdBackupStore, backup_store::Identity, store::StoredSnapshot};
     use crate::plan::cluster::Observed;
 
     fn store(bucket: &str, ready: bool) -> EtcdBackupStore {
@@ -73,6 +73,37 @@ mod from_a_store {
         corrected.cluster.status.get_or_insert_default().latches =
             Latches { pending_member: Some("a-m0".to_owned()), restoring: Some(restoring.clone()), formed: None };
         assert_ne!(latched(&corrected).restore_uid, restoring.restore_uid);
+    }
+
+    /// A store that a probe has marked.
+    fn marked(id: &str) -> EtcdBackupStore {
+        let mut store = store("b", true);
+        let place = crate::plan::store::place(&store).unwrap();
+        let identity = Identity { id: id.to_owned(), place, accepted: None };
+        store.status.get_or_insert_default().identity = Some(identity);
+        store
+    }
+
+    #[test]
+    fn its_mark_is_expected_and_another_one_is_another_attempt() {
+        let plain = latched(&seen(Some(store("b", true))));
+        let one = latched(&seen(Some(marked("store-one"))));
+        let two = latched(&seen(Some(marked("store-two"))));
+        assert_eq!((plain.store_id.as_deref(), one.store_id.as_deref()), (None, Some("store-one")));
+        assert!(plain.restore_uid != one.restore_uid && one.restore_uid != two.restore_uid);
+        let under_way = |restoring: &Restoring, store| {
+            let mut seen = seen(store);
+            seen.cluster.status.get_or_insert_default().latches =
+                Latches { pending_member: Some("a-m0".to_owned()), restoring: Some(restoring.clone()), formed: None };
+            seen
+        };
+        // Begun before the mark was known, or with a store that has gone since: as it was.
+        for (begun, there) in [(&plain, Some(marked("store-one"))), (&one, Some(marked("store-one"))), (&one, None)] {
+            let seen = under_way(begun, there);
+            let Some(Act::CreateMember(member)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+            assert_eq!(member.spec.restore.as_ref(), Some(begun));
+        }
+        assert_eq!(latched(&under_way(&one, Some(marked("store-two")))), two);
     }
 }
 
@@ -270,17 +301,18 @@ fn the_attempt_is_the_same_for_a_retry_and_another_for_another_source() {
     let (a, b) = (restoring("k1"), restoring("k2"));
     assert_eq!(a, restoring("k1"));
     assert_ne!(a.restore_uid, b.restore_uid);
-    assert_ne!(restore_uid("u-a", &a.source, None, how(1), &[]), restore_uid("u-b", &a.source, None, how(1), &[]));
-    assert_ne!(restore_uid("u-a", &a.source, None, how(1), &[]), restore_uid("u-a", &a.source, None, how(0), &[]));
-    assert_ne!(
-        restore_uid("u-a", &a.source, None, how(1), &[]),
-        restore_uid("u-a", &a.source, Some("5a"), how(1), &[])
-    );
+    let plain = Of { source: &a.source, sha256: None, store_id: None };
+    let one = restore_uid("u-a", plain, how(1), &[]);
     let identities = [LocalRef { name: "age".to_owned() }];
-    assert_ne!(
-        restore_uid("u-a", &a.source, None, how(1), &[]),
-        restore_uid("u-a", &a.source, None, how(1), &identities)
-    );
+    for other in [
+        restore_uid("u-b", plain, how(1), &[]),
+        restore_uid("u-a", plain, how(0), &[]),
+        restore_uid("u-a", Of { sha256: Some("5a"), ..plain }, how(1), &[]),
+        restore_uid("u-a", Of { store_id: Some("5a"), ..plain }, how(1), &[]),
+        restore_uid("u-a", plain, how(1), &identities),
+    ] {
+        assert_ne!(one, other);
+    }
     let agent = Agent { service_account_name: Some("reader".to_owned()), ..Agent::default() };
     let ways = [
         How { agent: Some(&agent), ..how(1) },
@@ -290,13 +322,13 @@ fn the_attempt_is_the_same_for_a_retry_and_another_for_another_source() {
         How { deadline_seconds: Some(8), ..how(1) },
         how(1),
     ];
-    let mut uids = ways.map(|way| restore_uid("u-a", &a.source, None, way, &[])).to_vec();
+    let mut uids = ways.map(|way| restore_uid("u-a", plain, way, &[])).to_vec();
     uids.sort();
     uids.dedup();
     assert_eq!(uids.len(), ways.len());
     assert_eq!(a.restore_uid.len(), 16);
     // What was written once must never read as another attempt.
-    assert_eq!(restore_uid("u-a", &a.source, None, how(0), &[]), "0a109469e9f0e523");
+    assert_eq!(restore_uid("u-a", plain, how(0), &[]), "0a109469e9f0e523");
     assert_eq!(a.restore_uid, "4073f710eff2e30d");
 }
 

@@ -293,7 +293,7 @@ fn the_pods_that_look_and_restore_are_as_they_are_asked_to_be() {
 
 mod of_a_named_store {
     use super::*;
-    use crate::api::backup_store::Credentials;
+    use crate::api::backup_store::{Credentials, Identity};
     use crate::api::condition::{Type, Wanted, merge};
     use crate::api::{EtcdBackupStore, EtcdBackupStoreSpec};
 
@@ -345,6 +345,34 @@ mod of_a_named_store {
         let (_, restoring) = answered(seen);
         assert_eq!((restoring.store.as_deref(), restoring.source.store_ref.as_ref()), (Some("vault"), None));
         assert_eq!((restoring.source.key.as_str(), reads(&restoring)), (KEY, place("b", "reads")));
+    }
+
+    #[test]
+    fn its_mark_is_expected_and_another_mark_is_another_question() {
+        let marked = |id: &str| {
+            let mut store = vault("b", "reads", true);
+            let place = crate::plan::store::place(&store).unwrap();
+            store.status.get_or_insert_default().identity = Some(Identity { id: id.to_owned(), place, accepted: None });
+            seen(Some(store))
+        };
+        let (plain, one, two) =
+            (started(&seen(Some(vault("b", "reads", true)))), started(&marked("one")), started(&marked("two")));
+        let told = |job: &Job| {
+            asked(job).0.into_iter().find_map(|arg| arg.strip_prefix("--expect-store-id=").map(str::to_owned))
+        };
+        assert_eq!([&plain, &one, &two].map(told), [None, Some("one".to_owned()), Some("two".to_owned())]);
+        assert!(plain.metadata.name != one.metadata.name && one.metadata.name != two.metadata.name);
+        // I25: safety asks for it too.
+        let seen = marked("one");
+        let mut plan = planned(&seen);
+        plan.act = Some(Act::StartJob(Box::new(two)));
+        assert_eq!(safety::cluster(&seen, &plan).unwrap_err().invariant, "I25");
+        // What was answered is a key and a hash: it needs no mark, and stays when the store gets another.
+        let (latched, restoring) = answered(seen);
+        assert_eq!((restoring.store_id.as_deref(), restoring.sha256.is_some()), (None, true));
+        let mut moved = latched;
+        moved.store = marked("two").store;
+        assert!(!matches!(act(&moved), Some(Act::StartJob(_) | Act::Latch(_))), "{:?}", act(&moved));
     }
 
     #[test]

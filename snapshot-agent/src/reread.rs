@@ -1,0 +1,114 @@
+//! What was proven on its way to a disk of ours, and is found broken by whoever reads it from there.
+//!
+//! It decides whose fault that is, by hashing the file once more: a disk that gives other bytes back than were written to
+//! it says nothing about the snapshot, and a snapshot that is once called corrupt stays so.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+
+use crate::contract::ExitClass;
+use crate::error::{Error, Result, io_error, task_error};
+use crate::sha256::Sha256;
+
+/// Bytes that are read at once.
+const PIECE: usize = 1 << 20;
+
+/// A file with a database that had this sha256 (hex) when it was written.
+pub(crate) struct OnDisk {
+    pub(crate) file: Arc<File>,
+    pub(crate) db_bytes: u64,
+    /// Empty: nobody knows.
+    pub(crate) sha256: String,
+    /// The disk that it is on, for people.
+    pub(crate) disk: String,
+}
+
+impl OnDisk {
+    /// The file that is at this place now: others open it by its name too.
+    pub(crate) fn at(path: &Path, db_bytes: u64, sha256: String, disk: String) -> Result<Self> {
+        let file = File::open(path).map_err(io_error(format!("reading {}", path.display())))?;
+        Ok(Self { file: Arc::new(file), db_bytes, sha256, disk })
+    }
+
+    /// What is to be told of this error: it, or that the disk is broken.
+    pub(crate) async fn blame(self, error: Error) -> Error {
+        if error.class() != ExitClass::Corrupt || self.sha256.is_empty() {
+            return error;
+        }
+        let Self { file, db_bytes, sha256, disk } = self;
+        let again = match spawn_blocking(move || hash(&file, db_bytes)).await {
+            Ok(Ok(again)) => hex::encode(again),
+            Ok(Err(failed)) => return io_error(format!("{disk}: reading what was written there"))(failed),
+            Err(failed) => return task_error(&failed),
+        };
+        if again.eq_ignore_ascii_case(&sha256) {
+            return error;
+        }
+        other_bytes(&disk, &format!("written was sha256 {sha256}, read is {again}; {}", error.message()))
+    }
+}
+
+/// This disk holds something else than was written to it.
+pub(crate) fn other_bytes(disk: &str, why: &str) -> Error {
+    Error::transient(format!(
+        "{disk} gives other bytes back than were written there ({why}). The snapshot was proven on its way and is not to \
+         blame: look at that disk, at the memory of its node and at the kernel's log, or use another one"
+    ))
+}
+
+fn hash(file: &File, bytes: u64) -> io::Result<[u8; 32]> {
+    let mut hash = Sha256::new();
+    let mut piece = vec![0; PIECE];
+    let mut at = 0;
+    while at < bytes {
+        let most = usize::try_from(bytes - at).map_or(PIECE, |left| left.min(PIECE));
+        file.read_exact_at(&mut piece[..most], at)?;
+        hash.update(&piece[..most]);
+        at += most as u64;
+    }
+    Ok(hash.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    async fn blamed(error: Error, holds: &[u8], sha256: &str) -> Error {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(holds).unwrap();
+        let written = OnDisk {
+            file: Arc::new(file),
+            db_bytes: 3 << 20,
+            sha256: sha256.to_owned(),
+            disk: "--scratch=/x".to_owned(),
+        };
+        written.blame(error).await
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_lies_is_told_and_the_snapshot_is_not_accused() {
+        let mut bytes = vec![7; (3 << 20) + 32];
+        let sha256 = hex::encode(Sha256::digest(&bytes[..3 << 20]));
+        let corrupt = Error::corrupt("page 3 makes no sense");
+        assert_eq!(blamed(corrupt.clone(), &bytes, &sha256).await, corrupt, "it is what was written");
+        assert_eq!(blamed(corrupt.clone(), &bytes, &sha256.to_uppercase()).await, corrupt);
+        bytes[(3 << 20) - 1] ^= 1;
+        assert_eq!(blamed(corrupt.clone(), &bytes, "").await, corrupt, "nobody knows what was written");
+        let transient = Error::transient("x");
+        assert_eq!(blamed(transient.clone(), &bytes, &sha256).await, transient);
+        let told = blamed(corrupt, &bytes, &sha256).await;
+        assert_eq!(told.class(), ExitClass::Transient, "{told}");
+        for word in ["--scratch=/x", &sha256, "page 3 makes no sense", "not to blame"] {
+            assert!(told.message().contains(word), "no {word:?} in {told}");
+        }
+        let cut = blamed(Error::corrupt("x"), &bytes[..9], &sha256).await;
+        assert_ne!(cut.class(), ExitClass::Corrupt, "{cut}");
+    }
+}
