@@ -348,21 +348,22 @@ fn json() -> Arg {
     Arg::new("json").long("json").action(ArgAction::SetTrue).help("The report is JSON with it and without it")
 }
 
-/// By hand, against any etcd.
-/// Of every verb of `agent`, and of `gate`.
+/// Of every verb.
 const EXIT_CODES: &str = "\
 The exit code says why it ended:
    0  done
-  64  the request is wrong: a flag, a location, a Secret without its keys
+   2  a flag is unknown, missing or makes no sense
+  64  the request is wrong: a location, a Secret without its keys, another store than the one to restore from
   65  denied: credentials are missing, wrong, or not allowed to do this
   66  not found: a bucket, an object, a manifest
   67  corrupt: bytes are not what they have to be
-  68  the same may succeed later: network, an unhealthy member, a store's 5xx, a broken disk
+  68  the same may succeed later: network, an unhealthy member, a store's 5xx
   69  no space on the volume, or the store's quota
   70  out of time
-  71  refused: the volume, the store or the lineage is not the one that is meant
+  71  refused: the volume, the store or the lineage is not the one that is meant, or a disk gives other bytes back
   72  users have to log in, and there are no credentials";
 
+/// By hand, against any etcd.
 const SAVE_EXAMPLES: &str = "\
 Examples:
   An etcd without TLS, to a folder:

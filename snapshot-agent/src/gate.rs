@@ -212,8 +212,8 @@ pub fn decide(facts: &Facts, request: &GateRequest, told: &Annotations) -> Decis
             refuse(Verdict::EmptiedVolume, wanted, "its log is there and its database (member/snap/db) is not")
         }
         Ok(Some(wal)) => {
-            // I5: by the identity file, which knows the IDs from the second start on, and by the operator, who knows them
-            // since etcd has named them; neither alone is there from the first write to the last.
+            // I5: by the identity file, which knows the IDs from the second start on, and by the operator, who has them from
+            // etcd, a moment after its first answer.
             let (cluster_id, member_id) = (hex_id(wal.cluster_id), hex_id(wal.member_id));
             let latched = |known: &Option<String>, id: &String| known.as_ref().is_none_or(|known| known == id);
             let here = latched(&found.cluster_id, &cluster_id) && latched(&found.member_id, &member_id);
@@ -278,7 +278,8 @@ fn annotation_seen(value: Option<&str>) -> String {
 }
 
 /// What is left to do about data that is gone: no member is replaced in its place.
-const GONE: &str = "save a snapshot while other members serve, and restore it as a new cluster (runbook VolumeRefused)";
+const GONE: &str = "save a snapshot while others serve (if none does, take the last one), and restore it as a new cluster \
+                    (runbook VolumeRefused)";
 
 fn refuse(verdict: Verdict, wanted: &IdentityFlags, why: &str) -> Decision {
     let member = &wanted.member_name;
@@ -306,7 +307,7 @@ fn refuse(verdict: Verdict, wanted: &IdentityFlags, why: &str) -> Decision {
         ),
         Verdict::WrongClaim => format!(
             "the data of member {member} was written under another claim ({why}): a copy, or a volume from a backup. It \
-             may be older than what this member has acknowledged. Nothing was touched. Instead, {GONE}"
+             may be older than what this member has acknowledged. Instead, {GONE}"
         ),
         Verdict::WrongRestore => format!(
             "the volume of member {member} was filled by another restore ({why}). Delete the member's claim, so that \
@@ -328,10 +329,9 @@ fn refuse(verdict: Verdict, wanted: &IdentityFlags, why: &str) -> Decision {
             "nobody can tell whose data is on the volume of member {member} ({why}). Nothing was touched. Put the file \
              back from a copy of the volume; if there is none, {GONE}"
         ),
-        Verdict::UnreadableWal => format!(
-            "the log on the volume of member {member} is damaged ({why}). Nothing was touched. Restore the last \
-             snapshot if this was the last member that served; else {GONE}"
-        ),
+        Verdict::UnreadableWal => {
+            format!("the log on the volume of member {member} is damaged ({why}). Nothing was touched. Instead, {GONE}")
+        }
         Verdict::WrongWal => format!(
             "the log on the volume of member {member} is not this member's ({why}). Nothing was touched. Mount the \
              right volume; if there is none any more, {GONE}"

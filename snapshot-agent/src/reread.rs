@@ -14,6 +14,7 @@ use tokio::task::spawn_blocking;
 use crate::contract::ExitClass;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::sha256::Sha256;
+use crate::trailer::TRAILER;
 
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;
@@ -24,15 +25,17 @@ pub(crate) struct OnDisk {
     pub(crate) db_bytes: u64,
     /// Empty: nobody knows.
     pub(crate) sha256: String,
+    /// Whether etcd's copy of it follows the database, and is read too.
+    pub(crate) trailer: bool,
     /// The disk that it is on, for people.
     pub(crate) disk: String,
 }
 
 impl OnDisk {
     /// The file that is at this place now: others open it by its name too.
-    pub(crate) fn at(path: &Path, db_bytes: u64, sha256: String, disk: String) -> Result<Self> {
+    pub(crate) fn at(path: &Path, db_bytes: u64, sha256: String, trailer: bool, disk: String) -> Result<Self> {
         let file = File::open(path).map_err(io_error(format!("reading {}", path.display())))?;
-        Ok(Self { file: Arc::new(file), db_bytes, sha256, disk })
+        Ok(Self { file: Arc::new(file), db_bytes, sha256, trailer, disk })
     }
 
     /// What is to be told of this error: it, or that the disk is broken.
@@ -40,28 +43,32 @@ impl OnDisk {
         if error.class() != ExitClass::Corrupt || self.sha256.is_empty() {
             return error;
         }
-        let Self { file, db_bytes, sha256, disk } = self;
-        let again = match spawn_blocking(move || hash(&file, db_bytes)).await {
-            Ok(Ok(again)) => hex::encode(again),
+        let Self { file, db_bytes, sha256, trailer, disk } = self;
+        let read = match spawn_blocking(move || hash(&file, db_bytes, trailer)).await {
+            Ok(Ok((database, trailer))) => [Some(hex::encode(database)), trailer.map(hex::encode)],
+            Ok(Err(cut)) if cut.kind() == io::ErrorKind::UnexpectedEof => [Some("less of it".to_owned()), None],
             Ok(Err(failed)) => return io_error(format!("{disk}: reading what was written there"))(failed),
             Err(failed) => return task_error(&failed),
         };
-        if again.eq_ignore_ascii_case(&sha256) {
-            return error;
+        match read.into_iter().flatten().find(|read| !read.eq_ignore_ascii_case(&sha256)) {
+            None => error,
+            Some(read) => {
+                other_bytes(&disk, &format!("written was sha256 {sha256}, read is {read}; {}", error.message()))
+            }
         }
-        other_bytes(&disk, &format!("written was sha256 {sha256}, read is {again}; {}", error.message()))
     }
 }
 
 /// This disk holds something else than was written to it.
 pub(crate) fn other_bytes(disk: &str, why: &str) -> Error {
-    Error::transient(format!(
+    Error::refused(format!(
         "{disk} gives other bytes back than were written there ({why}). The snapshot was proven on its way and is not to \
          blame: look at that disk, at the memory of its node and at the kernel's log, or use another one"
     ))
 }
 
-fn hash(file: &File, bytes: u64) -> io::Result<[u8; 32]> {
+/// The database's sha256, and what stands in the trailer's place.
+fn hash(file: &File, bytes: u64, trailer: bool) -> io::Result<([u8; 32], Option<[u8; TRAILER]>)> {
     let mut hash = Sha256::new();
     let mut piece = vec![0; PIECE];
     let mut at = 0;
@@ -71,7 +78,11 @@ fn hash(file: &File, bytes: u64) -> io::Result<[u8; 32]> {
         hash.update(&piece[..most]);
         at += most as u64;
     }
-    Ok(hash.finalize())
+    let read = || {
+        let mut found = [0; TRAILER];
+        file.read_exact_at(&mut found, bytes).map(|()| found)
+    };
+    Ok((hash.finalize(), trailer.then(read).transpose()?))
 }
 
 #[cfg(test)]
@@ -83,32 +94,35 @@ mod tests {
     async fn blamed(error: Error, holds: &[u8], sha256: &str) -> Error {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(holds).unwrap();
-        let written = OnDisk {
-            file: Arc::new(file),
-            db_bytes: 3 << 20,
-            sha256: sha256.to_owned(),
-            disk: "--scratch=/x".to_owned(),
-        };
+        let (file, sha256, disk) = (Arc::new(file), sha256.to_owned(), "--scratch=/x".to_owned());
+        let written = OnDisk { file, db_bytes: 3 << 20, sha256, trailer: true, disk };
         written.blame(error).await
     }
 
     #[tokio::test]
     async fn a_disk_that_lies_is_told_and_the_snapshot_is_not_accused() {
-        let mut bytes = vec![7; (3 << 20) + 32];
-        let sha256 = hex::encode(Sha256::digest(&bytes[..3 << 20]));
+        let mut bytes = vec![7; 3 << 20];
+        let digest = Sha256::digest(&bytes);
+        let sha256 = hex::encode(digest);
+        bytes.extend(digest);
         let corrupt = Error::corrupt("page 3 makes no sense");
         assert_eq!(blamed(corrupt.clone(), &bytes, &sha256).await, corrupt, "it is what was written");
         assert_eq!(blamed(corrupt.clone(), &bytes, &sha256.to_uppercase()).await, corrupt);
-        bytes[(3 << 20) - 1] ^= 1;
-        assert_eq!(blamed(corrupt.clone(), &bytes, "").await, corrupt, "nobody knows what was written");
         let transient = Error::transient("x");
-        assert_eq!(blamed(transient.clone(), &bytes, &sha256).await, transient);
-        let told = blamed(corrupt, &bytes, &sha256).await;
-        assert_eq!(told.class(), ExitClass::Transient, "{told}");
-        for word in ["--scratch=/x", &sha256, "page 3 makes no sense", "not to blame"] {
-            assert!(told.message().contains(word), "no {word:?} in {told}");
+        for (what, at) in [("the database", (3 << 20) - 1), ("the trailer", 3 << 20)] {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1;
+            assert_eq!(blamed(corrupt.clone(), &bytes, "").await, corrupt, "{what}: nobody knows what was written");
+            assert_eq!(blamed(transient.clone(), &bytes, &sha256).await, transient);
+            let told = blamed(corrupt.clone(), &bytes, &sha256).await;
+            assert_eq!(told.class(), ExitClass::Refused, "{what}: {told}");
+            for word in ["--scratch=/x", &sha256, "page 3 makes no sense", "not to blame"] {
+                assert!(told.message().contains(word), "{what}: no {word:?} in {told}");
+            }
         }
-        let cut = blamed(Error::corrupt("x"), &bytes[..9], &sha256).await;
-        assert_ne!(cut.class(), ExitClass::Corrupt, "{cut}");
+        for length in [9, 3 << 20] {
+            let cut = blamed(corrupt.clone(), &bytes[..length], &sha256).await;
+            assert!(cut.class() == ExitClass::Refused && cut.message().contains("less of it"), "{cut}");
+        }
     }
 }

@@ -66,12 +66,13 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
         State::Empty => {}
     }
     permitted(&request)?;
-    if let Some(refused) = refused::standing(&volume, &request).await {
+    // As the first process of its container a signal would not end it: the Pod would take its whole grace period to go.
+    let mut interrupt = Interrupt::by_signal()?;
+    if let Some(refused) = interrupt.unless(async { Ok(refused::standing(&volume, &request).await) }).await? {
         return Err(refused);
     }
     let found = Found::default();
-    // As the first process of its container a signal would not end it: the Pod would take its whole grace period to go.
-    let rebuilt = Interrupt::by_signal()?.unless(in_time(&request, &volume, &found)).await;
+    let rebuilt = interrupt.unless(in_time(&request, &volume, &found)).await;
     // Nothing comes between from here on: a volume is published, or it is not.
     let published = match rebuilt {
         Ok(rebuilt) => publish(rebuilt).await,
@@ -218,7 +219,7 @@ impl Job<'_> {
         let made = etcdutl.restore(&snapshot, &staging.data(), initial, db_bytes, request.revision_bump, trailer).await;
         if let Err(error) = made {
             let (sha256, disk) = (restored.sha256, of(request));
-            return Err(OnDisk::at(&snapshot, db_bytes, sha256, disk)?.blame(error).await);
+            return Err(OnDisk::at(&snapshot, db_bytes, sha256, trailer, disk)?.blame(error).await);
         }
         staging.drop_snapshot()?;
         Ok(restored)
@@ -253,14 +254,15 @@ fn permitted(request: &RestoreRequest) -> Result<()> {
     if told.permit_empty(claim) {
         return Ok(());
     }
-    let why = match told.started {
-        Ok(0) => format!("the Pod's annotation {MAY_START_EMPTY} does not allow to fill it"),
-        Ok(number) => format!("Pod number {number} of this member has served"),
-        Err(why) => format!("the Pod's annotations cannot be read: {why}"),
+    let why = match (told.started, told.joined) {
+        (Err(why), _) | (_, Err(why)) => format!("the Pod's annotations cannot be read: {why}"),
+        (Ok(0), Ok(None)) => format!("the Pod's annotation {MAY_START_EMPTY} does not allow to fill it"),
+        (Ok(0), Ok(Some(joined))) => format!("this member has joined etcd as {joined} (cluster/member)"),
+        (Ok(number), Ok(_)) => format!("Pod number {number} of this member has served"),
     };
     Err(Error::refused(format!(
-        "the volume (claim {claim}) is empty and is not filled: {why}. A member that has served is replaced, never \
-         restored again"
+        "the volume (claim {claim}) is empty and is not filled: {why}. A member that has served is never restored again: \
+         restore the snapshot as a new cluster"
     )))
 }
 

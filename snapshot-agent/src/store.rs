@@ -50,6 +50,8 @@ pub struct Stat {
     pub bytes: u64,
     /// What a read can be tied to, so that two objects are never mixed.
     pub etag: Option<String>,
+    /// What tells a file from one that was put in its place, where there is no ETag; no read can be tied to it.
+    pub written: Option<String>,
 }
 
 /// How much of an object is asked for before it is needed.

@@ -104,10 +104,12 @@ pub enum Act {
         /// Under which identity it serves.
         joined: Joined,
     },
-    /// Remove the `may-start-empty` annotation from a Pod.
+    /// Remove the `may-start-empty` annotation from a Pod, and tell it whom its member has joined as.
     ForbidEmptyStart {
         /// The Pod.
         pod: Target,
+        /// Whom it has joined as.
+        joined: Joined,
     },
     /// Latch `spec.startCount` of a member: its Pod of this number serves.
     LatchStart {

@@ -77,8 +77,10 @@ impl World {
                 annotations.insert(key::STARTED.to_owned(), count.to_string());
                 annotations.insert(key::JOINED.to_owned(), joined.annotation());
             })?,
-            Act::ForbidEmptyStart { pod } => self.patch_pod(&pod, |p| {
-                p.metadata.annotations.get_or_insert_default().remove(key::MAY_START_EMPTY);
+            Act::ForbidEmptyStart { pod, joined } => self.patch_pod(&pod, |p| {
+                let annotations = p.metadata.annotations.get_or_insert_default();
+                annotations.remove(key::MAY_START_EMPTY);
+                annotations.insert(key::JOINED.to_owned(), joined.annotation());
             })?,
             Act::Promote { member_id, cluster_id, .. } => self.promote(member_id, cluster_id)?,
             Act::Disarm { .. } => return Err(()),
@@ -179,7 +181,7 @@ pub fn english(act: &Act) -> String {
         Act::LatchJoined { member, .. } => format!("write down: {} has joined", member.name),
         Act::LatchStart { member, count } => format!("write down: {} serves from its Pod number {count}", member.name),
         Act::MarkStarted { pod, count, .. } => format!("tell {} that number {count} has served", pod.name),
-        Act::ForbidEmptyStart { pod } => format!("{} may not start empty any more", pod.name),
+        Act::ForbidEmptyStart { pod, .. } => format!("{} may not start empty any more", pod.name),
         Act::Promote { name, .. } => format!("give {name} its vote"),
         Act::Disarm { alarm, .. } => format!("clear the {} alarm of {:x}", alarm.kind.as_str(), alarm.member_id),
         Act::AdmitClients { pod } => format!("let clients reach {}", pod.name),

@@ -139,7 +139,9 @@ impl Chosen {
         match self.agrees(store, read) {
             Err(error) => {
                 let sha256 = self.stored.manifest.sha256.clone();
-                Err(OnDisk { file: Arc::clone(file), db_bytes, sha256, disk: of(request) }.blame(error).await)
+                Err(OnDisk { file: Arc::clone(file), db_bytes, sha256, trailer: false, disk: of(request) }
+                    .blame(error)
+                    .await)
             }
             agrees => agrees,
         }

@@ -102,7 +102,7 @@ impl Raw {
         looked.whole.get_or_init(|| ());
         let (found, used) = match self.prove(path, &uri).await {
             Ok(proven) => proven,
-            Err(error) => return Err(OnDisk::at(path, self.db_bytes, sha256, of(request))?.blame(error).await),
+            Err(error) => return Err(OnDisk::at(path, self.db_bytes, sha256, false, of(request))?.blame(error).await),
         };
         // A member's own file may be longer than what is in use of it.
         quota::check(request, used)?;

@@ -2,14 +2,15 @@
 //! Pod anew, and each time the whole snapshot would be downloaded to find the same.
 //!
 //! It decides which refusals stand without another download, for how long, and for which request: users that nobody can log
-//! in as, a file that does not fit what was asked, and a graft that was not made where there is no room for etcdutl. Bytes
-//! that are broken are none: they may have broken on the way. The note lies in the staging folder: nothing there can be
+//! in as, a file that does not fit what was asked, a graft that was not made where there is no room for etcdutl, and a disk
+//! that gives other bytes back. Bytes that came broken are none: they may have broken on the way. The note lies in the staging folder: nothing there can be
 //! started, and it goes with the next attempt that is another one.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,12 @@ use crate::{clock, files};
 
 /// How long it stands: what nobody has said here, somebody may have mended by then.
 const STANDS: SignedDuration = SignedDuration::from_hours(1);
+
+/// A disk may come to its senses.
+const DISK_STANDS: SignedDuration = SignedDuration::from_mins(10);
+
+/// Waiting for a store to tell of a file; it says nothing if it takes longer.
+const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
 /// A note has about 600 bytes.
 const MAX_BYTES: u64 = 64 << 10;
@@ -63,14 +70,13 @@ impl Note {
         let stands = match error.class() {
             ExitClass::AuthRequired => request.refuse_auth,
             // Before, it may be a key or a store's setting: a corrected Secret has to show at once.
-            ExitClass::Config => found.whole.get().is_some(),
+            ExitClass::Config | ExitClass::Refused => found.whole.get().is_some(),
             ExitClass::Full => needs.is_some(),
             ExitClass::Denied
             | ExitClass::NotFound
             | ExitClass::Corrupt
             | ExitClass::Transient
-            | ExitClass::Deadline
-            | ExitClass::Refused => false,
+            | ExitClass::Deadline => false,
         };
         stands.then(|| Self {
             request: fingerprint(request),
@@ -85,9 +91,13 @@ impl Note {
     /// Whether this request would end in the same way, with so much room. A clock that went back tells nothing.
     fn stands(&self, request: &RestoreRequest, free: u64, now: Timestamp) -> bool {
         let age = now.duration_since(self.at);
-        (SignedDuration::ZERO..STANDS).contains(&age)
+        (SignedDuration::ZERO..self.lasts()).contains(&age)
             && self.request == fingerprint(request)
             && self.needs.is_none_or(|needs| free < needs)
+    }
+
+    fn lasts(&self) -> SignedDuration {
+        if self.class == ExitClass::Refused { DISK_STANDS } else { STANDS }
     }
 
     /// Whether another file lies in the place of the one that was refused. A store that does not answer says nothing.
@@ -97,18 +107,20 @@ impl Note {
         else {
             return false;
         };
-        store.stat(&key).await.is_ok_and(|stat| told(&stat) != *refused)
+        let stat = tokio::time::timeout(TOLD_WITHIN, store.stat(&key)).await;
+        stat.is_ok_and(|stat| stat.is_ok_and(|stat| told(&stat) != *refused))
     }
 }
 
-/// All that is asked, and the program it is asked of: another version takes what this one does not.
+/// All that is asked, and the programs it is asked of: another version takes what this one does not.
 fn fingerprint(request: &RestoreRequest) -> String {
     let program = request.etcdutl.metadata().ok().map(|file| (file.len(), file.modified().ok()));
-    hex::encode(&Sha256::digest(format!("{:?} {program:?}", request.to_args()))[..8])
+    let asked = format!("{:?} {program:?} {}", request.to_args(), env!("CARGO_PKG_VERSION"));
+    hex::encode(&Sha256::digest(asked)[..8])
 }
 
-fn told(Stat { bytes, etag }: &Stat) -> String {
-    format!("{bytes} {}", etag.as_deref().unwrap_or_default())
+fn told(Stat { bytes, etag, written }: &Stat) -> String {
+    format!("{bytes} {} {}", etag.as_deref().unwrap_or_default(), written.as_deref().unwrap_or_default())
 }
 
 /// The refusal of an earlier start, if it stands. What else an earlier attempt has left goes.
@@ -123,8 +135,8 @@ pub(super) async fn standing(volume: &Volume, request: &RestoreRequest) -> Optio
         volume.tidy();
         return None;
     }
+    let until = note.at.checked_add(note.lasts()).unwrap_or(note.at);
     let Note { class, message, at, .. } = note;
-    let until = at.checked_add(STANDS).unwrap_or(at);
     tracing::info!(key = request.key, %at, %until, "refused at an earlier start: nothing is read again until then");
     Some(Error::new(class, message))
 }
@@ -218,13 +230,17 @@ mod tests {
             };
             let users = class == ExitClass::AuthRequired;
             assert_eq!(kept(&request, &Found::default()).is_some(), users, "{class:?}");
-            assert_eq!(kept(&request, &whole).is_some(), users || class == ExitClass::Config, "{class:?}");
-            assert_eq!(kept(&unasked, &whole).is_some(), class == ExitClass::Config, "{class:?}");
+            let content = matches!(class, ExitClass::Config | ExitClass::Refused);
+            assert_eq!(kept(&request, &whole).is_some(), users || content, "{class:?}");
+            assert_eq!(kept(&unasked, &whole).is_some(), content, "{class:?}");
             assert_eq!(kept(&unasked, &grafted).is_some(), class == ExitClass::Full, "{class:?}");
         }
         let full = Note::of(&request, &grafted, &Error::full("x"), clock::now()).unwrap();
         assert!(full.stands(&request, 99, full.at) && !full.stands(&request, 100, full.at), "room was made");
         whole.needs.set(100).unwrap();
+        let disk = Note::of(&request, &whole, &Error::refused("x"), clock::now()).unwrap();
+        let after = |minutes| disk.at + SignedDuration::from_mins(minutes);
+        assert!(disk.stands(&request, 0, after(9)) && !disk.stands(&request, 0, after(10)), "a disk is tried again");
         let other = Note::of(&request, &whole, &Error::config("x"), clock::now()).unwrap();
         assert!(other.stands(&request, 100, other.at), "room is not what was missing");
     }

@@ -354,7 +354,7 @@ impl Bucket {
     pub(super) async fn stat(&self, key: &Key) -> Result<Stat> {
         let meta = self.clients.asker.head(&self.path(key)?).await;
         let meta = meta.map_err(|error| classify(&self.doing("looking at", key), &error))?;
-        Ok(Stat { bytes: meta.size, etag: meta.e_tag })
+        Ok(Stat { bytes: meta.size, etag: meta.e_tag, written: None })
     }
 
     /// Until when a stored object is locked, where this store locks what it is given.

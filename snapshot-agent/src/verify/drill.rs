@@ -85,7 +85,7 @@ impl Drill {
             Ok(restored) => restored,
             Err(error) => {
                 let Manifest { db_bytes, sha256, .. } = stored.manifest.clone();
-                return Err(OnDisk::at(&snapshot, db_bytes, sha256, self.disk())?.blame(error).await);
+                return Err(OnDisk::at(&snapshot, db_bytes, sha256, true, self.disk())?.blame(error).await);
             }
         };
         std::fs::remove_file(&snapshot).map_err(io_error("removing the snapshot's file"))?;
@@ -159,6 +159,10 @@ impl Drill {
         let why = match off_thread(&data.join(DATABASE), read).await? {
             Ok(found) if found.hash == hash => return Ok(()),
             Ok(found) => format!("HashKV {} instead of {hash}", found.hash),
+            // Nothing is known by these but themselves.
+            Err(error @ (ScanError::Io(_) | ScanError::OverBudget { .. })) => {
+                return Err(Error::transient(format!("{}: reading the restored database: {error}", self.disk())));
+            }
             Err(error) => error.to_string(),
         };
         Err(other_bytes(&self.disk(), &format!("the restored database: {why}; {after}")))

@@ -149,6 +149,10 @@ async fn nothing_is_restored_from_a_store_that_was_exchanged() {
             expect_store_id: Some(OTHER.to_owned()),
             ..restore_request(backend.flags.clone(), &key, volume.path())
         };
+        let other = tempfile::tempdir().unwrap();
+        let right =
+            RestoreRequest { expect_store_id: Some(mark.clone()), volume: other.path().to_owned(), ..request.clone() };
+        assert!(!snapshot_agent::restore::run(right).await.unwrap().already, "{name}: from the right one");
         for refused in
             [latest::run(newest(OTHER)).await.unwrap_err(), snapshot_agent::restore::run(request).await.unwrap_err()]
         {

@@ -56,6 +56,25 @@ async fn for_its_size_and_another_file_or_quota_is_looked_at_at_once() {
     }
 }
 
+/// A folder tells no ETag; a file that was put in the place of one that is as long is another one all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_folder_and_another_file_of_the_same_size_is_looked_at() {
+    let mut bytes = snapshot(2).await;
+    let (mount, volume) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let file = mount.path().join("raw.db");
+    fs::write(&file, &bytes).unwrap();
+    let request = RestoreRequest {
+        quota_backend_bytes: Some(4096),
+        ..restore_request(file_store(mount.path()), "raw.db", volume.path())
+    };
+    let refused = restore::run(request.clone()).await.unwrap_err();
+    assert_eq!(refused.class(), ExitClass::Config, "{refused}");
+    assert_eq!(restore::run(request.clone()).await, Err(refused));
+    bytes[5000] ^= 1;
+    fs::write(&file, &bytes).unwrap();
+    assert_eq!(restore::run(request).await.unwrap_err().class(), ExitClass::Corrupt);
+}
+
 /// A graft that is not made takes etcdutl's way, and that takes the space twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn for_want_of_room_after_a_graft_and_more_room_is_used_at_once() {

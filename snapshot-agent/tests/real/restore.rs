@@ -240,7 +240,7 @@ async fn a_volume_that_gives_other_bytes_back_is_told_and_the_snapshot_is_not_ac
     for key in [stored.saved.key.as_str(), "raw.db"] {
         let (class, message) =
             stored.refused(|request| (request.key, request.etcdutl) = (key.to_owned(), etcdutl.clone())).await;
-        assert_eq!(class, ExitClass::Transient, "{key}: {message}");
+        assert_eq!(class, ExitClass::Refused, "{key}: {message}");
         for word in ["the volume", "other bytes back", "expected sha256"] {
             assert!(message.contains(word), "{key}: no {word:?} in {message}");
         }

@@ -533,10 +533,10 @@ pub(crate) fn restore_request(store: StoreFlags, key: &str, volume: &Path) -> Re
 /// Why a restore was refused, for its next start.
 pub(crate) const NOTE: &str = ".holdfast-staging/refused.json";
 
-/// What a restore that was refused has left, but why: that may be kept where what was asked does not fit.
+/// What a restore that was refused has left, but why: that may be kept where what was asked does not fit, or the disk lies.
 pub(crate) fn left(volume: &Path, refused: &Error) -> Vec<String> {
     let mut left = files(volume);
-    left.retain(|file| file != NOTE || refused.class() != ExitClass::Config);
+    left.retain(|file| file != NOTE || !matches!(refused.class(), ExitClass::Config | ExitClass::Refused));
     left
 }
 

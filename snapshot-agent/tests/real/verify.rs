@@ -450,7 +450,7 @@ async fn what_a_drill_stumbles_over_is_not_held_against_the_snapshot() {
         "/bin/sed -i s/k1/k9/ \"$3\"; exec $real \"$@\"",
         "$real \"$@\" && for arg; do case $arg in --data-dir=*) /bin/sed -i s/k1/k9/ \"${arg#*=}/member/snap/db\";; esac; done",
     ] {
-        unharmed(programs(AS_IT_IS, does), ExitClass::Transient, &["other bytes back", "not to blame"]).await;
+        unharmed(programs(AS_IT_IS, does), ExitClass::Refused, &["other bytes back", "not to blame"]).await;
     }
 
     // Programs that do not belong together, or are not what they are called, are told before anything is read.

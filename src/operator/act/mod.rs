@@ -63,7 +63,7 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
             patch::set_initial_cluster(ctx, actor, member, initial_cluster).await
         }
         Act::LatchJoined { member, joined } => patch::latch_joined(ctx, actor, member, joined).await,
-        Act::ForbidEmptyStart { pod } => patch::forbid_empty_start(ctx, actor, pod).await,
+        Act::ForbidEmptyStart { pod, joined } => patch::forbid_empty_start(ctx, actor, pod, joined).await,
         Act::AdmitClients { pod } => patch::admit_clients(ctx, actor, pod).await,
         Act::LatchStart { member, count } => patch::latch_start(ctx, actor, member, *count).await,
         Act::MarkStarted { pod, count, joined } => patch::mark_started(ctx, actor, pod, *count, joined).await,
@@ -115,7 +115,9 @@ pub(super) fn told(act: &Act) -> (String, String) {
         Act::LatchJoined { member, joined } => {
             (member.name.clone(), format!("joined etcd cluster {} as member {}", joined.cluster_id, joined.member_id))
         }
-        Act::ForbidEmptyStart { pod } => (pod.name.clone(), "will not start on an empty volume any more".to_owned()),
+        Act::ForbidEmptyStart { pod, .. } => {
+            (pod.name.clone(), "will not start on an empty volume any more".to_owned())
+        }
         Act::Promote { name, member_id, .. } => (name.clone(), format!("member {member_id:x} has a vote now")),
         Act::Disarm { alarm, .. } => (String::new(), cleared(alarm)),
         Act::AdmitClients { pod } => (pod.name.clone(), "serves clients from now on".to_owned()),

@@ -53,9 +53,15 @@ pub(super) async fn mark_started(
     patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": annotations}})).await
 }
 
-/// Removes the permission to start on an empty volume from a Pod.
-pub(super) async fn forbid_empty_start(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
-    patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": {key::MAY_START_EMPTY: null}}})).await
+/// Removes the permission to start on an empty volume from a Pod, and says why: its member has joined.
+pub(super) async fn forbid_empty_start(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    joined: &Joined,
+) -> Result<Done, Error> {
+    let annotations = json!({key::MAY_START_EMPTY: null, key::JOINED: joined.annotation()});
+    patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": annotations}})).await
 }
 
 /// Labels a Pod as a voter's, so that Services select it.

@@ -117,7 +117,7 @@ fn runs(pod: &PodSpec, verb: &str) -> bool {
 pub fn expects(job: &Job, mark: &str) -> bool {
     let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref());
     let told = pod.into_iter().flat_map(|p| &p.containers).filter(|c| c.name == CONTAINER).flat_map(|c| &c.args);
-    told.flatten().any(|arg| arg.strip_prefix("--expect-store-id=") == Some(mark))
+    told.into_iter().any(|args| super::expects_store(args, mark))
 }
 
 impl Work {

@@ -26,6 +26,11 @@ pub mod store;
 #[cfg(test)]
 mod tests;
 
+/// Whether an agent with these arguments is told that its store has to have this mark.
+pub fn expects_store(args: &[String], mark: &str) -> bool {
+    args.iter().any(|arg| arg.strip_prefix("--expect-store-id=") == Some(mark))
+}
+
 /// Containers of a member's Pod.
 pub mod container {
     /// Copies our static binary onto a scratch volume.

@@ -26,9 +26,11 @@ pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {
 
 /// A member that has joined may never again start on an empty volume (I3, I5).
 pub(super) fn forbid_empty_starts(seen: &Observed) -> Option<Next> {
-    let own = |m: &Member| m.live_pod().filter(|p| pods::may_start_empty(p)).map(|p| Target::of(&p.metadata));
-    let pod = seen.members.iter().filter(|m| m.joined()).find_map(own)?;
-    Some(Next::act(Act::ForbidEmptyStart { pod }))
+    let own = |m: &Member| {
+        let pod = m.live_pod().filter(|p| pods::may_start_empty(p))?;
+        Some(Act::ForbidEmptyStart { pod: Target::of(&pod.metadata), joined: m.object.spec.joined.clone()? })
+    };
+    seen.members.iter().find_map(own).map(Next::act)
 }
 
 /// Voters that have joined are reachable by clients, when it is they who answer: another etcd on a member's volume would

@@ -32,7 +32,7 @@ pub(super) fn wanted(seen: &Observed, now: Timestamp) -> Result<Option<Restoring
 }
 
 /// An attempt from before there was a bump is ended as it was begun, unless the spec asks for one in so many words; and one
-/// from before its store's mark was known, or asked for.
+/// for which its store's mark was, or is, not known.
 fn as_begun(seen: &Observed, new: Restoring) -> Restoring {
     let asked = spec(seen).and_then(|r| r.revision_bump).is_some_and(|bump| bump != 0);
     let Some(old) = seen.under_way() else { return new };
@@ -40,7 +40,8 @@ fn as_begun(seen: &Observed, new: Restoring) -> Restoring {
     if !asked && old.revision_bump.is_none() {
         like_new.revision_bump = new.revision_bump;
     }
-    if old.store_id.is_none() {
+    // A probe whose credentials may not read the mark knows none.
+    if old.store_id.is_none() || new.store_id.is_none() {
         like_new.store_id.clone_from(&new.store_id);
     }
     if like_new == new { old } else { new }

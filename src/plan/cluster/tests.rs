@@ -58,6 +58,11 @@ fn pod_target(seen: &Observed, n: usize) -> Target {
     Target::of(&seen.members[n].pod.as_ref().unwrap().metadata)
 }
 
+/// That its Pod may not start empty any more, and whom as it has joined.
+fn forbidden(seen: &Observed, n: usize) -> Act {
+    Act::ForbidEmptyStart { pod: pod_target(seen, n), joined: seen.members[n].object.spec.joined.clone().unwrap() }
+}
+
 fn restore(seen: &mut Observed, key: Option<&str>) {
     let source = key.map(|k| restoring(k).source);
     seen.cluster.spec.bootstrap =
@@ -142,8 +147,11 @@ mod settled {
         assert_eq!(condition(&seen, "Degraded"), pair("True", "MembersColocated"));
         seen.members[2].pod.as_mut().unwrap().spec.as_mut().unwrap().node_name = Some("n2".to_owned());
         assert_eq!(condition(&seen, "Degraded"), pair("False", "NothingWrong"));
+        assert_eq!(condition(&seen, "Ready"), pair("True", "AsDesired"));
         etcd(&mut seen).alarms.push(Alarm { member_id: 0x11, kind: AlarmKind::NoSpace });
         assert_eq!(condition(&seen, "Degraded"), pair("True", "AlarmRaised"));
+        assert_eq!(condition(&seen, "Ready"), pair("False", "AlarmRaised"), "no write is taken");
+        assert_eq!(condition(&seen, "Available"), pair("True", "ReadSucceeded"));
     }
 
     #[test]

@@ -48,13 +48,10 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::AddLearner { name, peer_url, cluster_id } => add(seen, name, peer_url, *cluster_id),
         Act::SetInitialCluster { member, initial_cluster } => introduce(seen, member, initial_cluster),
         Act::LatchJoined { member, joined } => join(seen, member, joined),
-        Act::ForbidEmptyStart { pod } => {
-            let owner = owner_of(seen, pod)?;
-            rule(
-                "I3",
-                owner.object.spec.joined.is_some(),
-                "a first start is not forbidden before the member has joined",
-            )
+        Act::ForbidEmptyStart { pod, joined } => {
+            let latched = owner_of(seen, pod)?.object.spec.joined.as_ref();
+            rule("I3", latched.is_some(), "a first start is not forbidden before the member has joined")?;
+            rule("I5", latched == Some(joined), "a Pod is told whom its member has joined as")
         }
         Act::Promote { name, member_id, cluster_id } => promote(seen, name, *member_id, *cluster_id),
         Act::Disarm { alarm, cluster_id } => disarm(seen, alarm, *cluster_id),

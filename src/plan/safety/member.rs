@@ -6,7 +6,7 @@ use super::{Verdict, is, rule};
 use crate::api::cluster::Retention;
 use crate::api::member::{Birth, Joined};
 use crate::api::{EtcdMemberStatus, key, role};
-use crate::plan::build::container;
+use crate::plan::build::{container, expects_store};
 use crate::plan::member::Observed;
 use crate::plan::{Act, Plan, Seen, Target, pods};
 
@@ -102,7 +102,7 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     let first = !joined(seen) && seen.member.spec.role == Birth::Seed && unformed(seen);
     let mark = seen.member.spec.restore.as_ref().filter(|_| restores(pod)).and_then(|r| r.store_id.as_ref());
     let steps = pods::arguments(pod, container::RESTORE).unwrap_or_default();
-    let told = mark.is_none_or(|mark| steps.contains(&format!("--expect-store-id={mark}")));
+    let told = mark.is_none_or(|mark| expects_store(steps, mark));
     rule("I25", told, "a store whose mark is known is expected to have it")?;
     rule("I9", first || !restores(pod), "restore steps only in the seed of a cluster that has not formed")?;
     rule("I2", first || !founds(pod), "only the seed of a cluster that has not formed founds one")

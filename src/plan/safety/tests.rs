@@ -3,6 +3,7 @@
 use super::*;
 use crate::api::cluster::{Formed, Latches, Retention};
 use crate::api::member::{Birth, Joined};
+use crate::api::restore::Restoring;
 use crate::api::{EtcdClusterStatus, EtcdMemberStatus, key};
 use crate::plan::cluster::Observed as Cluster;
 use crate::plan::fixtures::{
@@ -273,7 +274,10 @@ fn joining_is_seen_not_believed() {
 fn votes_and_clients_come_last() {
     let mut seen = with_learner(1, 2);
     let vote = Act::Promote { name: named(1), member_id: 0x11, cluster_id: 0xc1 };
-    let forbid = |seen: &Cluster, n| Act::ForbidEmptyStart { pod: pod_target(seen, n) };
+    let forbid = |seen: &Cluster, n| Act::ForbidEmptyStart {
+        pod: pod_target(seen, n),
+        joined: seen.members[n].object.spec.joined.clone().unwrap_or_default(),
+    };
     assert_eq!(broken(&seen, vote.clone()), Some("I3"), "not joined");
     assert_eq!(broken(&seen, forbid(&seen, 1)), Some("I3"));
     seen.members[1].object.spec.joined = joined_member(&seen.cluster, 1).spec.joined;
@@ -392,6 +396,24 @@ fn pods_start_on_their_own_claim_with_no_more_than_they_may() {
     let mut unowned = first.clone();
     unowned.metadata.owner_references = None;
     assert_eq!(wrong(&seen, create(unowned)), Some("I13"));
+    // The mark of the store it is restored from.
+    let marked = Restoring { store_id: Some("store-one".to_owned()), ..restoring("k") };
+    let mut from_marked = unborn(Some(marked));
+    let expects = from_marked.pod.take().unwrap();
+    assert_eq!(wrong(&from_marked, create(expects)), None);
+    assert_eq!(wrong(&from_marked, create(first.clone())), Some("I25"));
+    // Whom it has joined as.
+    let mut again = serving();
+    again.pod = None;
+    let Some(Act::CreatePod(knows)) = crate::plan::member::plan(&again, earlier().0).act else { panic!() };
+    assert_eq!(wrong(&again, Act::CreatePod(knows.clone())), None);
+    for said in [None, Some("c1/b0b".to_owned())] {
+        let mut pod = knows.clone();
+        let annotations = pod.metadata.annotations.as_mut().unwrap();
+        annotations.remove(key::JOINED);
+        annotations.extend(said.map(|said| (key::JOINED.to_owned(), said)));
+        assert_eq!(wrong(&again, Act::CreatePod(pod)), Some("I5"));
+    }
     seen.pod = Some(first.clone());
     assert_eq!(wrong(&seen, create(first)), Some("I5"));
 }

@@ -8,7 +8,7 @@ fn joined_then_no_empty_start_then_vote_then_clients() {
     let Some(Act::LatchJoined { member, joined }) = act(&seen) else { panic!() };
     assert_eq!(member, member_target(&seen, 1));
     seen.members[1].object.spec.joined = Some(joined);
-    assert_eq!(act(&seen), Some(Act::ForbidEmptyStart { pod: pod_target(&seen, 1) }));
+    assert_eq!(act(&seen), Some(forbidden(&seen, 1)));
     seen.members[1].pod.as_mut().unwrap().metadata.annotations = None;
     let plan = planned(&seen);
     assert_eq!(plan.act, Some(Act::Promote { name: named(1), member_id: 0x11, cluster_id: CLUSTER_ID }));
@@ -85,7 +85,7 @@ fn a_pod_made_anew_is_admitted_again() {
     // A permission that came back is taken first.
     let pod = seen.members[0].pod.as_mut().unwrap();
     pod.metadata.annotations = labels(&[(key::MAY_START_EMPTY, "x")]);
-    assert_eq!(act(&seen), Some(Act::ForbidEmptyStart { pod: pod_target(&seen, 0) }));
+    assert_eq!(act(&seen), Some(forbidden(&seen, 0)));
 }
 
 #[test]

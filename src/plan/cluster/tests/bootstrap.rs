@@ -97,8 +97,11 @@ mod from_a_store {
                 Latches { pending_member: Some("a-m0".to_owned()), restoring: Some(restoring.clone()), formed: None };
             seen
         };
-        // Begun before the mark was known, or with a store that has gone since: as it was.
-        for (begun, there) in [(&plain, Some(marked("store-one"))), (&one, Some(marked("store-one"))), (&one, None)] {
+        // Begun before the mark was known, or while it is not, or with a store that has gone since: as it was.
+        let unmarked = || Some(store("b", true));
+        for (begun, there) in
+            [(&plain, Some(marked("store-one"))), (&one, Some(marked("store-one"))), (&one, unmarked()), (&one, None)]
+        {
             let seen = under_way(begun, there);
             let Some(Act::CreateMember(member)) = act(&seen) else { panic!("{:?}", act(&seen)) };
             assert_eq!(member.spec.restore.as_ref(), Some(begun));
@@ -339,7 +342,7 @@ fn joined_then_no_empty_start_then_formed_then_clients() {
     assert_eq!(member, member_target(&seen, 0));
     assert_eq!((joined.member_id.as_str(), joined.cluster_id.as_str()), ("10", "c1"));
     seen.members[0].object.spec.joined = Some(joined);
-    assert_eq!(act(&seen), Some(Act::ForbidEmptyStart { pod: pod_target(&seen, 0) }));
+    assert_eq!(act(&seen), Some(forbidden(&seen, 0)));
     seen.members[0].pod.as_mut().unwrap().metadata.annotations = None;
     let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
     let there = latched.formed.clone().unwrap();
