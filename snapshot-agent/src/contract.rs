@@ -274,8 +274,8 @@ pub struct GateRequest {
     /// a count). The volume keeps the highest, so that an older copy of it is known.
     #[arg(long, default_value_t)]
     pub start: u64,
-    /// Peer URLs of members whose `/version` must answer before a *first* start; after 30 s it starts anyway. Two joiners that boot at the same moment wait 7 s for each other's answers. A member that has started
-    /// before does not wait.
+    /// Peer URLs of members whose `/version` must answer before a *first* start; after 30 s it starts anyway. Two joiners
+    /// that boot at the same moment wait 7 s for each other's answers. A member that has started before does not wait.
     #[arg(long, value_delimiter = ',')]
     pub after: Vec<String>,
     /// etcd and its flags, after `--exec`.

@@ -3,8 +3,8 @@
 //!
 //! It decides which refusals stand without another download, for how long, and for which request: users that nobody can log
 //! in as, a file that does not fit what was asked, a graft that was not made where there is no room for etcdutl, and a disk
-//! that gives other bytes back. Bytes that came broken are none: they may have broken on the way. The note lies in the staging folder: nothing there can be
-//! started, and it goes with the next attempt that is another one.
+//! that gives other bytes back. Bytes that came broken are none: they may have broken on the way. The note lies in the
+//! staging folder: nothing there can be started, and it goes with the next attempt that is another one.
 
 use std::fs;
 use std::io::{self, Write as _};
