@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::CommandFactory;
+use holdfast::cli::Cli;
 use holdfast::manifests::{self, IMAGE, Options, Part, Scope, jobs};
 
 /// Folders that hold nothing but what is printed.
@@ -33,15 +35,33 @@ fn printed(scope: &Scope, parts: &[Part]) -> String {
     manifests::yaml(&objects).unwrap()
 }
 
-/// What people read with `kubectl explain` speaks of their objects, not of this program's rules and code.
-fn for_people(crd: &str) {
+/// What people read is made from doc comments: what only the readers of the code can follow, its links and the numbers of
+/// its rules, is not in it.
+fn for_people(what: &str, text: &str) {
+    let marks = ["[`", "`]", "crate::", "](http"];
     let number = |word: &str| {
         let digits = word.trim_start_matches('(').strip_prefix('I').unwrap_or_default();
         digits.trim_end_matches([',', ')', '.', '"']).parse::<u8>().is_ok()
     };
-    let told = |line: &str| line.contains("[`") || line.split(' ').any(number);
-    let bad: Vec<&str> = crd.lines().filter(|line| told(line)).collect();
-    assert_eq!(bad, [] as [&str; 0]);
+    let told = |line: &str| marks.iter().any(|mark| line.contains(mark)) || line.split(' ').any(number);
+    let bad: Vec<&str> = text.lines().filter(|line| told(line)).collect();
+    assert_eq!(bad, [] as [&str; 0], "{what}");
+}
+
+#[test]
+fn no_help_speaks_to_the_readers_of_the_code() {
+    fn look(command: &mut clap::Command, seen: &mut usize) {
+        let help = command.render_long_help().to_string();
+        for_people(command.get_name(), &help);
+        *seen += 1;
+        for verb in command.get_subcommands_mut() {
+            look(verb, seen);
+        }
+    }
+    let (mut command, mut seen) = (Cli::command(), 0);
+    command.build();
+    look(&mut command, &mut seen);
+    assert!(seen > 15, "{seen}");
 }
 
 /// Every file and its text.
@@ -50,7 +70,7 @@ fn wanted() -> BTreeMap<String, String> {
     for crd in manifests::crds().unwrap() {
         let plural = crd["spec"]["names"]["plural"].as_str().unwrap();
         let text = manifests::yaml(std::slice::from_ref(&crd)).unwrap();
-        for_people(&text);
+        for_people(plural, &text);
         files.insert(format!("crds/{plural}.yaml"), text);
     }
     let one = Scope::Namespace("etcd".to_owned());

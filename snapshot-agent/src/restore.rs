@@ -218,7 +218,7 @@ impl Job<'_> {
         };
         let made = etcdutl.restore(&snapshot, &staging.data(), initial, db_bytes, request.revision_bump, trailer).await;
         if let Err(error) = made {
-            let (sha256, disk) = (restored.sha256, of(request));
+            let (sha256, disk) = (restored.sha256, disk_of(request));
             return Err(OnDisk::at(&snapshot, db_bytes, sha256, trailer, disk)?.blame(error).await);
         }
         staging.drop_snapshot()?;
@@ -227,7 +227,7 @@ impl Job<'_> {
 }
 
 /// The disk that all of it is on, for people.
-fn of(request: &RestoreRequest) -> String {
+fn disk_of(request: &RestoreRequest) -> String {
     format!("the volume {}", request.volume.display())
 }
 

@@ -180,30 +180,6 @@ fn the_help_of_agent_names_every_exit_code() {
     assert_eq!(told, ExitClass::ALL.map(ExitClass::code));
 }
 
-/// Help is made from doc comments: what only their readers can follow is not in it.
-#[test]
-fn no_help_speaks_to_the_readers_of_the_code() {
-    fn look(command: &mut clap::Command, seen: &mut usize) {
-        let help = command.render_long_help().to_string();
-        let marks = ["[`", "`]", "crate::", "](http"];
-        let number = |word: &str| {
-            let digits = word.trim_start_matches('(').strip_prefix('I').unwrap_or_default();
-            digits.trim_end_matches([',', ')', '.']).parse::<u8>().is_ok()
-        };
-        let bad: Vec<&str> =
-            help.lines().filter(|line| marks.iter().any(|m| line.contains(m)) || line.split(' ').any(number)).collect();
-        assert_eq!(bad, [] as [&str; 0], "{}", command.get_name());
-        *seen += 1;
-        for verb in command.get_subcommands_mut() {
-            look(verb, seen);
-        }
-    }
-    let (mut command, mut seen) = (Cli::command(), 0);
-    command.build();
-    look(&mut command, &mut seen);
-    assert!(seen > 15, "{seen}");
-}
-
 #[test]
 fn the_example_of_restore_is_what_its_etcd_starts_on() {
     let joined = RESTORE_EXAMPLES.replace("\\\n", " ");

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::{Job, contents, of};
+use super::{Job, contents, disk_of};
 use crate::contract::{CameAlong, RestoreRequest};
 use crate::crypt::Identities;
 use crate::error::{Error, Result, io_error, task_error};
@@ -139,7 +139,7 @@ impl Chosen {
         match self.agrees(store, read) {
             Err(error) => {
                 let sha256 = self.stored.manifest.sha256.clone();
-                Err(OnDisk { file: Arc::clone(file), db_bytes, sha256, trailer: false, disk: of(request) }
+                Err(OnDisk { file: Arc::clone(file), db_bytes, sha256, trailer: false, disk: disk_of(request) }
                     .blame(error)
                     .await)
             }

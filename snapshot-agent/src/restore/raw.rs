@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Job, contents, of, quota};
+use super::{Job, contents, disk_of, quota};
 use crate::contract::RestoreRequest;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::identity::Restored;
@@ -102,7 +102,9 @@ impl Raw {
         looked.whole.get_or_init(|| ());
         let (found, used) = match self.prove(path, &uri).await {
             Ok(proven) => proven,
-            Err(error) => return Err(OnDisk::at(path, self.db_bytes, sha256, false, of(request))?.blame(error).await),
+            Err(error) => {
+                return Err(OnDisk::at(path, self.db_bytes, sha256, false, disk_of(request))?.blame(error).await);
+            }
         };
         // A member's own file may be longer than what is in use of it.
         quota::check(request, used)?;

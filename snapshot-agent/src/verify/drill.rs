@@ -84,8 +84,8 @@ impl Drill {
         let (found, hash_kv) = match self.restored(store, stored, (&snapshot, &data), proof).await {
             Ok(restored) => restored,
             Err(error) => {
-                let Manifest { db_bytes, sha256, .. } = stored.manifest.clone();
-                return Err(OnDisk::at(&snapshot, db_bytes, sha256, true, self.disk())?.blame(error).await);
+                let Manifest { db_bytes, sha256, .. } = &stored.manifest;
+                return Err(OnDisk::at(&snapshot, *db_bytes, sha256.clone(), true, self.disk())?.blame(error).await);
             }
         };
         std::fs::remove_file(&snapshot).map_err(io_error("removing the snapshot's file"))?;

@@ -12,9 +12,8 @@ use snapshot_agent::contract::{
 use snapshot_agent::{restore, save};
 use tempfile::TempDir;
 
+use crate::graft::ENGINES;
 use crate::support::{Etcd, NOTE, bin, file_store, files, free_port, restore_request, save_request};
-
-const ENGINES: [Engine; 2] = [Engine::Etcdutl, Engine::Graft];
 
 /// A snapshot of an etcd that asks everybody to log in, and the same bytes as a raw file beside it.
 struct WithUsers {

@@ -2,12 +2,11 @@
 
 use std::fs;
 
+use crate::graft::ENGINES;
 use crate::s3_proxy::{Fault, Op, S3Proxy};
 use crate::support::{Etcd, NOTE, S3, Small, bin, file_store, files, in_place_of, restore_request, save_request};
 use snapshot_agent::contract::{Compression, DATA_DIR, Engine, ExitClass, RestoreRequest};
 use snapshot_agent::{restore, save};
-
-const ENGINES: [Engine; 2] = [Engine::Etcdutl, Engine::Graft];
 
 /// The bytes of a snapshot of an etcd with so many values of 64 KiB.
 async fn snapshot(values: u64) -> Vec<u8> {

@@ -11,7 +11,7 @@ use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Mischief;
 use crate::graft::ENGINES;
 use crate::support::{
-    CLAIM, Cli, Etcd, RESTORE, S3, bin, child, child_input, etcd_of, eventually, file_store, files, in_place_of, left,
+    CLAIM, Cli, Etcd, NOTE, RESTORE, S3, bin, child, child_input, etcd_of, eventually, file_store, files, in_place_of,
     restore_request, save_request,
 };
 use clap::Parser;
@@ -60,22 +60,28 @@ impl Stored {
 
     /// Restores onto an empty volume, which must be empty again after a refusal.
     async fn refused(&self, change: impl FnOnce(&mut RestoreRequest)) -> (ExitClass, String) {
+        self.refused_leaving(&[], change).await
+    }
+
+    /// The same, and these files are left: why it was refused, where that took a download.
+    async fn refused_leaving(&self, leaves: &[&str], change: impl FnOnce(&mut RestoreRequest)) -> (ExitClass, String) {
         let volume = tempfile::tempdir().unwrap();
         let mut request = restore_request(self.flags(), &self.saved.key, volume.path());
         change(&mut request);
         let error = restore::run(request).await.expect_err("was restored");
-        assert_eq!(left(volume.path(), &error), [] as [&str; 0], "{error}");
+        assert_eq!(files(volume.path()), leaves, "{error}");
         (error.class(), error.message().to_owned())
     }
 
     /// Changes the manifest for the time of one restore.
     async fn with_manifest(&self, change: impl FnOnce(&mut Value)) -> (ExitClass, String) {
-        self.with(change, |_| ()).await
+        self.with(change, &[], |_| ()).await
     }
 
     async fn with(
         &self,
         change: impl FnOnce(&mut Value),
+        leaves: &[&str],
         request: impl FnOnce(&mut RestoreRequest),
     ) -> (ExitClass, String) {
         let path = self.folder().join("manifest.json");
@@ -83,7 +89,7 @@ impl Stored {
         let mut manifest = serde_json::from_slice(&good).unwrap();
         change(&mut manifest);
         fs::write(&path, manifest.to_string()).unwrap();
-        let refused = self.refused(request).await;
+        let refused = self.refused_leaving(leaves, request).await;
         fs::write(&path, good).unwrap();
         refused
     }
@@ -142,7 +148,7 @@ async fn one_broken_thing_at_a_time() {
         for (field, value) in contents {
             for engine in [Engine::Etcdutl, Engine::Graft] {
                 let (class, message) =
-                    stored.with(|m| m["contents"][field] = value.clone(), |r| r.engine = engine).await;
+                    stored.with(|m| m["contents"][field] = value.clone(), &[], |r| r.engine = engine).await;
                 assert_eq!(class, ExitClass::Corrupt, "{compression:?}, {engine:?}, {field}: {message}");
                 assert!(message.contains("its manifest says 1"), "{field}: {message}");
             }
@@ -239,7 +245,7 @@ async fn a_volume_that_gives_other_bytes_back_is_told_and_the_snapshot_is_not_ac
     let etcdutl = in_place_of(&bin("etcdutl"), &folder.path().join("etcdutl"), does);
     for key in [stored.saved.key.as_str(), "raw.db"] {
         let (class, message) =
-            stored.refused(|request| (request.key, request.etcdutl) = (key.to_owned(), etcdutl.clone())).await;
+            stored.refused_leaving(&[NOTE], |r| (r.key, r.etcdutl) = (key.to_owned(), etcdutl.clone())).await;
         assert_eq!(class, ExitClass::Refused, "{key}: {message}");
         for word in ["the volume", "other bytes back", "expected sha256"] {
             assert!(message.contains(word), "{key}: no {word:?} in {message}");
@@ -268,7 +274,8 @@ async fn a_database_that_etcd_would_take_no_write_into_is_refused() {
                     r.quota_backend_bytes = Some(quota);
                 }
             };
-            let (class, message) = stored.refused(change(used)).await;
+            let leaves: &[&str] = if key == stored.saved.key { &[] } else { &[NOTE] };
+            let (class, message) = stored.refused_leaving(leaves, change(used)).await;
             assert_eq!(class, ExitClass::Config, "{engine:?}, {key}: {message}");
             assert!(message.contains(&format!("has {used} bytes")), "{engine:?}, {key}: {message}");
             let volume = tempfile::tempdir().unwrap();
@@ -484,7 +491,7 @@ async fn what_unpacks_to_more_than_was_saved_is_refused() {
             manifest["storedSha256"] = json!(hex::encode(Sha256::digest(&bomb)));
         };
         for engine in [Engine::Etcdutl, Engine::Graft] {
-            let (class, message) = stored.with(fits, |request| request.engine = engine).await;
+            let (class, message) = stored.with(fits, &[], |request| request.engine = engine).await;
             assert_eq!(class, ExitClass::Corrupt, "{compression:?}, {engine:?}: {message}");
             assert!(message.contains("unpacks to more than"), "{compression:?}, {engine:?}: {message}");
         }
@@ -516,7 +523,7 @@ async fn a_forged_snapshot_is_refused_by_what_was_in_it() {
             manifest["sha256"] = json!(hex::encode(sha256));
             manifest["storedSha256"] = json!(whole);
         };
-        let (class, message) = stored.with(forge, |request| request.engine = engine).await;
+        let (class, message) = stored.with(forge, &[], |request| request.engine = engine).await;
         assert_eq!(class, ExitClass::Corrupt, "{engine:?}: {message}");
         assert!(message.contains("HashKV") || message.contains("sound"), "{engine:?}: {message}");
     }
@@ -550,7 +557,7 @@ async fn a_manifest_that_lies_about_the_version_is_not_believed() {
                     request.engine = engine;
                     request.etcdutl = etcd_of(older).with_file_name("etcdutl");
                 };
-                let (class, message) = stored.with(lie, into_older).await;
+                let (class, message) = stored.with(lie, &[NOTE], into_older).await;
                 assert_eq!(class, ExitClass::Config, "{line} into {older}, {engine:?}: {message}");
                 let says = format!("has storage version {line}.0, etcdutl is {older}");
                 assert!(message.contains(&says), "no {says:?} in {message}");

@@ -6,10 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use snapshot_agent::Error;
-use snapshot_agent::contract::{
-    Compression, EtcdFlags, ExitClass, IdentityFlags, RestoreRequest, SaveRequest, StoreFlags,
-};
+use snapshot_agent::contract::{Compression, EtcdFlags, IdentityFlags, RestoreRequest, SaveRequest, StoreFlags};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -532,13 +529,6 @@ pub(crate) fn restore_request(store: StoreFlags, key: &str, volume: &Path) -> Re
 
 /// Why a restore was refused, for its next start.
 pub(crate) const NOTE: &str = ".holdfast-staging/refused.json";
-
-/// What a restore that was refused has left, but why: that may be kept where what was asked does not fit, or the disk lies.
-pub(crate) fn left(volume: &Path, refused: &Error) -> Vec<String> {
-    let mut left = files(volume);
-    left.retain(|file| file != NOTE || !matches!(refused.class(), ExitClass::Config | ExitClass::Refused));
-    left
-}
 
 /// A program at this place that tells the version of the real one, and does this instead of anything else; the shell
 /// finds the real one in `$real`, and no program by its name alone.
