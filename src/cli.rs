@@ -211,7 +211,7 @@ pub struct CreateFlags {
     /// Seconds that saving may take; 3600 without it.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(10..=86400))]
     pub deadline_seconds: Option<u32>,
-    /// Wait until it is complete (exit code 0) or has failed (1), and tell how far it is.
+    /// Wait until it is complete (exit code 0) or has failed (3), and tell how far it is.
     #[arg(long)]
     pub wait: bool,
     /// Wait no longer than this.
@@ -352,6 +352,7 @@ fn json() -> Arg {
 const EXIT_CODES: &str = "\
 The exit code says why it ended:
    0  done
+   1  none of the others fits: the output says why
    2  a flag is unknown, missing or makes no sense
   64  the request is wrong: a location, a Secret without its keys, another store than the one to restore from
   65  denied: credentials are missing, wrong, or not allowed to do this

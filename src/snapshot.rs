@@ -20,6 +20,9 @@ use crate::api::{EtcdSnapshot, EtcdSnapshotStatus, key};
 /// How often a line says that it is still so.
 const SILENCE: Duration = Duration::from_secs(15);
 
+/// The exit code when the snapshot has failed: making the same one again changes nothing. 1 is whatever may pass.
+pub const FAILED: u8 = 3;
+
 /// One snapshot to make.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
@@ -34,7 +37,8 @@ pub struct Request {
     pub wait: Option<Duration>,
 }
 
-/// Makes the snapshot. The exit code is 0 when it is made, or with `wait` when it is complete, and 1 when it has failed.
+/// Makes the snapshot. The exit code is 0 when it is made, or with `wait` when it is complete, and
+/// [`FAILED`] when it has failed.
 pub async fn create(request: Request) -> anyhow::Result<u8> {
     let config = Config::infer().await.context("no Kubernetes to talk to: set KUBECONFIG, or run this in a Pod")?;
     let namespace = request.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
@@ -114,7 +118,7 @@ async fn follow(
                 say(&mut io::stdout(), &artifact.uri)?;
                 return Ok(0);
             }
-            Phase::Failed => return Ok(1),
+            Phase::Failed => return Ok(FAILED),
             Phase::Pending | Phase::Running => {}
         }
     }
@@ -160,7 +164,7 @@ mod tests {
     #[tokio::test]
     async fn it_waits_for_the_end_and_says_how_it_was() {
         assert_eq!(followed(vec![seen(Phase::Pending), seen(Phase::Running), seen(Phase::Complete)]).await, Ok(0));
-        assert_eq!(followed(vec![seen(Phase::Running), seen(Phase::Failed), seen(Phase::Complete)]).await, Ok(1));
+        assert_eq!(followed(vec![seen(Phase::Running), seen(Phase::Failed), seen(Phase::Complete)]).await, Ok(FAILED));
         assert!(followed(vec![seen(Phase::Running), Ok(None)]).await.unwrap_err().contains("was deleted"));
         let trouble = Err(watcher::Error::NoResourceVersion);
         assert_eq!(

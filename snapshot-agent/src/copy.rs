@@ -7,6 +7,7 @@
 //! the store that they lie in.
 
 use bytes::Bytes;
+use crc_fast::CrcAlgorithm;
 use futures::StreamExt;
 use indicatif::HumanBytes;
 use jiff::Timestamp;
@@ -22,7 +23,7 @@ use crate::manifest::{self, Manifest};
 use crate::mark;
 use crate::progress::Progress;
 use crate::publish;
-use crate::read_back::{self, Sum};
+use crate::read_back::{self, Fingerprint, Sum};
 use crate::save::STALL;
 use crate::sha256::Sha256;
 use crate::store::{self, Ahead, Plan, Store, Upload};
@@ -244,24 +245,27 @@ impl One<'_> {
         let sending = async {
             let mut stream = stored.read(self.from, Ahead::FAR, &progress);
             let (mut hash, mut bytes) = (Sha256::new(), 0_u64);
+            let mut crc = crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme);
             while let Some(piece) = stream.next().await {
                 let piece = piece?;
                 hash.update(&piece);
+                crc.update(&piece);
                 bytes += piece.len() as u64;
                 progress.outlast(upload.is_patient(), upload.write(piece)).await?;
             }
-            Ok((bytes, hex::encode(hash.finalize())))
+            Ok((bytes, hex::encode(hash.finalize()), crc.finalize()))
         };
-        let (bytes, sha256) = interrupt.unless(progress.watch(STALL, sending)).await?;
+        let (bytes, sha256, crc64) = interrupt.unless(progress.watch(STALL, sending)).await?;
         stored.agrees(
             self.from,
             &[("size", bytes.to_string(), stored_bytes.to_string()), ("sha256", sha256, stored_sha256.clone())],
         )?;
         interrupt.unless(upload.complete()).await?;
-        interrupt.unless(self.read_back(stored)).await
+        let given = Fingerprint { bytes, crc64 };
+        interrupt.unless(read_back::uploaded(self.to, upload, &stored.data, given, STALL)).await
     }
 
-    /// Whether the destination gives back what its manifest is going to say.
+    /// Whether the destination gives back what its manifest is going to say: of data that an earlier copy has left.
     async fn read_back(&self, stored: &Stored) -> Result<()> {
         let Manifest { stored_bytes, ref stored_sha256, .. } = stored.manifest;
         let mut sha256 = [0; 32];

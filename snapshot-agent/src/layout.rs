@@ -38,7 +38,7 @@ const STORE_MARK: &str = "holdfast-store.json";
 const PROBE: &str = ".holdfast-probe-";
 
 /// The longest name that common file systems take is 255 bytes, and our temporary names are longer by at most 50.
-const MAX_SEGMENT: usize = 200;
+pub(crate) const MAX_SEGMENT: usize = 200;
 
 /// S3 keys may have 1024 bytes; the rest is for the object's name below a folder.
 const MAX_PATH: usize = 900;

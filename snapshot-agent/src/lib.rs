@@ -16,11 +16,12 @@
 //!
 //! What it promises:
 //!
-//! * A manifest is only ever written for data whose hash, as etcd itself computed it, was found right, whose pages hold
-//!   together as a database, which no member contradicts (HashKV), and whose full length the store has confirmed. A run that ends otherwise leaves no manifest and takes its upload back.
+//! * A manifest is only ever written for data whose hash, as etcd itself computed it, was found right, and which nothing
+//!   contradicts: not its pages, not a member (HashKV), not the store that is asked for its length and its bytes. What could
+//!   not be asked stands in it. A run that ends otherwise leaves no manifest and takes its upload back.
 //! * A restored data directory appears on the volume at once, by one rename, after the stored object, the database and
 //!   etcd's own hash have all been checked. Nothing half done can be started, and nothing that is not ours is touched.
-//! * Memory does not depend on the database's size (`pipe.rs` has the budget, a test measures it).
+//! * Memory is bounded, and grows by 5 MiB a gigabyte of usual values (`pipe.rs` has the budget, a test measures it).
 //! * Every end has a class, which is the exit code ([`contract::ExitClass`]), and a sentence without secrets.
 //!
 //! The verbs are [`save::run`], [`rehearse::run`], [`inspect::run`], [`list::run`], [`latest::run`], [`restore::run`], [`verify::run`],

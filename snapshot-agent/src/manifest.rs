@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::contract::{CameAlong, Compression, Lock, SavedReport, Verification, hex_id};
 use crate::error::{Error, Result};
-use crate::layout::Format;
+use crate::layout::{Format, MAX_SEGMENT};
 use crate::scan::Proven;
 
 /// The format this version writes, and the newest it reads.
@@ -239,6 +239,11 @@ impl Manifest {
                 other.kind
             )));
         }
+        for (what, name) in [("namespace", &manifest.namespace), ("cluster", &manifest.cluster)] {
+            if name.len() > MAX_SEGMENT {
+                return Err(Error::corrupt(format!("the manifest's {what} is longer than {MAX_SEGMENT} bytes")));
+            }
+        }
         for (what, hash) in [("sha256", &manifest.sha256), ("storedSha256", &manifest.stored_sha256)] {
             if hex::decode(hash).is_ok_and(|bytes| bytes.len() == 32) {
                 continue;
@@ -331,6 +336,24 @@ mod tests {
             good().as_object().unwrap().keys().filter(|key| *key != "storageVersion").cloned().collect();
         assert_eq!(required, first);
         assert_eq!(parse(&good()).unwrap().verification, None);
+    }
+
+    /// They come along with a restored cluster, and into reports that kubelet cuts at 4 KiB.
+    #[test]
+    fn no_name_is_longer_than_a_key_could_have_it() {
+        for name in ["namespace", "cluster"] {
+            let longest = "x".repeat(MAX_SEGMENT);
+            assert!(
+                parse(&{
+                    let mut value = good();
+                    value[name] = longest.clone().into();
+                    value
+                })
+                .is_ok(),
+                "{name}"
+            );
+            assert_eq!(refused(|value| value[name] = format!("{longest}x").into()), ExitClass::Corrupt, "{name}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::error::{Error, Result, task_error};
 use crate::layout::Key;
 use crate::progress::Progress;
 use crate::sha256::Sha256;
-use crate::store::{Ahead, Store};
+use crate::store::{Ahead, Store, Upload};
 
 /// Pieces waiting to be hashed. Few: what the upload has used is still with the allocator.
 const PIECES: usize = 2;
@@ -40,6 +40,35 @@ impl fmt::Display for Sum {
     }
 }
 
+/// What tells whether a store gives back what it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fingerprint {
+    pub(crate) bytes: u64,
+    /// CRC64NVME.
+    pub(crate) crc64: u64,
+}
+
+impl Fingerprint {
+    const fn parts(self) -> (u64, Sum) {
+        (self.bytes, Sum::Crc64(self.crc64))
+    }
+}
+
+/// Fails unless the store gives back what was uploaded, which is complete. What was read while it was written is not read
+/// again.
+pub(crate) async fn uploaded(
+    store: &Store,
+    upload: &Upload,
+    key: &Key,
+    given: Fingerprint,
+    stall: Duration,
+) -> Result<()> {
+    match upload.given_back() {
+        Some(found) => judge(store, key, given.parts(), found.parts()),
+        None => compare(store, key, given.bytes, Sum::Crc64(given.crc64), stall).await,
+    }
+}
+
 /// Fails unless the store gives these bytes back.
 pub(crate) async fn compare(store: &Store, key: &Key, bytes: u64, sum: Sum, stall: Duration) -> Result<()> {
     store.forget(key).await?;
@@ -53,9 +82,14 @@ pub(crate) async fn compare(store: &Store, key: &Key, bytes: u64, sum: Sum, stal
             (bytes, Sum::Sha256(sha256))
         }
     };
-    if found == (bytes, sum) {
+    judge(store, key, (bytes, sum), found)
+}
+
+fn judge(store: &Store, key: &Key, given: (u64, Sum), found: (u64, Sum)) -> Result<()> {
+    if found == given {
         return Ok(());
     }
+    let (bytes, sum) = given;
     Err(Error::corrupt(format!(
         "{}: the store gives back {} bytes with {}, it was given {bytes} with {sum}; nothing was published",
         store.uri(key),
@@ -93,4 +127,54 @@ pub(crate) async fn digest(mut stream: impl Stream<Item = Result<Bytes>> + Unpin
     }
     drop(to_hash);
     hashing.await.map_err(|error| task_error(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::FileExt as _;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::clock;
+    use crate::contract::{Compression, ExitClass, StoreFlags};
+    use crate::layout::Folder;
+    use crate::store::Plan;
+
+    /// One byte changes after it was written and before the disk was asked for it.
+    #[tokio::test]
+    async fn a_folder_whose_disk_gives_back_something_else_is_found_out() {
+        let mount = tempfile::tempdir().unwrap();
+        let flags = StoreFlags { url: format!("file://{}", mount.path().display()), ..StoreFlags::default() };
+        let store = Store::open(&flags).unwrap();
+        let content = Bytes::from(vec![7; 3 << 20]);
+        let given = Fingerprint { bytes: 3 << 20, crc64: crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &content) };
+        let at = clock::now();
+        for (number, flipped) in [None, Some(0), Some((3 << 20) - 1)].into_iter().enumerate() {
+            let folder = Folder::parse("key", &format!("shop/orders/1a2b3c4d/{number}")).unwrap();
+            let (key, place) = (folder.data(Compression::None), mount.path().join(folder.to_string()));
+            let plan = Plan { estimate: 1, at, until: at, read_back: true, patient: false };
+            let mut upload = store.begin(&key, plan).await.unwrap();
+            upload.write(content.clone()).await.unwrap();
+            let written = wait_for(&place, given.bytes).await;
+            if let Some(flipped) = flipped {
+                fs::OpenOptions::new().write(true).open(written).unwrap().write_all_at(&[6], flipped).unwrap();
+            }
+            upload.complete().await.unwrap();
+            let compared = uploaded(&store, &upload, &key, given, Duration::from_mins(1)).await;
+            // Later, and with nobody who remembers: the same.
+            let again = compare(&store, &key, given.bytes, Sum::Crc64(given.crc64), Duration::from_mins(1)).await;
+            assert_eq!(compared, again, "{flipped:?}");
+            assert_eq!(compared.err().map(|error| error.class()), flipped.map(|_| ExitClass::Corrupt), "{flipped:?}");
+        }
+    }
+
+    /// The only file of a folder, when it has so many bytes.
+    async fn wait_for(folder: &std::path::Path, bytes: u64) -> PathBuf {
+        let file = fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
+        while fs::metadata(&file).unwrap().len() < bytes {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        file
+    }
 }

@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 
 use crate::contract::{Engine, MAY_START_EMPTY, RestoreRequest, RestoredReport};
 use crate::data_dir::WAL;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, io_error};
+use crate::files;
 use crate::gate::{Annotations, differs, hex_id};
 use crate::identity::{Identity, Restored};
 use crate::interrupt::Interrupt;
@@ -239,11 +240,39 @@ fn already(volume: &Volume, request: &RestoreRequest, found: &Identity, since: I
              volume"
         )));
     }
-    volume.tidy();
     // `differs` has compared the restore's UID, so there is one.
     let restored = found.restored.clone().ok_or_else(|| Error::refused("the volume was never restored"))?;
-    tracing::info!("the volume is complete already: nothing to do");
+    if let Some(why) = another(&restored, request)? {
+        return Err(Error::refused(format!(
+            "the volume is complete, and of another restore under the same UID: {why}. Nothing was touched. Give the restore \
+             an empty volume"
+        )));
+    }
+    volume.tidy();
+    // Whoever renamed it may have ended before its name was durable.
+    files::sync_folder(&request.volume).map_err(io_error("syncing the volume"))?;
+    tracing::info!(uri = restored.uri, "the volume is complete already: nothing to do");
     Ok(report(restored, true, since))
+}
+
+/// What was restored here that is not what is asked for now: a person may use the same UID again.
+fn another(restored: &Restored, request: &RestoreRequest) -> Result<Option<String>> {
+    let key = match Named::of(&request.key)? {
+        Named::Folder(folder) => folder.to_string(),
+        Named::File(key) => key.to_string(),
+    };
+    let is_it = restored.uri.ends_with(&format!("/{key}")) || restored.uri.contains(&format!("/{key}/"));
+    let bump = request.revision_bump;
+    Ok(match &request.expect_sha256 {
+        _ if !is_it => Some(format!("it holds {}, not {key}", restored.uri)),
+        Some(expected) if *expected != restored.sha256 => {
+            Some(format!("its database has the sha256 {}, not {expected}", restored.sha256))
+        }
+        _ if restored.revision_bump != bump => {
+            Some(format!("its revision was moved on by {}, not by {bump}", restored.revision_bump))
+        }
+        _ => None,
+    })
 }
 
 /// Whether the operator (still) wants this empty volume filled.
@@ -353,7 +382,15 @@ impl Minor {
     /// The same by the bytes, whatever is written down beside them: no hash covers a manifest's word. etcd before 3.6 says
     /// nothing there.
     pub(crate) fn takes_database(self, found: &Proven) -> Result<()> {
-        found.storage_version.as_deref().map_or(Ok(()), |storage| self.takes(storage))
+        found.storage_version.as_deref().map_or(Ok(()), |storage| self.takes(storage))?;
+        // etcd of a lower minor ends at its start (server/etcdserver/version: MustDetectDowngrade), whatever the storage's is.
+        match found.cluster_version.as_deref().map(|version| (version, Self::of(version))) {
+            Some((version, Some(minor))) if minor > self => Err(Error::config(format!(
+                "the snapshot is of a cluster of version {version}, etcdutl is {self}: restore into that version or a newer \
+                 one"
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -32,7 +32,7 @@ use crate::mark;
 use crate::pipe::{self, Sent, Streamed};
 use crate::progress::Progress;
 use crate::publish;
-use crate::read_back::{self, Sum};
+use crate::read_back::{self, Fingerprint};
 use crate::source::{self, Candidate};
 use crate::spool::Spool;
 use crate::store::{self, Plan, Store, Upload};
@@ -231,7 +231,7 @@ impl<'a> Saving<'a> {
         if self.request.verify == Verify::Stored {
             let key = self.folder.data(self.format);
             let Sent { bytes, crc64, .. } = passed.sent;
-            let compared = read_back::compare(self.store, &key, bytes, Sum::Crc64(crc64), STALL);
+            let compared = read_back::uploaded(self.store, &self.upload, &key, Fingerprint { bytes, crc64 }, STALL);
             match interrupt.unless(compared).await {
                 Ok(()) => passed.verification.read_back = true,
                 // Credentials that may only write are a careful choice, and the backup is as good; it says what it lacks.

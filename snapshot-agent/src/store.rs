@@ -24,6 +24,7 @@ use crate::contract::{ExitClass, Lock, StoreFlags};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key, LayoutError};
 use crate::progress::Progress;
+use crate::read_back::Fingerprint;
 use location::Location;
 use locked::Locked;
 
@@ -375,6 +376,15 @@ impl Upload {
             Self::Bucket(upload) => upload.complete().await,
             Self::Folder(upload) => upload.complete().await,
             Self::Nowhere => Ok(()),
+        }
+    }
+
+    /// What the store has given back of what was written, where that is read while more is coming ([`Plan::read_back`]).
+    /// A bucket has nothing to give before the upload is complete.
+    pub(crate) fn given_back(&self) -> Option<Fingerprint> {
+        match self {
+            Self::Folder(upload) => upload.given_back(),
+            Self::Bucket(_) | Self::Nowhere => None,
         }
     }
 

@@ -11,20 +11,20 @@ use std::thread::{self, JoinHandle};
 /// cache is flushed some dozen times in a gigabyte and not some thousand.
 const STEP: u64 = 32 << 20;
 
-/// Has a file synced step by step, on a thread of its own.
+/// Has a file synced step by step, on a thread of its own, which owns a `D` meanwhile.
 #[derive(Debug)]
-pub(crate) struct Writeback {
+pub(crate) struct Writeback<D> {
     unsynced: u64,
     /// One step may wait while the disk is at the one before: it takes what is written until it begins.
     steps: SyncSender<()>,
-    disk: JoinHandle<io::Result<()>>,
+    disk: JoinHandle<io::Result<D>>,
 }
 
-impl Writeback {
+impl<D: Send + 'static> Writeback<D> {
     /// Begins; `sync` takes what is written by then to the disk.
-    pub(crate) fn begin(sync: impl Fn() -> io::Result<()> + Send + 'static) -> Self {
+    pub(crate) fn begin(mut disk: D, sync: impl Fn(&mut D) -> io::Result<()> + Send + 'static) -> Self {
         let (steps, asked) = sync_channel(1);
-        let disk = thread::spawn(move || asked.iter().try_for_each(|()| sync()));
+        let disk = thread::spawn(move || asked.iter().try_for_each(|()| sync(&mut disk)).map(|()| disk));
         Self { unsynced: 0, steps, disk }
     }
 
@@ -46,7 +46,7 @@ impl Writeback {
 
     /// Waits until the steps that were begun are done. An error of writing is told to one of those who ask, once
     /// (fsync(2)): it may be told here and nowhere else.
-    pub(crate) fn end(self) -> io::Result<()> {
+    pub(crate) fn end(self) -> io::Result<D> {
         let Self { steps, disk, .. } = self;
         drop(steps);
         disk.join().map_err(|_| io::Error::other("the thread that syncs has panicked"))?
@@ -62,7 +62,8 @@ mod tests {
     #[test]
     fn every_step_is_synced_and_the_last_one_on_demand() {
         let (synced, syncs) = channel();
-        let mut writeback = Writeback::begin(move || {
+        let mut writeback = Writeback::begin(0, move |steps| {
+            *steps += 1;
             synced.send(()).unwrap();
             Ok(())
         });
@@ -73,13 +74,13 @@ mod tests {
         syncs.recv().unwrap();
         writeback.wrote(step - 1);
         writeback.hurry();
-        writeback.end().unwrap();
+        assert_eq!(writeback.end().unwrap(), 2);
         assert_eq!(syncs.iter().count(), 1);
     }
 
     #[test]
     fn a_broken_disk_is_told_at_the_end() {
-        let mut writeback = Writeback::begin(|| Err(io::ErrorKind::StorageFull.into()));
+        let mut writeback = Writeback::begin((), |()| Err(io::ErrorKind::StorageFull.into()));
         writeback.hurry();
         while writeback.steps.send(()).is_ok() {}
         writeback.wrote(usize::MAX);

@@ -73,10 +73,10 @@ pub struct EtcdBackupStoreSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Credentials {
-    /// To save: put, get, list and delete below `<prefix>/<namespace>/<cluster>/`, and below `<prefix>/` for a probe, which
-    /// also marks the store: to save, get `<prefix>/holdfast-store.json`. With a `read` of its own put alone will do: what is
-    /// saved is not read back then, an exchanged store is not noticed by who saves, and what probes and killed saves leave
-    /// stays until a lifecycle rule of the bucket removes it.
+    /// To save: put, get, list and delete below `<prefix>/<namespace>/<cluster>/`, and get `<prefix>/holdfast-store.json`.
+    /// To probe: put, get, list and delete below `<prefix>/` (the first probe leaves that mark).
+    /// With a `read` of its own put alone will do to save. Then what is saved is not read back, whoever saves does not notice
+    /// an exchanged store, and what probes and killed saves leave stays until a lifecycle rule of the bucket removes it.
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub write: String,
     /// To restore and to look for what was saved: get and list below `<prefix>/`. Where it is another one than `write`, a
@@ -154,7 +154,7 @@ impl EtcdBackupStore {
     }
 }
 
-/// What is.
+/// What the operator has observed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdBackupStoreStatus {

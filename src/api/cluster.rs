@@ -36,6 +36,12 @@ use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
     ),
     printcolumn(name = "READY", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(
+        name = "DEGRADED",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Degraded\")].status",
+        description = "something is wrong or at risk, also while all is as desired: the condition says what"
+    ),
+    printcolumn(
         name = "SERVING",
         type_ = "integer",
         json_path = ".status.readyMembers",
@@ -138,6 +144,7 @@ pub struct Image {
     pub digest: Option<String>,
     /// `Always`, `IfNotPresent` (default) or `Never`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "PullPolicy")]
     pub pull_policy: Option<PullPolicy>,
 }
 
@@ -211,6 +218,7 @@ pub struct Options {
     pub quota_backend_bytes: Option<i64>,
     /// `periodic` or `revision`; absent: no automatic compaction (Kubernetes API servers compact by themselves).
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CompactionMode")]
     pub auto_compaction_mode: Option<CompactionMode>,
     /// A duration (`1h`) for `periodic`, a number of revisions for `revision`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -296,7 +304,7 @@ pub struct Tls {
     pub insecure: Option<bool>,
 }
 
-/// What is.
+/// What the operator has observed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdClusterStatus {

@@ -128,6 +128,8 @@ reasons! {
     NameConflict => runbook,
     /// A Pod cannot start: an image, a node, a Secret or a claim is missing.
     PodHeldUp => runbook,
+    /// A Pod was told to end, and its node does not say that it has.
+    NodeSilent => runbook,
     /// Claims of an earlier cluster of the same name are there.
     ForeignVolumesFound => runbook,
     /// The API server refuses what the operator wants to write: a quota, a policy, or missing rights.
@@ -142,6 +144,8 @@ reasons! {
     MembersColocated => runbook,
     /// An even number of members tolerates no more failures than one fewer.
     EvenReplicas => runbook,
+    /// The quota leaves no room on the volume for a snapshot that a member far behind would be sent.
+    QuotaTight => runbook,
     /// The version has known defects that lose or corrupt data.
     UnsafeVersion => runbook,
     /// The agent was refused by the store.
@@ -252,6 +256,29 @@ pub fn merge(old: &[Condition], wanted: &[Wanted], generation: Option<i64>, now:
     out
 }
 
+/// Tells what keeps failing. What is not ready is that for no better reason while there is something to `write`.
+pub fn degrade(
+    conditions: &mut Vec<Condition>,
+    before: &[Condition],
+    writes: bool,
+    (reason, message): (Reason, &str),
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    let mut wanted = vec![Wanted::yes(Type::Degraded, reason, message)];
+    let ready = conditions.iter().find(|c| c.type_ == Type::Ready.as_str()).map(|c| c.status.as_str());
+    match ready {
+        Some("False") if writes => wanted.push(Wanted::no(Type::Ready, reason, message)),
+        Some("Unknown") if writes => wanted.push(Wanted::unknown(Type::Ready, reason, message)),
+        _ => {}
+    }
+    let is_told = |c: &Condition| wanted.iter().any(|w| w.kind.as_str() == c.type_);
+    conditions.retain(|c| !is_told(c));
+    // The time of the last transition is that of the condition as it stands, not of the plan's.
+    conditions.extend(merge(before, &wanted, generation, now).into_iter().filter(is_told));
+    conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+}
+
 fn cut(message: &str) -> String {
     if message.len() <= MAX_MESSAGE {
         return message.to_owned();
@@ -271,6 +298,32 @@ mod tests {
 
     fn noon() -> Timestamp {
         "2026-01-01T12:00:00Z".parse().unwrap()
+    }
+
+    #[test]
+    fn what_keeps_failing_is_why_something_is_not_ready() {
+        let why = (Reason::WriteRefused, "exceeded quota");
+        let plan = |ready| merge(&[], &[ready, Wanted::no(Type::Degraded, Reason::NothingWrong, "")], Some(1), noon());
+        let later = noon() + SignedDuration::from_secs(60);
+        let told = |ready: Wanted, writes| {
+            let before = plan(ready);
+            let mut conditions = before.clone();
+            degrade(&mut conditions, &before, writes, why, Some(1), later);
+            let of = |kind: Type| conditions.iter().find(|c| c.type_ == kind.as_str()).cloned().unwrap();
+            let (ready, degraded) = (of(Type::Ready), of(Type::Degraded));
+            assert_eq!((degraded.status.as_str(), degraded.reason.as_str()), ("True", "WriteRefused"));
+            assert_eq!((degraded.last_transition_time, conditions.len()), (Time(later), 2));
+            assert_eq!(ready.last_transition_time, Time(noon()), "its state is what it was");
+            (ready.status, ready.reason, ready.message)
+        };
+        let is = |status: &str, reason: &str, message: &str| (status.to_owned(), reason.to_owned(), message.to_owned());
+        let pending = Wanted::no(Type::Ready, Reason::JobPending, "its Job is being made");
+        assert_eq!(told(pending.clone(), true), is("False", "WriteRefused", "exceeded quota"));
+        assert_eq!(told(pending, false), is("False", "JobPending", "its Job is being made"));
+        let doubt = Wanted::unknown(Type::Ready, Reason::ReportLost, "lost");
+        assert_eq!(told(doubt, true), is("Unknown", "WriteRefused", "exceeded quota"));
+        let ready = Wanted::yes(Type::Ready, Reason::AsDesired, "3 of 3");
+        assert_eq!(told(ready, true), is("True", "AsDesired", "3 of 3"));
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl Joined {
     }
 }
 
-/// What is.
+/// What the operator has observed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdMemberStatus {

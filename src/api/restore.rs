@@ -25,8 +25,8 @@ pub struct Bootstrap {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("[has(self.snapshotRef), has(self.source), has(self.latest)].exists_one(x, x)").message("restore needs exactly one of snapshotRef, source and latest"))]
 pub struct Restore {
-    /// An `EtcdSnapshot` of this namespace. One that is not complete yet is waited for. An object that gets its name while
-    /// it is being restored is not taken.
+    /// An `EtcdSnapshot` of this namespace. One that is not complete yet is waited for. One that is deleted and
+    /// made anew meanwhile is not taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_ref: Option<LocalRef>,
     /// A stored snapshot by its place; no `EtcdSnapshot` object is needed.
@@ -57,6 +57,7 @@ pub struct Restore {
     /// twice the space. `graft`: it is written once, to its place, and what etcdutl makes of a small database is added to
     /// it as pages; where that cannot be done, etcdutl does it all, and `status.restore` says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Engine")]
     pub engine: Option<Engine>,
     /// One attempt may take so many seconds; then it begins anew. Default: no end as long as something moves (20 s without
     /// a byte end it too).
@@ -95,7 +96,7 @@ pub struct Latest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = OBJECT_NAME))]
     pub cluster: Option<String>,
-    /// Which of the clusters that had this name: its UID, or its third part of the snapshots' keys. Needed only where the
+    /// Which of the clusters that had this name: its UID, or the third part of its snapshots' keys. Needed only where the
     /// store holds snapshots of several of them, and they are not one line of restores: the newest may be the empty one
     /// that was made by mistake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,6 +158,7 @@ pub struct Restoring {
     pub allow_unverified: bool,
     /// How the data directory is made; absent: by etcdutl.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Engine")]
     pub engine: Option<Engine>,
     /// Seconds that an attempt may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -209,6 +211,7 @@ pub enum RestorePhase {
 pub struct RestoreStatus {
     /// How far it has come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "RestorePhase")]
     pub phase: Option<RestorePhase>,
     /// URI of the data object; of its folder, as long as the restore step has not reported, and where the report is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -239,6 +242,7 @@ pub struct RestoreStatus {
     pub came_along: Option<CameAlong>,
     /// How the data directory was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Engine")]
     pub engine: Option<Engine>,
     /// Why it was made by etcdutl where another way was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]

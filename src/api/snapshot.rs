@@ -28,6 +28,7 @@ use crate::api::store::Destination;
     namespaced,
     status = "EtcdSnapshotStatus",
     derive = "PartialEq",
+    selectable = ".spec.clusterRef.name",
     doc = "One backup of one etcd cluster, made once. Terminal phases are final.",
     printcolumn(name = "CLUSTER", type_ = "string", json_path = ".spec.clusterRef.name"),
     printcolumn(name = "PHASE", type_ = "string", json_path = ".status.phase"),
@@ -134,7 +135,7 @@ pub struct External {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Spool {
-    /// Size of the volume, at least 64Mi; best what the compressed snapshot has. When it is full, the stream waits.
+    /// Size of the volume, at least 64Mi; best as much as the compressed snapshot takes. When it is full, the stream waits.
     #[x_kube(validation = Rule::new("quantity(string(self)).compareTo(quantity('64Mi')) >= 0").message("spool.size must be at least 64Mi"))]
     pub size: Quantity,
     /// Storage class of the volume; default: the node's disk (an `emptyDir` with this limit).
@@ -165,8 +166,8 @@ pub struct Age {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Agent {
-    /// Resources; default of a Job: requests of 100m CPU and 128Mi memory, and a limit of 256Mi memory, which for saves of a
-    /// cluster whose database may have more than 8 GiB is 128Mi and 16Mi for each of them.
+    /// Resources; default of a Job: requests of 100m CPU and 128Mi memory, and a limit of 256Mi memory, or for saves
+    /// of a cluster whose quota is above 8 GiB, of 128Mi and 16Mi for each GiB of the quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
     /// Service account of the Pod, for a store that takes a workload's identity instead of a Secret; default: the
@@ -222,7 +223,7 @@ impl Phase {
     }
 }
 
-/// What is.
+/// What the operator has observed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdSnapshotStatus {
@@ -244,6 +245,10 @@ pub struct EtcdSnapshotStatus {
     /// Its Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
+    /// UID of the `EtcdCluster` that it was begun for: another one that gets the name later is not saved in its stead.
+    /// Written once.
+    #[serde(default, rename = "clusterUID", skip_serializing_if = "Option::is_none")]
+    pub cluster_uid: Option<String>,
     /// The `EtcdBackupStore` that `spec.destination.storeRef` names, as it was when the snapshot was made: what is saved is
     /// there, wherever the store is now. Written once.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -186,6 +186,7 @@ pub struct S3Location {
     /// Checksum that the store keeps with every object: `WhenRequired` (default: none but the signed sha256 of each
     /// request, which every store takes), `CRC64NVME` or `SHA256`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "S3Checksum")]
     pub checksum: Option<S3Checksum>,
     /// Secret of this namespace with the keys `accessKeyID`, `secretAccessKey` and, for temporary credentials,
     /// `sessionToken`, or `sseCustomerKey` (32 bytes in base64) for `sse.type: SSE-C`. The operator never reads them; they

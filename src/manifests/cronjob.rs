@@ -7,7 +7,9 @@
 use serde_json::{Value, json};
 
 use crate::api::{GROUP, component, key};
+use crate::plan::build::job::USAGE;
 use crate::plan::build::{container_security, pod_security};
+use crate::snapshot::FAILED;
 
 /// The sample's cluster; everything is named after it.
 const CLUSTER: &str = "my-etcd";
@@ -71,7 +73,12 @@ fn objects(image: &str) -> [Value; 4] {
                 "failedJobsHistoryLimit": 3,
                 "jobTemplate": {"spec": {
                     "backoffLimit": 2,
-                    "activeDeadlineSeconds": 7200,
+                    // A little longer than the command waits by itself: it says how far the snapshot is, and this does not.
+                    "activeDeadlineSeconds": 7320,
+                    "podFailurePolicy": {"rules": [{
+                        "action": "FailJob",
+                        "onExitCodes": {"containerName": "create", "operator": "In", "values": [USAGE, FAILED]},
+                    }]},
                     "template": {"metadata": {"labels": labels()}, "spec": pod(&name, image)},
                 }},
             },

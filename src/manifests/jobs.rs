@@ -149,6 +149,8 @@ fn heading(to: To, file: &str) -> String {
 #
 # Change, besides names and the image:
 #   --endpoints     one line for each member; the agent picks a healthy follower
+#                   (https://: mount a Secret with ca.crt, and tls.crt and tls.key if etcd asks for them, and add --tls-dir=FOLDER;
+#                   users: one with username and password, and --auth-dir=FOLDER)
 #   --namespace, --cluster   under which the snapshot is filed; free to choose, always the same for one etcd
 {to_change}
 #

@@ -28,7 +28,7 @@ const OPERATOR: &[Rule] = &[
     Rule {
         group: GROUP,
         resources: &["etcdbackupstores/status", "etcdclusters/status", "etcdmembers/status", "etcdsnapshots/status"],
-        verbs: &["update", "patch"],
+        verbs: &["update"],
     },
     // Owner references that block the owner's deletion, where the API server asks for this.
     Rule {

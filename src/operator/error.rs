@@ -72,6 +72,8 @@ pub(super) enum Class {
     NameConflict,
     /// etcd said no or was silent.
     Etcd,
+    /// etcd was not ready for what it was asked to do, and said why.
+    NotYet,
     /// Not the leader.
     NotLeader,
     /// A defect of ours.
@@ -81,7 +83,7 @@ pub(super) enum Class {
 impl Class {
     /// Every class.
     #[cfg(test)]
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Conflict,
         Self::Throttled,
         Self::Unavailable,
@@ -91,6 +93,7 @@ impl Class {
         Self::Gone,
         Self::NameConflict,
         Self::Etcd,
+        Self::NotYet,
         Self::NotLeader,
         Self::Internal,
     ];
@@ -107,6 +110,7 @@ impl Class {
             Self::Gone => "gone",
             Self::NameConflict => "name_conflict",
             Self::Etcd => "etcd",
+            Self::NotYet => "not_yet",
             Self::NotLeader => "not_leader",
             Self::Internal => "internal",
         }
@@ -115,6 +119,7 @@ impl Class {
     /// First and longest wait. A conflict is cured by looking again; what a person has to change is asked for rarely.
     const fn bounds(self) -> (Duration, Duration) {
         match self {
+            Self::NotYet => (Duration::from_millis(100), Duration::from_secs(10)),
             // Somebody wrote in between: the next look sees it.
             Self::Conflict | Self::Gone => (Duration::from_millis(100), Duration::from_secs(2)),
             Self::Etcd => (Duration::from_millis(200), Duration::from_secs(10)),
@@ -210,16 +215,38 @@ struct Row {
     due: Instant,
 }
 
+/// So often etcd is asked again at the same pace: a learner is typically in sync 50 ms after it serves.
+const SOON_READY: u32 = 10;
+
+/// From so many refusals on, after some seven seconds, etcd's words are told.
+const TOLD: u32 = 15;
+
 /// Longest message of a failure in a condition.
 const MAX_TROUBLE: usize = 600;
 
 impl Backoff {
     /// Notes a failure and says when to try again. `luck` is in `0.0..1.0`.
     pub(super) fn failed(&self, object: &str, error: &Error, now: Instant, luck: f64) -> Duration {
-        let class = error.class();
+        self.note(object, error.class(), &error.to_string(), error.asked_to_wait(), now, luck)
+    }
+
+    /// The same of what etcd was not ready for.
+    pub(super) fn not_yet(&self, object: &str, why: &str, now: Instant, luck: f64) -> Duration {
+        self.note(object, Class::NotYet, &format!("etcd is not ready for the next step: {why}"), None, now, luck)
+    }
+
+    fn note(
+        &self,
+        object: &str,
+        class: Class,
+        message: &str,
+        asked: Option<Duration>,
+        now: Instant,
+        luck: f64,
+    ) -> Duration {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let row = rows.entry(object.to_owned()).or_insert(Row { class, times: 0, message: String::new(), due: now });
-        row.message = error.to_string().chars().take(MAX_TROUBLE).collect();
+        row.message = message.chars().take(MAX_TROUBLE).collect();
         // Woken by an event before the next try was due: that is no further failure in the row.
         if row.class == class && row.times > 0 && now < row.due {
             return row.due - now;
@@ -227,20 +254,23 @@ impl Backoff {
         // Another class is another trouble: it starts anew.
         row.times = if row.class == class { row.times.saturating_add(1) } else { 1 };
         row.class = class;
-        let wait = wait(class, row.times - 1, luck);
-        let wait = error.asked_to_wait().map_or(wait, |asked| asked.max(wait));
+        let before = if class == Class::NotYet { row.times.saturating_sub(SOON_READY) } else { row.times - 1 };
+        let wait = wait(class, before, luck);
+        let wait = asked.map_or(wait, |asked| asked.max(wait));
         row.due = now + wait;
         wait
     }
 
-    /// What keeps an object's passes from getting on and needs a person, if anything: told in its conditions.
+    /// What keeps an object's passes from getting on, and does not pass by itself soon: told in its conditions.
     pub(super) fn trouble(&self, object: &str) -> Option<(Reason, String)> {
         let rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let row = rows.get(object)?;
         let reason = match row.class {
             Class::NameConflict => Reason::NameConflict,
             Class::Denied | Class::Invalid => Reason::WriteRefused,
-            Class::Conflict
+            Class::NotYet if row.times >= TOLD => Reason::WaitingForEtcd,
+            Class::NotYet
+            | Class::Conflict
             | Class::Throttled
             | Class::Unavailable
             | Class::Timeout
@@ -329,6 +359,23 @@ mod tests {
         assert_eq!(table.failed("a", &conflict, at(5), 0.5), Duration::from_millis(100));
         table.clear("a");
         assert_eq!(table.failed("a", &conflict, at(6), 0.5), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn what_etcd_is_not_ready_for_is_asked_soon_then_ever_more_rarely_and_told() {
+        let (table, start) = (Backoff::default(), clock::instant());
+        let mut waited = Duration::ZERO;
+        for time in 1..=40 {
+            assert_eq!(table.trouble("a").is_some(), time > TOLD, "{time}");
+            let wait = table.not_yet("a", "etcdserver: unhealthy cluster", start + waited, 0.5);
+            if time <= SOON_READY {
+                assert_eq!(wait, Duration::from_millis(100), "{time}");
+            }
+            waited += wait;
+        }
+        assert_eq!(table.not_yet("a", "no", start + waited, 0.5), Duration::from_secs(10));
+        let (reason, message) = table.trouble("a").unwrap();
+        assert_eq!((reason, message.as_str()), (Reason::WaitingForEtcd, "etcd is not ready for the next step: no"));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::events;
 use super::kinds::Kind;
 use super::status;
 use super::stores::{Reader, View};
-use crate::api::condition::{self, Reason, Type, Wanted};
+use crate::api::condition::{self, Reason};
 use crate::plan::safety::Violation;
 use crate::plan::{Act, Note, Plan, Wake};
 
@@ -27,8 +27,8 @@ use crate::plan::{Act, Note, Plan, Wake};
 const ROUNDS: usize = 24;
 /// A look every few minutes, against watch events that were lost.
 const SAFETY_NET: Duration = Duration::from_mins(5);
-/// When the other side was not ready for an act.
-const NOT_YET: Duration = Duration::from_millis(100);
+/// Before a plan without an act is made again.
+const NO_SPIN: Duration = Duration::from_millis(100);
 
 /// How a pass ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +37,8 @@ enum Outcome {
     Applied,
     /// The act had been carried out before.
     Already,
-    /// The other side was not ready for the act.
-    NotYet,
+    /// The other side was not ready for the act. It is asked again after this time.
+    NotYet(Duration),
     /// No act, and not all is as desired.
     Waiting,
     /// Only status or ensures were written.
@@ -56,7 +56,7 @@ impl Outcome {
         match self {
             Self::Applied => "applied",
             Self::Already => "already",
-            Self::NotYet => "not_yet",
+            Self::NotYet(_) => "not_yet",
             Self::Waiting => "waiting",
             Self::Wrote => "wrote",
             Self::Settled => "settled",
@@ -103,7 +103,9 @@ pub(super) async fn reconcile<K: Kind>(object: Arc<K::Object>, ctx: Arc<Context>
         let label = passed.as_ref().map_or("failed", |p| p.outcome.as_str());
         ctx.metrics.pass(K::NAME, label, begun.elapsed());
         let passed = passed?;
-        ctx.backoff.clear(&id.key);
+        if !matches!(passed.outcome, Outcome::NotYet(_)) {
+            ctx.backoff.clear(&id.key);
+        }
         let more = matches!(passed.outcome, Outcome::Applied | Outcome::Already) && passed.wake == Wake::Now;
         if !more || !*ctx.leading.borrow() {
             return Ok(next(passed, rand::random()));
@@ -118,8 +120,9 @@ fn next(passed: Passed, luck: f64) -> Action {
     let wait = match (passed.outcome, passed.wake) {
         (Outcome::Gone, _) => return Action::await_change(),
         (Outcome::Applied | Outcome::Already, Wake::Now) => Duration::ZERO,
+        (Outcome::NotYet(wait), _) => wait,
         // A plan that calls for haste without an act must not spin.
-        (Outcome::NotYet, _) | (_, Wake::Now) => NOT_YET,
+        (_, Wake::Now) => NO_SPIN,
         (_, Wake::AfterMillis(millis)) => Duration::from_millis(millis),
         (_, Wake::OnChange) => SAFETY_NET,
     };
@@ -177,23 +180,19 @@ fn decide<K: Kind>(ctx: &Context, id: &Id, seen: &K::Seen, now: jiff::Timestamp)
 fn stopped<K: Kind>(ctx: &Context, seen: &K::Seen, plan: &mut Plan<K::Status>, stop: &Violation, now: jiff::Timestamp) {
     tracing::error!(invariant = stop.invariant, act = plan.act.as_ref().map(act::label), "{}", stop.message);
     ctx.metrics.violation(stop.invariant);
+    let message = format!("nothing is done, because it would break rule {}: {}", stop.invariant, stop.message);
+    degrade::<K>(plan, seen, Reason::SafetyStop, &message, now);
     plan.act = None;
     plan.ensures.clear();
     plan.wake = Wake::OnChange;
-    let message = format!("nothing is done, because it would break rule {}: {}", stop.invariant, stop.message);
-    degrade::<K>(plan, seen, Reason::SafetyStop, &message, now);
 }
 
 fn degrade<K: Kind>(plan: &mut Plan<K::Status>, seen: &K::Seen, reason: Reason, message: &str, now: jiff::Timestamp) {
     let generation = K::object(seen).meta().generation;
-    let wanted = [Wanted::yes(Type::Degraded, reason, message)];
+    let writes = plan.act.is_some() || !plan.ensures.is_empty();
     // The time of the last transition is that of the condition as it stands, not of the plan's.
     let before = status::conditions::<K>(K::object(seen));
-    let told = condition::merge(before, &wanted, generation, now);
-    let conditions = K::conditions_mut(&mut plan.status);
-    conditions.retain(|c| c.type_ != Type::Degraded.as_str());
-    conditions.extend(told.into_iter().filter(|c| c.type_ == Type::Degraded.as_str()));
-    conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+    condition::degrade(K::conditions_mut(&mut plan.status), before, writes, (reason, message), generation, now);
 }
 
 /// Status, then ensures, then the one act.
@@ -254,7 +253,7 @@ async fn write<K: Kind>(ctx: &Context, id: &Id, seen: &K::Seen, plan: Plan<K::St
             Done::Already => Outcome::Already,
             Done::NotYet(why) => {
                 tracing::debug!(why, "not yet");
-                Outcome::NotYet
+                Outcome::NotYet(ctx.backoff.not_yet(&id.key, &why, clock::instant(), rand::random()))
             }
         };
     }
@@ -326,14 +325,15 @@ mod tests {
         assert_eq!(after(Outcome::Applied, Wake::AfterMillis(100), None), millis(100));
         assert_eq!(after(Outcome::Settled, Wake::AfterMillis(10_000), None), millis(10_000));
         assert_eq!(after(Outcome::Settled, Wake::OnChange, None), millis(300_000));
-        assert_eq!(after(Outcome::NotYet, Wake::AfterMillis(10_000), None), millis(100));
+        let not_yet = Outcome::NotYet(Duration::from_millis(100));
+        assert_eq!(after(not_yet, Wake::AfterMillis(10_000), None), millis(100));
         assert_eq!(after(Outcome::Gone, Wake::Now, None), Action::await_change());
     }
 
     #[test]
     fn haste_without_an_act_does_not_spin() {
-        assert_eq!(after(Outcome::Waiting, Wake::Now, None), Action::requeue(NOT_YET));
-        assert_eq!(after(Outcome::Stopped, Wake::Now, None), Action::requeue(NOT_YET));
+        assert_eq!(after(Outcome::Waiting, Wake::Now, None), Action::requeue(NO_SPIN));
+        assert_eq!(after(Outcome::Stopped, Wake::Now, None), Action::requeue(NO_SPIN));
     }
 
     #[test]

@@ -92,6 +92,14 @@ pub fn ended(pod: &Pod) -> bool {
     matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Failed" | "Succeeded"))
 }
 
+/// Why the Pod as a whole has ended, in kubelet's words and in brackets: `Evicted`, `OutOfpods` and the like.
+pub fn why_ended(pod: &Pod) -> String {
+    let status = pod.status.as_ref();
+    let words = status.map(|s| [s.reason.as_deref(), s.message.as_deref()]).unwrap_or_default();
+    let words: Vec<&str> = words.into_iter().flatten().collect();
+    if words.is_empty() { String::new() } else { format!(" ({})", words.join(": ")) }
+}
+
 /// Whether etcd's container runs (the gate may still be deciding).
 pub fn runs(pod: &Pod) -> bool {
     running_since(pod).is_some()
@@ -118,6 +126,20 @@ pub fn starting(pod: Option<&Pod>, now: Timestamp) -> bool {
         return now < since + SignedDuration::from_secs(30);
     }
     pod.metadata.creation_timestamp.as_ref().is_none_or(|t| now < t.0 + SignedDuration::from_secs(60))
+}
+
+/// Longer than this after its time to end a Pod is still there: its node does not say that it has ended. The API server
+/// sets that time to the end of the grace period (metadata.deletionTimestamp).
+const LINGERS_AFTER: SignedDuration = SignedDuration::from_secs(30);
+
+/// From when on a Pod that goes is there too long.
+pub fn lingers_from(pod: &Pod) -> Option<Timestamp> {
+    pod.metadata.deletion_timestamp.as_ref().map(|t| t.0 + LINGERS_AFTER)
+}
+
+/// Whether a Pod that goes is there too long.
+pub fn lingers(pod: &Pod, now: Timestamp) -> bool {
+    lingers_from(pod).is_some_and(|from| now >= from)
 }
 
 /// The arguments of a container of a Pod.

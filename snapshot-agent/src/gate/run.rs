@@ -66,11 +66,13 @@ pub(super) fn observe(volume: &Path, data_dir: &Path) -> Result<Facts> {
 /// Leaves the identity on the volume, durably, before etcd can write anything.
 fn prepare(volume: &Path, data_dir: &Path, identity: &Identity) -> Result<()> {
     // etcd itself wants 0700 and complains about anything wider.
-    match fs::DirBuilder::new().mode(0o700).create(data_dir) {
-        Ok(()) => files::sync_folder(volume).map_err(io_error("syncing the volume"))?,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(io_error(format!("making {}", data_dir.display()))(error)),
+    if let Err(error) = fs::DirBuilder::new().mode(0o700).create(data_dir)
+        && error.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(io_error(format!("making {}", data_dir.display()))(error));
     }
+    // Whoever made it may have ended before its name was durable.
+    files::sync_folder(volume).map_err(io_error("syncing the volume"))?;
     identity.write(data_dir)
 }
 

@@ -146,6 +146,7 @@ impl<R: ReadAt> Database<R> {
                     return Err(Unfit::page(id, "does not begin with the key that leads to it"));
                 }
                 below.extend(children.into_iter().map(|(key, child)| (child, fingerprint(&key))));
+                self.bounded(id, below.len())?;
             }
             level = below;
         }
@@ -157,18 +158,24 @@ impl<R: ReadAt> Database<R> {
         let (mut found, mut left, mut pages) = (Entries::new(), MAX_BUCKET, 0);
         let mut next = vec![root];
         while let Some(id) = next.pop() {
-            pages += 1;
+            let (header, page) = self.page(id)?;
+            pages += header.span;
             if pages > self.meta.high_water {
                 return Err(Unfit::page(id, "is used twice"));
             }
-            let (header, page) = self.page(id)?;
             if header.kind == Kind::Leaf {
                 take(id, &page, header.count, flags, &mut found, &mut left)?;
             } else {
                 next.extend(children(id, &page, header.count)?.into_iter().map(|(_, child)| child));
+                self.bounded(id, next.len())?;
             }
         }
         Ok(found)
+    }
+
+    /// No tree has more pages than its file: nothing has proven this one, where the scan had no memory left for it.
+    fn bounded(&self, id: u64, pages: usize) -> Result<(), Unfit> {
+        if pages as u64 > self.meta.high_water { Err(Unfit::page(id, "leads to pages twice")) } else { Ok(()) }
     }
 
     /// A branch or a leaf, with all that belongs to it.

@@ -346,3 +346,16 @@ proptest! {
         }
     }
 }
+
+/// Nothing has proven such a tree where the scan had no memory left for it: what it costs to find that out is bounded.
+#[test]
+fn a_branch_that_leads_to_itself_costs_no_memory() {
+    let mut bytes = database(4096, &[10; 20], &[]);
+    let root = u64::from_le_bytes(bytes[32..40].try_into().unwrap());
+    let children: Vec<_> = (0..100_u32).map(|n| (n.to_be_bytes().to_vec(), root)).collect();
+    let page = [bolt::header(root, 1, children.len(), 0), bolt::branch_body(&children)].concat();
+    let at = usize::try_from(root).unwrap() * 4096;
+    bytes[at..at + page.len()].copy_from_slice(&page);
+    let error = auth_enabled(&bytes[..], bytes.len() as u64).unwrap_err();
+    assert!(error.to_string().contains("leads to pages twice"), "{error}");
+}

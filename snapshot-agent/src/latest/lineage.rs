@@ -64,6 +64,8 @@ pub(super) struct Lineage {
     others: Vec<Unfit>,
     /// What a later version of this program has written: nothing before it was looked at any more.
     unread: Option<Error>,
+    /// Whether nothing speaks against one of the complete ones.
+    sound: bool,
 }
 
 impl Lineage {
@@ -75,11 +77,12 @@ impl Lineage {
     pub(super) async fn seen_by(store: &Store, folder: Folder, request: &LatestRequest, names: usize) -> Result<Self> {
         let (attempts, mut begun) = last_attempts(store, &folder, names, None).await?;
         let folders = vec![folder.clone()];
-        let mut lineage = Self { folders, attempts, complete: vec![], broken: vec![], others: vec![], unread: None };
+        let mut lineage =
+            Self { folders, attempts, complete: vec![], broken: vec![], others: vec![], unread: None, sound: false };
         let mut left = attempts;
         loop {
             lineage.look_at(store, &begun, request).await?;
-            let enough = !lineage.complete.is_empty() || lineage.unread.is_some();
+            let enough = lineage.sound || lineage.unread.is_some();
             let older = begun.first().filter(|_| left > begun.len() && !enough);
             let Some(oldest) = older else { break };
             (left, begun) = last_attempts(store, &folder, names, Some(oldest)).await?;
@@ -88,8 +91,8 @@ impl Lineage {
         Ok(lineage)
     }
 
-    /// Looks at some that were begun, the newest of them first, until enough complete ones are found, or one that cannot
-    /// be read here.
+    /// Looks at some that were begun, the newest of them first, until enough complete ones are found and a sound one among
+    /// them, or one that cannot be read here.
     async fn look_at(&mut self, store: &Store, begun: &[Folder], request: &LatestRequest) -> Result<()> {
         for some in begun.rchunks(2 * AT_ONCE) {
             let looks = some.iter().map(|folder| async move {
@@ -98,10 +101,14 @@ impl Lineage {
                     .map(|looked| (folder, looked))
             });
             let looked: Vec<_> = stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await?;
+            let before = self.complete.len();
             for (folder, looked) in looked {
                 self.add(store, folder, looked);
             }
-            if self.complete.len() >= NEIGHBOURS || self.unread.is_some() {
+            for taken in self.complete.iter().skip(before) {
+                self.sound = self.sound || proof::standing_failure(store, &taken.folder).await?.is_none();
+            }
+            if (self.complete.len() >= NEIGHBOURS && self.sound) || self.unread.is_some() {
                 break;
             }
         }

@@ -195,6 +195,18 @@ async fn a_revision_that_falls_is_a_doubt_below_what_is_passed_over_too() {
     assert!(class == ExitClass::Refused && message.contains(&doubt), "{message}");
 }
 
+/// Something in a member has made every drill fail since Friday, and it is Monday.
+#[tokio::test]
+async fn however_many_cannot_be_restored_an_older_one_that_can_is_found() {
+    let bucket = Bucket::new();
+    let good = bucket.saved(OLD, "09:00:00", 9, &Value::Null);
+    for revision in 10..90 {
+        let lies = bucket.saved(OLD, &format!("10:{:02}:{:02}", revision / 60, revision % 60), revision, &Value::Null);
+        bucket.proved(&lies, "20261121T160500.000Z-drill-failed");
+    }
+    assert_eq!(bucket.latest(None).await.unwrap().key, good);
+}
+
 #[tokio::test]
 async fn what_cannot_be_restored_is_passed_over_and_told() {
     let bucket = Bucket::new();

@@ -50,7 +50,7 @@ pub(super) struct Placed {
     pub(super) restored: Restored,
     pub(super) file: Arc<File>,
     /// What still takes it to the disk, where it has to get there.
-    pub(super) writeback: Option<Writeback>,
+    pub(super) writeback: Option<Writeback<Arc<File>>>,
 }
 
 /// The snapshot to restore, looked at and not read yet.
@@ -189,7 +189,7 @@ struct Placing {
 /// All of it is in its file, and some of it perhaps not yet on the disk.
 struct Written {
     scanned: std::result::Result<Proven, ScanError>,
-    writeback: Option<Writeback>,
+    writeback: Option<Writeback<Arc<File>>>,
 }
 
 impl Placing {
@@ -229,8 +229,8 @@ fn write(
     options: Options,
     pieces: &mut mpsc::Receiver<Bytes>,
 ) -> io::Result<Written> {
-    let (mut writing, syncing) = (&**file, Arc::clone(file));
-    let mut writeback = (ends == Ends::Bare).then(|| Writeback::begin(move || syncing.sync_data()));
+    let mut writing = &**file;
+    let mut writeback = (ends == Ends::Bare).then(|| Writeback::begin(Arc::clone(file), |file| file.sync_data()));
     let mut scan = SnapshotScan::new(options);
     while let Some(piece) = pieces.blocking_recv() {
         writing.write_all(&piece)?;

@@ -278,7 +278,13 @@ impl Bucket {
             match (self.put_once(client, key, content.clone()).await?, pauses.next()) {
                 (None, _) => return Ok(()),
                 (Some(_), Some(pause)) => tokio::time::sleep(pause).await,
-                (Some(conflict), None) => return Err(conflict),
+                // It may yet be there: nothing is final (I18).
+                (Some(conflict), None) => {
+                    return Err(Error::transient(format!(
+                        "{}: the store says that it is there, and gives it to nobody: {conflict}",
+                        self.doing("writing", key)
+                    )));
+                }
             }
         }
     }
@@ -312,13 +318,12 @@ impl Bucket {
                 if error.to_string().contains("NotImplemented") || error.to_string().contains("status code: 501") =>
             {
                 match self.clients.asker.head(&path).await {
-                    Err(object_store::Error::NotFound { .. }) => {
-                        match client.put(&path, PutPayload::from_bytes(content.clone())).await {
-                            Ok(_) => Ok(None),
-                            Err(error) => self.refused(key, &content, &error).await.map(|()| None),
-                        }
-                    }
-                    Err(error) => Err(classify(&doing, &error)),
+                    // Credentials that may only write cannot look, and keys are used once.
+                    Err(error) if !absent_or_hidden(&error) => Err(classify(&doing, &error)),
+                    Err(_) => match client.put(&path, PutPayload::from_bytes(content.clone())).await {
+                        Ok(_) => Ok(None),
+                        Err(error) => self.refused(key, &content, &error).await.map(|()| None),
+                    },
                     Ok(_) => Err(Error::transient(format!("{doing}: there is an object of that name already"))),
                 }
             }
@@ -499,4 +504,9 @@ fn gone(result: object_store::Result<()>) -> object_store::Result<()> {
         Err(object_store::Error::NotFound { .. }) => Ok(()),
         other => other,
     }
+}
+
+/// Whether nothing is there, or nothing that these credentials may look at.
+fn absent_or_hidden(error: &object_store::Error) -> bool {
+    matches!(classify("", error).class(), ExitClass::NotFound | ExitClass::Denied)
 }

@@ -101,7 +101,11 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
         E::Precondition { .. } | E::NotModified { .. } => {
             (ExitClass::Corrupt, "the object was exchanged while it was read".to_owned())
         }
-        E::InvalidPath { .. } | E::UnknownConfigurationKey { .. } => (ExitClass::Config, first_line(text)),
+        E::InvalidPath { .. } => (
+            ExitClass::Config,
+            format!("{}: remove that object, or choose a prefix that nobody else writes below", first_line(text)),
+        ),
+        E::UnknownConfigurationKey { .. } => (ExitClass::Config, first_line(text)),
         // Everything else carries an HTTP status or a transport error inside, or is new to us.
         _ => match (status(text), transport(error)) {
             (Some(301 | 302 | 307 | 308), _) => {
@@ -160,6 +164,8 @@ fn identity(error: &object_store::Error, text: &str) -> Option<(ExitClass, Strin
 /// the same where they mean the same.
 fn by_code(code: &str) -> Option<(ExitClass, String)> {
     let (class, what) = match code {
+        // It was completed, and the answer lost; or another run has taken back what it took for a dead one's.
+        "NoSuchUpload" => (ExitClass::Transient, "the store does not know this upload any more"),
         "NoSuchBucket" => (ExitClass::NotFound, "the bucket does not exist"),
         "ContainerNotFound" => (ExitClass::NotFound, "the container does not exist"),
         // The second is versitygw's, with status 404.

@@ -24,8 +24,10 @@ use crate::error::{Error, Result, io_error, task_error};
 use crate::layout::{Folder, Key, MANIFEST};
 use crate::pool::Pool;
 use crate::progress::Progress;
+use crate::read_back::Fingerprint;
 use attempts::{claim, clean_up, mark_name, small_name, temporary_name};
 pub(super) use takeover::Taken;
+use write::Written;
 
 mod attempts;
 mod mark;
@@ -163,7 +165,7 @@ impl FolderStore {
             folder: Arc::new(folder),
             temporary,
             mark,
-            writer: Some((pieces, tokio::task::spawn_blocking(move || write::all(file, received)))),
+            writer: Some((pieces, tokio::task::spawn_blocking(move || write::all(file, received, plan.read_back)))),
             written: None,
         })
     }
@@ -234,15 +236,11 @@ impl FolderStore {
         Ok(Stat { bytes: found.len(), etag: None, written: Some(written) })
     }
 
-    /// Leaves the kernel's cache without it: what is read back from there says nothing of the disk. Pages that are not on
-    /// the disk yet stay (posix_fadvise(2)), and so does all of it where a file system does not know this.
+    /// Leaves the kernel's cache without it.
     pub(super) async fn forget(&self, key: &Key) -> Result<()> {
         let path = key.to_string();
         self.below(format!("reading {} anew", self.uri(key)), move |root| {
-            let file = root.open(&path)?;
-            if let Err(error) = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed) {
-                tracing::debug!(%error, "what is read back may come from memory");
-            }
+            write::forget(&root.open(&path)?, 0, None);
             Ok(())
         })
         .await
@@ -298,9 +296,9 @@ pub struct FolderUpload {
     folder: Arc<Dir>,
     temporary: String,
     mark: String,
-    writer: Option<(mpsc::Sender<Bytes>, JoinHandle<io::Result<u64>>)>,
-    /// Bytes that are durable, once the writer has ended.
-    written: Option<u64>,
+    writer: Option<(mpsc::Sender<Bytes>, JoinHandle<io::Result<Written>>)>,
+    /// What is durable, once the writer has ended.
+    written: Option<Written>,
 }
 
 impl FolderUpload {
@@ -329,9 +327,14 @@ impl FolderUpload {
         Ok(())
     }
 
+    /// What the disk has given back, if it was asked for and the writer has ended.
+    pub(super) fn given_back(&self) -> Option<Fingerprint> {
+        self.written?.given_back
+    }
+
     pub(super) async fn complete(&mut self) -> Result<()> {
         self.flush().await?;
-        let Some(written) = self.written else {
+        let Some(Written { bytes: written, .. }) = self.written else {
             return Err(Error::transient(format!("{}: it has ended already", self.doing())));
         };
         let (folder, key) = (Arc::clone(&self.folder), self.key.clone());
@@ -415,167 +418,4 @@ fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-    use crate::contract::{Compression, ExitClass};
-    use crate::store::GRACE_SECONDS;
-
-    fn plan() -> Plan {
-        let at = "2026-11-21T16:22:33Z".parse().unwrap();
-        Plan { estimate: 1, at, until: "2026-11-21T17:22:33Z".parse().unwrap(), read_back: true, patient: false }
-    }
-
-    fn folder(path: &str) -> Folder {
-        Folder::parse("key", path).unwrap()
-    }
-
-    #[test]
-    fn a_missing_folder_is_made_beneath_the_mount_and_nowhere_else() {
-        let mount = tempfile::tempdir().unwrap();
-        let outside = tempfile::tempdir().unwrap();
-        symlink(outside.path(), mount.path().join("planted")).unwrap();
-        FolderStore::open(mount.path().join("house/attic"), Some(mount.path())).unwrap();
-        assert!(mount.path().join("house/attic").is_dir());
-        FolderStore::open(mount.path().join("planted"), Some(mount.path())).unwrap_err();
-        FolderStore::open(mount.path().join("planted/x"), Some(mount.path())).unwrap_err();
-        let error = FolderStore::open(outside.path().to_owned(), Some(mount.path())).unwrap_err();
-        assert_eq!(error.class(), ExitClass::Config);
-        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
-        let error = FolderStore::open(mount.path().join("elsewhere"), None).unwrap_err();
-        assert_eq!(error.class(), ExitClass::NotFound);
-    }
-
-    #[tokio::test]
-    async fn an_upload_is_invisible_until_it_is_complete() {
-        let mount = tempfile::tempdir().unwrap();
-        let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
-        let key = folder("ns/c/l/t").data(Compression::None);
-        let mut upload = store.begin(&key, plan()).await.unwrap();
-        upload.write(Bytes::from_static(b"hello")).await.unwrap();
-        assert_eq!(store.stat(&key).await.unwrap_err().class(), ExitClass::NotFound);
-        let taken = store.begin(&key, plan()).await.unwrap_err();
-        assert_eq!(taken.class(), ExitClass::Transient);
-        assert!(taken.message().contains("may be at it until 2026-11-21T"), "{taken}");
-        upload.complete().await.unwrap();
-        assert_eq!(store.stat(&key).await.unwrap().bytes, 5);
-        let pieces: Vec<_> = store.read(&key, &Progress::silent()).collect().await;
-        assert_eq!(pieces, [Ok(Bytes::from_static(b"hello"))]);
-        let taken = store.begin(&key, plan()).await.unwrap_err();
-        assert_eq!(taken.class(), ExitClass::Transient, "keys are never reused");
-        assert!(taken.message().contains("may be at it until"), "its manifest is missing: {taken}");
-        store.put_new(&key.folder().manifest(), Bytes::from_static(b"{}")).await.unwrap();
-        let taken = store.begin(&key, plan()).await.unwrap_err();
-        assert!(taken.message().contains("a snapshot is there already"), "{taken}");
-    }
-
-    /// Asked without waiting for the disk: what is not in memory is not there (preadv2(2), `RWF_NOWAIT`).
-    #[tokio::test]
-    async fn what_is_read_back_comes_from_the_disk() {
-        let mount = tempfile::tempdir().unwrap();
-        let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
-        let key = folder("ns/c/l/t").data(Compression::None);
-        let mut upload = store.begin(&key, plan()).await.unwrap();
-        let piece = Bytes::from(vec![7; 1 << 20]);
-        upload.write(piece.clone()).await.unwrap();
-        upload.complete().await.unwrap();
-        let file = fs::File::open(mount.path().join(key.to_string())).unwrap();
-        let in_memory = || {
-            let mut into = [0; 1];
-            let flags = rustix::io::ReadWriteFlags::NOWAIT;
-            rustix::io::preadv2(&file, &mut [std::io::IoSliceMut::new(&mut into)], 1 << 19, flags)
-        };
-        // A file system in memory (tmpfs) has no other place, and is not asked like this.
-        if in_memory() != Err(rustix::io::Errno::OPNOTSUPP) {
-            assert_eq!(in_memory(), Ok(1));
-            store.forget(&key).await.unwrap();
-            assert_eq!(in_memory(), Err(rustix::io::Errno::AGAIN));
-        }
-        let pieces: Vec<_> = store.read(&key, &Progress::silent()).map(Result::unwrap).collect().await;
-        assert_eq!(pieces.concat(), piece);
-    }
-
-    #[tokio::test]
-    async fn an_aborted_upload_leaves_nothing() {
-        let mount = tempfile::tempdir().unwrap();
-        let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
-        let mut upload = store.begin(&folder("ns/c/l/t").data(Compression::Zstd), plan()).await.unwrap();
-        upload.write(Bytes::from_static(b"hello")).await.unwrap();
-        upload.abort().await;
-        assert_eq!(fs::read_dir(mount.path().join("ns/c/l")).unwrap().count(), 0);
-    }
-
-    #[tokio::test]
-    async fn a_small_object_is_written_once() {
-        let mount = tempfile::tempdir().unwrap();
-        fs::create_dir(mount.path().join("a")).unwrap();
-        let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
-        let key = folder("a").manifest();
-        store.put_new(&key, Bytes::from_static(b"1")).await.unwrap();
-        store.put_new(&key, Bytes::from_static(b"1")).await.unwrap();
-        assert_eq!(store.put_new(&key, Bytes::from_static(b"2")).await.unwrap_err().class(), ExitClass::Transient);
-        assert_eq!(store.get_small(&key, 10).await.unwrap(), "1");
-        assert_eq!(store.get_small(&key, 0).await.unwrap_err().class(), ExitClass::Corrupt);
-    }
-
-    #[tokio::test]
-    async fn a_planted_link_leads_nowhere() {
-        let mount = tempfile::tempdir().unwrap();
-        let outside = tempfile::tempdir().unwrap();
-        fs::write(outside.path().join("manifest.json"), "secret").unwrap();
-        let up = format!("../{}", outside.path().file_name().unwrap().to_str().unwrap());
-        symlink(outside.path(), mount.path().join("absolute")).unwrap();
-        symlink(up, mount.path().join("relative")).unwrap();
-        fs::create_dir(mount.path().join("real")).unwrap();
-        symlink(outside.path().join("manifest.json"), mount.path().join("real/manifest.json")).unwrap();
-        let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
-        for name in ["absolute", "relative", "real"] {
-            let error = store.get_small(&folder(name).manifest(), 100).await.unwrap_err();
-            assert_eq!(error.class(), ExitClass::Denied, "{name}: {error}");
-        }
-        for name in ["absolute/x", "relative/x"] {
-            store.begin(&folder(name).data(Compression::None), plan()).await.unwrap_err();
-        }
-        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
-    }
-
-    #[tokio::test]
-    async fn only_what_a_dead_attempt_left_is_removed() {
-        let mount = tempfile::tempdir().unwrap();
-        let lineage = mount.path().join("ns/c/l");
-        let now = plan().at.as_second();
-        let dead = temporary_name(now - GRACE_SECONDS - 1);
-        let alive = temporary_name(now - GRACE_SECONDS + 1);
-        let mark = mark_name(now - GRACE_SECONDS - 1);
-        for (attempt, name) in [
-            ("dead", dead.as_str()),
-            ("alive", &alive),
-            ("other", ".upload-until-x.tmp"),
-            ("kept", &dead),
-            ("kept", "manifest.json"),
-            ("stored", &mark),
-            ("stored", "snapshot.db.zst.age"),
-            ("stored", ".small-0a1b2c3d.tmp"),
-            ("stored", ".small.tmp"),
-            ("published", &mark),
-            ("published", "snapshot.db.zst"),
-            ("published", "manifest.json"),
-            ("foreign", &mark),
-            ("foreign", "notes.txt"),
-        ] {
-            fs::create_dir_all(lineage.join(attempt)).unwrap();
-            fs::write(lineage.join(attempt).join(name), "x").unwrap();
-        }
-        let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
-        store.begin(&folder("ns/c/l/new").data(Compression::None), plan()).await.unwrap().abort().await;
-        assert!(!lineage.join("dead").exists());
-        assert!(lineage.join("alive").join(&alive).exists());
-        assert!(lineage.join("other").exists());
-        assert!(lineage.join("kept/manifest.json").exists() && !lineage.join("kept").join(&dead).exists());
-        assert!(!lineage.join("stored").exists());
-        assert_eq!(fs::read_dir(lineage.join("published")).unwrap().count(), 2);
-        assert_eq!(fs::read_dir(lineage.join("foreign")).unwrap().count(), 1);
-    }
-}
+mod tests;

@@ -233,6 +233,35 @@ async fn an_empty_volume_is_filled_only_while_that_is_allowed() {
     assert!(restore::run(request).await.unwrap().already);
 }
 
+/// By hand the same words may be given as a restore's UID again: a complete volume is that of what it holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_complete_volume_is_not_taken_for_another_snapshots() {
+    let etcd = Etcd::start().await;
+    etcd.fill(1, 10).await;
+    let stored = Stored::of(&etcd, Compression::Zstd).await;
+    etcd.fill(2, 10).await;
+    let second =
+        snapshot_agent::save::run(save_request(etcd.flags(), stored.flags(), Compression::Zstd)).await.unwrap();
+    let volume = tempfile::tempdir().unwrap();
+    let first = RestoreRequest {
+        expect_sha256: Some(stored.saved.sha256.clone()),
+        ..restore_request(stored.flags(), &stored.saved.key, volume.path())
+    };
+    restore::run(first.clone()).await.unwrap();
+    assert!(restore::run(first.clone()).await.unwrap().already);
+    let before = files(volume.path());
+    for (request, why) in [
+        (RestoreRequest { key: second.key.clone(), expect_sha256: None, ..first.clone() }, stored.saved.key.as_str()),
+        (RestoreRequest { expect_sha256: Some(second.sha256.clone()), ..first.clone() }, "sha256"),
+        (RestoreRequest { revision_bump: 7, ..first }, "by 7"),
+    ] {
+        let error = restore::run(request).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Refused, "{error}");
+        assert!(error.message().contains(why), "{error}");
+        assert_eq!(files(volume.path()), before);
+    }
+}
+
 /// Bytes that were proven on their way and come back otherwise are the disk's fault, and another attempt's to mend.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_that_gives_other_bytes_back_is_told_and_the_snapshot_is_not_accused() {

@@ -105,6 +105,9 @@ async fn trouble_that_passes_leaves_a_whole_snapshot() {
             ("nothing has an ETag", |a| {
                 if matches!(a.op, Op::Get | Op::Head) { Fault::Without("etag") } else { Fault::Pass }
             }),
+            ("a part's connection breaks after longer than a store is asked again", |a| {
+                first(a, Op::Part, Fault::HangupAfter(Duration::from_secs(17)))
+            }),
             ("the connection ends before anything is begun", |a| first(a, Op::Create, Fault::Hangup)),
             ("an answer is cut short while it is read back", |a| once_read(a, Fault::Cut(100_000))),
         ];
@@ -158,6 +161,24 @@ async fn trouble_that_stays_publishes_nothing() {
             },
             ExitClass::Denied,
             "does not allow",
+        ),
+        (
+            "somebody else writes under the manifest's name, says the store, and gives it to nobody",
+            |a| if a.op == Op::Put && a.uri.contains("manifest.json") { conflict() } else { Fault::Pass },
+            ExitClass::Transient,
+            "gives it to nobody",
+        ),
+        (
+            "the upload is unknown when it is to be completed",
+            |a| each(a, Op::Complete, Fault::Answer(404, error("NoSuchUpload"))),
+            ExitClass::Transient,
+            "does not know this upload",
+        ),
+        (
+            "the upload is unknown from the second part on",
+            |a| if a.op == Op::Part && a.before >= 1 { Fault::Answer(404, error("NoSuchUpload")) } else { Fault::Pass },
+            ExitClass::Transient,
+            "does not know this upload",
         ),
         (
             "it is to go slower, for ever",

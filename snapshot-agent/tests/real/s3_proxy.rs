@@ -57,6 +57,8 @@ pub(crate) enum Fault {
     Echo(u16),
     /// The connection ends after the request was read; the store is not asked.
     Hangup,
+    /// The same after this time.
+    HangupAfter(std::time::Duration),
     /// The store does it, and the connection ends without an answer.
     DoneHangup,
     /// The connection ends without an answer, and the store does it when this has become true.
@@ -191,6 +193,11 @@ async fn meet(store: String, request: Request<Incoming>, fault: Fault) -> std::i
         }
         Fault::Hangup => {
             let _sent = request.into_body().collect().await;
+            Err(broken())
+        }
+        Fault::HangupAfter(pause) => {
+            let _sent = request.into_body().collect().await;
+            tokio::time::sleep(pause).await;
             Err(broken())
         }
         Fault::CutRequest(bytes) => {

@@ -54,14 +54,17 @@ async fn a_restore_is_startable_only_when_every_byte_and_name_of_it_is_on_the_di
     }
 }
 
-/// I7: what a manifest names is there, whatever happens after it.
+/// I7: what a manifest names is there, whatever happens after it. And what it says was read back came from the disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_manifest_gets_its_name_only_when_its_data_and_all_their_folders_are_on_the_disk() {
     let etcd = Etcd::start().await;
-    etcd.fill(500, 60 << 10).await;
-    for verify in [Verify::Stream, Verify::Stored] {
+    // Not compressed, it takes more than one step of the disk.
+    etcd.fill(700, 60 << 10).await;
+    for (verify, compression, data) in
+        [(Verify::Stream, Compression::Zstd, "snapshot.db.zst"), (Verify::Stored, Compression::None, "snapshot.db")]
+    {
         let mount = tempfile::tempdir().unwrap();
-        let mut request = save_request(etcd.flags(), file_store(mount.path()), Compression::Zstd);
+        let mut request = save_request(etcd.flags(), file_store(mount.path()), compression);
         request.verify = verify;
         let trace = traced(mount.path(), "orphans::is_killed_while_saving", &request.to_args());
         let there = files(mount.path());
@@ -69,12 +72,18 @@ async fn a_manifest_gets_its_name_only_when_its_data_and_all_their_folders_are_o
             let name = there.iter().find(|name| name.ends_with(end)).unwrap_or_else(|| panic!("no {end} in {there:?}"));
             mount.path().join(name)
         };
-        let (data, manifest) = (find("snapshot.db.zst"), find("manifest.json"));
+        let (data, manifest) = (find(data), find("manifest.json"));
         let published = trace.rename_to(&manifest);
         assert_eq!(published.unsafe_in_it(), [] as [&str; 0], "the manifest itself");
         assert_eq!(published.lost_before(mount.path(), &data), [] as [&str; 0], "when its manifest appeared");
         for path in [&data, &manifest] {
             assert_eq!(trace.lost(path), [] as [&str; 0], "after it said that it is done");
+        }
+        let read: Vec<_> = trace.read_back().into_iter().map(|(_, bytes)| bytes).collect();
+        let stored = fs::metadata(&data).unwrap().len();
+        match verify {
+            Verify::Stream => assert_eq!(read, [] as [u64; 0]),
+            Verify::Stored => assert_eq!((read, stored > 32 << 20), (vec![stored], true), "once, and in several steps"),
         }
     }
 }

@@ -62,12 +62,16 @@ async fn inspections(
     snapshot: &EtcdSnapshot,
     saving: Option<&Job>,
 ) -> Result<Vec<Inspection>, Error> {
-    let running = snapshot.status.as_ref().is_some_and(|s| s.phase == Phase::Running);
-    let jobs = if running && saving.is_none_or(over) {
+    // Who has asked in vain has written that phase, or begun anew since.
+    let asks = snapshot.status.as_ref().is_some_and(|s| match s.phase {
+        Phase::Running => true,
+        Phase::Pending => s.started_at.is_some(),
+        Phase::Complete | Phase::Failed => false,
+    });
+    let jobs = if asks && saving.is_none_or(over) {
         let asks = |job: &Job| job.name_any() == inspection(snapshot, saving, number(job));
         reader.list::<Job>(Only::Everything, asks).await?
     } else {
-        // Who has asked in vain has written that phase.
         reader.get::<Job>(&inspection(snapshot, saving, 0)).await?.into_iter().collect()
     };
     let with_pods = jobs.into_iter().map(|job| async move {
@@ -115,7 +119,9 @@ pub(super) async fn refusal(reader: Reader<'_>, job: Option<&Job>, pods: &[Pod])
     let job = job.filter(|job| pods.is_empty() && waits(job))?;
     let template = job.spec.as_ref()?.template.clone();
     let mut metadata = template.metadata.unwrap_or_default();
-    metadata.generate_name = Some(format!("{}-", job.name_any()));
+    // A name, and always the same: what is refused is told with it, and words that change with each look would be written
+    // again and again. The Job controller's Pods have other names.
+    metadata.name = Some(format!("{}-pod", job.name_any()));
     let pod = Pod { metadata, spec: template.spec, status: None };
     let api: Api<Pod> = Api::namespaced(reader.ctx.read.0.clone(), reader.namespace);
     let params = PostParams { dry_run: true, ..PostParams::default() };

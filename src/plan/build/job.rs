@@ -417,10 +417,14 @@ fn default_resources(want: &AgentJob) -> ResourceRequirements {
     }
 }
 
+/// How a program of ours ends that does not know its flags (clap's code).
+pub(crate) const USAGE: i32 = 2;
+
 /// Evictions and drains do not count; what no repetition can mend ends the Job at once. The first rule that fits wins,
 /// so an agent that was cut short by a drain is not taken at its exit code.
 fn failure_policy() -> PodFailurePolicy {
-    let codes = ExitClass::ALL.into_iter().filter(|class| !class.retryable()).map(|class| i32::from(class.code()));
+    let ends = ExitClass::ALL.into_iter().filter(|class| !class.retryable()).map(|class| i32::from(class.code()));
+    let codes = std::iter::once(USAGE).chain(ends);
     PodFailurePolicy {
         rules: vec![
             PodFailurePolicyRule {

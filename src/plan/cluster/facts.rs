@@ -78,8 +78,13 @@ impl Observed {
 
     /// Why etcd is silent: members that start, or a quorum that is lost.
     pub(super) fn silent(&self, why: &str, now: Timestamp) -> Next {
-        // A Pod that is missing is made at once, but for a member whose claim is lost.
-        let starts = |m: &&Member| pods::starting(m.live_pod(), now) && (m.pod.is_some() || m.claim.is_some());
+        // A Pod that is missing is made at once, but for a member whose claim is lost; one that goes is soon gone, but for
+        // one whose node is dead.
+        let starts = |m: &&Member| match &m.pod {
+            Some(pod) if pods::deleting(&pod.metadata) => !pods::lingers(pod, now),
+            Some(pod) => pods::starting(Some(pod), now),
+            None => m.claim.is_some(),
+        };
         if let Some(first) = self.members.iter().find(starts) {
             let soon = self.members.iter().filter(starts).any(|m| m.live_pod().is_some_and(pods::runs));
             let message = format!("{} is starting; no linearizable read succeeds yet", first.name());

@@ -35,22 +35,23 @@ fn decide(seen: &Observed, wanted: Result<&Wanted, &valid::Refusal>, now: Timest
     if seen.cluster.spec.paused {
         return (vec![], Next::wait(Reason::Paused, "spec.paused is set: nothing is changed", POLL));
     }
-    let wanted = match wanted {
-        Ok(wanted) => wanted,
-        Err(refusal) => return (vec![], Next::wait(Reason::InvalidSpec, refusal.to_string(), POLL)),
+    let (ensures, wanted) = match wanted {
+        Ok(wanted) => match front::ensures(seen, wanted) {
+            (ensures, None) => (ensures, Ok(wanted)),
+            (ensures, Some(message)) => (ensures, Err(Next::wait(Reason::NameConflict, message, POLL))),
+        },
+        Err(refusal) => (vec![], Err(Next::wait(Reason::InvalidSpec, refusal.to_string(), POLL))),
     };
-    let (ensures, conflict) = front::ensures(seen, wanted);
-    if let Some(message) = conflict {
-        return (ensures, Next::wait(Reason::NameConflict, message, POLL));
-    }
-    let next = match &seen.latches().formed {
-        None => bootstrap::next(seen, now),
-        Some(formed) => formed_next(seen, wanted, formed, now),
+    let next = match (&seen.latches().formed, wanted) {
+        (None, Ok(_)) => bootstrap::next(seen, now),
+        (None, Err(hindered)) => hindered,
+        (Some(formed), wanted) => formed_next(seen, wanted, formed, now),
     };
     (ensures, next)
 }
 
-fn formed_next(seen: &Observed, wanted: &Wanted, formed: &Formed, now: Timestamp) -> Next {
+/// A cluster that has formed keeps its clients whatever hinders it to become what its spec wants.
+fn formed_next(seen: &Observed, wanted: Result<&Wanted, Next>, formed: &Formed, now: Timestamp) -> Next {
     let etcd = match &seen.etcd {
         Seen::Known(etcd) => etcd,
         // Without a linearizable view of the membership nothing about it is touched (I1).
@@ -64,10 +65,15 @@ fn formed_next(seen: &Observed, wanted: &Wanted, formed: &Formed, now: Timestamp
         );
         return Next::wait(Reason::SafetyStop, message, POLL);
     }
-    admit::next(seen, etcd)
-        .or_else(|| alarms::next(seen, wanted, etcd))
-        .or_else(|| grow::next(seen, wanted, etcd, now))
-        .unwrap_or_else(|| seen.rest(etcd, now))
+    if let Some(next) = admit::next(seen, etcd) {
+        return next;
+    }
+    match wanted {
+        Ok(wanted) => alarms::next(seen, wanted, etcd)
+            .or_else(|| grow::next(seen, wanted, etcd, now))
+            .unwrap_or_else(|| seen.rest(etcd, now)),
+        Err(hindered) => hindered,
+    }
 }
 
 /// Warnings about a spec that works all the same: once for each generation.
@@ -78,17 +84,17 @@ fn notes(seen: &Observed, wanted: &Wanted) -> Vec<Note> {
     }
     let EtcdClusterSpec { replicas, .. } = &seen.cluster.spec;
     let mut notes = vec![];
-    let mut warn = |reason: &str, message: String| {
-        notes.push(Note { warning: true, reason: reason.to_owned(), message });
+    let mut warn = |reason: Reason, message: String| {
+        notes.push(Note { warning: true, reason: reason.as_str().to_owned(), message });
     };
     if wanted.replicas.is_multiple_of(2) {
         let message = format!("{replicas} members tolerate no more failures than {}", wanted.replicas - 1);
-        warn(Reason::EvenReplicas.as_str(), message);
+        warn(Reason::EvenReplicas, message);
     }
     if !wanted.server.leaves_room() {
         let message = "spec.options.quotaBackendBytes leaves no room on the volume for a received snapshot beside a full \
                        database: a member that lags far behind could not catch up then";
-        warn("QuotaTight", message.to_owned());
+        warn(Reason::QuotaTight, message.to_owned());
     }
     notes
 }

@@ -130,7 +130,11 @@ impl Facts<'_> {
         let complete = self.complete();
         [
             if complete {
-                let message = format!("{} of {} members serve", self.ready, self.seen.cluster.spec.replicas);
+                let (_, serving) = self.short();
+                let message = match &trouble {
+                    Some((reason, message)) => format!("{serving}; {}: {message}", reason.as_str()),
+                    None => serving,
+                };
                 Condition::yes(Type::Ready, Reason::AsDesired, message)
             } else {
                 let (reason, message) = blocking.or_else(|| doing.clone()).unwrap_or_else(|| self.short());
@@ -232,6 +236,18 @@ impl Facts<'_> {
             }
             Next::Do(Act::StartJob(_), _) => {
                 Some(latest::asking(self.seen, self.now)).filter(|(reason, _)| reason.needs_a_person())
+            }
+            // Nothing is done about it then, but told it is.
+            Next::Wait(waiting, _) if waiting.reason == Reason::Paused => self.lost(),
+            Next::Wait(..) | Next::Do(..) | Next::Settled(_) => None,
+        }
+    }
+
+    fn lost(&self) -> Option<Verdict> {
+        let Seen::Unknown(why) = &self.seen.etcd else { return None };
+        match self.seen.silent(why, self.now) {
+            Next::Wait(waiting, _) if self.formed() && waiting.reason.needs_a_person() => {
+                Some((waiting.reason, waiting.message))
             }
             Next::Wait(..) | Next::Do(..) | Next::Settled(_) => None,
         }

@@ -7,6 +7,9 @@ mod growing;
 mod latest;
 mod lineage;
 
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
 use super::*;
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
@@ -15,7 +18,7 @@ use crate::api::name::LocalRef;
 use crate::api::restore::{Bootstrap, Restore};
 use crate::api::snapshot::{Artifact, Failure, Phase};
 use crate::api::store::Destination;
-use crate::api::{EtcdSnapshot, EtcdSnapshotSpec, EtcdSnapshotStatus, key};
+use crate::api::{EtcdSnapshot, EtcdSnapshotSpec, EtcdSnapshotStatus, key, role};
 use crate::plan::fixtures::{
     CLUSTER_ID, answer, bare, claim_of, earlier, etcd, failed, formed, joined_member, labels, latches, named, noon,
     pod_of, restoring, running, seeding, stored, with_learner,
@@ -226,6 +229,53 @@ mod silence {
         let pod = pod_of(&seen.members[0].object);
         seen.members[0].pod = Some(Pod { status: None, ..pod });
         assert_eq!(waits(&seen), Some(Reason::QuorumLost), "it has been pending for two minutes");
+    }
+
+    /// Two of three nodes are dead: after some minutes Kubernetes marks their Pods, and nobody ever says that they have ended.
+    #[test]
+    fn pods_that_never_end_do_not_hide_a_lost_quorum() {
+        let mut seen = silent();
+        for (number, seconds) in [(0, -29), (1, -300)] {
+            let at = noon() + SignedDuration::from_secs(seconds);
+            seen.members[number].pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(at));
+        }
+        assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd), "the first is soon gone");
+        let at = noon() + SignedDuration::from_secs(-30);
+        seen.members[0].pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(at));
+        assert_eq!(waits(&seen), Some(Reason::QuorumLost));
+        assert_eq!(condition(&seen, "Degraded"), pair("True", "QuorumLost"));
+    }
+
+    #[test]
+    fn a_lost_quorum_is_told_of_a_paused_cluster_too() {
+        let mut seen = silent();
+        seen.cluster.spec.paused = true;
+        assert_eq!(waits(&seen), Some(Reason::Paused));
+        assert_eq!(condition(&seen, "Progressing"), pair("False", "Paused"));
+        for kind in ["Degraded", "Ready"] {
+            assert_eq!(condition(&seen, kind).1, "QuorumLost", "{kind}");
+        }
+    }
+
+    /// Members that restart meanwhile keep their clients (I16).
+    #[test]
+    fn what_hinders_a_formed_cluster_does_not_cost_it_its_clients() {
+        let admitted = |seen: &mut Observed| {
+            let pod = seen.members[1].pod.as_mut().unwrap();
+            pod.metadata.labels.as_mut().unwrap().insert(key::ROLE.to_owned(), role::LEARNER.to_owned());
+            matches!(planned(seen).act, Some(Act::AdmitClients { .. }))
+        };
+        let mut seen = formed(3, 5);
+        seen.client_service.as_mut().unwrap().metadata.owner_references = None;
+        assert_eq!(waits(&seen), Some(Reason::NameConflict), "nor does it grow");
+        assert!(admitted(&mut seen));
+        let mut seen = formed(3, 5);
+        seen.cluster.spec.version = "4.0.0".to_owned();
+        assert_eq!(waits(&seen), Some(Reason::InvalidSpec));
+        assert!(admitted(&mut seen));
+        let mut seen = silent();
+        seen.client_service.as_mut().unwrap().metadata.owner_references = None;
+        assert_eq!(waits(&seen), Some(Reason::QuorumLost), "worse than a name");
     }
 
     use k8s_openapi::api::core::v1::Pod;

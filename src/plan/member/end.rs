@@ -11,6 +11,22 @@ use crate::api::member::Birth;
 use crate::api::{MEMBER_FINALIZER, key};
 use crate::plan::{Act, Next, Seen, Target, Wake, pods};
 
+/// Whether a member that was deleted by hand goes on as if it was not: it has joined, and its cluster lives. Where Kubernetes'
+/// garbage collector was told to delete its parts first, it deletes whatever is made.
+pub(super) fn stays(seen: &Observed) -> bool {
+    let meta = &seen.member.metadata;
+    let lives = cluster(seen).is_some_and(|c| !pods::deleting(&c.metadata));
+    let held = |finalizer: &str| meta.finalizers.iter().flatten().any(|f| f == finalizer);
+    lives && seen.member.spec.joined.is_some() && held(MEMBER_FINALIZER) && !held(FOREGROUND)
+}
+
+/// What the API server adds for `kubectl delete --cascade=foreground` (Kubernetes: "Garbage Collection").
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// What is told of a member that stays.
+pub(super) const STAYS: &str = "it was deleted by hand while its cluster lives and counts on it: its claim is kept, and its Pod, \
+                                which is made again when it ends. Its finalizer is let go when the cluster is deleted";
+
 /// What to do about a member with a deletion timestamp.
 pub(super) fn next(seen: &Observed) -> Next {
     let member = &seen.member;

@@ -21,7 +21,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
     let member = &seen.member;
     let joined = member.spec.joined.is_some();
     if pods::deleting(&member.metadata) {
-        return end::next(seen);
+        return if end::stays(seen) { kept(seen, now) } else { end::next(seen) };
     }
     match &seen.cluster {
         Seen::Known(None) => {
@@ -41,13 +41,31 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
         }
         Seen::Known(Some(_)) | Seen::Unknown(_) => {}
     }
-    let server = match valid::member(member) {
+    upkeep(seen, now)
+}
+
+/// A claim, and a Pod on it.
+fn upkeep(seen: &Observed, now: Timestamp) -> Next {
+    let server = match valid::member(&seen.member) {
         Ok(server) => server,
         Err(refusal) => return Next::wait(Reason::InvalidSpec, refusal.to_string(), Wake::OnChange),
     };
     match volume::next(seen) {
         Ok(claim_uid) => pod::next(seen, &server, &claim_uid, now),
         Err(next) => *next,
+    }
+}
+
+/// A voter that a person has deleted by mistake: without its Pod the cluster loses a vote, and one after the other its quorum
+/// (I1). What is told is the mistake, unless something worse is.
+fn kept(seen: &Observed, now: Timestamp) -> Next {
+    let paused = cluster(seen).is_some_and(|c| c.spec.paused);
+    let next = if paused { Next::Settled(Wake::OnChange) } else { upkeep(seen, now) };
+    let told = |wake| Next::wait(Reason::MemberStillListed, end::STAYS, wake);
+    match next {
+        Next::Settled(wake) => told(wake),
+        Next::Wait(waiting, wake) if !waiting.reason.needs_a_person() => told(wake),
+        other => other,
     }
 }
 

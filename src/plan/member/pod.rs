@@ -33,6 +33,9 @@ const FORGET_RESTORE: SignedDuration = SignedDuration::from_secs(60);
 /// Before that nobody is told that a Pod is held up: a claim is bound, and a node found, within a few seconds.
 const HELD_UP_AFTER: SignedDuration = SignedDuration::from_secs(15);
 
+/// A Pod that has ended sooner than this after it was made is not followed by another at once.
+const REJECTED: SignedDuration = SignedDuration::from_secs(10);
+
 /// What to do about the Pod of a member whose claim is there.
 pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Timestamp) -> Next {
     let member = &seen.member;
@@ -71,11 +74,12 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         return Next::wait(Reason::NameConflict, message, Wake::AfterMillis(10_000));
     }
     if pods::deleting(&there.metadata) {
-        let message = "its Pod is going; a new one is made on the same volume";
-        return Next::wait(Reason::MemberRestarting, message, Wake::OnChange);
+        return going(there, now);
     }
     if pods::ended(there) {
-        return anew(there, "it has ended: kubelet does not start it again");
+        // Not in a row: kubelet may reject at once what the scheduler puts onto its node again and again.
+        let made = there.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0);
+        return anew_at(made + REJECTED, there, "it has ended: kubelet does not start it again", now);
     }
     if let Some(joined) = joined {
         return match pods::restore_held_since(there) {
@@ -113,6 +117,23 @@ fn count_start(seen: &Observed, joined: &Joined, pod: &Pod) -> Option<Next> {
     (counts && !told).then(|| Next::act(mark()))
 }
 
+/// A Pod on its way out. Where its node never says that it has ended, only a person can know that it has (I1).
+fn going(pod: &Pod, now: Timestamp) -> Next {
+    let message = "its Pod is going; a new one is made on the same volume";
+    match pods::lingers_from(pod).map(|from| Wake::at(from, now)) {
+        Some(None) => {
+            let node = pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).unwrap_or("of its node");
+            let message = format!(
+                "its Pod was told to end and node {node} does not say that it has. If that node is off for good, and only \
+                 then: kubectl taint nodes {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+            );
+            Next::wait(Reason::NodeSilent, message, Wake::OnChange)
+        }
+        Some(Some(later)) => Next::wait(Reason::MemberRestarting, message, later),
+        None => Next::wait(Reason::MemberRestarting, message, Wake::OnChange),
+    }
+}
+
 fn anew(pod: &Pod, why: &str) -> Next {
     Next::act(Act::DeletePod { pod: Target::of(&pod.metadata), why: why.to_owned() })
 }
@@ -133,6 +154,10 @@ fn standing(pod: &Pod, now: Timestamp) -> Next {
     }
     if pods::runs(pod) {
         return Next::wait(Reason::WaitingForEtcd, "etcd runs and is not ready yet", Wake::OnChange);
+    }
+    if pods::ended(pod) {
+        let message = format!("its Pod has ended{}; another one is made", pods::why_ended(pod));
+        return Next::wait(Reason::WaitingForPod, message, Wake::OnChange);
     }
     let Some(held) = pods::hold_up(pod) else {
         return Next::wait(Reason::WaitingForPod, "its Pod does not run yet", Wake::OnChange);

@@ -292,8 +292,40 @@ mod standing {
             Some(Reason::WaitingForEtcd),
             "a joined member keeps its Pod, whatever it was made for"
         );
-        seen.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier());
+        seen.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(noon()));
         assert_eq!(waits(&seen), Some(Reason::MemberRestarting));
+    }
+
+    /// kubelet may reject at once what the scheduler puts onto its node again and again: a full disk, no room for one more Pod.
+    #[test]
+    fn a_pod_that_was_rejected_is_not_followed_by_another_at_once() {
+        let mut seen = serving();
+        let pod = seen.pod.as_mut().unwrap();
+        pod.metadata.creation_timestamp = Some(Time(noon() - SignedDuration::from_secs(1)));
+        let status = pod.status.as_mut().unwrap();
+        (status.phase, status.reason) = (Some("Failed".to_owned()), Some("OutOfpods".to_owned()));
+        (status.conditions, status.container_statuses) = (None, None);
+        let plan = planned(&seen);
+        assert_eq!((plan.act, plan.wake), (None, Wake::AfterMillis(9_000)));
+        let message = plan.waiting.unwrap().message;
+        assert!(message.contains("has ended (OutOfpods)"), "{message}");
+        let later = noon() + SignedDuration::from_secs(9);
+        assert!(matches!(planned_at(&seen, later).act, Some(Act::DeletePod { .. })));
+    }
+
+    /// Only a person can know whether the machine is off: nobody else may say that the etcd on it has ended (I1).
+    #[test]
+    fn a_pod_whose_node_never_says_that_it_has_ended_is_told_and_left_alone() {
+        let mut seen = serving();
+        let pod = seen.pod.as_mut().unwrap();
+        pod.metadata.deletion_timestamp = Some(Time(noon()));
+        pod.spec.as_mut().unwrap().node_name = Some("n7".to_owned());
+        let plan = planned_at(&seen, noon() + SignedDuration::from_secs(29));
+        assert_eq!(plan.waiting.map(|w| w.reason), Some(Reason::MemberRestarting));
+        assert_eq!(plan.wake, Wake::AfterMillis(1_000));
+        let plan = planned_at(&seen, noon() + SignedDuration::from_secs(30));
+        assert_eq!((plan.act, plan.waiting.as_ref().map(|w| w.reason)), (None, Some(Reason::NodeSilent)));
+        assert!(plan.waiting.unwrap().message.contains("kubectl taint nodes n7 "));
     }
 
     #[test]
@@ -499,6 +531,29 @@ mod end {
         assert!(matches!(act(&seen), Some(Act::DeleteClaim { .. })));
         cluster(&mut seen).spec.storage.retention = Retention::Retain;
         assert!(matches!(act(&seen), Some(Act::ReleaseMember { .. })));
+    }
+
+    /// One voter's Pod after the other would go with its node, and with the second the quorum (I1).
+    #[test]
+    fn a_voter_that_was_deleted_by_mistake_keeps_its_vote() {
+        let mut seen = deleted(serving());
+        assert_eq!(degraded(&seen).0, "MemberStillListed");
+        seen.pod.as_mut().unwrap().status.as_mut().unwrap().phase = Some("Failed".to_owned());
+        assert!(matches!(act(&seen), Some(Act::DeletePod { .. })));
+        seen.pod = None;
+        let Some(Act::CreatePod(made)) = act(&seen) else { panic!("its Pod is made again") };
+        assert!(!pods::may_start_empty(&made));
+        // On its own volume or not at all.
+        seen.claim = None;
+        assert_eq!(waits(&seen), Some(Reason::ClaimLost));
+        let without_pod = || Observed { pod: None, ..deleted(serving()) };
+        let mut paused = without_pod();
+        cluster(&mut paused).spec.paused = true;
+        assert_eq!(waits(&paused), Some(Reason::MemberStillListed));
+        // The garbage collector would take every Pod away again.
+        let mut foreground = without_pod();
+        foreground.member.metadata.finalizers.get_or_insert_default().push("foregroundDeletion".to_owned());
+        assert_eq!(waits(&foreground), Some(Reason::MemberStillListed));
     }
 
     #[test]

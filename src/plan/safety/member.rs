@@ -66,6 +66,11 @@ fn expendable(seen: &Observed) -> bool {
     }
 }
 
+/// Whether a cluster that lives counts on its vote, whatever a person wants of the member.
+fn counted_on(seen: &Observed) -> bool {
+    joined(seen) && matches!(&seen.cluster, Seen::Known(Some(cluster)) if !pods::deleting(&cluster.metadata))
+}
+
 fn active(seen: &Observed) -> Verdict {
     let paused = matches!(&seen.cluster, Seen::Known(Some(c)) if c.spec.paused && !pods::deleting(&c.metadata));
     rule("I13", !paused, "nothing of a paused cluster is changed")
@@ -84,7 +89,7 @@ fn create_claim(seen: &Observed, claim: &PersistentVolumeClaim) -> Verdict {
 
 fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     active(seen)?;
-    rule("I21", !going(seen), "nothing is made for a member that goes")?;
+    rule("I21", !going(seen) || counted_on(seen), "nothing is made for a member that goes")?;
     rule("I5", seen.pod.is_none(), "a member has one Pod")?;
     rule("I13", pods::controlled_by(&pod.metadata, uid(seen)), "a Pod is owned by its member")?;
     let claim = own_claim(seen);

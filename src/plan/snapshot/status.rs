@@ -94,6 +94,11 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
                 ours.map(|job| pods::name(&job.metadata).to_owned()).or(old.job)
             }
         },
+        cluster_uid: old.cluster_uid.or_else(|| match stage {
+            // Before the Job is made, too.
+            Stage::Start(_) => seen.cluster.as_ref().map(|cluster| pods::uid(&cluster.metadata).to_owned()),
+            Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Doubt(_) => None,
+        }),
         store: place::recorded(seen).or_else(|| match stage {
             // Before the Job is made: from then on this is where the snapshot may be.
             Stage::Start(job) => place::on(job),
@@ -173,7 +178,11 @@ fn ready(stage: &Stage) -> Wanted {
 
 fn stored_words(report: &SavedReport) -> String {
     let at = report.revision.map_or_else(String::new, |revision| format!(" at revision {revision}"));
-    format!("{} of member {}{at} are stored at {}", size(report.db_bytes), report.member, report.uri)
+    let unlocked = match &report.lock {
+        Some(lock) if !lock.confirmed => "; it was to be locked, and these credentials may not ask whether it is",
+        Some(_) | None => "",
+    };
+    format!("{} of member {}{at} are stored at {}{unlocked}", size(report.db_bytes), report.member, report.uri)
 }
 
 /// What an agent of an earlier version stored says nothing of this.
@@ -268,7 +277,7 @@ fn artifact(report: &SavedReport) -> Artifact {
         hash_kv: report.hash_kv.map(i64::from),
         compression: report.compression,
         encrypted: report.encrypted,
-        locked_until: report.lock.as_ref().map(|lock| lock.until.to_string()),
+        locked_until: report.lock.as_ref().filter(|lock| lock.confirmed).map(|lock| lock.until.to_string()),
         etcd_version: report.etcd_version.clone(),
         storage_version: report.storage_version.clone(),
     }

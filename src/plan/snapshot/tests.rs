@@ -56,6 +56,22 @@ fn a_snapshot_of_a_formed_cluster_starts_its_job() {
     assert!(!args.iter().any(|a| a.contains("a-2")), "a learner is never asked");
 }
 
+/// Its Job was deleted before it saved anything, and so was the cluster; another one got the name.
+#[test]
+fn a_snapshot_is_of_the_cluster_it_was_begun_for() {
+    let mut seen = fresh();
+    let begun = planned(&seen).status;
+    assert_eq!(begun.cluster_uid.as_deref(), Some("cluster-uid"));
+    seen.snapshot.status = Some(begun);
+    assert!(matches!(planned(&seen).act, Some(Act::StartJob(_))), "the same one still");
+    seen.cluster.as_mut().unwrap().metadata.uid = Some("another".to_owned());
+    let plan = planned(&seen);
+    let (phase, ready, reason, message) = told(&plan.status);
+    assert_eq!((plan.act.is_none(), phase, ready, reason), (true, Phase::Pending, "False", "WaitingForReference"));
+    assert!(message.contains("is gone (UID cluster-uid), and another one has its name"), "{message}");
+    assert_eq!(plan.status.cluster_uid.as_deref(), Some("cluster-uid"), "written once");
+}
+
 #[test]
 fn whoever_saves_gets_public_keys_alone() {
     let plain = args(&started(&fresh()));

@@ -34,7 +34,8 @@ fn lineage(mut complete: Vec<Taken>) -> Lineage {
         taken.folder = taken.folder.child(&format!("20261121T100000Z-byhand-{number:08x}")).unwrap();
     }
     let attempts = complete.len();
-    let mut lineage = Lineage { folders: vec![], attempts, complete, broken: vec![], others: vec![], unread: None };
+    let mut lineage =
+        Lineage { folders: vec![], attempts, complete, broken: vec![], others: vec![], unread: None, sound: true };
     lineage.sort();
     lineage
 }

@@ -85,6 +85,12 @@ impl fmt::Debug for BucketUpload {
     }
 }
 
+/// Whether a part is sent once more: what carries it repeats it for some seconds, counted from its beginning, and on a slow
+/// line those are over before the first answer; and not at all when its bytes were changed on their way.
+fn is_worth_another(error: &object_store::Error) -> bool {
+    !class::repeated(error) && !class::timed_out(error) && classify("", error).class() == ExitClass::Transient
+}
+
 impl BucketUpload {
     pub(super) async fn begin(store: &Bucket, key: &Key, plan: Plan) -> Result<Self> {
         let path = store.path(key)?;
@@ -179,10 +185,14 @@ impl BucketUpload {
                     Err(error) if classify("", &error).class() == ExitClass::Denied => {
                         signed.store(true, Ordering::Relaxed);
                     }
+                    Err(error) if is_worth_another(&error) => {}
                     sent => return (at, sent),
                 }
             }
-            (at, writer.put_part(&path, &id, at, payload).await)
+            match writer.put_part(&path, &id, at, payload.clone()).await {
+                Err(error) if is_worth_another(&error) => (at, writer.put_part(&path, &id, at, payload).await),
+                sent => (at, sent),
+            }
         });
         Ok(())
     }
@@ -237,6 +247,8 @@ impl BucketUpload {
             (Err(error), Ok(_)) => match classify(&self.doing(), &error) {
                 // Credentials that may only write: the answer to `complete` is all there is.
                 denied if denied.class() == ExitClass::Denied => self.locked(None),
+                // Completed, and gone: another run took it for a dead one's.
+                gone if gone.class() == ExitClass::NotFound => Err(Error::transient(gone.message())),
                 error => Err(error),
             },
         }

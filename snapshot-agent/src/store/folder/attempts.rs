@@ -83,7 +83,7 @@ pub(super) fn claim(root: &Dir, attempt: &Folder, temporary: &str) -> io::Result
     if !there.is_empty() {
         return Err(taken(attempt, &there));
     }
-    let file = folder.open_with(temporary, OpenOptions::new().write(true).create_new(true))?;
+    let file = folder.open_with(temporary, OpenOptions::new().read(true).write(true).create_new(true))?;
     // Another run may have found it empty at the same time: of two, one at least sees the other's file.
     let others = names(&folder).map(|names| names.into_iter().filter(|name| name != temporary).collect::<Vec<_>>());
     let why = match others {
@@ -115,20 +115,25 @@ fn taken(attempt: &Folder, names: &[String]) -> io::Error {
 /// Removes what dead attempts of this lineage have left (I21), best effort: a backup does not fail because of old
 /// garbage.
 pub(super) fn clean_up(root: &Dir, lineage: &Folder, now: i64) {
-    let clean = || -> io::Result<()> {
-        let attempts = root.open_dir(lineage.as_str())?;
-        for entry in attempts.entries()? {
+    let attempts = root.open_dir(lineage.as_str()).and_then(|attempts| Ok((attempts.entries()?, attempts)));
+    let (entries, attempts) = match attempts {
+        Ok(found) => found,
+        Err(error) => return tracing::warn!(%error, "what dead attempts have left stays"),
+    };
+    for entry in entries {
+        // One that belongs to somebody else keeps no other.
+        let clean = || -> io::Result<()> {
             let entry = entry?;
             if entry.file_type()?.is_dir() && bury(&entry.open_dir()?, lineage, now)? {
                 tracing::info!(attempt = ?entry.file_name(), "removed what a dead attempt had left");
                 // Fails when there is anything else in it, as it should.
                 let _kept = attempts.remove_dir(entry.file_name());
             }
+            Ok(())
+        };
+        if let Err(error) = clean() {
+            tracing::warn!(%error, "what an attempt has left could not be looked at, and stays");
         }
-        Ok(())
-    };
-    if let Err(error) = clean() {
-        tracing::debug!(%error, "old garbage stays");
     }
 }
 

@@ -1,24 +1,150 @@
-//! Writes one file, and says that it is done when all of it is durable.
+//! Writes one file, and says that it is done when all of it is durable and, if that is asked for, read again.
+//!
+//! It decides that what is read back comes from the disk, and when: each step as soon as it is there, while more is
+//! written, so that in the end only the last one is waited for.
 
 use std::io::{self, Write as _};
+use std::num::NonZero;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use cap_std::fs::File;
+use crc_fast::CrcAlgorithm;
+use rustix::fs::Advice;
 use tokio::sync::mpsc;
 
+use crate::pool::PIECE;
+use crate::read_back::Fingerprint;
 use crate::writeback::Writeback;
 
-/// Writes everything and makes it durable; how much that was.
-pub(super) fn all(mut file: File, mut received: mpsc::Receiver<Bytes>) -> io::Result<u64> {
-    let mut written = 0;
-    let synced = file.try_clone()?;
-    let mut writeback = Writeback::begin(move || synced.sync_data());
+/// Only whole pages leave the kernel's cache (posix_fadvise(2)); those of every architecture are whole at multiples of this.
+const PAGES: u64 = 64 << 10;
+
+/// A file that is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) bytes: u64,
+    /// What the disk gave back.
+    pub(super) given_back: Option<Fingerprint>,
+}
+
+/// Writes everything and makes it durable.
+pub(super) fn all(mut file: File, mut received: mpsc::Receiver<Bytes>, read_back: bool) -> io::Result<Written> {
+    let written = Arc::new(AtomicU64::new(0));
+    let back = read_back.then(Back::default);
+    let disk = Disk { file: file.try_clone()?, written: Arc::clone(&written), back };
+    let mut writeback = Writeback::begin(disk, Disk::step);
     while let Some(piece) = received.blocking_recv() {
         file.write_all(&piece)?;
-        written += piece.len() as u64;
+        written.fetch_add(piece.len() as u64, Ordering::Release);
         writeback.wrote(piece.len());
     }
-    writeback.end()?;
+    let Disk { back, .. } = writeback.end()?;
     file.sync_all()?;
-    Ok(written)
+    let bytes = written.load(Ordering::Acquire);
+    let given_back = back.map(|back| back.rest(&file)).transpose()?;
+    Ok(Written { bytes, given_back })
+}
+
+/// The file as the thread that syncs it sees it.
+struct Disk {
+    file: File,
+    /// So many bytes have been given to the kernel.
+    written: Arc<AtomicU64>,
+    back: Option<Back>,
+}
+
+impl Disk {
+    fn step(&mut self) -> io::Result<()> {
+        let durable = self.written.load(Ordering::Acquire);
+        self.file.sync_data()?;
+        match &mut self.back {
+            Some(back) => back.read(&self.file, Some(durable - durable % PAGES)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the disk has given back so far.
+struct Back {
+    bytes: u64,
+    crc: crc_fast::Digest,
+    space: Vec<u8>,
+}
+
+impl Default for Back {
+    fn default() -> Self {
+        Self { bytes: 0, crc: crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme), space: vec![0; PIECE] }
+    }
+}
+
+impl Back {
+    /// Reads on until there, or to the end. All of it is durable.
+    fn read(&mut self, file: &impl AsFd, until: Option<u64>) -> io::Result<()> {
+        let length = until.map_or(u64::MAX, |until| until.saturating_sub(self.bytes));
+        if length == 0 {
+            return Ok(());
+        }
+        forget(file, self.bytes, until.and(NonZero::new(length)));
+        let end = until.unwrap_or(u64::MAX);
+        while self.bytes < end {
+            let most = usize::try_from(end - self.bytes).unwrap_or(usize::MAX).min(self.space.len());
+            let Some(space) = self.space.get_mut(..most) else { break };
+            let got =
+                rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut *space, self.bytes)).map_err(|error| {
+                    let error = io::Error::from(error);
+                    io::Error::new(error.kind(), format!("reading it back: {error}"))
+                })?;
+            if got == 0 {
+                break;
+            }
+            self.crc.update(space.get(..got).unwrap_or_default());
+            self.bytes += got as u64;
+        }
+        Ok(())
+    }
+
+    /// Reads to the end.
+    fn rest(mut self, file: &impl AsFd) -> io::Result<Fingerprint> {
+        self.read(file, None)?;
+        Ok(Fingerprint { bytes: self.bytes, crc64: self.crc.finalize() })
+    }
+}
+
+/// Leaves the kernel's cache without these bytes, or all from there on: what is read from the cache says nothing of the
+/// disk. Pages that are not on the disk yet stay (posix_fadvise(2)), and so do all where a file system does not know this.
+pub(super) fn forget(file: &impl AsFd, from: u64, length: Option<NonZero<u64>>) {
+    if let Err(error) = rustix::fs::fadvise(file, from, length, Advice::DontNeed) {
+        tracing::debug!(%error, "what is read back may come from memory");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt as _;
+
+    use super::*;
+
+    /// In steps, as a large one, and all at the end, as a small one: each byte once, and in order.
+    #[test]
+    fn every_byte_is_read_back_once() {
+        let content: Vec<u8> = (0..=5 * PAGES).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        let crc64 = crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &content);
+        for steps in [&[][..], &[1], &[PAGES], &[PAGES, PAGES + 1, 4 * PAGES], &[5 * PAGES + 1]] {
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(&content, 0).unwrap();
+            let written = Arc::new(AtomicU64::new(0));
+            let file = File::from_std(file);
+            let mut disk = Disk { file, written: Arc::clone(&written), back: Some(Back::default()) };
+            for &durable in steps {
+                written.store(durable, Ordering::Release);
+                disk.step().unwrap();
+                assert_eq!(disk.back.as_ref().unwrap().bytes, durable - durable % PAGES, "only whole pages");
+            }
+            let given_back = disk.back.unwrap().rest(&disk.file).unwrap();
+            assert_eq!(given_back, Fingerprint { bytes: content.len() as u64, crc64 }, "{steps:?}");
+        }
+    }
 }

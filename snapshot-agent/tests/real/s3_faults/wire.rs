@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{STREAM, first, request, save_through};
+use super::{STREAM, each, first, request, save_through};
 use crate::faults::{messages, save_stream};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
 use crate::support::S3;
@@ -212,7 +212,10 @@ async fn what_is_not_read_back_is_signed() {
     let refused = save_stream(request(proxy.flags(&s3)), stream::iter(messages(&STREAM))).await.unwrap_err();
     assert_eq!(refused.class(), ExitClass::Denied, "{refused}");
 
+    // Changed on its way once, a part is sent again.
     let proxy = S3Proxy::before(&s3, |a| first(a, Op::Part, Fault::FlipRequest(5000))).await;
+    save_stream(unread(proxy.flags(&s3)), stream::iter(messages(&STREAM))).await.unwrap();
+    let proxy = S3Proxy::before(&s3, |a| each(a, Op::Part, Fault::FlipRequest(5000))).await;
     let error = save_stream(unread(proxy.flags(&s3)), stream::iter(messages(&STREAM))).await.unwrap_err();
     assert!(error.class() == ExitClass::Transient && error.message().contains("bytes were changed"), "{error}");
 }

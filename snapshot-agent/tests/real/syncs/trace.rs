@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// The calls that change or sync something. Those that begin with `?` do not exist on every architecture.
 pub(crate) const CALLS: &str = "trace=?open,openat,openat2,?creat,write,writev,pwrite64,pwritev,pwritev2,ftruncate,fallocate,\
-                                copy_file_range,sendfile,splice,fsync,fdatasync,?rename,renameat,renameat2,?link,linkat,\
+                                copy_file_range,sendfile,splice,fsync,fdatasync,fadvise64,pread64,?rename,renameat,renameat2,?link,linkat,\
                                 ?symlink,symlinkat,?unlink,unlinkat,?rmdir,?mkdir,mkdirat,mmap";
 
 /// A file or a folder.
@@ -36,13 +36,70 @@ pub(crate) struct Renamed {
 pub(crate) struct Trace {
     root: PathBuf,
     nodes: BTreeMap<PathBuf, Node>,
+    backs: BTreeMap<PathBuf, Back>,
     pub(crate) renames: Vec<Renamed>,
+}
+
+/// How far a file that is written from its beginning to its end was read from the disk.
+#[derive(Debug, Default)]
+struct Back {
+    /// How much was written, and when that was.
+    written: Vec<(usize, u64)>,
+    /// So much of it is on the disk,
+    durable: u64,
+    /// and so much of that was dropped from memory since,
+    forgotten: u64,
+    /// and so much of that was read since.
+    read: u64,
+}
+
+impl Back {
+    /// One call that has ended.
+    fn apply(&mut self, since: usize, at: usize, name: &str, arguments: &str, result: &str) {
+        let number =
+            |text: &str| text.trim_end_matches(')').parse::<u64>().unwrap_or_else(|error| panic!("{text}: {error}"));
+        let mut last = arguments.rsplit(", ").map(str::trim);
+        match name {
+            "write" => self.wrote(at, number(result)),
+            "fsync" | "fdatasync" => self.synced(since),
+            "fadvise64" if last.next().is_some_and(|advice| advice.starts_with("POSIX_FADV_DONTNEED")) => {
+                let (length, from) = (last.next().unwrap(), last.next().unwrap());
+                self.forgot(number(from), number(length));
+            }
+            "pread64" => self.read(number(last.next().unwrap()), number(result)),
+            _ => {}
+        }
+    }
+
+    fn wrote(&mut self, at: usize, bytes: u64) {
+        let before = self.written.last().map_or(0, |(_, total)| *total);
+        self.written.push((at, before + bytes));
+    }
+
+    fn synced(&mut self, since: usize) {
+        let before = self.written.iter().rev().find(|(at, _)| *at < since);
+        self.durable = before.map_or(0, |(_, total)| *total);
+    }
+
+    /// What is dropped before it is on the disk stays in memory.
+    fn forgot(&mut self, from: u64, length: u64) {
+        let end = if length == 0 { self.durable } else { from + length };
+        if from <= self.read && end <= self.durable {
+            self.forgotten = end;
+        }
+    }
+
+    fn read(&mut self, from: u64, bytes: u64) {
+        if from == self.read && from + bytes <= self.forgotten {
+            self.read += bytes;
+        }
+    }
 }
 
 impl Trace {
     /// Of what was done below this folder, which was empty.
     pub(crate) fn read(root: &Path, text: &str) -> Self {
-        let mut trace = Self { root: root.to_owned(), nodes: BTreeMap::new(), renames: vec![] };
+        let mut trace = Self { root: root.to_owned(), nodes: BTreeMap::new(), backs: BTreeMap::new(), renames: vec![] };
         trace.nodes.insert(root.to_owned(), Node::default());
         let mut unfinished = HashMap::new();
         for (at, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line)) {
@@ -74,7 +131,11 @@ impl Trace {
         if result.starts_with('-') || result.starts_with('?') {
             return;
         }
+        if !only_begun && let Some(path) = arguments.contains('<').then(|| opened(arguments, 0)) {
+            self.backs.entry(path).or_default().apply(since, at, name, arguments, result);
+        }
         match name {
+            "fadvise64" | "pread64" => {}
             "write" | "writev" | "pwrite64" | "pwritev" | "pwritev2" | "ftruncate" | "fallocate" => {
                 self.changed(at, &opened(arguments, 0));
             }
@@ -113,6 +174,11 @@ impl Trace {
             }
             other => assert!(!arguments.contains(self.root.to_str().unwrap()), "nobody follows {other}: {text}"),
         }
+    }
+
+    /// How many bytes of each file were read from the disk, by the names that the files had then.
+    pub(crate) fn read_back(&self) -> Vec<(&Path, u64)> {
+        self.backs.iter().filter(|(_, back)| back.read > 0).map(|(path, back)| (&**path, back.read)).collect()
     }
 
     fn changed(&mut self, at: usize, path: &Path) {
@@ -271,4 +337,34 @@ fn a_trace_says_what_a_power_cut_could_take() {
     let relative =
         [&good[..5], &["7 renameat2(3</v>, \"stage\", AT_FDCWD</v>, \"data\", RENAME_NOREPLACE) = 0", good[6]]];
     assert_eq!(judge(&relative.concat()), (vec![], vec![]));
+}
+
+#[test]
+fn a_trace_says_what_was_read_from_the_disk() {
+    let (write, sync) = ("7 write(5</v/db>, \"x, 1\"..., 8) = 8", "8 fdatasync(5</v/db>) = 0");
+    let (forget, read) =
+        ("8 fadvise64(5</v/db>, 0, 8, POSIX_FADV_DONTNEED) = 0", "8 pread64(5</v/db>, \"x, 1\"..., 512, 0) = 8");
+    let judge = |lines: &[&str]| {
+        let trace = Trace::read(Path::new("/v"), &lines.join("\n"));
+        trace.read_back().first().map_or(0, |(_, bytes)| *bytes)
+    };
+    assert_eq!(judge(&[write, sync, forget, read]), 8);
+    let to_the_end = "8 fadvise64(5</v/db>, 0, 0, POSIX_FADV_DONTNEED) = 0";
+    assert_eq!(judge(&[write, sync, to_the_end, read]), 8);
+    let more = ["8 fadvise64(5</v/db>, 8, 8, POSIX_FADV_DONTNEED) = 0", "8 pread64(5</v/db>, \"y\", 512, 8) = 8"];
+    assert_eq!(judge(&[write, sync, forget, read, write, sync, more[0], more[1]]), 16);
+    // Out of memory, or something else than what is there in the end.
+    for wrong in [
+        &[write, sync, read][..],
+        &[write, forget, read],
+        &[write, forget, sync, read],
+        &[sync, write, forget, read],
+        &[write, sync, read, forget],
+        &[write, sync, "8 fadvise64(5</v/db>, 0, 8, POSIX_FADV_WILLNEED) = 0", read],
+        &[write, sync, forget, more[1]],
+        &["8 fdatasync(5</v/db> <unfinished ...>", write, "8 <... fdatasync resumed>) = 0", forget, read],
+    ] {
+        assert_eq!(judge(wrong), 0, "{wrong:?}");
+    }
+    assert_eq!(judge(&[write, sync, forget, read, write, more[0], more[1]]), 8, "written since");
 }

@@ -56,7 +56,7 @@ pub(crate) fn leaf_body(entries: &[Entry], flags: u32) -> Vec<u8> {
     table
 }
 
-fn branch_body(children: &[(Vec<u8>, u64)]) -> Vec<u8> {
+pub(crate) fn branch_body(children: &[(Vec<u8>, u64)]) -> Vec<u8> {
     let (mut table, mut data) = (Vec::<u8>::new(), Vec::<u8>::new());
     for (i, (key, id)) in children.iter().enumerate() {
         let position = (children.len() - i) * 16 + data.len();

@@ -130,6 +130,7 @@ fn the_failure_policy_is_the_table_of_exit_classes() {
         let ends = codes.values.contains(&i32::from(class.code()));
         assert_eq!(ends, !class.retryable(), "{class:?}");
     }
+    assert!(codes.values.contains(&USAGE), "a flag that is unknown stays so");
     assert!(codes.values.is_sorted(), "the API server refuses an unsorted list");
     // The API server refuses a failure policy without these two.
     assert_eq!(pod.restart_policy.as_deref(), Some("Never"));

@@ -1,0 +1,186 @@
+//! A folder on this disk: what is there after each call, and what is never touched.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::contract::{Compression, ExitClass};
+use crate::store::GRACE_SECONDS;
+
+fn plan() -> Plan {
+    let at = "2026-11-21T16:22:33Z".parse().unwrap();
+    Plan { estimate: 1, at, until: "2026-11-21T17:22:33Z".parse().unwrap(), read_back: true, patient: false }
+}
+
+fn folder(path: &str) -> Folder {
+    Folder::parse("key", path).unwrap()
+}
+
+#[test]
+fn a_missing_folder_is_made_beneath_the_mount_and_nowhere_else() {
+    let mount = tempfile::tempdir().unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    symlink(outside.path(), mount.path().join("planted")).unwrap();
+    FolderStore::open(mount.path().join("house/attic"), Some(mount.path())).unwrap();
+    assert!(mount.path().join("house/attic").is_dir());
+    FolderStore::open(mount.path().join("planted"), Some(mount.path())).unwrap_err();
+    FolderStore::open(mount.path().join("planted/x"), Some(mount.path())).unwrap_err();
+    let error = FolderStore::open(outside.path().to_owned(), Some(mount.path())).unwrap_err();
+    assert_eq!(error.class(), ExitClass::Config);
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    let error = FolderStore::open(mount.path().join("elsewhere"), None).unwrap_err();
+    assert_eq!(error.class(), ExitClass::NotFound);
+}
+
+#[tokio::test]
+async fn an_upload_is_invisible_until_it_is_complete() {
+    let mount = tempfile::tempdir().unwrap();
+    let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
+    let key = folder("ns/c/l/t").data(Compression::None);
+    let mut upload = store.begin(&key, plan()).await.unwrap();
+    upload.write(Bytes::from_static(b"hello")).await.unwrap();
+    assert_eq!(store.stat(&key).await.unwrap_err().class(), ExitClass::NotFound);
+    let taken = store.begin(&key, plan()).await.unwrap_err();
+    assert_eq!(taken.class(), ExitClass::Transient);
+    assert!(taken.message().contains("may be at it until 2026-11-21T"), "{taken}");
+    upload.complete().await.unwrap();
+    assert_eq!(store.stat(&key).await.unwrap().bytes, 5);
+    let pieces: Vec<_> = store.read(&key, &Progress::silent()).collect().await;
+    assert_eq!(pieces, [Ok(Bytes::from_static(b"hello"))]);
+    let taken = store.begin(&key, plan()).await.unwrap_err();
+    assert_eq!(taken.class(), ExitClass::Transient, "keys are never reused");
+    assert!(taken.message().contains("may be at it until"), "its manifest is missing: {taken}");
+    store.put_new(&key.folder().manifest(), Bytes::from_static(b"{}")).await.unwrap();
+    let taken = store.begin(&key, plan()).await.unwrap_err();
+    assert!(taken.message().contains("a snapshot is there already"), "{taken}");
+}
+
+/// Asked without waiting for the disk: what is not in memory is not there (preadv2(2), `RWF_NOWAIT`).
+#[tokio::test]
+async fn what_is_read_back_comes_from_the_disk() {
+    let mount = tempfile::tempdir().unwrap();
+    let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
+    let key = folder("ns/c/l/t").data(Compression::None);
+    let mut upload = store.begin(&key, plan()).await.unwrap();
+    let piece = Bytes::from(vec![7; 1 << 20]);
+    upload.write(piece.clone()).await.unwrap();
+    upload.complete().await.unwrap();
+    let file = fs::File::open(mount.path().join(key.to_string())).unwrap();
+    let in_memory = || {
+        let mut into = [0; 1];
+        let flags = rustix::io::ReadWriteFlags::NOWAIT;
+        rustix::io::preadv2(&file, &mut [std::io::IoSliceMut::new(&mut into)], 1 << 19, flags)
+    };
+    // A file system in memory (tmpfs) has no other place, and is not asked like this.
+    if in_memory() != Err(rustix::io::Errno::OPNOTSUPP) {
+        assert_eq!(in_memory(), Ok(1));
+        store.forget(&key).await.unwrap();
+        assert_eq!(in_memory(), Err(rustix::io::Errno::AGAIN));
+    }
+    let pieces: Vec<_> = store.read(&key, &Progress::silent()).map(Result::unwrap).collect().await;
+    assert_eq!(pieces.concat(), piece);
+}
+
+#[tokio::test]
+async fn an_aborted_upload_leaves_nothing() {
+    let mount = tempfile::tempdir().unwrap();
+    let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
+    let mut upload = store.begin(&folder("ns/c/l/t").data(Compression::Zstd), plan()).await.unwrap();
+    upload.write(Bytes::from_static(b"hello")).await.unwrap();
+    upload.abort().await;
+    assert_eq!(fs::read_dir(mount.path().join("ns/c/l")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_small_object_is_written_once() {
+    let mount = tempfile::tempdir().unwrap();
+    fs::create_dir(mount.path().join("a")).unwrap();
+    let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
+    let key = folder("a").manifest();
+    store.put_new(&key, Bytes::from_static(b"1")).await.unwrap();
+    store.put_new(&key, Bytes::from_static(b"1")).await.unwrap();
+    assert_eq!(store.put_new(&key, Bytes::from_static(b"2")).await.unwrap_err().class(), ExitClass::Transient);
+    assert_eq!(store.get_small(&key, 10).await.unwrap(), "1");
+    assert_eq!(store.get_small(&key, 0).await.unwrap_err().class(), ExitClass::Corrupt);
+}
+
+#[tokio::test]
+async fn a_planted_link_leads_nowhere() {
+    let mount = tempfile::tempdir().unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("manifest.json"), "secret").unwrap();
+    let up = format!("../{}", outside.path().file_name().unwrap().to_str().unwrap());
+    symlink(outside.path(), mount.path().join("absolute")).unwrap();
+    symlink(up, mount.path().join("relative")).unwrap();
+    fs::create_dir(mount.path().join("real")).unwrap();
+    symlink(outside.path().join("manifest.json"), mount.path().join("real/manifest.json")).unwrap();
+    let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
+    for name in ["absolute", "relative", "real"] {
+        let error = store.get_small(&folder(name).manifest(), 100).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Denied, "{name}: {error}");
+    }
+    for name in ["absolute/x", "relative/x"] {
+        store.begin(&folder(name).data(Compression::None), plan()).await.unwrap_err();
+    }
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
+}
+
+/// One that belongs to another user, or is not what it should be.
+#[tokio::test]
+async fn what_cannot_be_cleaned_up_keeps_nothing_else() {
+    let mount = tempfile::tempdir().unwrap();
+    let lineage = mount.path().join("ns/c/l");
+    let dead = temporary_name(plan().at.as_second() - GRACE_SECONDS - 1);
+    for attempt in ["a", "b", "c", "d"] {
+        fs::create_dir_all(lineage.join(attempt)).unwrap();
+        fs::write(lineage.join(attempt).join(&dead), "x").unwrap();
+    }
+    // A folder under a file's name cannot be removed as one.
+    for attempt in ["a", "c"] {
+        fs::remove_file(lineage.join(attempt).join(&dead)).unwrap();
+        fs::create_dir_all(lineage.join(attempt).join(&dead)).unwrap();
+    }
+    let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
+    store.begin(&folder("ns/c/l/new").data(Compression::None), plan()).await.unwrap().abort().await;
+    let mut left: Vec<_> = fs::read_dir(&lineage).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["a", "c"]);
+}
+
+#[tokio::test]
+async fn only_what_a_dead_attempt_left_is_removed() {
+    let mount = tempfile::tempdir().unwrap();
+    let lineage = mount.path().join("ns/c/l");
+    let now = plan().at.as_second();
+    let dead = temporary_name(now - GRACE_SECONDS - 1);
+    let alive = temporary_name(now - GRACE_SECONDS + 1);
+    let mark = mark_name(now - GRACE_SECONDS - 1);
+    for (attempt, name) in [
+        ("dead", dead.as_str()),
+        ("alive", &alive),
+        ("other", ".upload-until-x.tmp"),
+        ("kept", &dead),
+        ("kept", "manifest.json"),
+        ("stored", &mark),
+        ("stored", "snapshot.db.zst.age"),
+        ("stored", ".small-0a1b2c3d.tmp"),
+        ("stored", ".small.tmp"),
+        ("published", &mark),
+        ("published", "snapshot.db.zst"),
+        ("published", "manifest.json"),
+        ("foreign", &mark),
+        ("foreign", "notes.txt"),
+    ] {
+        fs::create_dir_all(lineage.join(attempt)).unwrap();
+        fs::write(lineage.join(attempt).join(name), "x").unwrap();
+    }
+    let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
+    store.begin(&folder("ns/c/l/new").data(Compression::None), plan()).await.unwrap().abort().await;
+    assert!(!lineage.join("dead").exists());
+    assert!(lineage.join("alive").join(&alive).exists());
+    assert!(lineage.join("other").exists());
+    assert!(lineage.join("kept/manifest.json").exists() && !lineage.join("kept").join(&dead).exists());
+    assert!(!lineage.join("stored").exists());
+    assert_eq!(fs::read_dir(lineage.join("published")).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(lineage.join("foreign")).unwrap().count(), 1);
+}
