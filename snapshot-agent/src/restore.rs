@@ -210,16 +210,22 @@ impl Job<'_> {
     }
 
     async fn copy_to(&self, staging: &Staging) -> Result<Restored> {
-        let Self { request, source, etcdutl, initial, .. } = self;
+        let Self { source, etcdutl, initial, .. } = self;
         let db_bytes = source.db_bytes();
         let (snapshot, file) = staging.snapshot()?;
-        let (restored, trailer) = match source {
-            Source::Ours(chosen) => (chosen.place(self, file, Ends::Hashed).await?.restored, true),
-            Source::Raw(raw) => (raw.fetch(self, (&snapshot, file)).await?, raw.has_trailer()),
+        let (restored, bump, trailer) = match source {
+            Source::Ours(chosen) => {
+                let ours::Placed { restored, bump, .. } = chosen.place(self, file, Ends::Hashed).await?;
+                (restored, bump, true)
+            }
+            Source::Raw(raw) => {
+                let (restored, bump) = raw.fetch(self, (&snapshot, file)).await?;
+                (restored, bump, raw.has_trailer())
+            }
         };
-        let made = etcdutl.restore(&snapshot, &staging.data(), initial, db_bytes, request.revision_bump, trailer).await;
+        let made = etcdutl.restore(&snapshot, &staging.data(), initial, db_bytes, bump, trailer).await;
         if let Err(error) = made {
-            let (sha256, disk) = (restored.sha256, disk_of(request));
+            let (sha256, disk) = (restored.sha256, disk_of(self.request));
             return Err(OnDisk::at(&snapshot, db_bytes, sha256, trailer, disk)?.blame(error).await);
         }
         staging.drop_snapshot()?;
@@ -265,7 +271,7 @@ fn another(restored: &Restored, request: &RestoreRequest) -> Result<Option<Strin
     let bump = request.revision_bump;
     Ok(match &request.expect_sha256 {
         _ if !is_it => Some(format!("it holds {}, not {key}", restored.uri)),
-        Some(expected) if *expected != restored.sha256 => {
+        Some(expected) if !expected.eq_ignore_ascii_case(&restored.sha256) => {
             Some(format!("its database has the sha256 {}, not {expected}", restored.sha256))
         }
         _ if restored.revision_bump != bump => {
@@ -356,6 +362,18 @@ impl Source {
 /// Data is restored into the version it was written with, or a newer one.
 pub(crate) fn check_version(manifest: &Manifest, target: Minor) -> Result<()> {
     target.takes(manifest.storage_version.as_ref().unwrap_or(&manifest.etcd_version))
+}
+
+/// How far etcdutl is to move the revision on, so that it moves on by as much as is asked for (I10): etcdutl counts from
+/// the last record (etcdutl/snapshot/v3_snapshot.go: unsafeGetLatestRevision), and a member begins at the compaction where
+/// that is later (server/storage/mvcc/kvstore.go: restore).
+fn bump(asked: u64, found: Option<&Proven>) -> u64 {
+    let behind = found.filter(|_| asked > 0).map_or(0, |found| {
+        let counted_from = found.last_record.unwrap_or_default();
+        // A database that nothing was ever written to begins at 1.
+        if found.compact_revision.is_none() { 0 } else { found.revision.saturating_sub(counted_from) }
+    });
+    asked.saturating_add(u64::try_from(behind).unwrap_or_default())
 }
 
 /// `major.minor`: all that storage formats depend on.
@@ -460,6 +478,47 @@ mod tests {
         assert_eq!(initial("m=http://m.db.ns.svc:2380"), Ok("http://m.db.ns.svc:2380".to_owned()));
         for bad in ["", "m", "m=", "x=http://m:1", "m=http://m:1,x=http://x:1", "m=ftp://m", "m=--force"] {
             assert_eq!(initial(bad), Err(ExitClass::Config), "{bad:?}");
+        }
+    }
+
+    /// Old etcds lose a tombstone when they compact at it, and count on from the compaction all the same.
+    #[test]
+    fn the_revision_moves_on_by_what_is_asked_for_wherever_etcdutl_counts_from() {
+        let found = |revision, last_record, compact_revision| Proven {
+            revision,
+            last_record,
+            compact_revision,
+            ..Proven::of_nothing()
+        };
+        for (found, moved) in [
+            (found(50, Some(50), None), 1000),
+            (found(50, Some(50), Some(40)), 1000),
+            (found(50, Some(50), Some(50)), 1000),
+            (found(2_000_000, Some(10), Some(2_000_000)), 1000 + 1_999_990),
+            (found(2_000_000, None, Some(2_000_000)), 1000 + 2_000_000),
+            (found(1, None, None), 1000),
+        ] {
+            assert_eq!(bump(1000, Some(&found)), moved, "{found:?}");
+            assert_eq!(bump(0, Some(&found)), 0, "it is to stay");
+        }
+        assert_eq!(bump(1000, None), 1000, "nothing is known");
+    }
+
+    #[test]
+    fn a_cluster_of_a_later_version_is_refused_by_its_bytes() {
+        let says = |storage: Option<&str>, cluster: Option<&str>| Proven {
+            storage_version: storage.map(str::to_owned),
+            cluster_version: cluster.map(str::to_owned),
+            ..Proven::of_nothing()
+        };
+        let target = Minor::of("3.5.26").unwrap();
+        for (storage, cluster) in [(None, None), (None, Some("3.5.0")), (Some("3.5.0"), Some("3.4.0"))] {
+            target.takes_database(&says(storage, cluster)).unwrap();
+        }
+        // Its storage version was not written yet, or taken out by `etcdutl migrate`.
+        for (storage, cluster) in [(None, Some("3.6.0")), (Some("3.5.0"), Some("3.6.0")), (Some("3.6.0"), None)] {
+            let refused = target.takes_database(&says(storage, cluster)).unwrap_err();
+            assert_eq!(refused.class(), ExitClass::Config, "{refused}");
         }
     }
 

@@ -256,7 +256,8 @@ pub fn merge(old: &[Condition], wanted: &[Wanted], generation: Option<i64>, now:
     out
 }
 
-/// Tells what keeps failing. What is not ready is that for no better reason while there is something to `write`.
+/// Tells what keeps failing. While there is something to `write`, what is not ready is that for this reason, unless a better
+/// one is known: a plan that was stopped is worse than anything, and what needs a person worse than a refused write.
 pub fn degrade(
     conditions: &mut Vec<Condition>,
     before: &[Condition],
@@ -265,11 +266,20 @@ pub fn degrade(
     generation: Option<i64>,
     now: Timestamp,
 ) {
-    let mut wanted = vec![Wanted::yes(Type::Degraded, reason, message)];
-    let ready = conditions.iter().find(|c| c.type_ == Type::Ready.as_str()).map(|c| c.status.as_str());
-    match ready {
-        Some("False") if writes => wanted.push(Wanted::no(Type::Ready, reason, message)),
-        Some("Unknown") if writes => wanted.push(Wanted::unknown(Type::Ready, reason, message)),
+    let of = |kind: Type| conditions.iter().find(|c| c.type_ == kind.as_str());
+    let worse =
+        |c: &&Condition| reason != Reason::SafetyStop && Reason::named(&c.reason).is_some_and(Reason::needs_a_person);
+    let degraded = match of(Type::Degraded).filter(|c| c.status == "True").filter(worse) {
+        Some(c) => {
+            let both = format!("{}; besides, {}: {message}", c.message, reason.as_str());
+            Wanted::yes(Type::Degraded, Reason::named(&c.reason).unwrap_or(reason), both)
+        }
+        None => Wanted::yes(Type::Degraded, reason, message),
+    };
+    let mut wanted = vec![degraded];
+    match of(Type::Ready).filter(|c| writes && !worse(c)).map(|c| c.status.as_str()) {
+        Some("False") => wanted.push(Wanted::no(Type::Ready, reason, message)),
+        Some("Unknown") => wanted.push(Wanted::unknown(Type::Ready, reason, message)),
         _ => {}
     }
     let is_told = |c: &Condition| wanted.iter().any(|w| w.kind.as_str() == c.type_);
@@ -320,8 +330,24 @@ mod tests {
         let pending = Wanted::no(Type::Ready, Reason::JobPending, "its Job is being made");
         assert_eq!(told(pending.clone(), true), is("False", "WriteRefused", "exceeded quota"));
         assert_eq!(told(pending, false), is("False", "JobPending", "its Job is being made"));
-        let doubt = Wanted::unknown(Type::Ready, Reason::ReportLost, "lost");
+        let doubt = Wanted::unknown(Type::Ready, Reason::JobRunning, "it has ended");
         assert_eq!(told(doubt, true), is("Unknown", "WriteRefused", "exceeded quota"));
+        let lost = Wanted::no(Type::Ready, Reason::QuorumLost, "2 of 3 are away");
+        assert_eq!(told(lost.clone(), true), is("False", "QuorumLost", "2 of 3 are away"));
+        let lost = [lost, Wanted::yes(Type::Degraded, Reason::QuorumLost, "2 of 3 are away")];
+        let before = merge(&[], &lost, Some(1), noon());
+        let after = |why| {
+            let mut conditions = before.clone();
+            degrade(&mut conditions, &before, true, why, Some(1), later);
+            let of = |n: usize| (conditions[n].reason.clone(), conditions[n].message.clone());
+            (of(0), of(1))
+        };
+        let both = "2 of 3 are away; besides, WriteRefused: exceeded quota".to_owned();
+        let quorum = || "QuorumLost".to_owned();
+        assert_eq!(after(why), ((quorum(), both), (quorum(), "2 of 3 are away".to_owned())));
+        let stopped = after((Reason::SafetyStop, "I1"));
+        let stop = || ("SafetyStop".to_owned(), "I1".to_owned());
+        assert_eq!(stopped, (stop(), stop()));
         let ready = Wanted::yes(Type::Ready, Reason::AsDesired, "3 of 3");
         assert_eq!(told(ready, true), is("True", "AsDesired", "3 of 3"));
     }

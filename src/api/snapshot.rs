@@ -217,6 +217,19 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Every phase.
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Running, Self::Complete, Self::Failed];
+
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Complete => "Complete",
+            Self::Failed => "Failed",
+        }
+    }
+
     /// Whether nothing changes any more (I18).
     pub const fn is_final(self) -> bool {
         matches!(self, Self::Complete | Self::Failed)

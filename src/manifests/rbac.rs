@@ -27,9 +27,11 @@ const OPERATOR: &[Rule] = &[
     Rule { group: GROUP, resources: &["etcdmembers"], verbs: &["get", "list", "watch", "create", "patch", "delete"] },
     Rule {
         group: GROUP,
-        resources: &["etcdbackupstores/status", "etcdclusters/status", "etcdmembers/status", "etcdsnapshots/status"],
+        resources: &["etcdbackupstores/status", "etcdmembers/status", "etcdsnapshots/status"],
         verbs: &["update"],
     },
+    // Patched where the cluster cannot be read.
+    Rule { group: GROUP, resources: &["etcdclusters/status"], verbs: &["update", "patch"] },
     // Owner references that block the owner's deletion, where the API server asks for this.
     Rule {
         group: GROUP,

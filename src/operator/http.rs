@@ -12,12 +12,13 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use kube::runtime::reflector::Store;
 use tokio::net::TcpListener;
 
 use super::metrics::Metrics;
 use super::status::cluster_state;
-use crate::api::EtcdCluster;
+use super::stores::Stores;
+use crate::api::EtcdSnapshot;
+use crate::api::snapshot::Phase;
 
 /// What the pages show.
 #[derive(Clone, Debug)]
@@ -26,8 +27,8 @@ pub(super) struct Pages {
     pub(super) metrics: Arc<Metrics>,
     /// Whether the caches are filled.
     pub(super) ready: Arc<AtomicBool>,
-    /// Counted by state for each scrape.
-    pub(super) clusters: Store<EtcdCluster>,
+    /// Clusters and snapshots are counted for each scrape.
+    pub(super) stores: Stores,
 }
 
 /// Serves the pages until the process ends, so that probes are answered while it stops, too.
@@ -51,9 +52,14 @@ async fn ready(State(pages): State<Pages>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(pages): State<Pages>) -> impl IntoResponse {
-    let clusters = pages.clusters.state();
+    let clusters = pages.stores.clusters.state();
     for state in ["ready", "degraded", "progressing"] {
         pages.metrics.clusters(state, clusters.iter().filter(|c| cluster_state(c) == state).count());
+    }
+    let snapshots = pages.stores.snapshots.state();
+    for phase in Phase::ALL {
+        let is = |s: &&Arc<EtcdSnapshot>| s.status.as_ref().map(|s| s.phase).unwrap_or_default() == phase;
+        pages.metrics.snapshots(phase.as_str(), snapshots.iter().filter(is).count());
     }
     match pages.metrics.render() {
         Ok(text) => {

@@ -20,7 +20,7 @@ pub(super) async fn tell(ctx: &Context, invalid: &InvalidObject) {
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let patch = Patch::Merge(status(invalid));
     if let Err(error) = ctx.writing(Clusters::NAME, "status", name, api.patch_status(name, &params, &patch)).await {
-        tracing::debug!(%error, "the condition of an unreadable object was not written");
+        tracing::warn!(%error, "the condition of an unreadable object was not written");
     }
 }
 

@@ -30,6 +30,7 @@ pub(super) struct Metrics {
     watch_failures: Family<One, Counter>,
     events_dropped: Counter,
     clusters: Family<One, Gauge>,
+    snapshots: Family<One, Gauge>,
     leader: Gauge,
 }
 
@@ -59,6 +60,7 @@ impl Metrics {
             watch_failures: Family::default(),
             events_dropped: Counter::default(),
             clusters: Family::default(),
+            snapshots: Family::default(),
             leader: Gauge::default(),
         };
         let registry = &mut all.registry;
@@ -73,6 +75,7 @@ impl Metrics {
         registry.register("watch_failures", "Watches that broke and were begun again", all.watch_failures.clone());
         registry.register("events_dropped", "Events that were not published", all.events_dropped.clone());
         registry.register("clusters", "Clusters, by state", all.clusters.clone());
+        registry.register("snapshots", "EtcdSnapshots that there are, by phase", all.snapshots.clone());
         registry.register("leader", "1 while this process holds the lease", all.leader.clone());
         registry.register("build", "What runs", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
         all
@@ -129,6 +132,11 @@ impl Metrics {
         self.clusters.get_or_create(&[("state", state)]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// How many snapshots are in a phase, now.
+    pub(super) fn snapshots(&self, phase: &'static str, count: usize) {
+        self.snapshots.get_or_create(&[("phase", phase)]).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
     /// All of it as text.
     pub(super) fn render(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
@@ -139,10 +147,12 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
-    #[test]
-    fn names_and_labels_are_as_documented() {
+    /// With one of each: what has no label yet is not told.
+    fn filled() -> String {
         let metrics = Metrics::new();
         metrics.pass("EtcdCluster", "settled", Duration::from_millis(2));
         metrics.act("CreatePod");
@@ -150,8 +160,16 @@ mod tests {
         metrics.error("conflict");
         metrics.violation("I4");
         metrics.clusters("ready", 3);
+        metrics.snapshots("Failed", 2);
+        metrics.malformed("EtcdCluster");
+        metrics.watch_failed("Pod");
         metrics.leading(true);
-        let text = metrics.render().unwrap();
+        metrics.render().unwrap()
+    }
+
+    #[test]
+    fn names_and_labels_are_as_documented() {
+        let text = filled();
         for line in [
             "holdfast_passes_total{kind=\"EtcdCluster\",outcome=\"settled\"} 1",
             "holdfast_pass_seconds_count{kind=\"EtcdCluster\"} 1",
@@ -160,10 +178,30 @@ mod tests {
             "holdfast_errors_total{class=\"conflict\"} 1",
             "holdfast_safety_violations_total{invariant=\"I4\"} 1",
             "holdfast_clusters{state=\"ready\"} 3",
+            "holdfast_snapshots{phase=\"Failed\"} 2",
             "holdfast_leader 1",
             "holdfast_build_info{version=",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn the_page_about_metrics_names_all_of_them_and_no_other() {
+        let page = include_str!("../../docs/metrics.md");
+        let words = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let told: BTreeSet<&str> = words.filter(|word| word.starts_with("holdfast_")).collect();
+        let text = filled();
+        let named = |line: &str| {
+            let mut words = line.strip_prefix("# TYPE ")?.split(' ');
+            let (name, kind) = (words.next()?, words.next()?);
+            Some(match kind {
+                "counter" => format!("{name}_total"),
+                "info" => format!("{name}_info"),
+                _ => name.to_owned(),
+            })
+        };
+        let there: BTreeSet<String> = text.lines().filter_map(named).collect();
+        assert_eq!(told, there.iter().map(String::as_str).collect());
     }
 }

@@ -109,8 +109,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 
     // Tasks that end only with the process; dropping the set ends them.
     let mut background: JoinSet<anyhow::Result<()>> = JoinSet::new();
-    let pages =
-        http::Pages { metrics: Arc::clone(&metrics), ready: Arc::clone(&ready), clusters: stores.clusters.clone() };
+    let pages = http::Pages { metrics: Arc::clone(&metrics), ready: Arc::clone(&ready), stores: stores.clone() };
     background.spawn(http::serve(config.listen, pages));
 
     if !served(&read, &stop, &mut background).await? {

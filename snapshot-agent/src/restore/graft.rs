@@ -57,21 +57,21 @@ async fn rebuild_in(job: &Job<'_>, staging: &Staging) -> Result<Restored, Failed
     let source = &job.source;
     let db_bytes = source.db_bytes();
     let (path, file) = staging.database()?;
-    let (restored, file, writeback) = match source {
+    let (restored, bump, file, writeback) = match source {
         Source::Ours(chosen) => {
             let placed = chosen.place(job, file, Ends::Bare).await?;
-            let Placed { restored, file, writeback } = placed;
-            (restored, file, writeback)
+            let Placed { restored, bump, file, writeback } = placed;
+            (restored, bump, file, writeback)
         }
         Source::Raw(raw) => {
             let clone = file.try_clone().map_err(io_error("opening the database's file"))?;
-            let restored = raw.fetch(job, (&path, clone)).await?;
+            let (restored, bump) = raw.fetch(job, (&path, clone)).await?;
             // Without etcd's sha256 at its end.
             file.set_len(db_bytes).map_err(io_error(WRITING))?;
-            (restored, Arc::new(file), None)
+            (restored, bump, Arc::new(file), None)
         }
     };
-    let stock = scion(job, staging, Arc::clone(&file)).await;
+    let stock = scion(job, staging, Arc::clone(&file), bump).await;
     // Whatever came of it: until then the file keeps its space, and etcdutl's way would miss it.
     if let Some(writeback) = writeback {
         off_thread(move || Ok(writeback.end().map_err(io_error("syncing the database"))?)).await?;
@@ -88,13 +88,13 @@ async fn rebuild_in(job: &Job<'_>, staging: &Staging) -> Result<Restored, Failed
 }
 
 /// Has etcdutl restore a small database that stands for the large one.
-async fn scion(job: &Job<'_>, staging: &Staging, large: Arc<File>) -> Result<Stock, Failed> {
-    let Job { request, source, etcdutl, initial, .. } = job;
+async fn scion(job: &Job<'_>, staging: &Staging, large: Arc<File>, bump: u64) -> Result<Stock, Failed> {
+    let Job { source, etcdutl, initial, .. } = job;
     let db_bytes = source.db_bytes();
     let stock = off_thread(move || Ok(Stock::read(&*large, db_bytes)?)).await?;
     let small = staging.small(&stock.small()?)?;
     // The time of a large one: its syncs wait for what is still on the way to a slow disk.
-    let made = etcdutl.restore(&small, &staging.small_data(), initial, db_bytes, request.revision_bump, true).await;
+    let made = etcdutl.restore(&small, &staging.small_data(), initial, db_bytes, bump, true).await;
     made.map_err(small_failed)?;
     Ok(stock)
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::{Job, contents, disk_of};
+use super::{Job, bump, contents, disk_of};
 use crate::contract::{CameAlong, RestoreRequest};
 use crate::crypt::Identities;
 use crate::error::{Error, Result, io_error, task_error};
@@ -48,6 +48,8 @@ pub(super) enum Ends {
 /// A snapshot in its file.
 pub(super) struct Placed {
     pub(super) restored: Restored,
+    /// How far etcdutl is to move the revision on.
+    pub(super) bump: u64,
     pub(super) file: Arc<File>,
     /// What still takes it to the disk, where it has to get there.
     pub(super) writeback: Option<Writeback<Arc<File>>>,
@@ -120,7 +122,8 @@ impl Chosen {
         };
         // By the bytes, whatever the manifest says.
         contents::found(request, &mut restored, proven.as_ref(), &file)?;
-        Ok(Placed { restored, file, writeback })
+        let bump = bump(request.revision_bump, proven.as_ref());
+        Ok(Placed { restored, bump, file, writeback })
     }
 
     /// Whether what is in the database is what its manifest says. Its sha256 has been compared.

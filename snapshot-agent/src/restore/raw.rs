@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Job, contents, disk_of, quota};
+use super::{Job, bump, contents, disk_of, quota};
 use crate::contract::RestoreRequest;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::identity::Restored;
@@ -73,8 +73,8 @@ impl Raw {
         self.trailer
     }
 
-    /// Downloads it, and proves what can be proven.
-    pub(super) async fn fetch(&self, job: &Job<'_>, (path, file): (&Path, File)) -> Result<Restored> {
+    /// Downloads it, proves what can be proven, and says how far etcdutl is to move the revision on.
+    pub(super) async fn fetch(&self, job: &Job<'_>, (path, file): (&Path, File)) -> Result<(Restored, u64)> {
         let Job { request, store, etcdutl, found: looked, .. } = job;
         let uri = store.uri(&self.key);
         let progress = Progress::new("reading the snapshot", self.stat.bytes);
@@ -124,7 +124,7 @@ impl Raw {
             other: serde_json::Map::new(),
         };
         contents::found(request, &mut restored, Some(&found), &file)?;
-        Ok(restored)
+        Ok((restored, bump(request.revision_bump, Some(&found))))
     }
 
     /// Reads the whole tree; gives its bytes up to the high-water mark too.

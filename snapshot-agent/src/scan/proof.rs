@@ -9,6 +9,9 @@ pub struct Proven {
     /// The revision a member that starts on this database reports: that of the last record, or of the compaction when
     /// that is newer; 1 when there is neither.
     pub revision: i64,
+    /// The revision of the last record; `None`: there is none. It lies behind `revision` where a compaction has removed the
+    /// records that it came to, as etcd before 3.5.16 does with a tombstone (etcd pull request 18274).
+    pub last_record: Option<i64>,
     /// The revision below which history is gone, also when the compaction has only been scheduled. `None`: never.
     pub compact_revision: Option<i64>,
     /// Keys that exist at `revision`, without the record of a revision bump. `None`: the budget was too small to count.
@@ -57,6 +60,7 @@ impl Proven {
     pub(crate) const fn of_nothing() -> Self {
         Self {
             revision: 1,
+            last_record: None,
             compact_revision: None,
             keys: None,
             revisions: 0,

@@ -147,6 +147,7 @@ fn verdict(
     });
     Proven {
         revision,
+        last_record: keys.newest,
         compact_revision,
         keys: folded.map(|folded| folded.keys),
         revisions: keys.revisions,

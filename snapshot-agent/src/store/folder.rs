@@ -9,6 +9,7 @@ use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use cap_std::ambient_authority;
@@ -159,13 +160,17 @@ impl FolderStore {
         };
         let (folder, file) = opened.await?;
         let (pieces, received) = mpsc::channel(PIECES);
+        let given_up = Arc::<AtomicBool>::default();
+        let gone = Arc::clone(&given_up);
+        let writing = move || write::all(file, received, plan.read_back, &gone);
         Ok(FolderUpload {
             store: self.clone(),
             key: key.clone(),
             folder: Arc::new(folder),
             temporary,
             mark,
-            writer: Some((pieces, tokio::task::spawn_blocking(move || write::all(file, received, plan.read_back)))),
+            writer: Some((pieces, tokio::task::spawn_blocking(writing))),
+            given_up,
             written: None,
         })
     }
@@ -297,6 +302,8 @@ pub struct FolderUpload {
     temporary: String,
     mark: String,
     writer: Option<(mpsc::Sender<Bytes>, JoinHandle<io::Result<Written>>)>,
+    /// Tells the writer that nobody wants its file any more.
+    given_up: Arc<AtomicBool>,
     /// What is durable, once the writer has ended.
     written: Option<Written>,
 }
@@ -370,6 +377,7 @@ impl FolderUpload {
 
     pub(super) async fn abort(&mut self) {
         // Whether it was written does not matter any more, only that nobody writes.
+        self.given_up.store(true, Ordering::Release);
         let _written = self.flush().await;
         let (folder, key) = (Arc::clone(&self.folder), self.key.clone());
         let (temporary, mark) = (self.temporary.clone(), self.mark.clone());

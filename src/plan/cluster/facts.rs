@@ -83,7 +83,7 @@ impl Observed {
         let starts = |m: &&Member| match &m.pod {
             Some(pod) if pods::deleting(&pod.metadata) => !pods::lingers(pod, now),
             Some(pod) => pods::starting(Some(pod), now),
-            None => m.claim.is_some(),
+            None => m.claim.is_some() && !m.deleting() && !self.cluster.spec.paused,
         };
         if let Some(first) = self.members.iter().find(starts) {
             let soon = self.members.iter().filter(starts).any(|m| m.live_pod().is_some_and(pods::runs));

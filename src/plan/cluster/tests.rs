@@ -255,6 +255,10 @@ mod silence {
         for kind in ["Degraded", "Ready"] {
             assert_eq!(condition(&seen, kind).1, "QuorumLost", "{kind}");
         }
+        for number in [0, 1] {
+            seen.members[number].pod = None;
+        }
+        assert_eq!(condition(&seen, "Degraded"), pair("True", "QuorumLost"), "nobody makes their Pods now");
     }
 
     /// Members that restart meanwhile keep their clients (I16).

@@ -17,7 +17,7 @@ pub(super) fn stays(seen: &Observed) -> bool {
     let meta = &seen.member.metadata;
     let lives = cluster(seen).is_some_and(|c| !pods::deleting(&c.metadata));
     let held = |finalizer: &str| meta.finalizers.iter().flatten().any(|f| f == finalizer);
-    lives && seen.member.spec.joined.is_some() && held(MEMBER_FINALIZER) && !held(FOREGROUND)
+    pods::deleting(meta) && lives && seen.member.spec.joined.is_some() && held(MEMBER_FINALIZER) && !held(FOREGROUND)
 }
 
 /// What the API server adds for `kubectl delete --cascade=foreground` (Kubernetes: "Garbage Collection").

@@ -20,8 +20,11 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdMemberStatus> {
 fn decide(seen: &Observed, now: Timestamp) -> Next {
     let member = &seen.member;
     let joined = member.spec.joined.is_some();
+    if end::stays(seen) {
+        return kept(seen, now);
+    }
     if pods::deleting(&member.metadata) {
-        return if end::stays(seen) { kept(seen, now) } else { end::next(seen) };
+        return end::next(seen);
     }
     match &seen.cluster {
         Seen::Known(None) => {

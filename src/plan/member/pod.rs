@@ -122,11 +122,14 @@ fn going(pod: &Pod, now: Timestamp) -> Next {
     let message = "its Pod is going; a new one is made on the same volume";
     match pods::lingers_from(pod).map(|from| Wake::at(from, now)) {
         Some(None) => {
-            let node = pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).unwrap_or("of its node");
-            let message = format!(
-                "its Pod was told to end and node {node} does not say that it has. If that node is off for good, and only \
-                 then: kubectl taint nodes {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
-            );
+            let held = pod.metadata.finalizers.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let message = match pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) {
+                Some(node) if held.is_empty() => format!(
+                    "its Pod was told to end and node {node} does not say that it has. If that node is off for good, and \
+                     only then: kubectl taint nodes {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+                ),
+                _ => format!("its Pod was told to end and stays: look for who holds it, by its finalizers ({held})"),
+            };
             Next::wait(Reason::NodeSilent, message, Wake::OnChange)
         }
         Some(Some(later)) => Next::wait(Reason::MemberRestarting, message, later),

@@ -4,7 +4,7 @@
 
 use jiff::Timestamp;
 
-use super::Observed;
+use super::{Observed, end};
 use crate::api::EtcdMemberStatus;
 use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::key;
@@ -23,7 +23,7 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberS
         None => old.last_failure.clone(),
     };
     let ready = pod.is_some_and(pods::ready);
-    let conditions = conditions(next, ready, failure.as_ref());
+    let conditions = conditions(next, ready, failure.as_ref(), end::stays(seen));
     EtcdMemberStatus {
         observed_generation: meta.generation,
         claim: claim.map(|c| identity(&c.metadata)),
@@ -37,13 +37,15 @@ fn identity(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -
     ObjectIdentity { name: pods::name(meta).to_owned(), uid: pods::uid(meta).to_owned() }
 }
 
-fn conditions(next: &Next, ready: bool, failure: Option<&LastFailure>) -> [Wanted; 3] {
+fn conditions(next: &Next, ready: bool, failure: Option<&LastFailure>, stays: bool) -> [Wanted; 3] {
     let waiting = match next {
         Next::Wait(waiting, _) => Some((waiting.reason, waiting.message.clone())),
         Next::Do(..) => Some((Reason::WaitingForPod, "its parts are being made".to_owned())),
         Next::Settled(_) => None,
     };
-    let trouble = trouble(waiting.as_ref(), ready, failure);
+    // Also while something is done about its Pod.
+    let mistake = || stays.then(|| (Reason::MemberStillListed, end::STAYS.to_owned()));
+    let trouble = trouble(waiting.as_ref(), ready, failure).or_else(mistake);
     let (reason, message) =
         trouble.clone().or_else(|| waiting.clone()).unwrap_or((Reason::AsDesired, "its Pod serves".to_owned()));
     [

@@ -326,6 +326,9 @@ mod standing {
         let plan = planned_at(&seen, noon() + SignedDuration::from_secs(30));
         assert_eq!((plan.act, plan.waiting.as_ref().map(|w| w.reason)), (None, Some(Reason::NodeSilent)));
         assert!(plan.waiting.unwrap().message.contains("kubectl taint nodes n7 "));
+        seen.pod.as_mut().unwrap().metadata.finalizers = Some(vec!["example.com/mesh".to_owned()]);
+        let message = planned_at(&seen, noon() + SignedDuration::from_secs(30)).waiting.unwrap().message;
+        assert!(message.contains("(example.com/mesh)") && !message.contains("taint"), "{message}");
     }
 
     #[test]
@@ -541,6 +544,7 @@ mod end {
         seen.pod.as_mut().unwrap().status.as_mut().unwrap().phase = Some("Failed".to_owned());
         assert!(matches!(act(&seen), Some(Act::DeletePod { .. })));
         seen.pod = None;
+        assert_eq!(degraded(&seen).0, "MemberStillListed", "also while something is done");
         let Some(Act::CreatePod(made)) = act(&seen) else { panic!("its Pod is made again") };
         assert!(!pods::may_start_empty(&made));
         // On its own volume or not at all.

@@ -237,7 +237,7 @@ fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, String> {
         return Err(format!("EtcdCluster {wanted} is being deleted"));
     }
     // I25: what is stored under this snapshot's name is of the cluster that a person meant.
-    let begun = seen.snapshot.status.as_ref().and_then(|s| s.cluster_uid.as_deref());
+    let begun = seen.snapshot.status.as_ref().filter(|_| witnessed(seen)).and_then(|s| s.cluster_uid.as_deref());
     if let Some(gone) = begun.filter(|uid| *uid != pods::uid(&cluster.metadata)) {
         return Err(format!(
             "the EtcdCluster {wanted} that this snapshot was begun for is gone (UID {gone}), and another one has its name: \

@@ -94,11 +94,13 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
                 ours.map(|job| pods::name(&job.metadata).to_owned()).or(old.job)
             }
         },
-        cluster_uid: old.cluster_uid.or_else(|| match stage {
+        cluster_uid: match stage {
             // Before the Job is made, too.
             Stage::Start(_) => seen.cluster.as_ref().map(|cluster| pods::uid(&cluster.metadata).to_owned()),
-            Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Doubt(_) => None,
-        }),
+            // Nor is it bound to a cluster that nothing was saved of.
+            Stage::Blocked(reason, _) if *reason != Reason::NameConflict && !witnessed(seen) => None,
+            Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Doubt(_) => old.cluster_uid,
+        },
         store: place::recorded(seen).or_else(|| match stage {
             // Before the Job is made: from then on this is where the snapshot may be.
             Stage::Start(job) => place::on(job),

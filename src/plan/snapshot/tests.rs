@@ -66,6 +66,11 @@ fn a_snapshot_is_of_the_cluster_it_was_begun_for() {
     assert!(matches!(planned(&seen).act, Some(Act::StartJob(_))), "the same one still");
     seen.cluster.as_mut().unwrap().metadata.uid = Some("another".to_owned());
     let plan = planned(&seen);
+    assert!(matches!(plan.act, Some(Act::StartJob(_))), "its Job was never made, as with a quota");
+    assert_eq!(plan.status.cluster_uid.as_deref(), Some("another"));
+    // A Job has stood, and the store says that nothing came of it.
+    seen.snapshot.status.as_mut().unwrap().attempts = 1;
+    let plan = planned(&asked(seen, nothing()));
     let (phase, ready, reason, message) = told(&plan.status);
     assert_eq!((plan.act.is_none(), phase, ready, reason), (true, Phase::Pending, "False", "WaitingForReference"));
     assert!(message.contains("is gone (UID cluster-uid), and another one has its name"), "{message}");

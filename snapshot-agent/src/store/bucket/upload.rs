@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use object_store::multipart::PartId;
@@ -85,10 +85,17 @@ impl fmt::Debug for BucketUpload {
     }
 }
 
+/// A stream that waits is given up after a minute (`save::STALL`): so late, a part that takes as long again is its end.
+const AGAIN_WITHIN: Duration = Duration::from_secs(20);
+
 /// Whether a part is sent once more: what carries it repeats it for some seconds, counted from its beginning, and on a slow
 /// line those are over before the first answer; and not at all when its bytes were changed on their way.
-fn is_worth_another(error: &object_store::Error) -> bool {
-    !class::repeated(error) && !class::timed_out(error) && classify("", error).class() == ExitClass::Transient
+fn is_worth_another(error: &object_store::Error, patient: bool, begun: Instant) -> bool {
+    let in_time = patient || begun.elapsed() < AGAIN_WITHIN;
+    in_time
+        && !class::repeated(error)
+        && !class::timed_out(error)
+        && classify("", error).class() == ExitClass::Transient
 }
 
 impl BucketUpload {
@@ -178,19 +185,23 @@ impl BucketUpload {
         let (writer, unsigned) =
             if self.patient { (clients.patient, clients.patient_unsigned) } else { (clients.writer, clients.unsigned) };
         let (signed, path, id) = (Arc::clone(&self.signed), self.path.clone(), self.id.clone());
+        let (patient, begun) = (self.patient, Instant::now());
         self.under_way.spawn(async move {
+            let mut again = true;
             if let Some(unsigned) = unsigned.filter(|_| !signed.load(Ordering::Relaxed)) {
                 match unsigned.put_part(&path, &id, at, payload.clone()).await {
                     // A bucket's policy may refuse unsigned bodies (AWS: the condition key s3:x-amz-content-sha256).
                     Err(error) if classify("", &error).class() == ExitClass::Denied => {
                         signed.store(true, Ordering::Relaxed);
                     }
-                    Err(error) if is_worth_another(&error) => {}
+                    Err(error) if is_worth_another(&error, patient, begun) => again = false,
                     sent => return (at, sent),
                 }
             }
             match writer.put_part(&path, &id, at, payload.clone()).await {
-                Err(error) if is_worth_another(&error) => (at, writer.put_part(&path, &id, at, payload).await),
+                Err(error) if again && is_worth_another(&error, patient, begun) => {
+                    (at, writer.put_part(&path, &id, at, payload).await)
+                }
                 sent => (at, sent),
             }
         });

@@ -131,13 +131,14 @@ async fn what_cannot_be_cleaned_up_keeps_nothing_else() {
     let mount = tempfile::tempdir().unwrap();
     let lineage = mount.path().join("ns/c/l");
     let dead = temporary_name(plan().at.as_second() - GRACE_SECONDS - 1);
-    for attempt in ["a", "b", "c", "d"] {
-        fs::create_dir_all(lineage.join(attempt)).unwrap();
-        fs::write(lineage.join(attempt).join(&dead), "x").unwrap();
+    // So many that in any order some come after one that stays.
+    for attempt in 0..40 {
+        let attempt = lineage.join(attempt.to_string());
+        fs::create_dir_all(&attempt).unwrap();
+        fs::write(attempt.join(&dead), "x").unwrap();
     }
     // A folder under a file's name cannot be removed as one.
     for attempt in ["a", "c"] {
-        fs::remove_file(lineage.join(attempt).join(&dead)).unwrap();
         fs::create_dir_all(lineage.join(attempt).join(&dead)).unwrap();
     }
     let store = FolderStore::open(mount.path().to_owned(), None).unwrap();

@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::num::NonZero;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use cap_std::fs::File;
@@ -31,9 +31,16 @@ pub(super) struct Written {
 }
 
 /// Writes everything and makes it durable.
-pub(super) fn all(mut file: File, mut received: mpsc::Receiver<Bytes>, read_back: bool) -> io::Result<Written> {
+///
+/// `given_up`: the file goes, and nothing more is done for it.
+pub(super) fn all(
+    mut file: File,
+    mut received: mpsc::Receiver<Bytes>,
+    read_back: bool,
+    given_up: &Arc<AtomicBool>,
+) -> io::Result<Written> {
     let written = Arc::new(AtomicU64::new(0));
-    let back = read_back.then(Back::default);
+    let back = read_back.then(|| Back::new(given_up));
     let disk = Disk { file: file.try_clone()?, written: Arc::clone(&written), back };
     let mut writeback = Writeback::begin(disk, Disk::step);
     while let Some(piece) = received.blocking_recv() {
@@ -42,6 +49,9 @@ pub(super) fn all(mut file: File, mut received: mpsc::Receiver<Bytes>, read_back
         writeback.wrote(piece.len());
     }
     let Disk { back, .. } = writeback.end()?;
+    if given_up.load(Ordering::Acquire) {
+        return Err(io::Error::other("it was given up"));
+    }
     file.sync_all()?;
     let bytes = written.load(Ordering::Acquire);
     let given_back = back.map(|back| back.rest(&file)).transpose()?;
@@ -61,6 +71,7 @@ impl Disk {
         let durable = self.written.load(Ordering::Acquire);
         self.file.sync_data()?;
         match &mut self.back {
+            Some(back) if back.given_up.load(Ordering::Acquire) => Ok(()),
             Some(back) => back.read(&self.file, Some(durable - durable % PAGES)),
             None => Ok(()),
         }
@@ -72,15 +83,15 @@ struct Back {
     bytes: u64,
     crc: crc_fast::Digest,
     space: Vec<u8>,
-}
-
-impl Default for Back {
-    fn default() -> Self {
-        Self { bytes: 0, crc: crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme), space: vec![0; PIECE] }
-    }
+    given_up: Arc<AtomicBool>,
 }
 
 impl Back {
+    fn new(given_up: &Arc<AtomicBool>) -> Self {
+        let crc = crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme);
+        Self { bytes: 0, crc, space: vec![0; PIECE], given_up: Arc::clone(given_up) }
+    }
+
     /// Reads on until there, or to the end. All of it is durable.
     fn read(&mut self, file: &impl AsFd, until: Option<u64>) -> io::Result<()> {
         let length = until.map_or(u64::MAX, |until| until.saturating_sub(self.bytes));
@@ -89,7 +100,7 @@ impl Back {
         }
         forget(file, self.bytes, until.and(NonZero::new(length)));
         let end = until.unwrap_or(u64::MAX);
-        while self.bytes < end {
+        while self.bytes < end && !self.given_up.load(Ordering::Acquire) {
             let most = usize::try_from(end - self.bytes).unwrap_or(usize::MAX).min(self.space.len());
             let Some(space) = self.space.get_mut(..most) else { break };
             let got =
@@ -127,6 +138,21 @@ mod tests {
 
     use super::*;
 
+    /// As when the stream breaks, or its Pod is told to go: there is no time for what is removed next.
+    #[test]
+    fn what_is_given_up_is_read_no_more() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&vec![7; 3 * PIECE], 0).unwrap();
+        let given_up = Arc::new(AtomicBool::new(true));
+        let mut back = Back::new(&given_up);
+        back.read(&file, None).unwrap();
+        assert_eq!(back.bytes, 0);
+        let (pieces, received) = mpsc::channel(1);
+        pieces.try_send(Bytes::from_static(b"hello")).unwrap();
+        drop(pieces);
+        all(File::from_std(file), received, true, &given_up).unwrap_err();
+    }
+
     /// In steps, as a large one, and all at the end, as a small one: each byte once, and in order.
     #[test]
     fn every_byte_is_read_back_once() {
@@ -137,7 +163,7 @@ mod tests {
             file.write_all_at(&content, 0).unwrap();
             let written = Arc::new(AtomicU64::new(0));
             let file = File::from_std(file);
-            let mut disk = Disk { file, written: Arc::clone(&written), back: Some(Back::default()) };
+            let mut disk = Disk { file, written: Arc::clone(&written), back: Some(Back::new(&Arc::default())) };
             for &durable in steps {
                 written.store(durable, Ordering::Release);
                 disk.step().unwrap();
