@@ -71,7 +71,6 @@ impl Disk {
         let durable = self.written.load(Ordering::Acquire);
         self.file.sync_data()?;
         match &mut self.back {
-            Some(back) if back.given_up.load(Ordering::Acquire) => Ok(()),
             Some(back) => back.read(&self.file, Some(durable - durable % PAGES)),
             None => Ok(()),
         }
