@@ -89,6 +89,15 @@ pub struct Restored {
     pub other: Map<String, Value>,
 }
 
+/// Why a file of this name does not say whose the data is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// The operating system would not read it: of its content nothing is known.
+    Io(io::ErrorKind, String),
+    /// It was read, and says nothing.
+    Nonsense(String),
+}
+
 impl Identity {
     /// The identity of a directory that nothing has started on yet.
     pub fn new(flags: &IdentityFlags) -> Self {
@@ -109,20 +118,23 @@ impl Identity {
         }
     }
 
-    /// Reads the file in this data directory. `Ok(None)`: there is none. `Err`: there is one, and it says nothing.
-    pub fn read(data_dir: &Path) -> Result<Option<Self>, String> {
+    /// Reads the file in this data directory. `Ok(None)`: there is none.
+    pub fn read(data_dir: &Path) -> Result<Option<Self>, Unread> {
         let json = match fs::read(data_dir.join(IDENTITY_FILE)) {
             Ok(json) => json,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(format!("{IDENTITY_FILE} cannot be read: {error}")),
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                return Err(Unread::Nonsense(format!("{IDENTITY_FILE} is a folder")));
+            }
+            Err(error) => return Err(Unread::Io(error.kind(), error.to_string())),
         };
-        let identity: Self =
-            serde_json::from_slice(&json).map_err(|error| format!("{IDENTITY_FILE} makes no sense: {error}"))?;
+        let identity: Self = serde_json::from_slice(&json)
+            .map_err(|error| Unread::Nonsense(format!("{IDENTITY_FILE} makes no sense: {error}")))?;
         if identity.format_version == 0 || identity.format_version > FORMAT_VERSION {
-            return Err(format!(
+            return Err(Unread::Nonsense(format!(
                 "{IDENTITY_FILE} has format {}, this agent reads up to {FORMAT_VERSION}",
                 identity.format_version
-            ));
+            )));
         }
         Ok(Some(identity))
     }
@@ -191,10 +203,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for content in ["", "{", "{}", r#"{"formatVersion":1}"#] {
             fs::write(folder.path().join(IDENTITY_FILE), content).unwrap();
-            assert!(Identity::read(folder.path()).is_err(), "{content:?}");
+            assert!(matches!(Identity::read(folder.path()), Err(Unread::Nonsense(_))), "{content:?}");
         }
         let newer = serde_json::to_string(&Identity { format_version: 2, ..Identity::new(&flags()) }).unwrap();
         fs::write(folder.path().join(IDENTITY_FILE), newer).unwrap();
-        assert!(Identity::read(folder.path()).unwrap_err().contains("format 2"));
+        assert!(matches!(Identity::read(folder.path()), Err(Unread::Nonsense(why)) if why.contains("format 2")));
+        // What the disk does not give says nothing of what is on it.
+        fs::remove_file(folder.path().join(IDENTITY_FILE)).unwrap();
+        std::os::unix::fs::symlink(IDENTITY_FILE, folder.path().join(IDENTITY_FILE)).unwrap();
+        assert!(matches!(Identity::read(folder.path()), Err(Unread::Io(..))));
     }
 }

@@ -234,9 +234,13 @@ impl Folder {
 
     /// The attempt of this lineage that an intent's name stands for; `None`: it is no such name.
     pub fn of_intent(&self, name: &str) -> Option<Self> {
-        let attempt = name.strip_suffix(INTENT)?;
-        owner8_of(attempt)?;
-        self.child(attempt).ok()
+        self.whatever_of_intent(name).filter(|attempt| owner8_of(attempt.name()).is_some())
+    }
+
+    /// The same for attempts of any name.
+    #[must_use]
+    pub fn whatever_of_intent(&self, name: &str) -> Option<Self> {
+        self.child(name.strip_suffix(INTENT)?).ok()
     }
 
     /// Where the proofs of this attempt are.

@@ -12,7 +12,7 @@ use crate::contract::{ExitClass, NEW_STORE, S3Sse, StoreFlags, is_store_id};
 use crate::error::{Error, Result};
 use crate::layout::Key;
 use crate::save::random_uid;
-use crate::store::Store;
+use crate::store::{self, Store};
 
 /// The format this version writes.
 const FORMAT_VERSION: u32 = 1;
@@ -75,7 +75,7 @@ pub(crate) struct Expected<'a> {
 /// stays the same, and never locked. A mark is no secret.
 pub(crate) fn store(flags: &StoreFlags) -> Result<Store> {
     let s3_sse = flags.s3_sse.filter(|sse| *sse != S3Sse::Customer);
-    Store::open(&StoreFlags { s3_sse, s3_object_lock: None, s3_object_lock_days: None, ..flags.clone() })
+    Store::open(&StoreFlags { s3_sse, ..store::unlocked(flags) })
 }
 
 /// Reads a store's mark.

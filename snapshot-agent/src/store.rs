@@ -20,7 +20,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 
-use crate::contract::{ExitClass, Lock, StoreFlags};
+use crate::contract::{ExitClass, Lock, S3Checksum, StoreFlags};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key, LayoutError};
 use crate::progress::Progress;
@@ -185,6 +185,13 @@ pub(crate) fn at_it(until: Timestamp) -> String {
     format!(
         "another run has begun it, and may be at it until {until}; what it leaves goes with the next run after that"
     )
+}
+
+/// The same store for objects that are to go again: without a lock of their own, and with the checksum that a bucket whose
+/// own rule locks what is put there takes nothing without (Amazon S3: "Using Object Lock").
+pub(crate) fn unlocked(flags: &StoreFlags) -> StoreFlags {
+    let s3_checksum = flags.s3_checksum.or_else(|| flags.s3_object_lock.map(|_| S3Checksum::Sha256));
+    StoreFlags { s3_object_lock: None, s3_object_lock_days: None, s3_checksum, ..flags.clone() }
 }
 
 /// A key that cannot be is the request's fault.

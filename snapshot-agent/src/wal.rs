@@ -31,8 +31,8 @@ pub enum WalError {
     #[error("the WAL's metadata fails its checksum")]
     Checksum,
     /// The operating system would not read it.
-    #[error("the WAL cannot be read: {0}")]
-    Io(String),
+    #[error("the WAL cannot be read: {1}")]
+    Io(io::ErrorKind, String),
 }
 
 const METADATA: u64 = 1;
@@ -43,7 +43,7 @@ const LOOK_AT: u64 = 4096;
 
 /// Reads the metadata of the log in this folder (`member/wal`). `Ok(None)`: there is no segment.
 pub fn metadata_of(folder: &Path) -> Result<Option<Metadata>, WalError> {
-    let io = |error: io::Error| WalError::Io(error.to_string());
+    let io = |error: io::Error| WalError::Io(error.kind(), error.to_string());
     let names = crate::files::names(folder).map_err(io)?.unwrap_or_default();
     // Segment names are `<sequence>-<first index>.wal` in fixed-width hex, so they sort by age.
     let Some(first) = names.iter().find(|name| name.strip_suffix(".wal").is_some()) else {

@@ -13,7 +13,8 @@ use super::{Annotations, Decision, Facts, decide};
 use crate::contract::{AFTER_PATIENCE_SECONDS, DATA_DIR, GateRequest};
 use crate::data_dir::{DATABASE, WAL};
 use crate::error::{Error, Result, io_error};
-use crate::identity::{IDENTITY_FILE, Identity};
+use crate::identity::{IDENTITY_FILE, Identity, Unread};
+use crate::wal::WalError;
 use crate::{files, wal};
 
 /// Decides whether etcd may start on this volume; if so, the process becomes etcd and this never returns.
@@ -53,8 +54,16 @@ pub(super) fn observe(volume: &Path, data_dir: &Path) -> Result<Facts> {
     Ok(Facts {
         beside,
         data,
-        identity: Identity::read(data_dir),
-        wal: wal::metadata_of(&data_dir.join(WAL)).map_err(|error| error.to_string()),
+        // What the disk does not give is no word on what is there: it is asked again.
+        identity: match Identity::read(data_dir) {
+            Ok(found) => Ok(found),
+            Err(Unread::Nonsense(why)) => Err(why),
+            Err(Unread::Io(kind, said)) => return Err(io_error(doing())(io::Error::new(kind, said))),
+        },
+        wal: match wal::metadata_of(&data_dir.join(WAL)) {
+            Err(WalError::Io(kind, said)) => return Err(io_error(doing())(io::Error::new(kind, said))),
+            found => found.map_err(|error| error.to_string()),
+        },
         database: match fs::metadata(data_dir.join(DATABASE)) {
             Ok(metadata) => metadata.len() > 0,
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,

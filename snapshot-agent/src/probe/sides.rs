@@ -36,7 +36,7 @@ impl Sides {
     pub(super) fn open(request: &ProbeRequest) -> Result<Self> {
         let ProbeRequest { store, read_credentials_dir, .. } = request;
         // What is tried is taken back, so it is not locked.
-        let plain = StoreFlags { s3_object_lock: None, s3_object_lock_days: None, ..store.clone() };
+        let plain = store::unlocked(store);
         let (writes, marks) = (Store::open(&plain)?, mark::store(&plain)?);
         // Its flags are looked at as a save would.
         Store::open(store)?;

@@ -13,7 +13,7 @@ use crate::contract::{DATA_DIR, ExitClass};
 use crate::data_dir::{DATABASE, SNAP, WAL};
 use crate::error::{Error, Result, io_error};
 use crate::files;
-use crate::identity::Identity;
+use crate::identity::{Identity, Unread};
 
 /// Where everything is until it is whole. The name is ours: what is in it may be deleted.
 pub(super) const STAGING: &str = ".holdfast-staging";
@@ -85,7 +85,10 @@ impl Volume {
         Ok(match Identity::read(&self.root.join(DATA_DIR)) {
             Ok(Some(identity)) => State::Ours(Box::new(identity)),
             Ok(None) => State::Foreign(names.into_iter().take(3).collect()),
-            Err(why) => State::Foreign(vec![why]),
+            Err(Unread::Nonsense(why)) => State::Foreign(vec![why]),
+            Err(Unread::Io(kind, said)) => {
+                return Err(io_error("reading whose the volume is")(io::Error::new(kind, said)));
+            }
         })
     }
 

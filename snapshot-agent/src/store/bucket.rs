@@ -34,6 +34,7 @@ use crate::progress::Progress;
 pub(super) mod address;
 pub(super) mod http;
 mod intent;
+pub(super) mod listing;
 mod trial;
 mod upload;
 

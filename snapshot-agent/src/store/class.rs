@@ -9,6 +9,7 @@ use std::io;
 use object_store::client::{HttpError, HttpErrorKind};
 
 use super::bucket::address::NoStore;
+use super::bucket::listing::NoListing;
 use crate::contract::ExitClass;
 use crate::error::Error;
 
@@ -79,13 +80,16 @@ pub(super) fn timed_out(error: &object_store::Error) -> bool {
 
 fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitClass, String) {
     use object_store::Error as E;
-    if let Some(judged) = code.and_then(by_code).or_else(|| tls(error).and_then(by_tls)) {
+    if let Some(judged) = tls(error).and_then(by_tls) {
         return judged;
     }
     if let Some(elsewhere) = beneath::<NoStore>(error) {
         return (ExitClass::Config, elsewhere.to_string());
     }
-    if let Some(judged) = identity(error, text) {
+    if let Some(none) = beneath::<NoListing>(error) {
+        return (ExitClass::Transient, none.to_string());
+    }
+    if let Some(judged) = identity(error, text, code).or_else(|| code.and_then(by_code)) {
         return judged;
     }
     match error {
@@ -141,18 +145,34 @@ const IDENTITY_SERVICES: &[&str] = &[
     "AssumeRoleWithWebIdentity",
 ];
 
+/// In every answer of AWS's token service (STS API reference).
+const STS_ANSWERS: &str = "sts.amazonaws.com/doc/";
+
+/// How object_store tells of a request for a token; to stores themselves it posts nothing that it keeps back.
+const TOKEN_POST: &str = "performing POST REDACTED";
+
 /// Errors of the identity that the environment was to provide.
-fn identity(error: &object_store::Error, text: &str) -> Option<(ExitClass, String)> {
+fn identity(error: &object_store::Error, text: &str, code: Option<&str>) -> Option<(ExitClass, String)> {
     let line = first_line(text);
-    if !IDENTITY_SERVICES.iter().any(|service| line.contains(service)) {
+    // object_store keeps the address back of a request that carries a token in it.
+    let tokens = text.contains(STS_ANSWERS) || line.contains(TOKEN_POST);
+    if !tokens && !IDENTITY_SERVICES.iter().any(|service| line.contains(service)) {
         return None;
     }
+    // Of a trouble that passes: by its status (Azure: "Managed identities, retry guidance"), or by AWS's word with a 400.
+    let passes = |status: u16, code: Option<&str>| {
+        matches!(status, 408 | 410 | 429)
+            || matches!(
+                code,
+                Some("Throttling" | "ThrottlingException" | "RequestLimitExceeded" | "IDPCommunicationError")
+            )
+    };
     let remedy = "give --credentials-dir, or an identity to the service account";
     Some(match (status(text), transport(error)) {
-        (Some(400..=499), _) => {
+        (Some(status @ 400..=499), _) if !passes(status, code) => {
             (ExitClass::Denied, format!("the environment's identity service gives no credentials: {remedy}"))
         }
-        // It may only be slow in a Pod's first seconds.
+        // It may only be slow in a Pod's first seconds, or busy.
         (_, Some(_)) | (Some(_), None) => {
             (ExitClass::Transient, format!("the environment's identity service does not answer: {remedy}"))
         }
@@ -170,6 +190,10 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
         "ContainerNotFound" => (ExitClass::NotFound, "the container does not exist"),
         // The second is versitygw's, with status 404.
         "InvalidAccessKeyId" | "XAdminUserNotFound" => (ExitClass::Denied, "the store does not know this access key"),
+        "AccessDenied" => (
+            ExitClass::Denied,
+            "the store does not allow this with these credentials: check the keys, and the policy on this bucket and prefix",
+        ),
         "SignatureDoesNotMatch" => {
             (ExitClass::Denied, "the secret key does not belong to this access key, or the region is wrong")
         }
@@ -230,9 +254,11 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
         "ContainerBeingDeleted" | "ContainerDisabled" | "AccountBeingCreated" | "OperationAborted" => {
             (ExitClass::Transient, "the place is being made or removed just now")
         }
-        "QuotaExceeded" | "XMinioStorageFull" | "InsufficientCapacity" | "StorageFull" => {
-            (ExitClass::Full, "the store has no space left")
-        }
+        "QuotaExceeded"
+        | "XMinioStorageFull"
+        | "XMinioAdminBucketQuotaExceeded"
+        | "InsufficientCapacity"
+        | "StorageFull" => (ExitClass::Full, "the store has no space left"),
         "SlowDown" | "RequestLimitExceeded" | "ThrottlingException" | "ServiceUnavailable" | "ServerBusy" => {
             (ExitClass::Transient, "the store asks to slow down")
         }
@@ -369,6 +395,39 @@ mod tests {
     }
 
     /// Bodies as Google's documents show them ("XML API error responses") and as Azurite answers.
+    /// AWS's token service and the nodes' own, which object_store names without the address, or with it.
+    #[test]
+    fn an_identity_that_is_late_is_not_refused() {
+        let sts = |status: u16, code: &str| {
+            format!(
+                "Error performing POST REDACTED in 1s - Server returned non-2xx status code: {status} X: <ErrorResponse \
+                 xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error><Code>{code}</Code></Error></ErrorResponse>"
+            )
+        };
+        let node = |status: u16| {
+            format!(
+                "Error performing GET http://169.254.169.254/metadata/identity in 1s - Server returned non-2xx status \
+                 code: {status} X: canary"
+            )
+        };
+        for (text, wanted) in [
+            (sts(400, "Throttling"), ExitClass::Transient),
+            (sts(400, "IDPCommunicationError"), ExitClass::Transient),
+            (sts(403, "AccessDenied"), ExitClass::Denied),
+            (sts(400, "InvalidIdentityToken"), ExitClass::Denied),
+            (node(408), ExitClass::Transient),
+            (node(410), ExitClass::Transient),
+            (node(429), ExitClass::Transient),
+            (node(404), ExitClass::Denied),
+        ] {
+            let error = generic(&text);
+            assert_eq!(error.class(), wanted, "{text}: {error}");
+            let says = ["identity service", "service account"];
+            assert!(says.iter().all(|word| error.message().contains(word)), "{text}: {error}");
+            assert!(!error.message().contains("canary"), "{error}");
+        }
+    }
+
     #[test]
     fn every_providers_codes_are_known() {
         for (status, code, wanted) in [
@@ -387,6 +446,8 @@ mod tests {
             (400, "KMS.InternalException", ExitClass::Transient),
             (500, "KMS.KeyUnavailableException", ExitClass::Transient),
             (400, "KMS.DisabledException", ExitClass::Config),
+            (400, "XMinioAdminBucketQuotaExceeded", ExitClass::Full),
+            (403, "AccessDenied", ExitClass::Denied),
             (503, "ServerBusy", ExitClass::Transient),
         ] {
             let error = generic(&format!(

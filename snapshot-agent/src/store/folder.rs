@@ -10,6 +10,7 @@ use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use cap_std::ambient_authority;
@@ -38,6 +39,10 @@ mod write;
 /// Pieces on their way to or from the disk.
 const PIECES: usize = 8;
 
+/// How long a volume may take for one answer that moves no data. A network's that is gone takes for ever: there is no
+/// error to come.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+
 /// A folder of a volume, made when it is missing. On a volume mounted for reading it stays missing.
 fn beneath(volume: Dir, folder: &std::path::Path) -> io::Result<Dir> {
     if folder.as_os_str().is_empty() {
@@ -52,6 +57,9 @@ fn beneath(volume: Dir, folder: &std::path::Path) -> io::Result<Dir> {
         opened => opened,
     }
 }
+
+/// How long a run waits at its end for what it takes away.
+const TIDY_WITHIN: Duration = Duration::from_secs(20);
 
 /// A folder below which everything stays.
 #[derive(Clone, Debug)]
@@ -104,7 +112,7 @@ impl FolderStore {
             }
             Ok(Ok(children))
         };
-        self.below(doing.clone(), calls).await?.map_err(|error| Error::config(format!("{doing}: {error}")))
+        self.look(doing.clone(), calls).await?.map_err(|error| Error::config(format!("{doing}: {error}")))
     }
 
     pub(super) async fn objects(&self, folder: &Folder, limit: usize) -> Result<Vec<String>> {
@@ -128,7 +136,7 @@ impl FolderStore {
             }
             Ok(names)
         };
-        let names = self.below(doing.clone(), calls).await?;
+        let names = self.look(doing.clone(), calls).await?;
         super::within(&names, limit).map_err(|error| error.context(doing))?;
         Ok(names)
     }
@@ -142,6 +150,22 @@ impl FolderStore {
         let root = Arc::clone(&self.root);
         let result = tokio::task::spawn_blocking(move || calls(&root)).await;
         result.map_err(|error| task_error(&error))?.map_err(io_error(doing))
+    }
+
+    /// The same for calls that change nothing: nobody waits long for them. One that writes is never left alone, because it
+    /// may still come to its end.
+    async fn look<T: Send + 'static>(
+        &self,
+        doing: String,
+        calls: impl FnOnce(&Dir) -> io::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let looking = tokio::time::timeout(ANSWERS_WITHIN, self.below(doing.clone(), calls));
+        looking.await.unwrap_or_else(|_| {
+            let seconds = ANSWERS_WITHIN.as_secs();
+            Err(Error::transient(format!(
+                "{doing}: the volume has not answered for {seconds} s. Look at what it is mounted from"
+            )))
+        })
     }
 
     pub(super) async fn begin(&self, key: &Key, plan: Plan) -> Result<FolderUpload> {
@@ -217,7 +241,7 @@ impl FolderStore {
     /// Until when another run may be at this attempt.
     pub(super) async fn held(&self, attempt: &Folder, now: Timestamp) -> Result<Option<Timestamp>> {
         let (doing, attempt) = (format!("looking at {}", self.uri(attempt)), attempt.clone());
-        self.below(doing, move |root| attempts::held(root, &attempt, now)).await
+        self.look(doing, move |root| attempts::held(root, &attempt, now)).await
     }
 
     /// Removes a file; one that is not there is removed already.
@@ -236,7 +260,7 @@ impl FolderStore {
     pub(super) async fn stat(&self, key: &Key) -> Result<Stat> {
         let path = key.to_string();
         let looking = format!("looking at {}", self.uri(key));
-        let found = self.below(looking, move |root| root.open(&path)?.metadata()).await?;
+        let found = self.look(looking, move |root| root.open(&path)?.metadata()).await?;
         let written = format!("{} {}.{}", found.ino(), found.mtime(), found.mtime_nsec());
         Ok(Stat { bytes: found.len(), etag: None, written: Some(written) })
     }
@@ -259,7 +283,7 @@ impl FolderStore {
             root.open(&path)?.take(limit + 1).read_to_end(&mut content)?;
             Ok(content)
         };
-        let content = self.below(doing.clone(), calls).await?;
+        let content = self.look(doing.clone(), calls).await?;
         if content.len() as u64 > limit {
             return Err(Error::corrupt(format!("{doing}: it is longer than {limit} bytes")));
         }
@@ -369,15 +393,24 @@ impl FolderUpload {
     /// The mark has served; if it stays, a later run sees the manifest and removes no more than the mark.
     pub(super) async fn published(&mut self) {
         let (folder, mark) = (Arc::clone(&self.folder), self.mark.clone());
-        let removed = self.store.below(self.doing(), move |_| ignore_missing(folder.remove_file(&mark))).await;
-        if let Err(error) = removed {
-            tracing::debug!(%error, "the upload's mark stays behind");
+        let removed = self.store.below(self.doing(), move |_| ignore_missing(folder.remove_file(&mark)));
+        match tokio::time::timeout(TIDY_WITHIN, removed).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "the upload's mark stays behind"),
+            Err(_) => tracing::debug!("the upload's mark stays behind: the volume does not answer"),
         }
     }
 
     pub(super) async fn abort(&mut self) {
         // Whether it was written does not matter any more, only that nobody writes.
         self.given_up.store(true, Ordering::Release);
+        // A volume that does not answer keeps nobody: the run has its reason to tell, and what stays is the next one's.
+        if tokio::time::timeout(TIDY_WITHIN, self.take_away()).await.is_err() {
+            tracing::warn!(upload = self.doing(), "the unfinished upload stays behind: the volume does not answer");
+        }
+    }
+
+    async fn take_away(&mut self) {
         let _written = self.flush().await;
         let (folder, key) = (Arc::clone(&self.folder), self.key.clone());
         let (temporary, mark) = (self.temporary.clone(), self.mark.clone());

@@ -10,6 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::{ClientOptions, TagSet};
+use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::bucket::address;
@@ -79,7 +80,7 @@ pub(super) fn open_until(
         // On what makes an object and on nothing else: S3 knows these headers there alone.
         clients = clients.sealing(build(&builder, connectors.asking, &headers)?);
     }
-    let region = region(flags);
+    let region = region(flags)?;
     let at = match &flags.s3_endpoint {
         Some(endpoint) => format!("{endpoint}, region {region}"),
         None => format!("AWS, region {region}"),
@@ -99,8 +100,13 @@ fn builder(flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {
 }
 
 /// The region that is asked for.
-fn region(flags: &StoreFlags) -> &str {
-    flags.s3_region.as_deref().unwrap_or("us-east-1")
+fn region(flags: &StoreFlags) -> Result<&str> {
+    let region = flags.s3_region.as_deref().unwrap_or("us-east-1");
+    // It becomes a part of headers and host names.
+    if region.is_empty() || !region.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
+        return Err(Error::config(format!("--s3-region={region:?} is no region: letters, digits, and any of -_.")));
+    }
+    Ok(region)
 }
 
 /// Keys from a mounted Secret, or what the environment provides (a service account's role).
@@ -127,14 +133,38 @@ fn sendable(name: &str, value: String) -> Result<String> {
     )))
 }
 
+/// Whether the bucket is in the path: where that is asked for, and where no host name can have it. An address has no names
+/// below it, and a certificate for all names below another is none for names below those (RFC 9525, 6.3).
+fn in_path(flags: &StoreFlags, bucket: &str) -> bool {
+    let endpoint = flags.s3_endpoint.as_deref();
+    let host =
+        endpoint.and_then(|endpoint| Url::parse(endpoint).ok()).and_then(|url| url.host_str().map(str::to_owned));
+    let address = host.is_some_and(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok());
+    flags.s3_force_path_style || address || (bucket.contains('.') && !http::plain(flags.s3_endpoint.as_ref()))
+}
+
 /// Region, endpoint, and whether the bucket is in the host name or in the path.
 fn reached(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {
-    let builder = builder.with_region(region(flags)).with_virtual_hosted_style_request(!flags.s3_force_path_style);
+    // Where no flag says it, the environment of AWS's own programs may (`AmazonS3Builder::from_env`), without the bucket.
+    for key in ["aws_endpoint_url_s3", "aws_endpoint_url"] {
+        if flags.s3_endpoint.is_none() && builder.get_config_value(&config_key(key)?).is_some() {
+            return Err(Error::config(
+                "the environment says AWS_ENDPOINT_URL: say it with --s3-endpoint, or take it out",
+            ));
+        }
+    }
+    let in_path = in_path(flags, bucket);
+    let builder = builder.with_region(region(flags)?).with_virtual_hosted_style_request(!in_path);
     let Some(endpoint) = &flags.s3_endpoint else { return Ok(builder) };
     let (scheme, host) = http::endpoint("--s3-endpoint", endpoint, false)?;
     // object_store takes the endpoint of the virtual-hosted style with the bucket in it.
-    let whole =
-        if flags.s3_force_path_style { format!("{scheme}://{host}") } else { format!("{scheme}://{bucket}.{host}") };
+    let whole = if in_path { format!("{scheme}://{host}") } else { format!("{scheme}://{bucket}.{host}") };
+    Url::parse(&whole).map_err(|why| {
+        Error::config(format!(
+            "--s3-endpoint={endpoint:?} takes no bucket in front of its name ({why}): give --s3-force-path-style \
+             (s3.forcePathStyle)"
+        ))
+    })?;
     // The bucket's name may be what makes an address of it.
     address::check("--s3-endpoint", &whole)?;
     Ok(builder.with_endpoint(whole))
@@ -327,6 +357,65 @@ mod tests {
         // Not the store's fault: nothing that is asked for is missing there.
         assert_eq!(error.class(), ExitClass::Config);
         assert!(error.message().contains("/none: the Secret"), "{error}");
+    }
+
+    /// What object_store would panic at, with the first request.
+    #[test]
+    fn an_address_that_cannot_be_is_refused_by_name() {
+        for endpoint in ["https://h:90000", "https://a:b:c", "https://h:port", "http://1.2.3.4.5:9000", "https://[::1"]
+        {
+            for s3_force_path_style in [false, true] {
+                let error = refused(|flags| {
+                    flags.s3_endpoint = Some(endpoint.to_owned());
+                    flags.s3_force_path_style = s3_force_path_style;
+                });
+                assert_eq!(error.class(), ExitClass::Config, "{endpoint}");
+                assert!(error.message().starts_with("--s3-endpoint"), "{endpoint}: {error}");
+            }
+        }
+        for region in ["", "eu west", "eu\nwest", "é", "a/b"] {
+            let error = refused(|flags| flags.s3_region = Some(region.to_owned()));
+            assert!(error.message().starts_with("--s3-region"), "{region:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_bucket_is_in_the_path_where_no_name_can_have_it() {
+        let path = |endpoint: Option<&str>, bucket: &str| {
+            let flags = StoreFlags { s3_endpoint: endpoint.map(str::to_owned), ..StoreFlags::default() };
+            reached(AmazonS3Builder::new(), &flags, bucket).unwrap();
+            in_path(&flags, bucket)
+        };
+        for (endpoint, bucket, expected) in [
+            (None, "bkt", false),
+            (None, "backups.example.com", true),
+            (Some("https://s3.example.com"), "bkt", false),
+            (Some("https://s3.example.com"), "a.b", true),
+            (Some("http://minio:9000"), "a.b", false),
+            (Some("http://10.0.0.5:9000"), "bkt", true),
+            (Some("https://[fd00::1]:9000"), "bkt", true),
+        ] {
+            assert_eq!(path(endpoint, bucket), expected, "{endpoint:?}, {bucket}");
+        }
+        let flags = StoreFlags::default();
+        let said =
+            AmazonS3Builder::new().with_config(config_key("aws_endpoint_url").unwrap(), "https://minio.example.com");
+        let error = reached(said, &flags, "bkt").unwrap_err();
+        assert!(error.message().contains("--s3-endpoint"), "{error}");
+    }
+
+    /// A bucket whose own rule locks what is put into it takes nothing without a checksum, not even what is to go again.
+    #[test]
+    fn what_is_not_locked_itself_still_has_the_checksum_of_what_is() {
+        let locked = StoreFlags {
+            s3_object_lock: Some(LockMode::Governance),
+            s3_object_lock_days: Some(1),
+            ..StoreFlags::default()
+        };
+        let plain = crate::store::unlocked(&locked);
+        assert_eq!((plain.s3_object_lock, plain.s3_object_lock_days), (None, None));
+        assert!(has_checksum(&plain));
+        assert_eq!(crate::store::unlocked(&StoreFlags::default()), StoreFlags::default());
     }
 
     #[test]

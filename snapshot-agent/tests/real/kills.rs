@@ -62,6 +62,9 @@ fn plant(store: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     planted.collect()
 }
 
+/// Runs that nobody kills, to know how long one takes.
+const UNDISTURBED: usize = 3;
+
 async fn killed_anywhere(etcd: &Etcd, flags: StoreFlags, everything: &Path, store: &Path) {
     let foreign = plant(store);
     let request = |pod: String| SaveRequest {
@@ -72,9 +75,13 @@ async fn killed_anywhere(etcd: &Etcd, flags: StoreFlags, everything: &Path, stor
         let mut command = child("orphans::is_killed_while_saving", &request.to_args().join("\n"));
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     };
-    let begun = Instant::now();
-    assert!(run(&request("00000000-0".to_owned())).wait().unwrap().success());
-    let whole = begun.elapsed();
+    // The quickest of three: the first one is cold, and what is killed later than a run takes is not killed in it.
+    let mut whole = Duration::MAX;
+    for undisturbed in 0..UNDISTURBED {
+        let begun = Instant::now();
+        assert!(run(&request(format!("f000000{undisturbed}-0"))).wait().unwrap().success());
+        whole = whole.min(begun.elapsed());
+    }
     let moments = soak(20_u64, 200) / 2;
     for moment in 0..moments {
         // Each part of the run is met once; where in it, the moment's number says.
@@ -88,8 +95,10 @@ async fn killed_anywhere(etcd: &Etcd, flags: StoreFlags, everything: &Path, stor
         complete(store);
     }
     let survived = complete(store);
+    let moments = usize::try_from(moments).unwrap();
     println!("{moments} kills within {whole:?}: {survived} complete, {} files", files(everything).len());
-    assert!(survived >= 1);
+    assert!(survived >= UNDISTURBED);
+    assert!(survived - UNDISTURBED < moments * 2 / 3, "most were killed too late to be killed in their middle");
     age(store);
     let (mut saves, mut left) = (0, vec![]);
     while saves < 5 {

@@ -53,6 +53,7 @@ mod s3_proxy;
 mod server;
 mod siblings;
 mod signal;
+mod silent;
 mod sizes;
 mod slow;
 #[path = "../common/soak.rs"]
@@ -65,6 +66,7 @@ mod syncs;
 mod tls;
 mod trouble;
 mod verify;
+mod volumes;
 
 use server::bolt;
 

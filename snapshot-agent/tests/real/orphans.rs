@@ -7,12 +7,13 @@ use std::process::Stdio;
 
 use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Mischief;
+use crate::s3_proxy::{Fault, Op, S3Proxy};
 use crate::support::{Cli, Etcd, S3, child, child_input, eventually, file_store, save_request};
 use clap::Parser;
 use futures::stream;
 use serde_json::{Value, json};
-use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, InspectRequest, SaveRequest};
-use snapshot_agent::{inspect, save};
+use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, InspectRequest, ProbeRequest, SaveRequest};
+use snapshot_agent::{inspect, probe, save};
 
 /// Not a test by itself: the process that is killed.
 #[tokio::test(flavor = "multi_thread")]
@@ -48,6 +49,23 @@ fn until(intent: &PathBuf, until: &str) {
 
 async fn save_small(request: &SaveRequest) {
     save_stream(request.clone(), stream::iter(messages(&snapshot(64)))).await.unwrap();
+}
+
+/// Nobody looks for what a probe has left: what it has begun it takes back, in whichever moment its time is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_that_is_cut_short_leaves_no_upload() {
+    let s3 = S3::start().await;
+    let proxy = S3Proxy::before(&s3, |asked| match asked.op {
+        Op::Part if asked.before > 0 => Fault::Silence,
+        _ => Fault::Pass,
+    })
+    .await;
+    let probing = ProbeRequest { store: proxy.flags(&s3), deadline_seconds: 15, ..ProbeRequest::default() };
+    let ended = probe::run(probing).await.unwrap();
+    assert!(proxy.count(Op::Part) > 1, "it was not in the middle of an upload: {}", ended.probed.table());
+    assert!(!ended.probed.usable && ended.probed.left_behind.is_none(), "{}", ended.probed.table());
+    assert_eq!(uploads_with_parts(&s3), 0, "{:?}", s3.files());
+    assert!(s3.files().iter().all(|file| !file.contains(".holdfast-probe-")), "{:?}", s3.files());
 }
 
 #[tokio::test(flavor = "multi_thread")]

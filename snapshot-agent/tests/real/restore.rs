@@ -1,4 +1,4 @@
-//! Restores of what is broken, onto what is not empty, and again after every interruption.
+//! Restores of what is broken, and again after every interruption. What becomes of a volume is in `volumes.rs`.
 
 use std::fs;
 use std::io::Read as _;
@@ -11,15 +11,15 @@ use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Mischief;
 use crate::graft::ENGINES;
 use crate::support::{
-    CLAIM, Cli, Etcd, NOTE, RESTORE, S3, bin, child, child_input, etcd_of, eventually, file_store, files, in_place_of,
-    restore_request, save_request,
+    Cli, Etcd, NOTE, RESTORE, S3, child, child_input, etcd_of, eventually, file_store, files, restore_request,
+    save_request,
 };
 use clap::Parser;
 use futures::stream;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{
-    Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, MAY_START_EMPTY, RestoreRequest, SavedReport, StoreFlags,
+    Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, RestoreRequest, SavedReport, StoreFlags,
 };
 use snapshot_agent::identity::Identity;
 use snapshot_agent::{restore, save};
@@ -34,23 +34,23 @@ pub(crate) async fn in_s3(mib: u64) -> (S3, SavedReport) {
 }
 
 /// One snapshot in a folder, to be broken.
-struct Stored {
-    mount: TempDir,
-    saved: SavedReport,
+pub(crate) struct Stored {
+    pub(crate) mount: TempDir,
+    pub(crate) saved: SavedReport,
 }
 
 impl Stored {
-    async fn of(etcd: &Etcd, compression: Compression) -> Self {
+    pub(crate) async fn of(etcd: &Etcd, compression: Compression) -> Self {
         let mount = tempfile::tempdir().unwrap();
         let saved = save::run(save_request(etcd.flags(), file_store(mount.path()), compression)).await.unwrap();
         Self { mount, saved }
     }
 
-    fn flags(&self) -> StoreFlags {
+    pub(crate) fn flags(&self) -> StoreFlags {
         file_store(self.mount.path())
     }
 
-    fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.folder().join(format!("snapshot.db{}", self.saved.compression.suffix()))
     }
 
@@ -64,7 +64,11 @@ impl Stored {
     }
 
     /// The same, and these files are left: why it was refused, where that took a download.
-    async fn refused_leaving(&self, leaves: &[&str], change: impl FnOnce(&mut RestoreRequest)) -> (ExitClass, String) {
+    pub(crate) async fn refused_leaving(
+        &self,
+        leaves: &[&str],
+        change: impl FnOnce(&mut RestoreRequest),
+    ) -> (ExitClass, String) {
         let volume = tempfile::tempdir().unwrap();
         let mut request = restore_request(self.flags(), &self.saved.key, volume.path());
         change(&mut request);
@@ -176,157 +180,6 @@ async fn one_wrong_request_at_a_time() {
     fs::remove_file(stored.folder().join("manifest.json")).unwrap();
     let (class, message) = stored.refused(|_| ()).await;
     assert_eq!(class, ExitClass::NotFound, "a folder without a manifest is no backup: {message}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_on_the_volume_is_never_touched() {
-    let etcd = Etcd::start().await;
-    let stored = Stored::of(&etcd, Compression::Zstd).await;
-    for foreign in ["default.etcd/member/wal/0.wal", "data/member/snap/db", "file", "data/x"] {
-        let volume = tempfile::tempdir().unwrap();
-        let path = volume.path().join(foreign);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, "precious").unwrap();
-        let request = restore_request(stored.flags(), &stored.saved.key, volume.path());
-        let error = restore::run(request).await.unwrap_err();
-        assert_eq!(error.class(), ExitClass::Refused, "{foreign}: {error}");
-        assert_eq!(files(volume.path()), [foreign]);
-    }
-    // Complete, but for somebody else or from another attempt.
-    let volume = tempfile::tempdir().unwrap();
-    let request = restore_request(stored.flags(), &stored.saved.key, volume.path());
-    restore::run(request.clone()).await.unwrap();
-    let before = files(volume.path());
-    for change in [
-        |r: &mut RestoreRequest| r.restore_uid = "another".to_owned(),
-        |r: &mut RestoreRequest| r.identity.claim_uid = "another".to_owned(),
-        |r: &mut RestoreRequest| r.identity.member_uid = "another".to_owned(),
-        |r: &mut RestoreRequest| r.identity.cluster_token = "another".to_owned(),
-    ] {
-        let mut request = request.clone();
-        change(&mut request);
-        let error = restore::run(request).await.unwrap_err();
-        assert_eq!(error.class(), ExitClass::Refused, "{error}");
-        assert_eq!(files(volume.path()), before);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_empty_volume_is_filled_only_while_that_is_allowed() {
-    let etcd = Etcd::start().await;
-    let stored = Stored::of(&etcd, Compression::Zstd).await;
-    let volume = tempfile::tempdir().unwrap();
-    let annotations = stored.mount.path().join("annotations");
-    let request = RestoreRequest {
-        annotations: Some(annotations.clone()),
-        ..restore_request(stored.flags(), &stored.saved.key, volume.path())
-    };
-    for content in [String::new(), format!("{MAY_START_EMPTY}=\"another\"\n")] {
-        fs::write(&annotations, content).unwrap();
-        assert_eq!(restore::run(request.clone()).await.unwrap_err().class(), ExitClass::Refused);
-        assert_eq!(files(volume.path()), [] as [&str; 0]);
-    }
-    fs::write(&annotations, format!("{MAY_START_EMPTY}=\"{CLAIM}\"\n")).unwrap();
-    assert!(!restore::run(request.clone()).await.unwrap().already);
-    // Complete: the permission is not needed any more.
-    fs::write(&annotations, "").unwrap();
-    assert!(restore::run(request).await.unwrap().already);
-}
-
-/// By hand the same words may be given as a restore's UID again: a complete volume is that of what it holds.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_complete_volume_is_not_taken_for_another_snapshots() {
-    let etcd = Etcd::start().await;
-    etcd.fill(1, 10).await;
-    let stored = Stored::of(&etcd, Compression::Zstd).await;
-    etcd.fill(2, 10).await;
-    let second =
-        snapshot_agent::save::run(save_request(etcd.flags(), stored.flags(), Compression::Zstd)).await.unwrap();
-    let volume = tempfile::tempdir().unwrap();
-    let first = RestoreRequest {
-        expect_sha256: Some(stored.saved.sha256.clone()),
-        ..restore_request(stored.flags(), &stored.saved.key, volume.path())
-    };
-    restore::run(first.clone()).await.unwrap();
-    let upper = stored.saved.sha256.to_uppercase();
-    assert!(restore::run(RestoreRequest { expect_sha256: Some(upper), ..first.clone() }).await.unwrap().already);
-    let before = files(volume.path());
-    for (request, why) in [
-        (RestoreRequest { key: second.key.clone(), expect_sha256: None, ..first.clone() }, stored.saved.key.as_str()),
-        (RestoreRequest { expect_sha256: Some(second.sha256.clone()), ..first.clone() }, "sha256"),
-        (RestoreRequest { revision_bump: 7, ..first }, "by 7"),
-    ] {
-        let error = restore::run(request).await.unwrap_err();
-        assert_eq!(error.class(), ExitClass::Refused, "{error}");
-        assert!(error.message().contains(why), "{error}");
-        assert_eq!(files(volume.path()), before);
-    }
-}
-
-/// Bytes that were proven on their way and come back otherwise are the disk's fault, and another attempt's to mend.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_volume_that_gives_other_bytes_back_is_told_and_the_snapshot_is_not_accused() {
-    let etcd = Etcd::start().await;
-    etcd.fill(3, 10).await;
-    let stored = Stored::of(&etcd, Compression::None).await;
-    fs::copy(stored.data(), stored.mount.path().join("raw.db")).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let does = "/bin/sed -i s/k1/k9/ \"$3\"; exec $real \"$@\"";
-    let etcdutl = in_place_of(&bin("etcdutl"), &folder.path().join("etcdutl"), does);
-    for key in [stored.saved.key.as_str(), "raw.db"] {
-        let (class, message) =
-            stored.refused_leaving(&[NOTE], |r| (r.key, r.etcdutl) = (key.to_owned(), etcdutl.clone())).await;
-        assert_eq!(class, ExitClass::Refused, "{key}: {message}");
-        for word in ["the volume", "other bytes back", "expected sha256"] {
-            assert!(message.contains(word), "{key}: no {word:?} in {message}");
-        }
-    }
-}
-
-/// Told before anything is read of a snapshot of ours, and of a raw file as soon as it is known what is in use of it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_etcd_would_take_no_write_into_is_refused() {
-    let etcd = Etcd::start().await;
-    etcd.fill(20, 1 << 20).await;
-    let stored = Stored::of(&etcd, Compression::None).await;
-    let used = stored.saved.db_bytes;
-    let snapshot = fs::read(stored.data()).unwrap();
-    fs::write(stored.mount.path().join("raw.db"), &snapshot).unwrap();
-    // A member's own file grows ahead of what is in use.
-    let mut file = snapshot[..snapshot.len() - 32].to_vec();
-    file.resize(file.len() + (4 << 20), 0);
-    fs::write(stored.mount.path().join("member.db"), file).unwrap();
-    for engine in ENGINES {
-        for key in [stored.saved.key.as_str(), "raw.db", "member.db"] {
-            let change = |quota: u64| {
-                move |r: &mut RestoreRequest| {
-                    (r.key, r.engine, r.allow_unverified) = (key.to_owned(), engine, true);
-                    r.quota_backend_bytes = Some(quota);
-                }
-            };
-            let leaves: &[&str] = if key == stored.saved.key { &[] } else { &[NOTE] };
-            let (class, message) = stored.refused_leaving(leaves, change(used)).await;
-            assert_eq!(class, ExitClass::Config, "{engine:?}, {key}: {message}");
-            assert!(message.contains(&format!("has {used} bytes")), "{engine:?}, {key}: {message}");
-            let volume = tempfile::tempdir().unwrap();
-            let mut request = restore_request(stored.flags(), key, volume.path());
-            change(used + 1)(&mut request);
-            restore::run(request).await.unwrap();
-        }
-        // Refusing it takes nothing from anybody.
-        let folder = tempfile::tempdir().unwrap();
-        let volume = folder.path().join("volume");
-        fs::create_dir(&volume).unwrap();
-        let request = RestoreRequest { engine, ..restore_request(stored.flags(), &stored.saved.key, &volume) };
-        let initial = request.initial_cluster.clone();
-        restore::run(request).await.unwrap();
-        let (member, peer) = initial.split_once('=').unwrap();
-        let quota = format!("--quota-backend-bytes={used}");
-        let flags = ["--initial-cluster-state=existing", &quota];
-        let etcd = Etcd::on(folder, &volume.join(DATA_DIR), member, peer, &flags).await;
-        let error = etcd.client().await.put("key", "value", None).await.unwrap_err();
-        assert!(error.to_string().contains("database space exceeded"), "{engine:?}: {error}");
-    }
 }
 
 fn restored(volume: &Path) -> bool {

@@ -54,6 +54,9 @@ fn once_read(asked: &Asked, fault: Fault) -> Fault {
     if asked.op == Op::Get && asked.uri.contains("snapshot.db") && asked.before < 3 { fault } else { Fault::Pass }
 }
 
+/// A row that has to be told from a store without trouble.
+const ALONE: &str = "connections end after each answer";
+
 fn busy(asked: &Asked) -> Fault {
     match dice(asked) {
         0..15 => Fault::Answer(500, error("InternalError")),
@@ -73,7 +76,7 @@ async fn trouble_that_passes_leaves_a_whole_snapshot() {
                 if a.op == Op::Part && a.before % 2 == 0 { Fault::CutRequest(1 << 20) } else { Fault::Pass }
             }),
             ("a part is stored, and the answer is lost", |a| first(a, Op::Part, Fault::DoneHangup)),
-            ("connections end after each answer", |_| Fault::CloseAfter),
+            (ALONE, |_| Fault::CloseAfter),
             ("completed, and 500", |a| first(a, Op::Complete, Fault::Done(500, error("InternalError")))),
             ("completed, and 200 with an error in it", |a| {
                 first(a, Op::Complete, Fault::Done(200, error("InternalError")))
@@ -113,8 +116,9 @@ async fn trouble_that_passes_leaves_a_whole_snapshot() {
         ];
     let rows = rows.into_iter().map(async |(what, rule)| {
         let s3 = S3::start().await;
-        let (saved, _proxy) = save_through(&s3, rule).await;
+        let (saved, proxy) = save_through(&s3, rule).await;
         let saved = saved.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert!(what != ALONE || proxy.each_asked_alone(), "{what}: a connection was used again");
         assert!(fs::read(s3.file(&saved.key, "snapshot.db")).unwrap() == *STREAM, "{what}: other bytes");
         assert!(saved.verification.unwrap().read_back, "{what}");
         assert_eq!(s3.files().len(), 2, "{what}: {:?}", s3.files());
@@ -262,7 +266,7 @@ async fn a_download_is_whole_or_refused() {
             },
             None,
         ),
-        ("connections end after each answer", |_| Fault::CloseAfter, None),
+        (ALONE, |_| Fault::CloseAfter, None),
         (
             "cut short with headers that agree",
             |a| {
@@ -293,6 +297,7 @@ async fn a_download_is_whole_or_refused() {
         match class {
             None => {
                 done.unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert!(what != ALONE || proxy.each_asked_alone(), "{what}: a connection was used again");
             }
             Some(class) => {
                 let error = done.map(|done| done.uri).unwrap_err();

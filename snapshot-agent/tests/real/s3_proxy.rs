@@ -3,10 +3,13 @@
 //! Which request meets which fault is decided by the test; everything else passes, byte for byte and with its signature.
 
 use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -14,6 +17,7 @@ use hyper::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, client, server, service};
 use hyper_util::rt::TokioIo;
 use snapshot_agent::contract::StoreFlags;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::front::Front;
@@ -109,6 +113,8 @@ impl S3Proxy {
         let front = Front::of(move |connection, _| {
             let (store, seen, rule) = (store.clone(), Arc::clone(&seen), Arc::clone(&rule));
             let counts = Arc::clone(&counts);
+            let ended = Arc::<AtomicBool>::default();
+            let answered = Arc::clone(&ended);
             let serve = service::service_fn(move |request: Request<Incoming>| {
                 let op = operation(&request);
                 let before = {
@@ -121,10 +127,12 @@ impl S3Proxy {
                 let asked = Asked { op, before, uri, headers };
                 let fault = rule(&asked);
                 seen.lock().unwrap().push(asked);
-                meet(store.clone(), request, fault)
+                let (store, ended) = (store.clone(), Arc::clone(&answered));
+                async move { meet(store, request, fault, &ended).await }
             });
             async move {
-                let served = server::conn::http1::Builder::new().serve_connection(TokioIo::new(connection), serve);
+                let served = server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(Ending { connection, ended }), serve);
                 served.await.map_err(std::io::Error::other)
             }
         })
@@ -142,8 +150,51 @@ impl S3Proxy {
         self.asked.lock().unwrap().clone()
     }
 
+    /// Whether no connection was used twice.
+    pub(crate) fn each_asked_alone(&self) -> bool {
+        self.front.connections() >= self.asked().len() as u64
+    }
+
     pub(crate) fn count(&self, op: Op) -> usize {
         self.asked.lock().unwrap().iter().filter(|asked| asked.op == op).count()
+    }
+}
+
+/// A connection from which nothing more is read once it has ended: the server closes it then, and has not said so.
+struct Ending<C> {
+    connection: C,
+    ended: Arc<AtomicBool>,
+}
+
+impl<C: AsyncRead + Unpin> AsyncRead for Ending<C> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+        if self.ended.load(Ordering::Relaxed) {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.connection).poll_read(cx, into)
+    }
+}
+
+impl<C: AsyncWrite + Unpin> AsyncWrite for Ending<C> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.connection).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.connection).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.connection).poll_shutdown(cx)
+    }
+}
+
+/// In the last answer of a connection.
+struct Last(Arc<AtomicBool>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -177,7 +228,12 @@ fn plain(status: u16, body: String) -> Response<Body> {
     answer
 }
 
-async fn meet(store: String, request: Request<Incoming>, fault: Fault) -> std::io::Result<Response<Body>> {
+async fn meet(
+    store: String,
+    request: Request<Incoming>,
+    fault: Fault,
+    ended: &Arc<AtomicBool>,
+) -> std::io::Result<Response<Body>> {
     match fault {
         Fault::Answer(status, body) => {
             let _sent = request.into_body().collect().await;
@@ -212,7 +268,7 @@ async fn meet(store: String, request: Request<Incoming>, fault: Fault) -> std::i
         }
         Fault::When(mut ready) => {
             ready.wait_for(|ready| *ready).await.map_err(|_| broken())?;
-            ask(store, request, Fault::Pass).await
+            ask(store, request, Fault::Pass, ended).await
         }
         Fault::DoneLater(mut ready) => {
             // Not before all of it is here: the connection that it comes on ends.
@@ -229,7 +285,7 @@ async fn meet(store: String, request: Request<Incoming>, fault: Fault) -> std::i
         Fault::Endless(status) => {
             let _sent = request.into_body().collect().await;
             let chunk = Bytes::from(vec![b'x'; 64 << 10]);
-            let body = StreamBody::new(stream::repeat_with(move || Ok(Frame::data(chunk.clone())))).boxed();
+            let body = BodyExt::boxed(StreamBody::new(stream::repeat_with(move || Ok(Frame::data(chunk.clone())))));
             let mut answer = Response::new(body);
             *answer.status_mut() = StatusCode::from_u16(status).unwrap();
             Ok(answer)
@@ -243,7 +299,7 @@ async fn meet(store: String, request: Request<Incoming>, fault: Fault) -> std::i
         | Fault::FlipRequest(_)
         | Fault::Headers(_)
         | Fault::Without(_)
-        | Fault::CloseAfter => ask(store, request, fault).await,
+        | Fault::CloseAfter => ask(store, request, fault, ended).await,
     }
 }
 
@@ -256,7 +312,12 @@ async fn deliver(store: String, request: Request<Body>) -> std::io::Result<Respo
 }
 
 /// Has the store do it, and does to the answer what the fault says.
-async fn ask(store: String, request: Request<Incoming>, fault: Fault) -> std::io::Result<Response<Body>> {
+async fn ask(
+    store: String,
+    request: Request<Incoming>,
+    fault: Fault,
+    ended: &Arc<AtomicBool>,
+) -> std::io::Result<Response<Body>> {
     let (head, body) = request.into_parts();
     let mut sent = body.collect().await.map_err(|_| broken())?.to_bytes().to_vec();
     if let Fault::FlipRequest(at) = fault
@@ -275,7 +336,7 @@ async fn ask(store: String, request: Request<Incoming>, fault: Fault) -> std::io
         Fault::DoneHangup => return Err(broken()),
         Fault::Cut(bytes) if bytes < got.len() => {
             let rest = vec![Ok(Frame::data(Bytes::from(got[..bytes].to_vec()))), Err(broken())];
-            return Ok(Response::from_parts(head, StreamBody::new(stream::iter(rest)).boxed()));
+            return Ok(Response::from_parts(head, BodyExt::boxed(StreamBody::new(stream::iter(rest)))));
         }
         Fault::CutNeatly(bytes) if bytes < got.len() => {
             got.truncate(bytes);
@@ -297,10 +358,13 @@ async fn ask(store: String, request: Request<Incoming>, fault: Fault) -> std::io
                 head.headers.remove(name);
             }
         }
-        // What is unannounced cannot be said with hyper's own server: the error comes after the whole body.
         Fault::CloseAfter => {
-            let whole = vec![Ok(Frame::data(Bytes::from(got))), Err(broken())];
-            return Ok(Response::from_parts(head, StreamBody::new(stream::iter(whole)).boxed()));
+            // hyper drops the body when all of it is on its way.
+            let last = Last(Arc::clone(ended));
+            let whole = stream::iter([Ok(Frame::data(Bytes::from(got)))]).inspect(move |_| {
+                let _until_dropped = &last;
+            });
+            return Ok(Response::from_parts(head, BodyExt::boxed(StreamBody::new(whole))));
         }
         _ => {}
     }

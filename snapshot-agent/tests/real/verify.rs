@@ -332,10 +332,10 @@ async fn every_line_of_etcd_is_drilled_and_one_with_users_too() {
         assert_eq!(found.proof.proven, DRILLED, "{line}: {found:?}");
         assert!(found.proof.etcd_version.as_ref().unwrap().starts_with(line), "{found:?}");
 
-        let file = kept.scratch.path().parent().unwrap().join(format!("holdfast-test-password-{line}"));
+        let secrets = tempfile::tempdir().unwrap();
+        let file = secrets.path().join("password");
         let with_user = etcd.locked("password", &file).await;
         kept.saved = save::run(save_request(with_user, kept.store(), Compression::Zstd)).await.unwrap();
-        fs::remove_file(file).unwrap();
         let found = verified(drill(&kept)).await.unwrap();
         assert_eq!(found.proof.proven, DRILLED[..6], "{line}: {found:?}");
         assert!(found.proof.left_out[0].contains("authentication is on"), "{line}: {found:?}");

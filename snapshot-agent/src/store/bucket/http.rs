@@ -23,9 +23,10 @@ use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
-use reqwest::Certificate;
+use reqwest::{Certificate, Url};
 
 use super::address::{self, NoStore, Resolver};
+use super::listing::{self, NoListing};
 use crate::error::{Error, Result, io_error};
 use crate::store::class::{beneath, tls};
 
@@ -267,7 +268,12 @@ struct Speaker {
 
 impl Speaker {
     /// object_store collects what is no download in memory, and errors of every kind.
-    async fn bounded(&self, answer: HttpResponse, most: u64) -> std::result::Result<HttpResponse, HttpError> {
+    async fn bounded(
+        &self,
+        answer: HttpResponse,
+        most: u64,
+        lists: bool,
+    ) -> std::result::Result<HttpResponse, HttpError> {
         let refusal = !answer.status().is_success();
         if self.downloads && !refusal {
             return Ok(answer);
@@ -286,6 +292,9 @@ impl Speaker {
                 break;
             }
         }
+        if lists && !refusal && !listing::is_one(&whole) {
+            return Err(HttpError::new(HttpErrorKind::Unknown, NoListing));
+        }
         Ok(HttpResponse::from_parts(head, whole.freeze().into()))
     }
 }
@@ -300,12 +309,13 @@ impl HttpService for Speaker {
         Self: 'b,
     {
         Box::pin(async move {
+            let lists = listing::asked(&request);
             let most = request.extensions().get::<AtMost>().map_or(ANSWER, |AtMost(most)| *most);
             match self.client.call(request).await {
                 Ok(mut answer) => {
                     let heard = Heard::of(&answer);
                     answer.extensions_mut().insert(heard);
-                    self.bounded(answer, most).await
+                    self.bounded(answer, most, lists).await
                 }
                 // The kind `Unknown` is not asked again.
                 Err(error) if tls(&error).is_some() || beneath::<NoStore>(&error).is_some() => {
@@ -364,6 +374,11 @@ pub(in crate::store) fn endpoint<'a>(flag: &str, url: &'a str, path: bool) -> Re
         .ok_or_else(|| {
             let more = if path { "[/path]" } else { "" };
             Error::config(format!("{flag}={url:?} is no endpoint: https://host[:port]{more}"))
+        })
+        .and_then(|parts| {
+            // object_store would panic at what is none.
+            let read = Url::parse(url).map_err(|why| Error::config(format!("{flag}={url:?} is no endpoint: {why}")));
+            read.map(|_| parts)
         })
 }
 

@@ -46,6 +46,11 @@ impl Intent {
         Ok(json.into())
     }
 
+    /// The object that it was to become: no name but those of data.
+    fn data(&self, attempt: &Folder) -> Option<Key> {
+        Format::all().map(|format| attempt.data(format)).find(|data| data.name() == self.name)
+    }
+
     /// From when on its writer is dead.
     fn over(&self) -> Result<Timestamp> {
         clock::later(self.until, GRACE_SECONDS)
@@ -121,13 +126,20 @@ pub(super) async fn remove_own(store: &Bucket, attempt: &Folder, upload_id: &str
     if Intent::parse(store, attempt, &json)?.upload_id == upload_id { remove(store, attempt).await } else { Ok(()) }
 }
 
+/// Gives up the upload that an attempt of this very run's has begun, whatever its intent says of time.
+pub(super) async fn abandon(store: &Bucket, attempt: &Folder) -> Result<()> {
+    let json = store.get_small(&attempt.intent(), MAX_BYTES).await?;
+    let intent = Intent::parse(store, attempt, &json)?;
+    let Some(data) = intent.data(attempt) else { return Ok(()) };
+    ended(&store.doing("aborting", &data), store.give_up(&store.path(&data)?, &intent.upload_id).await.map(drop))
+}
+
 async fn take_back(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<()> {
     match store.stat(&attempt.manifest()).await {
         // Published: only its intent was forgotten.
         Ok(_) => {}
         Err(error) if error.class() == ExitClass::NotFound => {
-            let mut names = Format::all().map(|format| attempt.data(format));
-            if let Some(data) = names.find(|data| data.name() == intent.name) {
+            if let Some(data) = intent.data(attempt) {
                 let path = store.path(&data)?;
                 if store.protocol.parts_stay {
                     // There this removes the object too.

@@ -5,7 +5,7 @@ use object_store::list::PaginatedListOptions;
 use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions, PutPayload};
 
 use super::http::Heard;
-use super::{Bucket, PAGE};
+use super::{Bucket, PAGE, intent};
 use crate::error::Result;
 use crate::layout::{Folder, Key};
 use crate::store::class::classify;
@@ -63,7 +63,14 @@ impl Bucket {
         let prefix = self.below(folder)?;
         let options = PaginatedListOptions { max_keys: Some(PAGE), ..PaginatedListOptions::default() };
         let page = self.clients.asker.list_paginated(Some(&prefix), options).await;
-        for object in page.map_err(|error| classify(&doing, &error))?.result.objects {
+        let objects = page.map_err(|error| classify(&doing, &error))?.result.objects;
+        // Of an upload that was cut short nothing but its intent can be listed.
+        for attempt in objects.iter().filter_map(|object| folder.whatever_of_intent(object.location.filename()?)) {
+            if let Err(error) = intent::abandon(self, &attempt).await {
+                tracing::debug!(attempt = %attempt, %error, "its upload may stay unfinished");
+            }
+        }
+        for object in objects {
             self.erase(&object.location).await.map_err(|error| classify(&doing, &error))?;
         }
         Ok(())

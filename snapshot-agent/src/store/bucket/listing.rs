@@ -1,0 +1,71 @@
+//! Whether what answers a listing is one: a page of something else that stands in a store's place would be read as an empty
+//! bucket otherwise, and of that much is concluded (I18).
+//!
+//! It decides by the root element, and by one of those inside that every store sends. What is listed is not looked at.
+
+use object_store::client::HttpRequest;
+
+/// An answer that is no listing.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error(
+    "a listing was asked for, and something answers with status 200 that is none: look at what stands between here and the \
+     store, and at the endpoint"
+)]
+pub(in crate::store) struct NoListing;
+
+/// What S3 and Google send (Amazon S3 API reference: `ListObjectsV2`), and what Azure does (`List Blobs`).
+const ROOTS: [(&str, &[&str]); 2] = [
+    ("<ListBucketResult", &["<IsTruncated", "<KeyCount", "<MaxKeys", "<Name", "<Contents", "<CommonPrefixes"]),
+    ("<EnumerationResults", &["<Blobs"]),
+];
+
+/// Whether objects are asked for by their prefix.
+pub(super) fn asked(request: &HttpRequest) -> bool {
+    let lists = |pair: &str| matches!(pair, "list-type=2" | "comp=list");
+    request.uri().query().is_some_and(|query| query.split('&').any(lists))
+}
+
+/// Whether the body is a listing, of nothing or of something. A document type is none of a store's.
+pub(super) fn is_one(body: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(body) else { return false };
+    let text = text.trim_start_matches('\u{feff}').trim_start();
+    let text = match text.strip_prefix("<?xml").and_then(|declared| declared.split_once("?>")) {
+        Some((_, rest)) => rest.trim_start(),
+        None => text,
+    };
+    ROOTS.iter().any(|(root, inside)| {
+        let rest = text.strip_prefix(root).filter(|rest| rest.starts_with(['>', ' ', '\t', '\r', '\n']));
+        rest.is_some_and(|rest| inside.iter().any(|element| rest.contains(element)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listings_are_told_from_what_else_answers() {
+        for listing in [
+            "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>",
+            "\u{feff}<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+             <Name>backups</Name></ListBucketResult>",
+            "<?xml version='1.0'?><EnumerationResults ContainerName=\"backups\"><Blobs/><NextMarker/></EnumerationResults>",
+        ] {
+            assert!(is_one(listing.as_bytes()), "{listing}");
+        }
+        for other in [
+            "",
+            "{}",
+            "<html><body>Sign in</body></html>",
+            "<?xml version=\"1.0\"?><Error><Code>InternalError</Code></Error>",
+            "<ListBucketResult/>",
+            "<ListBucketResult><a><a></a></a></ListBucketResult>",
+            "<ListBucketResults><Name/></ListBucketResults>",
+            "<!DOCTYPE a [<!ENTITY b \"c\">]><ListBucketResult><Name>&b;</Name></ListBucketResult>",
+            "<ListAllMyBucketsResult><Buckets><Bucket><Name>a</Name></Bucket></Buckets></ListAllMyBucketsResult>",
+        ] {
+            assert!(!is_one(other.as_bytes()), "{other}");
+        }
+        assert!(!is_one(b"\xff\xfe"));
+    }
+}

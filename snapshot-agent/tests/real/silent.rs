@@ -1,0 +1,54 @@
+//! A volume that gives no answer any more, as a network's does whose server is gone: no error comes either.
+//!
+//! A pipe is such a file to whoever opens it to read, until somebody opens its other end.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::support::{Etcd, file_store, files, restore_request, save_request};
+use snapshot_agent::contract::{
+    Compression, ExitClass, LatestRequest, ListRequest, RestoreRequest, SnapshotFlags, VerifyRequest,
+};
+use snapshot_agent::{Error, latest, list, restore, save, verify};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_a_silent_volume() {
+    let etcd = Etcd::start().await;
+    let (mount, volume) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = file_store(mount.path());
+    let saving = save_request(etcd.flags(), store.clone(), Compression::Zstd);
+    let (namespace, cluster) = (saving.namespace.clone(), saving.cluster.clone());
+    let saved = save::run(saving).await.unwrap();
+    let manifest = mount.path().join(&saved.key).join("manifest.json");
+    fs::remove_file(&manifest).unwrap();
+    assert!(Command::new("mkfifo").arg(&manifest).status().unwrap().success());
+
+    let restoring =
+        RestoreRequest { deadline_seconds: None, ..restore_request(store.clone(), &saved.key, volume.path()) };
+    let snapshot =
+        SnapshotFlags { store: Some(store.clone()), key: Some(saved.key.clone()), ..SnapshotFlags::default() };
+    let verifying = VerifyRequest { snapshot, deadline_seconds: 300, ..VerifyRequest::default() };
+    let listing = ListRequest { store: store.clone(), deadline_seconds: 300, ..ListRequest::default() };
+    let newest = LatestRequest { store, namespace, cluster, deadline_seconds: 300, ..LatestRequest::default() };
+    let begun = Instant::now();
+    let (restored, verified, listed, found) =
+        tokio::join!(restore::run(restoring), verify::run(verifying), list::run(listing), latest::run(newest));
+    // Each by itself, long before its deadline.
+    assert!(begun.elapsed() < Duration::from_secs(200), "{:?}", begun.elapsed());
+    let said: [(&str, Error); 4] = [
+        ("restore", restored.unwrap_err()),
+        ("verify", verified.unwrap_err()),
+        ("list", listed.unwrap_err()),
+        ("latest", found.unwrap_err()),
+    ];
+    for (verb, error) in said {
+        assert_eq!(error.class(), ExitClass::Transient, "{verb}: {error}");
+        for word in ["manifest.json", "has not answered for"] {
+            assert!(error.message().contains(word), "{verb}: no {word:?} in {error}");
+        }
+    }
+    assert_eq!(files(volume.path()), [] as [&str; 0], "nothing is on the volume that was to be filled");
+    // Threads that wait for the file system cannot be stopped: they find an end now.
+    drop(fs::OpenOptions::new().read(true).write(true).open(&manifest).unwrap());
+}
