@@ -136,6 +136,8 @@ reasons! {
     WriteRefused => runbook,
     /// A plan broke a safety rule and nothing was done.
     SafetyStop => runbook,
+    /// A member's `EtcdCluster` is gone, and nothing takes the member away.
+    ClusterGone => runbook,
     /// A member that etcd still lists is being deleted by hand.
     MemberStillListed => runbook,
     /// etcd lists a member that no `EtcdMember` stands for.

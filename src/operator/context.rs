@@ -9,8 +9,9 @@ use std::time::Duration;
 use kube::Client;
 use tokio::sync::watch;
 
+use super::backoff::Backoff;
 use super::clock;
-use super::error::{Backoff, Error};
+use super::error::Error;
 use super::etcd::Pool;
 use super::events::Events;
 use super::metrics::Metrics;
@@ -96,8 +97,8 @@ impl Context {
     ) -> Result<T, Error> {
         match clock::within(CALL, call).await {
             Some(Ok(value)) => Ok(value),
-            Some(Err(error)) => Err(Error::kube(what(), error)),
-            None => Err(Error::Timeout { what: what() }),
+            Some(Err(error)) => Err(Error::read(what(), error)),
+            None => Err(Error::Timeout { what: what(), writes: false }),
         }
     }
 
@@ -115,8 +116,8 @@ impl Context {
                 self.wrote(kind, verb);
                 Ok(value)
             }
-            Some(Err(error)) => Err(Error::kube(format!("{verb} {kind} {name}"), error)),
-            None => Err(Error::Timeout { what: format!("{verb} {kind} {name}") }),
+            Some(Err(error)) => Err(Error::write(format!("{verb} {kind} {name}"), error)),
+            None => Err(Error::Timeout { what: format!("{verb} {kind} {name}"), writes: true }),
         }
     }
 

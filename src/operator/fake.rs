@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use super::backoff::Backoff;
 use super::caches::Caches;
 use super::context::{Context, ReadClient, WriteClient, Writes};
-use super::error::Backoff;
 use super::etcd::Pool;
 use super::events::Events;
 use super::metrics::Metrics;

@@ -14,6 +14,7 @@
 #![allow(clippy::disallowed_types, reason = "this is the place that the ban of clients points to")]
 
 mod act;
+mod backoff;
 mod caches;
 mod clock;
 mod config;
@@ -102,7 +103,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         events: events::Events::start(write, config.identity.clone(), Arc::clone(&metrics)),
         metrics: Arc::clone(&metrics),
         settings: config.settings(),
-        backoff: error::Backoff::default(),
+        backoff: backoff::Backoff::default(),
         leading: leading.clone(),
         writes: Writes::new(config.die_after_writes),
     });

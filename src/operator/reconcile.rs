@@ -12,9 +12,10 @@ use kube::{Resource, ResourceExt};
 use tracing::{Instrument, Span, field};
 
 use super::act::{self, Actor, Done};
+use super::backoff::jitter;
 use super::clock;
 use super::context::Context;
-use super::error::{Error, jitter};
+use super::error::Error;
 use super::events;
 use super::kinds::Kind;
 use super::status;
@@ -27,7 +28,7 @@ use crate::plan::{Act, Note, Plan, Wake};
 const ROUNDS: usize = 24;
 /// A look every few minutes, against watch events that were lost.
 const SAFETY_NET: Duration = Duration::from_mins(5);
-/// Before a plan without an act is made again.
+/// Before a plan that has done nothing is made again.
 const NO_SPIN: Duration = Duration::from_millis(100);
 
 /// How a pass ended.
@@ -106,7 +107,8 @@ pub(super) async fn reconcile<K: Kind>(object: Arc<K::Object>, ctx: Arc<Context>
         if !matches!(passed.outcome, Outcome::NotYet(_)) {
             ctx.backoff.clear(&id.key);
         }
-        let more = matches!(passed.outcome, Outcome::Applied | Outcome::Already) && passed.wake == Wake::Now;
+        // What had been done before, and is asked for all the same, may be asked for again and again.
+        let more = passed.outcome == Outcome::Applied && passed.wake == Wake::Now;
         if !more || !*ctx.leading.borrow() {
             return Ok(next(passed, rand::random()));
         }
@@ -119,9 +121,9 @@ pub(super) async fn reconcile<K: Kind>(object: Arc<K::Object>, ctx: Arc<Context>
 fn next(passed: Passed, luck: f64) -> Action {
     let wait = match (passed.outcome, passed.wake) {
         (Outcome::Gone, _) => return Action::await_change(),
-        (Outcome::Applied | Outcome::Already, Wake::Now) => Duration::ZERO,
+        (Outcome::Applied, Wake::Now) => Duration::ZERO,
         (Outcome::NotYet(wait), _) => wait,
-        // A plan that calls for haste without an act must not spin.
+        // A plan that calls for haste and does nothing must not spin.
         (_, Wake::Now) => NO_SPIN,
         (_, Wake::AfterMillis(millis)) => Duration::from_millis(millis),
         (_, Wake::OnChange) => SAFETY_NET,
@@ -170,7 +172,10 @@ async fn pass<K: Kind>(ctx: &Context, id: &Id, view: View) -> Result<Passed, Err
 /// The plan, with what keeps failing told in its conditions: a plan cannot know what the API server refuses (I20).
 fn decide<K: Kind>(ctx: &Context, id: &Id, seen: &K::Seen, now: jiff::Timestamp) -> Plan<K::Status> {
     let mut plan = K::plan(seen, now);
-    if let Some((reason, message)) = ctx.backoff.trouble(&id.key) {
+    // Where nothing but the status is to be written, that it can be written shows that the trouble is over; and on what is
+    // final it would stay (I18).
+    let writes = plan.act.as_ref().is_some_and(|act| !matches!(act, Act::Latch(_))) || !plan.ensures.is_empty();
+    if let Some((reason, message)) = ctx.backoff.trouble(&id.key).filter(|_| writes) {
         degrade::<K>(&mut plan, seen, reason, &message, now);
     }
     plan
@@ -297,6 +302,7 @@ fn rebase(act: &mut Act, uid: &str, version: &str) {
         | Act::Promote { .. }
         | Act::Disarm { .. }
         | Act::AdmitClients { .. }
+        | Act::Relabel { .. }
         | Act::CreateClaim(_)
         | Act::CreatePod(_)
         | Act::DeletePod { .. }
@@ -334,6 +340,57 @@ mod tests {
     fn haste_without_an_act_does_not_spin() {
         assert_eq!(after(Outcome::Waiting, Wake::Now, None), Action::requeue(NO_SPIN));
         assert_eq!(after(Outcome::Stopped, Wake::Now, None), Action::requeue(NO_SPIN));
+        assert_eq!(after(Outcome::Already, Wake::Now, None), Action::requeue(NO_SPIN));
+    }
+
+    /// Else what is there and is not seen would be made again and again, as fast as the API server says that it is there.
+    #[tokio::test]
+    async fn what_is_there_already_is_not_asked_for_again_at_once() {
+        let mut there = cluster();
+        there["status"] = serde_json::json!({"latches": {"pendingMember": "a-x"}});
+        let owner: EtcdCluster = serde_json::from_value(there.clone()).unwrap();
+        let mut member = crate::plan::build::member::seed(&owner, "a-x", None);
+        member.metadata.uid = Some("m1".to_owned());
+        let list = |kind: &str| serde_json::json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": []});
+        let applied = |kind: &str| serde_json::json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "a"}});
+        let (result, fake) = pass_over(
+            there.clone(),
+            vec![
+                ("GET", CLUSTERS, 200, there.clone()),
+                ("GET", "/etcdmembers?", 200, list("EtcdMemberList")),
+                ("GET", "/pods?", 200, list("PodList")),
+                ("GET", "/persistentvolumeclaims?", 200, list("PersistentVolumeClaimList")),
+                ("PUT", "/etcdclusters/a/status", 200, there),
+                ("PATCH", "/services/", 200, applied("Service")),
+                ("PATCH", "/poddisruptionbudgets/", 200, applied("PodDisruptionBudget")),
+                ("POST", "/etcdmembers", 409, refusal(409, "AlreadyExists")),
+                ("GET", "/etcdmembers/a-x", 200, serde_json::to_value(member).unwrap()),
+            ],
+        )
+        .await;
+        assert_eq!(fake.writes().iter().filter(|asked| asked.method == "POST").count(), 1, "{:?}", fake.writes());
+        assert!(result.is_ok_and(|action| action != Action::requeue(Duration::ZERO)));
+    }
+
+    /// Else a snapshot that is final with that very write would be called degraded for ever.
+    #[tokio::test]
+    async fn trouble_with_writes_is_told_only_while_something_is_to_be_written() {
+        use crate::plan::fixtures::{formed, noon, seeding};
+        let fake = Fake::start(vec![]).await;
+        let told = |seen: &crate::plan::cluster::Observed| {
+            let id = identify::<Clusters>(&seen.cluster);
+            let status = kube::core::Status { code: 403, message: "quota".to_owned(), ..Default::default() };
+            let error = Error::write("create Pod a", kube::Error::Api(Box::new(status)));
+            fake.ctx.backoff.failed(&id.key, &error, clock::instant(), 0.5);
+            let plan = decide::<Clusters>(&fake.ctx, &id, seen, noon());
+            let degraded = plan.status.conditions.into_iter().find(|c| c.type_ == "Degraded").unwrap();
+            (plan.act.is_some(), degraded.reason)
+        };
+        assert_eq!(told(&seeding(1)), (true, "WriteRefused".to_owned()));
+        assert_eq!(told(&formed(1, 1)), (false, "NothingWrong".to_owned()));
+        let mut front = formed(1, 1);
+        front.client_service = None;
+        assert_eq!(told(&front), (false, "WriteRefused".to_owned()));
     }
 
     #[test]

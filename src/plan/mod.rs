@@ -4,6 +4,8 @@
 //! kind turns it into a [`Plan`], [`safety`] checks the plan, and `act` (in `operator`) carries it out without making a
 //! choice of its own. Nothing is remembered between passes.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
@@ -147,6 +149,14 @@ pub enum Act {
     AdmitClients {
         /// The Pod.
         pod: Target,
+    },
+    /// Put labels of ours back that somebody took from a Pod: Services, budgets and our own watch select by them. Never
+    /// the role, which is [`Act::AdmitClients`]'s.
+    Relabel {
+        /// The Pod.
+        pod: Target,
+        /// Those that are missing, or another's.
+        labels: BTreeMap<String, String>,
     },
     /// POST a member's claim.
     CreateClaim(Box<PersistentVolumeClaim>),

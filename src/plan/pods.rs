@@ -142,6 +142,18 @@ pub fn lingers(pod: &Pod, now: Timestamp) -> bool {
     lingers_from(pod).is_some_and(|from| now >= from)
 }
 
+/// What a person has to know of a Pod that goes and is there too long.
+pub fn who_holds(pod: &Pod) -> String {
+    let held = pod.metadata.finalizers.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
+    match pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) {
+        Some(node) if held.is_empty() => format!(
+            "its Pod was told to end and node {node} does not say that it has. If that node is off for good, and only then: \
+             kubectl taint nodes {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+        ),
+        _ => format!("its Pod was told to end and stays: look for who holds it, by its finalizers ({held})"),
+    }
+}
+
 /// The arguments of a container of a Pod.
 pub fn arguments<'a>(pod: &'a Pod, name: &str) -> Option<&'a [String]> {
     container_of(pod, name)?.args.as_deref()

@@ -84,6 +84,9 @@ impl World {
             })?,
             Act::Promote { member_id, cluster_id, .. } => self.promote(member_id, cluster_id)?,
             Act::Disarm { .. } => return Err(()),
+            Act::Relabel { pod, labels } => self.patch_pod(&pod, |p| {
+                p.metadata.labels.get_or_insert_default().extend(labels);
+            })?,
             Act::AdmitClients { pod } => self.patch_pod(&pod, |p| {
                 p.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), "voter".to_owned());
             })?,
@@ -184,6 +187,13 @@ pub fn english(act: &Act) -> String {
         Act::ForbidEmptyStart { pod, .. } => format!("{} may not start empty any more", pod.name),
         Act::Promote { name, .. } => format!("give {name} its vote"),
         Act::Disarm { alarm, .. } => format!("clear the {} alarm of {:x}", alarm.kind.as_str(), alarm.member_id),
+        Act::Relabel { pod, labels } => {
+            format!(
+                "put labels of {} back: {}",
+                pod.name,
+                labels.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+            )
+        }
         Act::AdmitClients { pod } => format!("let clients reach {}", pod.name),
         Act::CreateClaim(c) => format!("create claim {}", pods::name(&c.metadata)),
         Act::CreatePod(p) => {

@@ -65,6 +65,7 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::LatchJoined { member, joined } => patch::latch_joined(ctx, actor, member, joined).await,
         Act::ForbidEmptyStart { pod, joined } => patch::forbid_empty_start(ctx, actor, pod, joined).await,
         Act::AdmitClients { pod } => patch::admit_clients(ctx, actor, pod).await,
+        Act::Relabel { pod, labels } => patch::relabel(ctx, actor, pod, labels).await,
         Act::LatchStart { member, count } => patch::latch_start(ctx, actor, member, *count).await,
         Act::MarkStarted { pod, count, joined } => patch::mark_started(ctx, actor, pod, *count, joined).await,
         Act::ReleaseMember { member } => patch::release_member(ctx, actor, member).await,
@@ -90,6 +91,7 @@ pub(super) const fn label(act: &Act) -> &'static str {
         Act::Promote { .. } => "Promote",
         Act::Disarm { .. } => "Disarm",
         Act::AdmitClients { .. } => "AdmitClients",
+        Act::Relabel { .. } => "Relabel",
         Act::CreateClaim(_) => "CreateClaim",
         Act::CreatePod(_) => "CreatePod",
         Act::DeletePod { .. } => "DeletePod",
@@ -121,6 +123,10 @@ pub(super) fn told(act: &Act) -> (String, String) {
         Act::Promote { name, member_id, .. } => (name.clone(), format!("member {member_id:x} has a vote now")),
         Act::Disarm { alarm, .. } => (String::new(), cleared(alarm)),
         Act::AdmitClients { pod } => (pod.name.clone(), "serves clients from now on".to_owned()),
+        Act::Relabel { pod, labels } => {
+            let keys: Vec<&str> = labels.keys().map(String::as_str).collect();
+            (pod.name.clone(), format!("put back what selects it: {}", keys.join(", ")))
+        }
         Act::CreateClaim(it) => (named(&it.metadata.name), "created the claim".to_owned()),
         Act::CreatePod(it) => (named(&it.metadata.name), "created the Pod".to_owned()),
         Act::DeletePod { pod, why } => (pod.name.clone(), format!("deleted the Pod: {why}")),

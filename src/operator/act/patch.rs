@@ -1,6 +1,8 @@
 //! Small changes to one object each. Every patch carries the UID and the resourceVersion of the decision, so that it
 //! fails with a conflict when the object has changed since.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
@@ -67,6 +69,16 @@ pub(super) async fn forbid_empty_start(
 /// Labels a Pod as a voter's, so that Services select it.
 pub(super) async fn admit_clients(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
     patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": {key::ROLE: role::VOTER}}})).await
+}
+
+/// Puts labels of a Pod back.
+pub(super) async fn relabel(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    labels: &BTreeMap<String, String>,
+) -> Result<Done, Error> {
+    patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": labels}})).await
 }
 
 /// Removes our finalizer, and no other, from a member.

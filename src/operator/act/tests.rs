@@ -106,6 +106,10 @@ async fn patches_carry_their_guard() {
         writes[0].body,
         json!({"metadata": {"uid": "u1", "resourceVersion": "7", "labels": {"holdfast.dev/role": "voter"}}})
     );
+    let relabel = Act::Relabel { pod: target("a-1"), labels: [("a".to_owned(), "b".to_owned())].into() };
+    let (result, writes) = done(vec![("PATCH", PODS, 200, owned_pod("m1"))], relabel).await;
+    assert_eq!(result, Ok(Done::Applied));
+    assert_eq!(writes[0].body, json!({"metadata": {"uid": "u1", "resourceVersion": "7", "labels": {"a": "b"}}}));
     let (result, _) =
         done(vec![("PATCH", PODS, 409, refusal(409, "Conflict"))], Act::AdmitClients { pod: target("a-1") }).await;
     assert_eq!(result, Err(Class::Conflict));

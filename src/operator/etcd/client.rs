@@ -220,6 +220,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::cluster::WHO_ASKS;
 
     #[test]
     fn a_no_of_etcd_is_told_from_a_broken_connection() {
@@ -227,6 +228,9 @@ mod tests {
         assert_eq!(told(&ClientError::GRpcStatus(no)), Failure::Refused("etcdserver: unhealthy cluster".to_owned()));
         let no = tonic::Status::failed_precondition("etcdserver: can only promote a learner member");
         assert!(matches!(told(&ClientError::GRpcStatus(no)), Failure::Refused(_)));
+        // By these words the plan knows that nobody is missing but a login.
+        let login = told(&ClientError::GRpcStatus(tonic::Status::invalid_argument(WHO_ASKS)));
+        assert!(matches!(&login, Failure::Refused(_)) && login.to_string().contains(WHO_ASKS), "{login}");
         let broken = tonic::Status::unavailable("tcp connect error");
         assert!(matches!(told(&ClientError::GRpcStatus(broken)), Failure::Unreachable(_)));
     }

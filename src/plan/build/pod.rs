@@ -3,6 +3,7 @@
 //! Decides what runs and how it is probed. Whether a Pod is made, and whether it may start on an empty volume or
 //! restore, is decided by the member pass and given in [`Start`].
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{
@@ -102,12 +103,18 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
     }
 }
 
-fn metadata(member: &EtcdMember, start: &Start<'_>, agent: Option<&Agent>) -> ObjectMeta {
+/// The labels by which a member's Pod is found, whatever it does just now.
+pub fn selected_by(member: &EtcdMember) -> BTreeMap<String, String> {
     let cluster = &member.spec.cluster_ref;
+    let mut labels = super::labels(&cluster.name, &cluster.uid);
+    labels.insert(key::MEMBER.to_owned(), pods::name(&member.metadata).to_owned());
+    labels
+}
+
+fn metadata(member: &EtcdMember, start: &Start<'_>, agent: Option<&Agent>) -> ObjectMeta {
     let added = agent.and_then(|agent| agent.pod_metadata.clone()).unwrap_or_default().foreign();
     let PodMetadata { mut labels, mut annotations } = added;
-    labels.extend(super::labels(&cluster.name, &cluster.uid));
-    labels.insert(key::MEMBER.to_owned(), pods::name(&member.metadata).to_owned());
+    labels.extend(selected_by(member));
     // Clients reach nobody who has not been admitted by the cluster pass.
     labels.insert(key::ROLE.to_owned(), role::LEARNER.to_owned());
     let permission = start.may_start_empty.then(|| (key::MAY_START_EMPTY.to_owned(), start.claim_uid.to_owned()));

@@ -75,6 +75,7 @@ mod tests {
         let taken = |size| flags(SaveRequest::default(), &spool(size, None)).and_then(|request| request.spool_mib);
         assert_eq!(taken("1Gi"), Some(880));
         assert_eq!(taken("64Mi"), Some(40));
+        assert_eq!(taken("1.1Gi"), Some(969), "no whole number of bytes");
         assert_eq!(taken("1Ki"), None);
         assert_eq!(taken("much"), None);
     }

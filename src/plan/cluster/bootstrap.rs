@@ -29,7 +29,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
         Ok(wanted) => wanted,
         Err(next) => return *next,
     };
-    if let Some(next) = clear(seen, wanted.as_ref()) {
+    if let Some(next) = clear(seen, wanted.as_ref(), now) {
         return next;
     }
     let mut seeds = seen.members.iter().filter(|m| !m.deleting());
@@ -73,7 +73,13 @@ fn beside_foreign_volumes(seen: &Observed) -> Option<Next> {
         return Some(Next::wait(Reason::ForeignVolumesFound, message, Wake::AfterMillis(5_000)));
     }
     (!going.is_empty()).then(|| {
-        let message = format!("volumes of an earlier cluster of this name are going: {}", names(&going));
+        let message = format!(
+            "volumes of an earlier cluster of this name are going: {}. If one stays, its member says what it waits for: \
+             kubectl get etcdmembers -l {}={} -o wide",
+            names(&going),
+            key::CLUSTER,
+            pods::name(&seen.cluster.metadata)
+        );
         Next::wait(Reason::WaitingForReference, message, Wake::OnChange)
     })
 }
@@ -85,7 +91,7 @@ fn latch(pending: &str, restoring: Option<Restoring>) -> Next {
 /// Members of another attempt than the wanted one go first, and whatever is on its way out is waited for.
 ///
 /// I4: their claims may go with them only because no cluster ID was ever read and none of them was ever seen serving.
-fn clear(seen: &Observed, wanted: Option<&Restoring>) -> Option<Next> {
+fn clear(seen: &Observed, wanted: Option<&Restoring>, now: Timestamp) -> Option<Next> {
     let wrong = |m: &&Member| m.object.spec.role != Birth::Seed || m.object.spec.restore.as_ref() != wanted;
     if let Some(member) = seen.members.iter().filter(|m| !m.deleting()).find(wrong) {
         return Some(Next::act(Act::DeleteMember {
@@ -99,12 +105,22 @@ fn clear(seen: &Observed, wanted: Option<&Restoring>) -> Option<Next> {
         return Some(latch(&seen.fresh_name(), wanted.cloned()));
     }
     let message = format!("the member {} of the earlier attempt is going", going.name());
-    Some(Next::wait(Reason::ClearingFailedRestore, message, Wake::OnChange))
+    let leaving = going.pod.as_ref().filter(|pod| pods::deleting(&pod.metadata));
+    Some(match leaving.and_then(|pod| Some((pod, Wake::at(pods::lingers_from(pod)?, now)))) {
+        // As its own pass tells it: that one does not come any further.
+        Some((pod, None)) => {
+            Next::wait(Reason::NodeSilent, format!("{message}: {}", pods::who_holds(pod)), Wake::OnChange)
+        }
+        Some((_, Some(later))) => Next::wait(Reason::ClearingFailedRestore, message, later),
+        None => Next::wait(Reason::ClearingFailedRestore, message, Wake::OnChange),
+    })
 }
 
 /// The seed is there: wait until it serves, then latch that it has joined.
 fn serve(seen: &Observed, seed: &Member, now: Timestamp) -> Next {
-    let Seen::Known(etcd) = &seen.etcd else { return until_it_serves(seed, now) };
+    let Seen::Known(etcd) = &seen.etcd else {
+        return seen.locked_out().unwrap_or_else(|| until_it_serves(seed, now));
+    };
     let Some(joined) = serves_alone(seen, etcd, seed) else { return until_it_serves(seed, now) };
     Next::act(Act::LatchJoined { member: Target::of(&seed.object.metadata), joined })
 }
@@ -123,7 +139,8 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
         return next;
     }
     let Seen::Known(etcd) = &seen.etcd else {
-        return seen.members.first().map_or(Next::Settled(SOON), |m| until_it_serves(m, now));
+        let wait = || seen.members.first().map_or(Next::Settled(SOON), |m| until_it_serves(m, now));
+        return seen.locked_out().unwrap_or_else(wait);
     };
     let mut others = seen.members.iter().filter_map(|m| m.object.spec.joined.as_ref());
     if hex(etcd.cluster_id) != joined.cluster_id || others.any(|j| j.cluster_id != joined.cluster_id) {
@@ -135,6 +152,11 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
     }
     let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed);
     let restored_from = seed.and_then(|m| m.object.spec.restore.clone());
+    // A member whose starts are counted has had clients: then the latch was lost, and the spec has been frozen since.
+    let fresh = seed.filter(|m| seen.members.len() == 1 && m.object.spec.start_count == 0);
+    if let Some(message) = fresh.and_then(|_| restore::corrected_too_late(seen, restored_from.as_ref())) {
+        return Next::wait(Reason::InvalidSpec, message, Wake::OnChange);
+    }
     let corrupt_came_along = alarms::came_along(seen, etcd, restored_from.as_ref());
     Next::act(Act::Latch(Box::new(Latches {
         pending_member: None,

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::plan::{POLL, SOON};
-use super::{Answer, Listed, Member, Membership, Observed};
+use super::{Answer, Listed, Member, Membership, Observed, WHO_ASKS};
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::plan::build::budget::quorum;
@@ -76,8 +76,20 @@ impl Observed {
         voters.filter(|l| self.standing_for(l).is_some_and(|m| self.serving(etcd, l, m.name()).is_some())).count()
     }
 
-    /// Why etcd is silent: members that start, or a quorum that is lost.
+    /// That etcd answers, and wants to know who asks: a quorum stands behind that word, and nothing is to be brought back.
+    pub(super) fn locked_out(&self) -> Option<Next> {
+        let Seen::Unknown(why) = &self.etcd else { return None };
+        let message = "authentication is on in etcd (etcdctl auth enable), and this version of Holdfast cannot log in: clients \
+                       are served, but nobody is added or promoted, and a Pod that is made anew gets no clients. Turn it off \
+                       again: etcdctl --user root auth disable";
+        why.contains(WHO_ASKS).then(|| Next::wait(Reason::AuthRequiredNotConfigured, message, POLL))
+    }
+
+    /// Why etcd is silent: it wants a login, members start, or a quorum is lost.
     pub(super) fn silent(&self, why: &str, now: Timestamp) -> Next {
+        if let Some(next) = self.locked_out() {
+            return next;
+        }
         // A Pod that is missing is made at once, but for a member whose claim is lost; one that goes is soon gone, but for
         // one whose node is dead.
         let starts = |m: &&Member| match &m.pod {

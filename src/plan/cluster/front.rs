@@ -1,45 +1,59 @@
 //! What stands in front of the members: two Services and a disruption budget.
 //!
-//! Decides which of them have to be applied, and that an object of somebody else under our name is never touched (I13).
+//! Decides which of them have to be applied, and that an object of somebody else under our name is never touched (I13). What
+//! an earlier cluster of the name has left goes with it, and is waited for first.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
 use serde::Serialize;
 
 use super::Observed;
+use super::plan::POLL;
+use crate::api::condition::Reason;
+use crate::api::{EtcdCluster, GROUP};
 use crate::plan::drift::differs;
 use crate::plan::valid::Wanted;
-use crate::plan::{Ensure, build, pods};
+use crate::plan::{Ensure, Next, Wake, build, pods};
 
-/// What has to be applied, and a conflict of names in words.
-pub(super) fn ensures(seen: &Observed, wanted: &Wanted) -> (Vec<Ensure>, Option<String>) {
-    let uid = pods::uid(&seen.cluster.metadata);
+/// So long after this cluster was made, what its predecessor owned may still be there: Kubernetes' garbage collector takes
+/// seconds, and after its own restart a minute.
+const COLLECTED: SignedDuration = SignedDuration::from_mins(2);
+
+/// What has to be applied, and what stands where something of ours belongs.
+pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<Ensure>, Option<Next>) {
+    let meta = &seen.cluster.metadata;
     let mut ensures = vec![];
-    let mut conflicts = vec![];
+    let (mut conflicts, mut leftovers) = (vec![], vec![]);
+    let mut judged = |kind: &str, own: &ObjectMeta, verdict: Verdict, ensure: Ensure| match verdict {
+        Verdict::Apply => ensures.push(ensure),
+        Verdict::Foreign => conflicts.push(format!("{kind} {}", pods::name(own))),
+        Verdict::Leftover => leftovers.push(format!("{kind} {}", pods::name(own))),
+        Verdict::Same => {}
+    };
     let peer = build::service::peer(&seen.cluster);
-    match judge(&peer, seen.peer_service.as_ref().map(|s| (s, &s.metadata)), uid) {
-        Verdict::Apply => ensures.push(Ensure::Service(Box::new(peer))),
-        Verdict::Foreign => conflicts.push(format!("Service {}", pods::name(&peer.metadata))),
-        Verdict::Same => {}
-    }
+    let verdict = judge(&peer, seen.peer_service.as_ref().map(|s| (s, &s.metadata)), meta);
+    judged("Service", &peer.metadata.clone(), verdict, Ensure::Service(Box::new(peer)));
     let client = build::service::client(&seen.cluster);
-    match judge(&client, seen.client_service.as_ref().map(|s| (s, &s.metadata)), uid) {
-        Verdict::Apply => ensures.push(Ensure::Service(Box::new(client))),
-        Verdict::Foreign => conflicts.push(format!("Service {}", pods::name(&client.metadata))),
-        Verdict::Same => {}
-    }
+    let verdict = judge(&client, seen.client_service.as_ref().map(|s| (s, &s.metadata)), meta);
+    judged("Service", &client.metadata.clone(), verdict, Ensure::Service(Box::new(client)));
     if let Some(budget) = build::budget::budget(&seen.cluster, voters(seen), wanted.replicas) {
-        match judge(&budget, seen.budget.as_ref().map(|b| (b, &b.metadata)), uid) {
-            Verdict::Apply => ensures.push(Ensure::Budget(Box::new(budget))),
-            Verdict::Foreign => conflicts.push(format!("PodDisruptionBudget {}", pods::name(&budget.metadata))),
-            Verdict::Same => {}
-        }
+        let verdict = judge(&budget, seen.budget.as_ref().map(|b| (b, &b.metadata)), meta);
+        judged("PodDisruptionBudget", &budget.metadata.clone(), verdict, Ensure::Budget(Box::new(budget)));
     }
+    let until = meta.creation_timestamp.as_ref().and_then(|made| Wake::at(made.0 + COLLECTED, now));
+    if let (Some(later), true, false) = (until, conflicts.is_empty(), leftovers.is_empty()) {
+        let message = format!("of the earlier cluster of this name, and going with it: {}", leftovers.join(", "));
+        return (ensures, Some(Next::wait(Reason::WaitingForReference, message, later)));
+    }
+    conflicts.extend(leftovers);
     let conflict = (!conflicts.is_empty()).then(|| {
-        format!(
+        let message = format!(
             "an object of this name that is not this cluster's is in the way and is not touched: {}. Delete or rename it, \
              or use another name for the cluster",
             conflicts.join(", ")
-        )
+        );
+        Next::wait(Reason::NameConflict, message, POLL)
     });
     (ensures, conflict)
 }
@@ -54,15 +68,28 @@ enum Verdict {
     Apply,
     Same,
     Foreign,
+    /// Of a cluster that had this name before.
+    Leftover,
 }
 
-fn judge<T: Serialize>(want: &T, live: Option<(&T, &ObjectMeta)>, owner: &str) -> Verdict {
+fn judge<T: Serialize>(want: &T, live: Option<(&T, &ObjectMeta)>, cluster: &ObjectMeta) -> Verdict {
     match live {
         None => Verdict::Apply,
-        Some((_, meta)) if !pods::controlled_by(meta, owner) => Verdict::Foreign,
+        Some((_, meta)) if !pods::controlled_by(meta, pods::uid(cluster)) => {
+            if of_an_earlier(meta, pods::name(cluster)) { Verdict::Leftover } else { Verdict::Foreign }
+        }
         // One of ours that is going away is made again when it is gone.
         Some((_, meta)) if pods::deleting(meta) => Verdict::Same,
         Some((live, _)) if differs(want, live) => Verdict::Apply,
         Some(_) => Verdict::Same,
     }
+}
+
+/// Whether a cluster of this name controls it; that it is another one than ours is known. What was deleted with `--cascade=orphan`
+/// has no controller any more, and nobody collects it.
+fn of_an_earlier(meta: &ObjectMeta, name: &str) -> bool {
+    let cluster =
+        |r: &&OwnerReference| r.controller == Some(true) && r.kind == EtcdCluster::kind(&()) && r.name == name;
+    let ours = |r: &OwnerReference| r.api_version.split('/').next() == Some(GROUP);
+    meta.owner_references.iter().flatten().find(cluster).is_some_and(ours)
 }

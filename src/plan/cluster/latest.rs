@@ -10,8 +10,9 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, ExitClass, LatestReport, LatestRequest, Report};
 
+use super::restore::readers;
 use super::{Observed, Search};
-use crate::api::condition::Reason;
+use crate::api::condition::{Reason, Type};
 use crate::api::restore::Latest;
 use crate::api::store::{Location, Place};
 use crate::api::{key, name};
@@ -43,15 +44,24 @@ pub(super) fn find(
         return Ok(found);
     }
     let fact = report::read(&last.job, &last.pods, seen.refusal.as_deref(), now);
+    let held = held(seen);
     let (reason, message, wake) = match fact {
-        Fact::Held(reason, words) => (reason, words, WAITED_FOR),
-        Fact::Pending(words) | Fact::Running(words) => still(&searches, now, words),
-        Fact::Settling => still(&searches, now, "the store has been asked; the answer is on its way".to_owned()),
+        Fact::Held(reason, words) => (reason, report::as_told(held.map(|(_, told)| told), words), WAITED_FOR),
+        Fact::Pending(words) => match held.filter(|_| searches.len() > 1) {
+            Some((reason, told)) => (reason, told.to_owned(), WAITED_FOR),
+            None => still(&searches, now, words),
+        },
+        Fact::Running(words) => still(&searches, now, words),
+        Fact::Settling => match held.filter(|_| never_ran(last)) {
+            Some((reason, told)) => (reason, told.to_owned(), WAITED_FOR),
+            None => still(&searches, now, "the store has been asked; the answer is on its way".to_owned()),
+        },
         ended @ (Fact::Failed { .. } | Fact::Lost | Fact::Stored { .. }) => {
             let failure = Failure::of(ended, &last.job, now).unwrap_or_else(|| Failure::silent(now));
-            match Wake::at(due(&searches, &failure), now) {
-                Some(later) => (failure.reason, failure.message, later),
-                None => return ask(number(&last.job).saturating_add(1)),
+            match (Wake::at(due(&searches, &failure), now), held.filter(|_| never_ran(last))) {
+                (Some(later), Some((reason, told))) => (reason, told.to_owned(), later),
+                (Some(later), None) => (failure.reason, failure.message, later),
+                (None, _) => return ask(number(&last.job).saturating_add(1)),
             }
         }
     };
@@ -60,9 +70,24 @@ pub(super) fn find(
 
 /// What is told while a Job is made: as [`find`] tells it before and after.
 pub(super) fn asking(seen: &Observed, now: Timestamp) -> (Reason, String) {
+    let last = seen.searches.iter().max_by_key(|search| number(&search.job));
+    if let Some((reason, told)) = held(seen).filter(|_| last.is_some_and(never_ran)) {
+        return (reason, told.to_owned());
+    }
     let searches: Vec<&Search> = seen.searches.iter().collect();
     let (reason, message, _) = still(&searches, now, "the store is asked for the latest snapshot".to_owned());
     (reason, message)
+}
+
+/// What is told of a Pod that asks and is held up.
+fn held(seen: &Observed) -> Option<(Reason, &str)> {
+    let conditions = &seen.cluster.status.as_ref()?.conditions;
+    let told = conditions.iter().find(|c| c.type_ == Type::Progressing.as_str())?;
+    Some((Reason::named(&told.reason)?, report::held_in(&told.message)?))
+}
+
+fn never_ran(search: &Search) -> bool {
+    report::never_ran(&search.job, &search.pods)
 }
 
 /// While the store is asked again, what was wrong before is still what a person has to know; and in the same words, so
@@ -140,9 +165,10 @@ fn annotation<'a>(job: &'a Job, key: &str) -> Option<&'a str> {
     job.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// What is asked, where, and by what kind of Pod: a corrected one is another question, and so is another store in its place.
+/// What is asked, where, and by what kind of Pod: a corrected one is another question, and so is another store in its place;
+/// how the store is written to is not.
 fn question(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>)) -> String {
-    let (place, agent) = (Place::from(store.clone()), super::restore::agent(seen));
+    let (place, agent) = (Place::from(readers(store.clone())), super::restore::agent(seen));
     match id {
         Some(id) => hash(&(asked, place, agent, id)),
         None => hash(&(asked, place, agent)),

@@ -36,9 +36,9 @@ fn decide(seen: &Observed, wanted: Result<&Wanted, &valid::Refusal>, now: Timest
         return (vec![], Next::wait(Reason::Paused, "spec.paused is set: nothing is changed", POLL));
     }
     let (ensures, wanted) = match wanted {
-        Ok(wanted) => match front::ensures(seen, wanted) {
+        Ok(wanted) => match front::ensures(seen, wanted, now) {
             (ensures, None) => (ensures, Ok(wanted)),
-            (ensures, Some(message)) => (ensures, Err(Next::wait(Reason::NameConflict, message, POLL))),
+            (ensures, Some(hindered)) => (ensures, Err(hindered)),
         },
         Err(refusal) => (vec![], Err(Next::wait(Reason::InvalidSpec, refusal.to_string(), POLL))),
     };

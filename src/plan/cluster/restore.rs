@@ -11,8 +11,8 @@ use crate::api::condition::Reason;
 use crate::api::name::LocalRef;
 use crate::api::restore::{Latest, Newest, Restore, Restoring};
 use crate::api::snapshot::{Agent, Phase};
-use crate::api::store::{Location, StoredSnapshot};
-use crate::plan::{Next, Seen, Waiting, Wake, fingerprint, pods, store};
+use crate::api::store::{Location, S3Location, S3Sse, StoredSnapshot};
+use crate::plan::{Next, Seen, Waiting, Wake, build, fingerprint, pods, store};
 
 /// Whatever is named is watched; this is against a missed event.
 const WAITED_FOR: Wake = Wake::AfterMillis(5_000);
@@ -31,8 +31,8 @@ pub(super) fn wanted(seen: &Observed, now: Timestamp) -> Result<Option<Restoring
     }
 }
 
-/// An attempt from before there was a bump is ended as it was begun, unless the spec asks for one in so many words; and one
-/// for which its store's mark was, or is, not known.
+/// An attempt from before there was a bump is ended as it was begun, unless the spec asks for one in so many words; one for
+/// which its store's mark was, or is, not known; and one whose store is written to in another way since.
 fn as_begun(seen: &Observed, new: Restoring) -> Restoring {
     let asked = spec(seen).and_then(|r| r.revision_bump).is_some_and(|bump| bump != 0);
     let Some(old) = seen.under_way() else { return new };
@@ -44,7 +44,87 @@ fn as_begun(seen: &Observed, new: Restoring) -> Restoring {
     if old.store_id.is_none() || new.store_id.is_none() {
         like_new.store_id.clone_from(&new.store_id);
     }
+    if to_read(&old.source) == to_read(&new.source) {
+        like_new.source.clone_from(&new.source);
+    }
     if like_new == new { old } else { new }
+}
+
+/// A source as far as who reads it has to know it.
+fn to_read(source: &StoredSnapshot) -> StoredSnapshot {
+    match source.place.location() {
+        Some(location) => StoredSnapshot { place: readers(location).into(), ..source.clone() },
+        None => source.clone(),
+    }
+}
+
+/// A place without what concerns those alone who write there: storage class, tags, locks, checksums and the store's own
+/// encryption.
+pub(super) fn readers(location: Location) -> Location {
+    match location {
+        Location::S3(s3) => {
+            let sse = s3.sse.filter(|sse| sse.kind == S3Sse::Customer);
+            // With a customer's key the agent takes no checksum, whatever it does.
+            let checksum = s3.checksum.filter(|_| sse.is_some());
+            Location::S3(S3Location { sse, checksum, storage_class: None, tags: vec![], object_lock: None, ..s3 })
+        }
+        other @ (Location::Azure(_) | Location::Gcs(_) | Location::Pvc(_)) => other,
+    }
+}
+
+/// What a person has to put right where the spec asks for other data than those that a first member was made with: it serves
+/// them, and nothing is restored over them. Where the data are the same it does not matter how they were read.
+pub(super) fn corrected_too_late(seen: &Observed, made: Option<&Restoring>) -> Option<String> {
+    let (made, asked) = match (made, spec(seen)) {
+        (None, None) => return None,
+        (None, Some(_)) => {
+            let message = "the first member was founded empty and serves already, so spec.bootstrap.restore, which was added \
+                           after that, restores nothing: delete this cluster, which no client has reached, and create it \
+                           anew with it";
+            return Some(message.to_owned());
+        }
+        (Some(made), asked) => (made, asked),
+    };
+    if asked.is_some_and(|asked| asks_for(asked, made)) {
+        return None;
+    }
+    let StoredSnapshot { key, .. } = &made.source;
+    let from = match (&made.snapshot, &made.store, &made.newest) {
+        (Some(snapshot), _, _) => format!("snapshotRef {snapshot}"),
+        (None, _, Some(_)) => format!("latest, asked as it was when {key} was found"),
+        (None, Some(store), None) => format!("source with storeRef {store} and key {key}"),
+        (None, None, None) => format!("source {}", build::store::uri(&made.source).unwrap_or_else(|| key.clone())),
+    };
+    let bump = made.revision_bump.unwrap_or_default();
+    Some(format!(
+        "the first member serves data already that were restored from {key}, and spec.bootstrap.restore was changed after \
+         that: put back {from}, with revisionBump {bump}; or delete this cluster, which no client has reached, and create it \
+         anew with the change"
+    ))
+}
+
+/// Whether the spec names the data of this attempt. Where a store is now, or who may read it, does not change what was read.
+fn asks_for(asked: &Restore, made: &Restoring) -> bool {
+    let source = match (&asked.snapshot_ref, &asked.source, &asked.latest) {
+        (Some(named), _, _) => made.snapshot.as_ref() == Some(&named.name),
+        (None, Some(source), _) => {
+            let at = |source: &StoredSnapshot| source.place.location().map(|location| store::place_of(&location));
+            let there = match &source.store_ref {
+                Some(named) => made.store.as_ref() == Some(&named.name),
+                None => made.store.is_none() && at(source) == at(&made.source),
+            };
+            there && made.snapshot.is_none() && made.newest.is_none() && source.key == made.source.key
+        }
+        (None, None, Some(latest)) => {
+            made.newest.as_ref().is_some_and(|newest| newest.question == latest::hash(latest))
+        }
+        (None, None, None) => false,
+    };
+    let bump = match made.revision_bump {
+        Some(bump) => asked.revision_bump.unwrap_or(DEFAULT_REVISION_BUMP.cast_signed()) == bump,
+        None => asked.revision_bump.unwrap_or_default() == 0,
+    };
+    source && bump
 }
 
 fn asked_for(seen: &Observed, now: Timestamp) -> Result<Option<Restoring>, Box<Next>> {

@@ -187,6 +187,10 @@ impl Facts<'_> {
             (Seen::Known(_), _) if self.etcd.is_some() => {
                 Condition::yes(Type::Available, Reason::ReadSucceeded, "a linearizable read succeeded")
             }
+            // Those who log in may be served.
+            (_, Next::Wait(waiting, _)) if waiting.reason == Reason::AuthRequiredNotConfigured => {
+                Condition::unknown(Type::Available, waiting.reason, waiting.message.clone())
+            }
             (_, Next::Wait(waiting, _)) if waiting.reason != Reason::Paused => {
                 Condition::no(Type::Available, waiting.reason, waiting.message.clone())
             }

@@ -3,6 +3,8 @@
 mod admitting;
 mod alarms;
 mod bootstrap;
+mod corrected;
+mod front;
 mod growing;
 mod latest;
 mod lineage;
@@ -259,6 +261,37 @@ mod silence {
             seen.members[number].pod = None;
         }
         assert_eq!(condition(&seen, "Degraded"), pair("True", "QuorumLost"), "nobody makes their Pods now");
+    }
+
+    /// The quorum is there: only the operator is not let in.
+    #[test]
+    fn an_etcd_that_wants_a_login_has_not_lost_its_quorum() {
+        let asks = |member: &str| format!("{member}: etcd says: {WHO_ASKS}");
+        for why in [
+            format!("no linearizable read succeeded ({})", asks("a-m0")),
+            format!("no linearizable read succeeded ({}; a-m1: no answer within 2 s)", asks("a-m0")),
+            format!("no member answers ({}; {})", asks("a-m0"), asks("a-m1")),
+        ] {
+            let mut seen = formed(3, 3);
+            seen.etcd = Seen::Unknown(why);
+            assert_eq!(waits(&seen), Some(Reason::AuthRequiredNotConfigured));
+            for (kind, state) in [("Available", "Unknown"), ("Ready", "False"), ("Degraded", "True")] {
+                assert_eq!(condition(&seen, kind), pair(state, "AuthRequiredNotConfigured"));
+            }
+            let message = planned(&seen).waiting.unwrap().message;
+            assert!(message.contains("etcdctl --user root auth disable"), "{message}");
+            assert!(!message.contains("a-m0"), "who said so is chance: {message}");
+            assert_eq!((planned(&seen).status.voters, planned(&seen).ensures), (3, vec![]));
+            // Also where a Pod has just been made anew, and where somebody has paused it.
+            seen.members[1].pod = None;
+            assert_eq!(waits(&seen), Some(Reason::AuthRequiredNotConfigured));
+            seen.cluster.spec.paused = true;
+            assert_eq!(waits(&seen), Some(Reason::Paused));
+            assert_eq!(condition(&seen, "Degraded"), pair("True", "AuthRequiredNotConfigured"));
+        }
+        let mut seed = seeding(1);
+        seed.etcd = Seen::Unknown(asks("a-m0"));
+        assert_eq!(waits(&seed), Some(Reason::AuthRequiredNotConfigured), "nor is a first member still starting");
     }
 
     /// Members that restart meanwhile keep their clients (I16).

@@ -3,8 +3,10 @@
 //! Decides the order Pod → claim → let go, and whether any of it may be touched: never while a living cluster counts on
 //! this member, and never a claim that is not labelled with this member's UID (I4).
 
-use super::Observed;
+use jiff::Timestamp;
+
 use super::plan::{cluster, unformed};
+use super::{Observed, pod};
 use crate::api::cluster::Retention;
 use crate::api::condition::Reason;
 use crate::api::member::Birth;
@@ -28,7 +30,7 @@ pub(super) const STAYS: &str = "it was deleted by hand while its cluster lives a
                                 which is made again when it ends. Its finalizer is let go when the cluster is deleted";
 
 /// What to do about a member with a deletion timestamp.
-pub(super) fn next(seen: &Observed) -> Next {
+pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
     let member = &seen.member;
     let uid = pods::uid(&member.metadata);
     if !member.metadata.finalizers.iter().flatten().any(|f| f == MEMBER_FINALIZER) {
@@ -53,12 +55,12 @@ pub(super) fn next(seen: &Observed) -> Next {
         }
         Seen::Known(Some(_) | None) => {}
     }
-    if let Some(pod) = seen.pod.as_ref().filter(|p| pods::controlled_by(&p.metadata, uid)) {
-        if pods::deleting(&pod.metadata) {
-            return Next::wait(Reason::Deleting, "its Pod is going", Wake::OnChange);
+    if let Some(there) = seen.pod.as_ref().filter(|p| pods::controlled_by(&p.metadata, uid)) {
+        if pods::deleting(&there.metadata) {
+            return pod::going(there, (Reason::Deleting, "its Pod is going"), now);
         }
         return Next::act(Act::DeletePod {
-            pod: Target::of(&pod.metadata),
+            pod: Target::of(&there.metadata),
             why: "its member is being deleted".to_owned(),
         });
     }

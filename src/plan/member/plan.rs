@@ -24,9 +24,15 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
         return kept(seen, now);
     }
     if pods::deleting(&member.metadata) {
-        return end::next(seen);
+        return end::next(seen, now);
     }
     match &seen.cluster {
+        Seen::Known(None) if !pods::controlled_by(&member.metadata, &member.spec.cluster_ref.uid) => {
+            let message = "its EtcdCluster is gone and left it behind (kubectl delete --cascade=orphan): its Pod runs on, and \
+                           nobody looks after it. Save its data if it is needed, then delete this member; its volume goes \
+                           with it unless storage.retention is Retain";
+            return Next::wait(Reason::ClusterGone, message, Wake::OnChange);
+        }
         Seen::Known(None) => {
             let message = "its EtcdCluster is gone; Kubernetes' garbage collector deletes this member";
             return Next::wait(Reason::Deleting, message, Wake::OnChange);
@@ -53,7 +59,7 @@ fn upkeep(seen: &Observed, now: Timestamp) -> Next {
         Ok(server) => server,
         Err(refusal) => return Next::wait(Reason::InvalidSpec, refusal.to_string(), Wake::OnChange),
     };
-    match volume::next(seen) {
+    match volume::next(seen, now) {
         Ok(claim_uid) => pod::next(seen, &server, &claim_uid, now),
         Err(next) => *next,
     }

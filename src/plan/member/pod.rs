@@ -2,7 +2,9 @@
 //!
 //! Decides when it is made, and when it is made anew: after it has ended, or while the member has never joined and the
 //! Pod is not what it has to be; or when it cannot start for want of what the member was restored from. The Pod of a member
-//! that runs is never deleted here (I1).
+//! that runs is never deleted here (I1). Labels by which it is found are put back.
+
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
@@ -12,9 +14,9 @@ use super::Observed;
 use super::plan::{cluster, unformed};
 use crate::api::condition::Reason;
 use crate::api::member::{Birth, Joined};
-use crate::api::{key, role};
+use crate::api::{EtcdMember, key, role};
 use crate::plan::build::container;
-use crate::plan::build::pod::{Start, pod};
+use crate::plan::build::pod::{Start, pod, selected_by};
 use crate::plan::valid::Server;
 use crate::plan::{Act, Next, Target, Wake, pods};
 
@@ -74,12 +76,17 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         return Next::wait(Reason::NameConflict, message, Wake::AfterMillis(10_000));
     }
     if pods::deleting(&there.metadata) {
-        return going(there, now);
+        let message = "its Pod is going; a new one is made on the same volume";
+        return going(there, (Reason::MemberRestarting, message), now);
     }
     if pods::ended(there) {
         // Not in a row: kubelet may reject at once what the scheduler puts onto its node again and again.
         let made = there.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0);
         return anew_at(made + REJECTED, there, "it has ended: kubelet does not start it again", now);
+    }
+    let lost = lost(there, member);
+    if !lost.is_empty() {
+        return Next::act(Act::Relabel { pod: Target::of(&there.metadata), labels: lost });
     }
     if let Some(joined) = joined {
         return match pods::restore_held_since(there) {
@@ -97,6 +104,13 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         Some(at) => anew_at(at, there, "its restore step failed; it is tried again from the start", now),
         None => standing(there, now),
     }
+}
+
+/// What a Pod would be found by, and has not any more.
+fn lost(pod: &Pod, member: &EtcdMember) -> BTreeMap<String, String> {
+    let mut labels = selected_by(member);
+    labels.retain(|key, value| pods::label(&pod.metadata, key) != Some(value));
+    labels
 }
 
 /// A Pod that serves is counted, and told so: its gate has written its number onto the volume before etcd started, so an
@@ -117,23 +131,13 @@ fn count_start(seen: &Observed, joined: &Joined, pod: &Pod) -> Option<Next> {
     (counts && !told).then(|| Next::act(mark()))
 }
 
-/// A Pod on its way out. Where its node never says that it has ended, only a person can know that it has (I1).
-fn going(pod: &Pod, now: Timestamp) -> Next {
-    let message = "its Pod is going; a new one is made on the same volume";
+/// A Pod on its way out, and what is told of that meanwhile. Where its node never says that it has ended, only a person can
+/// know that it has (I1).
+pub(super) fn going(pod: &Pod, (reason, message): (Reason, &str), now: Timestamp) -> Next {
     match pods::lingers_from(pod).map(|from| Wake::at(from, now)) {
-        Some(None) => {
-            let held = pod.metadata.finalizers.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let message = match pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) {
-                Some(node) if held.is_empty() => format!(
-                    "its Pod was told to end and node {node} does not say that it has. If that node is off for good, and \
-                     only then: kubectl taint nodes {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
-                ),
-                _ => format!("its Pod was told to end and stays: look for who holds it, by its finalizers ({held})"),
-            };
-            Next::wait(Reason::NodeSilent, message, Wake::OnChange)
-        }
-        Some(Some(later)) => Next::wait(Reason::MemberRestarting, message, later),
-        None => Next::wait(Reason::MemberRestarting, message, Wake::OnChange),
+        Some(None) => Next::wait(Reason::NodeSilent, pods::who_holds(pod), Wake::OnChange),
+        Some(Some(later)) => Next::wait(reason, message, later),
+        None => Next::wait(reason, message, Wake::OnChange),
     }
 }
 

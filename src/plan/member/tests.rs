@@ -1,5 +1,7 @@
 //! Table tests of the plans of a member: a good value, one thing changed, the exact answer.
 
+mod silent;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, PodCondition, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -93,7 +95,10 @@ mod standing {
         for not_yet in [
             |s: &mut Observed| running(s.pod.as_mut().unwrap(), false),
             |s: &mut Observed| s.pod.as_mut().unwrap().metadata.annotations = labels(&[(key::MAY_START_EMPTY, "x")]),
-            |s: &mut Observed| s.pod.as_mut().unwrap().metadata.labels = labels(&[(key::ROLE, role::LEARNER)]),
+            |s: &mut Observed| {
+                let labels = s.pod.as_mut().unwrap().metadata.labels.as_mut().unwrap();
+                labels.insert(key::ROLE.to_owned(), role::LEARNER.to_owned());
+            },
         ] {
             let mut seen = seen.clone();
             not_yet(&mut seen);
@@ -124,6 +129,36 @@ mod standing {
         etcd.args.as_mut().unwrap().retain(|arg| !arg.starts_with("--start="));
         pod.metadata.annotations = None;
         assert_eq!(act(&old), None);
+    }
+
+    #[test]
+    fn labels_that_somebody_took_from_a_pod_are_put_back() {
+        for key in [key::NAME, key::COMPONENT, key::MANAGED_BY, key::CLUSTER, key::CLUSTER_UID, key::MEMBER] {
+            for mut seen in [serving(), unborn(None)] {
+                let pod = seen.pod.as_mut().unwrap();
+                let ours = pod.metadata.labels.as_mut().unwrap().remove(key).unwrap();
+                let (target, lost) = (Target::of(&pod.metadata), labels(&[(key, &ours)]).unwrap());
+                let relabel = Act::Relabel { pod: target, labels: lost };
+                assert_eq!(act(&seen), Some(relabel.clone()));
+                let there = seen.pod.as_mut().unwrap().metadata.labels.as_mut().unwrap();
+                there.insert(key.to_owned(), "another's".to_owned());
+                assert_eq!(act(&seen), Some(relabel));
+                cluster(&mut seen).spec.paused = true;
+                assert_eq!(act(&seen), None);
+            }
+        }
+        // Whether clients may come is not this pass's, and what others add is theirs.
+        let mut seen = serving();
+        let there = seen.pod.as_mut().unwrap().metadata.labels.as_mut().unwrap();
+        there.remove(key::ROLE);
+        there.insert("team".to_owned(), "blue".to_owned());
+        assert_eq!(act(&seen), None);
+        // One that has ended, or goes, needs none.
+        let mut seen = serving();
+        let pod = seen.pod.as_mut().unwrap();
+        pod.metadata.labels = None;
+        pod.metadata.deletion_timestamp = Some(earlier());
+        assert_eq!(act(&seen), None);
     }
 
     #[test]
@@ -476,6 +511,10 @@ mod standing {
         let mut gone = seen.clone();
         gone.cluster = Seen::Known(None);
         assert_eq!(waits(&gone), Some(Reason::Deleting));
+        // No garbage collector comes where nobody owns it.
+        gone.member.metadata.owner_references = None;
+        assert_eq!(waits(&gone), Some(Reason::ClusterGone));
+        assert_eq!(degraded(&gone).0, "ClusterGone");
         let mut going = seen.clone();
         cluster(&mut going).metadata.deletion_timestamp = Some(earlier());
         assert_eq!(waits(&going), Some(Reason::Deleting));
@@ -500,7 +539,7 @@ mod end {
         let mut seen = deleted(serving());
         seen.cluster = Seen::Known(None);
         assert!(matches!(act(&seen), Some(Act::DeletePod { pod, .. }) if pod.uid == "u-pod-a-m0"));
-        seen.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier());
+        seen.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(noon()));
         assert_eq!(waits(&seen), Some(Reason::Deleting));
         seen.pod = None;
         assert!(matches!(act(&seen), Some(Act::DeleteClaim { claim, .. }) if claim.uid == "u-data-a-m0"));

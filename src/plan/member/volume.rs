@@ -3,13 +3,15 @@
 //! Decides whether there is a volume to start on. It never replaces the claim of a member that has served: an empty
 //! volume under an unchanged member loses acknowledged writes (I3, I5).
 
-use super::Observed;
+use jiff::Timestamp;
+
+use super::{Observed, pod};
 use crate::api::condition::Reason;
 use crate::api::{key, name};
 use crate::plan::{Act, Next, Target, Wake, build, pods};
 
 /// The UID of the claim to start on, or what to do first.
-pub(super) fn next(seen: &Observed) -> Result<String, Box<Next>> {
+pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>> {
     let member = &seen.member;
     let joined = member.spec.joined.is_some();
     let claim_name = name::claim(pods::name(&member.metadata));
@@ -36,16 +38,14 @@ pub(super) fn next(seen: &Observed) -> Result<String, Box<Next>> {
     }
     // Nothing was ever acknowledged here: the Pod lets go, the claim goes, and both are made anew.
     let own = seen.pod.as_ref().filter(|p| pods::controlled_by(&p.metadata, pods::uid(&member.metadata)));
-    Err(Box::new(match own.filter(|p| !pods::deleting(&p.metadata)) {
-        Some(pod) => Next::act(Act::DeletePod {
-            pod: Target::of(&pod.metadata),
+    let message = format!("the claim {claim_name} is being deleted; a new one is made when it is gone");
+    Err(Box::new(match own {
+        Some(there) if pods::deleting(&there.metadata) => pod::going(there, (Reason::WaitingForPod, &message), now),
+        Some(there) => Next::act(Act::DeletePod {
+            pod: Target::of(&there.metadata),
             why: format!("its claim {claim_name} is being deleted before the member ever joined"),
         }),
-        None => Next::wait(
-            Reason::WaitingForPod,
-            format!("the claim {claim_name} is being deleted; a new one is made when it is gone"),
-            Wake::OnChange,
-        ),
+        None => Next::wait(Reason::WaitingForPod, message, Wake::OnChange),
     }))
 }
 

@@ -63,7 +63,8 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         | Act::DeleteClaim { .. }
         | Act::ReleaseMember { .. }
         | Act::LatchStart { .. }
-        | Act::MarkStarted { .. } => rule("I1", false, "the cluster's pass never touches Pods or claims"),
+        | Act::MarkStarted { .. }
+        | Act::Relabel { .. } => rule("I1", false, "the cluster's pass never touches Pods or claims"),
         Act::StartJob(job) => search(seen, job),
     }
 }

@@ -1,5 +1,7 @@
 //! Rules for plans about a member.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 use super::{Verdict, is, rule};
@@ -22,6 +24,7 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         Act::ReleaseMember { member } => release(seen, member),
         Act::LatchStart { member, count } => latch_start(seen, member, *count),
         Act::MarkStarted { pod, count, joined } => mark_started(seen, pod, *count, joined),
+        Act::Relabel { pod, labels } => relabel(seen, pod, labels),
         Act::Latch(_)
         | Act::CreateMember(_)
         | Act::AddLearner { .. }
@@ -132,6 +135,13 @@ fn mark_started(seen: &Observed, target: &Target, count: u64, joined: &Joined) -
     let own = pod.and_then(pods::start_number).is_some_and(|number| number >= count);
     rule("I27", own, "no Pod is told of a later one")?;
     rule("I5", seen.member.spec.joined.as_ref() == Some(joined), "a Pod is told whom its member has joined as")
+}
+
+fn relabel(seen: &Observed, target: &Target, labels: &BTreeMap<String, String>) -> Verdict {
+    active(seen)?;
+    let pod = own_pod(seen);
+    rule("I12", pod.is_some_and(|p| is(target, &p.metadata)), "the Pod is the one that was seen")?;
+    rule("I16", !labels.contains_key(key::ROLE), "clients are let in by the cluster's pass alone")
 }
 
 /// What stands where its Pod belongs, if it is its own.

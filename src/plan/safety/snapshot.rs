@@ -27,6 +27,7 @@ pub fn snapshot(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>) -> Verdict {
             | Act::Promote { .. }
             | Act::Disarm { .. }
             | Act::AdmitClients { .. }
+            | Act::Relabel { .. }
             | Act::CreateClaim(_)
             | Act::CreatePod(_)
             | Act::DeletePod { .. }

@@ -334,6 +334,23 @@ fn starts_are_counted_one_by_one_of_pods_that_serve() {
 }
 
 #[test]
+fn a_pod_is_relabelled_as_it_was_seen_and_never_as_a_voters() {
+    let seen = serving();
+    let relabel = |seen: &Member, key: &str| Act::Relabel {
+        pod: target(&seen.pod.as_ref().unwrap().metadata),
+        labels: labels(&[(key, "x")]).unwrap(),
+    };
+    assert_eq!(wrong(&seen, relabel(&seen, key::MEMBER)), None);
+    assert_eq!(wrong(&seen, relabel(&seen, key::ROLE)), Some("I16"));
+    let mut newer = seen.clone();
+    newer.pod.as_mut().unwrap().metadata.resource_version = Some("9999".to_owned());
+    assert_eq!(wrong(&seen, relabel(&newer, key::MEMBER)), Some("I12"));
+    let mut foreign = seen.clone();
+    foreign.pod.as_mut().unwrap().metadata.owner_references = None;
+    assert_eq!(wrong(&foreign, relabel(&foreign, key::MEMBER)), Some("I12"));
+}
+
+#[test]
 fn members_that_count_are_never_deleted() {
     let delete = |seen: &Cluster, n: usize| Act::DeleteMember {
         member: target(&seen.members[n].object.metadata),

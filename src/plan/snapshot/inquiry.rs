@@ -11,6 +11,7 @@ use super::plan::SLOW;
 use super::report::{self, Fact};
 use super::{Inspection, Observed, job, place, status};
 use crate::api::backup_store::Right;
+use crate::api::condition::Type;
 use crate::plan::{Wake, pods};
 
 /// A store that gave no answer is asked again: soon at first.
@@ -71,21 +72,41 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
         // Said of no other store, and of none that is missing: those are silent, and asked again.
         Fact::Failed { class: Some(ExitClass::NotFound), message, .. } => Answer::Nothing(message),
         // A Pod that cannot run is told of, whatever was wrong before.
-        Fact::Held(_, words) => Answer::Open(Inquiry::waits(words)),
-        Fact::Pending(words) | Fact::Running(words) => Answer::Open(still(before, words, now)),
-        Fact::Settling => Answer::Open(still(before, status::SETTLING.to_owned(), now)),
+        Fact::Held(_, words) => {
+            Answer::Open(Inquiry::waits(report::as_told(held(seen).filter(|_| !before.is_empty()), words)))
+        }
+        Fact::Pending(words) => Answer::Open(match held(seen).filter(|_| !before.is_empty()) {
+            Some(told) => Inquiry::waits(told.to_owned()),
+            None => still(before, words, now),
+        }),
+        Fact::Running(words) => Answer::Open(still(before, words, now)),
+        Fact::Settling => Answer::Open(match held(seen).filter(|_| report::never_ran(&last.job, &last.pods)) {
+            Some(told) => Inquiry::waits(told.to_owned()),
+            None => still(before, status::SETTLING.to_owned(), now),
+        }),
         ended @ (Fact::Failed { .. } | Fact::Lost) => {
             let denied = matches!(ended, Fact::Failed { class: Some(ExitClass::Denied), .. });
             let (why, at) = silence(ended, &last.job).unwrap_or_default();
+            let held = held(seen).filter(|_| report::never_ran(&last.job, &last.pods));
             let at = at.unwrap_or(now);
             let since = all.first().and_then(|first| created(&first.job)).unwrap_or(at);
             let inquiry = match Wake::at(at + pause(since, at), now) {
                 Some(later) => Inquiry { silent: Some(why), pause: Some(later), ..Inquiry::default() },
                 None => ask(seen, job::number(&last.job).saturating_add(1), Some(why)),
             };
-            Answer::Open(Inquiry { denied, ..inquiry })
+            Answer::Open(match held {
+                // The store was not even asked.
+                Some(told) => Inquiry { words: told.to_owned(), silent: None, ..inquiry },
+                None => Inquiry { denied, ..inquiry },
+            })
         }
     }
+}
+
+/// What is told of a Pod that asks and is held up.
+fn held(seen: &Observed) -> Option<&str> {
+    let told = seen.snapshot.status.as_ref()?.conditions.iter().find(|c| c.type_ == Type::Ready.as_str())?;
+    report::held_in(&told.message)
 }
 
 /// How long a store is left alone that has given no answer since then: as long as it has been asked in vain.

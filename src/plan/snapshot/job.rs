@@ -138,6 +138,15 @@ mod tests {
     use crate::api::restore::Bootstrap;
 
     #[test]
+    fn the_least_throughput_is_rounded_up_and_never_left_out() {
+        let of = |text: &str| least(Some(&Quantity(text.to_owned())));
+        for (text, kib) in [("1Mi", 1024), ("0.1Mi", 103), ("1500m", 1), ("1", 1), ("1.5Ki", 2)] {
+            assert_eq!(of(text), kib, "{text}");
+        }
+        assert_eq!(least(None), DEFAULT_MIN_THROUGHPUT_KIB);
+    }
+
+    #[test]
     fn what_is_recorded_makes_the_same_cluster_and_not_its_past() {
         let spec = EtcdClusterSpec {
             replicas: 3,

@@ -21,6 +21,15 @@ pub(super) const PATIENCE_MILLIS: u64 = 10_000;
 /// a failure, also after one that its policy ignores (Kubernetes: `DefaultJobPodFailureBackOff`).
 const PAUSE: SignedDuration = SignedDuration::from_secs(10);
 
+/// Why a Job was given up whose time was over (Kubernetes: `JobReasonDeadlineExceeded`).
+const DEADLINE: &str = "DeadlineExceeded";
+
+/// Between a Pod's name and what holds it up.
+const HELD: &str = " does not run: ";
+
+/// Before the name of a Job that gets no Pod.
+const NOT_MADE: &str = "no Pod can be made for Job ";
+
 /// What is known of a Job.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::plan) enum Fact {
@@ -140,6 +149,40 @@ pub(super) fn ended(job: &Job) -> Option<Timestamp> {
     condition(job, "Failed")?.last_transition_time.as_ref().map(|t| t.0)
 }
 
+/// Whether the agent has run in one of these Pods.
+pub(in crate::plan) fn ran(all: &[Pod]) -> bool {
+    let runs = |pod| pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()).is_some_and(|s| s.running.is_some());
+    all.iter().any(|pod| runs(pod) || end(pod).is_some())
+}
+
+/// Whether a Job's time was over and nobody has seen a Pod of it run: that says nothing of a store, and what held the Pod up
+/// is still what a person has to know.
+pub(in crate::plan) fn never_ran(job: &Job, all: &[Pod]) -> bool {
+    condition(job, "Failed").is_some_and(|end| end.reason.as_deref() == Some(DEADLINE)) && !ran(all)
+}
+
+/// What a condition tells of a Pod that is held up, or not even made: the words of [`Fact::Held`].
+pub(in crate::plan) fn held_in(told: &str) -> Option<&str> {
+    let pod = || told.get(..told.find(HELD)?)?.rfind("Pod ");
+    told.get(told.find(NOT_MADE).or_else(pod)?..)
+}
+
+/// What holds a Pod up, in the words that a condition has for it already: each Job has a Pod of another name, and nothing
+/// else may be new (I17).
+pub(in crate::plan) fn as_told(told: Option<&str>, words: String) -> String {
+    let told = told.filter(|told| unnamed(told) == unnamed(&words)).map(str::to_owned);
+    told.unwrap_or(words)
+}
+
+/// The words of [`Fact::Held`] without the name of the Pod, or of its Job.
+fn unnamed(words: &str) -> String {
+    let after = words.strip_prefix(NOT_MADE).or_else(|| words.strip_prefix("Pod ")).unwrap_or_default();
+    match after.split([' ', ':']).next().filter(|name| !name.is_empty()) {
+        Some(name) => words.replace(name, ""),
+        None => words.to_owned(),
+    }
+}
+
 /// A snapshot's Pod that stored it.
 fn stored(pod: &Pod) -> Option<Fact> {
     let end = end(pod)?;
@@ -180,7 +223,7 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod]) -> Fact {
     let at = end.last_transition_time.as_ref().map(|t| t.0);
     let last = all.iter().rev().find_map(|pod| explain(pod, job));
     // The Job's own deadline says more than how its Pod took being killed.
-    if end.reason.as_deref() == Some("DeadlineExceeded") {
+    if end.reason.as_deref() == Some(DEADLINE) {
         let seconds = job.spec.as_ref().and_then(|s| s.active_deadline_seconds).unwrap_or_default();
         let before = last.map(|(_, words)| format!("; its last Pod: {words}")).unwrap_or_default();
         let remedy = match Does::of(job) {
@@ -280,7 +323,7 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>) -> Fact {
     let before = before.map(|(_, words)| format!("; the attempt before: {words}")).unwrap_or_default();
     let Some(pod) = all.last() else {
         if let Some(why) = refusal {
-            return Fact::Held(Reason::WriteRefused, format!("no Pod can be made for Job {name}: {why}"));
+            return Fact::Held(Reason::WriteRefused, format!("{NOT_MADE}{name}: {why}"));
         }
         return Fact::Pending(format!(
             "Job {name} has no Pod yet; if that stays, `kubectl describe job {name}` says why"
@@ -300,7 +343,7 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>) -> Fact {
     let pod_name = pods::name(&pod.metadata);
     match pods::hold_up(pod) {
         Some(HoldUp { message, stuck: true }) => {
-            Fact::Held(Reason::PodHeldUp, format!("Pod {pod_name} does not run: {message} ({attempt}){before}"))
+            Fact::Held(Reason::PodHeldUp, format!("Pod {pod_name}{HELD}{message} ({attempt}){before}"))
         }
         Some(HoldUp { message, stuck: false }) => {
             Fact::Pending(format!("Pod {pod_name} does not run yet: {message} ({attempt}){before}"))

@@ -20,7 +20,7 @@ use crate::plan::{Note, pods};
 pub(super) fn doubt(doubt: &Doubt) -> (Reason, String) {
     let Inquiry { ask, words, silent, .. } = &doubt.inquiry;
     match (&doubt.failed, silent) {
-        (None, None) if ask.is_some() => {
+        (None, None) if ask.is_some() && words.is_empty() => {
             let message = if doubt.witnessed {
                 "the Job's report is gone: the store is asked whether it is there"
             } else {
@@ -72,7 +72,7 @@ pub(super) const SETTLING: &str = "the Job has ended; its report is on its way";
 pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnapshotStatus {
     let old = seen.snapshot.status.clone().unwrap_or_default();
     if *stage == Stage::Rest {
-        return old;
+        return at_rest(old);
     }
     let generation = seen.snapshot.metadata.generation;
     // What the operator told of its own trouble is told again by it, or over.
@@ -134,6 +134,14 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
         | Stage::Start(_)
         | Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Lost) => base,
     }
+}
+
+/// A final status as it is. What the operator told of its own trouble was never the snapshot's.
+fn at_rest(mut status: EtcdSnapshotStatus) -> EtcdSnapshotStatus {
+    if status.phase.is_final() {
+        status.conditions.retain(|c| c.type_ != Type::Degraded.as_str());
+    }
+    status
 }
 
 const fn phase(stage: &Stage) -> Phase {

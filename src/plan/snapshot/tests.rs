@@ -420,8 +420,15 @@ fn the_operators_own_trouble_is_not_told_for_ever() {
     let mut stale = old.conditions[0].clone();
     stale.type_ = "Degraded".to_owned();
     old.conditions.push(stale);
+    let stale = old.conditions.last().cloned().unwrap();
     seen.snapshot.status = Some(old);
     assert!(planned(&seen).status.conditions.iter().all(|c| c.type_ == "Ready"));
+    // Nor of what was final before it could be taken back.
+    let last = planned(&with(vec![saved()])).status;
+    assert_eq!(last.phase, Phase::Complete);
+    seen.snapshot.status = Some(last.clone());
+    seen.snapshot.status.as_mut().unwrap().conditions.push(stale);
+    assert_eq!(planned(&seen).status, last);
 }
 
 /// Any Pod that kubelet could show us.

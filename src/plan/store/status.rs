@@ -13,6 +13,7 @@ use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::store::{Location, PvcLocation};
 use crate::api::{EtcdBackupStoreStatus, key};
 use crate::plan::build::store::url;
+use crate::plan::snapshot::report;
 use crate::plan::{Note, Seen};
 
 /// What was found of the store as it is now, if it was probed since its last change.
@@ -63,7 +64,23 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, inputs: &str, now: Timestamp
 fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
     let no = |reason, message: &str| Wanted::no(Type::Ready, reason, message);
     let before = standing(seen, inputs);
+    let told = held(seen);
+    // As long as no Pod runs, what holds them up is what a person has to know: each Job's end says nothing of the store.
+    let still = told.filter(|_| !report::ran(&seen.pods));
+    let given_up = seen.job.as_ref().is_some_and(|job| report::never_ran(job, &seen.pods));
+    let goes_on = match (stage, before) {
+        (Stage::Found(probe), _) => probe.class.as_deref().and_then(class) == Some(ExitClass::Deadline),
+        (Stage::Probing(_), _) if given_up => true,
+        (Stage::Start(_) | Stage::Probing(_), Some(probe)) => !probe.usable,
+        _ => false,
+    };
+    if let Some((reason, told)) = still.filter(|_| goes_on) {
+        return no(reason, told);
+    }
     match (stage, before) {
+        (Stage::Held(reason, words), Some(probe)) if !probe.usable => {
+            no(*reason, &report::as_told(told.map(|(_, told)| told), words.clone()))
+        }
         (Stage::Found(probe), _) | (Stage::Start(_) | Stage::Probing(_), Some(probe)) => found(probe),
         (Stage::Held(..), Some(probe)) if probe.usable => found(probe),
         (Stage::Blocked(reason, message) | Stage::Held(reason, message), _) => no(*reason, message),
@@ -72,6 +89,13 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
         // Not reached: a status at rest is handed on as it is.
         (Stage::Rest, _) => no(Reason::Deleting, "the store is being deleted"),
     }
+}
+
+/// What is told of the Pod of a probe that is held up.
+fn held(seen: &Observed) -> Option<(Reason, &str)> {
+    let conditions = &seen.store.status.as_ref()?.conditions;
+    let told = conditions.iter().find(|c| c.type_ == Type::Ready.as_str())?;
+    Some((Reason::named(&told.reason)?, report::held_in(&told.message)?))
 }
 
 /// What is told of a usable store that keeps versions. The trial's own words say more.

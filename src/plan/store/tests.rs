@@ -17,6 +17,7 @@ use crate::api::{EtcdBackupStore, EtcdBackupStoreSpec, EtcdBackupStoreStatus, co
 use crate::plan::{Act, Plan, Seen, Settings, Wake, safety};
 
 mod clocks;
+mod held;
 mod marks;
 mod readers;
 

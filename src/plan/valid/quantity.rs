@@ -1,18 +1,23 @@
 //! Kubernetes quantities (`8Gi`, `500m`, `1e3`) as whole numbers.
 //!
-//! Decides the value, with Kubernetes' own grammar. Fractions of a thousandth are refused, not rounded: a size that was
-//! rounded would be another size than the one in the claim.
+//! Decides the value, with Kubernetes' own grammar. Fractions are rounded up, as Kubernetes does: `1.1Gi` has no whole
+//! number of bytes, and a volume of that size has one byte more.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// A quantity as whole bytes; `None` when it is not one.
+/// A quantity as whole bytes, rounded up; `None` when it is not one.
 pub fn bytes(quantity: &Quantity) -> Option<u64> {
-    let thousandths = thousandths(quantity)?;
-    (thousandths % 1000 == 0).then_some(thousandths / 1000).and_then(|b| u64::try_from(b).ok())
+    counted(quantity, 1).and_then(|b| u64::try_from(b).ok())
 }
 
-/// A quantity in thousandths (the finest unit that Kubernetes keeps for CPU and memory); `None` when it is not one.
+/// A quantity in thousandths (the finest unit that Kubernetes keeps for CPU and memory), rounded up; `None` when it is not
+/// one.
 pub fn thousandths(quantity: &Quantity) -> Option<u128> {
+    counted(quantity, 1000)
+}
+
+/// A quantity in parts of this size, of which there are so many in one.
+fn counted(quantity: &Quantity, in_one: u128) -> Option<u128> {
     let text = quantity.0.as_str();
     let text = text.strip_prefix('+').unwrap_or(text);
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -24,8 +29,7 @@ pub fn thousandths(quantity: &Quantity) -> Option<u128> {
     let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
     let (multiplier, divisor) = unit(suffix)?;
     let scale = 10_u128.checked_pow(u32::try_from(fraction.len()).ok()?)?.checked_mul(divisor)?;
-    let value = digits.checked_mul(multiplier)?.checked_mul(1000)?;
-    (value % scale == 0).then_some(value / scale)
+    Some(digits.checked_mul(multiplier)?.checked_mul(in_one)?.div_ceil(scale))
 }
 
 /// Multiplier and divisor of a suffix.
@@ -33,6 +37,8 @@ fn unit(suffix: &str) -> Option<(u128, u128)> {
     let power = |base: u128, n: u32| base.checked_pow(n).map(|m| (m, 1));
     match suffix {
         "" => Some((1, 1)),
+        "n" => Some((1, 1_000_000_000)),
+        "u" => Some((1, 1_000_000)),
         "m" => Some((1, 1000)),
         "k" => power(10, 3),
         "M" => power(10, 6),
@@ -68,14 +74,21 @@ mod tests {
             ("2E", 2_000_000_000_000_000_000),
             (".5k", 500),
             ("3000m", 3),
+            // As Kubernetes' own `Value()`.
+            ("1.1Gi", 1_181_116_007),
+            ("0.1Mi", 104_858),
+            ("1.0001Gi", 1_073_849_199),
+            ("1181116006400m", 1_181_116_007),
+            ("1500m", 2),
+            ("0.5", 1),
+            ("1n", 1),
         ] {
             assert_eq!(read(text), Some(value), "{text}");
         }
-        for text in
-            ["", "Gi", "1GiB", "1 Gi", "-1", "0.5", "1500m", "1.2.3", "1e", "1e99", "99999999999999999999E", "x"]
-        {
+        for text in ["", "Gi", "1GiB", "1 Gi", "-1", "1.2.3", "1e", "1e99", "99999999999999999999E", "x"] {
             assert_eq!(read(text), None, "{text}");
         }
-        assert_eq!(thousandths(&Quantity("250m".to_owned())), Some(250));
+        let fine = |text: &str| thousandths(&Quantity(text.to_owned()));
+        assert_eq!((fine("250m"), fine("250.5m"), fine("1.0001Gi")), (Some(250), Some(251), Some(1_073_849_198_183)));
     }
 }

@@ -430,6 +430,32 @@ fn a_corrected_restore_clears_the_failed_attempt_first() {
     assert!(matches!(act(&seen), Some(Act::CreateMember(m)) if m.spec.restore == Some(restoring("k2"))));
 }
 
+/// The failed attempt ran on a node that has died: nobody says that its Pod has ended, and nothing goes on before.
+#[test]
+fn an_attempt_that_cannot_be_cleared_for_its_node_says_so() {
+    let mut seen = rebuilding();
+    restore(&mut seen, Some("k2"));
+    seen.members[0].object.metadata.deletion_timestamp = Some(earlier());
+    latches(&mut seen).pending_member = None;
+    let ends = |seen: &mut Observed, ago: i64| {
+        let pod = seen.members[0].pod.as_mut().unwrap();
+        pod.metadata.deletion_timestamp = Some(Time(noon() - SignedDuration::from_secs(ago)));
+        pod.spec.as_mut().unwrap().node_name = Some("n7".to_owned());
+        let plan = planned(seen);
+        assert_eq!(plan.act, None);
+        (plan.waiting.unwrap(), plan.wake)
+    };
+    let (waiting, wake) = ends(&mut seen, 29);
+    assert_eq!((waiting.reason, wake), (Reason::ClearingFailedRestore, Wake::AfterMillis(1_000)));
+    let (waiting, wake) = ends(&mut seen, 30);
+    assert_eq!((waiting.reason, wake), (Reason::NodeSilent, Wake::OnChange));
+    for part in ["the member a-m0 of the earlier attempt is going", "kubectl taint nodes n7 "] {
+        assert!(waiting.message.contains(part), "no {part:?} in {}", waiting.message);
+    }
+    assert_eq!(condition(&seen, "Degraded"), pair("True", "NodeSilent"));
+    assert_eq!(condition(&seen, "Ready"), pair("False", "NodeSilent"));
+}
+
 /// How far a restore has come stands in the status, whatever was there before.
 #[test]
 fn a_restore_says_how_far_it_is() {
@@ -513,7 +539,7 @@ fn a_seed_that_has_served_is_past_the_point_of_correction() {
     seen.members[0].object.spec.restore = Some(restoring("k1"));
     seen.members[0].object.spec.joined = joined_member(&seen.cluster, 0).spec.joined;
     seen.members[0].pod.as_mut().unwrap().metadata.annotations = None;
-    restore(&mut seen, Some("k2"));
+    restore(&mut seen, Some("k1"));
     let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
     assert_eq!(latched.formed.unwrap().restored_from, Some(restoring("k1")));
     etcd(&mut seen).cluster_id = 9;

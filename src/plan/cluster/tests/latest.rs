@@ -6,6 +6,8 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Conta
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use snapshot_agent::contract::{ExitClass, FailedReport, LatestReport, Report};
 
+mod held;
+
 use super::*;
 use crate::api::restore::{Latest, RestorePhase, Restoring};
 use crate::api::snapshot::Agent;

@@ -105,6 +105,51 @@ fn nothing_but_not_found_is_an_answer() {
     }
 }
 
+/// Else what is told would change with each Job that asks and is given up, and never be the image's name for long.
+#[test]
+fn what_holds_up_the_pods_that_ask_is_told_until_one_runs() {
+    let saves = [gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1), lost()];
+    for saved in saves {
+        let stuck = |name: &str, why: &str| {
+            let mut pod = waiting("ErrImagePull", Some(why));
+            pod.metadata.name = Some(name.to_owned());
+            pod
+        };
+        let mut seen = asked(written(saved), vec![stuck("ask-0", "no such image")]);
+        let first = planned(&seen).status;
+        let message = told(&first).3;
+        assert!(message.contains("Pod ask-0 does not run: ErrImagePull: no such image (attempt 1 of "), "{message}");
+        seen.snapshot.status = Some(first.clone());
+        for round in 1..4 {
+            let last = seen.inspections.last_mut().unwrap();
+            last.pods.clear();
+            for seconds in [2, 12] {
+                let last = seen.inspections.last_mut().unwrap();
+                last.job.status = Some(world::ended("Failed", "DeadlineExceeded", seconds, 1));
+                let plan = planned(&seen);
+                assert_eq!((plan.act, plan.status), (None, first.clone()), "round {round}, {seconds} s");
+            }
+            seen = aged(seen, 130);
+            assert_eq!(planned(&seen).status, first, "while the next Job is made, {round}");
+            seen = asked(seen, vec![]);
+            assert_eq!(planned(&seen).status, first, "before it has a Pod, {round}");
+            seen.inspections.last_mut().unwrap().pods = vec![stuck(&format!("ask-{round}"), "no such image")];
+            assert_eq!(planned(&seen).status, first, "a Pod of another name, {round}");
+        }
+        seen.inspections.last_mut().unwrap().pods = vec![stuck("ask-9", "no such registry")];
+        assert!(told(&planned(&seen).status).3.contains("Pod ask-9 does not run: ErrImagePull: no such registry"));
+        seen.inspections.last_mut().unwrap().pods = vec![running()];
+        assert!(!told(&planned(&seen).status).3.contains("does not run"));
+    }
+}
+
+/// A Job that ended well, and whose report is gone.
+fn lost() -> Observed {
+    let mut seen = with(vec![]);
+    ends(&mut seen, "Complete", "", 60);
+    seen
+}
+
 /// The store is down for a night. The snapshot failed for it, and so does the question whether it is there all the same: that
 /// one is asked again until it is answered, and the answer is final.
 #[test]

@@ -1,0 +1,75 @@
+//! A probe whose Pods cannot run: one Job after the other is given up, and what is told stays the same.
+
+use k8s_openapi::api::core::v1::ContainerStateRunning;
+
+use super::*;
+
+/// A Pod of this name that kubelet holds back for this.
+fn held(name: &str, why: &str) -> Pod {
+    let waiting = ContainerStateWaiting { reason: Some("ErrImagePull".to_owned()), message: Some(why.to_owned()) };
+    let mut pod = pod(ContainerState { waiting: Some(waiting), ..ContainerState::default() }, "Pending");
+    pod.metadata.name = Some(name.to_owned());
+    pod
+}
+
+fn runs(name: &str) -> Pod {
+    let running = Some(ContainerStateRunning::default());
+    let mut pod = pod(ContainerState { running, ..ContainerState::default() }, "Running");
+    pod.metadata.name = Some(name.to_owned());
+    pod
+}
+
+/// Its Job's time was over so many seconds ago, and its Pod went with it.
+fn given_up(mut seen: Observed, seconds: i64) -> Observed {
+    let end = JobCondition {
+        type_: "Failed".to_owned(),
+        status: "True".to_owned(),
+        reason: Some("DeadlineExceeded".to_owned()),
+        last_transition_time: Some(Time(ago(seconds))),
+        ..JobCondition::default()
+    };
+    let status = JobStatus { conditions: Some(vec![end]), failed: Some(1), ..JobStatus::default() };
+    seen.job.as_mut().unwrap().status = Some(status);
+    seen.pods.clear();
+    seen
+}
+
+/// The same object, with the status that the last pass has written, beside the same Job.
+fn next(seen: &Observed) -> Observed {
+    let mut next = seen.clone();
+    next.store.status = Some(planned(seen).status);
+    next
+}
+
+#[test]
+fn what_holds_up_the_pods_of_a_probe_is_told_until_one_runs() {
+    let mut seen = with(fresh(), vec![held("p-1", "no such image")]);
+    let first = ready(&planned(&seen)).clone();
+    assert_eq!(first.reason, "PodHeldUp");
+    assert!(first.message.contains("Pod p-1 does not run: ErrImagePull: no such image"), "{}", first.message);
+    for round in 2..5 {
+        // The Job's end may be seen before its Pod's.
+        for seconds in [2, 90] {
+            seen = given_up(next(&seen), seconds);
+            assert_eq!(ready(&planned(&seen)), &first, "round {round}, {seconds} s");
+        }
+        let plan = planned(&seen);
+        assert_eq!(probe(&plan).class.as_deref(), Some("Deadline"), "how it ended is not hidden");
+        assert_eq!(plan.notes, vec![], "said once");
+        seen = written(seen, &plan);
+        assert_eq!(ready(&planned(&seen)), &first, "while the next Job is made, {round}");
+        seen = with(seen, vec![]);
+        assert_eq!(ready(&planned(&seen)), &first, "before it has a Pod, {round}");
+        seen.pods = vec![held(&format!("p-{round}"), "no such image")];
+        assert_eq!(ready(&planned(&seen)), &first, "a Pod of another name, {round}");
+    }
+    // Something else holds it up now.
+    let mut other = seen.clone();
+    other.pods = vec![held("p-9", "no such registry")];
+    assert!(ready(&planned(&other)).message.contains("Pod p-9 does not run: ErrImagePull: no such registry"));
+    // It runs: what holds it up is over, and its own deadline is the store's.
+    seen.pods = vec![runs("p-4")];
+    assert_ne!(ready(&planned(&seen)).reason, "PodHeldUp");
+    let late = ended(71, Some(&Report::Failed(FailedReport { class: ExitClass::Deadline, message: "x".to_owned() })));
+    assert_eq!(told(&planned(&with(written(next(&seen), &planned(&seen)), vec![late]))), ("False", "AgentTimedOut"));
+}
