@@ -15,6 +15,7 @@ use snapshot_agent::contract::{
 };
 use snapshot_agent::crypt::Recipients;
 
+use crate::api::cluster::is_repository;
 use crate::api::name::LocalRef;
 use crate::api::snapshot::{Age, Encryption, EtcdSnapshotSpec};
 use crate::api::store::{Destination, Location, PvcLocation, S3Location};
@@ -56,7 +57,8 @@ pub enum Command {
     /// Print what has to be applied for the operator to run.
     ///
     /// For the whole cluster: `holdfast manifests --image I | kubectl apply --server-side -f -`. For one namespace: the
-    /// definitions once (`--only crds`), then `--namespace NS`, which needs no rights outside of that namespace.
+    /// definitions and the roles for people once (`--only crds`), then `--namespace NS`, whose objects all live in that
+    /// namespace. Either is a cluster administrator's to apply: the operator gets rights that others may not give away.
     /// `--server-side` because the definitions are larger than the annotation that kubectl keeps otherwise.
     Manifests(ManifestsFlags),
     /// Print Jobs that save snapshots without the operator, and a `CronJob` that has it save them.
@@ -84,8 +86,9 @@ pub struct OperatorFlags {
     /// Work in this namespace alone; without it in all of them.
     #[arg(long, env = "HOLDFAST_WATCH_NAMESPACE", value_name = "NS", value_parser = namespace)]
     pub watch_namespace: Option<String>,
-    /// Where etcd's image comes from, for clusters that name no repository.
-    #[arg(long, env = "HOLDFAST_ETCD_IMAGE_REPOSITORY", default_value = ETCD_REPOSITORY, value_parser = image)]
+    /// Where etcd's image comes from, for clusters that name no repository; without tag and digest: the tag is `v` and the
+    /// cluster's version.
+    #[arg(long, env = "HOLDFAST_ETCD_IMAGE_REPOSITORY", default_value = ETCD_REPOSITORY, value_parser = repository)]
     pub etcd_image_repository: String,
     /// Namespace of the Lease that says which of several operators works.
     #[arg(long, env = "HOLDFAST_NAMESPACE", default_value = NAMESPACE, value_name = "NS", value_parser = namespace)]
@@ -177,7 +180,7 @@ pub struct CreateFlags {
     #[arg(long, value_name = "NAME", value_parser = object)]
     pub cluster: String,
     /// Where to: `store://NAME` of an `EtcdBackupStore`, `s3://BUCKET`, `s3://BUCKET/PREFIX`, `pvc://CLAIM` or
-    /// `pvc://CLAIM/FOLDER`.
+    /// `pvc://CLAIM/FOLDER`. Azure and Google are named in an `EtcdBackupStore`.
     #[arg(long, value_name = "URL", value_parser = place)]
     pub to: Place,
     /// URL of the S3 server; without it AWS.
@@ -292,6 +295,12 @@ fn place(text: &str) -> Result<Place, String> {
         Some(("s3", rest)) => named(split(rest), Place::S3),
         Some(("pvc", rest)) => named(split(rest), Place::Pvc),
         Some(("store", name)) => object(name).ok().map(Place::Store),
+        Some((other @ ("azure" | "gs" | "gcs"), _)) => {
+            return Err(format!(
+                "{other}:// is not taken here: name the container or bucket in an EtcdBackupStore (spec.azure, spec.gcs), and \
+                 that with store://NAME"
+            ));
+        }
         Some(_) | None => None,
     };
     place.ok_or_else(|| "store://NAME, s3://BUCKET[/PREFIX] or pvc://CLAIM[/FOLDER] is expected".to_owned())
@@ -463,6 +472,18 @@ pub struct InstallFlags {
 fn image(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err("name the image that holds this binary, for example registry.example.com/holdfast:0.1.0".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// A repository of images, which gets its tag later.
+fn repository(text: &str) -> Result<String, String> {
+    if !is_repository(text) || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(
+            "name the repository that holds etcd's images, without tag, digest and a slash at the end, for example \
+                    registry.example.com:5000/etcd"
+                .to_owned(),
+        );
     }
     Ok(text.to_owned())
 }

@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use futures::{Stream, StreamExt};
 use kube::api::{ObjectMeta, PostParams};
+use kube::core::Status;
 use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client, Config, ResourceExt};
 
+use crate::api::condition::{Reason, Type};
 use crate::api::snapshot::{EXTERNAL, EtcdSnapshotSpec, Phase};
 use crate::api::{EtcdSnapshot, EtcdSnapshotStatus, key};
 
@@ -79,10 +81,19 @@ async fn post(api: &Api<EtcdSnapshot>, request: &Request) -> anyhow::Result<Etcd
             say(&mut io::stdout(), &format!("etcdsnapshot.holdfast.dev/{name} unchanged"))?;
             Ok(there)
         }
-        Err(kube::Error::Api(status)) if status.code == 404 => {
-            bail!("the API server does not know EtcdSnapshots: install Holdfast first (holdfast manifests)")
-        }
+        Err(kube::Error::Api(status)) if status.code == 404 => bail!("{}", missing(&status)),
         Err(error) => Err(error).context("creating the EtcdSnapshot"),
+    }
+}
+
+/// What is not there. Only a namespace is told of by name: of a kind that nobody serves the path alone is unknown.
+fn missing(status: &Status) -> String {
+    match status.details.as_ref().filter(|about| about.kind == "namespaces") {
+        Some(namespace) => {
+            let name = &namespace.name;
+            format!("there is no namespace {name}: name that of the EtcdCluster with -n (kubectl get etcdc -A)")
+        }
+        None => "the API server does not know EtcdSnapshots: install Holdfast first (holdfast manifests)".to_owned(),
     }
 }
 
@@ -124,11 +135,18 @@ async fn follow(
     }
 }
 
-/// A status in one line.
+/// A status in one line, with the page that says what a person has to do.
 fn words(status: &EtcdSnapshotStatus) -> String {
-    let ready = status.conditions.iter().find(|c| c.type_ == "Ready");
-    let said = ready.map_or("the operator has not seen it yet", |c| c.message.as_str());
-    format!("{:<8}  {said}", format!("{:?}", status.phase))
+    let phase = status.phase.as_str();
+    let Some(ready) = status.conditions.iter().find(|c| c.type_ == Type::Ready.as_str()) else {
+        return format!("{phase:<8}  the operator has not seen it yet");
+    };
+    let (reason, message) = (&ready.reason, &ready.message);
+    let page = match Reason::named(reason) {
+        Some(reason) if reason.needs_a_person() => format!(" (what to do: runbooks/{}.md)", reason.as_str()),
+        Some(_) | None => String::new(),
+    };
+    format!("{phase:<8}  {reason}: {message}{page}")
 }
 
 /// A reader that has seen enough (`| head`) is no error.
@@ -142,8 +160,9 @@ fn say(to: &mut impl Write, line: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::condition::{Reason, Type, Wanted, merge};
+    use crate::api::condition::{Wanted, merge};
     use jiff::Timestamp;
+    use serde_json::json;
 
     fn seen(phase: Phase) -> watcher::Result<Option<EtcdSnapshot>> {
         let told = Wanted::no(Type::Ready, Reason::JobRunning, "so far so good");
@@ -178,7 +197,24 @@ mod tests {
     #[test]
     fn a_status_is_one_line() {
         let Ok(Some(snapshot)) = seen(Phase::Running) else { panic!() };
-        assert_eq!(words(&snapshot.status.unwrap()), "Running   so far so good");
+        assert_eq!(words(&snapshot.status.unwrap()), "Running   JobRunning: so far so good");
         assert_eq!(words(&EtcdSnapshotStatus::default()), "Pending   the operator has not seen it yet");
+        let denied = Wanted::no(Type::Ready, Reason::StoreAccessDenied, "it was refused");
+        let conditions = merge(&[], &[denied], None, Timestamp::UNIX_EPOCH);
+        let status = EtcdSnapshotStatus { phase: Phase::Failed, conditions, ..EtcdSnapshotStatus::default() };
+        let said = "Failed    StoreAccessDenied: it was refused (what to do: runbooks/StoreAccessDenied.md)";
+        assert_eq!(words(&status), said);
+    }
+
+    #[test]
+    fn a_namespace_that_is_missing_is_no_missing_install() {
+        let said = |details| -> Status {
+            serde_json::from_value(json!({"code": 404, "reason": "NotFound", "details": details})).unwrap()
+        };
+        let namespace = missing(&said(json!({"name": "prdo", "kind": "namespaces"})));
+        assert!(namespace.contains("no namespace prdo") && namespace.contains("-n"), "{namespace}");
+        for nobody in [json!({}), json!(null), json!({"name": "x", "group": "holdfast.dev", "kind": "etcdsnapshots"})] {
+            assert!(missing(&said(nobody)).contains("install Holdfast first"));
+        }
     }
 }

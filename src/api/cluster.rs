@@ -130,15 +130,17 @@ const fn three() -> i32 {
     3
 }
 
-/// An image's repository.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// Where an image comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Image {
-    /// Repository without a tag, for example a mirror's.
+    /// Repository without tag and digest, for example a mirror's: `registry.example.com:5000/etcd`. Default: the
+    /// operator's `--etcd-image-repository`. The tag is always `v<version>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255), regex(pattern = r"^[a-z0-9][A-Za-z0-9._:/-]*$"))]
+    #[x_kube(validation = Rule::new("self.matches('^([^/:@]+(:[0-9]+)?/)?([^/:@]+/)*[^/:@]+$')").message("image.repository is a repository alone, such as registry.example.com:5000/etcd: leave out the tag (it is v<version>), the digest (it stands in image.digest) and a slash at the end; a colon is only for a port"))]
     pub repository: Option<String>,
-    /// Digest, `sha256:...`; wins over the tag.
+    /// Digest, `sha256:...`; takes the place of the tag. It has to be that of `version`. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 80), regex(pattern = r"^sha256:[0-9a-f]{64}$"))]
     pub digest: Option<String>,
@@ -157,6 +159,20 @@ pub enum PullPolicy {
     IfNotPresent,
     /// Never.
     Never,
+}
+
+/// Whether this names a repository alone, as the rule beside [`Image::repository`] says it: no tag, no digest, and a colon
+/// only before a port.
+pub fn is_repository(text: &str) -> bool {
+    let part = |part: &str| !part.is_empty() && !part.contains([':', '@']);
+    let port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    match text.split_once('/') {
+        Some((registry, path)) => {
+            let registry = registry.split_once(':').map_or_else(|| part(registry), |(host, n)| part(host) && port(n));
+            registry && path.split('/').all(part)
+        }
+        None => part(text),
+    }
 }
 
 impl PullPolicy {
@@ -178,9 +194,11 @@ pub struct Storage {
     #[serde(default = "eight_gib")]
     #[x_kube(validation = Rule::new("quantity(string(self)).compareTo(quantity('256Mi')) >= 0").message("storage.size must be at least 256Mi: etcd preallocates its log"))]
     pub size: Quantity,
-    /// Storage class of the claims; absent: the cluster's default class. Immutable.
+    /// Storage class of the claims; absent: the Kubernetes cluster's default class; empty: volumes without a class.
+    /// Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
+    #[x_kube(validation = Rule::new("self == '' || self.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')").message("storage.storageClassName is the name of a StorageClass: a-z, 0-9, '-' and '.' (kubectl get storageclass); leave it out for the default class"))]
     pub storage_class_name: Option<String>,
     /// What happens to the claims when the cluster goes: `Delete` (default) or `Retain`. Immutable for now.
     #[serde(default)]
@@ -210,21 +228,32 @@ pub enum Retention {
 /// etcd's own settings, rendered for the minor in use. Names as in etcd's flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.autoCompactionMode) == has(self.autoCompactionRetention)")
+        .message("options.autoCompactionMode and options.autoCompactionRetention belong together: set both, or leave both out"),
+    validation = Rule::new("!has(self.autoCompactionMode) || !has(self.autoCompactionRetention) || (self.autoCompactionMode == 'revision') == self.autoCompactionRetention.matches('^[0-9]+$')")
+        .message("options.autoCompactionRetention does not fit options.autoCompactionMode: periodic takes a duration with its unit, such as 1h; revision takes a number of revisions, such as 1000"),
+    validation = Rule::new("(has(self.electionTimeout) ? self.electionTimeout : 1000) >= 5 * (has(self.heartbeatInterval) ? self.heartbeatInterval : 100)")
+        .message("options.electionTimeout (default 1000 ms) must be at least five times options.heartbeatInterval (default 100 ms), or etcd does not start")
+)]
 pub struct Options {
     /// Largest size of the database in bytes; default half of what the volume leaves above 1 GiB, at most 8 GiB: a
     /// follower that lags far behind writes the received snapshot beside its own database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 16_777_216))]
     pub quota_backend_bytes: Option<i64>,
-    /// `periodic` or `revision`; absent: no automatic compaction (Kubernetes API servers compact by themselves).
+    /// `periodic` (by age) or `revision` (by count); needs `autoCompactionRetention`. Default: no automatic compaction
+    /// (Kubernetes API servers compact by themselves).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "CompactionMode")]
     pub auto_compaction_mode: Option<CompactionMode>,
-    /// A duration (`1h`) for `periodic`, a number of revisions for `revision`.
+    /// How much history is kept: a duration with its unit (`1h`; ms, s, m, h) for `periodic`, a number of revisions
+    /// (`1000`) for `revision`. Goes with `autoCompactionMode`; no default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), regex(pattern = r"^[0-9]+(ms|s|m|h)?$"))]
     pub auto_compaction_retention: Option<String>,
-    /// Entries between two raft snapshots.
+    /// Entries between two raft snapshots, after which older ones leave memory; etcd's default is 100000 in 3.5, and 10000
+    /// from 3.6 on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub snapshot_count: Option<i64>,
@@ -232,7 +261,7 @@ pub struct Options {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 5000))]
     pub heartbeat_interval: Option<i64>,
-    /// Milliseconds without a heartbeat until an election; etcd's default is 1000.
+    /// Milliseconds without a heartbeat until an election, at least five heartbeats; etcd's default is 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 50, max = 50_000))]
     pub election_timeout: Option<i64>,
@@ -266,30 +295,37 @@ impl CompactionMode {
     }
 }
 
-/// Where Pods may run, handed through to them. Agents get tolerations, node selector, priority and pull secrets too,
-/// never the members' affinity: an anti-affinity between members must not keep a backup from running.
+/// Where Pods may run, handed through to them. Agents (of snapshots of this cluster, and of the search for the latest one to
+/// restore) get tolerations, node selector, priority and pull secrets too, never the members' affinity: an anti-affinity
+/// between members must not keep a backup from running.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
-    /// Affinity of the members; absent: they prefer different nodes and zones.
+    /// Affinity of the members' Pods; agents do not get it. Default: members prefer different nodes and zones. May be
+    /// changed; applies to Pods made from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
-    /// Spread of the members over failure domains.
+    /// Spread of the members' Pods over failure domains, at most 16 rules; agents do not get them. Default: none. May be
+    /// changed; applies to Pods made from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
-    /// Tolerations of members and agents.
+    /// Tolerations of the members' Pods and of this cluster's agents (Jobs that save it, or look for what it restores; not
+    /// those that probe a store), at most 64. Default: none. May be changed; applies to Pods made from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub tolerations: Option<Vec<Toleration>>,
-    /// Node labels that members and agents need.
+    /// Labels that a node needs for the members' Pods and for this cluster's agents. Default: none. May be changed; applies
+    /// to Pods made from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Priority class of members and agents.
+    /// `PriorityClass` of the members' Pods and of this cluster's agents. Default: the Kubernetes cluster's own. May be
+    /// changed; applies to Pods made from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub priority_class_name: Option<String>,
-    /// Pull secrets of members and agents.
+    /// Secrets of this namespace to pull images with, etcd's and Holdfast's, for the members' Pods and for this cluster's
+    /// agents, at most 16. Default: those of the Pod's service account. May be changed; applies to Pods made from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
@@ -403,4 +439,35 @@ pub struct Formed {
     /// that were none of its own: these alarms came along with the data, and are cleared. Empty where it is not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub corrupt_came_along: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_repository;
+
+    #[test]
+    fn a_repository_has_neither_tag_nor_digest() {
+        for fine in
+            ["etcd", "quay.io/coreos/etcd", "localhost:5000/etcd", "r.example.com:443/a/b-c/etcd", "localhost/x"]
+        {
+            assert!(is_repository(fine), "{fine}");
+        }
+        let digest = "quay.io/coreos/etcd@sha256:0123";
+        for wrong in [
+            "",
+            "/",
+            "etcd/",
+            "/etcd",
+            "a//b",
+            "etcd:v3.6.16",
+            "quay.io/coreos/etcd:v3.6.16",
+            "quay.io/a:1/etcd",
+            digest,
+        ] {
+            assert!(!is_repository(wrong), "{wrong}");
+        }
+        for wrong in ["r:port/etcd", "r:/etcd", ":5000/etcd", "localhost:5000"] {
+            assert!(!is_repository(wrong), "{wrong}");
+        }
+    }
 }

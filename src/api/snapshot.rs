@@ -29,6 +29,7 @@ use crate::api::store::Destination;
     status = "EtcdSnapshotStatus",
     derive = "PartialEq",
     selectable = ".spec.clusterRef.name",
+    selectable = ".status.phase",
     doc = "One backup of one etcd cluster, made once. Terminal phases are final.",
     printcolumn(name = "CLUSTER", type_ = "string", json_path = ".spec.clusterRef.name"),
     printcolumn(name = "PHASE", type_ = "string", json_path = ".status.phase"),

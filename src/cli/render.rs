@@ -28,12 +28,14 @@ pub struct RenderFlags {
     /// The PersistentVolumeClaim of the volume that a `file://` store is on.
     #[arg(long, value_name = "NAME", value_parser = object, help_heading = NEW)]
     pub claim: Option<String>,
-    /// Name of the Secret with the bucket's credentials.
-    #[arg(long, value_name = "NAME", default_value = "s3-credentials", value_parser = object, help_heading = NEW)]
-    pub credentials_secret: String,
-    /// Name of the Secret with the CA of the bucket's endpoint, where --s3-ca-file is given.
-    #[arg(long, value_name = "NAME", default_value = "s3-ca", value_parser = object, help_heading = NEW)]
-    pub ca_secret: String,
+    /// Name of the Secret with the bucket's credentials, where --credentials-dir is given; without it s3-credentials,
+    /// azure-credentials or gcs-credentials.
+    #[arg(long, value_name = "NAME", value_parser = object, help_heading = NEW)]
+    pub credentials_secret: Option<String>,
+    /// Name of the Secret with the CA of the bucket's endpoint, where a file of it is given (--s3-ca-file and the like);
+    /// without it s3-ca, azure-ca or gcs-ca.
+    #[arg(long, value_name = "NAME", value_parser = object, help_heading = NEW)]
+    pub ca_secret: Option<String>,
     /// Name of the Secret with the identities of age, where the snapshot is encrypted.
     #[arg(long, value_name = "NAME", default_value = "age-identity", value_parser = object, help_heading = NEW)]
     pub identity_secret: String,

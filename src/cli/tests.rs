@@ -39,6 +39,9 @@ fn the_operator_gets_what_its_deployment_says() {
     assert_eq!((config.lease_namespace.as_str(), config.lease_name.as_str()), ("holdfast-system", "holdfast"));
     assert_eq!((config.listen.port(), config.die_after_writes), (8080, None));
     assert_eq!(config.etcd_repository, "gcr.io/etcd-development/etcd");
+    let mirror = ["operator", "--agent-image=r/h:1", "--identity=a", "--etcd-image-repository=localhost:5000/etcd"];
+    let Command::Operator(flags) = parse(&mirror).unwrap() else { panic!() };
+    assert_eq!(flags.etcd_image_repository, "localhost:5000/etcd");
 }
 
 #[test]
@@ -46,6 +49,10 @@ fn what_is_wrong_is_told_with_a_remedy() {
     for (words, says) in [
         (&["manifests", "--image", ""][..], "name the image"),
         (&["operator", "--agent-image", "", "--identity", "a"], "name the image"),
+        (&["operator", "--agent-image=i", "--identity=a", "--etcd-image-repository="], "that holds etcd's images"),
+        (&["operator", "--agent-image=i", "--identity=a", "--etcd-image-repository=r/etcd:v3.6.16"], "without tag"),
+        (&["operator", "--agent-image=i", "--identity=a", "--etcd-image-repository=r/etcd/"], "a slash at the end"),
+        (&["operator", "--agent-image=i", "--identity=a", "--etcd-image-repository=r/e tcd"], "without tag"),
         (&["operator", "--agent-image", "r/h:1"], "--identity"),
         (&["operator", "--agent-image", "r/h:1", "--identity", ""], "--identity"),
         (&["manifests", "--image", "a b"], "name the image"),
@@ -319,7 +326,9 @@ fn a_snapshot_is_asked_for_in_one_line() {
         (&["--to=store://vault", "--s3-region=r"][..], "leave the --s3-... flags out"),
         (&["--to=store://va/ult"], "store://NAME"),
         (&["--to=pvc://c", "--s3-region=r"], "leave the --s3-... flags out"),
-        (&["--to=gs://b"], "s3://BUCKET"),
+        (&["--to=gs://b"], "in an EtcdBackupStore (spec.azure, spec.gcs), and that with store://NAME"),
+        (&["--to=azure://c/etcd"], "azure:// is not taken here"),
+        (&["--to=ftp://b"], "s3://BUCKET"),
         (&["--to=pvc://"], "pvc://CLAIM"),
         (&["--to=pvc://c", "--name=A"], "--name"),
         (&["--to=pvc://c", "--age-recipient=age1oops"], "--age-recipient \"age1oops\""),

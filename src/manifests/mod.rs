@@ -1,8 +1,9 @@
 //! What has to stand in a Kubernetes cluster for the operator to run: definitions, rights, a Deployment, and what may.
 //!
 //! PURE: values in, YAML out; nothing here talks to a cluster. Two scopes: the whole cluster, or one namespace, whose
-//! objects all live in it, so that whoever owns the namespace can install them. The definitions stand for everybody and
-//! are printed apart from a namespace's objects. Rights are in `rbac.rs` and nowhere else.
+//! objects all live in it. The definitions, and the roles by which people read and write them, stand for everybody and are
+//! printed apart from a namespace's objects. Either takes a cluster administrator: Kubernetes lets nobody give away rights
+//! that they do not have. Rights are in `rbac.rs` and nowhere else.
 
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
@@ -27,9 +28,10 @@ pub const IMAGE: &str = concat!("holdfast:", env!("CARGO_PKG_VERSION"));
 /// Which objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// The custom resource definitions; the same for every install.
+    /// The custom resource definitions, and the roles for people that Kubernetes adds to its own `view`, `edit` and `admin`;
+    /// the same for every install.
     Crds,
-    /// The namespace, the service account and its rights; for the whole cluster also the roles for people.
+    /// The operator's service account and its rights; for the whole cluster also its namespace and the roles for people.
     Rbac,
     /// The operator itself.
     Deployment,
@@ -69,16 +71,23 @@ pub struct Options {
 
 /// The objects, in the order in which they can be applied.
 pub fn objects(options: &Options) -> Result<Vec<Value>, serde_json::Error> {
+    let mut all = vec![];
     let parts = match (options.only, &options.scope) {
         (Some(part), _) => vec![part],
-        (None, Scope::Cluster) => vec![Part::Crds, Part::Rbac, Part::Deployment],
+        (None, Scope::Cluster) => {
+            all.extend(crds()?);
+            // The roles for people are among the rights.
+            vec![Part::Rbac, Part::Deployment]
+        }
         // Definitions are not a namespace's to bring along.
         (None, Scope::Namespace(_)) => vec![Part::Rbac, Part::Deployment],
     };
-    let mut all = vec![];
     for part in parts {
         match part {
-            Part::Crds => all.extend(crds()?),
+            Part::Crds => {
+                all.extend(crds()?);
+                all.extend(rbac::people());
+            }
             Part::Rbac => all.extend(rbac::objects(&options.scope)),
             Part::Deployment => all.push(deployment::object(options)),
             Part::NetworkPolicies => all.extend(network::objects(&options.scope)),

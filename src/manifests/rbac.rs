@@ -124,9 +124,9 @@ fn binding(namespace: Option<&str>, account_namespace: &str) -> Value {
     })
 }
 
-/// What people get through Kubernetes' own `view` and `edit` (and so `admin`) roles. Members are the operator's: to
-/// look at, not to touch.
-fn people() -> [Value; 2] {
+/// What people get through Kubernetes' own `view` and `edit` (and so `admin`) roles, in whichever namespace they have them.
+/// Members are the operator's: to look at, not to touch.
+pub(super) fn people() -> [Value; 2] {
     let role = |name: &str, into: &str, rules: Value| {
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -38,12 +38,13 @@ pub struct Wanted {
     pub recipients: Vec<String>,
     /// Claim of the volume, where it lies on one.
     pub claim: Option<String>,
-    /// Secret with the bucket's credentials, where the store is read with a folder of them.
-    pub credentials_secret: String,
+    /// Secret with the bucket's credentials, where the store is read with a folder of them; absent: one named after the kind
+    /// of store.
+    pub credentials_secret: Option<String>,
     /// Names of the files in that folder.
     pub credential_files: Vec<String>,
-    /// Secret with the CA of the bucket's endpoint.
-    pub ca_secret: String,
+    /// Secret with the CA of the bucket's endpoint; absent: one named after the kind of store.
+    pub ca_secret: Option<String>,
     /// Secret with the identities to decrypt with.
     pub identity_secret: String,
 }
@@ -95,11 +96,10 @@ fn size_gib(db_bytes: u64) -> u64 {
 fn source(wanted: &Wanted) -> anyhow::Result<StoredSnapshot> {
     let StoreFlags { url, s3_endpoint, s3_region, s3_force_path_style, .. } = &wanted.store;
     let StoreFlags { azure_account, azure_endpoint, gcs_endpoint, .. } = &wanted.store;
-    let named = |name: &String| Some(LocalRef { name: name.clone() });
-    let ca_ref = ca_file(&wanted.store).and_then(|_| named(&wanted.ca_secret));
+    let ca_ref = ca_file(&wanted.store).map(|_| LocalRef { name: ca_secret(wanted) });
     // Read without a folder of them, the bucket opens itself to a role: a Secret that nobody has would be missed.
     let credentials = wanted.store.credentials_dir.as_ref();
-    let credentials_secret_ref = credentials.and_then(|_| named(&wanted.credentials_secret));
+    let credentials_secret_ref = credentials.map(|_| LocalRef { name: credentials_secret(wanted) });
     let location = match url.split_once("://") {
         Some(("s3", place)) => {
             let (bucket, prefix) = parts(place);
@@ -155,6 +155,23 @@ fn ca_file(store: &StoreFlags) -> Option<&PathBuf> {
     [&store.s3_ca_file, &store.azure_ca_file, &store.gcs_ca_file].into_iter().find_map(Option::as_ref)
 }
 
+/// What a Secret is named after: the kind of store, as a custom resource says it.
+fn kind(wanted: &Wanted) -> &'static str {
+    match wanted.store.url.split_once("://") {
+        Some(("azure", _)) => "azure",
+        Some(("gs", _)) => "gcs",
+        _ => "s3",
+    }
+}
+
+fn credentials_secret(wanted: &Wanted) -> String {
+    wanted.credentials_secret.clone().unwrap_or_else(|| format!("{}-credentials", kind(wanted)))
+}
+
+fn ca_secret(wanted: &Wanted) -> String {
+    wanted.ca_secret.clone().unwrap_or_else(|| format!("{}-ca", kind(wanted)))
+}
+
 /// The keys that the credentials' Secret has to have: those whose files the snapshot was read with.
 fn credential_keys(wanted: &Wanted) -> impl Iterator<Item = &'static str> {
     let known: &[&'static str] = match wanted.store.url.split_once("://") {
@@ -177,9 +194,9 @@ fn opening(wanted: &Wanted, to: &str) -> Vec<String> {
         return wanted.claim.iter().map(needs).collect();
     }
     let credentials = match &wanted.store.credentials_dir {
-        Some(_) => {
-            let secret = format!("  kubectl create secret generic {}{to}", wanted.credentials_secret);
-            credential_keys(wanted).fold(secret, |line, key| line + " --from-file=" + key)
+        Some(folder) => {
+            let secret = format!("  kubectl create secret generic {}{to}", credentials_secret(wanted));
+            credential_keys(wanted).fold(secret, |line, key| line + " " + &from_file(key, &folder.join(key)))
         }
         None => {
             "  a role or an identity that lets Pods read the bucket, since no --credentials-dir was given: that of \
@@ -187,8 +204,21 @@ fn opening(wanted: &Wanted, to: &str) -> Vec<String> {
                 .to_owned()
         }
     };
-    let ca = |_| format!("  kubectl create secret generic {}{to} --from-file=ca.crt", wanted.ca_secret);
+    let ca = |file: &PathBuf| {
+        format!("  kubectl create secret generic {}{to} {}", ca_secret(wanted), from_file("ca.crt", file))
+    };
     std::iter::once(credentials).chain(ca_file(&wanted.store).map(ca)).collect()
+}
+
+/// The flag by which kubectl takes this file under this key, also where the file has another name or stands elsewhere.
+fn from_file(key: &str, file: &Path) -> String {
+    quoted(&format!("--from-file={key}={}", file.display()))
+}
+
+/// One word of a shell's.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:@%+".contains(c);
+    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
 /// What is to be made before, as commands; a shell reads them as they are.

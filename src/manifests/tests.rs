@@ -80,10 +80,25 @@ fn the_whole_cluster_gets_definitions_first() {
     assert_eq!(all[4..6], ["Namespace", "ServiceAccount"]);
     assert_eq!(all.last().unwrap(), "Deployment");
     let one = |part| kinds(&Options { only: Some(part), ..namespaced() });
-    assert_eq!(one(Part::Crds), ["CustomResourceDefinition"; 4]);
+    assert_eq!(one(Part::Crds), [["CustomResourceDefinition"; 4].as_slice(), &["ClusterRole"; 2]].concat());
     assert_eq!(one(Part::Rbac), ["ServiceAccount", "Role", "RoleBinding"]);
     assert_eq!(one(Part::Deployment), ["Deployment"]);
     assert_eq!(one(Part::NetworkPolicies), ["NetworkPolicy"; 4]);
+}
+
+/// Whoever has `view` or `edit` in a namespace may use our kinds there, whichever way Holdfast was installed.
+#[test]
+fn people_get_their_rights_once_with_every_install() {
+    let people = |options: &Options| -> Vec<String> {
+        let roles = objects(options).unwrap().into_iter().filter(|o| o["kind"] == "ClusterRole");
+        roles.map(|o| o["metadata"]["name"].as_str().unwrap().to_owned()).filter(|name| name != NAME).collect()
+    };
+    let only = |part, scope| Options { only: Some(part), ..options(scope) };
+    let both = ["holdfast-edit", "holdfast-view"];
+    assert_eq!(people(&options(Scope::Cluster)), both);
+    assert_eq!(people(&only(Part::Rbac, Scope::Cluster)), both);
+    assert_eq!(people(&only(Part::Crds, Scope::Cluster)), both);
+    assert_eq!(people(&namespaced()), [] as [String; 0], "they stand above namespaces");
 }
 
 fn rules(options: &Options) -> Vec<PolicyRule> {

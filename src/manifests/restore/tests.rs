@@ -20,8 +20,6 @@ fn by_hand() -> Wanted {
         db_bytes: 3 << 30,
         key: "shop/orders/etcd-000000000000cafe/20261121T162233Z-byhand-abcdef01".to_owned(),
         store: StoreFlags { url: "s3://backups/etcd/".to_owned(), ..StoreFlags::default() },
-        credentials_secret: "s3-credentials".to_owned(),
-        ca_secret: "s3-ca".to_owned(),
         identity_secret: "age-identity".to_owned(),
         ..Wanted::default()
     }
@@ -76,7 +74,7 @@ fn a_snapshot_saved_by_hand_gets_a_minimal_cluster() {
         text,
         "\
 # Restores shop/orders/etcd-000000000000cafe/20261121T162233Z-byhand-abcdef01 into a new cluster. It needs, in the namespace it is applied to:
-#   kubectl create secret generic s3-credentials --from-file=accessKeyID --from-file=secretAccessKey
+#   kubectl create secret generic s3-credentials --from-file=accessKeyID=keys/accessKeyID --from-file=secretAccessKey=keys/secretAccessKey
 # The manifest records no spec of the cluster: replicas, storage and tls are to be looked over.
 apiVersion: holdfast.dev/v1alpha1
 kind: EtcdCluster
@@ -122,8 +120,8 @@ fn a_recorded_cluster_comes_back_as_it_was() {
     let s3 = restore.source.unwrap().place.s3.unwrap();
     assert_eq!((s3.ca_ref.unwrap().name.as_str(), s3.prefix, s3.force_path_style), ("s3-ca", None, true));
     for line in [
-        "#   kubectl create secret generic s3-credentials -n prod --from-file=accessKeyID --from-file=secretAccessKey\n",
-        "#   kubectl create secret generic s3-ca -n prod --from-file=ca.crt\n",
+        "#   kubectl create secret generic s3-credentials -n prod --from-file=accessKeyID=keys/accessKeyID --from-file=secretAccessKey=keys/secretAccessKey\n",
+        "#   kubectl create secret generic s3-ca -n prod --from-file=ca.crt=/tmp/ca.crt\n",
         "#   kubectl create secret generic age-identity -n prod --from-file=key.txt    # the identity of one of age1abc\n",
         "#   the Secrets to pull images with: registry\n",
     ] {
@@ -145,16 +143,21 @@ fn azure_and_google_are_named_with_their_own_secrets() {
         (azure.container.as_str(), azure.prefix.as_deref(), azure.account.as_deref()),
         ("box", Some("a/b"), Some("acc"))
     );
-    assert!(text.contains("--from-file=accountName --from-file=accountKey\n"), "{text}");
+    let line = "#   kubectl create secret generic azure-credentials --from-file=accountName=keys/accountName --from-file=accountKey=keys/accountKey\n";
+    assert!(text.contains(line), "{text}");
+    assert_eq!(azure.credentials_secret_ref.unwrap().name, "azure-credentials");
     let text = yaml(&read_with(&["serviceAccountJSON"], on("gs://bkt"))).unwrap();
     let place = taken(&text).spec.bootstrap.unwrap().restore.unwrap().source.unwrap().place;
-    assert_eq!(place.gcs.unwrap().bucket, "bkt");
-    assert!(text.contains("--from-file=serviceAccountJSON\n"), "{text}");
+    let gcs = place.gcs.unwrap();
+    assert_eq!((gcs.bucket.as_str(), gcs.credentials_secret_ref.unwrap().name.as_str()), ("bkt", "gcs-credentials"));
+    let line =
+        "#   kubectl create secret generic gcs-credentials --from-file=serviceAccountJSON=keys/serviceAccountJSON\n";
+    assert!(text.contains(line), "{text}");
 }
 
 #[test]
 fn a_bucket_that_was_read_by_a_role_is_read_by_a_role_again() {
-    for url in ["s3://bkt/a", "azure://box/a", "gs://bkt/a"] {
+    for (url, secret) in [("s3://bkt/a", "s3-ca"), ("azure://box/a", "azure-ca"), ("gs://bkt/a", "gcs-ca")] {
         let store = StoreFlags {
             url: url.to_owned(),
             azure_account: Some("acc".to_owned()),
@@ -170,9 +173,9 @@ fn a_bucket_that_was_read_by_a_role_is_read_by_a_role_again() {
             Location::Gcs(gcs) => (gcs.credentials_secret_ref, gcs.ca_ref),
             Location::Pvc(_) => panic!("{url} is no volume"),
         };
-        assert_eq!((named, ca.unwrap().name.as_str()), (None, "s3-ca"), "{url}");
-        assert!(!text.contains("s3-credentials"), "{text}");
-        assert!(text.contains("create secret generic s3-ca --from-file=ca.crt\n"), "{text}");
+        assert_eq!((named, ca.unwrap().name.as_str()), (None, secret), "{url}");
+        assert!(!text.contains("-credentials "), "{text}");
+        assert!(text.contains(&format!("create secret generic {secret} --from-file=ca.crt=/tmp/ca.crt\n")), "{text}");
         assert!(text.contains("\n#   a role or an identity that lets Pods read the bucket"), "{text}");
 
         let text = yaml(&read_with(&[], wanted)).unwrap();
@@ -186,31 +189,21 @@ fn the_secret_is_made_of_the_files_that_there_are() {
     let customer = contract::S3Sse::Customer;
     let all = ["accessKeyID", "secretAccessKey", "sessionToken", "sseCustomerKey", "accountName", "accountKey"];
     for (url, sse, there, listed) in [
-        ("s3://bkt", None, &KEYS[..], "--from-file=accessKeyID --from-file=secretAccessKey"),
-        (
-            "s3://bkt",
-            None,
-            &["accessKeyID", "secretAccessKey", "sessionToken"],
-            "--from-file=accessKeyID --from-file=secretAccessKey --from-file=sessionToken",
-        ),
+        ("s3://bkt", None, &KEYS[..], &KEYS[..]),
+        ("s3://bkt", None, &all[..3], &all[..3]),
         // The store was not asked with that key: nobody needs it.
-        ("s3://bkt", None, &all[..], "--from-file=accessKeyID --from-file=secretAccessKey --from-file=sessionToken"),
-        (
-            "s3://bkt",
-            Some(customer),
-            &all[..],
-            "--from-file=accessKeyID --from-file=secretAccessKey --from-file=sessionToken --from-file=sseCustomerKey",
-        ),
+        ("s3://bkt", None, &all[..], &all[..3]),
+        ("s3://bkt", Some(customer), &all[..], &all[..4]),
         (
             "s3://bkt",
             Some(customer),
             &["accessKeyID", "secretAccessKey", "sseCustomerKey"],
-            "--from-file=accessKeyID --from-file=secretAccessKey --from-file=sseCustomerKey",
+            &["accessKeyID", "secretAccessKey", "sseCustomerKey"],
         ),
-        ("azure://box", None, &["accountName", "accountKey"], "--from-file=accountName --from-file=accountKey"),
-        ("azure://box", None, &["accountName", "sasToken"], "--from-file=accountName --from-file=sasToken"),
-        ("azure://box", None, &["sasToken"], "--from-file=sasToken"),
-        ("gs://bkt", None, &["serviceAccountJSON", "other"], "--from-file=serviceAccountJSON"),
+        ("azure://box", None, &["accountName", "accountKey"], &["accountName", "accountKey"]),
+        ("azure://box", None, &["accountName", "sasToken"], &["accountName", "sasToken"]),
+        ("azure://box", None, &["sasToken"], &["sasToken"]),
+        ("gs://bkt", None, &["serviceAccountJSON", "other"], &["serviceAccountJSON"]),
     ] {
         let store = StoreFlags {
             url: url.to_owned(),
@@ -218,9 +211,26 @@ fn the_secret_is_made_of_the_files_that_there_are() {
             azure_account: Some("acc".to_owned()),
             ..StoreFlags::default()
         };
-        let text = yaml(&read_with(there, Wanted { store, ..by_hand() })).unwrap();
-        let line = format!("\n#   kubectl create secret generic s3-credentials {listed}\n");
+        let secret = Some("mine".to_owned());
+        let text = yaml(&read_with(there, Wanted { store, credentials_secret: secret, ..by_hand() })).unwrap();
+        let flags: String = listed.iter().map(|key| format!(" --from-file={key}=keys/{key}")).collect();
+        let line = format!("\n#   kubectl create secret generic mine{flags}\n");
         assert!(text.contains(&line), "{url} {there:?}: {text}");
+    }
+}
+
+/// The commands are there to be copied: a shell takes each path as one word, wherever it is.
+#[test]
+fn a_path_is_one_word_of_a_shell() {
+    let mut wanted = read_with(&["accessKeyID"], recorded());
+    wanted.store.credentials_dir = Some("/mnt/my keys/it's".into());
+    wanted.store.s3_ca_file = Some("certs/$HOME.pem".into());
+    let text = yaml(&wanted).unwrap();
+    for line in [
+        r"#   kubectl create secret generic s3-credentials -n prod '--from-file=accessKeyID=/mnt/my keys/it'\''s/accessKeyID'",
+        "#   kubectl create secret generic s3-ca -n prod '--from-file=ca.crt=certs/$HOME.pem'",
+    ] {
+        assert!(text.lines().any(|there| there == line), "{line}\n{text}");
     }
 }
 

@@ -1,5 +1,7 @@
 //! What is wrong is refused at admission by the real API server, with the field and the remedy in the message.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -16,6 +18,17 @@ const CLUSTER: &[Case] = &[
     ("too many members", |c| c["spec"]["replicas"] = json!(10), "replicas"),
     ("no such version", |c| c["spec"]["version"] = json!("4.0.0"), "version"),
     ("a tag is no version", |c| c["spec"]["version"] = json!("v3.6.16"), "version"),
+    ("a mode alone", |c| c["spec"]["options"] = json!({"autoCompactionMode": "periodic"}), "belong together"),
+    ("a retention alone", |c| c["spec"]["options"] = json!({"autoCompactionRetention": "1h"}), "belong together"),
+    (
+        "revisions for a time",
+        |c| c["spec"]["options"] = json!({"autoCompactionMode": "periodic", "autoCompactionRetention": "1000"}),
+        "does not fit",
+    ),
+    ("fewer than five heartbeats", |c| c["spec"]["options"] = json!({"electionTimeout": 499}), "five times"),
+    ("a tag", |c| c["spec"]["image"] = json!({"repository": "quay.io/coreos/etcd:v3.6.16"}), "a repository alone"),
+    ("no repository", |c| c["spec"]["image"] = json!({"repository": "quay.io/coreos/"}), "a repository alone"),
+    ("no class's name", |c| c["spec"]["storage"]["storageClassName"] = json!("Fast SSD"), "StorageClass"),
     ("a volume etcd cannot start on", |c| c["spec"]["storage"]["size"] = json!("64Mi"), "256Mi"),
     ("a name nothing can be made from", |c| c["metadata"]["name"] = json!("9-lives"), "DNS label"),
     ("a name too long for its children", |c| c["metadata"]["name"] = json!("a".repeat(53)), "52"),
@@ -162,7 +175,12 @@ pub async fn tell(w: &World) -> Result<()> {
         let why = format!("{:#}", why.err().with_context(|| format!("{what} was accepted"))?);
         ensure!(why.contains(says), "{what}: the refusal says {why:?}, not {says:?}");
     }
-    ensure!(w.names_with("Pod", "holdfast.dev/cluster=good").await?.is_empty(), "a paused cluster makes nothing");
+    // Long enough for an operator that would.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    for kind in ["EtcdMember", "Pod", "PersistentVolumeClaim", "Service"] {
+        let made = w.names_with(kind, "holdfast.dev/cluster=good").await?;
+        ensure!(made.is_empty(), "a paused cluster makes nothing: {kind} {made:?}");
+    }
     Ok(())
 }
 
