@@ -38,7 +38,7 @@ golden: ## rewrite crds/, charts/manifests/, jobs/, docs/schemas/ and scenario t
 	@git status --short crds charts jobs docs/schemas tests/scenarios
 
 image: ## the container image, loaded into the testbed if it runs (1 min; 8 min cold)
-	@tests/bin/deps && tests/bin/image $(if $(wildcard $(or $(HOLDFAST_STATE),/var/lib/holdfast-testbed)/admin.kubeconfig),,--no-load)
+	@tests/bin/deps && tests/bin/image $$(tests/testbed/testbed status >/dev/null 2>&1 || echo --no-load)
 
 bench: ## formation times, snapshots beside etcdctl and restores beside etcdutl, all in the same run (9 min)
 	@tests/bin/deps && tests/bin/bench

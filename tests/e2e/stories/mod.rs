@@ -54,6 +54,7 @@ pub fn all() -> Vec<Story> {
         story!(on host "crashes_while_saving", crashes::saving),
         story!("volumes_that_are_too_small", space::tell),
         story!("a_deleted_pod_comes_back_as_itself", pods::one),
+        story!("labels_taken_from_a_pod_are_put_back", pods::relabelled),
         story!("volumes_of_an_earlier_cluster", lost::beside_volumes),
         story!("clients_are_served_during_snapshots", traffic::tell),
         story!("deletion_leaves_nothing", deletion::tell),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use serde_json::{Value, json};
 
 use crate::support::kube_helpers::until;
 use crate::support::make;
@@ -19,7 +20,7 @@ pub async fn one(w: &World) -> Result<()> {
     let old = w.get("Pod", &victim).await?["metadata"]["uid"].clone();
 
     w.delete("Pod", &victim).await?;
-    let back = |pod: &serde_json::Value| {
+    let back = |pod: &Value| {
         pod["metadata"]["uid"] != old
             && pod["status"]["conditions"]
                 .as_array()
@@ -30,6 +31,31 @@ pub async fn one(w: &World) -> Result<()> {
     ensure!(w.members("solo").await? == before, "member IDs changed: {before:?}");
     ensure!(w.digest("solo").await? == digest, "data changed");
     Ok(())
+}
+
+/// Labels are taken from a Pod: whoever selects it by them finds it again, and it stays the Pod that it was.
+pub async fn relabelled(w: &World) -> Result<()> {
+    w.create(make::cluster("named", 1)).await?;
+    w.step("one voter", w.wait_ready("named", 1)).await?;
+    let before = w.members("named").await?;
+    let name = before.members[0].name.clone();
+    let pod = w.get("Pod", &name).await?;
+    let (uid, labels) = (&pod["metadata"]["uid"], &pod["metadata"]["labels"]);
+    for key in [
+        "app.kubernetes.io/component",
+        "app.kubernetes.io/managed-by",
+        "holdfast.dev/cluster",
+        "holdfast.dev/cluster-uid",
+        "holdfast.dev/member",
+        "holdfast.dev/role",
+    ] {
+        w.patch("Pod", &name, json!({"metadata": {"labels": {key: null}}})).await?;
+        let back = |pod: &Value| pod["metadata"]["labels"] == *labels;
+        w.step(&format!("{key} is back"), w.wait("Pod", &name, "as it was labelled", back)).await?;
+    }
+    ensure!(w.get("Pod", &name).await?["metadata"]["uid"] == *uid, "another Pod");
+    ensure!(w.members("named").await? == before, "the membership changed");
+    w.step("ready", w.wait_ready("named", 1)).await
 }
 
 /// All three Pods are deleted at once: they find each other again, and nobody touches the membership.
@@ -43,17 +69,12 @@ pub async fn all_at_once(w: &World) -> Result<()> {
     for member in &before.members {
         w.delete("Pod", &member.name).await?;
     }
-    w.step(
-        "served again",
-        until("all three Pods to serve again", PATIENCE, async || {
-            Ok(match w.digest("trio").await {
-                Ok(now) if now == digest => Ok(()),
-                Ok(now) => anyhow::bail!("other data: {now:?}"),
-                Err(why) => Err(format!("{why:#}")),
-            })
-        }),
-    )
-    .await?;
+    let serving = until("all three Pods to serve again", PATIENCE, async || {
+        Ok(w.digest("trio").await.map_err(|why| format!("{why:#}")))
+    });
+    // The first answer that there is: older or other data is never served, not for a moment.
+    let now = w.step("served again", serving).await?;
+    ensure!(now == digest, "other data: {now:?}");
     w.step("three voters again", w.wait_ready("trio", 3)).await?;
     ensure!(w.members("trio").await? == before, "the membership changed");
     // A membership call that came late would show within a few passes.

@@ -25,12 +25,15 @@ pub async fn tell(w: &World) -> Result<()> {
         w.delete_and_wait("Pod", pod).await?;
     }
     w.wait("Deployment", "holdfast", "operator ready again", |d| d["status"]["readyReplicas"] == 1).await?;
+    // Its successor counts from the beginning.
+    settled.writes.clear();
     w.step("nothing is written after the operator's restart", settled.stays(w)).await?;
 
     // Another name for the same image: only Pods that are made from now on get it.
     let another = format!("HOLDFAST_IMAGE={}-next", w.env.image);
     w.env.kubectl(&["set", "env", "-n", &w.ns, "deployment/holdfast", &another])?;
     w.env.kubectl(&["rollout", "status", "-n", &w.ns, "deployment/holdfast", "--timeout=120s"])?;
+    settled.writes.clear();
     w.step("nothing is written by an operator that was upgraded", settled.stays(w)).await
 }
 
@@ -41,6 +44,8 @@ struct Seen {
     versions: Vec<(String, String, Value, Value)>,
     /// What kubelet says of Pods: what follows from that is written rightly.
     pods: Vec<Value>,
+    /// What the operator has written by its own count, also what changed nothing.
+    writes: Vec<String>,
 }
 
 impl Seen {
@@ -50,7 +55,7 @@ impl Seen {
         for pod in pods {
             said.push(w.get("Pod", &pod).await?["status"].clone());
         }
-        Ok(Self { versions: versions(w).await?, pods: said })
+        Ok(Self { versions: versions(w).await?, pods: said, writes: writes(w).await? })
     }
 
     /// Waits, and checks that nothing was written meanwhile; anew when kubelet saw a Pod otherwise in between, as it does
@@ -69,6 +74,16 @@ impl Seen {
         }
         bail!("kubelet never sees the Pods alike for long enough")
     }
+}
+
+/// The counters of writes of the operator that runs.
+async fn writes(w: &World) -> Result<Vec<String>> {
+    let operators = w.names_with("Pod", "app.kubernetes.io/name=holdfast").await?;
+    ensure!(operators.len() == 1, "{operators:?}");
+    let path = format!("/api/v1/namespaces/{}/pods/{}:http/proxy/metrics", w.ns, operators[0]);
+    let metrics = w.env.kubectl(&["get", "--raw", &path])?;
+    ensure!(metrics.contains("holdfast_passes_total"), "no metrics of the operator: {metrics}");
+    Ok(metrics.lines().filter(|line| line.starts_with("holdfast_writes_total{")).map(str::to_owned).collect())
 }
 
 /// UID and version of everything that is ours: who else writes there, and nothing of ours, does not count.

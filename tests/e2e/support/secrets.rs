@@ -46,9 +46,10 @@ impl World {
         }
         for pod in self.names("Pod").await? {
             for previous in [false, true] {
-                let mut command = vec!["logs", "-n", &self.ns, &pod, "--all-containers", "--tail=-1"];
+                let mut command =
+                    vec!["logs", "-n", &self.ns, &pod, "--all-containers", "--tail=-1", "--ignore-errors"];
                 command.extend(previous.then_some("--previous"));
-                // A container that has not started has none.
+                // A container that has not started has none, and those after it may have some.
                 look(&format!("the logs of {pod}"), &self.env.kubectl(&command).unwrap_or_default());
             }
         }

@@ -295,7 +295,7 @@ impl World {
         ask(&["logs", "deployment/holdfast", "--tail=400"]);
         ask(&["get", "etcd,pods,jobs", "-o", "yaml"]);
         for pod in ask(&["get", "pods", "-o", "name"]).lines() {
-            ask(&["logs", pod, "--all-containers", "--tail=60"]);
+            ask(&["logs", pod, "--all-containers", "--tail=60", "--ignore-errors"]);
         }
         for path in self.operator_logs().unwrap_or_default() {
             let log = std::fs::read_to_string(&path).unwrap_or_default();

@@ -105,14 +105,14 @@ func fetchPart(ctx context.Context, at *url.URL, file *os.File, offset int64) (i
 	return total, err
 }
 
-// signV4 signs a request without a body (AWS: "Signature Version 4 signing process").
+// signV4 signs a request, its body left out (AWS: "Signature Version 4 signing process").
 func signV4(request *http.Request, access, secret string, now time.Time) {
 	stamp, day := now.Format("20060102T150405Z"), now.Format("20060102")
 	request.Header.Set("X-Amz-Date", stamp)
 	request.Header.Set("X-Amz-Content-Sha256", unsigned)
 	const signed = "host;x-amz-content-sha256;x-amz-date"
 	canonical := strings.Join([]string{
-		request.Method, request.URL.EscapedPath(), "",
+		request.Method, request.URL.EscapedPath(), request.URL.Query().Encode(),
 		"host:" + request.URL.Host, "x-amz-content-sha256:" + unsigned, "x-amz-date:" + stamp, "",
 		signed, unsigned,
 	}, "\n")

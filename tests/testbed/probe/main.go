@@ -45,11 +45,12 @@ var verbs = map[string]verb{
 	"occupy":  {"take a volume's space until so much is left", occupyVerb},
 	"s3fault": {"stand before an S3 server and break connections in chosen ways", s3faultVerb},
 	"fetch":   {"download an object of an S3 server, unverified", fetchVerb},
+	"plain":   {"save a snapshot to a file or an S3 server, unverified", plainVerb},
 	"flip":    {"invert one bit of a file", flipVerb},
 	"sleep":   {"do nothing for a while (for a Pod to be looked into)", sleepVerb},
 }
 
-var order = []string{"fill", "bulk", "digest", "members", "dial", "writer", "written", "wait", "put", "get", "mkdir", "ls", "mv", "cp", "rm", "occupy", "fetch", "flip", "s3fault", "sleep"}
+var order = []string{"fill", "bulk", "digest", "members", "dial", "writer", "written", "wait", "put", "get", "mkdir", "ls", "mv", "cp", "rm", "occupy", "fetch", "plain", "flip", "s3fault", "sleep"}
 
 func main() {
 	if len(os.Args) < 2 || verbs[os.Args[1]].setup == nil {
