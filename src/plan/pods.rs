@@ -110,10 +110,18 @@ fn running_since(pod: &Pod) -> Option<Timestamp> {
     Some(running.started_at.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0))
 }
 
-/// Since when a Pod with a restore step cannot start, where kubelet says so: it has no sandbox, or a volume is not mounted
-/// (Kubernetes: `PodReadyToStartContainers`, KEP 3085). `None` while etcd runs, whatever else is said.
+/// The same of a Pod with a restore step.
 pub fn restore_held_since(pod: &Pod) -> Option<Timestamp> {
-    container_of(pod, container::RESTORE).filter(|_| !runs(pod))?;
+    container_of(pod, container::RESTORE)?;
+    unprepared_since(pod)
+}
+
+/// Since when a Pod cannot start, where kubelet says so: it has no sandbox, or a volume is not mounted (Kubernetes:
+/// `PodReadyToStartContainers`, KEP 3085). `None` while etcd runs, whatever else is said.
+pub fn unprepared_since(pod: &Pod) -> Option<Timestamp> {
+    if runs(pod) {
+        return None;
+    }
     let unprepared = condition(pod, "PodReadyToStartContainers", "False")?;
     unprepared.last_transition_time.as_ref().map(|t| t.0)
 }

@@ -11,8 +11,11 @@ use serde::Serialize;
 use crate::contract::ContentsRequest;
 use crate::error::{Error, Result};
 
-/// More prefixes than anybody reads, in about 100 MiB.
+/// More prefixes than anybody reads, in about 100 MiB with what they take themselves.
 const MAX_PREFIXES: usize = 500_000;
+
+/// The most bytes of all prefixes together. People's have some tens each; a crafted file's may have a megabyte (I24).
+const MAX_BYTES: usize = 64 << 20;
 
 /// What lies below one prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -49,6 +52,8 @@ pub(super) struct Prefixes<'a> {
     depth: usize,
     total: Prefix,
     found: HashMap<Vec<u8>, Prefix>,
+    /// Bytes of their names.
+    bytes: usize,
     too_many: bool,
 }
 
@@ -63,6 +68,7 @@ impl<'a> Prefixes<'a> {
             depth: usize::try_from(request.depth).unwrap_or(usize::MAX),
             total: Prefix { prefix: readable(request.prefix.as_bytes()), ..Prefix::default() },
             found: HashMap::new(),
+            bytes: 0,
             too_many: false,
         })
     }
@@ -85,9 +91,10 @@ impl<'a> Prefixes<'a> {
         let prefix = key.get(..end).unwrap_or_default();
         if let Some(found) = self.found.get_mut(prefix) {
             count(found, bytes);
-        } else if self.found.len() == MAX_PREFIXES {
+        } else if self.found.len() == MAX_PREFIXES || self.bytes + prefix.len() > MAX_BYTES {
             self.too_many = true;
         } else {
+            self.bytes += prefix.len();
             count(self.found.entry(prefix.to_vec()).or_default(), bytes);
         }
         true
@@ -111,7 +118,9 @@ impl<'a> Prefixes<'a> {
     pub(super) fn finish(self, top: usize) -> Result<(Prefix, Vec<Prefix>, usize)> {
         if self.too_many {
             return Err(Error::config(format!(
-                "more than {MAX_PREFIXES} prefixes are at this depth: choose a smaller --depth, or a --prefix"
+                "more than {MAX_PREFIXES} prefixes, or {} MiB of them, are at this depth: choose a smaller --depth, or a \
+                 --prefix",
+                MAX_BYTES >> 20
             )));
         }
         let mut found: Vec<(Vec<u8>, Prefix)> = self.found.into_iter().collect();
@@ -162,6 +171,20 @@ mod tests {
         let mut found: Vec<_> = found.into_iter().map(|p| (p.prefix, p.keys)).collect();
         found.sort();
         found
+    }
+
+    #[test]
+    fn long_prefixes_are_too_many_sooner_than_short_ones() {
+        let request = ContentsRequest { depth: 1, separator: "/".to_owned(), ..ContentsRequest::default() };
+        let mut prefixes = Prefixes::of(&request).unwrap();
+        for n in 0..65_u8 {
+            let mut key = vec![b'a'; 1 << 20];
+            key.extend([n + b'!' + 15, b'/']);
+            assert!(prefixes.live(&key, b""));
+        }
+        assert!(prefixes.bytes <= MAX_BYTES && prefixes.too_many);
+        let error = prefixes.finish(10).unwrap_err();
+        assert!(error.message().contains("--depth") && error.message().contains("--prefix"), "{error}");
     }
 
     #[test]

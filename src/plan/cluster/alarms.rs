@@ -11,7 +11,10 @@ use super::{Alarm, AlarmKind, Member, Membership, Observed};
 use crate::api::cluster::Formed;
 use crate::api::restore::Restoring;
 use crate::plan::valid::Wanted;
-use crate::plan::{Act, Next};
+use crate::plan::{Act, Next, Wake};
+
+/// Between two alarms that are cleared.
+const NEXT_ONE: Wake = Wake::AfterMillis(1_000);
 
 /// The alarm to clear, if there is one.
 pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Option<Next> {
@@ -22,7 +25,8 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Optio
     if !stay.is_empty() {
         return None;
     }
-    let disarm = |alarm: &Alarm| Next::act(Act::Disarm { alarm: alarm.clone(), cluster_id: etcd.cluster_id });
+    // Not at once again: a member that lags behind the others still tells of an alarm that is cleared.
+    let disarm = |alarm: &Alarm| Next::Do(Act::Disarm { alarm: alarm.clone(), cluster_id: etcd.cluster_id }, NEXT_ONE);
     if let Some(corrupt) = clear.first() {
         return answers.all(|answer| answer.is_some()).then(|| disarm(corrupt));
     }

@@ -2,13 +2,13 @@
 //!
 //! Decides nothing about what to do, but for what a silent or an incomplete cluster is waiting for.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::plan::{POLL, SOON};
 use super::{Answer, Listed, Member, Membership, Observed, WHO_ASKS};
 use crate::api::cluster::Latches;
-use crate::api::condition::Reason;
+use crate::api::condition::{Reason, Type};
 use crate::plan::build::budget::quorum;
 use crate::plan::{Next, Seen, Wake, build, pods};
 
@@ -38,6 +38,17 @@ impl Member {
     pub const fn deleting(&self) -> bool {
         pods::deleting(&self.object.metadata)
     }
+}
+
+/// Longer than this a member is not on its way, whatever its Pod is: one that is rejected, or ends, again and again always
+/// has a young one.
+const STARTS_WITHIN: SignedDuration = SignedDuration::from_mins(5);
+
+/// Since when a member has not served, as its own pass tells it.
+fn unready_since(member: &Member) -> Option<Timestamp> {
+    let told = &member.object.status.as_ref()?.conditions;
+    let ready = told.iter().find(|c| c.type_ == Type::Ready.as_str() && c.status != "True")?;
+    Some(ready.last_transition_time.0)
 }
 
 impl Observed {
@@ -93,6 +104,7 @@ impl Observed {
         // A Pod that is missing is made at once, but for a member whose claim is lost; one that goes is soon gone, but for
         // one whose node is dead.
         let starts = |m: &&Member| match &m.pod {
+            _ if unready_since(m).is_some_and(|since| now >= since + STARTS_WITHIN) => false,
             Some(pod) if pods::deleting(&pod.metadata) => !pods::lingers(pod, now),
             Some(pod) => pods::starting(Some(pod), now),
             None => m.claim.is_some() && !m.deleting() && !self.cluster.spec.paused,

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
 use crate::api::cluster::Latches;
-use crate::api::condition::Reason;
+use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::member::Birth;
 use crate::api::name::LocalRef;
 use crate::api::restore::{Bootstrap, Restore};
@@ -246,6 +246,25 @@ mod silence {
         seen.members[0].pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(at));
         assert_eq!(waits(&seen), Some(Reason::QuorumLost));
         assert_eq!(condition(&seen, "Degraded"), pair("True", "QuorumLost"));
+    }
+
+    /// kubelet rejects each new Pod at once, or etcd ends soon after each start: there is always a young one.
+    #[test]
+    fn pods_that_are_made_again_and_again_do_not_hide_a_lost_quorum() {
+        let mut seen = silent();
+        let unready = Wanted::no(Type::Ready, Reason::WaitingForPod, "its Pod has ended; another one is made");
+        let young = Time(noon() + SignedDuration::from_secs(-2));
+        for member in &mut seen.members[..2] {
+            let pod = member.pod.as_mut().unwrap();
+            (pod.status, pod.metadata.creation_timestamp) = (None, Some(young.clone()));
+            let since = noon() + SignedDuration::from_mins(-5);
+            member.object.status.get_or_insert_default().conditions =
+                merge(&[], std::slice::from_ref(&unready), None, since);
+        }
+        assert_eq!(waits(&seen), Some(Reason::QuorumLost));
+        let since = noon() + SignedDuration::from_secs(-299);
+        seen.members[0].object.status.get_or_insert_default().conditions = merge(&[], &[unready], None, since);
+        assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd), "the first may still come");
     }
 
     #[test]

@@ -35,6 +35,10 @@ const FORGET_RESTORE: SignedDuration = SignedDuration::from_secs(60);
 /// Before that nobody is told that a Pod is held up: a claim is bound, and a node found, within a few seconds.
 const HELD_UP_AFTER: SignedDuration = SignedDuration::from_secs(15);
 
+/// So long a volume may take that was on another node before: Kubernetes waits six minutes for a node that does not answer,
+/// and only then attaches it elsewhere (kube-controller-manager: `maxWaitForUnmountDuration`).
+const UNPREPARED_FOR: SignedDuration = SignedDuration::from_mins(8);
+
 /// A Pod that has ended sooner than this after it was made is not followed by another at once.
 const REJECTED: SignedDuration = SignedDuration::from_secs(10);
 
@@ -170,9 +174,16 @@ fn standing(pod: &Pod, now: Timestamp) -> Next {
         return Next::wait(Reason::WaitingForPod, "its Pod does not run yet", Wake::OnChange);
     };
     let message = format!("its Pod does not run yet: {}", held.message);
-    let made = pod.metadata.creation_timestamp.as_ref();
-    match made.and_then(|made| Wake::at(made.0 + HELD_UP_AFTER, now)) {
-        _ if !held.stuck => Next::wait(Reason::WaitingForPod, message, Wake::OnChange),
+    let told_from = if held.stuck {
+        pod.metadata.creation_timestamp.as_ref().map_or(now, |made| made.0) + HELD_UP_AFTER
+    } else {
+        // A restore step that runs for hours is nothing of the kind: that Pod is prepared.
+        match pods::unprepared_since(pod) {
+            Some(since) => since + UNPREPARED_FOR,
+            None => return Next::wait(Reason::WaitingForPod, message, Wake::OnChange),
+        }
+    };
+    match Wake::at(told_from, now) {
         Some(later) => Next::wait(Reason::WaitingForPod, message, later),
         None => Next::wait(Reason::PodHeldUp, message, Wake::OnChange),
     }

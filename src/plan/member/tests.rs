@@ -192,6 +192,19 @@ mod standing {
         assert_eq!(waits(&preparing), Some(Reason::WaitingForPod));
         let message = planned(&preparing).waiting.unwrap().message;
         assert!(message.contains("volumes (data-a-m0)") && message.contains("kubectl describe pod a-m0"), "{message}");
+        // A volume that stays attached elsewhere is waited for without another word from kubelet.
+        let unprepared = |seconds: i64| {
+            let mut seen = preparing.clone();
+            seen.pod.as_mut().unwrap().status.as_mut().unwrap().conditions = Some(vec![PodCondition {
+                type_: "PodReadyToStartContainers".to_owned(),
+                status: "False".to_owned(),
+                last_transition_time: Some(Time(noon() - SignedDuration::from_secs(seconds))),
+                ..PodCondition::default()
+            }]);
+            (waits(&seen), planned(&seen).wake)
+        };
+        assert_eq!(unprepared(479), (Some(Reason::WaitingForPod), Wake::AfterMillis(1_000)));
+        assert_eq!(unprepared(480), (Some(Reason::PodHeldUp), Wake::OnChange));
         let pulling = with(held("ImagePullBackOff", "no such image"));
         assert_eq!((waits(&pulling), planned(&pulling).wake), (Some(Reason::WaitingForPod), Wake::AfterMillis(5_000)));
         let later = planned_at(&pulling, noon() + SignedDuration::from_secs(5));

@@ -80,7 +80,7 @@ impl Seen {
 async fn writes(w: &World) -> Result<Vec<String>> {
     let operators = w.names_with("Pod", "app.kubernetes.io/name=holdfast").await?;
     ensure!(operators.len() == 1, "{operators:?}");
-    let path = format!("/api/v1/namespaces/{}/pods/{}:http/proxy/metrics", w.ns, operators[0]);
+    let path = format!("/api/v1/namespaces/{}/pods/{}:8080/proxy/metrics", w.ns, operators[0]);
     let metrics = w.env.kubectl(&["get", "--raw", &path])?;
     ensure!(metrics.contains("holdfast_passes_total"), "no metrics of the operator: {metrics}");
     Ok(metrics.lines().filter(|line| line.starts_with("holdfast_writes_total{")).map(str::to_owned).collect())
