@@ -117,6 +117,12 @@ fn io_class(kind: io::ErrorKind) -> ExitClass {
     }
 }
 
+/// Whether what kept a file from being read may be gone at the next look; rights, and a file where a folder should be, are
+/// not.
+pub(crate) fn may_pass(kind: io::ErrorKind) -> bool {
+    !matches!(kind, io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory | io::ErrorKind::PermissionDenied)
+}
+
 /// A task of ours that was cancelled or died; there is no more to say about it.
 pub(crate) fn task_error(error: &tokio::task::JoinError) -> Error {
     Error::transient(format!("a worker ended early: {error}"))

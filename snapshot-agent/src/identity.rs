@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::contract::{CameAlong, IdentityFlags};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, may_pass};
 use crate::files;
 
 /// The file's name inside the data directory. etcd warns about a file it does not know there and goes on.
@@ -92,7 +92,7 @@ pub struct Restored {
 /// Why a file of this name does not say whose the data is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// The operating system would not read it: of its content nothing is known.
+    /// The operating system would not read it just now: of its content nothing is known.
     Io(io::ErrorKind, String),
     /// It was read, and says nothing.
     Nonsense(String),
@@ -123,10 +123,8 @@ impl Identity {
         let json = match fs::read(data_dir.join(IDENTITY_FILE)) {
             Ok(json) => json,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-                return Err(Unread::Nonsense(format!("{IDENTITY_FILE} is a folder")));
-            }
-            Err(error) => return Err(Unread::Io(error.kind(), error.to_string())),
+            Err(error) if may_pass(error.kind()) => return Err(Unread::Io(error.kind(), error.to_string())),
+            Err(error) => return Err(Unread::Nonsense(format!("{IDENTITY_FILE} cannot be read: {error}"))),
         };
         let identity: Self = serde_json::from_slice(&json)
             .map_err(|error| Unread::Nonsense(format!("{IDENTITY_FILE} makes no sense: {error}")))?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::{Annotations, Decision, Facts, decide};
 use crate::contract::{AFTER_PATIENCE_SECONDS, DATA_DIR, GateRequest};
 use crate::data_dir::{DATABASE, WAL};
-use crate::error::{Error, Result, io_error};
+use crate::error::{Error, Result, io_error, may_pass};
 use crate::identity::{IDENTITY_FILE, Identity, Unread};
 use crate::wal::WalError;
 use crate::{files, wal};
@@ -61,7 +61,9 @@ pub(super) fn observe(volume: &Path, data_dir: &Path) -> Result<Facts> {
             Err(Unread::Io(kind, said)) => return Err(io_error(doing())(io::Error::new(kind, said))),
         },
         wal: match wal::metadata_of(&data_dir.join(WAL)) {
-            Err(WalError::Io(kind, said)) => return Err(io_error(doing())(io::Error::new(kind, said))),
+            Err(WalError::Io(kind, said)) if may_pass(kind) => {
+                return Err(io_error(doing())(io::Error::new(kind, said)));
+            }
             found => found.map_err(|error| error.to_string()),
         },
         database: match fs::metadata(data_dir.join(DATABASE)) {

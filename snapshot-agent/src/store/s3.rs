@@ -134,13 +134,13 @@ fn sendable(name: &str, value: String) -> Result<String> {
 }
 
 /// Whether the bucket is in the path: where that is asked for, and where no host name can have it. An address has no names
-/// below it, and a certificate for all names below another is none for names below those (RFC 9525, 6.3).
+/// below it, and AWS's certificate is for the names right below its own, not for those below them (RFC 9525, 6.3).
 fn in_path(flags: &StoreFlags, bucket: &str) -> bool {
     let endpoint = flags.s3_endpoint.as_deref();
     let host =
         endpoint.and_then(|endpoint| Url::parse(endpoint).ok()).and_then(|url| url.host_str().map(str::to_owned));
     let address = host.is_some_and(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok());
-    flags.s3_force_path_style || address || (bucket.contains('.') && !http::plain(flags.s3_endpoint.as_ref()))
+    flags.s3_force_path_style || address || (bucket.contains('.') && endpoint.is_none())
 }
 
 /// Region, endpoint, and whether the bucket is in the host name or in the path.
@@ -167,7 +167,8 @@ fn reached(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result
     })?;
     // The bucket's name may be what makes an address of it.
     address::check("--s3-endpoint", &whole)?;
-    Ok(builder.with_endpoint(whole))
+    // Both: what the environment says of S3 alone would win over the other.
+    Ok(builder.with_config(config_key("aws_endpoint_url_s3")?, &whole).with_endpoint(whole))
 }
 
 /// Whether every request that carries data has a checksum beside it.
@@ -383,15 +384,17 @@ mod tests {
     fn the_bucket_is_in_the_path_where_no_name_can_have_it() {
         let path = |endpoint: Option<&str>, bucket: &str| {
             let flags = StoreFlags { s3_endpoint: endpoint.map(str::to_owned), ..StoreFlags::default() };
-            reached(AmazonS3Builder::new(), &flags, bucket).unwrap();
+            let said = AmazonS3Builder::new().with_config(config_key("aws_endpoint_url_s3").unwrap(), "https://other");
+            let reached = endpoint.map(|_| reached(said, &flags, bucket).unwrap());
+            let at = |key| reached.as_ref().and_then(|builder| builder.get_config_value(&config_key(key).unwrap()));
+            assert_eq!(at("aws_endpoint_url_s3"), at("aws_endpoint_url"), "the environment wins over the flag");
             in_path(&flags, bucket)
         };
         for (endpoint, bucket, expected) in [
             (None, "bkt", false),
             (None, "backups.example.com", true),
             (Some("https://s3.example.com"), "bkt", false),
-            (Some("https://s3.example.com"), "a.b", true),
-            (Some("http://minio:9000"), "a.b", false),
+            (Some("https://s3.example.com"), "a.b", false),
             (Some("http://10.0.0.5:9000"), "bkt", true),
             (Some("https://[fd00::1]:9000"), "bkt", true),
         ] {

@@ -12,7 +12,7 @@ use snapshot_agent::{restore, save};
 async fn what_is_on_the_volume_is_never_touched() {
     let etcd = Etcd::start().await;
     let stored = Stored::of(&etcd, Compression::Zstd).await;
-    for foreign in ["default.etcd/member/wal/0.wal", "data/member/snap/db", "file", "data/x"] {
+    for foreign in ["default.etcd/member/wal/0.wal", "data/member/snap/db", "file", "data/x", "data"] {
         let volume = tempfile::tempdir().unwrap();
         let path = volume.path().join(foreign);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

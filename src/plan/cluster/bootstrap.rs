@@ -12,7 +12,7 @@ use crate::api::cluster::{Formed, Latches};
 use crate::api::condition::Reason;
 use crate::api::member::{Birth, Joined};
 use crate::api::restore::Restoring;
-use crate::api::{key, name};
+use crate::api::{key, name, role};
 use crate::plan::{Act, Next, Seen, Target, Wake, build, pods};
 
 /// What to do while no cluster ID has been latched.
@@ -152,8 +152,11 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
     }
     let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed);
     let restored_from = seed.and_then(|m| m.object.spec.restore.clone());
-    // A member whose starts are counted has had clients: then the latch was lost, and the spec has been frozen since.
-    let fresh = seed.filter(|m| seen.members.len() == 1 && m.object.spec.start_count == 0);
+    // A member whose starts are counted, or whose Pod is a voter's, has had clients: then the latch was lost, and what the
+    // spec says by now means nothing.
+    let learner =
+        |m: &&Member| m.pod.as_ref().is_some_and(|p| pods::label(&p.metadata, key::ROLE) == Some(role::LEARNER));
+    let fresh = seed.filter(|m| seen.members.len() == 1 && m.object.spec.start_count == 0).filter(learner);
     if let Some(message) = fresh.and_then(|_| restore::corrected_too_late(seen, restored_from.as_ref())) {
         return Next::wait(Reason::InvalidSpec, message, Wake::OnChange);
     }

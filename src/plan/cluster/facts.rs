@@ -10,6 +10,7 @@ use super::{Answer, Listed, Member, Membership, Observed, WHO_ASKS};
 use crate::api::cluster::Latches;
 use crate::api::condition::{Reason, Type};
 use crate::plan::build::budget::quorum;
+use crate::plan::build::container;
 use crate::plan::{Next, Seen, Wake, build, pods};
 
 /// An ID as etcdctl prints it.
@@ -48,7 +49,14 @@ const STARTS_WITHIN: SignedDuration = SignedDuration::from_mins(5);
 fn unready_since(member: &Member) -> Option<Timestamp> {
     let told = &member.object.status.as_ref()?.conditions;
     let ready = told.iter().find(|c| c.type_ == Type::Ready.as_str() && c.status != "True")?;
-    Some(ready.last_transition_time.0)
+    // One that was deleted by hand serves all the same.
+    (ready.reason != Reason::MemberStillListed.as_str()).then_some(ready.last_transition_time.0)
+}
+
+/// Whether its etcd runs, and has not ended once in this Pod: that one may just have been let in.
+fn runs_from_its_first(member: &Member) -> bool {
+    let status = member.pod.as_ref().filter(|pod| pods::runs(pod)).and_then(|pod| pods::status(pod, container::ETCD));
+    status.is_some_and(|status| status.restart_count == 0)
 }
 
 impl Observed {
@@ -104,7 +112,7 @@ impl Observed {
         // A Pod that is missing is made at once, but for a member whose claim is lost; one that goes is soon gone, but for
         // one whose node is dead.
         let starts = |m: &&Member| match &m.pod {
-            _ if unready_since(m).is_some_and(|since| now >= since + STARTS_WITHIN) => false,
+            _ if unready_since(m).is_some_and(|since| now >= since + STARTS_WITHIN) && !runs_from_its_first(m) => false,
             Some(pod) if pods::deleting(&pod.metadata) => !pods::lingers(pod, now),
             Some(pod) => pods::starting(Some(pod), now),
             None => m.claim.is_some() && !m.deleting() && !self.cluster.spec.paused,

@@ -39,6 +39,9 @@ const HELD_UP_AFTER: SignedDuration = SignedDuration::from_secs(15);
 /// and only then attaches it elsewhere (kube-controller-manager: `maxWaitForUnmountDuration`).
 const UNPREPARED_FOR: SignedDuration = SignedDuration::from_mins(8);
 
+/// Between two times that labels are put back.
+const RELABELLED: Wake = Wake::AfterMillis(10_000);
+
 /// A Pod that has ended sooner than this after it was made is not followed by another at once.
 const REJECTED: SignedDuration = SignedDuration::from_secs(10);
 
@@ -88,11 +91,18 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         let made = there.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0);
         return anew_at(made + REJECTED, there, "it has ended: kubelet does not start it again", now);
     }
+    let next = own(seen, there, &want, now);
     let lost = lost(there, member);
-    if !lost.is_empty() {
-        return Next::act(Act::Relabel { pod: Target::of(&there.metadata), labels: lost });
+    // After everything else, and not at once again: a policy of somebody's may take them each time.
+    if lost.is_empty() || matches!(next, Next::Do(..)) {
+        return next;
     }
-    if let Some(joined) = joined {
+    Next::Do(Act::Relabel { pod: Target::of(&there.metadata), labels: lost }, RELABELLED)
+}
+
+/// What to do about the member's own Pod, which has not ended.
+fn own(seen: &Observed, there: &Pod, want: &Pod, now: Timestamp) -> Next {
+    if let Some(joined) = &seen.member.spec.joined {
         return match pods::restore_held_since(there) {
             Some(since) => {
                 let why = "it waits for what the member was restored from, and its data need that no more";
@@ -101,7 +111,7 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
             None => count_start(seen, joined, there).unwrap_or_else(|| standing(there, now)),
         };
     }
-    if outdated(there, &want) {
+    if outdated(there, want) {
         return anew(there, "the member has not joined yet and its Pod was made for other arguments");
     }
     match retry_at(there) {
@@ -113,6 +123,8 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
 /// What a Pod would be found by, and has not any more.
 fn lost(pod: &Pod, member: &EtcdMember) -> BTreeMap<String, String> {
     let mut labels = selected_by(member);
+    // Nothing selects by this one, and others may have their own word for it.
+    labels.remove(key::NAME);
     labels.retain(|key, value| pods::label(&pod.metadata, key) != Some(value));
     labels
 }

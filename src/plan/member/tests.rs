@@ -133,7 +133,7 @@ mod standing {
 
     #[test]
     fn labels_that_somebody_took_from_a_pod_are_put_back() {
-        for key in [key::NAME, key::COMPONENT, key::MANAGED_BY, key::CLUSTER, key::CLUSTER_UID, key::MEMBER] {
+        for key in [key::COMPONENT, key::MANAGED_BY, key::CLUSTER, key::CLUSTER_UID, key::MEMBER] {
             for mut seen in [serving(), unborn(None)] {
                 let pod = seen.pod.as_mut().unwrap();
                 let ours = pod.metadata.labels.as_mut().unwrap().remove(key).unwrap();
@@ -151,6 +151,7 @@ mod standing {
         let mut seen = serving();
         let there = seen.pod.as_mut().unwrap().metadata.labels.as_mut().unwrap();
         there.remove(key::ROLE);
+        there.remove(key::NAME);
         there.insert("team".to_owned(), "blue".to_owned());
         assert_eq!(act(&seen), None);
         // One that has ended, or goes, needs none.

@@ -15,8 +15,8 @@ pub(in crate::store) struct NoListing;
 
 /// What S3 and Google send (Amazon S3 API reference: `ListObjectsV2`), and what Azure does (`List Blobs`).
 const ROOTS: [(&str, &[&str]); 2] = [
-    ("<ListBucketResult", &["<IsTruncated", "<KeyCount", "<MaxKeys", "<Name", "<Contents", "<CommonPrefixes"]),
-    ("<EnumerationResults", &["<Blobs"]),
+    ("ListBucketResult", &["IsTruncated", "KeyCount", "MaxKeys", "Name", "Contents", "CommonPrefixes"]),
+    ("EnumerationResults", &["Blobs"]),
 ];
 
 /// Whether objects are asked for by their prefix.
@@ -28,15 +28,24 @@ pub(super) fn asked(request: &HttpRequest) -> bool {
 /// Whether the body is a listing, of nothing or of something. A document type is none of a store's.
 pub(super) fn is_one(body: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(body) else { return false };
-    let text = text.trim_start_matches('\u{feff}').trim_start();
-    let text = match text.strip_prefix("<?xml").and_then(|declared| declared.split_once("?>")) {
-        Some((_, rest)) => rest.trim_start(),
-        None => text,
-    };
-    ROOTS.iter().any(|(root, inside)| {
-        let rest = text.strip_prefix(root).filter(|rest| rest.starts_with(['>', ' ', '\t', '\r', '\n']));
-        rest.is_some_and(|rest| inside.iter().any(|element| rest.contains(element)))
-    })
+    let Some(text) = root(text.trim_start_matches('\u{feff}')) else { return false };
+    let Some((name, rest)) = text.split_once(['>', ' ', '\t', '\r', '\n']) else { return false };
+    // Elements may have a namespace's short name before their own.
+    let own = name.rsplit(':').next().unwrap_or(name);
+    let has = |element: &&str| rest.contains(&format!("<{element}")) || rest.contains(&format!(":{element}"));
+    ROOTS.iter().any(|(root, inside)| own == *root && inside.iter().any(has))
+}
+
+/// What follows the root element's opening bracket: declarations and comments may stand before it.
+fn root(mut text: &str) -> Option<&str> {
+    loop {
+        text = text.trim_start();
+        let (begins, ends) = if text.starts_with("<!--") { ("<!--", "-->") } else { ("<?", "?>") };
+        match text.strip_prefix(begins) {
+            Some(passed) => text = passed.split_once(ends)?.1,
+            None => return text.strip_prefix('<'),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -49,6 +58,8 @@ mod tests {
             "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>",
             "\u{feff}<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
              <Name>backups</Name></ListBucketResult>",
+            "<?xml version='1.0'?><!-- a gateway's --><ns2:ListBucketResult xmlns:ns2=\"x\"><ns2:Contents></ns2:Contents>\
+             </ns2:ListBucketResult>",
             "<?xml version='1.0'?><EnumerationResults ContainerName=\"backups\"><Blobs/><NextMarker/></EnumerationResults>",
         ] {
             assert!(is_one(listing.as_bytes()), "{listing}");
