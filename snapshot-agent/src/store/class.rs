@@ -394,7 +394,6 @@ mod tests {
         assert_eq!(class("status code: 501 Not Implemented: "), ExitClass::Config);
     }
 
-    /// Bodies as Google's documents show them ("XML API error responses") and as Azurite answers.
     /// AWS's token service and the nodes' own, which object_store names without the address, or with it.
     #[test]
     fn an_identity_that_is_late_is_not_refused() {
@@ -428,6 +427,7 @@ mod tests {
         }
     }
 
+    /// Bodies as Google's documents show them ("XML API error responses") and as Azurite answers.
     #[test]
     fn every_providers_codes_are_known() {
         for (status, code, wanted) in [

@@ -1,0 +1,92 @@
+//! Members that are deleted: the order in which their parts go, and what is never touched.
+
+use super::*;
+
+fn deleted(mut seen: Observed) -> Observed {
+    seen.member.metadata.deletion_timestamp = Some(earlier());
+    seen
+}
+
+#[test]
+fn pod_then_claim_then_let_go() {
+    let mut seen = deleted(serving());
+    seen.cluster = Seen::Known(None);
+    assert!(matches!(act(&seen), Some(Act::DeletePod { pod, .. }) if pod.uid == "u-pod-a-m0"));
+    seen.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(noon()));
+    assert_eq!(waits(&seen), Some(Reason::Deleting));
+    seen.pod = None;
+    assert!(matches!(act(&seen), Some(Act::DeleteClaim { claim, .. }) if claim.uid == "u-data-a-m0"));
+    seen.claim.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier());
+    assert_eq!(waits(&seen), Some(Reason::Deleting));
+    seen.claim = None;
+    assert_eq!(act(&seen), Some(Act::ReleaseMember { member: Target::of(&seen.member.metadata) }));
+    seen.member.metadata.finalizers = None;
+    assert_eq!(waits(&seen), Some(Reason::Deleting));
+}
+
+#[test]
+fn claims_to_keep_and_claims_of_others_stay() {
+    let mut seen = deleted(serving());
+    seen.cluster = Seen::Known(None);
+    seen.pod = None;
+    seen.member.spec.storage.retention = Retention::Retain;
+    assert!(matches!(act(&seen), Some(Act::ReleaseMember { .. })));
+    let mut seen = deleted(serving());
+    seen.cluster = Seen::Known(None);
+    seen.pod.as_mut().unwrap().metadata.owner_references = None;
+    seen.claim.as_mut().unwrap().metadata.labels = None;
+    assert!(matches!(act(&seen), Some(Act::ReleaseMember { .. })));
+}
+
+#[test]
+fn the_clusters_word_on_retention_is_the_newer_one() {
+    let mut seen = deleted(serving());
+    seen.pod = None;
+    cluster(&mut seen).metadata.deletion_timestamp = Some(earlier());
+    assert!(matches!(act(&seen), Some(Act::DeleteClaim { .. })));
+    cluster(&mut seen).spec.storage.retention = Retention::Retain;
+    assert!(matches!(act(&seen), Some(Act::ReleaseMember { .. })));
+}
+
+/// One voter's Pod after the other would go with its node, and with the second the quorum (I1).
+#[test]
+fn a_voter_that_was_deleted_by_mistake_keeps_its_vote() {
+    let mut seen = deleted(serving());
+    assert_eq!(degraded(&seen).0, "MemberStillListed");
+    seen.pod.as_mut().unwrap().status.as_mut().unwrap().phase = Some("Failed".to_owned());
+    assert!(matches!(act(&seen), Some(Act::DeletePod { .. })));
+    seen.pod = None;
+    assert_eq!(degraded(&seen).0, "MemberStillListed", "also while something is done");
+    let Some(Act::CreatePod(made)) = act(&seen) else { panic!("its Pod is made again") };
+    assert!(!pods::may_start_empty(&made));
+    // On its own volume or not at all.
+    seen.claim = None;
+    assert_eq!(waits(&seen), Some(Reason::ClaimLost));
+    let without_pod = || Observed { pod: None, ..deleted(serving()) };
+    let mut paused = without_pod();
+    cluster(&mut paused).spec.paused = true;
+    assert_eq!(waits(&paused), Some(Reason::MemberStillListed));
+    // The garbage collector would take every Pod away again.
+    let mut foreground = without_pod();
+    foreground.member.metadata.finalizers.get_or_insert_default().push("foregroundDeletion".to_owned());
+    assert_eq!(waits(&foreground), Some(Reason::MemberStillListed));
+}
+
+#[test]
+fn while_its_cluster_lives_nothing_of_a_counted_member_is_touched() {
+    assert_eq!(waits(&deleted(serving())), Some(Reason::MemberStillListed));
+    let mut seen = deleted(serving());
+    seen.cluster = Seen::Unknown("timeout".to_owned());
+    assert_eq!(waits(&seen), Some(Reason::WaitingForReference));
+    // A joiner of a formed cluster may be listed already.
+    let mut seen = deleted(serving());
+    seen.member.spec.joined = None;
+    seen.member.spec.role = Birth::Joiner;
+    assert_eq!(waits(&seen), Some(Reason::MemberStillListed));
+    // Another cluster of the same name has another UID and is no reason to keep or to delete anything of this one.
+    let mut seen = deleted(unborn(None));
+    seen.cluster = Seen::Known(Some(etcd_cluster(1)));
+    assert!(matches!(act(&seen), Some(Act::DeletePod { .. })));
+    cluster(&mut seen).spec.paused = true;
+    assert_eq!(waits(&seen), Some(Reason::Paused));
+}
