@@ -173,7 +173,7 @@ impl One<'_> {
             return Ok((Ended::Copied, bytes));
         }
         let plan = Plan { estimate: bytes, at: self.at, until: self.until, read_back: true, patient: true };
-        let mut upload = interrupt.unless(self.to.begin(&self.folder.data(stored.manifest.format()), plan)).await?;
+        let mut upload = self.to.begin_unless(&self.folder.data(stored.manifest.format()), plan, interrupt).await?;
         if let Err(error) = self.data(&stored, &json, &mut upload, interrupt).await {
             upload.abort().await;
             return Err(error.into());

@@ -14,7 +14,7 @@ use crate::store::{Store, Upload};
 /// Writes the manifest of this data, whose upload this run began, or an earlier one.
 pub(crate) async fn run(
     store: &Store,
-    mut upload: Option<&mut Upload>,
+    upload: Option<&mut Upload>,
     data: &Key,
     manifest: Bytes,
     interrupt: &mut Interrupt,
@@ -27,16 +27,19 @@ pub(crate) async fn run(
         }
         return Err(error.context("the manifest could not be written, and without it there is no snapshot"));
     }
+    // What says that it is under way has served: beside a manifest nobody takes data back for it.
+    let told = async {
+        if let Some(upload) = upload {
+            upload.published().await;
+        }
+    };
     // A run that stood still past its time may have been cleaned up after meanwhile (I6).
-    match unless(store, interrupt, store.stat(data)).await {
+    let (seen, ()) = tokio::join!(unless(store, interrupt, store.stat(data)), told);
+    match seen {
         // Credentials that may only write.
-        Err(error) if error.class() != ExitClass::Denied => return Err(unseen(error, interrupt.came())),
-        Ok(_) | Err(_) => {}
+        Err(error) if error.class() != ExitClass::Denied => Err(unseen(error, interrupt.came())),
+        Ok(_) | Err(_) => Ok(()),
     }
-    if let Some(upload) = &mut upload {
-        upload.published().await;
-    }
-    Ok(())
 }
 
 /// A folder's calls are not interrupted: they go on when nobody waits for them, and a manifest must not come after its data

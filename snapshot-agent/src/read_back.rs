@@ -17,7 +17,7 @@ use crate::error::{Error, Result, task_error};
 use crate::layout::Key;
 use crate::progress::Progress;
 use crate::sha256::Sha256;
-use crate::store::{Ahead, Store, Upload};
+use crate::store::{Ahead, Stat, Store, Upload};
 
 /// Pieces waiting to be hashed. Few: what the upload has used is still with the allocator.
 const PIECES: usize = 2;
@@ -65,7 +65,11 @@ pub(crate) async fn uploaded(
 ) -> Result<()> {
     match upload.given_back() {
         Some(found) => judge(store, key, given.parts(), found.parts()),
-        None => compare(store, key, given.bytes, Sum::Crc64(given.crc64), stall).await,
+        None => match upload.seen() {
+            // The object was looked at when it was complete, and that very one is read.
+            Some(stat) => compare_seen(store, key, stat, given.parts(), stall).await,
+            None => compare(store, key, given.bytes, Sum::Crc64(given.crc64), stall).await,
+        },
     }
 }
 
@@ -73,8 +77,13 @@ pub(crate) async fn uploaded(
 pub(crate) async fn compare(store: &Store, key: &Key, bytes: u64, sum: Sum, stall: Duration) -> Result<()> {
     store.forget(key).await?;
     let stat = store.stat(key).await?;
+    compare_seen(store, key, &stat, (bytes, sum), stall).await
+}
+
+/// The same of an object of which it is known which one it is.
+async fn compare_seen(store: &Store, key: &Key, stat: &Stat, (bytes, sum): (u64, Sum), stall: Duration) -> Result<()> {
     let progress = Progress::new("reading back", bytes);
-    let stream = store.read(key, &stat, Ahead::LITTLE, &progress);
+    let stream = store.read(key, stat, Ahead::LITTLE, &progress);
     let found = match sum {
         Sum::Crc64(_) => progress.watch(stall, crc64(stream)).await?,
         Sum::Sha256(_) => {

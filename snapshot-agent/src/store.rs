@@ -5,6 +5,7 @@
 //! stored is not its business, and what the providers' protocols have in common is in `bucket.rs`.
 
 mod azure;
+mod beginning;
 mod bucket;
 mod class;
 mod folder;
@@ -219,7 +220,8 @@ impl Store {
         }
     }
 
-    /// Begins to upload one object. A first request goes out: wrong credentials or a missing bucket show here.
+    /// Begins to upload one object. A first request goes out: wrong credentials or a missing bucket show here. What dead
+    /// attempts have left in a bucket is cleaned up beside what comes, until it is complete.
     pub async fn begin(&self, key: &Key, plan: Plan) -> Result<Upload> {
         match self {
             Self::Bucket(store) => store.begin(key, plan).await.map(|upload| Upload::Bucket(Box::new(upload))),
@@ -245,7 +247,7 @@ impl Store {
     }
 
     /// Writes a small object, only if there is none under this name. Our own, found after a lost answer, is fine. Any class
-    /// but [`ExitClass::Transient`] says that none was written.
+    /// but [`ExitClass::Transient`] says that none was written. Nothing is ever written over (I7).
     pub async fn put_new(&self, key: &Key, content: Bytes) -> Result<()> {
         match self {
             Self::Bucket(store) => store.put_new(key, content).await,
@@ -392,6 +394,14 @@ impl Upload {
         match self {
             Self::Folder(upload) => upload.given_back(),
             Self::Bucket(_) | Self::Nowhere => None,
+        }
+    }
+
+    /// What the store says of what is complete, where a read can be tied to it.
+    pub(crate) const fn seen(&self) -> Option<&Stat> {
+        match self {
+            Self::Bucket(upload) => upload.seen(),
+            Self::Folder(_) | Self::Nowhere => None,
         }
     }
 

@@ -254,12 +254,8 @@ impl Bucket {
             }
             return Err(error);
         }
-        upload.announced();
-        // The store has shown that it works; what dead attempts have left is a courtesy.
-        let ((), readable) = tokio::join!(intent::clean_up(self, key, plan.at), intent::readable(self, key));
-        if plan.read_back && readable {
-            upload.unsigned();
-        }
+        // The store has shown that it works. Whoever is told to stop from now on has this to take back.
+        upload.announced(plan);
         Ok(upload)
     }
 

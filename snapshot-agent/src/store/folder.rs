@@ -33,6 +33,7 @@ use write::Written;
 
 mod attempts;
 mod mark;
+mod once;
 mod takeover;
 mod write;
 
@@ -221,16 +222,21 @@ impl FolderStore {
                 let mut file = folder.open_with(&temporary, OpenOptions::new().write(true).create_new(true))?;
                 file.write_all(&content)?;
                 file.sync_all()?;
-                folder.rename(&temporary, &folder, &name)
+                once::name(&folder, &temporary, &name)
             };
-            if let Err(error) = write() {
+            let wrote = write();
+            if wrote.is_err() {
                 // A full volume gets its last bytes back.
                 let _gone = folder.remove_file(&temporary);
-                return Err(error);
             }
+            let own = match wrote {
+                // Another one came between, and is not written over (I7).
+                Err(taken) if taken.kind() == io::ErrorKind::AlreadyExists => folder.read(&name)? == content,
+                wrote => wrote.map(|()| true)?,
+            };
             // Its name is there already, and may not last: whatever is wrong with the disk, nothing is certain.
             sync(&folder).map_err(io::Error::other)?;
-            Ok(true)
+            Ok(own)
         };
         if self.below(doing.clone(), calls).await? {
             return Ok(());

@@ -1,16 +1,21 @@
 //! Saves that are killed at any moment: never a manifest whose snapshot does not verify, leftovers are gone after the
 //! next run, and what is not ours is untouched.
 //!
-//! Twenty moments, two hundred with HOLDFAST_SOAK=1; the moments look random and are the same every time.
+//! Twenty moments, two hundred with HOLDFAST_SOAK=1; the moments look random and are the same every time. And each request
+//! at the end of a save, before the store has carried it out and after.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
 use crate::soak::soak;
-use crate::support::{Etcd, S3, child, file_store, files, noise, save_request};
+use crate::support::{Etcd, S3, child, eventually, file_store, files, noise, save_request};
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::multipart::MultipartStore;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{Compression, SaveRequest, StoreFlags};
@@ -128,4 +133,99 @@ async fn killed_at_any_moment_a_save_is_nothing_or_complete() {
     killed_anywhere(&etcd, s3.flags(), &s3.bucket(), &s3.bucket().join("pre/fix")).await;
     let mount = tempfile::tempdir().unwrap();
     killed_anywhere(&etcd, file_store(mount.path()), mount.path(), mount.path()).await;
+}
+
+type Point = fn(&Asked) -> bool;
+
+/// The requests at the end of a save, and how many manifests there are when it is killed before the store has carried one
+/// out, and after.
+const POINTS: [(&str, Point, [usize; 2]); 4] = [
+    ("the parts are put together", |a| a.op == Op::Complete, [0, 0]),
+    ("it is read back", |a| a.op == Op::Get && a.uri.contains("snapshot.db"), [0, 0]),
+    ("its manifest is written", |a| a.op == Op::Put && a.uri.contains("manifest.json"), [0, 1]),
+    ("its intent is removed", |a| a.op == Op::Delete && a.uri.contains("/uploads/"), [1, 1]),
+];
+
+/// One save that is killed when the store sees this request, and hears nothing from then on.
+async fn killed_at(etcd: &Etcd, s3: &S3, point: Point, carried_out: bool, pod: String) {
+    let met = AtomicBool::new(false);
+    let rule = move |asked: &Asked| match (point(asked), met.load(Ordering::SeqCst)) {
+        (false, false) => Fault::Pass,
+        (_, true) => Fault::Silence,
+        (true, false) => {
+            met.store(true, Ordering::SeqCst);
+            if carried_out { Fault::DoneHangup } else { Fault::Silence }
+        }
+    };
+    let proxy = S3Proxy::before(s3, rule).await;
+    let request = SaveRequest { pod_uid: Some(pod), ..save_request(etcd.flags(), proxy.flags(s3), Compression::Zstd) };
+    let mut command = child("orphans::is_killed_while_saving", &request.to_args().join("\n"));
+    let mut process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // Without an answer it asks again, or goes on: then it is carried out.
+    let wanted = if carried_out { 2 } else { 1 };
+    let seen = || proxy.asked().into_iter().filter(point).count();
+    eventually("the request that it is killed at", async || {
+        (seen() >= wanted || process.try_wait().unwrap().is_some()).then_some(())
+    })
+    .await;
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert!(seen() > 0, "it did not come to that");
+}
+
+/// The bucket in the hands of somebody else.
+fn hands(s3: &S3) -> AmazonS3 {
+    snapshot_agent::store::install_crypto();
+    AmazonS3Builder::new()
+        .with_bucket_name("bkt")
+        .with_endpoint(format!("http://{}", s3.address))
+        .with_region("us-east-1")
+        .with_access_key_id("key")
+        .with_secret_access_key("secret")
+        .with_allow_http(true)
+        .build()
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_each_request_of_its_end_a_save_is_nothing_or_complete() {
+    let etcd = Etcd::start().await;
+    etcd.fill(4, 1 << 20).await;
+    let s3 = S3::start().await;
+    let store = s3.bucket().join("pre/fix");
+    // Somebody else's, among our saves: no intent of ours names it.
+    let hands = hands(&s3);
+    let theirs = "shop/orders/1a2b3c4d/20240101T000000Z-99887766-cccccccc";
+    let path = object_store::path::Path::from(format!("pre/fix/{theirs}/snapshot.db.zst"));
+    let upload = hands.create_multipart(&path).await.unwrap();
+    let part = hands.put_part(&path, &upload, 0, noise(1, 100).into()).await.unwrap();
+    let foreign = s3.files().len();
+    assert!(foreign > 0);
+
+    let mut survived = 0;
+    for (number, (what, point, manifests)) in POINTS.into_iter().enumerate() {
+        for (carried_out, there) in [false, true].into_iter().zip(manifests) {
+            let pod = format!("{number:07x}{}-0", u8::from(carried_out));
+            killed_at(&etcd, &s3, point, carried_out, pod).await;
+            survived += there;
+            assert_eq!(complete(&store), survived, "{what}, carried out: {carried_out}: {:?}", s3.files());
+        }
+    }
+    age(&s3.bucket());
+    let (mut saves, mut left) = (0, vec![]);
+    while saves < 5 {
+        let pod = format!("ffffffff-{saves}");
+        let request = save_request(etcd.flags(), s3.flags(), Compression::Zstd);
+        save::run(SaveRequest { pod_uid: Some(pod), ..request }).await.unwrap();
+        saves += 1;
+        left = s3.files();
+        // A save cleans for 5 s at most; what a slow machine has left then is the next one's.
+        if left.len() == 2 * (survived + saves) + foreign {
+            break;
+        }
+    }
+    assert_eq!(complete(&store), survived + saves, "what was complete stays");
+    assert_eq!(left.len(), 2 * (survived + saves) + foreign, "{left:#?}");
+    hands.complete_multipart(&path, &upload, vec![part]).await.expect("their upload was given up");
+    assert_eq!(fs::read(s3.file(theirs, "snapshot.db.zst")).unwrap(), noise(1, 100));
 }

@@ -30,7 +30,7 @@ fn intents(s3: &S3, lineage: &str) -> Vec<PathBuf> {
 }
 
 /// How many uploads the server keeps parts of, each in a folder of its own outside of the prefix.
-fn uploads_with_parts(s3: &S3) -> usize {
+pub(crate) fn uploads_with_parts(s3: &S3) -> usize {
     let files = s3.files();
     let parts = files.iter().filter(|file| !file.contains("pre/fix"));
     parts.filter_map(|file| Path::new(file).parent()).collect::<BTreeSet<_>>().len()

@@ -16,6 +16,7 @@ use snapshot_agent::{Error, restore};
 
 mod listings;
 mod manifests;
+mod silences;
 mod wire;
 
 /// Three parts.

@@ -1,11 +1,22 @@
-//! SIGTERM in the middle of a save. A process of its own: the signal reaches every save that runs in it.
+//! SIGTERM in the middle of a save, and at its beginning. A process of its own: the signal reaches every save that runs in
+//! it.
 
 use std::time::Duration;
 
+use crate::faults::save_stream;
 use crate::front::Mischief;
+use crate::orphans::uploads_with_parts;
+use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
 use crate::support::{Etcd, S3, child, child_input, eventually, save_request};
-use snapshot_agent::contract::{Compression, ExitClass};
+use futures::stream;
+use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass};
 use snapshot_agent::save;
+
+/// Tells this process to stop.
+fn stop() {
+    let pid = std::process::id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+}
 
 #[test]
 fn a_save_that_is_told_to_stop_takes_its_upload_back() {
@@ -27,12 +38,52 @@ async fn is_told_to_stop() {
     let mut request = save_request(etcd.flags(), s3.flags(), Compression::None);
     request.etcd.endpoints = vec![proxy.url()];
     let saving = tokio::spawn(save::run(request));
-    eventually("the first part", async || (!s3.files().is_empty()).then_some(())).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let pid = std::process::id().to_string();
-    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    eventually("the first part", async || (uploads_with_parts(&s3) == 1).then_some(())).await;
+    stop();
     let error = saving.await.unwrap().unwrap_err();
     assert_eq!(error.class(), ExitClass::Transient);
     assert!(error.message().contains("SIGTERM"), "{error}");
     assert_eq!(s3.files(), [] as [&str; 0], "no part stays behind");
+}
+
+#[test]
+fn a_save_that_is_told_to_stop_at_its_beginning_leaves_nothing() {
+    let output = child("signal::is_told_to_stop_at_its_beginning", "").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Which request of a beginning the store has not answered when the signal comes.
+/// Whether it is this request.
+type Picks = fn(&Asked) -> bool;
+const HELD: [(&str, Picks); 4] = [
+    ("the upload", |a| a.op == Op::Create),
+    ("its intent", |a| a.op == Op::Put && a.uri.contains("/uploads/")),
+    ("what dead attempts have left", |a| a.op == Op::List),
+    ("whether it may be read", |a| a.op == Op::Get && a.uri.contains("/uploads/")),
+];
+
+/// Not a test by itself: the process that gets the signal.
+#[tokio::test(flavor = "multi_thread")]
+async fn is_told_to_stop_at_its_beginning() {
+    if child_input().is_none() {
+        return;
+    }
+    let s3 = S3::start().await;
+    for (what, held) in HELD {
+        let (go, ready) = tokio::sync::watch::channel(false);
+        let rule = move |a: &Asked| if held(a) { Fault::When(ready.clone()) } else { Fault::Pass };
+        let proxy = S3Proxy::before(&s3, rule).await;
+        let request = save_request(EtcdFlags::default(), proxy.flags(&s3), Compression::None);
+        let saving = tokio::spawn(save_stream(request, stream::pending()));
+        eventually(what, async || proxy.asked().iter().any(held).then_some(())).await;
+        stop();
+        // It is carried out all the same, somewhat later.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        go.send(true).unwrap();
+        let error = saving.await.unwrap().unwrap_err();
+        assert_eq!(error.class(), ExitClass::Transient, "{what}: {error}");
+        assert!(error.message().contains("SIGTERM"), "{what}: {error}");
+        assert_eq!((proxy.count(Op::Create), proxy.count(Op::Abort)), (1, 1), "{what}: its upload is given up");
+        assert_eq!(s3.files(), [] as [&str; 0], "{what}: nothing stays behind");
+    }
 }

@@ -1,22 +1,25 @@
 //! One suite that every kind of store passes: what `store.rs` promises, and what `agent probe` finds out.
 
+use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::backends::Backend;
 use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Front;
-use crate::support::{Etcd, restore_request, save_request};
+use crate::support::{Etcd, child, child_input, restore_request, save_request};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use serde_json::{Value, json};
 use snapshot_agent::contract::{
-    Compression, EtcdFlags, ExitClass, InspectRequest, LatestRequest, ProbeRequest, S3Checksum, SaveRequest, StoreFlags,
+    Compression, EtcdFlags, ExitClass, InspectRequest, LatestRequest, ListRequest, ProbeRequest, S3Checksum,
+    SaveRequest, StoreFlags,
 };
 use snapshot_agent::probe::{Outcome, Trial};
-use snapshot_agent::{inspect, latest, probe, restore, save};
+use snapshot_agent::{inspect, latest, list, probe, restore, save};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 fn request(store: &StoreFlags, pod: &str) -> SaveRequest {
     SaveRequest {
@@ -361,4 +364,62 @@ async fn options_of_s3_reach_the_store() {
         let about = backend.attributes(&saved.key, name);
         assert!(about.contains("kept-by") && about.contains("holdfast"), "{name}: {about}");
     }
+}
+
+/// Where a node would hand out its identity: an address of those in a network that is not in use for anything else.
+const IDENTITY: &str = "169.254.77.77";
+
+/// Not a test by itself: the process in whose network a name leads there.
+#[tokio::test(flavor = "multi_thread")]
+async fn is_led_to_a_nodes_identity() {
+    let Some(name) = child_input() else { return };
+    let listener = TcpListener::bind((IDENTITY, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    // It does lead there, and somebody is there.
+    drop(TcpStream::connect((name.as_str(), port)).await.unwrap());
+    listener.accept().await.unwrap();
+
+    let credentials = tempfile::tempdir().unwrap();
+    for file in ["accessKeyID", "secretAccessKey"] {
+        fs::write(credentials.path().join(file), "canary").unwrap();
+    }
+    let store = StoreFlags {
+        url: "s3://bkt/pre/fix".to_owned(),
+        s3_endpoint: Some(format!("http://{name}:{port}")),
+        s3_force_path_style: true,
+        credentials_dir: Some(credentials.path().to_owned()),
+        ..StoreFlags::default()
+    };
+    let volume = tempfile::tempdir().unwrap();
+    let key = "shop/orders/1a2b3c4d/20240101T000000Z-99887766-aaaaaaaa";
+    let listing = ListRequest { store: store.clone(), deadline_seconds: 60, ..ListRequest::default() };
+    let errors = [
+        list::run(listing).await.unwrap_err(),
+        save_stream(request(&store, "aaaa0000-1"), stream::iter(messages(&snapshot(64)))).await.unwrap_err(),
+        restore::run(restore_request(store, key, volume.path())).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.class(), ExitClass::Config, "{error}");
+        assert!(error.message().contains(&format!("{name} leads to {IDENTITY}")), "{error}");
+    }
+    let connected = tokio::time::timeout(Duration::from_millis(200), listener.accept()).await;
+    assert!(connected.is_err(), "somebody was asked there: {connected:?}");
+}
+
+/// Whoever may write an endpoint may write a name, and have it lead anywhere.
+#[test]
+fn a_name_that_leads_to_a_nodes_identity_is_not_connected_to() {
+    const ROOM: &str =
+        "mount --bind \"$1\" /etc/hosts; ip link set lo up; ip addr add \"$2\" dev lo; shift 2; exec \"$@\"";
+    let (name, hosts) = ("store.example.com", tempfile::NamedTempFile::new().unwrap());
+    fs::write(hosts.path(), format!("127.0.0.1 localhost\n{IDENTITY} {name}\n")).unwrap();
+    let inner = child("stores::is_led_to_a_nodes_identity", name);
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--net", "sh", "-ec", ROOM, "sh"]).arg(hosts.path()).arg(format!("{IDENTITY}/32"));
+    command.arg(inner.get_program()).args(inner.get_args());
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).join("\n");
+    assert!(output.status.success(), "these tests run as root, as the testbed does: {said}");
+    assert!(said.contains("1 passed"), "it was not run: {said}");
 }

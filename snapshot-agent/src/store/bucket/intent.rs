@@ -46,7 +46,7 @@ impl Intent {
         Ok(json.into())
     }
 
-    /// The object that it was to become: no name but those of data.
+    /// The object that it was to become: no name but those of data, so that nothing else is ever removed (I25).
     fn data(&self, attempt: &Folder) -> Option<Key> {
         Format::all().map(|format| attempt.data(format)).find(|data| data.name() == self.name)
     }
@@ -60,7 +60,7 @@ impl Intent {
 /// An intent has about 200 bytes, and an upload's name can be long.
 const MAX_BYTES: u64 = 4096;
 
-/// A save does not wait longer than this for the garbage of others.
+/// A save does not wait longer than this for the garbage of others, counted from its upload's beginning.
 const CLEAN_WITHIN: Duration = Duration::from_secs(5);
 
 /// Says that this upload is under way.
@@ -70,9 +70,13 @@ pub(super) async fn announce(store: &Bucket, data: &Key, upload_id: &str, plan: 
     store.put_by(&store.clients.asker, &data.folder().intent(), intent.json()?).await
 }
 
-/// Whether what is written here can be read with these credentials.
+/// How long a part waits for the word on how it is to be sent: etcd waits with it.
+const READ_WITHIN: Duration = Duration::from_secs(5);
+
+/// Whether what is written here can be read with these credentials, as far as that shows in time.
 pub(super) async fn readable(store: &Bucket, data: &Key) -> bool {
-    store.get_small(&data.folder().intent(), MAX_BYTES).await.is_ok()
+    let read = tokio::time::timeout(READ_WITHIN, store.get_small(&data.folder().intent(), MAX_BYTES)).await;
+    read.is_ok_and(|read| read.is_ok())
 }
 
 /// Takes back what dead attempts of this lineage have left, best effort: a backup does not fail because of old garbage.

@@ -11,12 +11,14 @@ use object_store::multipart::PartId;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::http::{Heard, PATIENT_WITHIN, WRITE_WITHIN};
 use super::{Bucket, Plan, class, classify, intent};
 use crate::contract::{ExitClass, Lock};
 use crate::error::{Error, Result, task_error};
 use crate::layout::Key;
+use crate::store::Stat;
 
 /// The usual part. Measured: above 8 MiB the size hardly matters for speed, and 16 MiB would break the memory budget.
 pub(crate) const PART: u64 = 8 << 20;
@@ -72,6 +74,12 @@ pub struct BucketUpload {
     lock: Option<Lock>,
     /// Whether the intent is this upload's.
     announced: bool,
+    /// Takes back what dead attempts have left, while this one goes on.
+    cleaning: Option<AbortOnDropHandle<()>>,
+    /// Finds out whether what is written can be read: the first part waits for it.
+    readable: Option<AbortOnDropHandle<bool>>,
+    /// What the store says of the complete object.
+    seen: Option<Stat>,
     /// Whether the store is told what each part's bytes are.
     signed: Arc<AtomicBool>,
     /// Whether nobody is kept from anything by a slow part.
@@ -118,6 +126,9 @@ impl BucketUpload {
             completion: Completion::Before,
             lock: None,
             announced: false,
+            cleaning: None,
+            readable: None,
+            seen: None,
             signed: Arc::new(AtomicBool::new(true)),
             patient: plan.patient,
         })
@@ -125,7 +136,7 @@ impl BucketUpload {
 
     /// All of it will be read back and compared: hashing every part beforehand, here for the signature and there to check
     /// it, proves nothing more.
-    pub(super) fn unsigned(&mut self) {
+    fn unsigned(&mut self) {
         self.signed.store(self.store.clients.unsigned.is_none(), Ordering::Relaxed);
     }
 
@@ -134,9 +145,17 @@ impl BucketUpload {
         self.signed.load(Ordering::Relaxed)
     }
 
-    /// The intent is written: the key is this upload's alone.
-    pub(super) const fn announced(&mut self) {
+    /// The intent is written: the key is this upload's alone. What there is to find out and to clean up goes on beside it.
+    pub(super) fn announced(&mut self, plan: Plan) {
         self.announced = true;
+        let (store, key) = (self.store.clone(), self.key.clone());
+        let cleaning = async move { intent::clean_up(&store, &key, plan.at).await };
+        self.cleaning = Some(AbortOnDropHandle::new(tokio::spawn(cleaning)));
+        if plan.read_back {
+            let (store, key) = (self.store.clone(), self.key.clone());
+            let readable = async move { intent::readable(&store, &key).await };
+            self.readable = Some(AbortOnDropHandle::new(tokio::spawn(readable)));
+        }
     }
 
     /// Whether parts get more time than a stream could wait.
@@ -170,6 +189,12 @@ impl BucketUpload {
 
     /// Sends the part that has filled, once there is room on the way.
     async fn send(&mut self) -> Result<()> {
+        // Asked when the upload was announced, so it is known by now as a rule.
+        if let Some(readable) = self.readable.take()
+            && readable.await.unwrap_or(false)
+        {
+            self.unsigned();
+        }
         while self.under_way.len() >= PARTS_UNDER_WAY {
             self.settle().await?;
         }
@@ -236,6 +261,15 @@ impl BucketUpload {
     }
 
     pub(crate) async fn complete(&mut self) -> Result<()> {
+        self.finish().await?;
+        // Some seconds at most since it began, and never beside a manifest.
+        if let Some(cleaning) = self.cleaning.take() {
+            let _ended = cleaning.await;
+        }
+        Ok(())
+    }
+
+    async fn finish(&mut self) -> Result<()> {
         self.flush().await?;
         self.completion = Completion::Asked;
         let parts = std::mem::take(&mut self.stored).into_values().collect();
@@ -246,7 +280,11 @@ impl BucketUpload {
         }
         // The store's own word on what it has now decides, also when the answer to `complete` was lost.
         match (self.store.look(&self.path).await, completed) {
-            (Ok((meta, heard)), _) if meta.size == self.total => self.locked(Some(&heard)),
+            (Ok((meta, heard)), _) if meta.size == self.total => {
+                let tied = meta.e_tag.is_some();
+                self.seen = tied.then_some(Stat { bytes: meta.size, etag: meta.e_tag, written: None });
+                self.locked(Some(&heard))
+            }
             (Ok((meta, _)), Ok(_)) => Err(Error::corrupt(format!(
                 "{}: {} bytes were sent and the store has {}",
                 self.doing(),
@@ -275,6 +313,11 @@ impl BucketUpload {
         }
         self.lock = Some(Lock { mode, until, confirmed: kept.is_some() });
         Ok(())
+    }
+
+    /// What the store says of the complete object, where it is one of which no other can be read by mistake.
+    pub(crate) const fn seen(&self) -> Option<&Stat> {
+        self.seen.as_ref()
     }
 
     /// Until when the store keeps what is complete from being removed.

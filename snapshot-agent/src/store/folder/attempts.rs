@@ -137,8 +137,8 @@ pub(super) fn clean_up(root: &Dir, lineage: &Folder, now: i64) {
     }
 }
 
-/// Removes what is ours of an attempt whose writer is dead by its file's name; with a manifest no more than that file.
-/// Nothing where another one lives: it may go on with what the dead one has left.
+/// Removes what is ours of an attempt whose writer is dead by its file's name; with a manifest no more than that file, and
+/// small ones that were not named. Nothing where another one lives: it may go on with what the dead one has left.
 fn bury(attempt: &Dir, lineage: &Folder, now: i64) -> io::Result<bool> {
     let (mut dead, mut lives) = (Vec::new(), false);
     for file in attempt.entries()? {
@@ -153,11 +153,11 @@ fn bury(attempt: &Dir, lineage: &Folder, now: i64) -> io::Result<bool> {
     if dead.is_empty() || lives {
         return Ok(false);
     }
-    if attempt.symlink_metadata(lineage.manifest().name()).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
-        let small = names(attempt)?.into_iter().filter(|name| is_small(name));
-        for name in Format::all().map(Format::name).chain(small) {
-            ignore_missing(attempt.remove_file(name))?;
-        }
+    let manifest = attempt.symlink_metadata(lineage.manifest().name());
+    let is_snapshot = !manifest.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let small = names(attempt)?.into_iter().filter(|name| is_small(name));
+    for name in Format::all().map(Format::name).filter(|_| !is_snapshot).chain(small) {
+        ignore_missing(attempt.remove_file(name))?;
     }
     for name in dead {
         ignore_missing(attempt.remove_file(name))?;

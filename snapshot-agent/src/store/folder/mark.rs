@@ -1,13 +1,13 @@
 //! The mark at the root of a folder store, which may have two writers at once, unlike what is in an attempt's folder.
 //!
-//! Each has a temporary file of its own, and a link, unlike a rename, takes no other's place: what is there first stays.
+//! Each has a temporary file of its own, and what is there first stays (`once.rs`).
 
 use std::io::{self, Write};
 
 use bytes::Bytes;
 use cap_std::fs::{Dir, OpenOptions};
 
-use super::{FolderStore, sync};
+use super::{FolderStore, once, sync};
 use crate::error::{Error, Result};
 use crate::layout::Key;
 
@@ -26,7 +26,7 @@ impl FolderStore {
                 file.write_all(&content)?;
                 file.sync_all()
             };
-            let published = write().and_then(|()| publish(root, &temporary, &name));
+            let published = write().and_then(|()| once::name(root, &temporary, &name));
             let _gone = root.remove_file(&temporary);
             sync(root)?;
             match published {
@@ -38,17 +38,6 @@ impl FolderStore {
             return Ok(());
         }
         Err(Error::transient(format!("{doing}: another one was there first")))
-    }
-}
-
-/// Gives a file its name, if that is free.
-fn publish(root: &Dir, temporary: &str, name: &str) -> io::Result<()> {
-    match root.hard_link(temporary, root, name) {
-        // A file system without links: a look beforehand has to do.
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists && root.symlink_metadata(name).is_err() => {
-            root.rename(temporary, root, name)
-        }
-        linked => linked,
     }
 }
 

@@ -111,6 +111,28 @@ async fn a_small_object_is_written_once() {
     assert_eq!(store.get_small(&key, 0).await.unwrap_err().class(), ExitClass::Corrupt);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_writers_of_one_manifest_one_wins() {
+    let mount = tempfile::tempdir().unwrap();
+    let store = FolderStore::open(mount.path().to_owned(), None).unwrap();
+    for round in 0..20 {
+        let attempt = round.to_string();
+        fs::create_dir(mount.path().join(&attempt)).unwrap();
+        let key = folder(&attempt).manifest();
+        let puts = (0..8).map(|writer| store.put_new(&key, Bytes::from(format!("content {writer}"))));
+        let ended = futures::future::join_all(puts).await;
+        let won: Vec<_> = (0..8).filter(|writer| ended[*writer].is_ok()).collect();
+        assert_eq!(won.len(), 1, "{ended:?}");
+        for error in ended.iter().filter_map(|put| put.as_ref().err()) {
+            assert_eq!(error.class(), ExitClass::Transient, "{error}");
+            assert!(error.message().contains("another attempt has written it"), "{error}");
+        }
+        assert_eq!(store.get_small(&key, 100).await.unwrap(), format!("content {}", won[0]));
+        let left = fs::read_dir(mount.path().join(&attempt)).unwrap().count();
+        assert_eq!(left, 1, "nothing temporary stays");
+    }
+}
+
 #[tokio::test]
 async fn a_planted_link_leads_nowhere() {
     let mount = tempfile::tempdir().unwrap();
@@ -176,6 +198,7 @@ async fn only_what_a_dead_attempt_left_is_removed() {
         ("published", &mark),
         ("published", "snapshot.db.zst"),
         ("published", "manifest.json"),
+        ("published", ".small-0a1b2c3d.tmp"),
         ("foreign", &mark),
         ("foreign", "notes.txt"),
     ] {

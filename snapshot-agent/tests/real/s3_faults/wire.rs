@@ -5,7 +5,7 @@ use std::fs;
 use super::{STREAM, each, first, request, save_through};
 use crate::faults::{messages, save_stream};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
-use crate::support::S3;
+use crate::support::{S3, eventually};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures::stream;
@@ -168,6 +168,24 @@ async fn credentials_that_may_only_write_make_a_backup() {
     assert!(fs::read(s3.file(&saved.key, "snapshot.db")).unwrap() == *STREAM);
     assert!(s3.file(&saved.key, "manifest.json").exists());
     assert_eq!(signed_parts(&proxy), (3, 3), "nobody has compared what is there");
+}
+
+/// A small snapshot mostly waits for answers: nothing is asked twice at its end, and what can go out together does.
+#[tokio::test(flavor = "multi_thread")]
+async fn at_its_end_a_save_asks_once_and_not_in_a_row() {
+    let s3 = S3::start().await;
+    let (go, ready) = tokio::sync::watch::channel(false);
+    let last = |a: &Asked| a.op == Op::Head && a.uri.contains("snapshot.db") && a.before > 0;
+    let proxy = S3Proxy::before(&s3, move |a| if last(a) { Fault::When(ready.clone()) } else { Fault::Pass }).await;
+    let removed = async {
+        eventually("the intent's end", async || (proxy.count(Op::Delete) > 0).then_some(())).await;
+        go.send(true).unwrap();
+    };
+    let saving = save_stream(request(proxy.flags(&s3)), stream::iter(messages(&STREAM)));
+    let (saved, ()) = tokio::join!(saving, removed);
+    saved.unwrap();
+    assert_eq!(proxy.count(Op::Head), 2, "when it is complete, and beside its manifest");
+    assert_eq!(s3.files().len(), 2, "{:?}", s3.files());
 }
 
 /// How many parts were sent, and with how many the store was told their hash.
