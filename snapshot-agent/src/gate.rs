@@ -240,7 +240,7 @@ fn start(mut identity: Identity, request: &GateRequest, wal: Option<Metadata>) -
         identity.member_id = Some(hex_id(wal.member_id));
     }
     let first = wal.is_none();
-    // Only a seed without a log founds a cluster; with a log etcd does not look at the flag.
+    // Only a seed without a log founds a cluster (I2); with a log etcd does not look at the flag.
     let state = if request.seed && first { ClusterState::New } else { ClusterState::Existing };
     Decision::Start { identity: Box::new(identity), state, first }
 }

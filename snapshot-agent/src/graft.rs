@@ -18,7 +18,7 @@
 
 mod read;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,6 +37,36 @@ pub(crate) fn auth_enabled(file: impl ReadAt, bytes: u64) -> Result<bool, Unfit>
     let buckets = database.buckets()?;
     let Some(auth) = buckets.get(&b"auth"[..]) else { return Ok(false) };
     Ok(database.entries(auth)?.get(&b"authEnabled"[..]).is_some_and(|value| value == &[1]))
+}
+
+/// Where a database's revisions have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reached {
+    /// That of the last record; `None`: there is none.
+    pub(crate) last_record: Option<i64>,
+    /// The one below which history is gone, also when that has only been scheduled. `None`: never.
+    pub(crate) compact_revision: Option<i64>,
+}
+
+/// The same at the cost of a few pages (etcd: server/storage/schema/meta.go, server/storage/mvcc/store.go).
+pub(crate) fn reached(file: impl ReadAt, bytes: u64) -> Result<Reached, Unfit> {
+    let database = Database::open(file, bytes)?;
+    let buckets = database.buckets()?;
+    let last = database.last(bucket(&buckets, KEY)?)?.leaf.last;
+    let meta = buckets.get(&b"meta"[..]).map(|meta| database.entries(meta)).transpose()?.unwrap_or_default();
+    let compacted = [&b"scheduledCompactRev"[..], b"finishedCompactRev"].map(|name| meta.get(name));
+    let mut compact_revision = None;
+    for value in compacted.into_iter().flatten() {
+        compact_revision = compact_revision.max(Some(main_revision(b"meta", value)?));
+    }
+    let last_record = last.map(|key| main_revision(KEY, &key)).transpose()?;
+    Ok(Reached { last_record, compact_revision })
+}
+
+/// A revision begins with the number that clients see (etcd: server/storage/mvcc/revision.go).
+fn main_revision(name: &[u8], revision: &[u8]) -> Result<i64, Unfit> {
+    let main = revision.first_chunk().map(|main| i64::from_be_bytes(*main)).filter(|main| *main >= 0);
+    main.ok_or_else(|| Unfit::bucket(name, "a revision cannot be read"))
 }
 
 /// Entries of a bucket, or the buckets of the root bucket.

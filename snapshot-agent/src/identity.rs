@@ -84,6 +84,9 @@ pub struct Restored {
     /// What it holds beside keys; absent where its contents were not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub came_along: Option<CameAlong>,
+    /// What of the contents was not compared with what was recorded when it was saved, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_compared: Option<String>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub other: Map<String, Value>,

@@ -6,7 +6,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
 
-use crate::contract::{CameAlong, FailedReport, MAX_REPORT_BYTES, Probed, Report};
+use crate::contract::{FailedReport, MAX_REPORT_BYTES, Probed, Report};
 use crate::error::Error;
 
 /// Where kubelet reads a container's termination message (Kubernetes' default path).
@@ -72,7 +72,7 @@ fn cut(report: &mut Report) -> bool {
         Report::Failed(failed) => &mut failed.message,
         Report::Gate(gate) => &mut gate.message,
         Report::Saved(saved) => return saved.cut(),
-        Report::Restored(restored) => return restored.came_along.as_mut().is_some_and(CameAlong::cut),
+        Report::Restored(restored) => return restored.cut(),
         Report::Latest(latest) => return latest.passed_over.pop().is_some(),
         Report::Probed(probed) => return probed.cut(),
     };
@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
     use crate::contract::{
-        ExitClass, Finding, GateReport, Level, Outcome, RestoredReport, SavedReport, Trial, Verification,
+        CameAlong, ExitClass, Finding, GateReport, Level, Outcome, RestoredReport, SavedReport, Trial, Verification,
     };
 
     #[test]
@@ -170,8 +170,15 @@ mod tests {
         assert!(json.len() <= MAX_REPORT_BYTES, "{}", json.len());
         let Ok(Report::Restored(report)) = serde_json::from_str(&json) else { panic!("{json}") };
         let told = report.came_along.unwrap();
-        assert_eq!((report.uri, told.users, told.user_names.len()), (uri, 20, 0));
+        assert_eq!((report.uri, told.users, told.user_names.len()), (uri.clone(), 20, 0));
         assert!(!told.raised.is_empty());
+
+        let not_compared = Some("\u{1}".repeat(1000));
+        let report = RestoredReport { uri: uri.clone(), not_compared, ..RestoredReport::default() };
+        let json = fit(Report::Restored(report));
+        assert!(json.len() <= MAX_REPORT_BYTES, "{}", json.len());
+        let Ok(Report::Restored(report)) = serde_json::from_str(&json) else { panic!("{json}") };
+        assert!(report.uri == uri && report.not_compared.is_some_and(|why| why.ends_with('…')));
     }
 
     proptest! {

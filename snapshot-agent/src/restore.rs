@@ -6,9 +6,10 @@
 //!
 //! A file that is not ours is `restore/raw.rs`'s. What is on the volume is judged in `restore/volume.rs`, etcdutl is run in
 //! `restore/etcdutl.rs` and understood in `restore/words.rs`, the way that writes once is `restore/graft.rs`, what is inside
-//! is looked at in `restore/contents.rs`, and whether etcd would write into it in `restore/quota.rs`. What was refused is
-//! not read again at once: `restore/refused.rs`.
+//! is looked at in `restore/contents.rs`, how far its revision moves on is `restore/bump.rs`'s, and whether etcd would
+//! write into it `restore/quota.rs`'s. What was refused is not read again at once: `restore/refused.rs`.
 
+mod bump;
 mod contents;
 mod etcdutl;
 mod graft;
@@ -112,21 +113,22 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Re
     let initial = Initial::of(request)?;
     let named = Named::of(&request.key)?;
     let store = Store::open(&request.store)?;
-    let etcdutl = Etcdutl::find(&request.etcdutl).await?;
-    mark::meant(&request.store, request.expect_store_id.as_deref()).await?;
-    let source = match named {
-        Named::Folder(folder) => {
-            let chosen = Chosen::look(&store, &folder, request).await?;
+    // At once, since each waits for somebody else, and told of in this order. No data is asked for before (I25).
+    let meant = async { Ok::<_, Error>(mark::meant(&request.store, request.expect_store_id.as_deref()).await) };
+    let first = async {
+        let (etcdutl, meant) = tokio::try_join!(Etcdutl::find(&request.etcdutl), meant)?;
+        meant.map(|()| etcdutl)
+    };
+    let look = async { Ok::<_, Error>(Source::look(&store, named, request).await) };
+    let (etcdutl, source) = tokio::try_join!(first, look)?;
+    let (etcdutl, source) = (etcdutl.holding(volume.lock()?), source?);
+    match &source {
+        Source::Ours(chosen) => {
             check_version(chosen.manifest(), etcdutl.version())?;
             quota::check(request, chosen.db_bytes())?;
-            Source::Ours(Box::new(chosen))
         }
-        Named::File(key) => {
-            let raw = Raw::look(&store, key, request).await?;
-            found.file.get_or_init(|| raw.stat().clone());
-            Source::Raw(raw)
-        }
-    };
+        Source::Raw(raw) => _ = found.file.get_or_init(|| raw.stat().clone()),
+    }
     Job { request, volume, found, store: &store, source, etcdutl, initial }.run().await
 }
 
@@ -351,6 +353,14 @@ enum Source {
 }
 
 impl Source {
+    /// Looks at all that is known of it without its data.
+    async fn look(store: &Store, named: Named, request: &RestoreRequest) -> Result<Self> {
+        Ok(match named {
+            Named::Folder(folder) => Self::Ours(Box::new(Chosen::look(store, &folder, request).await?)),
+            Named::File(key) => Self::Raw(Raw::look(store, key, request).await?),
+        })
+    }
+
     const fn db_bytes(&self) -> u64 {
         match self {
             Self::Ours(chosen) => chosen.db_bytes(),
@@ -362,18 +372,6 @@ impl Source {
 /// Data is restored into the version it was written with, or a newer one.
 pub(crate) fn check_version(manifest: &Manifest, target: Minor) -> Result<()> {
     target.takes(manifest.storage_version.as_ref().unwrap_or(&manifest.etcd_version))
-}
-
-/// How far etcdutl is to move the revision on, so that it moves on by as much as is asked for (I10): etcdutl counts from
-/// the last record (etcdutl/snapshot/v3_snapshot.go: unsafeGetLatestRevision), and a member begins at the compaction where
-/// that is later (server/storage/mvcc/kvstore.go: restore).
-fn bump(asked: u64, found: Option<&Proven>) -> u64 {
-    let behind = found.filter(|_| asked > 0).map_or(0, |found| {
-        let counted_from = found.last_record.unwrap_or_default();
-        // A database that nothing was ever written to begins at 1.
-        if found.compact_revision.is_none() { 0 } else { found.revision.saturating_sub(counted_from) }
-    });
-    asked.saturating_add(u64::try_from(behind).unwrap_or_default())
 }
 
 /// `major.minor`: all that storage formats depend on.
@@ -442,6 +440,7 @@ fn report(restored: Restored, already: bool, since: Instant) -> RestoredReport {
         revision,
         revision_bump,
         came_along,
+        not_compared,
         other: _,
     } = restored;
     let millis = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -456,6 +455,7 @@ fn report(restored: Restored, already: bool, since: Instant) -> RestoredReport {
         revision,
         revision_bump,
         came_along,
+        not_compared,
         engine: None,
         fell_back: None,
         already,
@@ -479,29 +479,6 @@ mod tests {
         for bad in ["", "m", "m=", "x=http://m:1", "m=http://m:1,x=http://x:1", "m=ftp://m", "m=--force"] {
             assert_eq!(initial(bad), Err(ExitClass::Config), "{bad:?}");
         }
-    }
-
-    /// Old etcds lose a tombstone when they compact at it, and count on from the compaction all the same.
-    #[test]
-    fn the_revision_moves_on_by_what_is_asked_for_wherever_etcdutl_counts_from() {
-        let found = |revision, last_record, compact_revision| Proven {
-            revision,
-            last_record,
-            compact_revision,
-            ..Proven::of_nothing()
-        };
-        for (found, moved) in [
-            (found(50, Some(50), None), 1000),
-            (found(50, Some(50), Some(40)), 1000),
-            (found(50, Some(50), Some(50)), 1000),
-            (found(2_000_000, Some(10), Some(2_000_000)), 1000 + 1_999_990),
-            (found(2_000_000, None, Some(2_000_000)), 1000 + 2_000_000),
-            (found(1, None, None), 1000),
-        ] {
-            assert_eq!(bump(1000, Some(&found)), moved, "{found:?}");
-            assert_eq!(bump(0, Some(&found)), 0, "it is to stay");
-        }
-        assert_eq!(bump(1000, None), 1000, "nothing is known");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::crypt::Identities;
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Key, MANIFEST};
 use crate::manifest::{self, Encryption, Manifest};
-use crate::pipe::scan_budget;
+use crate::memory::scan_budget;
 use crate::progress::Progress;
 use crate::read_back;
 use crate::scan::{NEVER, Options, Proven};

@@ -12,7 +12,7 @@ use super::{
     InspectRequest, LatestRequest, LockMode, ProbeRequest, RestoreRequest, S3Checksum, S3Sse, SaveRequest, StoreFlags,
 };
 
-/// Collects `--name=value` elements.
+/// Collects `--name=value` elements: whatever a value looks like, it stays one (I28).
 #[derive(Default)]
 struct Argv(Vec<String>);
 

@@ -26,10 +26,10 @@ pub enum ExitClass {
     Full,
     /// The time given was not enough, or nothing moved for too long.
     Deadline,
-    /// The volume holds data that is not this request's, the store is not the one that is meant, or it is in doubt whose
-    /// snapshot is: nothing was touched (I2, I9, I25).
+    /// The volume holds data that is not this request's, the store is not the one that is meant, or it is not clear which
+    /// cluster's snapshot is meant: nothing was touched (I2, I9, I25).
     Refused,
-    /// The snapshot's users have to be asked for, and there are no credentials: nothing was made startable.
+    /// The snapshot has authentication on, and no credentials were given: nothing was made startable.
     AuthRequired,
 }
 
@@ -234,16 +234,23 @@ impl SavedReport {
         let Self { member, etcd_version, storage_version, verification, .. } = self;
         let told = verification.iter_mut().flat_map(Verification::words);
         let words = [member, etcd_version].into_iter().chain(storage_version).chain(told);
-        if let Some(longest) = words.max_by_key(|words| words.len()).filter(|words| words.len() > 16) {
-            let half = longest.floor_char_boundary(longest.len() / 2);
-            longest.truncate(half);
-            longest.push('…');
+        if words.max_by_key(|words| words.len()).is_some_and(halve) {
             return true;
         }
         // There may be many short ones.
         let found = self.verification.as_mut();
         found.is_some_and(|found| found.differences.pop().is_some() || found.agreed_by.pop().is_some())
     }
+}
+
+/// Cuts words to half of them; `false` when they are too few for that.
+fn halve(words: &mut String) -> bool {
+    if words.len() <= 16 {
+        return false;
+    }
+    words.truncate(words.floor_char_boundary(words.len() / 2));
+    words.push('…');
+    true
 }
 
 /// What was restored.
@@ -274,6 +281,10 @@ pub struct RestoredReport {
     /// What the snapshot holds beside keys; absent where its contents were not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub came_along: Option<CameAlong>,
+    /// What of the contents was not compared with what was recorded when it was saved, and why. Absent: all of it was,
+    /// or it is a raw file, of which nothing was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_compared: Option<String>,
     /// How the data directory was made; absent when it was there already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<Engine>,
@@ -284,6 +295,13 @@ pub struct RestoredReport {
     pub already: bool,
     /// Milliseconds it took.
     pub millis: u64,
+}
+
+impl RestoredReport {
+    /// Makes it shorter; `false` when there is nothing left to cut.
+    pub(crate) fn cut(&mut self) -> bool {
+        self.came_along.as_mut().is_some_and(CameAlong::cut) || self.not_compared.as_mut().is_some_and(halve)
+    }
 }
 
 /// What is in a snapshot beside its keys, and so in a cluster that was restored from it.

@@ -71,7 +71,8 @@ pub struct RestoreRequest {
     /// sha256 (hex) that the manifest must record for the database; absent: the manifest's own word is taken.
     #[arg(long)]
     pub expect_sha256: Option<String>,
-    /// Mark that the store has to have (`agent probe` tells it): nothing is read from another one. Absent: whichever it is.
+    /// Mark that the store has to have (`agent probe` tells it): no data is read from another one. Absent: whichever it
+    /// is.
     #[arg(long, value_name = "ID")]
     pub expect_store_id: Option<String>,
     /// Folder whose files are all identity files as `age-keygen` writes them (a mounted Secret), to decrypt with; may be
@@ -153,5 +154,5 @@ impl Engine {
 /// More than a cluster writes between a snapshot and the disaster: at 10,000 a second it takes a day.
 pub const DEFAULT_REVISION_BUMP: u64 = 1_000_000_000;
 
-/// 20 s without a byte: the reason is then in the cluster's status within 30 s.
+/// 20 s without a byte: the reason is then in the cluster's status within 30 s (I22).
 pub const DEFAULT_RESTORE_STALL_SECONDS: u32 = 20;

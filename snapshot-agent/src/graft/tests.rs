@@ -6,7 +6,7 @@ use super::*;
 use crate::scan::{Proven, Reader};
 
 #[path = "../../tests/scan/support/bolt.rs"]
-mod bolt;
+pub(crate) mod bolt;
 
 use bolt::{Bolt, Entry};
 
@@ -83,6 +83,36 @@ fn whether_anybody_has_to_log_in_is_read_without_a_scan() {
         assert_eq!(asked(&on), Ok(true));
         assert!(asked(&on[..on.len() - size]).is_err(), "cut short");
     }
+}
+
+#[test]
+fn where_the_revisions_have_come_is_read_without_a_scan() {
+    let asked = |bytes: &[u8]| reached(bytes, bytes.len() as u64);
+    for (lengths, last_record) in [(&[][..], None), (&[10, 20, 30][..], Some(4)), (&[1000; 40][..], Some(41))] {
+        for inline in [&[][..], &["meta"]] {
+            let bytes = database(4096, lengths, inline);
+            assert_eq!(asked(&bytes), Ok(Reached { last_record, compact_revision: None }), "{lengths:?}");
+            let newest = last_record.unwrap_or(0) + 1_000;
+            assert_eq!(
+                asked(&graft(&bytes, 1_000)),
+                Ok(Reached { last_record: Some(newest), compact_revision: Some(newest) }),
+                "{lengths:?}"
+            );
+        }
+    }
+    let compacted = |scheduled: &[u8], finished: &[u8]| {
+        let mut bolt = Bolt::new(4096);
+        let trees = [("key", bolt.tree(&[(bolt::rev(7, 0, false), vec![])], |_| ()))];
+        let meta = [entry(b"finishedCompactRev", finished), entry(b"scheduledCompactRev", scheduled)];
+        asked(&bolt.finish(&trees, &[("meta", &meta)]))
+    };
+    let rev = |main| bolt::rev(main, 0, false);
+    let at = |compacted| Ok(Reached { last_record: Some(7), compact_revision: Some(compacted) });
+    assert_eq!(compacted(&rev(9_000), &rev(5)), at(9_000), "half done");
+    assert_eq!(compacted(&rev(5), &rev(i64::MAX)), at(i64::MAX));
+    assert!(compacted(&rev(5), b"5").is_err() && compacted(&rev(-5), &rev(5)).is_err());
+    let bytes = database(4096, &[10; 40], &[]);
+    assert!(asked(&bytes[..bytes.len() - 4096]).is_err(), "cut short");
 }
 
 /// All buckets with what is in them, where they are small.

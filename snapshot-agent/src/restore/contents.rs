@@ -5,6 +5,7 @@
 
 use std::fs::File;
 
+use super::Job;
 use crate::contents;
 use crate::contract::{CameAlong, RestoreRequest, hex_id};
 use crate::error::{Error, Result};
@@ -39,15 +40,14 @@ fn named(proven: &Proven) -> CameAlong {
 
 /// What a scan has found, if it is admitted. `None`: it held more records than there is memory for; whether anybody has
 /// to log in is asked of the file then.
-pub(super) fn found(
-    request: &RestoreRequest,
-    restored: &mut Restored,
-    proven: Option<&Proven>,
-    file: &File,
-) -> Result<()> {
+pub(super) fn found(job: &Job<'_>, restored: &mut Restored, proven: Option<&Proven>, file: &File) -> Result<()> {
+    let Job { request, found: looked, .. } = job;
     if let Some(proven) = proven {
         let came_along = named(proven);
-        admit(request, &came_along)?;
+        // These bytes will say the same whenever they are read.
+        admit(request, &came_along).inspect_err(|_| {
+            looked.content.get_or_init(|| restored.sha256.clone());
+        })?;
         (restored.came_along, restored.revision) = (Some(came_along), Some(proven.revision));
     } else if request.refuse_auth {
         match graft::auth_enabled(file, restored.db_bytes) {

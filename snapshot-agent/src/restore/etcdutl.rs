@@ -3,6 +3,7 @@
 //! It decides what etcdutl's ways to end mean, and when it is stuck; what it says, `words.rs` beside this knows. The
 //! hash check is on wherever there is a hash to check. How far it has come, the size of the file that it writes tells.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -20,20 +21,27 @@ use crate::trailer::database_of;
 const VERSION_WITHIN: Duration = Duration::from_secs(15);
 
 /// How long nothing may grow: before it copies, and after, when it reads all again and hashes it. Its slowest disk for
-/// that. Measured: 250 to 560 MiB/s.
+/// that: what it has copied may be in memory still, and it waits for all of it. Measured: 250 to 560 MiB/s.
 const RESTORE_BASE: Duration = Duration::from_mins(1);
-const RESTORE_BYTES_PER_SECOND: u64 = 16 << 20;
+const RESTORE_BYTES_PER_SECOND: u64 = 4 << 20;
 
 /// An etcdutl that has told its version.
 pub(crate) struct Etcdutl {
     program: PathBuf,
     version: Minor,
+    /// A lock that lasts as long as it runs, also where that is longer than we do.
+    lock: Option<File>,
 }
 
 impl Etcdutl {
     pub(crate) async fn find(program: &Path) -> Result<Self> {
         let version = version_of(program, "etcdutl", "version", "etcdutl version:").await?;
-        Ok(Self { program: program.to_owned(), version })
+        Ok(Self { program: program.to_owned(), version, lock: None })
+    }
+
+    /// Has it keep a locked file open while it runs: an agent that is killed alone leaves it behind, at work.
+    pub(crate) fn holding(self, lock: File) -> Self {
+        Self { lock: Some(lock), ..self }
     }
 
     pub(crate) const fn version(&self) -> Minor {
@@ -57,7 +65,7 @@ impl Etcdutl {
             flag.push(value);
             flag
         };
-        // Both or none (etcd pull request 16029): without the compaction, watchers of what was lost would wait for ever.
+        // Both or none (I10; etcd pull request 16029): without the compaction, watchers of what was lost wait for ever.
         let bumped = (bump > 0).then(|| [flag("bump-revision", &bump.to_string()), "--mark-compacted".into()]);
         let args = [
             "snapshot".into(),
@@ -77,7 +85,12 @@ impl Etcdutl {
         let size = tokio::fs::metadata(snapshot).await.map_err(io_error("looking at the snapshot's file"))?.len();
         let progress = Progress::new("copying the snapshot with etcdutl", database_of(size).0);
         let database = data.join(DATABASE);
-        let output = grown(&progress, &database, within, run(&self.program, args)).await?;
+        // It reads nothing there.
+        let stdin = match &self.lock {
+            Some(lock) => lock.try_clone().map_err(io_error("handing on the volume's lock"))?.into(),
+            None => Stdio::null(),
+        };
+        let output = grown(&progress, &database, within, run(&self.program, args, stdin)).await?;
         if output.status.success() {
             return Ok(());
         }
@@ -105,18 +118,19 @@ async fn grown(
 
 /// The version of one of etcd's programs, of this name: how it is asked, and what it says before its answer.
 pub(crate) async fn version_of(program: &Path, name: &str, ask: &str, before: &str) -> Result<Minor> {
-    let output = tokio::time::timeout(VERSION_WITHIN, run(program, [ask.into()])).await.unwrap_or_else(|_| {
-        let seconds = VERSION_WITHIN.as_secs();
-        Err(Error::deadline(format!("{} was not done within {seconds} s", program.display())))
-    })?;
+    let output =
+        tokio::time::timeout(VERSION_WITHIN, run(program, [ask.into()], Stdio::null())).await.unwrap_or_else(|_| {
+            let seconds = VERSION_WITHIN.as_secs();
+            Err(Error::deadline(format!("{} was not done within {seconds} s", program.display())))
+        })?;
     let text = String::from_utf8_lossy(&output.stdout);
     let version = text.lines().find_map(|line| line.strip_prefix(before)).and_then(Minor::of);
     version.ok_or_else(|| Error::config(format!("{} does not tell an {name} version", program.display())))
 }
 
-async fn run(program: &Path, args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Output> {
+async fn run(program: &Path, args: impl IntoIterator<Item = std::ffi::OsString>, stdin: Stdio) -> Result<Output> {
     // An argument vector and an empty environment: nothing of ours is read as a flag or a setting.
-    let output = Command::new(program).args(args).env_clear().stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = Command::new(program).args(args).env_clear().stdin(stdin).kill_on_drop(true).output();
     output.await.map_err(io_error(format!("running {}", program.display())))
 }
 
@@ -175,7 +189,7 @@ mod tests {
             let file = folder.path().join(name);
             let pieces = "for piece in 0 1 2 3 4 5; do echo piece >>\"$0\"; /bin/sleep 1; done";
             let args = ["-c".into(), format!("{pieces}; {then}").into(), file.clone().into_os_string()];
-            grown(&Progress::new("copying", 100), &file, WITHIN, run(Path::new("/bin/sh"), args)).await
+            grown(&Progress::new("copying", 100), &file, WITHIN, run(Path::new("/bin/sh"), args, Stdio::null())).await
         };
         // It grows for longer than that, and hashes for a while.
         let (slow, stuck) = tokio::join!(writes("slow", "/bin/sleep 1"), writes("stuck", "exec /bin/sleep 600"));

@@ -1,7 +1,11 @@
 //! A snapshot of ours: looked at, brought to a file of the volume, and proven on the way.
 //!
 //! It decides what has to agree before anything of it is used: the stored bytes with the manifest, and what is in the
-//! database with what was in it when it was saved. The page scan runs beside the download.
+//! database with what was in it when it was saved. The page scan runs beside the download; what it had too little
+//! memory for is compared by reading the file again, and what cannot be compared even then is told.
+
+#[cfg(test)]
+mod tests;
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -12,16 +16,16 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::{Job, bump, contents, disk_of};
+use super::{Job, MAX_REASON, bump, contents, disk_of};
 use crate::contract::{CameAlong, RestoreRequest};
 use crate::crypt::Identities;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::identity::Restored;
 use crate::layout::Folder;
 use crate::manifest::{Encryption, Manifest};
-use crate::pipe::scan_budget;
+use crate::memory::scan_budget;
 use crate::reread::OnDisk;
-use crate::scan::{Options, Proven, Reader, ScanError, SnapshotScan};
+use crate::scan::{HashKv, NEVER, Options, Proven, Reader, ScanError, SnapshotScan};
 use crate::store::Store;
 use crate::stored::{self, Stored};
 use crate::unpack::Sink;
@@ -60,6 +64,8 @@ pub(super) struct Chosen {
     stored: Stored,
     /// What it is decrypted with, when it is encrypted.
     identities: Option<Identities>,
+    /// Memory for reading the file again: all that a scan may take, whatever the database's size.
+    again: usize,
 }
 
 impl Chosen {
@@ -78,7 +84,7 @@ impl Chosen {
             contents::admit(request, &contents.into())?;
         }
         let identities = manifest.encryption.as_ref().map(|encryption| identities(encryption, request)).transpose()?;
-        Ok(Self { stored: Stored::of(store, folder, manifest).await?, identities })
+        Ok(Self { stored: Stored::of(store, folder, manifest).await?, identities, again: scan_budget(u64::MAX) })
     }
 
     pub(super) const fn manifest(&self) -> &Manifest {
@@ -89,7 +95,7 @@ impl Chosen {
         self.stored.manifest.db_bytes
     }
 
-    /// Downloads it into a file, and compares everything that its manifest says: of the bytes, and of what is in them.
+    /// Downloads it into a file, and compares all that its manifest says (I8): of the bytes, and of what is in them.
     pub(super) async fn place(&self, job: &Job<'_>, file: File, ends: Ends) -> Result<Placed> {
         let Job { request, store, etcdutl, found: looked, .. } = job;
         let file = Arc::new(file);
@@ -102,7 +108,7 @@ impl Chosen {
         drop(to_place);
         let written = written.await.map_err(|error| task_error(&error))?;
         let Written { scanned, writeback } = written.ok_or_else(|| io_error(WRITING)(why(&failed)))?;
-        let proven = self.prove(store, scanned, &file, request).await?;
+        let (proven, not_compared) = self.prove(store, scanned, &file, request).await?;
         if let Some(found) = &proven {
             etcdutl.version().takes_database(found)?;
         }
@@ -118,57 +124,119 @@ impl Chosen {
             revision: manifest.contents.as_ref().map(|contents| contents.revision),
             revision_bump: request.revision_bump,
             came_along: manifest.contents.as_ref().map(CameAlong::from),
+            not_compared,
             other: serde_json::Map::new(),
         };
         // By the bytes, whatever the manifest says.
-        contents::found(request, &mut restored, proven.as_ref(), &file)?;
-        let bump = bump(request.revision_bump, proven.as_ref());
+        contents::found(job, &mut restored, proven.as_ref(), &file)?;
+        let bump = bump::for_etcdutl(request.revision_bump, proven.as_ref(), &*file, manifest.db_bytes);
+        let bump = match bump.map_err(|error| error.context(&restored.uri)) {
+            Ok(bump) => bump,
+            Err(error) => return Err(self.on_disk(&file, request).blame(error).await),
+        };
         Ok(Placed { restored, bump, file, writeback })
     }
 
-    /// Whether what is in the database is what its manifest says. Its sha256 has been compared.
+    /// Whether what is in the database is what its manifest says. Its sha256 has been compared. Gives what was not
+    /// compared too, and why.
     async fn prove(
         &self,
         store: &Store,
         scanned: std::result::Result<Proven, ScanError>,
         file: &Arc<File>,
         request: &RestoreRequest,
-    ) -> Result<Option<Proven>> {
-        let db_bytes = self.db_bytes();
-        let Err(ScanError::OverBudget { .. }) = scanned else { return self.agrees(store, scanned) };
-        let reading = Arc::clone(file);
-        let read = move || Reader::open(&*reading, db_bytes, scan_budget(db_bytes)).and_then(|mut r| r.prove(None));
-        let read = spawn_blocking(read).await.map_err(|error| task_error(&error))?;
-        match self.agrees(store, read) {
-            Err(error) => {
-                let sha256 = self.stored.manifest.sha256.clone();
-                Err(OnDisk { file: Arc::clone(file), db_bytes, sha256, trailer: false, disk: disk_of(request) }
-                    .blame(error)
-                    .await)
-            }
-            agrees => agrees,
+    ) -> Result<(Option<Proven>, Option<String>)> {
+        let uri = store.uri(&self.stored.data);
+        let scanned = fits(scanned).map_err(|error| unsound(&uri, &error))?;
+        if let Some(found) = scanned.as_ref().filter(|found| !self.records_more_than(found)) {
+            let not_compared = self.agrees(store, Some(found), None)?;
+            return Ok((scanned, not_compared));
+        }
+        let (reading, db_bytes, budget) = (Arc::clone(file), self.db_bytes(), self.again);
+        let recorded = self.stored.manifest.contents.as_ref();
+        let at = recorded.filter(|recorded| recorded.hash_kv.is_some());
+        let at = at.map(|recorded| (recorded.revision, recorded.compact_revision.unwrap_or(NEVER)));
+        let read = spawn_blocking(move || again(&reading, db_bytes, budget, at)).await;
+        let read = read.map_err(|error| task_error(&error))?.map_err(|error| unsound(&uri, &error));
+        let compared = read.and_then(|(proven, hash_kv)| {
+            let proven = proven.or(scanned);
+            self.agrees(store, proven.as_ref(), hash_kv).map(|not_compared| (proven, not_compared))
+        });
+        match compared {
+            Err(error) => Err(self.on_disk(file, request).blame(error).await),
+            compared => compared,
         }
     }
 
-    /// Whether what was found is what is recorded.
-    fn agrees(&self, store: &Store, proven: std::result::Result<Proven, ScanError>) -> Result<Option<Proven>> {
+    /// Whether something is recorded that a scan did not come to.
+    fn records_more_than(&self, found: &Proven) -> bool {
+        self.stored.manifest.contents.as_ref().is_some_and(|recorded| {
+            recorded.hash_kv.is_some() && found.hash_kv.is_err() || recorded.keys.is_some() && found.keys.is_none()
+        })
+    }
+
+    /// Whether what was found is what is recorded; gives what was not compared, and why. `hash_kv`: what was worked out
+    /// where there was too little memory to come to it with the rest.
+    fn agrees(&self, store: &Store, found: Option<&Proven>, hash_kv: Option<HashKv>) -> Result<Option<String>> {
         let stored = &self.stored;
-        let uri = store.uri(&stored.data);
-        match proven {
-            Ok(found) => {
-                stored.structure_agrees(store, &found)?;
-                if let Some(why) = stored.hash_agrees(store, &found)? {
-                    tracing::warn!(uri, why, "HashKV was not compared");
-                }
-                Ok(Some(found))
-            }
-            // The bytes are those that were saved, and that is what is known.
-            Err(error @ ScanError::OverBudget { .. }) => {
-                tracing::warn!(uri, %error, "neither structure nor HashKV was proven again: only its sha256 is");
-                Ok(None)
-            }
-            Err(error) => Err(unsound(&uri, &error)),
+        let recorded = stored.manifest.contents.as_ref();
+        let by_itself = hash_kv.zip(recorded.and_then(|recorded| recorded.hash_kv));
+        if let Some(found) = found {
+            stored.structure_agrees(store, found)?;
         }
+        if let Some((found, recorded)) = by_itself {
+            stored.agrees(store, &[("HashKV", found.hash.to_string(), recorded.to_string())])?;
+        }
+        let not_compared = match found {
+            // The bytes are those that were saved, and that is what is known.
+            None => {
+                let what = if by_itself.is_some() { "structure" } else { "structure and HashKV" };
+                Some((what, "the pages did not fit the memory budget".to_owned()))
+            }
+            Some(_) if by_itself.is_some() => None,
+            Some(found) => stored.hash_agrees(store, found)?.map(|why| {
+                let keys = found.keys.is_none() && recorded.is_some_and(|recorded| recorded.keys.is_some());
+                (if keys { "HashKV and the number of keys" } else { "HashKV" }, why)
+            }),
+        };
+        Ok(not_compared.map(|(what, why)| {
+            tracing::warn!(uri = store.uri(&stored.data), why, "{what} was not compared");
+            format!("{what}: {why}").chars().take(MAX_REASON).collect()
+        }))
+    }
+
+    /// The file as it has to be, for whoever finds it broken.
+    fn on_disk(&self, file: &Arc<File>, request: &RestoreRequest) -> OnDisk {
+        let Manifest { db_bytes, sha256, .. } = &self.stored.manifest;
+        let (file, sha256, disk) = (Arc::clone(file), sha256.clone(), disk_of(request));
+        OnDisk { file, db_bytes: *db_bytes, sha256, trailer: false, disk }
+    }
+}
+
+/// Reads the file any part at a time: pages that are in no tree take no memory then. HashKV is worked out a second way
+/// where the first has no room, at this revision and compact revision: it takes memory for each key, and not for each
+/// record.
+fn again(
+    file: &File,
+    db_bytes: u64,
+    budget: usize,
+    at: Option<(i64, i64)>,
+) -> std::result::Result<(Option<Proven>, Option<HashKv>), ScanError> {
+    let mut reader = Reader::open(file, db_bytes, budget)?;
+    let proven = fits(reader.prove(None))?;
+    let hash_kv = match (proven.as_ref().map(|proven| proven.hash_kv), at) {
+        (Some(Ok(_)), _) | (_, None) => None,
+        (_, Some((revision, compact_revision))) => fits(reader.hash_kv(revision, compact_revision))?,
+    };
+    Ok((proven, hash_kv))
+}
+
+/// `None`: there was too little memory for it.
+fn fits<T>(read: std::result::Result<T, ScanError>) -> std::result::Result<Option<T>, ScanError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(ScanError::OverBudget { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

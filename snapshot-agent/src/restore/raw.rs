@@ -100,7 +100,11 @@ impl Raw {
             return Err(Error::corrupt(format!("{uri}: its sha256 is {sha256}, expected is {expected}")));
         }
         looked.whole.get_or_init(|| ());
-        let (found, used) = match self.prove(path, &uri).await {
+        let proven = self.prove(path, &uri).await.and_then(|(found, used)| {
+            let bump = bump::for_etcdutl(request.revision_bump, Some(&found), &file, self.db_bytes);
+            bump.map(|bump| (found, used, bump)).map_err(|error| error.context(&uri))
+        });
+        let (found, used, bump) = match proven {
             Ok(proven) => proven,
             Err(error) => {
                 return Err(OnDisk::at(path, self.db_bytes, sha256, false, disk_of(request))?.blame(error).await);
@@ -121,10 +125,11 @@ impl Raw {
             revision: Some(found.revision),
             revision_bump: request.revision_bump,
             came_along: None,
+            not_compared: None,
             other: serde_json::Map::new(),
         };
-        contents::found(request, &mut restored, Some(&found), &file)?;
-        Ok((restored, bump(request.revision_bump, Some(&found))))
+        contents::found(job, &mut restored, Some(&found), &file)?;
+        Ok((restored, bump))
     }
 
     /// Reads the whole tree; gives its bytes up to the high-water mark too.

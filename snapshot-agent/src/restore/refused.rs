@@ -3,8 +3,9 @@
 //!
 //! It decides which refusals stand without another download, for how long, and for which request: users that nobody can log
 //! in as, a file that does not fit what was asked, a graft that was not made where there is no room for etcdutl, and a disk
-//! that gives other bytes back. Bytes that came broken are none: they may have broken on the way. The note lies in the
-//! staging folder: nothing there can be started, and it goes with the next attempt that is another one.
+//! that gives other bytes back. What follows from the bytes alone stands for as long as the store has the same ones.
+//! Bytes that came broken are none: they may have broken on the way. The note lies in the staging folder: nothing there
+//! can be started, and it goes with the next attempt that is another one.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -21,9 +22,9 @@ use crate::contract::{ExitClass, RestoreRequest};
 use crate::error::{Error, Result};
 use crate::sha256::Sha256;
 use crate::store::{Stat, Store};
-use crate::{clock, files};
+use crate::{clock, files, stored};
 
-/// How long it stands: what nobody has said here, somebody may have mended by then.
+/// How long it stands unasked: what nobody has said here, somebody may have mended by then.
 const STANDS: SignedDuration = SignedDuration::from_hours(1);
 
 /// A disk may come to its senses.
@@ -42,6 +43,9 @@ pub(super) struct Found {
     pub(super) whole: OnceLock<()>,
     /// Somebody else's file: another one may be put in its place.
     pub(super) file: OnceLock<Stat>,
+    /// The sha256 (hex) of a database that is refused for what was proven to be in it, and for nothing else. Empty:
+    /// nobody knows it.
+    pub(super) content: OnceLock<String>,
     /// Bytes that etcdutl's way takes, when the graft was not made.
     pub(super) needs: OnceLock<u64>,
 }
@@ -55,6 +59,9 @@ struct Note {
     /// The file, as the store told of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     file: Option<String>,
+    /// The sha256 (hex) of the database, where nothing but its content was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
     /// It stands while the volume has less room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     needs: Option<u64>,
@@ -81,6 +88,7 @@ impl Note {
         stands.then(|| Self {
             request: fingerprint(request),
             file: found.file.get().map(told),
+            content: found.content.get().cloned().filter(|_| error.class() == ExitClass::AuthRequired),
             needs,
             class: error.class(),
             message: error.message().to_owned(),
@@ -88,12 +96,14 @@ impl Note {
         })
     }
 
-    /// Whether this request would end in the same way, with so much room. A clock that went back tells nothing.
-    fn stands(&self, request: &RestoreRequest, free: u64, now: Timestamp) -> bool {
-        let age = now.duration_since(self.at);
-        (SignedDuration::ZERO..self.lasts()).contains(&age)
-            && self.request == fingerprint(request)
-            && self.needs.is_none_or(|needs| free < needs)
+    /// Whether this is of the same request, and there is no more room than would be needed.
+    fn is_of(&self, request: &RestoreRequest, free: u64) -> bool {
+        self.request == fingerprint(request) && self.needs.is_none_or(|needs| free < needs)
+    }
+
+    /// Whether it stands without a look at the store. A clock that went back tells nothing.
+    fn is_fresh(&self, now: Timestamp) -> bool {
+        (SignedDuration::ZERO..self.lasts()).contains(&now.duration_since(self.at))
     }
 
     fn lasts(&self) -> SignedDuration {
@@ -109,6 +119,20 @@ impl Note {
         };
         let stat = tokio::time::timeout(TOLD_WITHIN, store.stat(&key)).await;
         stat.is_ok_and(|stat| stat.is_ok_and(|stat| told(&stat) != *refused))
+    }
+
+    /// Whether the store says that these bytes, whose content was refused, are still those that it has: a large file
+    /// would be downloaded again and again to find the same. Where it does not say so, they are looked at.
+    async fn is_of_the_same_content(&self, request: &RestoreRequest) -> bool {
+        let (Some(sha256), Ok(store)) = (&self.content, Store::open(&request.store)) else { return false };
+        let same = async {
+            if let Some(key) = raw::key(&request.key)? {
+                return Ok::<_, Error>(self.file == Some(told(&store.stat(&key).await?)));
+            }
+            let (manifest, _) = stored::manifest_of(&store, &stored::folder(&request.key)?).await?;
+            Ok(manifest.sha256.eq_ignore_ascii_case(sha256))
+        };
+        tokio::time::timeout(TOLD_WITHIN, same).await.is_ok_and(|same| same == Ok(true))
     }
 }
 
@@ -126,18 +150,17 @@ fn told(Stat { bytes, etag, written }: &Stat) -> String {
 /// The refusal of an earlier start, if it stands. What else an earlier attempt has left goes.
 pub(super) async fn standing(volume: &Volume, request: &RestoreRequest) -> Option<Error> {
     let free = files::free_bytes(&request.volume).unwrap_or(u64::MAX);
-    let note = read(&volume.refusal()).filter(|note| note.stands(request, free, clock::now()));
-    let Some(note) = note else {
+    let note = read(&volume.refusal()).filter(|note| note.is_of(request, free));
+    let stands = match &note {
+        Some(note) if note.is_fresh(clock::now()) => !note.is_of_another_file(request).await,
+        Some(note) => note.is_of_the_same_content(request).await,
+        None => false,
+    };
+    let Some(Note { class, message, at, .. }) = note.filter(|_| stands) else {
         volume.tidy();
         return None;
     };
-    if note.is_of_another_file(request).await {
-        volume.tidy();
-        return None;
-    }
-    let until = note.at.checked_add(note.lasts()).unwrap_or(note.at);
-    let Note { class, message, at, .. } = note;
-    tracing::info!(key = request.key, %at, %until, "refused at an earlier start: nothing is read again until then");
+    tracing::info!(key = request.key, %at, "refused at an earlier start: the snapshot is not read again");
     Some(Error::new(class, message))
 }
 
@@ -175,9 +198,12 @@ fn write(volume: &Volume, note: &Note) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::super::volume::State;
     use super::*;
     use crate::contract::StoreFlags;
+    use crate::manifest::sample;
 
     fn request(volume: &Path) -> RestoreRequest {
         RestoreRequest {
@@ -198,8 +224,9 @@ mod tests {
         let note = Note::of(&request, &Found::default(), &Error::auth_required("users"), at).unwrap();
         let after = |seconds| at + SignedDuration::from_secs(seconds);
         for (seconds, stands) in [(0, true), (3599, true), (3600, false), (-1, false), (-86_400, false)] {
-            assert_eq!(note.stands(&request, 0, after(seconds)), stands, "{seconds}");
+            assert_eq!(note.is_fresh(after(seconds)), stands, "{seconds}");
         }
+        assert!(note.is_of(&request, 0));
         let another_etcdutl = folder.path().join("etcdutl");
         fs::write(&another_etcdutl, "3.7").unwrap();
         let changes: [&dyn Fn(&mut RestoreRequest); 6] = [
@@ -213,7 +240,7 @@ mod tests {
         for (n, change) in changes.into_iter().enumerate() {
             let mut another = request.clone();
             change(&mut another);
-            assert!(!note.stands(&another, 0, after(1)), "change {n}");
+            assert!(!note.is_of(&another, 0), "change {n}");
         }
     }
 
@@ -236,13 +263,67 @@ mod tests {
             assert_eq!(kept(&unasked, &grafted).is_some(), class == ExitClass::Full, "{class:?}");
         }
         let full = Note::of(&request, &grafted, &Error::full("x"), clock::now()).unwrap();
-        assert!(full.stands(&request, 99, full.at) && !full.stands(&request, 100, full.at), "room was made");
+        assert!(full.is_of(&request, 99) && !full.is_of(&request, 100), "room was made");
         whole.needs.set(100).unwrap();
         let disk = Note::of(&request, &whole, &Error::refused("x"), clock::now()).unwrap();
         let after = |minutes| disk.at + SignedDuration::from_mins(minutes);
-        assert!(disk.stands(&request, 0, after(9)) && !disk.stands(&request, 0, after(10)), "a disk is tried again");
+        assert!(disk.is_fresh(after(9)) && !disk.is_fresh(after(10)), "a disk is tried again");
         let other = Note::of(&request, &whole, &Error::config("x"), clock::now()).unwrap();
-        assert!(other.stands(&request, 100, other.at), "room is not what was missing");
+        assert!(other.is_of(&request, 100), "room is not what was missing");
+        whole.content.set("5a".to_owned()).unwrap();
+        for class in ExitClass::ALL {
+            let note = Note::of(&request, &whole, &Error::new(class, "x"), clock::now());
+            let content = note.and_then(|note| note.content);
+            assert_eq!(content.is_some(), class == ExitClass::AuthRequired, "{class:?}: it may be mended elsewhere");
+        }
+    }
+
+    /// A large file would be downloaded every hour for ever, to find the same in it.
+    #[tokio::test]
+    async fn what_is_refused_for_its_content_stands_for_as_long_as_the_store_has_it() {
+        let (store, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let volume = Volume::alone(folder.path()).await.unwrap();
+        let (ours, sha256) = ("shop/orders/1a2b3c4d/20261121T162233Z-1-2", "5a".repeat(32));
+        let put = |sha256: &str, raw: &str| {
+            sample::put(store.path(), ours, &sample::but(sample::manifest(ours), &json!({ "sha256": sha256 })));
+            fs::write(store.path().join("raw.db"), raw).unwrap();
+        };
+        let error = Error::auth_required("it has 2 users");
+        for key in [ours, "raw.db"] {
+            let url = format!("file://{}", store.path().display());
+            let flags = StoreFlags { url, ..StoreFlags::default() };
+            let request = RestoreRequest { store: flags.clone(), key: key.to_owned(), ..request(folder.path()) };
+            let opened = Store::open(&flags).unwrap();
+            put(&sha256, "one");
+            let found = Found::default();
+            found.whole.set(()).unwrap();
+            if let Some(key) = raw::key(key).unwrap() {
+                found.file.set(opened.stat(&key).await.unwrap()).unwrap();
+            }
+            let long_ago = clock::now() - SignedDuration::from_hours(500);
+            let left = |at| {
+                write(&volume, &Note::of(&request, &found, &error, at).unwrap()).unwrap();
+            };
+            left(long_ago);
+            assert_eq!(standing(&volume, &request).await, None, "{key}: it is not known to be its content");
+            found.content.set(if key == ours { sha256.clone() } else { String::new() }).unwrap();
+            for at in [long_ago, clock::now(), clock::now() + SignedDuration::from_hours(500)] {
+                left(at);
+                for _ in 0..2 {
+                    assert_eq!(standing(&volume, &request).await, Some(error.clone()), "{key}: {at}");
+                }
+            }
+            left(long_ago);
+            let another = RestoreRequest { refuse_auth: false, ..request.clone() };
+            assert_eq!(standing(&volume, &another).await, None, "{key}: another request");
+            left(long_ago);
+            put(&"a5".repeat(32), "another");
+            assert_eq!(standing(&volume, &request).await, None, "{key}: another one");
+            left(long_ago);
+            fs::remove_dir_all(store.path().join("shop")).unwrap();
+            fs::remove_file(store.path().join("raw.db")).unwrap();
+            assert_eq!(standing(&volume, &request).await, None, "{key}: the store says nothing");
+        }
     }
 
     #[tokio::test]

@@ -26,7 +26,7 @@ pub(super) struct Volume {
     root: PathBuf,
     /// The folder itself, locked: no file is left for etcd to find, and however this process ends, the lock goes with it.
     /// (Of a folder on NFS the other nodes do not see the lock.)
-    _alone: File,
+    alone: File,
 }
 
 /// What a volume holds.
@@ -65,17 +65,22 @@ impl Volume {
             Err(TryLockError::WouldBlock) => {
                 return Err(Error::transient(
                     "another restore is at work on this volume. Nothing was touched. Where there should be none, look for a \
-                     Pod that was deleted by force: it may still run on its node",
+                     Pod that was deleted by force: it may still run on its node; or for an etcdutl whose agent was killed",
                 ));
             }
             Err(TryLockError::Error(error)) => {
                 tracing::warn!(%error, "the volume cannot be locked: nothing keeps another restore away from it");
             }
         }
-        Ok(Self { root: root.to_owned(), _alone: alone })
+        Ok(Self { root: root.to_owned(), alone })
     }
 
-    /// Looks, and touches nothing.
+    /// The same lock, for a program of ours that works on the volume: it lasts until both have ended.
+    pub(super) fn lock(&self) -> Result<File> {
+        self.alone.try_clone().map_err(io_error("handing on the volume's lock"))
+    }
+
+    /// Looks, and touches nothing. Only what is empty here may be filled (I9).
     pub(super) fn state(&self) -> Result<State> {
         let names = files::names(&self.root).map_err(io_error("looking at the volume"))?.unwrap_or_default();
         let names: Vec<_> = names.into_iter().filter(|name| name != STAGING).collect();

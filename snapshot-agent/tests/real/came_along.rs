@@ -104,7 +104,7 @@ async fn users_that_nobody_can_log_in_as_are_refused_and_told_else() {
 
 /// kubelet starts a refused restore again for ever, and each time would download all of it.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_refused_is_not_read_again_by_the_same_attempt_for_an_hour() {
+async fn what_was_refused_is_not_read_again_by_the_same_attempt() {
     let stored = WithUsers::new().await;
     stored.record(|manifest| drop(manifest.as_object_mut().unwrap().remove("contents").unwrap()));
     let etcd = Etcd::start().await;
@@ -138,7 +138,8 @@ async fn what_was_refused_is_not_read_again_by_the_same_attempt_for_an_hour() {
             (RestoreRequest { restore_uid: "another".to_owned(), ..mine() }, kept.clone()),
             (RestoreRequest { key: nobody.clone(), ..mine() }, kept.clone()),
             (RestoreRequest { refuse_auth: false, ..mine() }, kept.clone()),
-            // More than an hour ago, by a clock that went back, and what is no note.
+            // More than an hour ago, and by a clock that went back: only the store could say that it is still the same.
+            // And what is no note.
             (mine(), at("2026-01-01T00:00:00Z")),
             (mine(), at("2999-01-01T00:00:00Z")),
             (mine(), "{".to_owned()),
@@ -151,6 +152,19 @@ async fn what_was_refused_is_not_read_again_by_the_same_attempt_for_an_hour() {
             assert_eq!(files(volume.path()), [] as [&str; 0], "{left}: it goes with the next attempt");
         }
         fs::rename(&away, there).unwrap();
+
+        // The store still has the same bytes: nothing else could make them different, whatever time has passed.
+        let data = there.join(&stored.key).join("snapshot.db");
+        fs::rename(&data, &away).unwrap();
+        for at in [at("2026-01-01T00:00:00Z"), at("2999-01-01T00:00:00Z")] {
+            fs::create_dir_all(note.parent().unwrap()).unwrap();
+            fs::write(&note, &at).unwrap();
+            for _ in 0..2 {
+                assert_eq!(restore::run(request.clone()).await, Err(refused.clone()), "{key}, {engine:?}");
+                assert_eq!(fs::read_to_string(&note).unwrap(), at, "{key}, {engine:?}: nothing was found out anew");
+            }
+        }
+        fs::rename(&away, &data).unwrap();
 
         // Who has what it takes to log in restores it, and so does another attempt with what nobody has to log in to.
         for restores in [

@@ -19,7 +19,8 @@ use crate::restore::{begin, end, signal};
 use crate::server::{Server, run};
 use crate::soak::soak;
 use crate::support::{
-    CLAIM, Etcd, RESTORE, eventually, file_store, files, free_port, noise, restore_request, save_request,
+    CLAIM, Etcd, RESTORE, etcd_of, eventually, file_store, files, free_port, in_place_of, noise, restore_request,
+    save_request,
 };
 use snapshot_agent::contract::{Compression, DATA_DIR, Engine, ExitClass, RestoreRequest, SavedReport};
 use snapshot_agent::{restore, save};
@@ -382,5 +383,31 @@ async fn two_restores_of_one_volume_do_not_meet() {
             assert_eq!(fs::read_dir(volume.path()).unwrap().count(), 1, "only the data directory");
             stored.serves(volume.path(), &request);
         }
+    }
+}
+
+/// Outside of a container an agent can be killed alone: then its etcdutl works on, on a volume that nobody else may touch.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_etcdutl_that_outlives_its_agent_keeps_the_volume() {
+    let stored = Stored::of(5, Compression::Zstd, false).await;
+    for engine in ENGINES {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = folder.path().join("volume");
+        fs::create_dir(&volume).unwrap();
+        let request = RestoreRequest { revision_bump: 0, ..stored.request(&volume, engine) };
+        let (slow, works) = (folder.path().join("etcdutl"), folder.path().join("works"));
+        let does =
+            format!("if [ $1 = snapshot ]; then : >{}; exec /bin/sleep 600; fi; exec $real \"$@\"", works.display());
+        let etcdutl = in_place_of(&etcd_of("3.6").with_file_name("etcdutl"), &slow, &does);
+        let mut first = begin(&RestoreRequest { etcdutl, ..request.clone() });
+        eventually("etcdutl at work", async || works.exists().then_some(())).await;
+        first.kill().unwrap();
+        first.wait().unwrap();
+        let error = restore::run(request.clone()).await.expect_err("etcdutl is at work");
+        assert_eq!(error.class(), ExitClass::Transient, "{engine:?}: {error}");
+        assert!(error.message().contains("an etcdutl whose agent was killed"), "{engine:?}: {error}");
+        signal(&first, "-KILL");
+        assert!(!restore::run(request.clone()).await.unwrap().already, "{engine:?}");
+        stored.serves(&volume, &request);
     }
 }

@@ -1,10 +1,15 @@
 //! Files of somebody else's: what `etcdctl snapshot save` wrote, and a copy of a member's own file.
 
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::graft::ENGINES;
+use crate::s3_proxy::{Fault, Op, S3Proxy};
+use crate::server::bolt::{self, Bolt, Entry};
 use crate::support::{Etcd, NOTE, S3, bin, etcd_of, file_store, files, restore_request};
+use sha2::{Digest as _, Sha256};
 use snapshot_agent::contract::{DATA_DIR, ExitClass, RestoreRequest, StoreFlags};
 use snapshot_agent::{Error, restore};
 
@@ -118,4 +123,97 @@ async fn a_file_of_a_newer_etcd_is_not_given_to_an_older_one() {
     let older = |r: &mut RestoreRequest| r.etcdutl = etcd_of("3.5").with_file_name("etcdutl");
     let error = ended(file_store(mount.path()), "x.db", older, &[NOTE]).await.err().unwrap();
     assert!(error.class() == ExitClass::Config && error.message().contains("storage version 3."), "{error}");
+}
+
+/// etcdutl would count beyond the end of its numbers, and say nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_whose_revision_could_not_move_on_is_refused() {
+    let mount = tempfile::tempdir().unwrap();
+    let written = |revision: i64, compacted: i64| {
+        let records: [Entry; 1] = [(bolt::rev(revision, 0, false), bolt::key_value(b"k", b"v"))];
+        let rev = bolt::rev(compacted, 0, false);
+        let meta = ["finishedCompactRev", "scheduledCompactRev"].map(|name| (name.as_bytes().to_vec(), rev.clone()));
+        let mut bolt = Bolt::new(4096);
+        let trees = [("key", bolt.tree(&records, |_| ())), ("meta", bolt.tree(&meta, |_| ()))];
+        let mut bytes = bolt.finish(&trees, &[]);
+        let sha256 = Sha256::digest(&bytes);
+        bytes.extend(sha256);
+        fs::write(mount.path().join("x.db"), bytes).unwrap();
+    };
+    for (revision, compacted) in [(5, i64::MAX), (i64::MAX, 5), (i64::MAX - 1_000_000_000, 5)] {
+        written(revision, compacted);
+        for engine in ENGINES {
+            let moved = |r: &mut RestoreRequest| (r.engine, r.revision_bump) = (engine, 1_000_000_000);
+            let error = restored(file_store(mount.path()), "x.db", moved).await.err().unwrap();
+            assert_eq!(error.class(), ExitClass::Corrupt, "{revision}, {compacted}, {engine:?}: {error}");
+            assert!(error.message().contains("--revision-bump"), "{error}");
+        }
+    }
+    written(5, 4);
+    let too_far = |r: &mut RestoreRequest| r.revision_bump = 1 << 62;
+    let error = ended(file_store(mount.path()), "x.db", too_far, &[NOTE]).await.err().unwrap();
+    assert!(error.class() == ExitClass::Config && error.message().contains("revisionBump"), "{error}");
+}
+
+/// An etcdutl that tells its version only when this file is there.
+fn waiting(folder: &Path, until: &Path) -> PathBuf {
+    let (at, real) = (folder.join("etcdutl"), bin("etcdutl"));
+    let wait = format!("[ $1 != version ] || until [ -e {} ]; do /bin/sleep 0.1; done", until.display());
+    fs::write(&at, format!("#!/bin/sh\n{wait}\nexec {} \"$@\"\n", real.display())).unwrap();
+    fs::set_permissions(&at, fs::Permissions::from_mode(0o755)).unwrap();
+    at
+}
+
+/// What is looked at before anything is read is looked at all at once; what is wrong is told in the same order as ever,
+/// and no data is asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_etcdutl_the_store_and_the_file_are_looked_at_together() {
+    const MARK: &str = "0a1b2c3d-0000-4000-8000-000000000000";
+    let etcd = Etcd::start().await;
+    etcd.fill(5, 100).await;
+    let s3 = S3::start().await;
+    let bucket = s3.bucket().join("pre/fix");
+    fs::create_dir_all(&bucket).unwrap();
+    etcdctl(&etcd, &bucket.join("x.db"));
+    let folder = tempfile::tempdir().unwrap();
+    let asked = folder.path().join("asked");
+    let touched = asked.clone();
+    let proxy = S3Proxy::before(&s3, move |request| {
+        if request.op == Op::Head && request.uri.contains("x.db") {
+            fs::write(&touched, "").unwrap();
+        }
+        Fault::Pass
+    })
+    .await;
+    let etcdutl = waiting(folder.path(), &asked);
+    restored(proxy.flags(&s3), "x.db", |r| r.etcdutl = etcdutl.clone()).await.unwrap();
+
+    let none = folder.path().join("no-etcdutl");
+    let wrong = |etcdutl: bool, mark: bool| {
+        let none = none.clone();
+        move |r: &mut RestoreRequest| {
+            if etcdutl {
+                r.etcdutl = none;
+            }
+            r.expect_store_id = mark.then(|| MARK.to_owned());
+        }
+    };
+    let data = |proxy: &S3Proxy| {
+        let asked = proxy.asked();
+        asked.iter().filter(|asked| asked.op == Op::Get && asked.uri.contains("x.db")).count()
+    };
+    let read = data(&proxy);
+    assert!(read > 0);
+    for (etcdutl, mark, key, says) in [
+        (true, true, "missing.db", "no-etcdutl"),
+        (true, true, "x.db", "no-etcdutl"),
+        (true, false, "missing.db", "no-etcdutl"),
+        (false, true, "missing.db", MARK),
+        (false, true, "x.db", MARK),
+        (false, false, "missing.db", "missing.db"),
+    ] {
+        let error = restored(proxy.flags(&s3), key, wrong(etcdutl, mark)).await.err().unwrap();
+        assert!(error.message().contains(says), "{etcdutl}, {mark}, {key}: {error}");
+    }
+    assert_eq!(data(&proxy), read, "no data was asked for");
 }
