@@ -18,6 +18,7 @@ use tonic::Code;
 
 use crate::contract::{AskMembers, Level, Verification};
 use crate::error::{Error, Result};
+use crate::gate::hex_id;
 use crate::scan::{HashKv, NoHashKv, Proven, ScanError};
 use crate::source::{etcd_error, logged_in};
 
@@ -34,6 +35,8 @@ const CATCH_UP: Duration = Duration::from_secs(5);
 pub(crate) struct Voter {
     pub(crate) client: Client,
     pub(crate) endpoint: String,
+    /// Whose answers count: behind a Service or a balancer the endpoint may lead to another member now.
+    pub(crate) member_id: u64,
     pub(crate) name: String,
     pub(crate) leader: bool,
 }
@@ -61,7 +64,7 @@ pub(crate) async fn verify(
 ) -> Result<Verification> {
     let proven = match scanned {
         Ok(proven) => proven,
-        Err(why) => return Ok(only(Level::Trailer, why.to_string())),
+        Err(why) => return Ok(only(Level::Trailer, format!("{why}{MORE_MEMORY}"))),
     };
     let found = match proven.hash_kv {
         Ok(found) => found,
@@ -123,6 +126,9 @@ fn concluded(agreed_by: Vec<String>, mut reasons: Vec<String>) -> Verification {
     only(Level::Structure, reasons.join("; "))
 }
 
+/// What helps where a scan has had too little (`memory.rs`).
+const MORE_MEMORY: &str = ": give the agent more memory (spec.agent.resources.limits.memory)";
+
 /// A reason goes into a report of bounded size.
 const REASON: usize = 600;
 
@@ -138,7 +144,8 @@ fn only(level: Level, reason: String) -> Verification {
 fn without_hash(why: NoHashKv) -> String {
     match why {
         NoHashKv::Unfinished { .. } => format!("{why}, so no member's HashKV can be compared"),
-        NoHashKv::Moved { .. } | NoHashKv::OverBudget => why.to_string(),
+        NoHashKv::OverBudget => format!("{why}{MORE_MEMORY}"),
+        NoHashKv::Moved { .. } => why.to_string(),
     }
 }
 
@@ -189,7 +196,11 @@ pub(crate) async fn ask(voter: &Voter, found: HashKv) -> Result<Answer> {
             }
             Err(error) => return Err(etcd_error(&voter.endpoint, &error)),
         };
-        let newest = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
+        let (member, newest) = answer.header().map_or((0, 0), |header| (header.member_id(), header.revision()));
+        if member != voter.member_id {
+            let (endpoint, ours, theirs) = (&voter.endpoint, hex_id(voter.member_id), hex_id(member));
+            return Ok(Answer::None(format!("{endpoint} leads to member {theirs} now, not to {ours}")));
+        }
         let at = match (answer.hash_revision(), revision) {
             // etcd before 3.6 says the revision in the header only.
             (0, 0) => newest,
@@ -206,6 +217,10 @@ pub(crate) async fn ask(voter: &Voter, found: HashKv) -> Result<Answer> {
         } else {
             format!("it has gone on to revision {at}")
         };
+        // Then its newest is none that could be compared, and it would be hashed for nothing.
+        if newest > found.revision {
+            break;
+        }
     }
     Ok(Answer::None(why))
 }
@@ -253,7 +268,7 @@ mod tests {
     async fn a_member_that_differs_is_named_with_those_that_agree() {
         let found = HashKv { hash: 7, revision: 9, compact_revision: -1 };
         let client = Client::connect(["http://127.0.0.1:1"], None).await.unwrap();
-        let voter = Voter { client, endpoint: String::new(), name: "m2".to_owned(), leader: false };
+        let voter = Voter { client, endpoint: String::new(), member_id: 2, name: "m2".to_owned(), leader: false };
         for (agreed, words) in [(vec![], "damaged in the member"), (vec!["m1".to_owned()], "m1 and the snapshot")] {
             let error = different(&voter, found, 8, &agreed);
             assert_eq!(error.class(), ExitClass::Corrupt);

@@ -21,15 +21,17 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// What the file and the member say differently, a sentence each.
 pub(crate) async fn differences(voter: &Voter, proven: &Proven) -> Vec<String> {
-    let members = ask(voter, |mut client| async move { client.member_list().await }).await;
+    let (members, status, users, roles) = tokio::join!(
+        ask(voter, |mut client| async move { client.member_list().await }),
+        ask(voter, |mut client| async move { client.status().await }),
+        ask(voter, |mut client| async move { client.user_list().await }),
+        ask(voter, |mut client| async move { client.role_list().await }),
+    );
     let live = members.map(|answer| answer.members().iter().map(|m| (m.id(), m.is_learner())).collect());
     let mut told: Vec<_> = live.and_then(|live| members_differ(proven, &live)).into_iter().collect();
-    let status = ask(voter, |mut client| async move { client.status().await }).await;
     let alarms = status.map(|answer| answer.errors().iter().filter(|error| source::is_alarm(error)).count());
     told.extend(alarms.and_then(|live| counts_differ("alarms", proven.alarms.len() as u64, live)));
-    let users = ask(voter, |mut client| async move { client.user_list().await }).await;
     told.extend(users.and_then(|answer| counts_differ("users", proven.users, answer.users().len())));
-    let roles = ask(voter, |mut client| async move { client.role_list().await }).await;
     told.extend(roles.and_then(|answer| counts_differ("roles", proven.roles, answer.roles().len())));
     for difference in &told {
         tracing::warn!(member = voter.name, difference, "the snapshot and the member differ");

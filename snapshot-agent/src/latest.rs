@@ -2,10 +2,10 @@
 //!
 //! It decides by what manifests say. A cluster that was made anew under the same name begins at revision 1 again, and its
 //! first, empty snapshot must not take the place of the data that somebody wants back: so one lineage is chosen first, and
-//! in it the time counts, as long as no revision speaks against it. What was saved by hand is of the lineage whose etcd it
-//! is, whether that was named or not. What a later version of this program has written is no reason for an older snapshot;
-//! where a lineage is named, what may be of that one alone counts. Where there is a doubt it stops and says so (I2). It
-//! changes nothing; a restore is then told the key and the hash.
+//! in it the time counts, as long as no revision speaks against it. A save by hand belongs to the lineage of the same etcd
+//! cluster ID. A manifest that this version cannot read is never a reason to take an older snapshot. Where a lineage is
+//! named, only its snapshots count. In doubt it stops and says so (I2). It changes nothing; a restore is then told the key
+//! and the hash.
 
 mod lineage;
 

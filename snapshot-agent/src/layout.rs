@@ -144,7 +144,7 @@ impl Folder {
         Ok(Self(path.to_owned()))
     }
 
-    /// The folder of one attempt. Two Pods never get the same one.
+    /// The folder of one attempt. Two Pods never get the same one (I7).
     pub fn of_attempt(attempt: &Attempt<'_>) -> Result<Self, LayoutError> {
         let lineage = match attempt.cluster_uid {
             Some(uid) => first8("cluster UID", uid)?,

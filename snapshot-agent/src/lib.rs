@@ -66,6 +66,7 @@ mod graft;
 mod interrupt;
 mod look;
 mod mark;
+mod memory;
 mod pipe;
 mod pool;
 mod publish;

@@ -7,7 +7,7 @@
 //!
 //! Budget, whatever the database's size (a test measures it): HTTP/2 windows 4 MiB (16 from afar), parts of an S3 upload 5 × 8 MiB,
 //! queues between the steps 8 MiB, zstd at level 1 about 2 MiB; the rest up to 96 MiB is the program and its allocator.
-//! The scan adds what it keeps of each page: about 5 MiB for a gigabyte of 8 KiB values, `scan_budget` at most.
+//! The scan adds what it keeps of each page: about 5 MiB for a gigabyte of 8 KiB values, and what `memory.rs` allows at most.
 
 use std::io::{self, Write};
 
@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use crate::contract::Compression;
 use crate::crypt::{Recipients, Sealing};
 use crate::error::{Error, Result, io_error, task_error};
+use crate::memory::scan_budget;
 use crate::pool::{Buffer, Pool};
 use crate::progress::Progress;
 use crate::scan::{self, ScanError, SnapshotScan};
@@ -34,14 +35,6 @@ const PIECES: usize = 4;
 
 /// zstd's fastest ordinary level; on etcd data as small as level 3.
 const ZSTD_LEVEL: i32 = 1;
-
-/// Memory for the summaries of the database's pages: room for about a million records in each gigabyte, and never more
-/// than fits a Job's usual limit. A database of more and smaller ones is proven by its trailer alone, and that is told.
-pub(crate) fn scan_budget(estimate: u64) -> usize {
-    const BASE: u64 = 32 << 20;
-    const MOST: u64 = 128 << 20;
-    usize::try_from((BASE + estimate / 32).min(MOST)).unwrap_or(usize::MAX)
-}
 
 /// What went by.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -36,6 +36,9 @@ pub enum Step {
     Restored,
     /// That etcd's HashKV, at the same revision, is the same.
     EtcdHashKV,
+    /// That etcd asks for a user, so it was stopped: the database that it ran on has the same HashKV, worked out from its
+    /// bytes.
+    RestoredHashKV,
     /// That etcd counts as many keys.
     EtcdKeys,
 }
@@ -50,6 +53,7 @@ impl Step {
             Self::HashKV => "HashKV, worked out from the bytes",
             Self::Restored => "restored by etcdutl, and etcd started on it",
             Self::EtcdHashKV => "HashKV, asked of that etcd",
+            Self::RestoredHashKV => "HashKV, worked out from the database that etcd ran on",
             Self::EtcdKeys => "keys, counted by that etcd",
         }
     }

@@ -1,7 +1,8 @@
-//! What was proven on its way to a disk of ours, and is found broken by whoever reads it from there.
+//! Whether the snapshot or the local disk is to blame, when data that was proven on its way to the disk reads as broken
+//! from there.
 //!
-//! It decides whose fault that is, by hashing the file once more: a disk that gives other bytes back than were written to
-//! it says nothing about the snapshot, and a snapshot that is once called corrupt stays so.
+//! It decides by hashing the file once more: a disk that gives other bytes back than were written to it says nothing about
+//! the snapshot, and a snapshot that is once called corrupt stays so.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +24,7 @@ const PIECE: usize = 1 << 20;
 pub(crate) struct OnDisk {
     pub(crate) file: Arc<File>,
     pub(crate) db_bytes: u64,
-    /// Empty: nobody knows.
+    /// Empty where it is not known.
     pub(crate) sha256: String,
     /// Whether etcd's copy of it follows the database, and is read too.
     pub(crate) trailer: bool,
@@ -38,7 +39,7 @@ impl OnDisk {
         Ok(Self { file: Arc::new(file), db_bytes, sha256, trailer, disk })
     }
 
-    /// What is to be told of this error: it, or that the disk is broken.
+    /// This error, or one that blames the disk where the file's hash is another one now.
     pub(crate) async fn blame(self, error: Error) -> Error {
         if error.class() != ExitClass::Corrupt || self.sha256.is_empty() {
             return error;

@@ -255,9 +255,10 @@ async fn confirm(client: Client, chosen: &Candidate, read: Read) -> Result<Sourc
         let one = GetOptions::new().with_keys_only().with_limit(1);
         Some(if without_quorum { one.with_serializable() } else { one })
     };
-    let answer = ask(endpoint, &client, |mut client| async move { client.get([0], one()).await }).await?;
-    let revision = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
-    let members = ask(endpoint, &client, |mut client| async move { client.member_list().await }).await;
+    let answer = ask(endpoint, &client, |mut client| async move { client.get([0], one()).await });
+    let members = ask(endpoint, &client, |mut client| async move { client.member_list().await });
+    let (answer, members) = tokio::join!(answer, members);
+    let revision = answer?.header().map_or(0, etcd_client::ResponseHeader::revision);
     let of = |member: &etcd_client::Member| (member.id(), member.name().to_owned());
     let members = listed(members.map(|answer| answer.members().iter().map(of).collect()), chosen.learner, read)?;
     let asked = Instant::now();
@@ -371,6 +372,7 @@ impl Source {
         let voter = |(client, facts): (&Client, &Candidate)| Voter {
             client: client.clone(),
             endpoint: facts.endpoint.clone(),
+            member_id: facts.member_id,
             name: name_of(&self.members, facts.member_id),
             leader: facts.leader == facts.member_id,
         };

@@ -141,7 +141,7 @@ mod tests {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", silent.local_addr().unwrap());
         let client = Client::connect([&endpoint], None).await.unwrap();
-        let voter = Voter { client, endpoint, name: "m1".to_owned(), leader: false };
+        let voter = Voter { client, endpoint, member_id: 1, name: "m1".to_owned(), leader: false };
         let ask = Ask { voters: vec![voter], member: "m1".to_owned(), at_least: 9, ..Ask::nobody() };
         for (heard, full, class) in [
             (Some(ends_at(8)), false, ExitClass::Corrupt),

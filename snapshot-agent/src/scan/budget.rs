@@ -1,4 +1,4 @@
-//! Memory: a meter that says no, and an arena that only asks it for whole blocks.
+//! Memory: a meter that says no (I24), and an arena that only asks it for whole blocks.
 
 /// The budget is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

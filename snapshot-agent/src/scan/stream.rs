@@ -193,7 +193,7 @@ impl Pages {
                 continue;
             };
             if !self.admit(&header) {
-                self.summaries.leave_out();
+                self.summaries.leave_out(header.id, &mut self.records, &mut self.meter)?;
             } else if id + header.span > end {
                 self.open.push(header);
             } else {

@@ -73,8 +73,8 @@ pub(super) struct Summaries {
     arena: Arena,
     scratch: Vec<u8>,
     freelist: Option<(u64, Vec<u64>)>,
-    /// Pages that were left out for the budget.
-    left_out: bool,
+    /// Rows of pages that were left out for the budget: a bit for each page, set where such a row begins.
+    left_out: Vec<u64>,
 }
 
 const BRANCH: u8 = 0;
@@ -82,9 +82,25 @@ const RECORDS: u8 = 1;
 const LEAF: u8 = 2;
 
 impl Summaries {
-    /// There will be no summary for some page, because there was no room.
-    pub(super) fn leave_out(&mut self) {
-        self.left_out = true;
+    /// There will be no summary of this page, because there was no room. It excuses no other one that is missing.
+    pub(super) fn leave_out(&mut self, id: u64, records: &mut Records, meter: &mut Meter) -> Result<(), OverBudget> {
+        let (word, bit) = bit(id).ok_or(OverBudget)?;
+        if self.left_out.len() <= word {
+            let more = (word + 1 - self.left_out.len()) * size_of::<u64>();
+            match meter.take(more) {
+                Err(OverBudget) if records.give_up(meter) => meter.take(more)?,
+                taken => taken?,
+            }
+            self.left_out.resize(word + 1, 0);
+        }
+        if let Some(bits) = self.left_out.get_mut(word) {
+            *bits |= bit;
+        }
+        Ok(())
+    }
+
+    fn is_left_out(&self, id: u64) -> bool {
+        bit(id).is_some_and(|(word, bit)| self.left_out.get(word).is_some_and(|bits| bits & bit != 0))
     }
 
     /// Sums up a page that looks like a part of the tree. One that is not well formed is passed over: if the tree
@@ -224,6 +240,11 @@ fn unzigzag(number: u64) -> i64 {
     (number >> 1 ^ (number & 1).wrapping_neg()).cast_signed()
 }
 
+/// Where a page's bit is: in which word, and that word with only this bit set.
+fn bit(id: u64) -> Option<(usize, u64)> {
+    Some((usize::try_from(id / u64::from(u64::BITS)).ok()?, 1 << (id % u64::from(u64::BITS))))
+}
+
 /// Summaries and the budget they were made with, for the walk.
 pub(super) struct Seen<'a> {
     pub(super) summaries: &'a Summaries,
@@ -232,7 +253,7 @@ pub(super) struct Seen<'a> {
 
 impl Seen<'_> {
     fn missing(&self, page: u64) -> ScanError {
-        if self.summaries.left_out {
+        if self.summaries.is_left_out(page) {
             return ScanError::OverBudget { budget: self.budget };
         }
         ScanError::Page { page, what: "is part of the tree and no valid page" }

@@ -165,7 +165,7 @@ fn tls_flags(flags: &EtcdFlags) -> Vec<&'static str> {
     .collect()
 }
 
-/// An endpoint as etcdctl takes it: a URL, or `HOST:PORT`.
+/// An endpoint as etcdctl takes it: a URL, or `HOST:PORT`, which is https where certificates are named (I15).
 fn parse(endpoint: &str, secure: bool) -> Result<Uri> {
     if endpoint.contains('@') {
         // Not repeated: it may hold a password.

@@ -138,10 +138,10 @@ impl Drill {
                     .to_owned(),
             );
             self.holds(data, hash_kv, "nobody can ask this etcd").await?;
-            proof.proven.push(Step::EtcdHashKV);
+            proof.proven.push(Step::RestoredHashKV);
             return Ok(());
         };
-        asked(&client, &ready.endpoint, hash_kv, proof).await?;
+        asked(&client, (&ready.endpoint, ready.member_id), hash_kv, proof).await?;
         counted(&client, &ready.endpoint, found, proof).await
     }
 
@@ -198,8 +198,9 @@ async fn off_thread<T: Send + 'static>(path: &Path, read: impl FnOnce(&File) -> 
     tokio::task::spawn_blocking(move || read(&file)).await.map_err(|error| task_error(&error))
 }
 
-async fn asked(client: &Client, endpoint: &str, expected: HashKv, proof: &mut Proof) -> Result<()> {
-    let voter = Voter { client: client.clone(), endpoint: endpoint.to_owned(), name: MEMBER.to_owned(), leader: true };
+async fn asked(client: &Client, (endpoint, member_id): (&str, u64), expected: HashKv, proof: &mut Proof) -> Result<()> {
+    let (client, endpoint, name) = (client.clone(), endpoint.to_owned(), MEMBER.to_owned());
+    let voter = Voter { client, endpoint, member_id, name, leader: true };
     match ask(&voter, expected).await? {
         Answer::Equal => same(expected.hash, expected, proof),
         Answer::Different(theirs) => same(theirs, expected, proof),

@@ -62,6 +62,7 @@ pub(super) struct Ready {
     /// Connected to it; `None`: it asks for a user.
     pub(super) client: Option<Client>,
     pub(super) endpoint: String,
+    pub(super) member_id: u64,
     pub(super) version: String,
 }
 
@@ -84,11 +85,12 @@ impl Etcd {
             let flags = EtcdFlags { endpoints: vec![endpoint.clone()], ..EtcdFlags::default() };
             match Dialer::of(&flags)?.dial(&endpoint).await {
                 Ok((client, status)) if status.leader() != 0 && is_of(&status, self.ids) => {
-                    return Ok(Ready { client: Some(client), endpoint, version: status.version().to_owned() });
+                    let (member_id, version) = (self.ids.member_id, status.version().to_owned());
+                    return Ok(Ready { client: Some(client), endpoint, member_id, version });
                 }
                 Err(error) if error.class() == ExitClass::Denied => {
                     if let Some(version) = healthy(&self.at, self.ids).await? {
-                        return Ok(Ready { client: None, endpoint, version });
+                        return Ok(Ready { client: None, endpoint, member_id: self.ids.member_id, version });
                     }
                 }
                 Ok(_) | Err(_) => {}

@@ -15,6 +15,7 @@
 mod age;
 mod agreement;
 mod backends;
+mod balancer;
 mod bump;
 mod came_along;
 mod canaries;

@@ -13,6 +13,7 @@ use snapshot_agent::manifest::Manifest;
 use snapshot_agent::verify::Verified;
 use snapshot_agent::{Result, latest, list, restore, save, verify};
 
+use crate::balancer::Balancer;
 use crate::narrow::{Slow, Way};
 use crate::support::{Etcd, eventually, file_store, files, free_port, restore_request, save_request};
 
@@ -181,10 +182,24 @@ async fn who_does_not_vote_or_has_an_alarm_is_not_read_from() {
 
 /// A save from this member alone, while something is done: its stream is open before, and has not ended after that.
 async fn while_it_streams(what: &str, source: &Etcd, act: impl AsyncFnOnce()) -> SavedReport {
+    let saved = while_it_streams_beside(what, source, vec![], act).await;
+    let verification = saved.verification.as_ref().unwrap();
+    assert_eq!(verification.level, Level::HashKV, "{what}: {verification:?}");
+    saved
+}
+
+/// The same with other endpoints, none of which is read from.
+async fn while_it_streams_beside(
+    what: &str,
+    source: &Etcd,
+    others: Vec<String>,
+    act: impl AsyncFnOnce(),
+) -> SavedReport {
     let slow = Slow::before(&source.url, Way::Down, 32 << 10).await;
     let (at_rest, mount) = (source.open_reads().await, tempfile::tempdir().unwrap());
     let acknowledged = source.client().await.get("k0", None).await.unwrap().header().unwrap().revision();
-    let flags = EtcdFlags { endpoints: vec![slow.url()], ..EtcdFlags::default() };
+    let endpoints = [vec![slow.url()], others].concat();
+    let flags = EtcdFlags { endpoints, ..EtcdFlags::default() };
     let request = save_request(flags, file_store(mount.path()), Compression::Zstd);
     let saving = tokio::spawn(save::run(request));
     eventually("the stream", async || (slow.passed() > 1 << 20).then_some(())).await;
@@ -197,7 +212,6 @@ async fn while_it_streams(what: &str, source: &Etcd, act: impl AsyncFnOnce()) ->
     assert_eq!(saved.revision, Some(acknowledged), "{what}: the snapshot is of its beginning");
     let verification = saved.verification.as_ref().unwrap();
     println!("{what}: {verification:?}");
-    assert_eq!(verification.level, Level::HashKV, "{what}: {verification:?}");
     sound(&file_store(mount.path()), &saved).await;
     eventually("etcd is let go", async || (source.open_reads().await <= at_rest).then_some(())).await;
     saved
@@ -245,6 +259,52 @@ async fn what_happens_to_a_member_while_it_streams_is_not_in_the_snapshot() {
     let ended = defragmented.lock().unwrap().take().unwrap();
     ended.await.unwrap().unwrap();
     members[leads].ready().await;
+
+    // The snapshot's own revision is gone from the member when it is asked for it.
+    let compacted = async || {
+        let newest = written(&members).await;
+        members[leads].client().await.compact(newest, None).await.unwrap();
+    };
+    let report = while_it_streams_beside("it is compacted", &members[leads], vec![], compacted).await;
+    let verification = report.verification.unwrap();
+    assert_eq!(verification.level, Level::Structure, "{verification:?}");
+    assert!(verification.reason.as_ref().unwrap().contains("compacted"), "{verification:?}");
+}
+
+/// Two endpoints may lead to the same members: what the source says twice is no other member's word.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_member_behind_two_endpoints_has_one_voice() {
+    let members = Etcd::three().await;
+    members[0].fill(KEYS, 1 << 20).await;
+    let leads = leader(&members).await;
+    let (source, balancer) = (&members[(leads + 1) % 3], Balancer::before(&members[leads].url).await);
+    let acknowledged = written(&members).await;
+    has(source, acknowledged).await;
+    let turned = async || balancer.turn_to(&source.url);
+    let report = while_it_streams_beside("an endpoint is turned", source, vec![balancer.url()], turned).await;
+    let verification = report.verification.unwrap();
+    assert_eq!((verification.level, verification.agreed_by), (Level::HashKV, vec![report.member]));
+    let reason = verification.agreed_by_reason.unwrap();
+    assert!(reason.contains("leads to member"), "{reason}");
+}
+
+/// Whichever way it goes, half a stream is no snapshot.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_goes_while_it_streams_leaves_nothing() {
+    for signal in ["-KILL", "-TERM"] {
+        let mut etcd = Etcd::start().await;
+        etcd.fill(KEYS, 1 << 20).await;
+        let (slow, mount) = (Slow::before(&etcd.url, Way::Down, 32 << 10).await, tempfile::tempdir().unwrap());
+        let flags = EtcdFlags { endpoints: vec![slow.url()], ..EtcdFlags::default() };
+        let saving = tokio::spawn(save::run(save_request(flags, file_store(mount.path()), Compression::Zstd)));
+        eventually("the stream", async || (slow.passed() > 1 << 20).then_some(())).await;
+        etcd.ends_by(signal);
+        assert!(slow.passed() < KEYS << 18, "{signal}: most of it was with etcd still");
+        slow.hurry();
+        let error = saving.await.unwrap().unwrap_err();
+        assert_eq!(error.class(), ExitClass::Transient, "{signal}: {error}");
+        assert_eq!(files(mount.path()), [] as [&str; 0], "{signal}");
+    }
 }
 
 /// Two of three are gone for good: what the last one has is saved when a person says so, and nobody takes it for more.

@@ -224,6 +224,13 @@ impl Etcd {
         self.process.0.wait().unwrap();
     }
 
+    /// Comes back when it has ended by this.
+    pub(crate) fn ends_by(&mut self, signal: &str) {
+        let pid = self.process.0.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        self.process.0.wait().unwrap();
+    }
+
     /// It stands still, with its connections open, until what this gives is gone.
     pub(crate) fn paused(&self) -> Paused {
         let pid = self.process.0.id().to_string();
