@@ -208,6 +208,38 @@ fn every_invariant_is_told() {
     assert!(named.is_subset(&told), "{:?}", named.difference(&told));
 }
 
+/// The text of a file, or of all files below a folder.
+fn text_below(path: &Path) -> String {
+    if !path.is_dir() {
+        return fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    }
+    let entries = fs::read_dir(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    entries.map(|entry| text_below(&entry.unwrap().path())).collect()
+}
+
+/// Which invariant a row of the table is about, and the places that it names: what has a slash, and the manifest.
+fn row(line: &str) -> Option<(&str, Vec<&str>)> {
+    let number = line.strip_prefix("| ")?.split(' ').next().filter(|word| word.starts_with('I'))?;
+    let (_, kept_in) = line.trim_end_matches('|').rsplit_once(" | ")?;
+    let quoted = kept_in.split('`').skip(1).step_by(2);
+    Some((number, quoted.filter(|place| place.contains('/') || *place == "Cargo.toml").collect()))
+}
+
+/// Whoever looks for a rule by its number finds it where the table says that it is kept.
+#[test]
+fn every_place_of_an_invariant_names_it() {
+    let page = fs::read_to_string(root().join("docs/invariants.md")).unwrap();
+    let mut found = vec![];
+    for (number, places) in page.lines().filter_map(row) {
+        if places.is_empty() {
+            found.push(format!("{number} is kept nowhere"));
+        }
+        let silent = places.iter().filter(|place| !names(&text_below(&root().join(place)), number));
+        found.extend(silent.map(|place| format!("{place} does not mention {number}")));
+    }
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
 /// A condition that needs a person has a page, and a page has a condition that leads to it.
 #[test]
 fn every_reason_that_needs_a_person_has_a_runbook() {

@@ -1,4 +1,4 @@
-//! What must hold for any bytes: what the fuzzer's targets ask, and the agent's tests of the stored inputs ask again.
+//! What must hold for any bytes (I24): what the fuzzer's targets ask, and the agent's tests of the stored inputs ask again.
 //!
 //! It decides what an input means and panics where a promise is broken. Where inputs come from, and how memory is
 //! measured, is the caller's business.

@@ -228,6 +228,9 @@ pub struct RestoreStatus {
     /// Bytes of the database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub db_bytes: Option<u64>,
+    /// sha256 (hex) of the database: which bytes these are, whatever lies under that name later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
     /// The snapshot's revision: what was written after it is not here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
@@ -240,6 +243,10 @@ pub struct RestoreStatus {
     /// What came along beside the keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub came_along: Option<CameAlong>,
+    /// What of the contents was not compared with what was recorded when the snapshot was saved, and why. Absent: all of it
+    /// was, or nothing was ever recorded, as of a raw file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_compared: Option<String>,
     /// How the data directory was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Engine")]

@@ -100,7 +100,7 @@ pub(super) fn objects(scope: &Scope) -> Vec<Value> {
     }
 }
 
-/// A Role, or a `ClusterRole` where no namespace is given.
+/// A Role, which holds in its namespace alone (I23), or a `ClusterRole` where no namespace is given.
 fn role(namespace: Option<&str>, rules: &[Value]) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",

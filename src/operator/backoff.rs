@@ -1,7 +1,7 @@
-//! When a pass that failed is made again, and what of its failures is told.
+//! When a failed pass is made again, and from when on its failure is told.
 //!
-//! Decides waits, and from when on something is no more daily life; the classes are `error`'s. What is told of it is put
-//! into conditions by `reconcile`.
+//! Decides the waits, and how long a failure may last before a person is told. The classes of failures are `error`'s;
+//! `reconcile` puts into conditions what is told.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -49,14 +49,14 @@ struct Trouble {
     told: bool,
 }
 
-/// So long etcd is asked again at once: a learner is typically in sync 50 ms after it serves.
+/// For this long etcd is asked again at once: a learner is typically in sync 50 ms after it serves.
 const SOON_READY: Duration = Duration::from_secs(1);
 
-/// So long a refusal is daily life, and asked about every half second: etcd calls a peer unhealthy for its first five seconds
+/// For this long a refusal is ordinary, and asked about every half second: etcd calls a peer unhealthy for its first five seconds
 /// (server/etcdserver: HealthInterval).
 const ORDINARY: Duration = Duration::from_secs(6);
 
-/// From then on what may pass by itself is told.
+/// A failure that may pass by itself is told once it has lasted this long.
 const TOLD: Duration = Duration::from_secs(15);
 
 /// Longest message of a failure in a condition.

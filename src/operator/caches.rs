@@ -1,251 +1,187 @@
-//! Watches and caches: one watch for each kind of object, whose task fills the cache and wakes whoever the object
-//! concerns, also when it was deleted. Filters on unchanged fields and shared streams would lose deletions. After a
-//! broken watch everything is looked at once, since deletions in the gap have no event.
+//! The watch caches of every kind, and the readers that look into them or past them.
+//!
+//! A cache may be old and may still hold what is gone: it is good for noticing, and for deciding that nothing is to be
+//! done. Before anything is written the same question goes to the API server (I26). Decides nothing.
 
-use std::fmt::Debug;
-use std::sync::Arc;
-
-use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::core::DeserializeGuard;
-use kube::core::error_boundary::InvalidObject;
-use kube::runtime::reflector::store::Writer;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::api::ListParams;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
-use tokio::task::JoinSet;
 
 use super::context::Context;
-use super::malformed;
-use super::stores::{Kept, Stores};
-use super::wake::{Concerned, Roots, Wakers};
+use super::error::Error;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
+use crate::plan::Seen;
 
-/// Of children only what we made: the caches must not grow with what else runs in the namespaces.
-const OURS: &str = "app.kubernetes.io/managed-by=holdfast";
-
-/// A kind that is watched.
-trait Watched: Kept {
-    /// Its name.
-    const KIND: &'static str;
-    /// What is left out.
-    fn selector() -> watcher::Config {
-        watcher::Config::default().labels(OURS)
-    }
-    /// Whom an object of it concerns.
-    fn concerns(&self, roots: &Roots) -> Concerned {
-        roots.of_child(self)
-    }
-    /// What a deletion means beyond waking.
-    fn gone(&self, ctx: &Context) {
-        let _ = ctx;
-    }
-    /// What one gets that cannot be read; in a task of its own.
-    fn unreadable(ctx: &Context, invalid: &InvalidObject) -> impl Future<Output = ()> + Send {
-        let _ = (ctx, invalid);
-        async {}
-    }
-}
-
-impl Watched for EtcdCluster {
-    const KIND: &'static str = "EtcdCluster";
-    fn selector() -> watcher::Config {
-        watcher::Config::default()
-    }
-    fn concerns(&self, roots: &Roots) -> Concerned {
-        roots.of_cluster(self)
-    }
-    async fn unreadable(ctx: &Context, invalid: &InvalidObject) {
-        malformed::tell(ctx, invalid).await;
-    }
-}
-
-impl Watched for EtcdMember {
-    const KIND: &'static str = "EtcdMember";
-    fn selector() -> watcher::Config {
-        watcher::Config::default()
-    }
-    fn concerns(&self, _roots: &Roots) -> Concerned {
-        Roots::of_member(self)
-    }
-}
-
-impl Watched for EtcdSnapshot {
-    const KIND: &'static str = "EtcdSnapshot";
-    fn selector() -> watcher::Config {
-        watcher::Config::default()
-    }
-    fn concerns(&self, roots: &Roots) -> Concerned {
-        roots.of_snapshot(self)
-    }
-}
-
-impl Watched for EtcdBackupStore {
-    const KIND: &'static str = "EtcdBackupStore";
-    fn selector() -> watcher::Config {
-        watcher::Config::default()
-    }
-    fn concerns(&self, roots: &Roots) -> Concerned {
-        roots.of_backup_store(self)
-    }
-}
-
-impl Watched for Pod {
-    const KIND: &'static str = "Pod";
-    fn gone(&self, ctx: &Context) {
-        if let Some(uid) = self.uid() {
-            ctx.etcd.forget(&uid);
-        }
-    }
-}
-
-impl Watched for PersistentVolumeClaim {
-    const KIND: &'static str = "PersistentVolumeClaim";
-}
-
-impl Watched for Service {
-    const KIND: &'static str = "Service";
-}
-
-impl Watched for PodDisruptionBudget {
-    const KIND: &'static str = "PodDisruptionBudget";
-}
-
-impl Watched for Job {
-    const KIND: &'static str = "Job";
-}
-
-/// The writing ends of the caches.
-#[derive(Default)]
+/// One cache for each kind we watch.
+#[derive(Clone, Debug)]
 pub(super) struct Caches {
-    clusters: Writer<EtcdCluster>,
-    members: Writer<EtcdMember>,
-    snapshots: Writer<EtcdSnapshot>,
-    backups: Writer<EtcdBackupStore>,
-    pods: Writer<Pod>,
-    claims: Writer<PersistentVolumeClaim>,
-    services: Writer<Service>,
-    budgets: Writer<PodDisruptionBudget>,
-    jobs: Writer<Job>,
+    pub(super) clusters: Store<EtcdCluster>,
+    pub(super) members: Store<EtcdMember>,
+    pub(super) snapshots: Store<EtcdSnapshot>,
+    pub(super) backup_stores: Store<EtcdBackupStore>,
+    pub(super) pods: Store<Pod>,
+    pub(super) claims: Store<PersistentVolumeClaim>,
+    pub(super) services: Store<Service>,
+    pub(super) budgets: Store<PodDisruptionBudget>,
+    pub(super) jobs: Store<Job>,
 }
 
-impl Caches {
-    /// The reading ends.
-    pub(super) fn stores(&self) -> Stores {
-        Stores {
-            clusters: self.clusters.as_reader(),
-            members: self.members.as_reader(),
-            snapshots: self.snapshots.as_reader(),
-            backups: self.backups.as_reader(),
-            pods: self.pods.as_reader(),
-            claims: self.claims.as_reader(),
-            services: self.services.as_reader(),
-            budgets: self.budgets.as_reader(),
-            jobs: self.jobs.as_reader(),
+/// A kind we read: namespaced, known at compile time.
+pub(super) trait Cached:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + DeserializeOwned
+    + std::fmt::Debug
+    + Send
+    + Sync
+    + 'static
+{
+    /// Its cache.
+    fn cache(caches: &Caches) -> &Store<Self>;
+}
+
+macro_rules! cached {
+    ($($kind:ty => $field:ident,)*) => {
+        $(impl Cached for $kind {
+            fn cache(caches: &Caches) -> &Store<Self> { &caches.$field }
+        })*
+    };
+}
+
+cached! {
+    EtcdCluster => clusters,
+    EtcdMember => members,
+    EtcdSnapshot => snapshots,
+    EtcdBackupStore => backup_stores,
+    Pod => pods,
+    PersistentVolumeClaim => claims,
+    Service => services,
+    PodDisruptionBudget => budgets,
+    Job => jobs,
+}
+
+/// `None` only where the API server says that it has no object of this name: a path that nobody serves is a 404 too, when a
+/// CRD is changed or something in front of the server answers, and says nothing of the object (I4).
+fn absent<K>(found: kube::Result<K>, name: &str) -> kube::Result<Option<K>> {
+    match found {
+        Ok(object) => Ok(Some(object)),
+        Err(kube::Error::Api(status))
+            if status.reason == "NotFound" && status.details.as_ref().is_some_and(|about| about.name == name) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Where a pass looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    /// Into the caches.
+    Cached,
+    /// At the API server, with quorum: what is there now.
+    Live,
+}
+
+/// What a list is narrowed to.
+pub(super) enum Only<'a> {
+    /// Objects with this label.
+    Label(&'a str, &'a str),
+    /// Objects with this field; the closure says the same of a cached object.
+    Field(&'a str, &'a str),
+    /// Not narrowed: the API cannot select by owner, and labels can be removed. The caller picks.
+    Everything,
+}
+
+/// Reads objects of one namespace through a [`View`].
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a> {
+    pub(super) ctx: &'a Context,
+    pub(super) namespace: &'a str,
+    pub(super) view: View,
+}
+
+impl Reader<'_> {
+    /// The object of this name, if there is one.
+    pub(super) async fn get<K: Cached>(&self, name: &str) -> Result<Option<K>, Error> {
+        match self.view {
+            View::Cached => {
+                let key = ObjectRef::new(name).within(self.namespace);
+                Ok(K::cache(&self.ctx.caches).get(&key).map(|object| (*object).clone()))
+            }
+            View::Live => {
+                let api: Api<K> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
+                let found = async { absent(api.get(name).await, name) };
+                self.ctx.reading(|| format!("get {} {name}", K::kind(&())), found).await
+            }
         }
     }
 
-    /// Starts one watch for each kind, in one namespace or in all.
-    pub(super) fn watch(
-        self,
-        tasks: &mut JoinSet<anyhow::Result<()>>,
-        ctx: &Arc<Context>,
-        wakers: &Wakers,
-        namespace: Option<&str>,
-    ) {
-        // Our own kinds are guarded: one that cannot be read must not hold up the others. Kubernetes' kinds can be read.
-        tasks.spawn(watch(api(ctx, namespace), unguard, self.clusters, Arc::clone(ctx), wakers.clone()));
-        tasks.spawn(watch(api(ctx, namespace), unguard, self.members, Arc::clone(ctx), wakers.clone()));
-        tasks.spawn(watch(api(ctx, namespace), unguard, self.snapshots, Arc::clone(ctx), wakers.clone()));
-        tasks.spawn(watch(api(ctx, namespace), unguard, self.backups, Arc::clone(ctx), wakers.clone()));
-        tasks.spawn(watch(api(ctx, namespace), Ok, self.pods, Arc::clone(ctx), wakers.clone()));
-        tasks.spawn(watch(api(ctx, namespace), Ok, self.claims, Arc::clone(ctx), wakers.clone()));
-        tasks.spawn(watch(api(ctx, namespace), Ok, self.services, Arc::clone(ctx), wakers.clone()));
-        tasks.spawn(watch(api(ctx, namespace), Ok, self.budgets, Arc::clone(ctx), wakers.clone()));
-        tasks.spawn(watch(api(ctx, namespace), Ok, self.jobs, Arc::clone(ctx), wakers.clone()));
+    /// The version of the Secret of this name: UID and resourceVersion, never what is in it. It is asked for live in both
+    /// views, since Secrets are not watched; an operator that may not look knows nothing of them.
+    pub(super) async fn secret_version(&self, name: &str) -> Result<Seen<Option<String>>, Error> {
+        let api: Api<Secret> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
+        match self.ctx.reading(|| format!("look at Secret {name}"), api.get_metadata_opt(name)).await {
+            Ok(found) => Ok(Seen::Known(found.map(|secret| {
+                let (uid, version) = (secret.uid().unwrap_or_default(), secret.resource_version().unwrap_or_default());
+                format!("{uid}/{version}")
+            }))),
+            Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_forbidden()) => {
+                Ok(Seen::Unknown("the operator may not get Secrets".to_owned()))
+            }
+            Err(error) => Err(error),
+        }
     }
-}
 
-fn unguard<K>(guard: DeserializeGuard<K>) -> Result<K, InvalidObject> {
-    guard.0
-}
-
-fn api<W>(ctx: &Context, namespace: Option<&str>) -> Api<W>
-where
-    W: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(ctx.read.0.clone(), namespace),
-        None => Api::all(ctx.read.0.clone()),
-    }
-}
-
-/// Watches one kind for ever. What comes over the wire is a `W`, which may hold a readable `K`.
-async fn watch<K, W>(
-    api: Api<W>,
-    open: fn(W) -> Result<K, InvalidObject>,
-    mut cache: Writer<K>,
-    ctx: Arc<Context>,
-    wakers: Wakers,
-) -> anyhow::Result<()>
-where
-    K: Watched,
-    W: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let roots = Roots::of(&ctx.stores);
-    let events = watcher(api, K::selector()).default_backoff();
-    let mut events = std::pin::pin!(events);
-    while let Some(event) = events.next().await {
-        let event = match event {
-            Ok(event) => event,
-            Err(error) => {
-                ctx.metrics.watch_failed(K::KIND);
-                tracing::warn!(kind = K::KIND, %error, "a watch broke and is begun again");
-                continue;
+    /// The objects that `only` asks the server for and that `wanted` accepts, by name.
+    pub(super) async fn list<K: Cached>(&self, only: Only<'_>, wanted: impl Fn(&K) -> bool) -> Result<Vec<K>, Error> {
+        let mut found: Vec<K> = match self.view {
+            View::Cached => K::cache(&self.ctx.caches)
+                .state_filter(|object| object.namespace().as_deref() == Some(self.namespace) && wanted(object))
+                .into_iter()
+                .map(|object| (*object).clone())
+                .collect(),
+            View::Live => {
+                // Without a resourceVersion: the answer comes from a quorum, not from the server's own cache.
+                let params = match only {
+                    Only::Label(key, value) => ListParams::default().labels(&format!("{key}={value}")),
+                    Only::Field(path, value) => ListParams::default().fields(&format!("{path}={value}")),
+                    Only::Everything => ListParams::default(),
+                };
+                let api: Api<K> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
+                let list = self.ctx.reading(|| format!("list {}", K::plural(&())), api.list(&params)).await?;
+                list.items.into_iter().filter(|object| wanted(object)).collect()
             }
         };
-        let Some(event) = readable(event, open, &ctx) else { continue };
-        cache.apply_watcher_event(&event);
-        match &event {
-            watcher::Event::Apply(object) => wakers.wake(object.concerns(&roots)),
-            watcher::Event::Delete(object) => {
-                object.gone(&ctx);
-                wakers.wake(object.concerns(&roots));
-            }
-            watcher::Event::InitDone => wakers.wake(roots.all()),
-            watcher::Event::Init | watcher::Event::InitApply(_) => {}
-        }
+        found.sort_by_key(ResourceExt::name_any);
+        Ok(found)
     }
-    anyhow::bail!("the watch of {} ended", K::KIND)
 }
 
-/// The event with the object unwrapped; one that cannot be read is told of and left out, so that it does not hold up the
-/// others. The cache keeps what it said before: passes over it fail at their live look and write nothing.
-fn readable<K: Watched, W>(
-    event: watcher::Event<W>,
-    open: fn(W) -> Result<K, InvalidObject>,
-    ctx: &Arc<Context>,
-) -> Option<watcher::Event<K>> {
-    let read = |wrapped: W| match open(wrapped) {
-        Ok(object) => Some(object),
-        Err(invalid) => {
-            ctx.metrics.malformed(K::KIND);
-            let name = invalid.metadata.name.as_deref().unwrap_or_default();
-            let namespace = invalid.metadata.namespace.as_deref().unwrap_or_default();
-            tracing::error!(kind = K::KIND, namespace, name, error = invalid.error, "an object cannot be read");
-            let ctx = Arc::clone(ctx);
-            tokio::spawn(async move { K::unreadable(&ctx, &invalid).await });
-            None
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::EtcdCluster;
+    use crate::operator::fake::{Fake, missing, refusal};
+
+    async fn live(said: Value) -> Result<Option<EtcdCluster>, Error> {
+        let fake = Fake::start(vec![("GET", "/etcdclusters/a", 404, said)]).await;
+        Reader { ctx: &fake.ctx, namespace: "ns", view: View::Live }.get("a").await
+    }
+
+    /// I4: a member whose cluster is gone may be taken down with its data.
+    #[tokio::test]
+    async fn only_a_word_about_the_object_itself_says_that_it_is_gone() {
+        assert_eq!(live(missing("a")).await.unwrap(), None);
+        for unknown in [missing("b"), refusal(404, "NotFound"), json!("404 page not found")] {
+            assert!(live(unknown.clone()).await.is_err(), "{unknown}");
         }
-    };
-    Some(match event {
-        watcher::Event::Init => watcher::Event::Init,
-        watcher::Event::InitDone => watcher::Event::InitDone,
-        watcher::Event::InitApply(wrapped) => watcher::Event::InitApply(read(wrapped)?),
-        watcher::Event::Apply(wrapped) => watcher::Event::Apply(read(wrapped)?),
-        watcher::Event::Delete(wrapped) => watcher::Event::Delete(read(wrapped)?),
-    })
+    }
 }

@@ -10,12 +10,12 @@ use kube::Client;
 use tokio::sync::watch;
 
 use super::backoff::Backoff;
+use super::caches::Caches;
 use super::clock;
 use super::error::Error;
 use super::etcd::Pool;
 use super::events::Events;
 use super::metrics::Metrics;
-use super::stores::Stores;
 use crate::plan::Settings;
 
 /// Deadline of one call to the API server: longer than its own storage takes on a bad day, shorter than a lease.
@@ -29,7 +29,7 @@ pub(super) struct Context {
     /// For writes; never repeats by itself: a POST that was carried out and not answered must be looked at first.
     pub(super) write: WriteClient,
     /// The watch caches.
-    pub(super) stores: Stores,
+    pub(super) caches: Caches,
     /// Connections to etcd members.
     pub(super) etcd: Pool,
     /// Where Events go.

@@ -196,7 +196,7 @@ impl Error {
     /// What it tells of an object's writes.
     pub(super) fn verdict(&self) -> Verdict {
         match self {
-            // A read that fails says nothing of what may be written, and whoever reads that it had failed can read again.
+            // A failed read says nothing about writes: it neither sets nor clears their trouble.
             Self::Kube { writes: false, .. } | Self::Timeout { writes: false, .. } => Verdict::Nothing,
             Self::Kube { .. }
             | Self::Timeout { .. }

@@ -19,7 +19,7 @@ use super::context::{Context, ReadClient, WriteClient, Writes};
 use super::etcd::Pool;
 use super::events::Events;
 use super::metrics::Metrics;
-use super::stores::Stores;
+use super::watches::CacheWriters;
 use crate::api::EtcdCluster;
 use crate::plan::Settings;
 
@@ -75,7 +75,7 @@ impl Fake {
         let ctx = Arc::new(Context {
             read: ReadClient(client.clone()),
             write: WriteClient(client.clone()),
-            stores: Stores { clusters: clusters.as_reader(), ..Caches::default().stores() },
+            caches: Caches { clusters: clusters.as_reader(), ..CacheWriters::default().caches() },
             etcd: Pool::default(),
             events: Events::start(client, "test".to_owned(), Arc::clone(&metrics)),
             metrics,

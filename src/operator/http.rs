@@ -14,9 +14,9 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::net::TcpListener;
 
+use super::caches::Caches;
 use super::metrics::Metrics;
 use super::status::cluster_state;
-use super::stores::Stores;
 use crate::api::EtcdSnapshot;
 use crate::api::snapshot::Phase;
 
@@ -28,7 +28,7 @@ pub(super) struct Pages {
     /// Whether the caches are filled.
     pub(super) ready: Arc<AtomicBool>,
     /// Clusters and snapshots are counted for each scrape.
-    pub(super) stores: Stores,
+    pub(super) caches: Caches,
 }
 
 /// Serves the pages until the process ends, so that probes are answered while it stops, too.
@@ -52,11 +52,11 @@ async fn ready(State(pages): State<Pages>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(pages): State<Pages>) -> impl IntoResponse {
-    let clusters = pages.stores.clusters.state();
+    let clusters = pages.caches.clusters.state();
     for state in ["ready", "degraded", "progressing"] {
         pages.metrics.clusters(state, clusters.iter().filter(|c| cluster_state(c) == state).count());
     }
-    let snapshots = pages.stores.snapshots.state();
+    let snapshots = pages.caches.snapshots.state();
     for phase in Phase::ALL {
         let is = |s: &&Arc<EtcdSnapshot>| s.status.as_ref().map(|s| s.phase).unwrap_or_default() == phase;
         pages.metrics.snapshots(phase.as_str(), snapshots.iter().filter(is).count());

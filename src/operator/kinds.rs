@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 
+use super::caches::{Cached, Reader};
 use super::error::Error;
 use super::etcd::Address;
 use super::observe;
-use super::stores::{Kept, Reader};
 use crate::api::cluster::Latches;
 use crate::api::{
     EtcdBackupStore, EtcdBackupStoreStatus, EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, EtcdSnapshot,
@@ -23,7 +23,7 @@ pub(super) trait Kind: Send + Sync + 'static {
     /// Its name.
     const NAME: &'static str;
     /// The object.
-    type Object: Kept + Serialize + 'static;
+    type Object: Cached + Serialize + 'static;
     /// Its status.
     type Status: Clone + PartialEq + Send + Sync + 'static;
     /// What one pass sees.

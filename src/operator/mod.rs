@@ -30,11 +30,11 @@ mod leader;
 mod malformed;
 mod metrics;
 mod observe;
+mod queues;
 mod reconcile;
 mod status;
-mod stores;
 mod wake;
-mod wiring;
+mod watches;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -54,8 +54,8 @@ use self::caches::Caches;
 use self::context::{Context, ReadClient, WriteClient, Writes};
 use self::kinds::{BackupStores, Clusters, Members, Snapshots};
 use self::metrics::Metrics;
-use self::stores::Stores;
 use self::wake::{Roots, Wakers};
+use self::watches::CacheWriters;
 use crate::api::{GROUP, VERSION};
 
 /// How long passes that run may take to end after the process was told to stop.
@@ -91,14 +91,14 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let lease = Client::try_from(to_write).context("the Kubernetes client")?;
 
     let metrics = Arc::new(Metrics::new());
-    let caches = Caches::default();
-    let stores = caches.stores();
+    let writers = CacheWriters::default();
+    let caches = writers.caches();
     let ready = Arc::new(AtomicBool::new(false));
     let (leading_in, leading) = watch::channel(false);
     let ctx = Arc::new(Context {
         read: ReadClient(read.clone()),
         write: WriteClient(write.clone()),
-        stores: stores.clone(),
+        caches: caches.clone(),
         etcd: etcd::Pool::default(),
         events: events::Events::start(write, config.identity.clone(), Arc::clone(&metrics)),
         metrics: Arc::clone(&metrics),
@@ -110,19 +110,19 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 
     // Tasks that end only with the process; dropping the set ends them.
     let mut background: JoinSet<anyhow::Result<()>> = JoinSet::new();
-    let pages = http::Pages { metrics: Arc::clone(&metrics), ready: Arc::clone(&ready), stores: stores.clone() };
+    let pages = http::Pages { metrics: Arc::clone(&metrics), ready: Arc::clone(&ready), caches: caches.clone() };
     background.spawn(http::serve(config.listen, pages));
 
     if !served(&read, &stop, &mut background).await? {
         return Ok(());
     }
     let (wakers, queues) = Wakers::new();
-    caches.watch(&mut background, &ctx, &wakers, config.watch_namespace.as_deref());
+    writers.watch(&mut background, &ctx, &wakers, config.watch_namespace.as_deref());
     background.spawn(sweep(Arc::clone(&ctx)));
 
     // Candidates for the lease fill their caches first, so that a new leader works at once.
     tokio::select! {
-        filled = filled(&stores) => filled?,
+        filled = filled(&caches) => filled?,
         ended = background.join_next() => return ended_early(ended),
         () = stop.cancelled() => return Ok(()),
     }
@@ -146,21 +146,21 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         metrics.leading(true);
         wakers.lead();
         let mut work: JoinSet<()> = JoinSet::new();
-        work.spawn(wiring::work::<Clusters>(Arc::clone(&ctx), stores.clusters.clone(), queues.clusters, stop.clone()));
-        work.spawn(wiring::work::<Members>(Arc::clone(&ctx), stores.members.clone(), queues.members, stop.clone()));
-        work.spawn(wiring::work::<Snapshots>(
+        work.spawn(queues::work::<Clusters>(Arc::clone(&ctx), caches.clusters.clone(), queues.clusters, stop.clone()));
+        work.spawn(queues::work::<Members>(Arc::clone(&ctx), caches.members.clone(), queues.members, stop.clone()));
+        work.spawn(queues::work::<Snapshots>(
             Arc::clone(&ctx),
-            stores.snapshots.clone(),
+            caches.snapshots.clone(),
             queues.snapshots,
             stop.clone(),
         ));
-        work.spawn(wiring::work::<BackupStores>(
+        work.spawn(queues::work::<BackupStores>(
             Arc::clone(&ctx),
-            stores.backups.clone(),
-            queues.backups,
+            caches.backup_stores.clone(),
+            queues.backup_stores,
             stop.clone(),
         ));
-        wakers.wake(Roots::of(&stores).all());
+        wakers.wake(Roots::of(&caches).all());
         tokio::select! {
             // Whoever leads now must not meet our writes: end at once, without finishing anything (I19).
             lost = &mut election => return lost.context("the election broke off")?.and_then(|()| anyhow::bail!("the election ended")),
@@ -233,24 +233,24 @@ async fn served(
 }
 
 /// Waits until every cache is filled (I26).
-async fn filled(stores: &Stores) -> anyhow::Result<()> {
+async fn filled(caches: &Caches) -> anyhow::Result<()> {
     let gone = "a watch ended before its cache was filled";
-    stores.clusters.wait_until_ready().await.context(gone)?;
-    stores.members.wait_until_ready().await.context(gone)?;
-    stores.snapshots.wait_until_ready().await.context(gone)?;
-    stores.backups.wait_until_ready().await.context(gone)?;
-    stores.pods.wait_until_ready().await.context(gone)?;
-    stores.claims.wait_until_ready().await.context(gone)?;
-    stores.services.wait_until_ready().await.context(gone)?;
-    stores.budgets.wait_until_ready().await.context(gone)?;
-    stores.jobs.wait_until_ready().await.context(gone)
+    caches.clusters.wait_until_ready().await.context(gone)?;
+    caches.members.wait_until_ready().await.context(gone)?;
+    caches.snapshots.wait_until_ready().await.context(gone)?;
+    caches.backup_stores.wait_until_ready().await.context(gone)?;
+    caches.pods.wait_until_ready().await.context(gone)?;
+    caches.claims.wait_until_ready().await.context(gone)?;
+    caches.services.wait_until_ready().await.context(gone)?;
+    caches.budgets.wait_until_ready().await.context(gone)?;
+    caches.jobs.wait_until_ready().await.context(gone)
 }
 
 /// Closes connections to Pods whose deletion no watch told of.
 async fn sweep(ctx: Arc<Context>) -> anyhow::Result<()> {
     loop {
         clock::sleep(SWEEP).await;
-        let there: HashSet<String> = ctx.stores.pods.state().iter().filter_map(|pod| pod.uid()).collect();
+        let there: HashSet<String> = ctx.caches.pods.state().iter().filter_map(|pod| pod.uid()).collect();
         ctx.etcd.keep(&there);
     }
 }

@@ -13,13 +13,13 @@ use tracing::{Instrument, Span, field};
 
 use super::act::{self, Actor, Done};
 use super::backoff::jitter;
+use super::caches::{Reader, View};
 use super::clock;
 use super::context::Context;
 use super::error::Error;
 use super::events;
 use super::kinds::Kind;
 use super::status;
-use super::stores::{Reader, View};
 use crate::api::condition::{self, Reason};
 use crate::plan::safety::Violation;
 use crate::plan::{Act, Note, Plan, Wake};
@@ -107,7 +107,7 @@ pub(super) async fn reconcile<K: Kind>(object: Arc<K::Object>, ctx: Arc<Context>
         if !matches!(passed.outcome, Outcome::NotYet(_)) {
             ctx.backoff.clear(&id.key);
         }
-        // What had been done before, and is asked for all the same, may be asked for again and again.
+        // `Already` does not go on at once: a plan that asks for what is done would ask for it again and again.
         let more = passed.outcome == Outcome::Applied && passed.wake == Wake::Now;
         if !more || !*ctx.leading.borrow() {
             return Ok(next(passed, rand::random()));
@@ -172,8 +172,8 @@ async fn pass<K: Kind>(ctx: &Context, id: &Id, view: View) -> Result<Passed, Err
 /// The plan, with what keeps failing told in its conditions: a plan cannot know what the API server refuses (I20).
 fn decide<K: Kind>(ctx: &Context, id: &Id, seen: &K::Seen, now: jiff::Timestamp) -> Plan<K::Status> {
     let mut plan = K::plan(seen, now);
-    // Where nothing but the status is to be written, that it can be written shows that the trouble is over; and on what is
-    // final it would stay (I18).
+    // Only where something besides the status is to be written: a status that can be written shows that the trouble is over,
+    // and on an object that is final the message would stay for ever (I18).
     let writes = plan.act.as_ref().is_some_and(|act| !matches!(act, Act::Latch(_))) || !plan.ensures.is_empty();
     if let Some((reason, message)) = ctx.backoff.trouble(&id.key).filter(|_| writes) {
         degrade::<K>(&mut plan, seen, reason, &message, now);

@@ -7,7 +7,7 @@ use futures::channel::mpsc;
 use kube::ResourceExt;
 use kube::runtime::reflector::{ObjectRef, Store};
 
-use super::stores::Stores;
+use super::caches::Caches;
 use crate::api::restore::Restore;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, key, name};
 
@@ -18,7 +18,7 @@ pub(super) struct Wakers {
     clusters: mpsc::UnboundedSender<ObjectRef<EtcdCluster>>,
     members: mpsc::UnboundedSender<ObjectRef<EtcdMember>>,
     snapshots: mpsc::UnboundedSender<ObjectRef<EtcdSnapshot>>,
-    backups: mpsc::UnboundedSender<ObjectRef<EtcdBackupStore>>,
+    backup_stores: mpsc::UnboundedSender<ObjectRef<EtcdBackupStore>>,
 }
 
 /// The other ends of the queues.
@@ -27,7 +27,7 @@ pub(super) struct Queues {
     pub(super) clusters: mpsc::UnboundedReceiver<ObjectRef<EtcdCluster>>,
     pub(super) members: mpsc::UnboundedReceiver<ObjectRef<EtcdMember>>,
     pub(super) snapshots: mpsc::UnboundedReceiver<ObjectRef<EtcdSnapshot>>,
-    pub(super) backups: mpsc::UnboundedReceiver<ObjectRef<EtcdBackupStore>>,
+    pub(super) backup_stores: mpsc::UnboundedReceiver<ObjectRef<EtcdBackupStore>>,
 }
 
 /// Whom an object concerns.
@@ -36,7 +36,7 @@ pub(super) struct Concerned {
     pub(super) clusters: Vec<ObjectRef<EtcdCluster>>,
     pub(super) members: Vec<ObjectRef<EtcdMember>>,
     pub(super) snapshots: Vec<ObjectRef<EtcdSnapshot>>,
-    pub(super) backups: Vec<ObjectRef<EtcdBackupStore>>,
+    pub(super) backup_stores: Vec<ObjectRef<EtcdBackupStore>>,
 }
 
 impl Wakers {
@@ -45,10 +45,14 @@ impl Wakers {
         let (clusters, clusters_out) = mpsc::unbounded();
         let (members, members_out) = mpsc::unbounded();
         let (snapshots, snapshots_out) = mpsc::unbounded();
-        let (backups, backups_out) = mpsc::unbounded();
-        let wakers = Self { leading: Arc::default(), clusters, members, snapshots, backups };
-        let queues =
-            Queues { clusters: clusters_out, members: members_out, snapshots: snapshots_out, backups: backups_out };
+        let (backup_stores, backup_stores_out) = mpsc::unbounded();
+        let wakers = Self { leading: Arc::default(), clusters, members, snapshots, backup_stores };
+        let queues = Queues {
+            clusters: clusters_out,
+            members: members_out,
+            snapshots: snapshots_out,
+            backup_stores: backup_stores_out,
+        };
         (wakers, queues)
     }
 
@@ -71,8 +75,8 @@ impl Wakers {
         for one in concerned.snapshots {
             let _ = self.snapshots.unbounded_send(one);
         }
-        for one in concerned.backups {
-            let _ = self.backups.unbounded_send(one);
+        for one in concerned.backup_stores {
+            let _ = self.backup_stores.unbounded_send(one);
         }
     }
 }
@@ -83,17 +87,17 @@ pub(super) struct Roots {
     pub(super) clusters: Store<EtcdCluster>,
     pub(super) members: Store<EtcdMember>,
     pub(super) snapshots: Store<EtcdSnapshot>,
-    pub(super) backups: Store<EtcdBackupStore>,
+    pub(super) backup_stores: Store<EtcdBackupStore>,
 }
 
 impl Roots {
-    /// The stores of what can be woken.
-    pub(super) fn of(stores: &Stores) -> Self {
+    /// The caches of what can be woken.
+    pub(super) fn of(caches: &Caches) -> Self {
         Self {
-            clusters: stores.clusters.clone(),
-            members: stores.members.clone(),
-            snapshots: stores.snapshots.clone(),
-            backups: stores.backups.clone(),
+            clusters: caches.clusters.clone(),
+            members: caches.members.clone(),
+            snapshots: caches.snapshots.clone(),
+            backup_stores: caches.backup_stores.clone(),
         }
     }
 
@@ -103,7 +107,7 @@ impl Roots {
             clusters: self.clusters.state().iter().map(|c| ObjectRef::from_obj(&**c)).collect(),
             members: self.members.state().iter().map(|m| ObjectRef::from_obj(&**m)).collect(),
             snapshots: self.snapshots.state().iter().map(|s| ObjectRef::from_obj(&**s)).collect(),
-            backups: self.backups.state().iter().map(|s| ObjectRef::from_obj(&**s)).collect(),
+            backup_stores: self.backup_stores.state().iter().map(|s| ObjectRef::from_obj(&**s)).collect(),
         }
     }
 
@@ -122,7 +126,7 @@ impl Roots {
             .iter()
             .map(|s| ObjectRef::from_obj(&**s))
             .collect();
-        Concerned { clusters: vec![ObjectRef::from_obj(cluster)], members, snapshots, backups: vec![] }
+        Concerned { clusters: vec![ObjectRef::from_obj(cluster)], members, snapshots, backup_stores: vec![] }
     }
 
     /// A member and its cluster.
@@ -162,7 +166,7 @@ impl Roots {
             clusters: self.clusters.state_filter(restores).iter().map(|c| ObjectRef::from_obj(&**c)).collect(),
             members: vec![],
             snapshots: self.snapshots.state_filter(saves).iter().map(|s| ObjectRef::from_obj(&**s)).collect(),
-            backups: vec![ObjectRef::from_obj(store)],
+            backup_stores: vec![ObjectRef::from_obj(store)],
         }
     }
 
@@ -186,13 +190,13 @@ impl Roots {
         }
         // Long names stand shortened in a label.
         if let Some(name) = owner("EtcdBackupStore") {
-            concerned.backups.push(ObjectRef::new(&name).within(&namespace));
+            concerned.backup_stores.push(ObjectRef::new(&name).within(&namespace));
         } else if let Some(value) = label(key::STORE) {
             let named = |s: &EtcdBackupStore| {
                 s.namespace().as_deref() == Some(&namespace) && name::label_value(&s.name_any()) == value
             };
-            let stores = self.backups.state_filter(named);
-            concerned.backups.extend(stores.iter().map(|s| ObjectRef::from_obj(&**s)));
+            let stores = self.backup_stores.state_filter(named);
+            concerned.backup_stores.extend(stores.iter().map(|s| ObjectRef::from_obj(&**s)));
         }
         if let Some(name) = owner("EtcdSnapshot") {
             concerned.snapshots.push(ObjectRef::new(&name).within(&namespace));
@@ -275,7 +279,7 @@ mod tests {
             clusters: filled(vec![cluster("a", None), cluster("b", Some("s-1"))]),
             members: filled(vec![member("a-1", "a"), member("b-1", "b")]),
             snapshots: filled(vec![snapshot("s-1", "a"), stored("s-2", "vault"), stored("s-3", "other")]),
-            backups: filled(vec![store("vault"), store("other")]),
+            backup_stores: filled(vec![store("vault"), store("other")]),
         }
     }
 
@@ -317,7 +321,7 @@ mod tests {
         roots.snapshots = filled(vec![stored("s-2", "vault"), stored("s-3", "other"), over]);
         let woken = roots.of_backup_store(&store("vault"));
         assert_eq!(names(&woken), [vec!["c"], vec![], vec!["s-2"]]);
-        assert_eq!(woken.backups, [ObjectRef::from_obj(&store("vault"))]);
+        assert_eq!(woken.backup_stores, [ObjectRef::from_obj(&store("vault"))]);
     }
 
     #[test]
@@ -325,7 +329,10 @@ mod tests {
         let mut pod = Pod { metadata: meta("probe-x"), ..Pod::default() };
         pod.metadata.labels = Some([(key::STORE.to_owned(), "vault".to_owned())].into());
         let woken = roots().of_child(&pod);
-        assert_eq!(woken, Concerned { backups: vec![ObjectRef::from_obj(&store("vault"))], ..Concerned::default() });
+        assert_eq!(
+            woken,
+            Concerned { backup_stores: vec![ObjectRef::from_obj(&store("vault"))], ..Concerned::default() }
+        );
     }
 
     #[test]

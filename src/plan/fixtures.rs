@@ -16,7 +16,7 @@ use crate::api::store::{Location, PvcLocation, StoredSnapshot};
 use crate::api::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, key, name, role};
 use crate::plan::build::pod::{Start, pod};
 use crate::plan::cluster::{Answer, Listed, Membership};
-use crate::plan::{Seen, Settings, build, cluster, member, pods, valid};
+use crate::plan::{Seen, Settings, build, cluster, member, meta, valid};
 
 /// etcd's cluster ID.
 pub const CLUSTER_ID: u64 = 0xc1;
@@ -101,7 +101,7 @@ pub fn joined_member(cluster: &EtcdCluster, n: usize) -> EtcdMember {
 
 pub fn claim_of(member: &EtcdMember) -> PersistentVolumeClaim {
     let mut claim = build::pvc::claim(member);
-    stored(&mut claim.metadata, &format!("u-data-{}", pods::name(&member.metadata)));
+    stored(&mut claim.metadata, &format!("u-data-{}", meta::name(&member.metadata)));
     claim
 }
 
@@ -114,7 +114,7 @@ pub fn pod_of(member: &EtcdMember) -> Pod {
     member.spec.start_count = started.saturating_sub(1);
     let member = &member;
     let server = valid::member(member).unwrap();
-    let claim_uid = format!("u-data-{}", pods::name(&member.metadata));
+    let claim_uid = format!("u-data-{}", meta::name(&member.metadata));
     let founds = !joined && member.spec.role == Birth::Seed;
     let stored_at =
         member.spec.restore.as_ref().filter(|_| founds).map(|r| (r.clone(), r.source.place.location().unwrap()));
@@ -126,7 +126,7 @@ pub fn pod_of(member: &EtcdMember) -> Pod {
         restore: stored_at.as_ref().map(|(r, s)| (r, s)),
     };
     let mut pod = pod(member, &server, &member.spec.placement, &start, &settings());
-    stored(&mut pod.metadata, &format!("u-pod-{}", pods::name(&member.metadata)));
+    stored(&mut pod.metadata, &format!("u-pod-{}", meta::name(&member.metadata)));
     if joined {
         pod.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), role::VOTER.to_owned());
         pod.metadata.annotations.get_or_insert_default().insert(key::STARTED.to_owned(), started.to_string());

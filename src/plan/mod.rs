@@ -20,10 +20,13 @@ use crate::plan::cluster::Alarm;
 pub mod build;
 pub mod cluster;
 pub mod drift;
+pub mod failure;
 pub mod fingerprint;
 #[cfg(test)]
 pub mod fixtures;
+pub mod jobs;
 pub mod member;
+pub mod meta;
 pub mod pods;
 pub mod safety;
 pub mod snapshot;

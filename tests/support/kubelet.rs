@@ -5,7 +5,7 @@ use super::*;
 impl World {
     pub(super) fn advance(&mut self, name: &str) {
         let pod = self.pods[name].clone();
-        if pods::ended(&pod) || pods::deleting(&pod.metadata) {
+        if pods::ended(&pod) || meta::deleting(&pod.metadata) {
             self.processes.remove(name);
             return;
         }
@@ -58,7 +58,7 @@ impl World {
         if let Some(data) = &volume.data {
             return if data.restore_uid == uid { Ok(()) } else { Err(71) };
         }
-        if !Self::permitted(pod, pods::uid(&volume.claim.metadata)) {
+        if !Self::permitted(pod, meta::uid(&volume.claim.metadata)) {
             return Err(71);
         }
         self.restores_what_is_latched(flag("key").as_ref());
@@ -83,7 +83,7 @@ impl World {
         let flag = |n: &str| Self::flag(pod, "etcd", n);
         let refused = Stage::Failed("etcd", 71);
         let volume = self.volumes.get(&format!("data-{name}")).cloned().unwrap_or_default();
-        let claim = pods::uid(&volume.claim.metadata).to_owned();
+        let claim = meta::uid(&volume.claim.metadata).to_owned();
         if flag("claim-uid").as_deref() != Some(&claim) {
             return refused;
         }

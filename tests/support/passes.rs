@@ -9,13 +9,13 @@ impl World {
         let members: Vec<cluster::Member> = self
             .members
             .values()
-            .filter(|m| m.spec.cluster_ref.uid == pods::uid(&object.metadata))
+            .filter(|m| m.spec.cluster_ref.uid == meta::uid(&object.metadata))
             .map(|m| {
-                let uid = pods::uid(&m.metadata);
-                let name = pods::name(&m.metadata);
+                let uid = meta::uid(&m.metadata);
+                let name = meta::name(&m.metadata);
                 cluster::Member {
                     object: m.clone(),
-                    pod: self.pods.get(name).filter(|p| pods::controlled_by(&p.metadata, uid)).cloned(),
+                    pod: self.pods.get(name).filter(|p| meta::controlled_by(&p.metadata, uid)).cloned(),
                     claim: self.volumes.get(&format!("data-{name}")).map(|v| v.claim.clone()),
                 }
             })
@@ -49,7 +49,7 @@ impl World {
 
     pub fn observe_member(&self, name: &str) -> Option<member::Observed> {
         let object = self.members.get(name)?.clone();
-        let same = |c: &&EtcdCluster| pods::uid(&c.metadata) == object.spec.cluster_ref.uid;
+        let same = |c: &&EtcdCluster| meta::uid(&c.metadata) == object.spec.cluster_ref.uid;
         Some(member::Observed {
             cluster: Seen::Known(self.cluster.as_ref().filter(same).cloned()),
             pod: self.pods.get(name).cloned(),

@@ -25,7 +25,7 @@ use holdfast::api::{
 };
 use holdfast::plan::build::job::searches;
 use holdfast::plan::cluster::{Answer, Listed, Membership};
-use holdfast::plan::{Act, Ensure, Plan, Seen, Settings, Target, Wake, cluster, member, pods, safety, store};
+use holdfast::plan::{Act, Ensure, Plan, Seen, Settings, Target, Wake, cluster, member, meta, pods, safety, store};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
@@ -316,7 +316,7 @@ impl World {
         let Some(status) = self.cluster.as_ref().and_then(|c| c.status.as_ref()) else { return false };
         let replicas = self.cluster.as_ref().map_or(0, |c| c.spec.replicas);
         let ready = status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
-        let admitted = self.pods.values().filter(|p| pods::label(&p.metadata, key::ROLE) == Some("voter")).count();
+        let admitted = self.pods.values().filter(|p| meta::label(&p.metadata, key::ROLE) == Some("voter")).count();
         ready && status.voters == replicas && i32::try_from(admitted) == Ok(replicas)
     }
 

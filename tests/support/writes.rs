@@ -26,7 +26,7 @@ impl World {
     pub(super) fn apply(&mut self, ensure: &Ensure) {
         match ensure.clone() {
             Ensure::Service(mut service) => {
-                let name = pods::name(&service.metadata).to_owned();
+                let name = meta::name(&service.metadata).to_owned();
                 self.born(&mut service.metadata);
                 self.services.insert(name, *service);
             }
@@ -52,7 +52,7 @@ impl World {
                 self.write_cluster(|c| c.status.get_or_insert_default().latches = *latches);
             }
             Act::CreateMember(mut object) => {
-                let name = pods::name(&object.metadata).to_owned();
+                let name = meta::name(&object.metadata).to_owned();
                 if !self.members.contains_key(&name) {
                     self.born(&mut object.metadata);
                     self.members.insert(name, *object);
@@ -91,7 +91,7 @@ impl World {
                 p.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), "voter".to_owned());
             })?,
             Act::CreateClaim(mut claim) => {
-                let name = pods::name(&claim.metadata).to_owned();
+                let name = meta::name(&claim.metadata).to_owned();
                 if !self.volumes.contains_key(&name) {
                     self.born(&mut claim.metadata);
                     self.volumes.insert(name, Volume { claim: *claim, data: None });
@@ -99,7 +99,7 @@ impl World {
                 }
             }
             Act::CreatePod(mut pod) => {
-                let name = pods::name(&pod.metadata).to_owned();
+                let name = meta::name(&pod.metadata).to_owned();
                 if !self.pods.contains_key(&name) {
                     self.born(&mut pod.metadata);
                     self.pods.insert(name, *pod);
@@ -126,7 +126,7 @@ impl World {
                 self.write_member(&member.name, |m| m.metadata.finalizers = None);
             }
             Act::StartJob(mut job) => {
-                let name = pods::name(&job.metadata).to_owned();
+                let name = meta::name(&job.metadata).to_owned();
                 let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref());
                 if pod.is_some_and(searches) {
                     if !self.searches.contains_key(&name) {
@@ -174,7 +174,7 @@ pub fn english(act: &Act) -> String {
         }
         Act::CreateMember(m) => {
             let how = if m.spec.restore.is_some() { ", restored" } else { "" };
-            format!("create member {} ({:?}{how})", pods::name(&m.metadata), m.spec.role)
+            format!("create member {} ({:?}{how})", meta::name(&m.metadata), m.spec.role)
         }
         Act::AddLearner { name, .. } => format!("tell etcd of the learner {name}"),
         Act::SetInitialCluster { member, initial_cluster } => {
@@ -195,16 +195,16 @@ pub fn english(act: &Act) -> String {
             )
         }
         Act::AdmitClients { pod } => format!("let clients reach {}", pod.name),
-        Act::CreateClaim(c) => format!("create claim {}", pods::name(&c.metadata)),
+        Act::CreateClaim(c) => format!("create claim {}", meta::name(&c.metadata)),
         Act::CreatePod(p) => {
             let restores = if pods::arguments(p, "restore").is_some() { ", with a restore step" } else { "" };
             let empty = if pods::may_start_empty(p) { ", may start empty" } else { "" };
-            format!("create Pod {}{restores}{empty}", pods::name(&p.metadata))
+            format!("create Pod {}{restores}{empty}", meta::name(&p.metadata))
         }
         Act::DeletePod { pod, why } => format!("delete Pod {}: {why}", pod.name),
         Act::DeleteClaim { claim, why } => format!("delete claim {}: {why}", claim.name),
         Act::DeleteMember { member, why } => format!("delete member {}: {why}", member.name),
         Act::ReleaseMember { member } => format!("let member {} go", member.name),
-        Act::StartJob(j) => format!("start Job {}", pods::name(&j.metadata)),
+        Act::StartJob(j) => format!("start Job {}", meta::name(&j.metadata)),
     }
 }

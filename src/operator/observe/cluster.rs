@@ -13,9 +13,9 @@ use super::snapshot::{pods_of, refusal};
 use super::{labelled, owned_by};
 use crate::api::restore::Restore;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, component, key, name};
+use crate::operator::caches::{Only, Reader};
 use crate::operator::error::Error;
 use crate::operator::etcd::{self, Address};
-use crate::operator::stores::{Only, Reader};
 use crate::plan::Seen;
 use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed, Search};
 
@@ -167,17 +167,28 @@ fn heard(members: &[Member], member: String, said: Result<Answer, String>) -> Op
 }
 
 /// How soon a member that has an address and does not serve yet is asked again: nobody tells when etcd begins to serve,
-/// and every round costs one refused connection. After a minute it is no longer about to happen.
+/// and every round costs one refused connection. After a minute it is no longer about to happen: a minute after what
+/// comes before etcd has ended, since rebuilding the data may take hours.
 pub(in crate::operator) fn hurry(seen: &Observed, now: Timestamp) -> Option<Duration> {
     let starting = |member: &Member| {
         let address = address(member)?;
         if member.object.spec.joined.is_some() || seen.answers.get(&address.member).and_then(Seen::known).is_some() {
             return None;
         }
-        member.pod.as_ref()?.creation_timestamp().map(|at| now.duration_since(at.0).as_secs())
+        let pod = member.pod.as_ref()?;
+        let made = pod.creation_timestamp().map(|at| at.0);
+        // Of two clocks: of a Pod that was made later than its steps ended, the Pod's.
+        made.max(prepared(pod)).map(|since| now.duration_since(since).as_secs())
     };
     let youngest = seen.members.iter().filter_map(starting).min()?;
     Some(if youngest < 60 { Duration::from_millis(100) } else { Duration::from_secs(2) })
+}
+
+/// When the last init container of a Pod ended well, where one has.
+fn prepared(pod: &Pod) -> Option<Timestamp> {
+    let steps = pod.status.as_ref()?.init_container_statuses.iter().flatten();
+    let ends = steps.filter_map(|step| step.state.as_ref()?.terminated.as_ref());
+    ends.filter(|end| end.exit_code == 0).filter_map(|end| end.finished_at.as_ref()).map(|at| at.0).max()
 }
 
 /// Five characters without vowels, so that no words come out: 14 million names, and a taken one is refused.
@@ -190,13 +201,15 @@ fn fresh_suffix() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::PodStatus;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+    use jiff::SignedDuration;
+    use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
     use kube::api::ObjectMeta;
     use serde_json::json;
 
+    use crate::operator::caches::View;
     use crate::operator::fake::Fake;
-    use crate::operator::stores::View;
+    use crate::plan::fixtures::{noon, seeding};
 
     fn member(name: &str, uid: &str) -> EtcdMember {
         let metadata = ObjectMeta { name: Some(name.to_owned()), uid: Some(uid.to_owned()), ..ObjectMeta::default() };
@@ -265,6 +278,45 @@ mod tests {
         };
         assert_eq!(said("Running"), Some(("a".to_owned(), Seen::Unknown("refused".to_owned()))));
         assert_eq!(said("Pending"), None);
+    }
+
+    /// Rebuilding the data takes as long as it takes; what counts is when etcd may begin.
+    #[test]
+    fn who_is_about_to_serve_is_asked_often_for_a_minute() {
+        let (often, seldom) = (Some(Duration::from_millis(100)), Some(Duration::from_secs(2)));
+        let ago = |seconds| Some(Time(noon() - SignedDuration::from_secs(seconds)));
+        // How long ago the Pod was made, and its restore step ended, with which code.
+        for (made, ended, expected) in [
+            (59, None, often),
+            (60, None, seldom),
+            (3600, None, seldom),
+            (3600, Some((59, 0)), often),
+            (3600, Some((60, 0)), seldom),
+            // It is tried again first.
+            (3600, Some((1, 1)), seldom),
+            // The node's clock is behind.
+            (10, Some((90, 0)), often),
+        ] {
+            let mut seen = seeding(1);
+            seen.answers.clear();
+            let mut whole = pod("u1", "Pending", Some("10.0.0.1"));
+            whole.metadata.creation_timestamp = ago(made);
+            let step = ended.map(|(seconds, exit_code)| {
+                let end = ContainerStateTerminated {
+                    exit_code,
+                    finished_at: ago(seconds),
+                    ..ContainerStateTerminated::default()
+                };
+                let state = Some(ContainerState { terminated: Some(end), ..ContainerState::default() });
+                ContainerStatus { name: "restore".to_owned(), state, ..ContainerStatus::default() }
+            });
+            whole.status.as_mut().unwrap().init_container_statuses = step.map(|step| vec![step]);
+            seen.members[0].pod = Some(whole);
+            assert_eq!(hurry(&seen, noon()), expected, "{made} s, {ended:?}");
+        }
+        let mut serves = seeding(1);
+        serves.members[0].pod = Some(pod("u1", "Running", Some("10.0.0.1")));
+        assert_eq!(hurry(&serves, noon()), None, "it answers already");
     }
 
     #[test]

@@ -9,12 +9,13 @@ use kube::{Api, Resource, ResourceExt};
 use super::labelled;
 use crate::api::snapshot::Phase;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
+use crate::operator::caches::{Only, Reader};
 use crate::operator::clock;
 use crate::operator::error::Error;
-use crate::operator::stores::{Only, Reader};
 use crate::plan::build::job::{CONTAINER, saves};
-use crate::plan::pods;
-use crate::plan::snapshot::{Inspection, Observed, inspection, number, over};
+use crate::plan::jobs::over;
+use crate::plan::snapshot::{Inspection, Observed, inspection, number};
+use crate::plan::{meta, pods};
 
 /// The Job controller makes a Job's first Pod within a second; a busy one within a few.
 const HAS_MADE_ITS_POD: SignedDuration = SignedDuration::from_secs(5);
@@ -84,7 +85,7 @@ async fn inspections(
 /// The Pods of a Job, oldest first.
 pub(super) async fn pods_of(reader: Reader<'_>, job: Option<&Job>) -> Result<Vec<Pod>, Error> {
     let Some(uid) = job.and_then(ResourceExt::uid) else { return Ok(vec![]) };
-    let made = |pod: &Pod| pods::controlled_by(&pod.metadata, &uid);
+    let made = |pod: &Pod| meta::controlled_by(&pod.metadata, &uid);
     let mut pods = reader.list::<Pod>(Only::Label(JOB_UID, &uid), made).await?;
     pods.sort_by_key(|pod| pod.creation_timestamp().map(|at| at.0));
     Ok(pods)
@@ -136,8 +137,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::operator::caches::View;
     use crate::operator::fake::Fake;
-    use crate::operator::stores::View;
 
     /// Labels can be taken away, and the first of them is cleaned away before the last.
     #[tokio::test]

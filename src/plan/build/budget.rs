@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{owned_by_cluster, voters};
 use crate::api::{EtcdCluster, name};
-use crate::plan::pods;
+use crate::plan::meta;
 
 /// Members that make a decision.
 pub const fn quorum(members: usize) -> usize {
@@ -25,7 +25,7 @@ pub fn min_available(count: usize, replicas: usize) -> usize {
 /// only make the drain of its node hang for ever.
 pub fn budget(cluster: &EtcdCluster, count: usize, replicas: usize) -> Option<PodDisruptionBudget> {
     (count >= 2).then(|| PodDisruptionBudget {
-        metadata: owned_by_cluster(name::budget(pods::name(&cluster.metadata)), cluster),
+        metadata: owned_by_cluster(name::budget(meta::name(&cluster.metadata)), cluster),
         spec: Some(PodDisruptionBudgetSpec {
             min_available: Some(IntOrString::Int(i32::try_from(min_available(count, replicas)).unwrap_or(i32::MAX))),
             selector: Some(LabelSelector { match_labels: Some(voters(cluster)), match_expressions: None }),

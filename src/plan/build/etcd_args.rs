@@ -8,7 +8,7 @@ use std::fmt::Display;
 use crate::api::cluster::Options;
 use crate::api::{EtcdMember, name};
 use crate::plan::build::port;
-use crate::plan::pods;
+use crate::plan::meta;
 use crate::plan::valid::Server;
 
 /// Where a member's volume is mounted.
@@ -20,7 +20,7 @@ const MAX_LEARNERS: usize = 9;
 /// The arguments after `/usr/local/bin/etcd`.
 pub fn etcd_args(member: &EtcdMember, server: &Server, initial_cluster: &str) -> Vec<String> {
     let meta = &member.metadata;
-    let (name, cluster) = (pods::name(meta), member.spec.cluster_ref.name.as_str());
+    let (name, cluster) = (meta::name(meta), member.spec.cluster_ref.name.as_str());
     let namespace = meta.namespace.as_deref().unwrap_or_default();
     let any = |port: i32| format!("http://0.0.0.0:{port}");
     let mut args = vec![

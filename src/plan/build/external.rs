@@ -26,7 +26,7 @@ pub struct Reached {
     pub mounts: Vec<VolumeMount>,
 }
 
-/// Flags, volumes and mounts for an etcd. Its Secrets have to be there, or the Pod waits for them.
+/// Flags, volumes and mounts for an etcd. Its Secrets have to be there, or the Pod waits: never without them (I15).
 pub fn reach(etcd: &External) -> Reached {
     let secrets = [("etcd-tls", etcd.tls_secret_ref.as_ref(), TLS), ("etcd-auth", etcd.auth_secret_ref.as_ref(), AUTH)];
     let named: Vec<_> =

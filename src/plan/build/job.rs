@@ -42,7 +42,7 @@ const CLUSTER_SPEC: &str = "HOLDFAST_CLUSTER_SPEC";
 pub const BACKOFF_LIMIT: i32 = 3;
 
 /// What the Job gets beyond the agent's own deadline: scheduling, pulling the image, attaching a volume. The agent gives
-/// up first and leaves a report; the Job's deadline is for a Pod that never ran.
+/// up first and leaves a report; the Job's deadline is for a Pod that never ran (I22).
 pub const DEADLINE_SLACK_SECONDS: i64 = 120;
 
 /// Time between SIGTERM and SIGKILL: enough to abort a multipart upload.

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::api::member::{Birth, ClusterIdentity};
 use crate::api::restore::Restoring;
 use crate::api::{EtcdCluster, EtcdMember, EtcdMemberSpec, MEMBER_FINALIZER, key, name};
-use crate::plan::pods;
+use crate::plan::meta;
 
 /// The first member: it founds the cluster, or carries the restored data.
 pub fn seed(cluster: &EtcdCluster, member: &str, restore: Option<Restoring>) -> EtcdMember {
@@ -23,13 +23,13 @@ pub fn joiner(cluster: &EtcdCluster, member: &str) -> EtcdMember {
 /// The peer URL of a member of this cluster.
 pub fn peer_url(cluster: &EtcdCluster, member: &str) -> String {
     let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
-    name::peer_url(member, pods::name(&cluster.metadata), namespace)
+    name::peer_url(member, meta::name(&cluster.metadata), namespace)
 }
 
 /// etcd's cluster token: the UID is in it, so that members of two incarnations never speak to each other.
 pub fn token(cluster: &EtcdCluster) -> String {
     let meta = &cluster.metadata;
-    name::cluster_token(meta.namespace.as_deref().unwrap_or_default(), pods::name(meta), pods::uid(meta))
+    name::cluster_token(meta.namespace.as_deref().unwrap_or_default(), meta::name(meta), meta::uid(meta))
 }
 
 fn born(
@@ -41,7 +41,7 @@ fn born(
 ) -> EtcdMember {
     let meta = &cluster.metadata;
     let spec = &cluster.spec;
-    let mut labels = super::labels(pods::name(meta), pods::uid(meta));
+    let mut labels = super::labels(meta::name(meta), meta::uid(meta));
     labels.insert(key::MEMBER.to_owned(), member.to_owned());
     EtcdMember {
         metadata: ObjectMeta {
@@ -53,7 +53,7 @@ fn born(
             ..ObjectMeta::default()
         },
         spec: EtcdMemberSpec {
-            cluster_ref: ClusterIdentity { name: pods::name(meta).to_owned(), uid: pods::uid(meta).to_owned() },
+            cluster_ref: ClusterIdentity { name: meta::name(meta).to_owned(), uid: meta::uid(meta).to_owned() },
             role,
             version: spec.version.clone(),
             image: spec.image.clone(),

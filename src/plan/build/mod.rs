@@ -11,7 +11,7 @@ use kube::Resource;
 
 use crate::api::cluster::Image;
 use crate::api::{EtcdCluster, component, key};
-use crate::plan::pods;
+use crate::plan::meta;
 
 pub mod budget;
 pub mod etcd_args;
@@ -74,8 +74,8 @@ pub fn labels(cluster: &str, cluster_uid: &str) -> BTreeMap<String, String> {
 pub fn selector(cluster: &EtcdCluster) -> BTreeMap<String, String> {
     [
         (key::COMPONENT, component::MEMBER),
-        (key::CLUSTER, pods::name(&cluster.metadata)),
-        (key::CLUSTER_UID, pods::uid(&cluster.metadata)),
+        (key::CLUSTER, meta::name(&cluster.metadata)),
+        (key::CLUSTER_UID, meta::uid(&cluster.metadata)),
     ]
     .map(|(k, v)| (k.to_owned(), v.to_owned()))
     .into()
@@ -98,7 +98,7 @@ pub fn owned_by_cluster(name: String, cluster: &EtcdCluster) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),
         namespace: cluster.metadata.namespace.clone(),
-        labels: Some(labels(pods::name(&cluster.metadata), pods::uid(&cluster.metadata))),
+        labels: Some(labels(meta::name(&cluster.metadata), meta::uid(&cluster.metadata))),
         owner_references: Some(vec![owner(cluster)]),
         ..ObjectMeta::default()
     }
@@ -109,8 +109,8 @@ pub fn owner<K: Resource<DynamicType = ()>>(of: &K) -> OwnerReference {
     OwnerReference {
         api_version: K::api_version(&()).into_owned(),
         kind: K::kind(&()).into_owned(),
-        name: pods::name(of.meta()).to_owned(),
-        uid: pods::uid(of.meta()).to_owned(),
+        name: meta::name(of.meta()).to_owned(),
+        uid: meta::uid(of.meta()).to_owned(),
         controller: Some(true),
         block_owner_deletion: Some(true),
     }

@@ -25,7 +25,7 @@ use crate::api::snapshot::{Agent, PodMetadata};
 use crate::api::store::Location;
 use crate::api::{EtcdMember, component, key, name, role};
 use crate::plan::valid::{Server, Version};
-use crate::plan::{Settings, pods};
+use crate::plan::{Settings, meta};
 
 /// Where our binary is copied to.
 const BIN_FOLDER: &str = "/holdfast-bin";
@@ -70,7 +70,7 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
     };
     let agent = start.restore.and_then(|(restoring, _)| restoring.agent.as_ref());
     let mut init = vec![install(settings)];
-    let mut volumes = volumes(pods::name(&member.metadata));
+    let mut volumes = volumes(meta::name(&member.metadata));
     if let Some((restoring, opened)) = &restore {
         init.push(restore_container(member, server, start, (restoring, opened), in_etcds_image.clone()));
         volumes.extend(opened.volumes.iter().cloned());
@@ -78,7 +78,7 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
     Pod {
         metadata: metadata(member, start, agent),
         spec: Some(PodSpec {
-            hostname: Some(pods::name(&member.metadata).to_owned()),
+            hostname: Some(meta::name(&member.metadata).to_owned()),
             subdomain: Some(name::peer_service(&member.spec.cluster_ref.name)),
             init_containers: Some(init),
             containers: vec![etcd_container(member, server, start, in_etcds_image)],
@@ -107,7 +107,7 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
 pub fn selected_by(member: &EtcdMember) -> BTreeMap<String, String> {
     let cluster = &member.spec.cluster_ref;
     let mut labels = super::labels(&cluster.name, &cluster.uid);
-    labels.insert(key::MEMBER.to_owned(), pods::name(&member.metadata).to_owned());
+    labels.insert(key::MEMBER.to_owned(), meta::name(&member.metadata).to_owned());
     labels
 }
 
@@ -158,8 +158,8 @@ fn install(settings: &Settings) -> Container {
 fn identity(member: &EtcdMember, start: &Start<'_>) -> IdentityFlags {
     IdentityFlags {
         cluster_token: member.spec.cluster_token.clone(),
-        member_name: pods::name(&member.metadata).to_owned(),
-        member_uid: pods::uid(&member.metadata).to_owned(),
+        member_name: meta::name(&member.metadata).to_owned(),
+        member_uid: meta::uid(&member.metadata).to_owned(),
         claim_uid: start.claim_uid.to_owned(),
     }
 }
@@ -253,7 +253,7 @@ fn arguments(verb: &[&str], flags: Vec<String>) -> Vec<String> {
 /// The peer URLs of those who start before this member: of joiners that boot at the same moment each would wait 7 s for
 /// the other's answers. A member that runs already answers at once and costs nothing.
 fn after(member: &EtcdMember, initial_cluster: &str) -> Vec<String> {
-    let own = pods::name(&member.metadata);
+    let own = meta::name(&member.metadata);
     let before = initial_cluster.split(',').filter_map(|entry| entry.split_once('=')).filter(|(name, _)| *name < own);
     before.map(|(_, url)| url.to_owned()).collect()
 }

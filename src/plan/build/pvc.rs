@@ -7,17 +7,17 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpe
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::api::{EtcdMember, key, name};
-use crate::plan::pods;
+use crate::plan::meta;
 
 /// The claim.
 pub fn claim(member: &EtcdMember) -> PersistentVolumeClaim {
     let spec = &member.spec;
     let mut labels = super::labels(&spec.cluster_ref.name, &spec.cluster_ref.uid);
-    labels.insert(key::MEMBER.to_owned(), pods::name(&member.metadata).to_owned());
-    labels.insert(key::MEMBER_UID.to_owned(), pods::uid(&member.metadata).to_owned());
+    labels.insert(key::MEMBER.to_owned(), meta::name(&member.metadata).to_owned());
+    labels.insert(key::MEMBER_UID.to_owned(), meta::uid(&member.metadata).to_owned());
     PersistentVolumeClaim {
         metadata: ObjectMeta {
-            name: Some(name::claim(pods::name(&member.metadata))),
+            name: Some(name::claim(meta::name(&member.metadata))),
             namespace: member.metadata.namespace.clone(),
             labels: Some(labels),
             ..ObjectMeta::default()

@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 
 use super::{owned_by_cluster, port, selector, voters};
 use crate::api::{EtcdCluster, name};
-use crate::plan::pods;
+use crate::plan::meta;
 
 /// The headless Service. Names resolve before a Pod is ready: etcd needs its peers to become ready.
 pub fn peer(cluster: &EtcdCluster) -> Service {
     Service {
-        metadata: owned_by_cluster(name::peer_service(pods::name(&cluster.metadata)), cluster),
+        metadata: owned_by_cluster(name::peer_service(meta::name(&cluster.metadata)), cluster),
         spec: Some(ServiceSpec {
             cluster_ip: Some("None".to_owned()),
             publish_not_ready_addresses: Some(true),
@@ -24,10 +24,10 @@ pub fn peer(cluster: &EtcdCluster) -> Service {
     }
 }
 
-/// The Service for clients: voters only, since learners refuse reads and writes.
+/// The Service for clients: voters only, since learners refuse reads and writes (I16).
 pub fn client(cluster: &EtcdCluster) -> Service {
     Service {
-        metadata: owned_by_cluster(name::client_service(pods::name(&cluster.metadata)), cluster),
+        metadata: owned_by_cluster(name::client_service(meta::name(&cluster.metadata)), cluster),
         spec: Some(ServiceSpec {
             selector: Some(voters(cluster)),
             ports: Some(vec![service_port("client", port::CLIENT)]),

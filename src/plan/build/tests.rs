@@ -13,6 +13,7 @@ use crate::api::name::LocalRef;
 use crate::api::snapshot::{Agent, PodMetadata};
 use crate::api::store::{Location, PvcLocation, S3Location};
 use crate::plan::fixtures::{etcd_cluster, joined_member, restoring, settings, stored};
+use crate::plan::pods;
 use crate::plan::valid;
 
 fn newcomer(version: &str) -> EtcdMember {

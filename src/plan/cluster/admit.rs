@@ -10,7 +10,7 @@ use crate::api::condition::Reason;
 use crate::api::member::Joined;
 use crate::api::{key, role};
 use crate::plan::build::budget::quorum;
-use crate::plan::{Act, Next, Target, pods};
+use crate::plan::{Act, Next, Target, meta, pods};
 
 /// How far behind the leader a learner may be when it gets its vote. etcd itself is content with a tenth of the whole
 /// log, and then every write waits for the rest.
@@ -39,7 +39,7 @@ fn clients(seen: &Observed, etcd: &Membership) -> Option<Next> {
     let voters =
         present(seen, etcd).filter(|(l, m)| !l.learner && m.joined() && seen.serving(etcd, l, m.name()).is_some());
     let pod =
-        voters.filter_map(|(_, m)| m.live_pod()).find(|p| pods::label(&p.metadata, key::ROLE) != Some(role::VOTER))?;
+        voters.filter_map(|(_, m)| m.live_pod()).find(|p| meta::label(&p.metadata, key::ROLE) != Some(role::VOTER))?;
     Some(Next::act(Act::AdmitClients { pod: Target::of(&pod.metadata) }))
 }
 

@@ -13,7 +13,7 @@ use crate::api::condition::Reason;
 use crate::api::member::{Birth, Joined};
 use crate::api::restore::Restoring;
 use crate::api::{key, name, role};
-use crate::plan::{Act, Next, Seen, Target, Wake, build, pods};
+use crate::plan::{Act, Next, Seen, Target, Wake, build, meta, pods};
 
 /// What to do while no cluster ID has been latched.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
@@ -78,7 +78,7 @@ fn beside_foreign_volumes(seen: &Observed) -> Option<Next> {
              kubectl get etcdmembers -l {}={} -o wide",
             names(&going),
             key::CLUSTER,
-            pods::name(&seen.cluster.metadata)
+            meta::name(&seen.cluster.metadata)
         );
         Next::wait(Reason::WaitingForReference, message, Wake::OnChange)
     })
@@ -105,7 +105,7 @@ fn clear(seen: &Observed, wanted: Option<&Restoring>, now: Timestamp) -> Option<
         return Some(latch(&seen.fresh_name(), wanted.cloned()));
     }
     let message = format!("the member {} of the earlier attempt is going", going.name());
-    let leaving = going.pod.as_ref().filter(|pod| pods::deleting(&pod.metadata));
+    let leaving = going.pod.as_ref().filter(|pod| meta::deleting(&pod.metadata));
     Some(match leaving.and_then(|pod| Some((pod, Wake::at(pods::lingers_from(pod)?, now)))) {
         // As its own pass tells it: that one does not come any further.
         Some((pod, None)) => {
@@ -155,7 +155,7 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
     // A member whose starts are counted, or whose Pod is a voter's, has had clients: then the latch was lost, and what the
     // spec says by now means nothing.
     let learner =
-        |m: &&Member| m.pod.as_ref().is_some_and(|p| pods::label(&p.metadata, key::ROLE) == Some(role::LEARNER));
+        |m: &&Member| m.pod.as_ref().is_some_and(|p| meta::label(&p.metadata, key::ROLE) == Some(role::LEARNER));
     let fresh = seed.filter(|m| seen.members.len() == 1 && m.object.spec.start_count == 0).filter(learner);
     if let Some(message) = fresh.and_then(|_| restore::corrected_too_late(seen, restored_from.as_ref())) {
         return Next::wait(Reason::InvalidSpec, message, Wake::OnChange);
@@ -193,6 +193,6 @@ fn until_it_serves(seed: &Member, now: Timestamp) -> Next {
 impl Observed {
     /// The next member's name.
     pub(super) fn fresh_name(&self) -> String {
-        name::member(pods::name(&self.cluster.metadata), &self.fresh_suffix)
+        name::member(meta::name(&self.cluster.metadata), &self.fresh_suffix)
     }
 }

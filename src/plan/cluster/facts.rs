@@ -11,7 +11,7 @@ use crate::api::cluster::Latches;
 use crate::api::condition::{Reason, Type};
 use crate::plan::build::budget::quorum;
 use crate::plan::build::container;
-use crate::plan::{Next, Seen, Wake, build, pods};
+use crate::plan::{Next, Seen, Wake, build, meta, pods};
 
 /// An ID as etcdctl prints it.
 pub(super) fn hex(id: u64) -> String {
@@ -21,13 +21,13 @@ pub(super) fn hex(id: u64) -> String {
 impl Member {
     /// Its name.
     pub fn name(&self) -> &str {
-        pods::name(&self.object.metadata)
+        meta::name(&self.object.metadata)
     }
 
     /// Its Pod, if that is really its own and not on its way out.
     pub fn live_pod(&self) -> Option<&Pod> {
-        let own = |p: &&Pod| pods::controlled_by(&p.metadata, pods::uid(&self.object.metadata));
-        self.pod.as_ref().filter(own).filter(|p| !pods::deleting(&p.metadata))
+        let own = |p: &&Pod| meta::controlled_by(&p.metadata, meta::uid(&self.object.metadata));
+        self.pod.as_ref().filter(own).filter(|p| !meta::deleting(&p.metadata))
     }
 
     /// Whether it has been seen serving.
@@ -37,12 +37,12 @@ impl Member {
 
     /// Whether it is on its way out.
     pub const fn deleting(&self) -> bool {
-        pods::deleting(&self.object.metadata)
+        meta::deleting(&self.object.metadata)
     }
 }
 
-/// Longer than this a member is not on its way, whatever its Pod is: one that is rejected, or ends, again and again always
-/// has a young one.
+/// A member that has not served for longer than this does not count as starting, however young its Pod is: one that is
+/// rejected, or ends, again and again always has a young Pod.
 const STARTS_WITHIN: SignedDuration = SignedDuration::from_mins(5);
 
 /// Since when a member has not served, as its own pass tells it.
@@ -53,7 +53,7 @@ fn unready_since(member: &Member) -> Option<Timestamp> {
     (ready.reason != Reason::MemberStillListed.as_str()).then_some(ready.last_transition_time.0)
 }
 
-/// Whether its etcd runs, and has not ended once in this Pod: that one may just have been let in.
+/// Whether its etcd runs in this Pod and was never restarted there: it may have been admitted only just now.
 fn runs_from_its_first(member: &Member) -> bool {
     let status = member.pod.as_ref().filter(|pod| pods::runs(pod)).and_then(|pod| pods::status(pod, container::ETCD));
     status.is_some_and(|status| status.restart_count == 0)
@@ -95,7 +95,7 @@ impl Observed {
         voters.filter(|l| self.standing_for(l).is_some_and(|m| self.serving(etcd, l, m.name()).is_some())).count()
     }
 
-    /// That etcd answers, and wants to know who asks: a quorum stands behind that word, and nothing is to be brought back.
+    /// What is told where etcd asks for a login. It answers, so there is a quorum, and this is no lost one.
     pub(super) fn locked_out(&self) -> Option<Next> {
         let Seen::Unknown(why) = &self.etcd else { return None };
         let message = "authentication is on in etcd (etcdctl auth enable), and this version of Holdfast cannot log in: clients \
@@ -109,11 +109,11 @@ impl Observed {
         if let Some(next) = self.locked_out() {
             return next;
         }
-        // A Pod that is missing is made at once, but for a member whose claim is lost; one that goes is soon gone, but for
-        // one whose node is dead.
+        // A missing Pod is made again at once, unless the member's claim is lost. A deleted one is soon gone, unless its node
+        // is dead.
         let starts = |m: &&Member| match &m.pod {
             _ if unready_since(m).is_some_and(|since| now >= since + STARTS_WITHIN) && !runs_from_its_first(m) => false,
-            Some(pod) if pods::deleting(&pod.metadata) => !pods::lingers(pod, now),
+            Some(pod) if meta::deleting(&pod.metadata) => !pods::lingers(pod, now),
             Some(pod) => pods::starting(Some(pod), now),
             None => m.claim.is_some() && !m.deleting() && !self.cluster.spec.paused,
         };

@@ -14,7 +14,7 @@ use crate::api::condition::Reason;
 use crate::api::{EtcdCluster, GROUP};
 use crate::plan::drift::differs;
 use crate::plan::valid::Wanted;
-use crate::plan::{Ensure, Next, Wake, build, pods};
+use crate::plan::{Ensure, Next, Wake, build, meta};
 
 /// So long after this cluster was made, what its predecessor owned may still be there: Kubernetes' garbage collector takes
 /// seconds, and after its own restart a minute.
@@ -27,8 +27,8 @@ pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<
     let (mut conflicts, mut leftovers) = (vec![], vec![]);
     let mut judged = |kind: &str, own: &ObjectMeta, verdict: Verdict, ensure: Ensure| match verdict {
         Verdict::Apply => ensures.push(ensure),
-        Verdict::Foreign => conflicts.push(format!("{kind} {}", pods::name(own))),
-        Verdict::Leftover => leftovers.push(format!("{kind} {}", pods::name(own))),
+        Verdict::Foreign => conflicts.push(format!("{kind} {}", meta::name(own))),
+        Verdict::Leftover => leftovers.push(format!("{kind} {}", meta::name(own))),
         Verdict::Same => {}
     };
     let peer = build::service::peer(&seen.cluster);
@@ -75,11 +75,11 @@ enum Verdict {
 fn judge<T: Serialize>(want: &T, live: Option<(&T, &ObjectMeta)>, cluster: &ObjectMeta) -> Verdict {
     match live {
         None => Verdict::Apply,
-        Some((_, meta)) if !pods::controlled_by(meta, pods::uid(cluster)) => {
-            if of_an_earlier(meta, pods::name(cluster)) { Verdict::Leftover } else { Verdict::Foreign }
+        Some((_, meta)) if !meta::controlled_by(meta, meta::uid(cluster)) => {
+            if of_an_earlier(meta, meta::name(cluster)) { Verdict::Leftover } else { Verdict::Foreign }
         }
         // One of ours that is going away is made again when it is gone.
-        Some((_, meta)) if pods::deleting(meta) => Verdict::Same,
+        Some((_, meta)) if meta::deleting(meta) => Verdict::Same,
         Some((live, _)) if differs(want, live) => Verdict::Apply,
         Some(_) => Verdict::Same,
     }

@@ -17,12 +17,11 @@ use crate::api::restore::Latest;
 use crate::api::store::{Location, Place};
 use crate::api::{key, name};
 use crate::plan::build::job::{AgentJob, CONTAINER, Work, job};
-use crate::plan::snapshot::inquiry::pause;
-use crate::plan::snapshot::report::{self, Fact};
-use crate::plan::{Act, Next, Wake, build, pods};
+use crate::plan::jobs::{self, Fact};
+use crate::plan::{Act, Next, Wake, build, meta, pods};
 
-/// What only an edit of the spec mends, which is another question, or somebody at the store. A Job is kept for much longer:
-/// what it said is still true while the next one asks.
+/// Between two questions where the answer was a doubt: only an edit of the spec (which is another question) or a person at
+/// the store can resolve it. Jobs are kept for much longer, so the last answer stays visible while the next one asks.
 pub(super) const RARELY: SignedDuration = SignedDuration::from_mins(10);
 
 /// Against a missed event, while a Job is waited for.
@@ -43,10 +42,10 @@ pub(super) fn find(
     if let Some(found) = told(last) {
         return Ok(found);
     }
-    let fact = report::read(&last.job, &last.pods, seen.refusal.as_deref(), now);
+    let fact = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), now);
     let held = held(seen);
     let (reason, message, wake) = match fact {
-        Fact::Held(reason, words) => (reason, report::as_told(held.map(|(_, told)| told), words), WAITED_FOR),
+        Fact::Held(reason, words) => (reason, jobs::as_told(held.map(|(_, told)| told), words), WAITED_FOR),
         Fact::Pending(words) => match held.filter(|_| searches.len() > 1) {
             Some((reason, told)) => (reason, told.to_owned(), WAITED_FOR),
             None => still(&searches, now, words),
@@ -81,19 +80,17 @@ pub(super) fn asking(seen: &Observed, now: Timestamp) -> (Reason, String) {
 
 /// What is told of a Pod that asks and is held up.
 fn held(seen: &Observed) -> Option<(Reason, &str)> {
-    let conditions = &seen.cluster.status.as_ref()?.conditions;
-    let told = conditions.iter().find(|c| c.type_ == Type::Progressing.as_str())?;
-    Some((Reason::named(&told.reason)?, report::held_in(&told.message)?))
+    jobs::held_in(&seen.cluster.status.as_ref()?.conditions, Type::Progressing)
 }
 
 fn never_ran(search: &Search) -> bool {
-    report::never_ran(&search.job, &search.pods)
+    jobs::never_ran(&search.job, &search.pods)
 }
 
 /// While the store is asked again, what was wrong before is still what a person has to know; and in the same words, so
 /// that nothing is written while nothing changes (I17).
 fn still(searches: &[&Search], now: Timestamp, words: String) -> (Reason, String, Wake) {
-    let failure = |search: &&Search| Failure::of(report::read(&search.job, &search.pods, None, now), &search.job, now);
+    let failure = |search: &&Search| Failure::of(jobs::read(&search.job, &search.pods, None, now), &search.job, now);
     match searches.iter().rev().find_map(failure) {
         Some(failure) => (failure.reason, failure.message, WAITED_FOR),
         None => (Reason::AskingStore, words, WAITED_FOR),
@@ -125,7 +122,7 @@ impl Failure {
                 };
                 Some(Self { reason, message, at: at.unwrap_or(now) })
             }
-            Fact::Lost => Some(Self::silent(created(job).unwrap_or(now))),
+            Fact::Lost => Some(Self::silent(jobs::created(job).unwrap_or(now))),
             Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Stored { .. } => None,
         }
     }
@@ -133,16 +130,12 @@ impl Failure {
 
 /// When the store is asked again. A corrected Secret or store tells nobody here.
 fn due(searches: &[&Search], failure: &Failure) -> Timestamp {
-    let first = searches.first().and_then(|search| created(&search.job)).unwrap_or(failure.at);
+    let first = searches.first().and_then(|search| jobs::created(&search.job)).unwrap_or(failure.at);
     let left_alone = match failure.reason {
         Reason::LineageUnclear => RARELY,
-        _ => pause(first, failure.at),
+        _ => jobs::pause(first, failure.at),
     };
     failure.at + left_alone
-}
-
-fn created(job: &Job) -> Option<Timestamp> {
-    job.metadata.creation_timestamp.as_ref().map(|at| at.0)
 }
 
 fn told(search: &Search) -> Option<LatestReport> {
@@ -183,7 +176,7 @@ pub(super) fn hash(value: &impl Serialize) -> String {
 
 fn start(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>), question: &str, number: i32) -> Job {
     let meta = &seen.cluster.metadata;
-    let own_name = pods::name(meta);
+    let own_name = meta::name(meta);
     let request = LatestRequest {
         namespace: asked.namespace.clone().or_else(|| meta.namespace.clone()).unwrap_or_default(),
         cluster: asked.cluster.clone().unwrap_or_else(|| own_name.to_owned()),
@@ -192,7 +185,7 @@ fn start(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>)
         deadline_seconds: DEFAULT_INSPECT_DEADLINE_SECONDS,
         ..LatestRequest::default()
     };
-    let name = name::search(own_name, pods::uid(meta), question, number);
+    let name = name::search(own_name, meta::uid(meta), question, number);
     job(&AgentJob {
         namespace: meta.namespace.clone(),
         owner: Some(build::owner(&seen.cluster)),

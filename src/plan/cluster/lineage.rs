@@ -62,7 +62,7 @@ fn is_of(old: &RestoreStatus, restoring: &Restoring) -> bool {
 
 /// What was written down before the step ran, in place of what it has not reported yet or of a report that is lost.
 fn filled(status: RestoreStatus, restoring: Restoring) -> RestoreStatus {
-    let Restoring { source, snapshot, revision_bump, newest, .. } = restoring;
+    let Restoring { source, sha256, snapshot, revision_bump, newest, .. } = restoring;
     let by_name = layout::whose(&source.key);
     let (whose, at) = by_name.map(|(whose, at)| (whose, at.to_string())).unzip();
     let newest = newest.unwrap_or_default();
@@ -73,6 +73,7 @@ fn filled(status: RestoreStatus, restoring: Restoring) -> RestoreStatus {
         taken_at: status.taken_at.or_else(|| said(newest.taken_at)).or(at),
         from_cluster: status.from_cluster.or(whose),
         without_quorum: status.without_quorum || newest.without_quorum,
+        sha256: status.sha256.or(sha256),
         revision: status.revision.or(newest.revision),
         revision_bump: bump,
         snapshot: status.snapshot.or(snapshot),
@@ -110,10 +111,12 @@ fn lineage(seed: &Member, report: RestoredReport) -> RestoreStatus {
         from_cluster: said(report.from_cluster),
         without_quorum: report.without_quorum,
         db_bytes: Some(report.db_bytes),
+        sha256: said(report.sha256),
         revision: report.revision,
         revision_bump: i64::try_from(report.revision_bump).ok().filter(|bump| *bump > 0),
         snapshot: seed.object.spec.restore.as_ref().and_then(|restoring| restoring.snapshot.clone()),
         came_along: report.came_along,
+        not_compared: report.not_compared,
         engine: report.engine,
         fell_back: report.fell_back,
         passed_over: vec![],

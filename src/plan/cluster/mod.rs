@@ -13,6 +13,7 @@ mod lineage;
 mod observed;
 mod plan;
 mod restore;
+mod seed;
 mod status;
 #[cfg(test)]
 mod tests;

@@ -34,7 +34,7 @@ pub struct Observed {
     pub foreign: Vec<ForeignVolume>,
     /// Jobs of this cluster that look for the latest snapshot, oldest first; looked for only while it has not formed.
     pub searches: Vec<Search>,
-    /// Why the API server takes no Pod of the last of these.
+    /// Why the API server refused the Pod of the last of these, if it did.
     pub refusal: Option<String>,
     /// Five characters of luck for the next member's name.
     pub fresh_suffix: String,

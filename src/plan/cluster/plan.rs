@@ -1,16 +1,17 @@
 //! The order of decisions about one cluster.
 //!
-//! Services and budget first, since they are harmless; then at most one consequential act: form, admit, promote, clear an alarm, grow.
+//! Services and budget first, since they are harmless; then at most one consequential act: form, admit, promote, clear an
+//! alarm, grow, end the Pod that restored.
 
 use jiff::Timestamp;
 
 use super::facts::hex;
-use super::{Observed, admit, alarms, bootstrap, front, grow, status};
+use super::{Observed, admit, alarms, bootstrap, front, grow, seed, status};
 use crate::api::cluster::Formed;
 use crate::api::condition::Reason;
 use crate::api::{EtcdClusterSpec, EtcdClusterStatus};
 use crate::plan::valid::{self, Wanted};
-use crate::plan::{Ensure, Next, Note, Plan, Seen, Wake, pods};
+use crate::plan::{Ensure, Next, Note, Plan, Seen, Wake, meta};
 
 /// How often a settled cluster is looked at: member Status cannot be watched.
 pub(super) const POLL: Wake = Wake::AfterMillis(10_000);
@@ -29,7 +30,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdClusterStatus> {
 }
 
 fn decide(seen: &Observed, wanted: Result<&Wanted, &valid::Refusal>, now: Timestamp) -> (Vec<Ensure>, Next) {
-    if pods::deleting(&seen.cluster.metadata) {
+    if meta::deleting(&seen.cluster.metadata) {
         return (vec![], Next::wait(Reason::Deleting, "the cluster is being deleted", Wake::OnChange));
     }
     if seen.cluster.spec.paused {
@@ -71,6 +72,7 @@ fn formed_next(seen: &Observed, wanted: Result<&Wanted, Next>, formed: &Formed, 
     match wanted {
         Ok(wanted) => alarms::next(seen, wanted, etcd)
             .or_else(|| grow::next(seen, wanted, etcd, now))
+            .or_else(|| seed::next(seen, wanted, etcd))
             .unwrap_or_else(|| seen.rest(etcd, now)),
         Err(hindered) => hindered,
     }

@@ -12,7 +12,7 @@ use crate::api::name::LocalRef;
 use crate::api::restore::{Latest, Newest, Restore, Restoring};
 use crate::api::snapshot::{Agent, Phase};
 use crate::api::store::{Location, S3Location, S3Sse, StoredSnapshot};
-use crate::plan::{Next, Seen, Waiting, Wake, build, fingerprint, pods, store};
+use crate::plan::{Next, Seen, Waiting, Wake, build, fingerprint, meta, store};
 
 /// Whatever is named is watched; this is against a missed event.
 const WAITED_FOR: Wake = Wake::AfterMillis(5_000);
@@ -31,8 +31,9 @@ pub(super) fn wanted(seen: &Observed, now: Timestamp) -> Result<Option<Restoring
     }
 }
 
-/// An attempt from before there was a bump is ended as it was begun, unless the spec asks for one in so many words; one for
-/// which its store's mark was, or is, not known; and one whose store is written to in another way since.
+/// The attempt that was begun, where the new one differs from it by no more than: a bump that did not exist yet when it was
+/// begun and that the spec does not set; a store's mark that was not known then or is not known now; or options that
+/// matter only for writing to the store.
 fn as_begun(seen: &Observed, new: Restoring) -> Restoring {
     let asked = spec(seen).and_then(|r| r.revision_bump).is_some_and(|bump| bump != 0);
     let Some(old) = seen.under_way() else { return new };
@@ -58,8 +59,8 @@ fn to_read(source: &StoredSnapshot) -> StoredSnapshot {
     }
 }
 
-/// A place without what concerns those alone who write there: storage class, tags, locks, checksums and the store's own
-/// encryption.
+/// The location without the options that matter only for writing: storage class, tags, locks, checksums and the store's
+/// own encryption.
 pub(super) fn readers(location: Location) -> Location {
     match location {
         Location::S3(s3) => {
@@ -269,8 +270,8 @@ fn names_no_place(who: &str) -> Waiting {
     Waiting { reason: Reason::InvalidSpec, message: format!("{who} names no place, or more than one") }
 }
 
-/// The attempt that is under way, as the spec has it now: what is decided otherwise is another one, whether or not what was
-/// named is still there.
+/// The attempt that is under way, with the options that the spec has now. Where one of them has changed it is a new
+/// attempt, even if what the spec names is gone.
 fn again(seen: &Observed, latched: Restoring) -> Restoring {
     let Restoring { source, sha256, snapshot, snapshot_uid, store, store_id, newest, .. } = latched;
     attempt(seen, source, sha256, Named { snapshot, snapshot_uid, store, store_id, newest })
@@ -304,7 +305,7 @@ fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, name
         deadline_seconds: restore.and_then(|r| r.deadline_seconds),
         agent: agent(seen),
     };
-    let uid = pods::uid(&seen.cluster.metadata);
+    let uid = meta::uid(&seen.cluster.metadata);
     let Named { snapshot, snapshot_uid, store, store_id, newest } = named;
     let of = Of { source: &source, sha256: sha256.as_deref(), store_id: store_id.as_deref() };
     let restore_uid = restore_uid(uid, of, how, &identity_secret_refs);
@@ -368,7 +369,8 @@ pub fn restore_uid(cluster_uid: &str, of: Of<'_>, how: How<'_>, identities: &[Lo
     // JSON of our own types cannot fail.
     let source = serde_json::to_string(of.source).unwrap_or_default();
     let secrets = identities.iter().map(|secret| secret.name.as_str());
-    // No object can be called so. Without these the UID is that of the time before there were any.
+    // No Secret can have such a name. An option at its default adds nothing, so attempts from before it existed keep
+    // their UID.
     let bump = (how.revision_bump != 0).then(|| format!("bump={}", how.revision_bump));
     let unverified = how.allow_unverified.then_some("unverified=");
     let engine = (how.engine != Engine::default()).then(|| format!("engine={}", how.engine.as_str()));

@@ -13,7 +13,7 @@ use crate::api::member::LastFailure;
 use crate::api::{EtcdClusterStatus, key, role};
 use crate::plan::build;
 use crate::plan::valid::{Version, Wanted};
-use crate::plan::{Act, Next, Seen, pods};
+use crate::plan::{Act, Next, Seen, failure, meta, pods};
 
 /// The status as it is now, before what comes next.
 pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: Timestamp) -> EtcdClusterStatus {
@@ -57,7 +57,7 @@ fn ready(member: &Member) -> bool {
 fn votes(seen: &Observed, etcd: Option<&Membership>, member: &Member) -> bool {
     match etcd {
         Some(etcd) => seen.listed(etcd, member.name()).is_some_and(|l| !l.learner),
-        None => member.live_pod().is_some_and(|p| pods::label(&p.metadata, key::ROLE) == Some(role::VOTER)),
+        None => member.live_pod().is_some_and(|p| meta::label(&p.metadata, key::ROLE) == Some(role::VOTER)),
     }
 }
 
@@ -103,7 +103,7 @@ fn summary(seen: &Observed, etcd: Option<&Membership>, member: &Member, old: &[M
 fn why_silent(member: &Member, asked: bool) -> &'static str {
     match member.live_pod() {
         None => "it has no Pod",
-        Some(pod) if pods::failure(pod).is_some() => "its Pod fails",
+        Some(pod) if failure::of(pod).is_some() => "its Pod fails",
         Some(_) if asked => "it does not answer",
         Some(_) => "its Pod does not run yet",
     }
@@ -211,6 +211,10 @@ impl Facts<'_> {
             Next::Settled(_) => None,
             Next::Wait(waiting, _) => Some((waiting.reason, waiting.message.clone())),
             Next::Do(Act::StartJob(_), _) => Some(latest::asking(self.seen, self.now)),
+            // The same is told when it goes, and while it comes back.
+            Next::Do(Act::DeletePod { pod, .. }, _) => {
+                Some((Reason::MemberRestarting, format!("not ready: {}", pod.name)))
+            }
             Next::Do(..) if self.formed() => {
                 let message = format!("growing to {} members", self.seen.cluster.spec.replicas);
                 Some((Reason::Growing, message))
@@ -298,9 +302,9 @@ impl Facts<'_> {
 /// What is wrong with a member, in words: how its Pod fails, else what the member's own pass says. That one remembers a
 /// failure while the Pod is made anew, and knows what never gets as far as a Pod.
 fn failed(member: &Member) -> Option<Verdict> {
-    let failure: Option<LastFailure> = member.live_pod().filter(|p| !pods::ready(p)).and_then(pods::failure);
+    let failure: Option<LastFailure> = member.live_pod().filter(|p| !pods::ready(p)).and_then(failure::of);
     let (reason, message) = if let Some(failure) = failure {
-        (pods::failure_reason(&failure), pods::explain(&failure))
+        (failure::reason(&failure), failure::explain(&failure))
     } else {
         let told = member.object.status.iter().flat_map(|s| &s.conditions);
         let wrong = told.into_iter().find(|c| c.type_ == Type::Degraded.as_str() && c.status == "True")?;

@@ -8,6 +8,7 @@ mod front;
 mod growing;
 mod latest;
 mod lineage;
+mod seed;
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -25,7 +26,7 @@ use crate::plan::fixtures::{
     CLUSTER_ID, answer, bare, claim_of, earlier, etcd, failed, formed, joined_member, labels, latches, named, noon,
     pod_of, restoring, running, seeding, stored, with_learner,
 };
-use crate::plan::{Act, Plan, Seen, Target, Wake, build, pods, safety};
+use crate::plan::{Act, Plan, Seen, Target, Wake, build, safety};
 
 /// The plan, which keeps the rules.
 fn planned(seen: &Observed) -> Plan<crate::api::EtcdClusterStatus> {

@@ -11,15 +11,15 @@ use crate::api::cluster::Retention;
 use crate::api::condition::Reason;
 use crate::api::member::Birth;
 use crate::api::{MEMBER_FINALIZER, key};
-use crate::plan::{Act, Next, Seen, Target, Wake, pods};
+use crate::plan::{Act, Next, Seen, Target, Wake, meta};
 
 /// Whether a member that was deleted by hand goes on as if it was not: it has joined, and its cluster lives. Where Kubernetes'
 /// garbage collector was told to delete its parts first, it deletes whatever is made.
 pub(super) fn stays(seen: &Observed) -> bool {
     let meta = &seen.member.metadata;
-    let lives = cluster(seen).is_some_and(|c| !pods::deleting(&c.metadata));
+    let lives = cluster(seen).is_some_and(|c| !meta::deleting(&c.metadata));
     let held = |finalizer: &str| meta.finalizers.iter().flatten().any(|f| f == finalizer);
-    pods::deleting(meta) && lives && seen.member.spec.joined.is_some() && held(MEMBER_FINALIZER) && !held(FOREGROUND)
+    meta::deleting(meta) && lives && seen.member.spec.joined.is_some() && held(MEMBER_FINALIZER) && !held(FOREGROUND)
 }
 
 /// What the API server adds for `kubectl delete --cascade=foreground` (Kubernetes: "Garbage Collection").
@@ -29,10 +29,10 @@ const FOREGROUND: &str = "foregroundDeletion";
 pub(super) const STAYS: &str = "it was deleted by hand while its cluster lives and counts on it: its claim is kept, and its Pod, \
                                 which is made again when it ends. Its finalizer is let go when the cluster is deleted";
 
-/// What to do about a member with a deletion timestamp.
+/// What to do about a member with a deletion timestamp. It is let go last, when what has to go with it is gone (I21).
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
     let member = &seen.member;
-    let uid = pods::uid(&member.metadata);
+    let uid = meta::uid(&member.metadata);
     if !member.metadata.finalizers.iter().flatten().any(|f| f == MEMBER_FINALIZER) {
         return Next::wait(Reason::Deleting, "it is let go; others hold it by their finalizers", Wake::OnChange);
     }
@@ -41,7 +41,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
             let message = format!("its EtcdCluster cannot be read, so nothing of it is touched: {why}");
             return Next::wait(Reason::WaitingForReference, message, Wake::AfterMillis(1_000));
         }
-        Seen::Known(Some(alive)) if !pods::deleting(&alive.metadata) => {
+        Seen::Known(Some(alive)) if !meta::deleting(&alive.metadata) => {
             // A seed that never joined is nobody's, whether the cluster has formed without it or not at all.
             let counted_on = member.spec.role != Birth::Seed && !unformed(seen);
             if counted_on || member.spec.joined.is_some() {
@@ -55,8 +55,8 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
         }
         Seen::Known(Some(_) | None) => {}
     }
-    if let Some(there) = seen.pod.as_ref().filter(|p| pods::controlled_by(&p.metadata, uid)) {
-        if pods::deleting(&there.metadata) {
+    if let Some(there) = seen.pod.as_ref().filter(|p| meta::controlled_by(&p.metadata, uid)) {
+        if meta::deleting(&there.metadata) {
             return pod::going(there, (Reason::Deleting, "its Pod is going"), now);
         }
         return Next::act(Act::DeletePod {
@@ -66,9 +66,9 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
     }
     // The cluster's word is newer than the copy that the member was born with.
     let retention = cluster(seen).map_or(member.spec.storage.retention, |c| c.spec.storage.retention);
-    let claim = seen.claim.as_ref().filter(|c| pods::label(&c.metadata, key::MEMBER_UID) == Some(uid));
+    let claim = seen.claim.as_ref().filter(|c| meta::label(&c.metadata, key::MEMBER_UID) == Some(uid));
     if let Some(claim) = claim.filter(|_| retention == Retention::Delete) {
-        if pods::deleting(&claim.metadata) {
+        if meta::deleting(&claim.metadata) {
             return Next::wait(Reason::Deleting, "its claim is going", Wake::OnChange);
         }
         return Next::act(Act::DeleteClaim {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{Observed, end, pod, status, volume};
 use crate::api::condition::Reason;
 use crate::api::{EtcdCluster, EtcdMemberStatus};
-use crate::plan::{Next, Plan, Seen, Wake, pods, valid};
+use crate::plan::{Next, Plan, Seen, Wake, meta, valid};
 
 /// What to do next.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdMemberStatus> {
@@ -23,11 +23,11 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
     if end::stays(seen) {
         return kept(seen, now);
     }
-    if pods::deleting(&member.metadata) {
+    if meta::deleting(&member.metadata) {
         return end::next(seen, now);
     }
     match &seen.cluster {
-        Seen::Known(None) if !pods::controlled_by(&member.metadata, &member.spec.cluster_ref.uid) => {
+        Seen::Known(None) if !meta::controlled_by(&member.metadata, &member.spec.cluster_ref.uid) => {
             let message = "its EtcdCluster is gone and left it behind (kubectl delete --cascade=orphan): its Pod runs on, and \
                            nobody looks after it. Save its data if it is needed, then delete this member; its volume goes \
                            with it unless storage.retention is Retain";
@@ -37,7 +37,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
             let message = "its EtcdCluster is gone; Kubernetes' garbage collector deletes this member";
             return Next::wait(Reason::Deleting, message, Wake::OnChange);
         }
-        Seen::Known(Some(cluster)) if pods::deleting(&cluster.metadata) => {
+        Seen::Known(Some(cluster)) if meta::deleting(&cluster.metadata) => {
             return Next::wait(Reason::Deleting, "its EtcdCluster is being deleted", Wake::OnChange);
         }
         Seen::Known(Some(cluster)) if cluster.spec.paused => {

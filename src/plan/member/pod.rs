@@ -1,8 +1,9 @@
 //! A member's Pod: there is one, on the member's own volume.
 //!
 //! Decides when it is made, and when it is made anew: after it has ended, or while the member has never joined and the
-//! Pod is not what it has to be; or when it cannot start for want of what the member was restored from. The Pod of a member
-//! that runs is never deleted here (I1). Labels by which it is found are put back.
+//! Pod is not what it has to be; or when it cannot start for want of what the member was restored from. The Pod of a
+//! member that runs is never deleted here (I1): only the cluster's pass sees whether the others can spare one that
+//! restored. Labels by which it is found are put back.
 
 use std::collections::BTreeMap;
 
@@ -18,21 +19,22 @@ use crate::api::{EtcdMember, key, role};
 use crate::plan::build::container;
 use crate::plan::build::pod::{Start, pod, selected_by};
 use crate::plan::valid::Server;
-use crate::plan::{Act, Next, Target, Wake, pods};
+use crate::plan::{Act, Next, Target, Wake, failure, meta, pods};
 
 /// How long a failed restore step is left alone before its Pod is made anew. kubelet's own back-off grows to five
 /// minutes, and a corrected Secret or source must show sooner.
 const RETRY_RESTORE: SignedDuration = SignedDuration::from_secs(30);
 
-/// Ends of a restore step that do not go by themselves: users that nobody can log in as, and bytes that are not those that
-/// were saved. What corrects them is another attempt, with a Pod of its own; until then each try may download all of it.
+/// Exit codes of a restore step that a new Pod of the same attempt does not mend: users that nobody can log in as, and
+/// bytes that are not those that were saved. A corrected spec is another attempt with a Pod of its own; until then each try
+/// may download all of it.
 const FINAL: [i32; 2] = [ExitClass::AuthRequired.code() as i32, ExitClass::Corrupt.code() as i32];
 
 /// How long a member that has served waits for what it was restored from. After a node's restart kubelet needs some seconds
 /// for what is there.
 const FORGET_RESTORE: SignedDuration = SignedDuration::from_secs(60);
 
-/// Before that nobody is told that a Pod is held up: a claim is bound, and a node found, within a few seconds.
+/// Until then nobody is told that a Pod is held up (I22): a claim is bound, and a node found, within a few seconds.
 const HELD_UP_AFTER: SignedDuration = SignedDuration::from_secs(15);
 
 /// So long a volume may take that was on another node before: Kubernetes waits six minutes for a node that does not answer,
@@ -75,14 +77,14 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
     let Some(there) = &seen.pod else {
         return Next::act(Act::CreatePod(Box::new(want)));
     };
-    if !pods::controlled_by(&there.metadata, pods::uid(&member.metadata)) {
+    if !meta::controlled_by(&there.metadata, meta::uid(&member.metadata)) {
         let message = format!(
             "a Pod {} that is not this member's stands in its place; delete or rename it",
-            pods::name(&there.metadata)
+            meta::name(&there.metadata)
         );
         return Next::wait(Reason::NameConflict, message, Wake::AfterMillis(10_000));
     }
-    if pods::deleting(&there.metadata) {
+    if meta::deleting(&there.metadata) {
         let message = "its Pod is going; a new one is made on the same volume";
         return going(there, (Reason::MemberRestarting, message), now);
     }
@@ -92,7 +94,7 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         return anew_at(made + REJECTED, there, "it has ended: kubelet does not start it again", now);
     }
     let next = own(seen, there, &want, now);
-    let lost = lost(there, member);
+    let lost = missing_labels(there, member);
     // After everything else, and not at once again: a policy of somebody's may take them each time.
     if lost.is_empty() || matches!(next, Next::Do(..)) {
         return next;
@@ -120,20 +122,21 @@ fn own(seen: &Observed, there: &Pod, want: &Pod, now: Timestamp) -> Next {
     }
 }
 
-/// What a Pod would be found by, and has not any more.
-fn lost(pod: &Pod, member: &EtcdMember) -> BTreeMap<String, String> {
+/// Labels by which the Pod is selected, and which it lacks.
+fn missing_labels(pod: &Pod, member: &EtcdMember) -> BTreeMap<String, String> {
     let mut labels = selected_by(member);
     // Nothing selects by this one, and others may have their own word for it.
     labels.remove(key::NAME);
-    labels.retain(|key, value| pods::label(&pod.metadata, key) != Some(value));
+    labels.retain(|key, value| meta::label(&pod.metadata, key) != Some(value));
     labels
 }
 
-/// A Pod that serves is counted, and told so: its gate has written its number onto the volume before etcd started, so an
-/// older copy of the volume is known from now on (I27), and another's log too (I5). After the voter's label, which is the cluster's pass to set.
+/// Counts the start of a Pod that serves, and then tells the Pod the count. Its gate wrote this number onto the volume before
+/// etcd started, so an older copy of the volume is recognized from now on (I27), and another member's log too (I5). It waits
+/// for the voter's label, which the cluster's pass sets.
 fn count_start(seen: &Observed, joined: &Joined, pod: &Pod) -> Option<Next> {
     let counted = seen.member.spec.start_count;
-    let admitted = pods::label(&pod.metadata, key::ROLE) == Some(role::VOTER) && !pods::may_start_empty(pod);
+    let admitted = meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER) && !pods::may_start_empty(pod);
     if !admitted || !pods::ready(pod) {
         return None;
     }
@@ -161,7 +164,7 @@ fn anew(pod: &Pod, why: &str) -> Next {
     Next::act(Act::DeletePod { pod: Target::of(&pod.metadata), why: why.to_owned() })
 }
 
-/// At its time, and until then what it is.
+/// Has the Pod made anew at that time; until then it is judged as it stands, and looked at again then.
 fn anew_at(at: Timestamp, pod: &Pod, why: &str, now: Timestamp) -> Next {
     match (Wake::at(at, now), standing(pod, now)) {
         (None, _) => anew(pod, why),
@@ -182,7 +185,7 @@ fn standing(pod: &Pod, now: Timestamp) -> Next {
         let message = format!("its Pod has ended{}; another one is made", pods::why_ended(pod));
         return Next::wait(Reason::WaitingForPod, message, Wake::OnChange);
     }
-    let Some(held) = pods::hold_up(pod) else {
+    let Some(held) = failure::hold_up(pod) else {
         return Next::wait(Reason::WaitingForPod, "its Pod does not run yet", Wake::OnChange);
     };
     let message = format!("its Pod does not run yet: {}", held.message);

@@ -3,27 +3,30 @@
 //! Decides what is reported, never what is done.
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 
+use super::plan::cluster;
 use super::{Observed, end};
 use crate::api::EtcdMemberStatus;
 use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::key;
 use crate::api::member::{LastFailure, ObjectIdentity};
-use crate::plan::{Next, pods};
+use crate::plan::build::budget::quorum;
+use crate::plan::{Next, failure, meta, pods};
 
 /// The status as it is now, before what comes next.
 pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberStatus {
     let meta = &seen.member.metadata;
     let old = seen.member.status.clone().unwrap_or_default();
-    let uid = pods::uid(meta);
-    let pod = seen.pod.as_ref().filter(|p| pods::controlled_by(&p.metadata, uid));
-    let claim = seen.claim.as_ref().filter(|c| pods::label(&c.metadata, key::MEMBER_UID) == Some(uid));
+    let uid = meta::uid(meta);
+    let pod = seen.pod.as_ref().filter(|p| meta::controlled_by(&p.metadata, uid));
+    let claim = seen.claim.as_ref().filter(|c| meta::label(&c.metadata, key::MEMBER_UID) == Some(uid));
     let failure = match pod {
-        Some(pod) => pods::failure(pod).or_else(|| old.last_failure.clone().filter(|_| !pods::ready(pod))),
+        Some(pod) => failure::of(pod).or_else(|| old.last_failure.clone().filter(|_| !pods::ready(pod))),
         None => old.last_failure.clone(),
     };
     let ready = pod.is_some_and(pods::ready);
-    let conditions = conditions(next, ready, failure.as_ref(), end::stays(seen));
+    let conditions = conditions(next, ready, serves(seen, pod), failure.as_ref(), end::stays(seen));
     EtcdMemberStatus {
         observed_generation: meta.generation,
         claim: claim.map(|c| identity(&c.metadata)),
@@ -34,10 +37,25 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberS
 }
 
 fn identity(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> ObjectIdentity {
-    ObjectIdentity { name: pods::name(meta).to_owned(), uid: pods::uid(meta).to_owned() }
+    ObjectIdentity { name: meta::name(meta).to_owned(), uid: meta::uid(meta).to_owned() }
 }
 
-fn conditions(next: &Next, ready: bool, failure: Option<&LastFailure>, stays: bool) -> [Wanted; 3] {
+/// What is told of a Pod that serves. Where no quorum would be left without it, the one that restored keeps what it
+/// restored from until it ends, and only a person can say when it may.
+fn serves(seen: &Observed, pod: Option<&Pod>) -> String {
+    let few = |replicas: i32| usize::try_from(replicas).is_ok_and(|size| quorum(size) >= size);
+    let restored = seen.member.spec.joined.is_some() && pod.is_some_and(pods::restores);
+    if !restored || cluster(seen).is_none_or(|c| !few(c.spec.replicas)) {
+        return "its Pod serves".to_owned();
+    }
+    format!(
+        "its Pod serves, and keeps what it was restored from mounted. There is no quorum without it, so it is made anew \
+         only when it ends; to have that now, with a short interruption: kubectl delete pod {}",
+        meta::name(&seen.member.metadata)
+    )
+}
+
+fn conditions(next: &Next, ready: bool, serves: String, failure: Option<&LastFailure>, stays: bool) -> [Wanted; 3] {
     let waiting = match next {
         Next::Wait(waiting, _) => Some((waiting.reason, waiting.message.clone())),
         Next::Do(..) => Some((Reason::WaitingForPod, "its parts are being made".to_owned())),
@@ -46,11 +64,10 @@ fn conditions(next: &Next, ready: bool, failure: Option<&LastFailure>, stays: bo
     // Also while something is done about its Pod.
     let mistake = || stays.then(|| (Reason::MemberStillListed, end::STAYS.to_owned()));
     let trouble = trouble(waiting.as_ref(), ready, failure).or_else(mistake);
-    let (reason, message) =
-        trouble.clone().or_else(|| waiting.clone()).unwrap_or((Reason::AsDesired, "its Pod serves".to_owned()));
+    let (reason, message) = trouble.clone().or_else(|| waiting.clone()).unwrap_or((Reason::AsDesired, serves.clone()));
     [
         if ready && trouble.is_none() {
-            Wanted::yes(Type::Ready, Reason::AsDesired, "its Pod serves")
+            Wanted::yes(Type::Ready, Reason::AsDesired, serves)
         } else {
             Wanted::no(Type::Ready, reason, message)
         },
@@ -71,5 +88,5 @@ fn trouble(waiting: Option<&(Reason, String)>, ready: bool, failure: Option<&Las
         return Some((*reason, message.clone()));
     }
     let failure = failure.filter(|_| !ready)?;
-    Some((pods::failure_reason(failure), pods::explain(failure)))
+    Some((failure::reason(failure), failure::explain(failure)))
 }

@@ -17,7 +17,7 @@ use crate::api::snapshot::Agent;
 use crate::api::{EtcdCluster, EtcdMemberStatus, key, role};
 use crate::plan::build::container;
 use crate::plan::fixtures::{earlier, etcd_cluster, failed, labels, noon, pod_of, restoring, running, serving, unborn};
-use crate::plan::{Act, Plan, Seen, Target, Wake, pods, safety};
+use crate::plan::{Act, Plan, Seen, Target, Wake, meta, pods, safety};
 
 fn planned_at(seen: &Observed, now: Timestamp) -> Plan<EtcdMemberStatus> {
     let plan = plan(seen, now);
@@ -73,11 +73,11 @@ mod standing {
         let Some(Act::CreateClaim(made)) = act(&seen) else { panic!() };
         assert_eq!(made.metadata.name.as_deref(), Some("data-a-m0"));
         assert_eq!(made.metadata.owner_references, None);
-        assert_eq!(pods::label(&made.metadata, key::MEMBER_UID), Some("u-a-m0"));
+        assert_eq!(meta::label(&made.metadata, key::MEMBER_UID), Some("u-a-m0"));
         seen.claim = claim;
         let Some(Act::CreatePod(made)) = act(&seen) else { panic!() };
         assert_eq!(made.metadata.annotations, labels(&[(key::MAY_START_EMPTY, "u-data-a-m0")]));
-        assert_eq!(pods::label(&made.metadata, key::ROLE), Some(role::LEARNER));
+        assert_eq!(meta::label(&made.metadata, key::ROLE), Some(role::LEARNER));
         assert_eq!(pods::arguments(&made, "restore"), None);
         assert!(pods::arguments(&made, "etcd").unwrap().iter().any(|a| a == "--seed"));
         seen.pod = pod;
@@ -291,6 +291,31 @@ mod standing {
         held(&mut without, 600);
         assert_eq!(act(&without), None, "another Pod would wait for the same");
         assert_eq!(act(&restored()), None, "etcd runs");
+    }
+
+    /// With too few others it is nobody's but a person's to say when its Pod may end.
+    #[test]
+    fn a_member_without_which_there_is_no_quorum_says_what_its_pod_keeps() {
+        let ready = |replicas: i32, with_step: bool| {
+            let mut seen = serving();
+            cluster(&mut seen).spec.replicas = replicas;
+            if with_step {
+                let step = Container { name: container::RESTORE.to_owned(), ..Container::default() };
+                let spec = seen.pod.as_mut().unwrap().spec.as_mut().unwrap();
+                spec.init_containers.get_or_insert_default().push(step);
+            }
+            let plan = planned(&seen);
+            assert_eq!((plan.act, plan.waiting), (None, None));
+            let all = plan.status.conditions;
+            all.into_iter().find(|c| c.type_ == "Ready" && c.status == "True").unwrap().message
+        };
+        for few in [1, 2] {
+            let said = ready(few, true);
+            assert!(said.contains("restored from") && said.ends_with("kubectl delete pod a-m0"), "{said}");
+        }
+        for (replicas, with_step) in [(3, true), (1, false)] {
+            assert_eq!(ready(replicas, with_step), "its Pod serves");
+        }
     }
 
     #[test]

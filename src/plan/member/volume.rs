@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use super::{Observed, pod};
 use crate::api::condition::Reason;
 use crate::api::{key, name};
-use crate::plan::{Act, Next, Target, Wake, build, pods};
+use crate::plan::{Act, Next, Target, Wake, build, meta};
 
 /// The UID of the claim to start on, or what to do first.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>> {
     let member = &seen.member;
     let joined = member.spec.joined.is_some();
-    let claim_name = name::claim(pods::name(&member.metadata));
+    let claim_name = name::claim(meta::name(&member.metadata));
     let Some(claim) = &seen.claim else {
         return Err(Box::new(if joined {
             lost(&claim_name, "is gone")
@@ -22,7 +22,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
             Next::act(Act::CreateClaim(Box::new(build::pvc::claim(member))))
         }));
     };
-    if pods::label(&claim.metadata, key::MEMBER_UID) != Some(pods::uid(&member.metadata)) {
+    if meta::label(&claim.metadata, key::MEMBER_UID) != Some(meta::uid(&member.metadata)) {
         // I13: not ours, so nothing is done to it.
         let message = format!(
             "the claim {claim_name} is not this member's (its label {} names another UID); move it away",
@@ -30,17 +30,17 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
         );
         return Err(Box::new(Next::wait(Reason::NameConflict, message, Wake::AfterMillis(10_000))));
     }
-    if !pods::deleting(&claim.metadata) {
-        return Ok(pods::uid(&claim.metadata).to_owned());
+    if !meta::deleting(&claim.metadata) {
+        return Ok(meta::uid(&claim.metadata).to_owned());
     }
     if joined {
         return Err(Box::new(lost(&claim_name, "is being deleted, and goes when the Pod stops")));
     }
     // Nothing was ever acknowledged here: the Pod lets go, the claim goes, and both are made anew.
-    let own = seen.pod.as_ref().filter(|p| pods::controlled_by(&p.metadata, pods::uid(&member.metadata)));
+    let own = seen.pod.as_ref().filter(|p| meta::controlled_by(&p.metadata, meta::uid(&member.metadata)));
     let message = format!("the claim {claim_name} is being deleted; a new one is made when it is gone");
     Err(Box::new(match own {
-        Some(there) if pods::deleting(&there.metadata) => pod::going(there, (Reason::WaitingForPod, &message), now),
+        Some(there) if meta::deleting(&there.metadata) => pod::going(there, (Reason::WaitingForPod, &message), now),
         Some(there) => Next::act(Act::DeletePod {
             pod: Target::of(&there.metadata),
             why: format!("its claim {claim_name} is being deleted before the member ever joined"),

@@ -8,7 +8,7 @@ use crate::api::member::{Birth, Joined};
 use crate::api::{EtcdClusterStatus, EtcdMember, component, key};
 use crate::plan::build::job::{expects, searches};
 use crate::plan::cluster::{Alarm, AlarmKind, Listed, Member, Membership, Observed};
-use crate::plan::{Act, Ensure, Plan, Seen, Target, build, pods, store};
+use crate::plan::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store};
 
 /// The largest number of members, and of learners our servers agree on.
 const MOST: usize = 9;
@@ -16,7 +16,7 @@ const MOST: usize = 9;
 /// Whether a plan keeps the rules.
 pub fn cluster(seen: &Observed, plan: &Plan<EtcdClusterStatus>) -> Verdict {
     rule("I2", plan.status.latches == latches(seen), "a status carries latches over unchanged")?;
-    let idle = seen.cluster.spec.paused || pods::deleting(&seen.cluster.metadata);
+    let idle = seen.cluster.spec.paused || meta::deleting(&seen.cluster.metadata);
     rule("I13", !idle || (plan.act.is_none() && plan.ensures.is_empty()), "a paused or deleted cluster is left alone")?;
     for ensure in &plan.ensures {
         check_ensure(seen, ensure)?;
@@ -31,13 +31,13 @@ fn latches(seen: &Observed) -> Latches {
 fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
     let (name, standing) = match ensure {
         Ensure::Service(service) => {
-            let name = pods::name(&service.metadata);
+            let name = meta::name(&service.metadata);
             let all = [&seen.peer_service, &seen.client_service].into_iter().flatten();
-            (name, all.map(|s| &s.metadata).find(|m| pods::name(m) == name))
+            (name, all.map(|s| &s.metadata).find(|m| meta::name(m) == name))
         }
-        Ensure::Budget(budget) => (pods::name(&budget.metadata), seen.budget.as_ref().map(|b| &b.metadata)),
+        Ensure::Budget(budget) => (meta::name(&budget.metadata), seen.budget.as_ref().map(|b| &b.metadata)),
     };
-    let ours = standing.is_none_or(|meta| pods::controlled_by(meta, pods::uid(&seen.cluster.metadata)));
+    let ours = standing.is_none_or(|meta| meta::controlled_by(meta, meta::uid(&seen.cluster.metadata)));
     rule("I13", ours, &format!("{name} belongs to somebody else and is not applied"))
 }
 
@@ -57,14 +57,14 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::Disarm { alarm, cluster_id } => disarm(seen, alarm, *cluster_id),
         Act::AdmitClients { pod } => admit(seen, pod),
         Act::DeleteMember { member, .. } => delete(seen, member),
+        Act::DeletePod { pod, .. } => spare(seen, pod),
         Act::CreateClaim(_)
         | Act::CreatePod(_)
-        | Act::DeletePod { .. }
         | Act::DeleteClaim { .. }
         | Act::ReleaseMember { .. }
         | Act::LatchStart { .. }
         | Act::MarkStarted { .. }
-        | Act::Relabel { .. } => rule("I1", false, "the cluster's pass never touches Pods or claims"),
+        | Act::Relabel { .. } => rule("I1", false, "the cluster's pass leaves Pods and claims to their members"),
         Act::StartJob(job) => search(seen, job),
     }
 }
@@ -82,9 +82,9 @@ fn search(seen: &Observed, job: &Job) -> Verdict {
     };
     rule("I25", mark.is_none_or(|mark| expects(job, mark)), "a store whose mark is known is expected to have it")?;
     let meta = &seen.cluster.metadata;
-    let owned = pods::controlled_by(&job.metadata, pods::uid(meta)) && job.metadata.namespace == meta.namespace;
+    let owned = meta::controlled_by(&job.metadata, meta::uid(meta)) && job.metadata.namespace == meta.namespace;
     rule("I13", owned, "a cluster's Job is its own and stands beside it")?;
-    let component = template.and_then(|t| t.metadata.as_ref()).and_then(|m| pods::label(m, key::COMPONENT));
+    let component = template.and_then(|t| t.metadata.as_ref()).and_then(|m| meta::label(m, key::COMPONENT));
     let agent = component == Some(component::SNAPSHOT_AGENT);
     rule("I16", agent, "an agent's Pod never stands behind a Service of a cluster")
 }
@@ -107,17 +107,21 @@ fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     let alone = etcd.members.len() == 1 && formed.restored_from.is_some() && formed.restored_from == old.restoring;
     let certain = formed.corrupt_came_along.is_empty() || (alone && !own);
     rule("I3", certain, "an alarm came along only where a restored seed is alone, and is not its own")?;
+    let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed);
+    let made_from = seed.and_then(|seed| seed.object.spec.restore.as_ref());
+    let told = formed.restored_from.as_ref() == made_from;
+    rule("I9", told, "a cluster is latched as restored from what its seed was made with, and from nothing else")?;
     let permitted = seen.members.iter().filter(|m| m.object.spec.joined.is_some()).any(may_start_empty);
     rule("I3", !permitted, "no joined member may start on an empty volume when the cluster counts as formed")
 }
 
 fn create(seen: &Observed, member: &EtcdMember) -> Verdict {
     let old = latches(seen);
-    let name = pods::name(&member.metadata);
+    let name = meta::name(&member.metadata);
     rule("I11", old.pending_member.as_deref() == Some(name), "a member's name is latched before the member is made")?;
     rule("I5", !seen.members.iter().any(|m| m.name() == name), "a member's name is never used twice")?;
-    let uid = pods::uid(&seen.cluster.metadata);
-    rule("I13", pods::controlled_by(&member.metadata, uid), "a member is owned by its cluster")?;
+    let uid = meta::uid(&seen.cluster.metadata);
+    rule("I13", meta::controlled_by(&member.metadata, uid), "a member is owned by its cluster")?;
     rule("I5", member.spec.joined.is_none(), "a new member has not joined")?;
     match member.spec.role {
         Birth::Seed => {
@@ -236,6 +240,30 @@ fn admit(seen: &Observed, target: &Target) -> Verdict {
     rule("I3", listed.is_some_and(|l| answers(seen, etcd, l)), "no client reaches a member that another answers for")
 }
 
+/// The only Pod that ends while its member serves: one with a restore step, when nobody else is missing.
+fn spare(seen: &Observed, target: &Target) -> Verdict {
+    let etcd = known(seen)?;
+    let formed = latches(seen).formed;
+    let same = formed.is_some_and(|f| f.cluster_id == id(etcd.cluster_id));
+    rule("I2", same, "what was restored is let go by the cluster that formed")?;
+    let member = owner_of(seen, target)?;
+    rule("I1", member.pod.as_ref().is_some_and(pods::restores), "no Pod but one with a restore step is ended")?;
+    // Else it might be restored again, or started empty.
+    rule("I9", member.object.spec.joined.is_some(), "a member that has not joined may need its restore step")?;
+    rule("I3", !may_start_empty(member), "a first start is forbidden before its Pod ends")?;
+    let serves = |m: &Member| !m.deleting() && m.live_pod().is_some_and(pods::ready);
+    let mut others = seen.members.iter().filter(|m| m.name() != member.name());
+    rule("I1", !member.deleting() && others.all(serves), "nobody else is missing, unready or going")?;
+    let voters = voters(etcd);
+    let changing = voters.len() != etcd.members.len() || latches(seen).pending_member.is_some();
+    rule("I11", !changing, "the membership is not changing")?;
+    let left = voters.iter().filter(|l| {
+        let other = stands_for(seen, l).is_some_and(|m| m.name() != member.name() && serves(m));
+        other && answers(seen, etcd, l)
+    });
+    rule("I1", 2 * left.count() > voters.len(), "without it a quorum answers")
+}
+
 /// The only members that go are those of an attempt that never formed anything: where nothing has formed, or a seed
 /// that etcd does not know beside a cluster that formed without it.
 fn delete(seen: &Observed, target: &Target) -> Verdict {
@@ -270,7 +298,7 @@ fn formed_as(seen: &Observed, cluster_id: u64) -> Result<&Membership, Violation>
 }
 
 fn named<'a>(seen: &'a Observed, name: &str) -> Result<&'a Member, Violation> {
-    let there = seen.members.iter().find(|m| m.name() == name && !pods::deleting(&m.object.metadata));
+    let there = seen.members.iter().find(|m| m.name() == name && !meta::deleting(&m.object.metadata));
     there.ok_or_else(|| Violation { invariant: "I12", message: format!("there is no member {name} that stays") })
 }
 
@@ -285,7 +313,7 @@ fn owner_of<'a>(seen: &'a Observed, target: &Target) -> Result<&'a Member, Viola
     let own = |m: &&Member| {
         m.pod
             .as_ref()
-            .is_some_and(|p| is(target, &p.metadata) && pods::controlled_by(&p.metadata, pods::uid(&m.object.metadata)))
+            .is_some_and(|p| is(target, &p.metadata) && meta::controlled_by(&p.metadata, meta::uid(&m.object.metadata)))
     };
     seen.members.iter().find(own).ok_or_else(|| Violation {
         invariant: "I13",
@@ -294,7 +322,7 @@ fn owner_of<'a>(seen: &'a Observed, target: &Target) -> Result<&'a Member, Viola
 }
 
 fn may_start_empty(member: &Member) -> bool {
-    member.pod.as_ref().is_some_and(|p| pods::may_start_empty(p) && !pods::deleting(&p.metadata))
+    member.pod.as_ref().is_some_and(|p| pods::may_start_empty(p) && !meta::deleting(&p.metadata))
 }
 
 fn stands_for<'a>(seen: &'a Observed, listed: &Listed) -> Option<&'a Member> {

@@ -10,7 +10,7 @@ use crate::api::member::{Birth, Joined};
 use crate::api::{EtcdMemberStatus, key, role};
 use crate::plan::build::{container, expects_store};
 use crate::plan::member::Observed;
-use crate::plan::{Act, Plan, Seen, Target, pods};
+use crate::plan::{Act, Plan, Seen, Target, meta, pods};
 
 /// Whether a plan keeps the rules.
 pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
@@ -44,11 +44,11 @@ fn joined(seen: &Observed) -> bool {
 }
 
 fn going(seen: &Observed) -> bool {
-    pods::deleting(&seen.member.metadata)
+    meta::deleting(&seen.member.metadata)
 }
 
 fn uid(seen: &Observed) -> &str {
-    pods::uid(&seen.member.metadata)
+    meta::uid(&seen.member.metadata)
 }
 
 /// The cluster is known to be there, to stay, and not to have formed.
@@ -64,18 +64,18 @@ fn expendable(seen: &Observed) -> bool {
         Seen::Known(None) => true,
         Seen::Known(Some(cluster)) => {
             let seed = seen.member.spec.role == Birth::Seed;
-            pods::deleting(&cluster.metadata) || (!joined(seen) && (seed || unformed(seen)))
+            meta::deleting(&cluster.metadata) || (!joined(seen) && (seed || unformed(seen)))
         }
     }
 }
 
 /// Whether a cluster that lives counts on its vote, whatever a person wants of the member.
 fn counted_on(seen: &Observed) -> bool {
-    joined(seen) && matches!(&seen.cluster, Seen::Known(Some(cluster)) if !pods::deleting(&cluster.metadata))
+    joined(seen) && matches!(&seen.cluster, Seen::Known(Some(cluster)) if !meta::deleting(&cluster.metadata))
 }
 
 fn active(seen: &Observed) -> Verdict {
-    let paused = matches!(&seen.cluster, Seen::Known(Some(c)) if c.spec.paused && !pods::deleting(&c.metadata));
+    let paused = matches!(&seen.cluster, Seen::Known(Some(c)) if c.spec.paused && !meta::deleting(&c.metadata));
     rule("I13", !paused, "nothing of a paused cluster is changed")
 }
 
@@ -84,7 +84,7 @@ fn create_claim(seen: &Observed, claim: &PersistentVolumeClaim) -> Verdict {
     rule("I5", !joined(seen), "a member that has served never gets a new claim")?;
     rule("I21", !going(seen), "nothing is made for a member that goes")?;
     rule("I5", seen.claim.is_none(), "a member has one claim")?;
-    let labelled = pods::label(&claim.metadata, key::MEMBER_UID) == Some(uid(seen)) && !uid(seen).is_empty();
+    let labelled = meta::label(&claim.metadata, key::MEMBER_UID) == Some(uid(seen)) && !uid(seen).is_empty();
     rule("I4", labelled, "a claim is labelled with its member's UID")?;
     let owners = claim.metadata.owner_references.iter().flatten().count();
     rule("I4", owners == 0, "no garbage collector may delete data")
@@ -94,15 +94,15 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     active(seen)?;
     rule("I21", !going(seen) || counted_on(seen), "nothing is made for a member that goes")?;
     rule("I5", seen.pod.is_none(), "a member has one Pod")?;
-    rule("I13", pods::controlled_by(&pod.metadata, uid(seen)), "a Pod is owned by its member")?;
+    rule("I13", meta::controlled_by(&pod.metadata, uid(seen)), "a Pod is owned by its member")?;
     let claim = own_claim(seen);
-    rule("I5", claim.is_some_and(|c| !pods::deleting(&c.metadata)), "a Pod starts on its member's own claim")?;
-    let learner = pods::label(&pod.metadata, key::ROLE) == Some(role::LEARNER);
+    rule("I5", claim.is_some_and(|c| !meta::deleting(&c.metadata)), "a Pod starts on its member's own claim")?;
+    let learner = meta::label(&pod.metadata, key::ROLE) == Some(role::LEARNER);
     rule("I16", learner, "clients reach no Pod that has not been admitted")?;
     let permission = pod.metadata.annotations.as_ref().and_then(|a| a.get(key::MAY_START_EMPTY));
     if let Some(permitted) = permission {
         rule("I3", !joined(seen), "a member that has joined never starts on an empty volume")?;
-        let own = claim.is_some_and(|c| pods::uid(&c.metadata) == permitted && !permitted.is_empty());
+        let own = claim.is_some_and(|c| meta::uid(&c.metadata) == permitted && !permitted.is_empty());
         rule("I3", own, "an empty start is permitted for the one claim it is about")?;
     }
     let knows = seen.member.spec.joined.as_ref().is_none_or(|joined| pods::knows_joined(pod, joined));
@@ -146,12 +146,12 @@ fn relabel(seen: &Observed, target: &Target, labels: &BTreeMap<String, String>) 
 
 /// What stands where its Pod belongs, if it is its own.
 fn own_pod(seen: &Observed) -> Option<&Pod> {
-    seen.pod.as_ref().filter(|p| pods::controlled_by(&p.metadata, uid(seen)))
+    seen.pod.as_ref().filter(|p| meta::controlled_by(&p.metadata, uid(seen)))
 }
 
 /// What stands where its claim belongs, if it is its own.
 fn own_claim(seen: &Observed) -> Option<&PersistentVolumeClaim> {
-    seen.claim.as_ref().filter(|c| pods::label(&c.metadata, key::MEMBER_UID) == Some(uid(seen)))
+    seen.claim.as_ref().filter(|c| meta::label(&c.metadata, key::MEMBER_UID) == Some(uid(seen)))
 }
 
 fn restores(pod: &Pod) -> bool {

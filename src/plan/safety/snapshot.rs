@@ -5,8 +5,9 @@ use k8s_openapi::api::batch::v1::Job;
 use super::{Verdict, rule};
 use crate::api::{EtcdSnapshotStatus, component, key};
 use crate::plan::build::job::{expects, inspects};
-use crate::plan::snapshot::{Observed, made_for, over};
-use crate::plan::{Act, Plan, pods};
+use crate::plan::jobs::over;
+use crate::plan::snapshot::{Observed, made_for};
+use crate::plan::{Act, Plan, meta};
 
 /// Whether a plan keeps the rules.
 pub fn snapshot(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>) -> Verdict {
@@ -56,22 +57,22 @@ fn written_once(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>) -> Verdict {
 
 fn start(seen: &Observed, job: &Job) -> Verdict {
     let meta = &seen.snapshot.metadata;
-    rule("I18", !pods::deleting(meta), "nothing is started for a snapshot that is being deleted")?;
+    rule("I18", !meta::deleting(meta), "nothing is started for a snapshot that is being deleted")?;
     if job.spec.as_ref().and_then(|s| s.template.spec.as_ref()).is_some_and(inspects) {
         let one = seen.inspections.iter().all(|old| over(&old.job) && old.job.metadata.name != job.metadata.name);
         rule("I7", one, "the store is asked by one Job after the other")?;
     } else {
         rule("I7", seen.job.is_none() && seen.strays.is_empty(), "one Job at a time")?;
         let again = seen.snapshot.status.as_ref().is_some_and(|s| s.started_at.is_some());
-        let answered = seen.inspections.iter().any(|i| pods::controlled_by(&i.job.metadata, pods::uid(meta)));
+        let answered = seen.inspections.iter().any(|i| meta::controlled_by(&i.job.metadata, meta::uid(meta)));
         rule("I6", !again || answered, "another one is taken only when the store has been asked for the first")?;
     }
     let mark = made_for(job).and_then(|record| record.id);
     let told = mark.is_none_or(|mark| expects(job, &mark));
     rule("I25", told, "a store whose mark is known is expected to have it, whether it is written to or asked")?;
-    let owned = pods::controlled_by(&job.metadata, pods::uid(meta)) && job.metadata.namespace == meta.namespace;
+    let owned = meta::controlled_by(&job.metadata, meta::uid(meta)) && job.metadata.namespace == meta.namespace;
     rule("I13", owned, "a snapshot's Job is its own and stands beside it")?;
     let template = job.spec.as_ref().map(|s| &s.template).and_then(|t| t.metadata.as_ref());
-    let agent = template.is_some_and(|m| pods::label(m, key::COMPONENT) == Some(component::SNAPSHOT_AGENT));
+    let agent = template.is_some_and(|m| meta::label(m, key::COMPONENT) == Some(component::SNAPSHOT_AGENT));
     rule("I16", agent, "an agent's Pod never stands behind a Service of a cluster")
 }

@@ -220,10 +220,15 @@ fn what_came_along_is_latched_with_a_restored_seed_alone() {
     let forming = |there| {
         let mut seen = formed(there, 3);
         *latches(&mut seen) = Latches { restoring: Some(restoring("k")), ..Latches::default() };
+        seen.members[0].object.spec.restore = Some(restoring("k"));
         seen
     };
     let mut seen = forming(1);
-    assert_eq!((latch(&seen, true, &["dead"]), latch(&seen, false, &[])), (None, None));
+    assert_eq!((latch(&seen, true, &["dead"]), latch(&seen, true, &[])), (None, None));
+    assert_eq!(latch(&seen, false, &[]), Some("I9"), "where its data came from would be lost");
+    let mut empty = seen.clone();
+    empty.members[0].object.spec.restore = None;
+    assert_eq!((latch(&empty, false, &[]), latch(&empty, true, &[])), (None, Some("I9")), "it was founded empty");
     assert_eq!(latch(&seen, true, &["10"]), Some("I3"), "its own");
     assert_eq!(latch(&seen, false, &["dead"]), Some("I3"), "nothing was restored");
     assert_eq!(latch(&forming(2), true, &["dead"]), Some("I3"), "it is not alone");
@@ -368,6 +373,52 @@ fn members_that_count_are_never_deleted() {
     assert_eq!(broken(&seen, delete(&seen, 1)), None);
     seen.etcd = Seen::Unknown("no".to_owned());
     assert_eq!(broken(&seen, delete(&seen, 1)), Some("I1"));
+}
+
+/// A quorum answers without it, and it is the one Pod that restored.
+#[test]
+fn only_a_pod_with_a_restore_step_ends_while_its_member_serves() {
+    use k8s_openapi::api::core::v1::Container;
+    let step = || Container { name: build::container::RESTORE.to_owned(), ..Container::default() };
+    let end = |seen: &Cluster| Act::DeletePod { pod: pod_target(seen, 0), why: String::new() };
+    let restored = |voters: usize| {
+        let mut seen = formed(voters, i32::try_from(voters).unwrap());
+        let spec = seen.members[0].pod.as_mut().unwrap().spec.as_mut().unwrap();
+        spec.init_containers.get_or_insert_default().push(step());
+        seen
+    };
+    for (voters, broken_by) in [(1, Some("I1")), (2, Some("I1")), (3, None), (4, None), (5, None)] {
+        let seen = restored(voters);
+        assert_eq!(broken(&seen, end(&seen)), broken_by, "{voters}");
+    }
+    type Change = fn(&mut Cluster);
+    let changes: [(&str, Change); 16] = [
+        ("I1", |s| s.etcd = Seen::Unknown("no".to_owned())),
+        ("I2", |s| latches(s).formed = None),
+        ("I2", |s| etcd(s).cluster_id = 9),
+        ("I13", |s| s.members[0].pod.as_mut().unwrap().metadata.owner_references = None),
+        ("I1", |s| drop(s.members[0].pod.as_mut().unwrap().spec.as_mut().unwrap().init_containers.take())),
+        ("I9", |s| s.members[0].object.spec.joined = None),
+        ("I3", |s| s.members[0].pod.as_mut().unwrap().metadata.annotations = labels(&[(key::MAY_START_EMPTY, "x")])),
+        ("I1", |s| s.members[0].object.metadata.deletion_timestamp = Some(earlier())),
+        ("I1", |s| s.members[1].pod = None),
+        ("I1", |s| running(s.members[1].pod.as_mut().unwrap(), false)),
+        ("I1", |s| s.members[1].pod.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier())),
+        ("I1", |s| s.members[2].object.metadata.deletion_timestamp = Some(earlier())),
+        ("I1", |s| drop(s.answers.remove(&named(2)))),
+        ("I1", |s| drop(s.answers.insert(named(2), Seen::Known(Answer { cluster_id: 9, ..answer(2) })))),
+        ("I11", |s| etcd(s).members[2].learner = true),
+        ("I11", |s| latches(s).pending_member = Some("a-x".to_owned())),
+    ];
+    for (n, (invariant, change)) in changes.into_iter().enumerate() {
+        let mut seen = restored(3);
+        change(&mut seen);
+        assert_eq!(broken(&seen, end(&seen)), Some(invariant), "change {n}");
+    }
+    let seen = restored(3);
+    let mut newer = seen.clone();
+    newer.members[0].pod.as_mut().unwrap().metadata.resource_version = Some("9999".to_owned());
+    assert_eq!(broken(&newer, end(&seen)), Some("I13"), "it is not the Pod that was seen");
 }
 
 #[test]

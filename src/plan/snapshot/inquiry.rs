@@ -1,29 +1,31 @@
 //! Asking the store about a snapshot, where neither its Job nor its Pods say whether it is there.
 //!
 //! Decides when the store is asked, by one Job after the other, and what its answer is. One that gives none is asked again:
-//! what is down comes back, and nobody tells the operator.
+//! what is down comes back, and nobody tells the operator. So is one that shows nothing soon after the end: no listing
+//! that may be late has the last word (I18).
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use snapshot_agent::contract::ExitClass;
 
 use super::plan::SLOW;
-use super::report::{self, Fact};
 use super::{Inspection, Observed, job, place, status};
 use crate::api::backup_store::Right;
 use crate::api::condition::Type;
-use crate::plan::{Wake, pods};
+use crate::plan::jobs::{self, Fact};
+use crate::plan::{Wake, meta};
 
-/// A store that gave no answer is asked again: soon at first.
-const SOON: SignedDuration = SignedDuration::from_secs(15);
-/// And later not less often than this.
-const LATER: SignedDuration = SignedDuration::from_secs(120);
+/// A store that shows nothing is believed when it was asked so long after the last Pod's end. What that Pod sent last
+/// may be carried out when nobody waits for it any more, and there are stores whose listings are late: both are a matter
+/// of seconds, seldom of a minute.
+const SHOWN_WITHIN: SignedDuration = SignedDuration::from_secs(90);
 
 /// What the store says.
 pub(super) enum Answer {
     /// It has the snapshot.
     Stored(Fact),
-    /// It is there, it is the one that is meant, and it has nothing of this snapshot, in these words.
+    /// It is there, it is the one that is meant, and long after the end it has nothing of this snapshot, in these
+    /// words.
     Nothing(String),
     /// Somebody else's Job stands where one belongs that asks it.
     Taken(Box<Job>),
@@ -36,7 +38,7 @@ pub(super) enum Answer {
 pub(super) struct Inquiry {
     /// The Job that is made now, and asks.
     pub(super) ask: Option<Box<Job>>,
-    /// How far the Job is that asks, where one does.
+    /// How far the Job is that asks, where one does; or what the store shows so far.
     pub(super) words: String,
     /// Why the store did not answer the last time.
     pub(super) silent: Option<String>,
@@ -62,35 +64,43 @@ impl Inquiry {
 pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
     let mut all: Vec<&Inspection> = seen.inspections.iter().collect();
     all.sort_by_key(|one| job::number(&one.job));
-    let own = |one: &&&Inspection| pods::controlled_by(&one.job.metadata, pods::uid(&seen.snapshot.metadata));
+    let own = |one: &&&Inspection| meta::controlled_by(&one.job.metadata, meta::uid(&seen.snapshot.metadata));
     if let Some(foreign) = all.iter().find(|one| !own(one)) {
         return Answer::Taken(Box::new(foreign.job.clone()));
     }
     let Some((last, before)) = all.split_last() else { return Answer::Open(ask(seen, 0, None)) };
-    match report::read(&last.job, &last.pods, None, now) {
+    let fact = jobs::read(&last.job, &last.pods, None, now);
+    if let Some(due) = too_soon(seen, &all, &fact) {
+        let inquiry = match Wake::at(due, now) {
+            Some(later) => Inquiry { pause: Some(later), ..Inquiry::default() },
+            None => ask(seen, job::number(&last.job).saturating_add(1), None),
+        };
+        return Answer::Open(Inquiry { words: shows_nothing(due), ..inquiry });
+    }
+    match fact {
         stored @ Fact::Stored { .. } => Answer::Stored(stored),
         // Said of no other store, and of none that is missing: those are silent, and asked again.
         Fact::Failed { class: Some(ExitClass::NotFound), message, .. } => Answer::Nothing(message),
         // A Pod that cannot run is told of, whatever was wrong before.
         Fact::Held(_, words) => {
-            Answer::Open(Inquiry::waits(report::as_told(held(seen).filter(|_| !before.is_empty()), words)))
+            Answer::Open(Inquiry::waits(jobs::as_told(held(seen).filter(|_| !before.is_empty()), words)))
         }
         Fact::Pending(words) => Answer::Open(match held(seen).filter(|_| !before.is_empty()) {
             Some(told) => Inquiry::waits(told.to_owned()),
-            None => still(before, words, now),
+            None => still(seen, before, words, now),
         }),
-        Fact::Running(words) => Answer::Open(still(before, words, now)),
-        Fact::Settling => Answer::Open(match held(seen).filter(|_| report::never_ran(&last.job, &last.pods)) {
+        Fact::Running(words) => Answer::Open(still(seen, before, words, now)),
+        Fact::Settling => Answer::Open(match held(seen).filter(|_| jobs::never_ran(&last.job, &last.pods)) {
             Some(told) => Inquiry::waits(told.to_owned()),
-            None => still(before, status::SETTLING.to_owned(), now),
+            None => still(seen, before, status::SETTLING.to_owned(), now),
         }),
         ended @ (Fact::Failed { .. } | Fact::Lost) => {
             let denied = matches!(ended, Fact::Failed { class: Some(ExitClass::Denied), .. });
             let (why, at) = silence(ended, &last.job).unwrap_or_default();
-            let held = held(seen).filter(|_| report::never_ran(&last.job, &last.pods));
+            let held = held(seen).filter(|_| jobs::never_ran(&last.job, &last.pods));
             let at = at.unwrap_or(now);
-            let since = all.first().and_then(|first| created(&first.job)).unwrap_or(at);
-            let inquiry = match Wake::at(at + pause(since, at), now) {
+            let since = all.first().and_then(|first| jobs::created(&first.job)).unwrap_or(at);
+            let inquiry = match Wake::at(at + jobs::pause(since, at), now) {
                 Some(later) => Inquiry { silent: Some(why), pause: Some(later), ..Inquiry::default() },
                 None => ask(seen, job::number(&last.job).saturating_add(1), Some(why)),
             };
@@ -105,13 +115,8 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
 
 /// What is told of a Pod that asks and is held up.
 fn held(seen: &Observed) -> Option<&str> {
-    let told = seen.snapshot.status.as_ref()?.conditions.iter().find(|c| c.type_ == Type::Ready.as_str())?;
-    report::held_in(&told.message)
-}
-
-/// How long a store is left alone that has given no answer since then: as long as it has been asked in vain.
-pub(in crate::plan) fn pause(since: Timestamp, failed_at: Timestamp) -> SignedDuration {
-    failed_at.duration_since(since).clamp(SOON, LATER)
+    let (_, words) = jobs::held_in(&seen.snapshot.status.as_ref()?.conditions, Type::Ready)?;
+    Some(words)
 }
 
 fn ask(seen: &Observed, number: i32, silent: Option<String>) -> Inquiry {
@@ -121,11 +126,34 @@ fn ask(seen: &Observed, number: i32, silent: Option<String>) -> Inquiry {
     }
 }
 
-/// While the store is asked again, why it did not answer is still what a person has to know; and in the same words, so that
-/// nothing is written while nothing changes (I17).
-fn still(before: &[&Inspection], words: String, now: Timestamp) -> Inquiry {
-    let last = before.last().and_then(|one| silence(report::read(&one.job, &one.pods, None, now), &one.job));
-    Inquiry { words, silent: last.map(|(why, _)| why), ..Inquiry::default() }
+/// While the store is asked again, what it said the last time, or why it said nothing, is still what a person has to
+/// know; and in the same words, so that nothing is written while nothing changes (I17).
+fn still(seen: &Observed, before: &[&Inspection], words: String, now: Timestamp) -> Inquiry {
+    let Some(last) = before.last() else { return Inquiry::waits(words) };
+    let fact = jobs::read(&last.job, &last.pods, None, now);
+    if let Some(due) = too_soon(seen, before, &fact) {
+        return Inquiry::waits(shows_nothing(due));
+    }
+    Inquiry { words, silent: silence(fact, &last.job).map(|(why, _)| why), ..Inquiry::default() }
+}
+
+/// When the store is asked again, where the last of these was begun so soon after the end that it says little to have
+/// found nothing. Where nobody knows of an end, the Job was cleaned away since, and what was found is what there is.
+fn too_soon(seen: &Observed, asked: &[&Inspection], fact: &Fact) -> Option<Timestamp> {
+    let Fact::Failed { class: Some(ExitClass::NotFound), at, .. } = fact else { return None };
+    let since = jobs::created(&asked.first()?.job)?;
+    let shown = jobs::last_end(seen.job.as_ref()?, &seen.pods)? + SHOWN_WITHIN;
+    let soon = jobs::created(&asked.last()?.job)? < shown;
+    // The API server's clock may be behind ours: never again at once.
+    soon.then(|| at.map_or(shown, |at| shown.max(at + jobs::pause(since, at))))
+}
+
+/// What is told from then until the store has answered.
+fn shows_nothing(due: Timestamp) -> String {
+    format!(
+        "the store shows nothing of it so far, and is asked again at {due}: until then what was sent to it may be \
+         carried out, or listed, late"
+    )
 }
 
 /// Why a Job that has ended brought no answer, and when.
@@ -134,12 +162,8 @@ fn silence(fact: Fact, job: &Job) -> Option<(String, Option<Timestamp>)> {
         Fact::Failed { message, at, .. } => Some((message, at)),
         Fact::Lost => {
             let why = "the Job that asked the store ended well, and its report is gone".to_owned();
-            Some((why, created(job)))
+            Some((why, jobs::created(job)))
         }
         Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Stored { .. } => None,
     }
-}
-
-fn created(job: &Job) -> Option<Timestamp> {
-    job.metadata.creation_timestamp.as_ref().map(|at| at.0)
 }

@@ -16,12 +16,12 @@ use crate::api::cluster::EtcdClusterSpec;
 use crate::api::snapshot::EXTERNAL;
 use crate::api::{EtcdSnapshot, key, name};
 use crate::plan::build::job::{AgentJob, Work, job};
-use crate::plan::{build, pods, valid};
+use crate::plan::{build, meta, valid};
 
 /// The Job that saves what was seen.
 pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
     let snapshot = &seen.snapshot;
-    let (own_name, own_uid) = (pods::name(&snapshot.metadata), pods::uid(&snapshot.metadata));
+    let (own_name, own_uid) = (meta::name(&snapshot.metadata), meta::uid(&snapshot.metadata));
     let namespace = snapshot.metadata.namespace.clone().unwrap_or_default();
     let request = SaveRequest {
         etcd: EtcdFlags { endpoints: source.endpoints, ..EtcdFlags::default() },
@@ -69,7 +69,7 @@ pub(super) fn inspect(seen: &Observed, at: Place, number: i32) -> Job {
         expect_store_id: at.record.as_ref().and_then(|record| record.id.clone()),
         namespace: snapshot.metadata.namespace.clone().unwrap_or_default(),
         cluster: filed_under(snapshot),
-        owner_uid: pods::uid(&snapshot.metadata).to_owned(),
+        owner_uid: meta::uid(&snapshot.metadata).to_owned(),
         deadline_seconds: DEFAULT_INSPECT_DEADLINE_SECONDS,
         ..InspectRequest::default()
     };
@@ -86,9 +86,9 @@ fn filed_under(snapshot: &EtcdSnapshot) -> String {
 pub fn inspection(snapshot: &EtcdSnapshot, saving: Option<&Job>, number: i32) -> String {
     let attempts = snapshot.status.as_ref().map_or(0, |s| s.attempts);
     let question =
-        saving.map_or_else(|| format!("after {attempts} attempts"), |job| pods::uid(&job.metadata).to_owned());
+        saving.map_or_else(|| format!("after {attempts} attempts"), |job| meta::uid(&job.metadata).to_owned());
     let question = if number > 0 { format!("{question}/{number}") } else { question };
-    name::inspection(pods::name(&snapshot.metadata), pods::uid(&snapshot.metadata), &question)
+    name::inspection(meta::name(&snapshot.metadata), meta::uid(&snapshot.metadata), &question)
 }
 
 /// How many Jobs (of those that ask) or Pods (of those that save) there were before a Job.
@@ -103,7 +103,7 @@ fn of(seen: &Observed, place: Place, name: String, work: Work, attempts_before: 
     job(&AgentJob {
         namespace: snapshot.metadata.namespace.clone(),
         owner: Some(build::owner(snapshot)),
-        snapshot: Some(pods::name(&snapshot.metadata).to_owned()),
+        snapshot: Some(meta::name(&snapshot.metadata).to_owned()),
         record,
         external: snapshot.spec.external.clone(),
         spool: snapshot.spec.spool.clone(),

@@ -10,7 +10,7 @@ use crate::api::backup_store::{Right, StoreRecord};
 use crate::api::condition::Reason;
 use crate::api::key;
 use crate::api::store::Location;
-use crate::plan::{pods, store};
+use crate::plan::{meta, store};
 
 /// A place, and where it was taken from.
 pub(super) struct Place {
@@ -43,7 +43,7 @@ pub(super) fn of(seen: &Observed, right: Right) -> Result<Place, (Reason, String
 pub(super) fn recorded(seen: &Observed) -> Option<StoreRecord> {
     let told = seen.snapshot.status.as_ref().and_then(|s| s.store.clone());
     // A stranger's Job under our name says nothing.
-    let own = |job: &&Job| pods::controlled_by(&job.metadata, pods::uid(&seen.snapshot.metadata));
+    let own = |job: &&Job| meta::controlled_by(&job.metadata, meta::uid(&seen.snapshot.metadata));
     let jobs = seen.job.iter().chain(seen.inspections.iter().map(|one| &one.job));
     told.or_else(|| jobs.filter(own).find_map(on))
 }

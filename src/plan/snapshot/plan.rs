@@ -8,14 +8,15 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use snapshot_agent::contract::ExitClass;
 
+use super::doubt::doubtful;
 use super::inquiry::{self, Answer, Inquiry};
-use super::report::{self, Fact};
 use super::{Observed, job, place, status};
 use crate::api::backup_store::Right;
 use crate::api::condition::{Reason, Type};
 use crate::api::snapshot::{Failure, Phase};
 use crate::api::{EtcdSnapshotStatus, name};
-use crate::plan::{Act, Next, Plan, Wake, pods};
+use crate::plan::jobs::{self, Fact};
+use crate::plan::{Act, Next, Plan, Wake, meta};
 
 /// While something is waited for that the operator watches anyway: against a missed event.
 pub(super) const SLOW: Wake = Wake::AfterMillis(15_000);
@@ -50,8 +51,8 @@ pub(super) struct Doubt {
 /// stored all the same.
 const FIRST_STATUS: SignedDuration = SignedDuration::from_secs(60);
 
-/// A Job is kept for an hour after its end: one that was to be made a shorter time ago, and is not there, was not made. One
-/// of an earlier time may have come and gone.
+/// A finished Job is kept for an hour. So where its start was latched less than this ago and it is not there, it was never
+/// made; where that is longer ago it may have run and been removed.
 const COME_AND_GONE: SignedDuration = SignedDuration::from_mins(10);
 
 /// What to do next.
@@ -66,7 +67,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotStatus> {
 fn stage(seen: &Observed, now: Timestamp) -> Stage {
     let meta = &seen.snapshot.metadata;
     let final_already = seen.snapshot.status.as_ref().is_some_and(|s| s.phase.is_final());
-    if final_already || pods::deleting(meta) {
+    if final_already || meta::deleting(meta) {
         return Stage::Rest;
     }
     match &seen.job {
@@ -78,13 +79,13 @@ fn stage(seen: &Observed, now: Timestamp) -> Stage {
 }
 
 fn own(seen: &Observed, job: &Job) -> bool {
-    pods::controlled_by(&job.metadata, pods::uid(&seen.snapshot.metadata))
+    meta::controlled_by(&job.metadata, meta::uid(&seen.snapshot.metadata))
 }
 
 fn conflict(job: &Job) -> Stage {
     let message = format!(
         "a Job {} stands here that is not this snapshot's: delete it, or create the snapshot under another name",
-        pods::name(&job.metadata)
+        meta::name(&job.metadata)
     );
     Stage::Blocked(Reason::NameConflict, message)
 }
@@ -112,8 +113,8 @@ fn start(seen: &Observed) -> Stage {
 
 /// Its Job stands: what it says, or where it leaves that open, what the store says.
 fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
-    let fact = report::read(job, &seen.pods, seen.refusal.as_deref(), now);
-    if !report::doubtful(&fact, job, &seen.pods) {
+    let fact = jobs::read(job, &seen.pods, seen.refusal.as_deref(), now);
+    if !doubtful(&fact, job, &seen.pods) {
         return Stage::Job(fact);
     }
     // The first word stands: when the Pods are gone, the Job itself says less.
@@ -121,7 +122,7 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
         Fact::Failed { class, message, .. } => Some(status::failure(*class, message)),
         _ => None,
     };
-    let (failed, at) = (failed_before(seen).or(told), report::ended(job));
+    let (failed, at) = (failed_before(seen).or(told), jobs::ended(job));
     match inquiry::answer(seen, now) {
         Answer::Stored(stored) => Stage::Job(stored),
         Answer::Taken(job) => conflict(&job),
@@ -209,7 +210,7 @@ fn next(stage: Stage) -> Next {
         Stage::Job(Fact::Running(message)) => Next::wait(Reason::JobRunning, message, SLOW),
         // What is lost is asked of the store and does not come so far.
         Stage::Job(Fact::Settling | Fact::Lost) => {
-            Next::wait(Reason::JobRunning, status::SETTLING, Wake::AfterMillis(report::PATIENCE_MILLIS))
+            Next::wait(Reason::JobRunning, status::SETTLING, Wake::AfterMillis(jobs::PATIENCE_MILLIS))
         }
     }
 }
@@ -233,12 +234,12 @@ fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, String> {
     let Some(cluster) = &seen.cluster else {
         return Err(format!("there is no EtcdCluster {wanted} in this namespace yet"));
     };
-    if pods::deleting(&cluster.metadata) {
+    if meta::deleting(&cluster.metadata) {
         return Err(format!("EtcdCluster {wanted} is being deleted"));
     }
     // I25: what is stored under this snapshot's name is of the cluster that a person meant.
     let begun = seen.snapshot.status.as_ref().filter(|_| witnessed(seen)).and_then(|s| s.cluster_uid.as_deref());
-    if let Some(gone) = begun.filter(|uid| *uid != pods::uid(&cluster.metadata)) {
+    if let Some(gone) = begun.filter(|uid| *uid != meta::uid(&cluster.metadata)) {
         return Err(format!(
             "the EtcdCluster {wanted} that this snapshot was begun for is gone (UID {gone}), and another one has its name: \
              create another EtcdSnapshot for that one"
@@ -258,7 +259,7 @@ fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, String> {
     if endpoints.is_empty() {
         return Err(format!("EtcdCluster {wanted} lists no member with a vote now; its conditions say why"));
     }
-    let cluster_uid = Some(pods::uid(&cluster.metadata).to_owned());
+    let cluster_uid = Some(meta::uid(&cluster.metadata).to_owned());
     let restored_from = formed.restored_from.as_ref().map(|restoring| restoring.source.key.clone());
     Ok(Source { endpoints, cluster_uid, cluster_id: Some(formed.cluster_id.clone()), restored_from })
 }

@@ -8,12 +8,12 @@ use snapshot_agent::contract::{ExitClass, Level, SavedReport};
 
 use super::inquiry::Inquiry;
 use super::plan::{Doubt, Stage, witnessed};
-use super::report::Fact;
 use super::{Observed, job, place};
 use crate::api::EtcdSnapshotStatus;
 use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::snapshot::{Artifact, Failure, Phase, Source, Verification};
-use crate::plan::{Note, pods};
+use crate::plan::jobs::Fact;
+use crate::plan::{Note, meta};
 
 /// What is told while neither the Job nor the store has said whether the snapshot is stored: how saving failed, where that is
 /// known, and how far asking the store has come.
@@ -87,16 +87,16 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
         attempts: job::attempts(seen),
         job: match stage {
             // Before it is made: who comes back after an outage has to know that it may have been.
-            Stage::Start(job) => Some(pods::name(&job.metadata).to_owned()),
+            Stage::Start(job) => Some(meta::name(&job.metadata).to_owned()),
             // It was not made, and is not now: nothing is to be asked for on its account.
             Stage::Blocked(reason, _) if *reason != Reason::NameConflict && !witnessed(seen) => None,
             Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Doubt(_) => {
-                ours.map(|job| pods::name(&job.metadata).to_owned()).or(old.job)
+                ours.map(|job| meta::name(&job.metadata).to_owned()).or(old.job)
             }
         },
         cluster_uid: match stage {
             // Before the Job is made, too.
-            Stage::Start(_) => seen.cluster.as_ref().map(|cluster| pods::uid(&cluster.metadata).to_owned()),
+            Stage::Start(_) => seen.cluster.as_ref().map(|cluster| meta::uid(&cluster.metadata).to_owned()),
             // Nor is it bound to a cluster that nothing was saved of.
             Stage::Blocked(reason, _) if *reason != Reason::NameConflict && !witnessed(seen) => None,
             Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Doubt(_) => old.cluster_uid,
@@ -223,7 +223,7 @@ pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
     let note = |warning: bool, reason: &str, message: String| Note { warning, reason: reason.to_owned(), message };
     match stage {
         Stage::Start(job) => {
-            let name = pods::name(&job.metadata);
+            let name = meta::name(&job.metadata);
             vec![if witnessed(seen) {
                 // Keys are unique for each Pod, so the one before cannot be overwritten, whatever it had stored (I7).
                 note(

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::identity;
 use crate::api::store::Location;
 use crate::api::{EtcdBackupStore, name};
-use crate::plan::{Seen, fingerprint, pods};
+use crate::plan::{Seen, fingerprint, meta};
 
 /// Names of the Secrets that a store names.
 pub fn secrets(store: &EtcdBackupStore) -> BTreeSet<String> {
@@ -32,7 +32,7 @@ pub fn inputs(store: &EtcdBackupStore, secrets: &BTreeMap<String, Seen<Option<St
         Seen::Unknown(_) => name.clone(),
     });
     let accepts = identity::said(store).map(|said| format!("accepts {said}"));
-    fingerprint::of([pods::uid(&store.metadata).to_owned(), spec].into_iter().chain(versions).chain(accepts))
+    fingerprint::of([meta::uid(&store.metadata).to_owned(), spec].into_iter().chain(versions).chain(accepts))
 }
 
 /// Name of the Job that probes these inputs, after what was found of them before.
@@ -40,5 +40,5 @@ pub fn job_name(store: &EtcdBackupStore, inputs: &str) -> String {
     let probe = store.status.as_ref().and_then(|s| s.probe.as_ref());
     let before = probe.filter(|p| p.inputs == inputs).map(|p| p.at.as_str()).unwrap_or_default();
     let question = format!("{inputs} after {before}");
-    name::probe(pods::name(&store.metadata), pods::uid(&store.metadata), &question)
+    name::probe(meta::name(&store.metadata), meta::uid(&store.metadata), &question)
 }

@@ -17,7 +17,7 @@ use crate::api::name::LocalRef;
 use crate::api::store::Location;
 use crate::api::{EtcdBackupStore, EtcdBackupStoreStatus};
 use crate::plan::build::job::{AgentJob, Work, job};
-use crate::plan::{Act, Next, Plan, Seen, Wake, build, pods};
+use crate::plan::{Act, Next, Plan, Seen, Wake, build, meta};
 
 /// What has changed in a store that worked shows within a day.
 const DAILY: SignedDuration = SignedDuration::from_hours(24);
@@ -65,7 +65,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdBackupStoreStatus> {
 
 fn stage(seen: &Observed, inputs: &str, now: Timestamp) -> Stage {
     let meta = &seen.store.metadata;
-    if pods::deleting(meta) {
+    if meta::deleting(meta) {
         return Stage::Rest;
     }
     let Some(location) = seen.store.record().location(Right::Write) else {
@@ -82,8 +82,8 @@ fn stage(seen: &Observed, inputs: &str, now: Timestamp) -> Stage {
         return Stage::Blocked(Reason::WaitingForReference, message);
     }
     match &seen.job {
-        Some(job) if !pods::controlled_by(&job.metadata, pods::uid(meta)) => {
-            let name = pods::name(&job.metadata);
+        Some(job) if !meta::controlled_by(&job.metadata, meta::uid(meta)) => {
+            let name = meta::name(&job.metadata);
             let message = format!("a Job {name} stands here that is not this store's: delete it");
             Stage::Blocked(Reason::NameConflict, message)
         }
@@ -134,7 +134,7 @@ fn start(seen: &Observed, inputs: &str, location: Location) -> Job {
     job(&AgentJob {
         namespace: store.metadata.namespace.clone(),
         owner: Some(build::owner(store)),
-        store: Some(pods::name(&store.metadata).to_owned()),
+        store: Some(meta::name(&store.metadata).to_owned()),
         readers: readers(store, &location),
         agent: store.spec.agent.clone().unwrap_or_default(),
         ..AgentJob::of(job_name(store, inputs), Work::Probe(request), location, image)

@@ -11,8 +11,8 @@ use snapshot_agent::contract::{ExitClass, Outcome, Probed, Report};
 use crate::api::backup_store::{Probe, Tried};
 use crate::api::condition::Reason;
 use crate::plan::build::job::CONTAINER;
+use crate::plan::jobs::{self, Fact};
 use crate::plan::pods;
-use crate::plan::snapshot::report::{self, Fact};
 
 /// How far a probe is.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub(super) fn read(job: &Job, inputs: &str, all: &[Pod], refusal: Option<&str>, 
     if let Some(ended) = all.iter().rev().find_map(|pod| reported(pod, job, inputs, now)) {
         return Progress::Ended(ended);
     }
-    match report::read(job, all, refusal, now) {
+    match jobs::read(job, all, refusal, now) {
         Fact::Pending(words) | Fact::Running(words) => Progress::Running(words),
         Fact::Settling => Progress::Running("the probe has ended; its report is on its way".to_owned()),
         Fact::Held(reason, words) => Progress::Held(reason, words),

@@ -13,7 +13,7 @@ use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::store::{Location, PvcLocation};
 use crate::api::{EtcdBackupStoreStatus, key};
 use crate::plan::build::store::url;
-use crate::plan::snapshot::report;
+use crate::plan::jobs;
 use crate::plan::{Note, Seen};
 
 /// What was found of the store as it is now, if it was probed since its last change.
@@ -66,8 +66,8 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
     let before = standing(seen, inputs);
     let told = held(seen);
     // As long as no Pod runs, what holds them up is what a person has to know: each Job's end says nothing of the store.
-    let still = told.filter(|_| !report::ran(&seen.pods));
-    let given_up = seen.job.as_ref().is_some_and(|job| report::never_ran(job, &seen.pods));
+    let still = told.filter(|_| !jobs::ran(&seen.pods));
+    let given_up = seen.job.as_ref().is_some_and(|job| jobs::never_ran(job, &seen.pods));
     let goes_on = match (stage, before) {
         (Stage::Found(probe), _) => probe.class.as_deref().and_then(class) == Some(ExitClass::Deadline),
         (Stage::Probing(_), _) if given_up => true,
@@ -79,7 +79,7 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
     }
     match (stage, before) {
         (Stage::Held(reason, words), Some(probe)) if !probe.usable => {
-            no(*reason, &report::as_told(told.map(|(_, told)| told), words.clone()))
+            no(*reason, &jobs::as_told(told.map(|(_, told)| told), words.clone()))
         }
         (Stage::Found(probe), _) | (Stage::Start(_) | Stage::Probing(_), Some(probe)) => found(probe),
         (Stage::Held(..), Some(probe)) if probe.usable => found(probe),
@@ -93,9 +93,7 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
 
 /// What is told of the Pod of a probe that is held up.
 fn held(seen: &Observed) -> Option<(Reason, &str)> {
-    let conditions = &seen.store.status.as_ref()?.conditions;
-    let told = conditions.iter().find(|c| c.type_ == Type::Ready.as_str())?;
-    Some((Reason::named(&told.reason)?, report::held_in(&told.message)?))
+    jobs::held_in(&seen.store.status.as_ref()?.conditions, Type::Ready)
 }
 
 /// What is told of a usable store that keeps versions. The trial's own words say more.

@@ -7,7 +7,7 @@ use super::identity;
 use crate::api::EtcdBackupStore;
 use crate::api::backup_store::StoreRecord;
 use crate::api::condition::{Reason, Type};
-use crate::plan::pods;
+use crate::plan::meta;
 
 /// The store of this name as it is now, or why it cannot be used yet.
 pub fn usable(name: &str, store: Option<&EtcdBackupStore>) -> Result<StoreRecord, (Reason, String)> {
@@ -15,7 +15,7 @@ pub fn usable(name: &str, store: Option<&EtcdBackupStore>) -> Result<StoreRecord
     let Some(store) = store else {
         return wait(Reason::WaitingForReference, format!("there is no EtcdBackupStore {name} in this namespace yet"));
     };
-    if pods::deleting(&store.metadata) {
+    if meta::deleting(&store.metadata) {
         return wait(Reason::WaitingForReference, format!("EtcdBackupStore {name} is being deleted"));
     }
     let conditions = store.status.iter().flat_map(|s| &s.conditions);

@@ -4,9 +4,10 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::support::kube_helpers::condition;
+use crate::support::kube_helpers::{condition, until};
 use crate::support::make;
-use crate::support::world::World;
+use crate::support::probe::service;
+use crate::support::world::{PATIENCE, World};
 
 pub async fn tell(w: &World) -> Result<()> {
     w.create(make::claim("backups", "1Gi")).await?;
@@ -22,6 +23,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.create(of_version("newer", 3, "3.6.16", Some(graft))).await?;
     w.create(of_version("raw", 1, "3.6.11", Some(by_key(&format!("{first}/snapshot.db"))))).await?;
     w.step("3.5 into 3.6 by grafting, three voters", w.wait_ready("newer", 3)).await?;
+    w.step("nothing that was restored from stays mounted", let_go(w, "newer")).await?;
     w.step("a raw file", w.wait_ready("raw", 1)).await?;
     for name in ["newer", "raw"] {
         ensure!(w.digest(name).await? == before, "{name} holds what was saved");
@@ -34,10 +36,56 @@ pub async fn tell(w: &World) -> Result<()> {
 
     let second = w.step("a snapshot of 3.6", saved(w, "second", "newer", json!("zstd"))).await?;
     w.create(of_version("newest", 3, "3.7.1", Some(by_key(&second)))).await?;
-    w.step("3.6 into 3.7, three voters", w.wait_ready("newest", 3)).await?;
+    written_meanwhile(w, "newest").await?;
     ensure!(w.digest("newest").await? == before, "newest holds what was saved");
 
     users(w, by_key(&first)).await
+}
+
+/// From the first answer on a client writes, while the cluster grows to three members and the Pod that restored is made
+/// anew: nothing that was acknowledged is lost. The client's keys are taken away in the end.
+async fn written_meanwhile(w: &World, cluster: &str) -> Result<()> {
+    let served = |c: &Value| condition(c, "Available").is_some_and(|(status, ..)| status == "True");
+    w.step("the first member serves", w.wait("EtcdCluster", cluster, "Available", served)).await?;
+    let endpoint = service(cluster);
+    let writer = ["writer", "--endpoint", &endpoint, "--duration", "25s"];
+    let writing = w.probe::<Value>(&writer);
+    let growing = async {
+        w.step("three voters under writes", w.wait_ready(cluster, 3)).await?;
+        w.step("nothing that was restored from stays mounted", let_go(w, cluster)).await
+    };
+    let (wrote, grown) = tokio::join!(writing, growing);
+    grown?;
+    let wrote = wrote?;
+    let last = wrote["lastAcked"].as_u64().filter(|last| *last > 0).with_context(|| format!("no write: {wrote}"))?;
+    eprintln!("e2e: {}: {wrote}", w.story);
+    let last = last.to_string();
+    w.step("all is there", w.probe_text(&["written", "--endpoint", &endpoint, "--last", &last])).await?;
+    let member = w.names_with("EtcdMember", &format!("holdfast.dev/cluster={cluster}")).await?.pop();
+    w.etcdctl(&member.context("a member")?, &["del", "--prefix", "writer/"]).await.map(drop)
+}
+
+/// Of three Pods the one that restored was made anew, once: none has that step or the claim of the snapshot any more.
+async fn let_go(w: &World, cluster: &str) -> Result<()> {
+    let members = w.names_with("EtcdMember", &format!("holdfast.dev/cluster={cluster}")).await?;
+    ensure!(members.len() == 3, "{members:?}");
+    until("each Pod to hold its own volume alone", PATIENCE, async || {
+        let mut starts = vec![];
+        for member in &members {
+            let spec = w.get("Pod", member).await?["spec"].clone();
+            let steps = spec["initContainers"].as_array().context("steps")?;
+            let volumes = spec["volumes"].as_array().context("volumes")?;
+            let restores = steps.iter().any(|step| step["name"] == "restore");
+            let source = volumes.iter().any(|v| v["persistentVolumeClaim"]["claimName"] == "backups");
+            if restores || source {
+                return Ok(Err(format!("{member} keeps {spec}")));
+            }
+            starts.push(w.get("EtcdMember", member).await?["spec"]["startCount"].as_u64().unwrap_or(0));
+        }
+        starts.sort_unstable();
+        Ok(if starts == [1, 1, 2] { Ok(()) } else { Err(format!("Pods that have served: {starts:?}")) })
+    })
+    .await
 }
 
 /// A snapshot of an etcd that asks for a login is refused before anything starts, and the cluster goes on when it is

@@ -6,6 +6,7 @@ use snapshot_agent::contract::{CameAlong, Engine, Report, RestoredReport};
 use super::*;
 use crate::api::restore::{RestorePhase, RestoreStatus, Restoring};
 use crate::api::snapshot::Agent;
+use crate::plan::meta;
 
 mod from_a_store {
     use super::*;
@@ -151,7 +152,7 @@ fn the_name_comes_before_the_member() {
     assert_eq!(act(&seen), Some(Act::Latch(Box::new(first.clone()))));
     *latches(&mut seen) = first;
     let Some(Act::CreateMember(member)) = act(&seen) else { panic!() };
-    assert_eq!(pods::name(&member.metadata), "a-fresh");
+    assert_eq!(meta::name(&member.metadata), "a-fresh");
     assert_eq!((member.spec.role, member.spec.restore.clone()), (Birth::Seed, None));
     assert_eq!(member.spec.initial_cluster.as_deref(), Some("a-fresh=http://a-fresh.a.ns.svc:2380"));
 }
@@ -476,6 +477,7 @@ fn a_restore_says_how_far_it_is() {
             revision: Some(7),
             revision_bump: 0,
             came_along: Some(CameAlong { users: 2, ..CameAlong::default() }),
+            not_compared: None,
             engine,
             fell_back: None,
             already,

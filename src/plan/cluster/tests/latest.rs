@@ -13,6 +13,7 @@ use crate::api::restore::{Latest, RestorePhase, Restoring};
 use crate::api::snapshot::Agent;
 use crate::api::store::{Location, S3Location};
 use crate::plan::cluster::latest::RARELY;
+use crate::plan::meta;
 
 const KEY: &str = "ns/a/1a2b3c4d/20260101T110000Z-byhand-abcdef01";
 
@@ -115,7 +116,7 @@ fn the_store_is_asked_by_a_job_of_the_clusters_own() {
         assert!(args.iter().any(|there| there == arg), "{arg} in {args:?}");
     }
     // Whoever's snapshots they are, the Pod is this cluster's: its end wakes this one.
-    assert_eq!(pods::label(&pod.metadata.unwrap(), key::CLUSTER), Some("a"));
+    assert_eq!(meta::label(&pod.metadata.unwrap(), key::CLUSTER), Some("a"));
     assert_eq!(condition(&seen, "Available"), pair("False", "Restoring"));
     assert_eq!(condition(&seen, "Progressing"), pair("True", "AskingStore"));
     assert_eq!(planned(&seen).status.restore.unwrap().phase, Some(RestorePhase::Pending));

@@ -1,5 +1,7 @@
 //! Where a cluster's first data came from, as far as it can be told.
 
+use snapshot_agent::contract::{Report, RestoredReport};
+
 use super::*;
 use crate::api::restore::{RestorePhase, RestoreStatus, Restoring};
 use crate::api::store::{Location, PvcLocation, S3Location, StoredSnapshot};
@@ -60,5 +62,67 @@ fn lineage_outlives_a_lost_status() {
         latches(&mut seen).formed.as_mut().unwrap().restored_from = Some(file);
         let known = RestoreStatus { phase: Some(RestorePhase::Formed), ..raw(Some(uri.to_owned())) };
         assert_eq!(told(&seen), Some(known));
+    }
+}
+
+/// Else the lineage is lost for good, or is another's.
+#[test]
+fn a_cluster_never_forms_without_the_lineage_of_its_seed() {
+    let mut seen = seeding(3);
+    seen.members[0].object.spec.restore = Some(restoring("k1"));
+    seen.members[0].object.spec.joined = joined_member(&seen.cluster, 0).spec.joined;
+    seen.members[0].pod.as_mut().unwrap().metadata.annotations = None;
+    restore(&mut seen, Some("k1"));
+    let another = Restoring { restore_uid: "another-attempt".to_owned(), ..restoring("k1") };
+    for (says, verdict) in [
+        (Some(restoring("k1")), Ok(())),
+        (None, Err("I9")),
+        (Some(restoring("k2")), Err("I9")),
+        (Some(another), Err("I9")),
+    ] {
+        let mut plan = planned(&seen);
+        let Some(Act::Latch(latched)) = &mut plan.act else { panic!("it does not form") };
+        latched.formed.as_mut().unwrap().restored_from = says.clone();
+        let found = safety::cluster(&seen, &plan).map_err(|stop| stop.invariant);
+        assert_eq!(found, verdict, "{says:?}");
+    }
+}
+
+/// A key says where the data was, and no more. Which bytes they were stands beside it: as the step has reported, before that
+/// and without it as it was written down.
+#[test]
+fn which_bytes_were_restored_is_told_and_stays() {
+    let words = || "its keys: the manifest does not say how many there were".to_owned();
+    for (latched, reported, expected) in [
+        (None, None, None),
+        (None, Some("5a"), Some("5a")),
+        (Some("5a"), None, Some("5a")),
+        (Some("5a"), Some("5a"), Some("5a")),
+        (None, Some(""), None),
+    ] {
+        let mut seen = seeding(1);
+        restore(&mut seen, Some("k1"));
+        let object = &mut seen.members[0].object;
+        object.spec.restore = Some(Restoring { sha256: latched.map(str::to_owned), ..restoring("k1") });
+        let mut pod = pod_of(object);
+        if let Some(sha256) = reported {
+            let report = RestoredReport {
+                uri: "file:///backup/k1/snapshot.db".to_owned(),
+                sha256: sha256.to_owned(),
+                not_compared: Some(words()),
+                ..RestoredReport::default()
+            };
+            let said = serde_json::to_string(&Report::Restored(report)).unwrap();
+            failed(&mut pod, "restore", 0, &said, earlier());
+        }
+        seen.members[0].pod = Some(pod);
+        let told = planned(&seen).status.restore.unwrap();
+        assert_eq!(told.sha256.as_deref(), expected, "{latched:?}, {reported:?}");
+        assert_eq!(told.not_compared, reported.map(|_| words()));
+        // The Pod goes, with all that it said.
+        seen.cluster.status.as_mut().unwrap().restore = Some(told.clone());
+        seen.members[0].pod = None;
+        let later = planned(&seen).status.restore.unwrap();
+        assert_eq!((later.sha256, later.not_compared), (told.sha256, told.not_compared));
     }
 }

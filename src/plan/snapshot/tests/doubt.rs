@@ -34,7 +34,7 @@ fn a_failure_that_leaves_it_open_has_the_store_asked() {
     for seen in open {
         assert_eq!(told(&planned(&seen).status).2, "AskingStore");
         assert_eq!(planned(&asked(seen.clone(), vec![saved()])).status.phase, Phase::Complete);
-        let status = planned(&asked(seen.clone(), nothing())).status;
+        let status = planned(&asked(long_over(seen.clone()), nothing())).status;
         assert_eq!(status.phase, Phase::Failed);
         let error = status.error.unwrap();
         assert!(!error.message.contains("no folder"), "how saving failed says more");
@@ -67,7 +67,7 @@ fn a_pod_that_may_have_taken_anothers_place_does_not_speak_for_it() {
             assert_eq!(planned(&seen).status.phase == Phase::Failed, first, "{class:?}, {after} s");
             if !first {
                 assert_eq!(planned(&asked(seen.clone(), vec![saved()])).status.phase, Phase::Complete);
-                let status = planned(&asked(seen.clone(), nothing())).status;
+                let status = planned(&asked(long_over(seen.clone()), nothing())).status;
                 let error = Failure { class: class.as_str().to_owned(), message: "as the second said".to_owned() };
                 assert_eq!((status.phase, status.error), (Phase::Failed, Some(error)));
             }
@@ -89,7 +89,7 @@ fn a_pod_that_may_have_taken_anothers_place_does_not_speak_for_it() {
 /// saved, so none is the end (I18).
 #[test]
 fn nothing_but_not_found_is_an_answer() {
-    let failing = gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1);
+    let failing = long_over(gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1));
     let gone = Observed { job: None, pods: vec![], ..written(failing.clone()) };
     for class in ExitClass::ALL {
         for seen in [failing.clone(), gone.clone()] {
@@ -154,7 +154,7 @@ fn lost() -> Observed {
 /// one is asked again until it is answered, and the answer is final.
 #[test]
 fn a_store_that_is_down_is_asked_until_it_answers() {
-    let down = written(gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1));
+    let down = written(long_over(gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1)));
     assert!(told(down.snapshot.status.as_ref().unwrap()).3.starts_with("the store said 502; the store is asked"));
     let mut seen = written(asked(down, silence()));
     let first = seen.snapshot.status.clone().unwrap();
@@ -185,4 +185,89 @@ fn a_store_that_is_down_is_asked_until_it_answers() {
     assert_eq!(planned(&asked(gone.clone(), silence())).status.error, Some(error.clone()));
     let plan = planned(&asked(gone, nothing()));
     assert_eq!((plan.status.phase, plan.status.error, plan.act), (Phase::Failed, Some(error), None));
+}
+
+/// A store that shows nothing, asked with its Job made so many seconds after the last end, which was this long ago.
+fn nothing_after(saving: &Observed, last_end: i64, seconds: i64) -> Observed {
+    // Who asks was made 30 s ago.
+    asked(saved_earlier(saving.clone(), seconds + 30 - last_end), nothing())
+}
+
+/// The last Pod's manifest may be put after nobody waits for it any more, and be listed later still.
+#[test]
+fn a_store_that_shows_nothing_is_believed_only_long_after_the_end() {
+    let failing = gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1);
+    // Its Pod ended 5 s ago, or the Job 60 s ago: the later one counts.
+    for (saving, last_end) in [(failing, 5), (lost(), 60)] {
+        for (seconds, counts) in [(0, false), (2, false), (89, false), (90, true), (3600, true)] {
+            let plan = planned(&nothing_after(&saving, last_end, seconds));
+            assert_eq!(plan.status.phase == Phase::Failed, counts, "{seconds} s after the end");
+            if !counts {
+                let (phase, ready, reason, message) = told(&plan.status);
+                assert_eq!((phase, ready, reason), (Phase::Running, "False", "AskingStore"));
+                assert!(
+                    message.contains("the store shows nothing of it so far, and is asked again at 20"),
+                    "{message}"
+                );
+                assert_eq!((plan.act.as_ref(), plan.notes.len()), (None, 0), "{seconds} s after the end");
+            }
+        }
+    }
+    // Nobody knows when it ended.
+    let mut seen = gave_up(vec![], 1);
+    let job = seen.job.as_mut().unwrap();
+    job.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].last_transition_time = None;
+    assert_eq!(planned(&asked(seen, nothing())).status.phase, Phase::Failed);
+}
+
+/// It is asked again when that time is over; until it has answered, nothing is written again (I17).
+#[test]
+fn what_a_store_shows_too_soon_is_told_once_and_asked_again() {
+    let failing = gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1);
+    let seen = written(nothing_after(&failing, 5, 2));
+    let first = seen.snapshot.status.clone().unwrap();
+    let words = "the store said 502; the store is asked whether it is stored all the same: the store shows nothing of it so \
+                 far, and is asked again at 2026-11-21T12:00:58Z: until then what was sent to it may be carried out, or \
+                 listed, late";
+    assert_eq!(told(&first).3, words);
+    let later = |seen: &Observed, seconds: i64| {
+        let plan = plan(seen, ago(-seconds).0);
+        safety::snapshot(seen, &plan).unwrap();
+        plan
+    };
+    for (seconds, left) in [(0, 58_000), (20, 38_000), (57, 1_000)] {
+        let plan = later(&seen, seconds);
+        assert_eq!((plan.act, plan.notes, plan.wake), (None, vec![], Wake::AfterMillis(left)), "{seconds} s");
+        assert_eq!(plan.status, first, "{seconds} s");
+    }
+    let due = later(&seen, 58);
+    assert_eq!(due.status, first, "in the same words while it is asked");
+    let Some(Act::StartJob(job)) = due.act else { panic!("it is not asked again") };
+    let mut job = *job;
+    assert_eq!(job.metadata.name, Some(inspection(&seen.snapshot, seen.job.as_ref(), 1)));
+    job.metadata.uid = Some("asks-again".to_owned());
+    job.metadata.creation_timestamp = Some(ago(-58));
+    let again = |pods: Vec<Pod>, end: Option<&str>| {
+        let (mut seen, mut job) = (seen.clone(), job.clone());
+        job.status = end.map(|kind| world::ended(kind, "", -60, 1));
+        seen.inspections.push(Inspection { job, pods });
+        later(&seen, 61).status
+    };
+    assert_eq!(again(vec![], None), first, "before it has a Pod");
+    assert_eq!(again(vec![running()], None), first, "while that looks");
+    assert_eq!(again(vec![saved()], Some("Complete")).phase, Phase::Complete, "it was there all the time");
+    let status = again(nothing(), Some("Failed"));
+    let error = Failure { class: "Transient".to_owned(), message: "the store said 502".to_owned() };
+    assert_eq!((status.phase, status.error), (Phase::Failed, Some(error)));
+    let status = again(silence(), Some("Failed"));
+    let (phase, ready, reason, message) = told(&status);
+    assert_eq!((phase, ready, reason), (Phase::Running, "Unknown", "StoreUnavailable"));
+    assert!(message.ends_with("the store said 503"), "{message}");
+    // By the API server's clock the second one was too soon, too: it is asked a third time, and not at once.
+    job.metadata.creation_timestamp = Some(ago(-57));
+    job.status = Some(world::ended("Failed", "", -60, 1));
+    let mut behind = seen;
+    behind.inspections.push(Inspection { job, pods: nothing() });
+    let plan = later(&behind, 61);
+    assert_eq!((plan.act, plan.wake), (None, Wake::AfterMillis(89_000)));
 }

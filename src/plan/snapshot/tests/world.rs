@@ -113,15 +113,39 @@ pub(super) fn asked(mut seen: Observed, answer: Vec<Pod>) -> Observed {
 
 /// The same, some seconds earlier: all that a Job that asked the store has said of time is moved back.
 pub(super) fn aged(mut seen: Observed, seconds: i64) -> Observed {
-    let back = |time: &mut Option<Time>| *time = time.take().map(|t| Time(t.0 - SignedDuration::from_secs(seconds)));
     for Inspection { job, .. } in &mut seen.inspections {
-        back(&mut job.metadata.creation_timestamp);
-        job.status
-            .iter_mut()
-            .flat_map(|s| s.conditions.iter_mut().flatten())
-            .for_each(|c| back(&mut c.last_transition_time));
+        job_back(job, seconds);
     }
     seen
+}
+
+/// The same, with all that the Job that saves and its Pods have said of time moved back by some seconds.
+pub(super) fn saved_earlier(mut seen: Observed, seconds: i64) -> Observed {
+    job_back(seen.job.as_mut().unwrap(), seconds);
+    for pod in &mut seen.pods {
+        back(&mut pod.metadata.creation_timestamp, seconds);
+        let containers = pod.status.iter_mut().flat_map(|s| s.container_statuses.iter_mut().flatten());
+        let ends = containers.filter_map(|c| c.state.as_mut()?.terminated.as_mut());
+        ends.for_each(|end| back(&mut end.finished_at, seconds));
+    }
+    seen
+}
+
+/// The same, with a Job that has ended so long ago that a store shows all it was sent.
+pub(super) fn long_over(seen: Observed) -> Observed {
+    saved_earlier(seen, 200)
+}
+
+fn job_back(job: &mut Job, seconds: i64) {
+    back(&mut job.metadata.creation_timestamp, seconds);
+    job.status
+        .iter_mut()
+        .flat_map(|s| s.conditions.iter_mut().flatten())
+        .for_each(|c| back(&mut c.last_transition_time, seconds));
+}
+
+fn back(time: &mut Option<Time>, seconds: i64) {
+    *time = time.take().map(|t| Time(t.0 - SignedDuration::from_secs(seconds)));
 }
 
 /// The same, with the status that the last pass has written.

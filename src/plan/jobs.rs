@@ -1,25 +1,24 @@
-//! What a Job and its Pods say about a snapshot.
+//! What a Job of ours and its Pods say: for snapshots, probes of stores and searches for the latest snapshot alike.
 //!
-//! Decides how far a Job is and how it ended. A stored snapshot must never be called failed, and `Complete` must never be
-//! said without a report: so a report that says *saved* wins over everything the Job says, and [`doubtful`] says when only
-//! the store itself can tell.
+//! Decides how far a Job is and how it ended. A report of its work that got through wins over everything the Job says.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use snapshot_agent::contract::{ExitClass, FailedReport, Report, SavedReport};
 
-use crate::api::condition::Reason;
+use super::{failure, meta, pods};
+use crate::api::condition::{Reason, Type};
 use crate::plan::build::job::{self, BACKOFF_LIMIT, CONTAINER};
-use crate::plan::pods::{self, HoldUp};
 
 /// The watch of Jobs may be ahead of the watch of Pods: so long after a Job's end a Pod's last words may still come.
-pub(super) const PATIENCE_MILLIS: u64 = 10_000;
+pub(in crate::plan) const PATIENCE_MILLIS: u64 = 10_000;
 
-/// A Pod that takes another one's place is made this long after that one's end at the earliest: so long a Job pauses after
-/// a failure, also after one that its policy ignores (Kubernetes: `DefaultJobPodFailureBackOff`).
-const PAUSE: SignedDuration = SignedDuration::from_secs(10);
+/// A store that gave no answer is asked again: soon at first.
+const SOON: SignedDuration = SignedDuration::from_secs(15);
+/// And later not less often than this.
+const LATER: SignedDuration = SignedDuration::from_secs(120);
 
 /// Why a Job was given up whose time was over (Kubernetes: `JobReasonDeadlineExceeded`).
 const DEADLINE: &str = "DeadlineExceeded";
@@ -63,7 +62,7 @@ pub(in crate::plan) enum Fact {
 
 impl Fact {
     /// The reason a failure of this class is told by.
-    pub(super) fn reason(class: Option<ExitClass>) -> Reason {
+    pub(in crate::plan) fn reason(class: Option<ExitClass>) -> Reason {
         match class {
             // A save touches no volume of a member's: what it refuses is a store with another mark.
             Some(ExitClass::Refused) => Reason::StoreExchanged,
@@ -91,62 +90,32 @@ pub(in crate::plan) fn read(job: &Job, all: &[Pod], refusal: Option<&str>, now: 
     progress(job, all, refusal)
 }
 
-/// Whether the snapshot may be stored although no report says so: the Job ended well, or a Pod of it is gone or may be, or
-/// ended in a way that leaves open how far it had come.
-pub(super) fn doubtful(fact: &Fact, job: &Job, all: &[Pod]) -> bool {
-    match fact {
-        Fact::Lost => true,
-        Fact::Failed { .. } => {
-            let counted = job.status.as_ref().and_then(|s| s.failed).unwrap_or_default();
-            let there = i32::try_from(all.len()).is_ok_and(|there| there >= counted);
-            // A Pod that a drain has ended is counted nowhere, and soon gone. There was no other only where none of these has
-            // taken a place, and one of them says how it ended.
-            let spoke = all.iter().any(|pod| end(pod).is_some());
-            let first = all.iter().all(|pod| took_no_place(pod, job));
-            !(there && spoke && first && all.iter().all(published_nothing))
-        }
-        Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Stored { .. } => false,
-    }
-}
-
-/// Whether a Pod was made too soon after its Job to have taken the place of one that had run.
-fn took_no_place(pod: &Pod, job: &Job) -> bool {
-    let made = |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|t| t.0);
-    made(&pod.metadata).zip(made(&job.metadata)).is_some_and(|(pod, job)| pod < job + PAUSE)
-}
-
-/// Whether a Pod has certainly published nothing: it never ran, or the agent itself says so. After trouble with the
-/// network or a deadline not even the agent knows: the answer to its last request may be what was lost.
-fn published_nothing(pod: &Pod) -> bool {
-    let status = pods::status(pod, CONTAINER);
-    let Some(end) = status.and_then(pods::last_end) else {
-        let runs = status.and_then(|s| s.state.as_ref()).is_some_and(|s| s.running.is_some());
-        return !runs;
-    };
-    match pods::report(pod, CONTAINER) {
-        Some(Report::Failed(failed)) => match failed.class {
-            ExitClass::Transient | ExitClass::Deadline => false,
-            ExitClass::Config
-            | ExitClass::Denied
-            | ExitClass::NotFound
-            | ExitClass::Corrupt
-            | ExitClass::Full
-            | ExitClass::Refused
-            | ExitClass::AuthRequired => end.exit_code == i32::from(failed.class.code()),
-        },
-        Some(Report::Saved(_) | Report::Restored(_) | Report::Gate(_) | Report::Probed(_) | Report::Latest(_))
-        | None => false,
-    }
-}
-
 /// Whether a Job has ended, well or not.
 pub fn over(job: &Job) -> bool {
     condition(job, "Complete").or_else(|| condition(job, "Failed")).is_some()
 }
 
+/// The pause before a store is asked again: as long as it has been failing already, between [`SOON`] and [`LATER`].
+pub(in crate::plan) fn pause(since: Timestamp, failed_at: Timestamp) -> SignedDuration {
+    failed_at.duration_since(since).clamp(SOON, LATER)
+}
+
+/// When a Job was made.
+pub(in crate::plan) fn created(job: &Job) -> Option<Timestamp> {
+    job.metadata.creation_timestamp.as_ref().map(|at| at.0)
+}
+
 /// When a Job failed, if it did.
-pub(super) fn ended(job: &Job) -> Option<Timestamp> {
+pub(in crate::plan) fn ended(job: &Job) -> Option<Timestamp> {
     condition(job, "Failed")?.last_transition_time.as_ref().map(|t| t.0)
+}
+
+/// When the last of a Job and its Pods ended, as far as that is known.
+pub(in crate::plan) fn last_end(job: &Job, all: &[Pod]) -> Option<Timestamp> {
+    let over = condition(job, "Complete").or_else(|| condition(job, "Failed"));
+    let over = over.and_then(|over| over.last_transition_time.as_ref());
+    let pods = all.iter().filter_map(|pod| end(pod)?.finished_at.as_ref());
+    pods.chain(over).map(|t| t.0).max()
 }
 
 /// Whether the agent has run in one of these Pods.
@@ -161,10 +130,13 @@ pub(in crate::plan) fn never_ran(job: &Job, all: &[Pod]) -> bool {
     condition(job, "Failed").is_some_and(|end| end.reason.as_deref() == Some(DEADLINE)) && !ran(all)
 }
 
-/// What a condition tells of a Pod that is held up, or not even made: the words of [`Fact::Held`].
-pub(in crate::plan) fn held_in(told: &str) -> Option<&str> {
-    let pod = || told.get(..told.find(HELD)?)?.rfind("Pod ");
-    told.get(told.find(NOT_MADE).or_else(pod)?..)
+/// What the condition of this type tells of a Pod that is held up, or not even made: its reason, and the words of
+/// [`Fact::Held`].
+pub(in crate::plan) fn held_in(conditions: &[Condition], kind: Type) -> Option<(Reason, &str)> {
+    let Condition { reason, message, .. } = conditions.iter().find(|c| c.type_ == kind.as_str())?;
+    let pod = || message.get(..message.find(HELD)?)?.rfind("Pod ");
+    let words = message.get(message.find(NOT_MADE).or_else(pod)?..)?;
+    Some((Reason::named(reason)?, words))
 }
 
 /// What holds a Pod up, in the words that a condition has for it already: each Job has a Pod of another name, and nothing
@@ -200,7 +172,7 @@ fn stored(pod: &Pod) -> Option<Fact> {
 }
 
 /// How the agent's container ended, if it did.
-fn end(pod: &Pod) -> Option<&ContainerStateTerminated> {
+pub(in crate::plan) fn end(pod: &Pod) -> Option<&ContainerStateTerminated> {
     pods::last_end(pods::status(pod, CONTAINER)?)
 }
 
@@ -242,7 +214,7 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod]) -> Fact {
 
 /// How a Pod failed, in words; `None` while it has not.
 fn explain(pod: &Pod, job: &Job) -> Option<(Option<ExitClass>, String)> {
-    let name = pods::name(&pod.metadata);
+    let name = meta::name(&pod.metadata);
     let Some(end) = end(pod) else {
         // Evicted before the agent ran, for example.
         let why = pod
@@ -310,8 +282,8 @@ fn memory_limit(job: &Job) -> Option<&str> {
 
 /// How far a Job is that has not ended. Times, never ages: the message must not change while nothing does (I17).
 fn progress(job: &Job, all: &[Pod], refusal: Option<&str>) -> Fact {
-    let name = pods::name(&job.metadata);
-    if pods::deleting(&job.metadata) {
+    let name = meta::name(&job.metadata);
+    if meta::deleting(&job.metadata) {
         return Fact::Pending(format!(
             "Job {name} is being deleted before it ended; another one is made when it is gone"
         ));
@@ -335,17 +307,17 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>) -> Fact {
     let running = pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()?.running.as_ref());
     if let Some(running) = running {
         let since = running.started_at.as_ref().map(|t| format!(" since {}", t.0)).unwrap_or_default();
-        return Fact::Running(format!("Pod {} {does}{since} ({attempt}){before}", pods::name(&pod.metadata)));
+        return Fact::Running(format!("Pod {} {does}{since} ({attempt}){before}", meta::name(&pod.metadata)));
     }
     if end(pod).is_some() || pods::ended(pod) {
         return Fact::Running(format!("Job {name} makes the next Pod after a pause ({attempt} is over){before}"));
     }
-    let pod_name = pods::name(&pod.metadata);
-    match pods::hold_up(pod) {
-        Some(HoldUp { message, stuck: true }) => {
+    let pod_name = meta::name(&pod.metadata);
+    match failure::hold_up(pod) {
+        Some(failure::HoldUp { message, stuck: true }) => {
             Fact::Held(Reason::PodHeldUp, format!("Pod {pod_name}{HELD}{message} ({attempt}){before}"))
         }
-        Some(HoldUp { message, stuck: false }) => {
+        Some(failure::HoldUp { message, stuck: false }) => {
             Fact::Pending(format!("Pod {pod_name} does not run yet: {message} ({attempt}){before}"))
         }
         None => Fact::Pending(format!(

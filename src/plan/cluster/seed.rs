@@ -1,0 +1,48 @@
+//! The first member of a restored cluster, when the others can spare it for a moment.
+//!
+//! Decides when its Pod is deleted, once: that one keeps for its whole life what it was restored from, age identities
+//! and the claim of the source among it. The member's own pass makes the next one, without the restore step. In a
+//! cluster of one or two there is no quorum meanwhile, so there it is left to a person.
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::{Listed, Member, Membership, Observed};
+use crate::plan::build::budget::quorum;
+use crate::plan::valid::Wanted;
+use crate::plan::{Act, Next, Target, pods};
+
+/// How far behind the furthest a voter may be: without the seed every write may wait for it.
+const CLOSE_ENOUGH: u64 = 1_000;
+
+/// The end of the Pod that restored; `None` where there is none, or somebody would miss it.
+pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Option<Next> {
+    let pod = seen.members.iter().find_map(restored_in)?;
+    let size = wanted.replicas;
+    // I1: without it there still is a quorum, and nobody comes or goes.
+    let whole = seen.members.len() == size && etcd.members.len() == size && quorum(size) < size;
+    // Restarts are no help while data are in doubt, or no write is taken.
+    if !whole || !etcd.alarms.is_empty() {
+        return None;
+    }
+    let ahead = seen.answers.values().filter_map(|said| Some(said.known()?.applied_index)).max()?;
+    let all_well = etcd.members.iter().all(|listed| is_well(seen, etcd, listed, ahead));
+    all_well.then(|| {
+        let why = "it keeps what the member was restored from; all members serve, and the next one goes without";
+        Next::act(Act::DeletePod { pod: Target::of(&pod.metadata), why: why.to_owned() })
+    })
+}
+
+/// Its Pod, if that is the one that restored. It was the member's first, and has been counted (I27): whatever else puts
+/// a step of that name into Pods here, a later one is never ended for it.
+fn restored_in(member: &Member) -> Option<&Pod> {
+    let counted = member.joined() && member.object.spec.start_count == 1;
+    member.live_pod().filter(|pod| counted && pods::restores(pod) && pods::start_number(pod) == Some(1))
+}
+
+/// Whether a member votes, serves, stays, and keeps up.
+fn is_well(seen: &Observed, etcd: &Membership, listed: &Listed, ahead: u64) -> bool {
+    let Some(member) = seen.standing_for(listed) else { return false };
+    let answer = seen.serving(etcd, listed, member.name());
+    let keeps_up = answer.is_some_and(|answer| ahead.saturating_sub(answer.applied_index) <= CLOSE_ENOUGH);
+    keeps_up && !listed.learner && !member.deleting() && member.live_pod().is_some_and(pods::ready)
+}

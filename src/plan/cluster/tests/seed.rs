@@ -1,0 +1,96 @@
+//! When the Pod that restored is made anew, so that it lets go what it was restored from.
+
+use k8s_openapi::api::core::v1::Container;
+
+use super::*;
+use crate::plan::build::container;
+
+/// Voters, all of them well; the Pod of the first one still has the step that restored it.
+fn restored(voters: usize) -> Observed {
+    let mut seen = formed(voters, i32::try_from(voters).unwrap());
+    add_step(&mut seen);
+    seen
+}
+
+fn add_step(seen: &mut Observed) {
+    let step = Container { name: container::RESTORE.to_owned(), ..Container::default() };
+    let spec = seen.members[0].pod.as_mut().unwrap().spec.as_mut().unwrap();
+    spec.init_containers.get_or_insert_default().push(step);
+}
+
+fn ends_a_pod(seen: &Observed) -> bool {
+    matches!(act(seen), Some(Act::DeletePod { .. }))
+}
+
+#[test]
+fn it_ends_once_where_the_others_are_a_quorum() {
+    for (voters, spared) in [(1, false), (2, false), (3, true), (4, true), (5, true)] {
+        let seen = restored(voters);
+        let plan = planned(&seen);
+        let ended = match plan.act {
+            Some(Act::DeletePod { pod, .. }) => Some(pod),
+            None => None,
+            Some(other) => panic!("{other:?}"),
+        };
+        assert_eq!(ended, spared.then(|| pod_target(&seen, 0)), "{voters}");
+    }
+    // Until it is back the cluster is not as it has to be, and is served all the same.
+    let mut seen = restored(3);
+    assert_eq!(condition(&seen, "Ready"), pair("False", "MemberRestarting"));
+    assert_eq!(condition(&seen, "Available"), pair("True", "ReadSucceeded"));
+    let told = |seen: &Observed| planned(seen).status.conditions;
+    let before = told(&seen);
+    let pod = seen.members[0].pod.as_mut().unwrap();
+    pod.metadata.deletion_timestamp = Some(earlier());
+    assert_eq!(told(&seen), before, "in the same words while it goes");
+    assert_eq!(act(&seen), None);
+    seen.members[0].pod = None;
+    assert_eq!((act(&seen), told(&seen)), (None, before));
+    // The next one is the member's second.
+    let object = &mut seen.members[0].object;
+    object.spec.start_count = 2;
+    seen.members[0].pod = Some(pod_of(&seen.members[0].object));
+    assert_eq!((act(&seen), waits(&seen)), (None, None));
+    add_step(&mut seen);
+    assert_eq!(act(&seen), None, "whoever puts such a step into Pods here: it would be ended again and again");
+}
+
+#[test]
+fn it_stays_while_somebody_may_miss_it() {
+    type Change = fn(&mut Observed);
+    let changes: [(&str, Change); 19] = [
+        ("another has no Pod", |s| s.members[1].pod = None),
+        ("another is not ready", |s| running(s.members[2].pod.as_mut().unwrap(), false)),
+        ("it is not ready itself", |s| running(s.members[0].pod.as_mut().unwrap(), false)),
+        ("another's Pod goes", |s| s.members[1].pod.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier())),
+        ("a member was deleted", |s| s.members[1].object.metadata.deletion_timestamp = Some(earlier())),
+        ("it was deleted", |s| s.members[0].object.metadata.deletion_timestamp = Some(earlier())),
+        ("another is silent", |s| drop(s.answers.remove(&named(1)))),
+        ("another etcd answers", |s| {
+            s.answers.insert(named(2), Seen::Known(Answer { cluster_id: 9, ..answer(2) }));
+        }),
+        ("another lags", |s| {
+            s.answers.insert(named(2), Seen::Known(Answer { applied_index: 998_999, ..answer(2) }));
+        }),
+        ("the others are ahead", |s| {
+            s.answers.insert(named(0), Seen::Known(Answer { applied_index: 998_999, ..answer(0) }));
+        }),
+        ("it grows", |s| s.cluster.spec.replicas = 5),
+        ("fewer are wanted", |s| s.cluster.spec.replicas = 1),
+        ("one is a learner", |s| etcd(s).members[2].learner = true),
+        ("etcd lists one less", |s| drop(etcd(s).members.pop())),
+        ("no write is taken", |s| etcd(s).alarms.push(Alarm { member_id: 0x11, kind: AlarmKind::NoSpace })),
+        ("the membership is unknown", |s| s.etcd = Seen::Unknown("timed out".to_owned())),
+        ("it is paused", |s| s.cluster.spec.paused = true),
+        ("the spec makes no sense", |s| s.cluster.spec.version = "4.0.0".to_owned()),
+        ("its start has not been counted", |s| s.members[0].object.spec.start_count = 0),
+    ];
+    for (what, change) in changes {
+        let mut seen = restored(3);
+        change(&mut seen);
+        assert!(!ends_a_pod(&seen), "{what}");
+    }
+    let mut close = restored(3);
+    close.answers.insert(named(2), Seen::Known(Answer { applied_index: 999_000, ..answer(2) }));
+    assert!(ends_a_pod(&close), "nearly as far as the others");
+}

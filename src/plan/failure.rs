@@ -1,0 +1,199 @@
+//! Why a container failed and why a Pod does not run, in words that say what to do.
+//!
+//! Decides the reason and the remedy. What a Pod's status says is read in `pods.rs`.
+
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
+use snapshot_agent::contract::{ExitClass, Report};
+
+use super::{meta, pods};
+use crate::api::condition::Reason;
+use crate::api::member::LastFailure;
+use crate::plan::build::container;
+
+/// Longest piece of a container's last words that goes into a status.
+const MAX_WORDS: usize = 500;
+
+/// How the Pod's latest container to fail did so: init containers first, since etcd cannot have run before them.
+pub fn of(pod: &Pod) -> Option<LastFailure> {
+    container::ALL.into_iter().find_map(|name| {
+        let status = pods::status(pod, name)?;
+        // An init container that has succeeded since is no trouble any more.
+        if status.state.as_ref().and_then(|s| s.terminated.as_ref()).is_some_and(|t| t.exit_code == 0) {
+            return None;
+        }
+        let end = pods::last_end(status).filter(|t| t.exit_code != 0)?;
+        let own = || (ExitClass::from_code(end.exit_code).map(|class| reason_of(name, class)), words(end));
+        let (reason, message) = out_of_memory(pod, name, end).unwrap_or_else(own);
+        let reason = reason.map(|reason| reason.as_str().to_owned());
+        Some(LastFailure { container: name.to_owned(), exit_code: end.exit_code, reason, message })
+    })
+}
+
+/// What a class means where a container ended with it: no store is asked by the gate, which has nothing but the volume.
+fn reason_of(name: &str, class: ExitClass) -> Reason {
+    if name == container::ETCD && is_of_the_volume(class) { Reason::MemberRestarting } else { Reason::from(class) }
+}
+
+const fn is_of_the_volume(class: ExitClass) -> bool {
+    matches!(class, ExitClass::Denied | ExitClass::NotFound | ExitClass::Transient | ExitClass::Deadline)
+}
+
+/// A container that was killed for its memory, and what it needs. Its own words say nothing of it: they are the last lines
+/// of its log, since there is no report (`FallbackToLogsOnError`).
+fn out_of_memory(pod: &Pod, name: &str, end: &ContainerStateTerminated) -> Option<(Option<Reason>, String)> {
+    // The kernel may have ended etcdutl alone (cgroup v1). The agent lives on, and calls that something that may pass.
+    let killed = ExitClass::from_code(end.exit_code).is_none_or(|class| class == ExitClass::Transient);
+    if !killed || end.reason.as_deref() != Some("OOMKilled") {
+        return None;
+    }
+    let (reason, remedy) = match name {
+        container::RESTORE => {
+            (Some(Reason::AgentMisconfigured), "give spec.bootstrap.restore.agent.resources a larger limit")
+        }
+        // etcd restarts on its volume, as after any other end.
+        container::ETCD => (
+            None,
+            "spec.resources is immutable: take load off it, or restore a snapshot of it into a cluster with a larger limit",
+        ),
+        _ => (None, "look at its node's memory"),
+    };
+    let limit = memory_limit(pod, name).unwrap_or("its node's");
+    Some((reason, format!("it ran out of memory (limit {limit}): {remedy}")))
+}
+
+fn memory_limit<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    let limits = pods::container_of(pod, name)?.resources.as_ref()?.limits.as_ref()?;
+    Some(limits.get("memory")?.0.as_str())
+}
+
+/// A container's last words, cut.
+fn words(end: &ContainerStateTerminated) -> String {
+    let raw = end.message.as_deref().unwrap_or_default().trim();
+    let said = match serde_json::from_str::<Report>(raw) {
+        Ok(Report::Failed(failed)) => failed.message,
+        Ok(Report::Gate(gate)) => gate.message,
+        Ok(Report::Saved(_) | Report::Restored(_) | Report::Probed(_) | Report::Latest(_)) | Err(_) => raw.to_owned(),
+    };
+    let said = if said.is_empty() { end.reason.clone().unwrap_or_default() } else { said };
+    cut(&said)
+}
+
+/// Somebody else's words, not more than fit a condition.
+fn cut(said: &str) -> String {
+    match said.char_indices().nth(MAX_WORDS) {
+        Some((end, _)) => format!("{}…", &said[..end]),
+        None => said.to_owned(),
+    }
+}
+
+/// The reason of a failure that was found earlier.
+pub fn reason(failure: &LastFailure) -> Reason {
+    let told = failure.reason.as_deref().and_then(Reason::named);
+    told.or_else(|| ExitClass::from_code(failure.exit_code).map(Reason::from)).unwrap_or(Reason::MemberRestarting)
+}
+
+/// A failure in words, with what to do about it.
+pub fn explain(failure: &LastFailure) -> String {
+    let LastFailure { container: name, exit_code, reason, message } = failure;
+    let restores = name == container::RESTORE;
+    let remedy = match ExitClass::from_code(*exit_code) {
+        Some(class) if name == container::ETCD && is_of_the_volume(class) => {
+            "The gate could not use the member's volume: look at its claim, and at its node. It is tried again"
+        }
+        Some(ExitClass::Config) if restores => {
+            "Correct what it names: spec.bootstrap.restore and its Secrets in place. spec.version, spec.storage and \
+             spec.options are immutable: name another snapshot, or delete this cluster, which has not formed, and create \
+             it again"
+        }
+        Some(ExitClass::Config) => "Correct what it names",
+        Some(ExitClass::Denied) => "Correct the credentials in the Secret, or what they are allowed to do",
+        Some(ExitClass::NotFound) => "Check bucket, prefix and key, or name another snapshot",
+        Some(ExitClass::Corrupt) => "Nothing was started from these bytes; name another snapshot",
+        Some(ExitClass::Transient) => "It is tried again",
+        Some(ExitClass::Full) if restores => {
+            "spec.bootstrap.restore may be changed in place, spec.storage.size may not: delete this cluster, which has not \
+             formed, and create it again with a larger one"
+        }
+        Some(ExitClass::Full) => "Its volume is full: enlarge the claim, if its class allows that",
+        Some(ExitClass::Deadline) if restores => {
+            "Check the store, the network and the volume's disk. It is tried again"
+        }
+        Some(ExitClass::Deadline) => "Check the store and the network. It is tried again",
+        Some(ExitClass::Refused) => "Nothing was touched; the runbook says how to tell the cases apart",
+        Some(ExitClass::AuthRequired) => {
+            "Holdfast does not run clusters with authentication yet: name a snapshot that was taken without it, or restore \
+             by hand"
+        }
+        // What is wrong is known although no code says it.
+        None if reason.is_some() => "It is tried again",
+        None => "Look at the logs of the container; it is started again",
+    };
+    format!("container {name} ended with code {exit_code}: {message}. {remedy}")
+}
+
+/// What keeps a Pod from running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldUp {
+    /// In the words of kubelet or the scheduler.
+    pub message: String,
+    /// Whether it lasts until somebody does something.
+    pub stuck: bool,
+}
+
+/// What keeps a Pod from running, where kubelet or the scheduler has said so.
+pub fn hold_up(pod: &Pod) -> Option<HoldUp> {
+    let status = pod.status.as_ref()?;
+    let all = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
+    let waiting = all.filter_map(|s| s.state.as_ref()?.waiting.as_ref());
+    let mut quiet = None;
+    for held in waiting {
+        let reason = held.reason.as_deref().unwrap_or_default();
+        match reason {
+            "" | "ContainerCreating" | "PodInitializing" => quiet = Some(preparing(pod)),
+            // How it failed is told by its last end.
+            "CrashLoopBackOff" => {}
+            // kubelet's own list of what it cannot mend by itself (pkg/kubelet/images, pkg/kubelet/kuberuntime).
+            "ErrImagePull"
+            | "ImagePullBackOff"
+            | "ErrImageNeverPull"
+            | "InvalidImageName"
+            | "CreateContainerConfigError"
+            | "CreateContainerError"
+            | "RunContainerError" => {
+                let said = held.message.as_deref().unwrap_or("kubelet gives no reason");
+                return Some(HoldUp { message: cut(&format!("{reason}: {said}")), stuck: true });
+            }
+            other => quiet = Some(HoldUp { message: other.to_owned(), stuck: false }),
+        }
+    }
+    quiet.or_else(|| unscheduled(pod))
+}
+
+/// kubelet says no more than that it is at it; what it may be waiting for stands in the Pod.
+fn preparing(pod: &Pod) -> HoldUp {
+    let volumes = || pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
+    let secrets: Vec<&str> = volumes().filter_map(|v| v.secret.as_ref()?.secret_name.as_deref()).collect();
+    let claims: Vec<&str> =
+        volumes().filter_map(|v| Some(v.persistent_volume_claim.as_ref()?.claim_name.as_str())).collect();
+    let mut parts = vec![];
+    if !secrets.is_empty() {
+        parts.push(format!("Secrets ({})", secrets.join(", ")));
+    }
+    if !claims.is_empty() {
+        parts.push(format!("volumes ({})", claims.join(", ")));
+    }
+    parts.push("image".to_owned());
+    let message = format!(
+        "its {} are being prepared; if that stays, `kubectl describe pod {}` says which of them is missing",
+        parts.join(", "),
+        meta::name(&pod.metadata)
+    );
+    HoldUp { message, stuck: false }
+}
+
+fn unscheduled(pod: &Pod) -> Option<HoldUp> {
+    let scheduled = pods::condition(pod, "PodScheduled", "False")?;
+    let reason = scheduled.reason.as_deref().unwrap_or("not scheduled");
+    let said = scheduled.message.as_deref().unwrap_or("the scheduler gives no reason");
+    Some(HoldUp { message: cut(&format!("{reason}: {said}")), stuck: reason == "Unschedulable" })
+}
