@@ -244,7 +244,7 @@ pub struct RestoreStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub came_along: Option<CameAlong>,
     /// What of the contents was not compared with what was recorded when the snapshot was saved, and why. Absent: all of it
-    /// was, or nothing was ever recorded, as of a raw file.
+    /// was; nothing was ever recorded, as of a raw file; or the report is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_compared: Option<String>,
     /// How the data directory was made.

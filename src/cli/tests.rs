@@ -152,13 +152,13 @@ fn the_agent_and_the_gate_read_what_the_contract_renders() {
 
 #[test]
 fn the_examples_of_save_are_commands() {
-    let readme = include_str!("../../README.md");
-    let examples: Vec<_> = [SAVE_EXAMPLES, readme]
+    let [readme, by_hand] = [include_str!("../../README.md"), include_str!("../../docs/agent.md")];
+    let examples: Vec<_> = [SAVE_EXAMPLES, readme, by_hand]
         .into_iter()
         .flat_map(|text| text.split("holdfast agent save --endpoints").skip(1))
         .map(|rest| rest.replace("\\\n", " ").lines().next().unwrap().to_owned())
         .collect();
-    assert_eq!(examples.len(), 4);
+    assert_eq!(examples.len(), 5);
     for example in examples {
         let words: Vec<_> = ["agent", "save", "--endpoints"].into_iter().chain(example.split_whitespace()).collect();
         assert!(matches!(parse(&words), Ok(Command::Agent(Agent::Save(_)))), "{words:?}: {:?}", parse(&words));

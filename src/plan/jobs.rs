@@ -110,12 +110,13 @@ pub(in crate::plan) fn ended(job: &Job) -> Option<Timestamp> {
     condition(job, "Failed")?.last_transition_time.as_ref().map(|t| t.0)
 }
 
-/// When the last of a Job and its Pods ended, as far as that is known.
+/// When a Job and its Pods ended, as far as that is known. The Job's own word comes after its last Pod's end; a Pod's is of
+/// its node's clock, which may be wrong.
 pub(in crate::plan) fn last_end(job: &Job, all: &[Pod]) -> Option<Timestamp> {
     let over = condition(job, "Complete").or_else(|| condition(job, "Failed"));
     let over = over.and_then(|over| over.last_transition_time.as_ref());
-    let pods = all.iter().filter_map(|pod| end(pod)?.finished_at.as_ref());
-    pods.chain(over).map(|t| t.0).max()
+    let pods = all.iter().filter_map(|pod| end(pod)?.finished_at.as_ref()).map(|t| t.0);
+    over.map(|t| t.0).or_else(|| pods.max())
 }
 
 /// Whether the agent has run in one of these Pods.

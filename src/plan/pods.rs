@@ -68,6 +68,11 @@ fn running_since(pod: &Pod) -> Option<Timestamp> {
     Some(running.started_at.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0))
 }
 
+/// The image of ours that the Pod was made with.
+pub fn agent_image(pod: &Pod) -> Option<&str> {
+    container_of(pod, container::INSTALL)?.image.as_deref()
+}
+
 /// Whether the Pod has a restore step, and so keeps what that needs mounted, also when it is long done.
 pub fn restores(pod: &Pod) -> bool {
     container_of(pod, container::RESTORE).is_some()

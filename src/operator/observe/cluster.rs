@@ -178,17 +178,19 @@ pub(in crate::operator) fn hurry(seen: &Observed, now: Timestamp) -> Option<Dura
         let pod = member.pod.as_ref()?;
         let made = pod.creation_timestamp().map(|at| at.0);
         // Of two clocks: of a Pod that was made later than its steps ended, the Pod's.
-        made.max(prepared(pod)).map(|since| now.duration_since(since).as_secs())
+        made.max(prepared(pod, now)).map(|since| now.duration_since(since).as_secs())
     };
     let youngest = seen.members.iter().filter_map(starting).min()?;
     Some(if youngest < 60 { Duration::from_millis(100) } else { Duration::from_secs(2) })
 }
 
 /// When the last init container of a Pod ended well, where one has.
-fn prepared(pod: &Pod) -> Option<Timestamp> {
+fn prepared(pod: &Pod, now: Timestamp) -> Option<Timestamp> {
     let steps = pod.status.as_ref()?.init_container_statuses.iter().flatten();
     let ends = steps.filter_map(|step| step.state.as_ref()?.terminated.as_ref());
-    ends.filter(|end| end.exit_code == 0).filter_map(|end| end.finished_at.as_ref()).map(|at| at.0).max()
+    let ends = ends.filter(|end| end.exit_code == 0).filter_map(|end| end.finished_at.as_ref()).map(|at| at.0);
+    // A node's clock may be ahead.
+    ends.filter(|end| *end <= now).max()
 }
 
 /// Five characters without vowels, so that no words come out: 14 million names, and a taken one is refused.

@@ -3,7 +3,7 @@
 //! Decides nothing about what to do, but for what a silent or an incomplete cluster is waiting for.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 use super::plan::{POLL, SOON};
 use super::{Answer, Listed, Member, Membership, Observed, WHO_ASKS};
@@ -28,6 +28,11 @@ impl Member {
     pub fn live_pod(&self) -> Option<&Pod> {
         let own = |p: &&Pod| meta::controlled_by(&p.metadata, meta::uid(&self.object.metadata));
         self.pod.as_ref().filter(own).filter(|p| !meta::deleting(&p.metadata))
+    }
+
+    /// Its claim, if that is not on its way out.
+    pub fn live_claim(&self) -> Option<&PersistentVolumeClaim> {
+        self.claim.as_ref().filter(|claim| !meta::deleting(&claim.metadata))
     }
 
     /// Whether it has been seen serving.

@@ -2,7 +2,8 @@
 //!
 //! Decides when its Pod is deleted, once: that one keeps for its whole life what it was restored from, age identities
 //! and the claim of the source among it. The member's own pass makes the next one, without the restore step. In a
-//! cluster of one or two there is no quorum meanwhile, so there it is left to a person.
+//! cluster of one or two there is no quorum meanwhile, so there it is left to a person; and so is a Pod that another
+//! version of the operator made: an upgrade ends no Pod.
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -17,6 +18,9 @@ const CLOSE_ENOUGH: u64 = 1_000;
 /// The end of the Pod that restored; `None` where there is none, or somebody would miss it.
 pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Option<Next> {
     let pod = seen.members.iter().find_map(restored_in)?;
+    if pods::agent_image(pod) != Some(&seen.settings.agent_image) {
+        return None;
+    }
     let size = wanted.replicas;
     // I1: without it there still is a quorum, and nobody comes or goes.
     let whole = seen.members.len() == size && etcd.members.len() == size && quorum(size) < size;
@@ -39,10 +43,11 @@ fn restored_in(member: &Member) -> Option<&Pod> {
     member.live_pod().filter(|pod| counted && pods::restores(pod) && pods::start_number(pod) == Some(1))
 }
 
-/// Whether a member votes, serves, stays, and keeps up.
+/// Whether a member votes, serves, stays, keeps up, and would find its volume again.
 fn is_well(seen: &Observed, etcd: &Membership, listed: &Listed, ahead: u64) -> bool {
     let Some(member) = seen.standing_for(listed) else { return false };
     let answer = seen.serving(etcd, listed, member.name());
     let keeps_up = answer.is_some_and(|answer| ahead.saturating_sub(answer.applied_index) <= CLOSE_ENOUGH);
-    keeps_up && !listed.learner && !member.deleting() && member.live_pod().is_some_and(pods::ready)
+    let whole = member.live_pod().is_some_and(pods::ready) && member.live_claim().is_some();
+    keeps_up && whole && !listed.learner && !member.deleting()
 }

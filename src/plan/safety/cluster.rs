@@ -251,6 +251,8 @@ fn spare(seen: &Observed, target: &Target) -> Verdict {
     // Else it might be restored again, or started empty.
     rule("I9", member.object.spec.joined.is_some(), "a member that has not joined may need its restore step")?;
     rule("I3", !may_start_empty(member), "a first start is forbidden before its Pod ends")?;
+    // A claim that is being deleted goes with the Pod that uses it, and the data with the claim.
+    rule("I4", seen.members.iter().all(|m| m.live_claim().is_some()), "every member has its claim, and none is going")?;
     let serves = |m: &Member| !m.deleting() && m.live_pod().is_some_and(pods::ready);
     let mut others = seen.members.iter().filter(|m| m.name() != member.name());
     rule("I1", !member.deleting() && others.all(serves), "nobody else is missing, unready or going")?;

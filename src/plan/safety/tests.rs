@@ -392,7 +392,9 @@ fn only_a_pod_with_a_restore_step_ends_while_its_member_serves() {
         assert_eq!(broken(&seen, end(&seen)), broken_by, "{voters}");
     }
     type Change = fn(&mut Cluster);
-    let changes: [(&str, Change); 16] = [
+    let changes: [(&str, Change); 18] = [
+        ("I4", |s| s.members[0].claim.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier())),
+        ("I4", |s| s.members[1].claim = None),
         ("I1", |s| s.etcd = Seen::Unknown("no".to_owned())),
         ("I2", |s| latches(s).formed = None),
         ("I2", |s| etcd(s).cluster_id = 9),

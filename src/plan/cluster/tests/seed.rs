@@ -1,6 +1,6 @@
 //! When the Pod that restored is made anew, so that it lets go what it was restored from.
 
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim};
 
 use super::*;
 use crate::plan::build::container;
@@ -16,6 +16,10 @@ fn add_step(seen: &mut Observed) {
     let step = Container { name: container::RESTORE.to_owned(), ..Container::default() };
     let spec = seen.members[0].pod.as_mut().unwrap().spec.as_mut().unwrap();
     spec.init_containers.get_or_insert_default().push(step);
+}
+
+fn claim(seen: &mut Observed, member: usize) -> &mut PersistentVolumeClaim {
+    seen.members[member].claim.as_mut().unwrap()
 }
 
 fn ends_a_pod(seen: &Observed) -> bool {
@@ -58,7 +62,7 @@ fn it_ends_once_where_the_others_are_a_quorum() {
 #[test]
 fn it_stays_while_somebody_may_miss_it() {
     type Change = fn(&mut Observed);
-    let changes: [(&str, Change); 19] = [
+    let changes: [(&str, Change); 23] = [
         ("another has no Pod", |s| s.members[1].pod = None),
         ("another is not ready", |s| running(s.members[2].pod.as_mut().unwrap(), false)),
         ("it is not ready itself", |s| running(s.members[0].pod.as_mut().unwrap(), false)),
@@ -84,6 +88,10 @@ fn it_stays_while_somebody_may_miss_it() {
         ("it is paused", |s| s.cluster.spec.paused = true),
         ("the spec makes no sense", |s| s.cluster.spec.version = "4.0.0".to_owned()),
         ("its start has not been counted", |s| s.members[0].object.spec.start_count = 0),
+        ("its claim goes when its Pod does", |s| claim(s, 0).metadata.deletion_timestamp = Some(earlier())),
+        ("another's claim goes", |s| claim(s, 2).metadata.deletion_timestamp = Some(earlier())),
+        ("another's claim is gone", |s| s.members[1].claim = None),
+        ("another operator made it", |s| s.settings.agent_image = "agent:2".to_owned()),
     ];
     for (what, change) in changes {
         let mut seen = restored(3);

@@ -197,8 +197,8 @@ fn nothing_after(saving: &Observed, last_end: i64, seconds: i64) -> Observed {
 #[test]
 fn a_store_that_shows_nothing_is_believed_only_long_after_the_end() {
     let failing = gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1);
-    // Its Pod ended 5 s ago, or the Job 60 s ago: the later one counts.
-    for (saving, last_end) in [(failing, 5), (lost(), 60)] {
+    // The Job has ended 60 s ago. One's Pod says that it was 5 s ago: its node's clock is ahead.
+    for (saving, last_end) in [(failing, 60), (lost(), 60)] {
         for (seconds, counts) in [(0, false), (2, false), (89, false), (90, true), (3600, true)] {
             let plan = planned(&nothing_after(&saving, last_end, seconds));
             assert_eq!(plan.status.phase == Phase::Failed, counts, "{seconds} s after the end");
@@ -224,7 +224,7 @@ fn a_store_that_shows_nothing_is_believed_only_long_after_the_end() {
 #[test]
 fn what_a_store_shows_too_soon_is_told_once_and_asked_again() {
     let failing = gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1);
-    let seen = written(nothing_after(&failing, 5, 2));
+    let seen = written(nothing_after(&failing, 60, 2));
     let first = seen.snapshot.status.clone().unwrap();
     let words = "the store said 502; the store is asked whether it is stored all the same: the store shows nothing of it so \
                  far, and is asked again at 2026-11-21T12:00:58Z: until then what was sent to it may be carried out, or \
