@@ -16,8 +16,8 @@ const LEAST: u64 = 16 << 20;
 /// 20 million records: 8 GiB, the most that etcd suggests, of 400 bytes each.
 const MOST: u64 = 512 << 20;
 
-/// Room for five million records in each gigabyte of database.
-const PART_OF_DATABASE: u64 = 8;
+/// Without a limit: room for ten million records in each gigabyte of database, so of about 100 bytes each.
+const PART_OF_DATABASE: u64 = 4;
 
 /// Where the kernel says what this process is held to: cgroup v2, then v1. A container sees its own cgroup as the root.
 const LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
@@ -34,8 +34,11 @@ fn limit(text: &str) -> Option<u64> {
 }
 
 fn budget(db_bytes: u64, limit: Option<u64>) -> u64 {
-    let room = limit.map_or(MOST, |limit| limit.saturating_sub(OTHERS).clamp(LEAST, MOST));
-    (LEAST + db_bytes / PART_OF_DATABASE).min(room)
+    match limit {
+        // All of it: whoever gives more gets more.
+        Some(limit) => limit.saturating_sub(OTHERS).clamp(LEAST, MOST),
+        None => (LEAST + db_bytes / PART_OF_DATABASE).min(MOST),
+    }
 }
 
 #[cfg(test)]
@@ -49,10 +52,10 @@ mod tests {
         for (db_mib, limit_mib, budget_mib) in [
             // By hand: by the database's size.
             (0, None, 16),
-            (1024, None, 144),
+            (1024, None, 272),
             (8192, None, 512),
             // A Job's usual limit, that for 16 GiB, and those that a person has set.
-            (0, Some(256), 16),
+            (0, Some(256), 112),
             (1024, Some(256), 112),
             (16_384, Some(384), 240),
             (8192, Some(1024), 512),

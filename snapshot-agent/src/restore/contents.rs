@@ -52,7 +52,10 @@ pub(super) fn found(job: &Job<'_>, restored: &mut Restored, proven: Option<&Prov
     } else if request.refuse_auth {
         match graft::auth_enabled(file, restored.db_bytes) {
             Ok(false) => {}
-            Ok(true) => return Err(refused("")),
+            Ok(true) => {
+                looked.content.get_or_init(|| restored.sha256.clone());
+                return Err(refused(""));
+            }
             Err(why) => {
                 return Err(Error::auth_required(format!(
                     "whether the snapshot has authentication on cannot be told: {why}"

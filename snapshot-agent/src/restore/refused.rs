@@ -20,6 +20,7 @@ use super::raw;
 use super::volume::Volume;
 use crate::contract::{ExitClass, RestoreRequest};
 use crate::error::{Error, Result};
+use crate::memory::scan_budget;
 use crate::sha256::Sha256;
 use crate::store::{Stat, Store};
 use crate::{clock, files, stored};
@@ -136,10 +137,12 @@ impl Note {
     }
 }
 
-/// All that is asked, and the programs it is asked of: another version takes what this one does not.
+/// All that is asked, the programs it is asked of, and the memory for it: another version takes what this one does not, and
+/// more memory is what some refusals ask for.
 fn fingerprint(request: &RestoreRequest) -> String {
     let program = request.etcdutl.metadata().ok().map(|file| (file.len(), file.modified().ok()));
-    let asked = format!("{:?} {program:?} {}", request.to_args(), env!("CARGO_PKG_VERSION"));
+    let memory = scan_budget(u64::MAX);
+    let asked = format!("{:?} {program:?} {} {memory}", request.to_args(), env!("CARGO_PKG_VERSION"));
     hex::encode(&Sha256::digest(asked)[..8])
 }
 

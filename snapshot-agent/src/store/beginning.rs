@@ -14,8 +14,9 @@ use crate::error::Result;
 use crate::interrupt::Interrupt;
 use crate::layout::Key;
 
-/// Two small requests, or a file. The kubelet gives 30 s in all, and to take it back takes 10 of them at most.
-const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// Two small requests, or a file; and where the second one fails, it takes the first one back itself (10 s at most). The
+/// kubelet gives 30 s in all, of which to take it back here takes 10 at most.
+const ENDS_WITHIN: Duration = Duration::from_secs(12);
 
 impl Store {
     /// [`Store::begin`], unless something comes between: then nothing of it stays.

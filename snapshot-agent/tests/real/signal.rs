@@ -52,9 +52,10 @@ fn a_save_that_is_told_to_stop_at_its_beginning_leaves_nothing() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Which request of a beginning the store has not answered when the signal comes.
 /// Whether it is this request.
 type Picks = fn(&Asked) -> bool;
+
+/// Which request of a beginning the store has not answered when the signal comes.
 const HELD: [(&str, Picks); 4] = [
     ("the upload", |a| a.op == Op::Create),
     ("its intent", |a| a.op == Op::Put && a.uri.contains("/uploads/")),
@@ -78,7 +79,7 @@ async fn is_told_to_stop_at_its_beginning() {
         eventually(what, async || proxy.asked().iter().any(held).then_some(())).await;
         stop();
         // It is carried out all the same, somewhat later.
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
         go.send(true).unwrap();
         let error = saving.await.unwrap().unwrap_err();
         assert_eq!(error.class(), ExitClass::Transient, "{what}: {error}");

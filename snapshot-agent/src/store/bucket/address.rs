@@ -1,8 +1,8 @@
 //! Where no store ever is: the addresses at which a cloud's node hands out its own identity.
 //!
 //! It decides which names an endpoint may not have, and that none may resolve to an address within
-//! `contract::IDENTITY_NETWORKS`. An endpoint is written by whoever may write a snapshot, which is less than to run a Pod with the node's identity in reach. Loopback
-//! is allowed: in a Pod that is the Pod itself, and by hand it is a tunnel.
+//! `contract::IDENTITY_NETWORKS`. An endpoint is written by whoever may write a snapshot, which is less than to run a Pod
+//! with the node's identity in reach. Loopback is allowed: in a Pod that is the Pod itself, and by hand it is a tunnel.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
