@@ -92,7 +92,12 @@ pub(in crate::plan) fn read(job: &Job, all: &[Pod], refusal: Option<&str>, now: 
 
 /// Whether a Job has ended, well or not.
 pub fn over(job: &Job) -> bool {
-    condition(job, "Complete").or_else(|| condition(job, "Failed")).is_some()
+    last_word(job).is_some()
+}
+
+/// The condition that says that a Job has ended.
+fn last_word(job: &Job) -> Option<&JobCondition> {
+    condition(job, "Complete").or_else(|| condition(job, "Failed"))
 }
 
 /// The pause before a store is asked again: as long as it has been failing already, between [`SOON`] and [`LATER`].
@@ -113,10 +118,9 @@ pub(in crate::plan) fn ended(job: &Job) -> Option<Timestamp> {
 /// When a Job and its Pods ended, as far as that is known. The Job's own word comes after its last Pod's end; a Pod's is of
 /// its node's clock, which may be wrong.
 pub(in crate::plan) fn last_end(job: &Job, all: &[Pod]) -> Option<Timestamp> {
-    let over = condition(job, "Complete").or_else(|| condition(job, "Failed"));
-    let over = over.and_then(|over| over.last_transition_time.as_ref());
-    let pods = all.iter().filter_map(|pod| end(pod)?.finished_at.as_ref()).map(|t| t.0);
-    over.map(|t| t.0).or_else(|| pods.max())
+    let over = last_word(job).and_then(|over| over.last_transition_time.as_ref());
+    let pods = || all.iter().filter_map(|pod| end(pod)?.finished_at.as_ref()).max();
+    over.or_else(pods).map(|t| t.0)
 }
 
 /// Whether the agent has run in one of these Pods.

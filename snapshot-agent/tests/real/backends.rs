@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::support::{Running, S3, bin, eventually, files, free_port};
 use bytes::Bytes;
 use futures::TryStreamExt;
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::azure::{AzureAccessKey, AzureAuthorizer, AzureCredential, MicrosoftAzureBuilder};
 use object_store::client::{HttpConnector, HttpRequest, HttpRequestBody, ReqwestConnector};
 use object_store::path::Path;
@@ -84,16 +84,7 @@ impl Backend {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("accessKeyID"), "key").unwrap();
         fs::write(folder.path().join("secretAccessKey"), "canary").unwrap();
-        let hands = AmazonS3Builder::new()
-            .with_bucket_name("bkt")
-            .with_endpoint(format!("http://{}", s3.address))
-            .with_region("us-east-1")
-            .with_access_key_id("key")
-            .with_secret_access_key("secret")
-            .with_allow_http(true)
-            .with_disable_bulk_delete(true)
-            .build()
-            .unwrap();
+        let hands = hands(&s3);
         let flags = s3.flags();
         let nobody = Some(format!("http://127.0.0.1:{}", free_port()));
         Self {
@@ -289,4 +280,19 @@ async fn make_container(url: &str, account: &str, key: &str) {
     AzureAuthorizer::new(&credential, account).try_authorize(&mut request).unwrap();
     let answer = client.execute(request).await.unwrap();
     assert_eq!(answer.status().as_u16(), 201, "{answer:?}");
+}
+
+/// The bucket in the hands of somebody else.
+pub(crate) fn hands(s3: &S3) -> AmazonS3 {
+    snapshot_agent::store::install_crypto();
+    AmazonS3Builder::new()
+        .with_bucket_name("bkt")
+        .with_endpoint(format!("http://{}", s3.address))
+        .with_region("us-east-1")
+        .with_access_key_id("key")
+        .with_secret_access_key("secret")
+        .with_allow_http(true)
+        .with_disable_bulk_delete(true)
+        .build()
+        .unwrap()
 }

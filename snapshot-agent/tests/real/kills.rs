@@ -11,10 +11,10 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::backends::hands;
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
 use crate::soak::soak;
 use crate::support::{Etcd, S3, child, eventually, file_store, files, noise, save_request};
-use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::multipart::MultipartStore;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -171,20 +171,6 @@ async fn killed_at(etcd: &Etcd, s3: &S3, point: Point, carried_out: bool, pod: S
     process.kill().unwrap();
     process.wait().unwrap();
     assert!(seen() > 0, "it did not come to that");
-}
-
-/// The bucket in the hands of somebody else.
-fn hands(s3: &S3) -> AmazonS3 {
-    snapshot_agent::store::install_crypto();
-    AmazonS3Builder::new()
-        .with_bucket_name("bkt")
-        .with_endpoint(format!("http://{}", s3.address))
-        .with_region("us-east-1")
-        .with_access_key_id("key")
-        .with_secret_access_key("secret")
-        .with_allow_http(true)
-        .build()
-        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
