@@ -19,13 +19,14 @@ use crate::contract::{ContentsRequest, StoreFlags};
 use crate::error::{Error, Result, io_error, task_error};
 use crate::gate::hex_id;
 use crate::interrupt::Interrupt;
+use crate::memory::file_budget;
 use crate::save::STALL;
 use crate::scan::{Alarm, Names, Reader};
 use crate::scratch::Scratch;
 use crate::store::Store;
 use crate::stored::{self, Stored};
 use crate::trailer::{TRAILER, database_of};
-use crate::verify::{BUDGET, neither, unsound};
+use crate::verify::{neither, unsound};
 
 pub use prefixes::Prefix;
 use prefixes::Prefixes;
@@ -153,7 +154,7 @@ fn read(path: &Path, request: &ContentsRequest) -> Result<Found> {
     let (db_bytes, _) = database_of(bytes);
     let at = path.display().to_string();
     let wrong = |error| unsound(&at, &error);
-    let mut reader = Reader::open(&file, db_bytes, BUDGET).map_err(wrong)?;
+    let mut reader = Reader::open(&file, db_bytes, file_budget()).map_err(wrong)?;
     // First of all: what is read from a tree that does not hold together means nothing.
     let proven = reader.prove(None).map_err(wrong)?;
     if let Some(key) = &request.value {

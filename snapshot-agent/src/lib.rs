@@ -67,6 +67,7 @@ mod interrupt;
 mod look;
 mod mark;
 mod memory;
+mod pack;
 mod pipe;
 mod pool;
 mod publish;

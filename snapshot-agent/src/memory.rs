@@ -28,6 +28,11 @@ pub(crate) fn scan_budget(db_bytes: u64) -> usize {
     usize::try_from(budget(db_bytes, limit)).unwrap_or(usize::MAX)
 }
 
+/// The same for a file that lies here whole, whatever its size: more than this proves no database that etcd supports.
+pub(crate) fn file_budget() -> usize {
+    scan_budget(u64::MAX)
+}
+
 /// The limit that such a file names. Without one it has the word `max`, or in v1 a number that no machine reaches.
 fn limit(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|limit| *limit < 1 << 50)
@@ -61,6 +66,9 @@ mod tests {
             (8192, Some(1024), 512),
             (8192, Some(512), 368),
             (8192, Some(64), 16),
+            // Of any size, as of a file.
+            (u64::MAX >> 20, None, 512),
+            (u64::MAX >> 20, Some(256), 112),
         ] {
             let budget = budget(db_mib * MIB, limit_mib.map(|limit| limit * MIB));
             assert_eq!(budget, budget_mib * MIB, "{db_mib} MiB within {limit_mib:?}");

@@ -6,14 +6,13 @@
 //! soon as the stream has ended, however long a store takes to empty a spool.
 //!
 //! Budget, whatever the database's size (a test measures it): HTTP/2 windows 4 MiB (16 from afar), parts of an S3 upload 5 × 8 MiB,
-//! queues between the steps 8 MiB, zstd at level 1 about 2 MiB; the rest up to 96 MiB is the program and its allocator.
+//! queues between the steps 8 MiB, one frame of zstd's 1 MiB; the rest up to 96 MiB is the program and its allocator.
 //! The scan adds what it keeps of each page: about 5 MiB for a gigabyte of 8 KiB values, and what `memory.rs` allows at most.
 
 use std::io::{self, Write};
 
 use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
-use flate2::write::GzEncoder;
 use futures::{Stream, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -22,6 +21,7 @@ use crate::contract::Compression;
 use crate::crypt::{Recipients, Sealing};
 use crate::error::{Error, Result, io_error, task_error};
 use crate::memory::scan_budget;
+use crate::pack::Packing;
 use crate::pool::{Buffer, Pool};
 use crate::progress::Progress;
 use crate::scan::{self, ScanError, SnapshotScan};
@@ -32,9 +32,6 @@ use crate::trailer::{self, Proven, TrailerError};
 
 /// Pieces waiting for a step. Few: they only bridge the jitter between steps.
 const PIECES: usize = 4;
-
-/// zstd's fastest ordinary level; on etcd data as small as level 3.
-const ZSTD_LEVEL: i32 = 1;
 
 /// What went by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,51 +208,11 @@ fn encode(
     recipients: &Recipients,
     outlet: Outlet,
 ) -> io::Result<Sent> {
-    let mut encoder = Encoder::new(compression, Sealing::new(recipients, outlet)?)?;
+    let mut packing = Packing::new(compression, Sealing::new(recipients, outlet)?)?;
     while let Some(piece) = pieces.blocking_recv() {
-        encoder.write_all(&piece)?;
+        packing.write_all(&piece)?;
     }
-    encoder.finish()
-}
-
-/// One of the compressions, in front of the encryption and the outlet.
-enum Encoder {
-    Zstd(zstd::stream::write::Encoder<'static, Sealing<Outlet>>),
-    Gzip(GzEncoder<Sealing<Outlet>>),
-    None(Sealing<Outlet>),
-}
-
-impl Encoder {
-    fn new(compression: Compression, outlet: Sealing<Outlet>) -> io::Result<Self> {
-        Ok(match compression {
-            Compression::Zstd => {
-                let mut encoder = zstd::stream::write::Encoder::new(outlet, ZSTD_LEVEL)?;
-                // So that `zstd -t` alone says something about an object.
-                encoder.include_checksum(true)?;
-                Self::Zstd(encoder)
-            }
-            Compression::Gzip => Self::Gzip(GzEncoder::new(outlet, flate2::Compression::fast())),
-            Compression::None => Self::None(outlet),
-        })
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Zstd(encoder) => encoder.write_all(bytes),
-            Self::Gzip(encoder) => encoder.write_all(bytes),
-            Self::None(outlet) => outlet.write_all(bytes),
-        }
-    }
-
-    fn finish(self) -> io::Result<Sent> {
-        match self {
-            Self::Zstd(encoder) => encoder.finish()?,
-            Self::Gzip(encoder) => encoder.finish()?,
-            Self::None(outlet) => outlet,
-        }
-        .finish()?
-        .finish()
-    }
+    packing.finish()?.finish()?.finish()
 }
 
 /// Counts and hashes what is stored, and sends it on in pieces.

@@ -65,8 +65,8 @@ pub async fn run(request: SaveRequest) -> Result<Rehearsed> {
     let progress = Progress::new("reading", source.facts.db_bytes);
     let mut nowhere = Upload::Nowhere;
     let ask = Ask::of(&source);
-    let passing = save::pass(stream, &request, &recipients, spool, &mut nowhere, &progress, &ask);
-    let Passed { streamed, sent, verification } = interrupt.unless(passing).await?;
+    let passing = save::pass(stream, &request, (&recipients, spool), &mut nowhere, None, &progress, &ask);
+    let Passed { streamed, sent, verification, .. } = interrupt.unless(passing).await?;
     let proven = streamed.scanned.as_ref().ok();
     Ok(Rehearsed {
         member: source.name.clone(),

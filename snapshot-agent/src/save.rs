@@ -1,16 +1,19 @@
 //! `agent save`: one snapshot of one etcd, proven before it is published.
 //!
 //! It decides the order: the store has to be the one that is meant; the upload is begun first, so that wrong credentials
-//! show before etcd has sent a byte; it is completed only when etcd's own hash at the end of the stream agrees, the
-//! database's structure is sound and no member says that it holds something else; then it is read back if that is asked
-//! for; the manifest comes last and makes it a backup. The members are asked when the stream has ended, and not when a
-//! slow store has all of it: until then they may have compacted what they would be asked for.
+//! show before etcd has sent a byte; it is completed only when etcd's own hash at the end of the stream agrees and the
+//! database's structure is sound; it is read back if that is asked for; and only when no member says that it holds
+//! something else does the manifest come, which makes it a backup. The members are asked when the stream has ended, and
+//! not when a slow store has all of it: until then they may have compacted what they would be asked for. While they hash,
+//! data that could be taken back again is completed and read back already (`Upload::can_be_taken_back`).
 //! Every other way out takes the upload back. How bytes flow is in `pipe.rs`, where they go in `store.rs`, how members are
 //! asked meanwhile in `save/ask.rs`, and when two of them last agreed is found out in `save/past.rs`.
 
 mod ask;
+mod complete;
 mod past;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -21,7 +24,7 @@ use tokio::sync::oneshot;
 
 use crate::agree::LARGE;
 use crate::clock;
-use crate::contract::{DEFAULT_SPOOL_MIB, ExitClass, MAX_CLUSTER_SPEC, SaveRequest, SavedReport, Verification, Verify};
+use crate::contract::{DEFAULT_SPOOL_MIB, MAX_CLUSTER_SPEC, SaveRequest, SavedReport, Verification, Verify};
 use crate::crypt::Recipients;
 use crate::error::{Error, Result, io_error};
 use crate::gate::hex_id;
@@ -32,11 +35,11 @@ use crate::mark;
 use crate::pipe::{self, Sent, Streamed};
 use crate::progress::Progress;
 use crate::publish;
-use crate::read_back::{self, Fingerprint};
 use crate::source::{self, Candidate};
 use crate::spool::Spool;
 use crate::store::{self, Plan, Store, Upload};
 pub(crate) use ask::Ask;
+use complete::{Completing, Stored};
 use past::Past;
 
 /// Without a byte from etcd, or room for one, for this long, the stream only pins etcd's read transaction.
@@ -60,34 +63,48 @@ pub async fn run_with(request: SaveRequest, large: u64) -> Result<SavedReport> {
     attempt.finish(opened, Ask::of(&source).about(large, past), &mut interrupt).await
 }
 
-/// A stream that is proven, and in the store as far as an upload can be before it is completed.
+/// A stream that is proven, and in the store as far as that went meanwhile.
 #[derive(Debug)]
 pub(crate) struct Passed {
     pub(crate) streamed: Streamed,
     pub(crate) sent: Sent,
     pub(crate) verification: Verification,
+    /// Whether the upload is complete, and what came of reading it back.
+    pub(crate) stored: Option<Stored>,
 }
 
 /// Sends a stream into an upload, and asks the members about it. Any error means: abort the upload.
+///
+/// `key`: where the upload is completed while the members hash, if it could be taken back again.
 pub(crate) async fn pass(
     stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     request: &SaveRequest,
-    recipients: &Recipients,
-    spool: Option<Spool>,
+    (recipients, spool): (&Recipients, Option<Spool>),
     upload: &mut Upload,
+    early: Option<&Completing<'_>>,
     progress: &Progress,
     ask: &Ask,
 ) -> Result<Passed> {
     let (proven, streamed) = oneshot::channel();
     let least = request.min_throughput_kib.saturating_mul(1 << 10);
+    let completing = AtomicBool::new(false);
     let sending = async {
         let pipe = pipe::run(stream, request.compression, recipients, spool, upload, progress, proven);
         let sent = progress.watch_pace(STALL, least, pipe).await?;
         // What is sent already goes on while the members compute theirs.
         upload.flush().await?;
-        Ok(sent)
+        let stored = match early {
+            Some(early) if upload.can_be_taken_back() => {
+                completing.store(true, Ordering::Relaxed);
+                Some(early.run(upload, &sent).await?)
+            }
+            Some(_) | None => None,
+        };
+        Ok((sent, stored))
     };
-    ask.beside(sending, streamed, request.ask_members).await
+    let asked = ask.beside(sending, streamed, request.ask_members, &completing).await?;
+    let (streamed, (sent, stored), verification) = asked;
+    Ok(Passed { streamed, sent, verification, stored })
 }
 
 /// The facts of a member that a manifest records, for streams that do not come from [`run`].
@@ -223,34 +240,26 @@ impl<'a> Saving<'a> {
         let (version, stream) = stream?;
         let progress = Progress::new("saving", self.member.facts.db_bytes);
         let spool = self.spool.take();
-        let passing = pass(stream, self.request, &self.recipients, spool, &mut self.upload, &progress, &ask);
+        let waits = (&self.recipients, spool);
+        let completing =
+            Completing { store: self.store, key: self.folder.data(self.format), verify: self.request.verify };
+        let passing = pass(stream, self.request, waits, &mut self.upload, Some(&completing), &progress, &ask);
         let mut passed = interrupt.unless(passing).await?;
         let passed_in = self.since.elapsed();
-        interrupt.unless(self.upload.complete()).await?;
-        let stored_in = self.since.elapsed();
-        if self.request.verify == Verify::Stored {
-            let key = self.folder.data(self.format);
-            let Sent { bytes, crc64, .. } = passed.sent;
-            let compared = read_back::uploaded(self.store, &self.upload, &key, Fingerprint { bytes, crc64 }, STALL);
-            match interrupt.unless(compared).await {
-                Ok(()) => passed.verification.read_back = true,
-                // Credentials that may only write are a careful choice, and the backup is as good; it says what it lacks.
-                Err(error) if error.class() == ExitClass::Denied && self.upload.is_signed() => {
-                    tracing::warn!(%error, "what is stored could not be read back");
-                    passed.verification.read_back_reason = Some(error.message().to_owned());
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        let whole = self.since.elapsed();
-        tracing::debug!(?passed_in, ?stored_in, ?whole, "how the time went");
+        let Stored { read_back, reason } = match passed.stored.take() {
+            Some(stored) => stored,
+            None => interrupt.unless(completing.run(&mut self.upload, &passed.sent)).await?,
+        };
+        passed.verification.read_back = read_back;
+        passed.verification.read_back_reason = reason;
+        tracing::debug!(?passed_in, whole = ?self.since.elapsed(), "how the time went");
         let said = &self.member.facts.storage_version;
         let storage_version = [&version, said].into_iter().find(|version| !version.is_empty()).cloned();
         Ok(Data { storage_version, passed })
     }
 
     fn manifest(&self, data: Data) -> Manifest {
-        let Data { storage_version, passed: Passed { streamed, sent, verification } } = data;
+        let Data { storage_version, passed: Passed { streamed, sent, verification, .. } } = data;
         let (request, facts) = (self.request, &self.member.facts);
         let origin = (request.owner_name.is_some() || request.owner_uid.is_some()).then(|| Origin {
             name: request.owner_name.clone(),

@@ -421,6 +421,16 @@ impl Upload {
         }
     }
 
+    /// Whether what is complete can be taken back, as far as that is known beforehand: no lock is asked for, and the
+    /// credentials are not those that may only write. Then it may be completed while there is still something to find out.
+    /// A folder's upload is durable and read back before that, so nothing would be gained.
+    pub(crate) const fn can_be_taken_back(&self) -> bool {
+        match self {
+            Self::Bucket(upload) => upload.can_be_taken_back(),
+            Self::Folder(_) | Self::Nowhere => false,
+        }
+    }
+
     /// Until when the store keeps what is complete from being removed.
     pub fn lock(&self) -> Option<Lock> {
         match self {

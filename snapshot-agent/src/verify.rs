@@ -18,9 +18,6 @@ use crate::scan::ScanError;
 pub use file::FileVerified;
 pub use stored::StoredVerified;
 
-/// Enough for the records of a database of the largest size that etcd supports, at a kilobyte each.
-pub(crate) const BUDGET: usize = 512 << 20;
-
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]

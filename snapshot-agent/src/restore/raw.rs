@@ -13,13 +13,14 @@ use crate::contract::RestoreRequest;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::identity::Restored;
 use crate::layout::{Folder, Key};
+use crate::memory::file_budget;
 use crate::progress::Progress;
 use crate::reread::OnDisk;
 use crate::scan::{Proven, Reader};
 use crate::store::{self, Ahead, Stat, Store};
 use crate::trailer::database_of;
 use crate::unpack;
-use crate::verify::{BUDGET, unsound};
+use crate::verify::unsound;
 
 /// What etcdctl calls them, and everybody who calls etcdctl.
 const SUFFIX: &str = ".db";
@@ -137,7 +138,7 @@ impl Raw {
         let (path, uri, db_bytes) = (path.to_owned(), uri.to_owned(), self.db_bytes);
         let prove = move || {
             let file = File::open(&path).map_err(io_error("opening the snapshot's file"))?;
-            let mut reader = Reader::open(&file, db_bytes, BUDGET).map_err(|error| unsound(&uri, &error))?;
+            let mut reader = Reader::open(&file, db_bytes, file_budget()).map_err(|error| unsound(&uri, &error))?;
             let used = reader.used_bytes();
             reader.prove(None).map(|found| (found, used)).map_err(|error| unsound(&uri, &error))
         };

@@ -3,16 +3,18 @@
 //! It decides when: the members when the stream has ended, the store about earlier saves while it streams, so that nobody
 //! waits for the store's answer who does not need it. Whom to ask and what the answers mean is decided in `agree.rs`.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::future::{Either, select};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use super::Passed;
 use super::past::Past;
 use crate::agree::{self, LARGE, Voter};
 use crate::besides;
 use crate::contract::{AskMembers, Verification};
 use crate::error::{Error, Result};
-use crate::pipe::{Sent, Streamed};
+use crate::pipe::Streamed;
 use crate::scan::Proven;
 use crate::source::Source;
 
@@ -50,13 +52,15 @@ impl Ask {
         Self { large, past, ..self }
     }
 
-    /// Asks when it is known what for, while the rest is on its way. Where one of the two fails, nobody waits for the other.
-    pub(super) async fn beside(
+    /// Asks when it is known what for, while the rest is on its way. Where one of the two fails, nobody waits for the other,
+    /// but for an object that is just being made (`completing`): it cannot be taken back before it is there.
+    pub(super) async fn beside<T>(
         &self,
-        sending: impl Future<Output = Result<Sent>>,
+        sending: impl Future<Output = Result<T>>,
         streamed: oneshot::Receiver<Streamed>,
         ask_members: AskMembers,
-    ) -> Result<Passed> {
+        completing: &AtomicBool,
+    ) -> Result<(Streamed, T, Verification)> {
         let (mut tell, told) = oneshot::channel::<Option<Timestamp>>();
         let asked = async {
             // Nothing comes of the stream, and sending it ends with the reason.
@@ -66,6 +70,21 @@ impl Ask {
             tracing::debug!("what the members say is known");
             Ok((streamed, verification))
         };
+        let both = async {
+            let (asked, sending) = (Box::pin(asked), Box::pin(sending));
+            let ((streamed, verification), sent) = match select(asked, sending).await {
+                Either::Left((Ok(answer), sending)) => (answer, sending.await?),
+                Either::Right((Ok(sent), asked)) => (asked.await?, sent),
+                Either::Right((Err(error), _)) => return Err(error),
+                Either::Left((Err(error), sending)) => {
+                    if completing.load(Ordering::Relaxed) {
+                        let _made = sending.await;
+                    }
+                    return Err(error);
+                }
+            };
+            Ok((streamed, sent, verification))
+        };
         let looked = async {
             tokio::select! {
                 last = self.last_agreed(ask_members) => {
@@ -74,10 +93,9 @@ impl Ask {
                 // Nobody asks for it any more.
                 () = tell.closed() => {}
             }
-            Ok::<_, Error>(())
         };
-        let ((streamed, verification), sent, ()) = tokio::try_join!(asked, sending, looked)?;
-        Ok(Passed { streamed, sent, verification })
+        let (both, ()) = tokio::join!(both, looked);
+        both
     }
 
     /// When two members last agreed, where it matters: there is another one that would be asked.
@@ -158,11 +176,32 @@ mod tests {
                     tokio::task::yield_now().await;
                     return Err(Error::full("the store is full"));
                 }
-                std::future::pending().await
+                std::future::pending::<Result<()>>().await
             };
-            let passed = timeout(Duration::from_secs(30), ask.beside(sending, streamed, AskMembers::Auto)).await;
+            let completing = AtomicBool::new(false);
+            let asked = ask.beside(sending, streamed, AskMembers::Auto, &completing);
+            let passed = timeout(Duration::from_secs(30), asked).await;
             let error = passed.unwrap().unwrap_err();
             assert_eq!(error.class(), class, "{error}");
+        }
+    }
+
+    /// An object that is just being made is there a moment later, and whoever takes it back has to find it.
+    #[tokio::test]
+    async fn an_object_that_is_being_made_is_waited_for() {
+        let ask = Ask { at_least: 9, ..Ask::nobody() };
+        for being_made in [true, false] {
+            let (proven, streamed) = oneshot::channel();
+            proven.send(ends_at(8)).unwrap();
+            let (completing, made) = (AtomicBool::new(being_made), AtomicBool::new(false));
+            let sending = async {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                made.store(true, Ordering::Relaxed);
+                Ok(())
+            };
+            let asked = ask.beside(sending, streamed, AskMembers::Auto, &completing).await;
+            assert_eq!(asked.unwrap_err().class(), ExitClass::Corrupt);
+            assert_eq!(made.load(Ordering::Relaxed), being_made);
         }
     }
 }

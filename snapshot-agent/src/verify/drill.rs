@@ -13,13 +13,14 @@ use etcd_client::{Client, GetOptions};
 
 use super::etcd::Etcd;
 use super::stored::compare;
-use super::{BUDGET, unsound};
+use super::unsound;
 use crate::agree::{Answer, Voter, ask};
 use crate::contract::{ExitClass, VerifyRequest};
 use crate::crypt::Identities;
 use crate::data_dir::DATABASE;
 use crate::error::{Error, Result, io_error, task_error};
 use crate::manifest::Manifest;
+use crate::memory::file_budget;
 use crate::proof::{Proof, Step};
 use crate::reread::{OnDisk, other_bytes};
 use crate::restore::{BESIDE_DATABASE, COPIES, Etcdutl, Initial, check_version, version_of};
@@ -154,7 +155,7 @@ impl Drill {
         let HashKv { hash, revision, compact_revision } = expected;
         let read = move |file: &File| {
             let bytes = file.metadata().map_err(|error| ScanError::Io(error.to_string()))?.len();
-            Reader::open(file, bytes, BUDGET)?.hash_kv(revision, compact_revision)
+            Reader::open(file, bytes, file_budget())?.hash_kv(revision, compact_revision)
         };
         let why = match off_thread(&data.join(DATABASE), read).await? {
             Ok(found) if found.hash == hash => return Ok(()),
@@ -182,7 +183,7 @@ impl Drill {
 
 /// What is in the file, and the HashKV that a member which starts on it has to have.
 fn facts(file: &File, db_bytes: u64) -> std::result::Result<(Proven, HashKv), ScanError> {
-    let mut reader = Reader::open(file, db_bytes, BUDGET)?;
+    let mut reader = Reader::open(file, db_bytes, file_budget())?;
     let found = reader.prove(None)?;
     if let Ok(hash_kv) = found.hash_kv {
         return Ok((found, hash_kv));

@@ -10,9 +10,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::{BUDGET, unsound};
+use super::unsound;
 use crate::error::{Error, Result, io_error};
 use crate::gate::hex_id;
+use crate::memory::file_budget;
 use crate::scan::{NoHashKv, Reader};
 use crate::trailer::{Hasher, database_of};
 
@@ -92,7 +93,7 @@ pub(super) fn verify(path: &Path) -> Result<FileVerified> {
     let (db_bytes, trailer) = database_of(bytes);
     let sha256 = if trailer { Some(hashed(&mut file, &reading())?) } else { None };
     let at = path.display().to_string();
-    let mut reader = Reader::open(&file, db_bytes, BUDGET).map_err(|error| unsound(&at, &error))?;
+    let mut reader = Reader::open(&file, db_bytes, file_budget()).map_err(|error| unsound(&at, &error))?;
     let proven = reader.prove(None).map_err(|error| unsound(&at, &error))?;
     Ok(FileVerified {
         db_bytes,

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt as _;
 
 use crate::support::roles::Role;
+use crate::support::seed::seed;
 use crate::support::{BUDGET, Dice, Server, both_ways, scan};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -116,18 +117,8 @@ impl AtRest {
     }
 }
 
-/// Where chance begins.
-fn seed() -> u64 {
-    if let Ok(seed) = std::env::var("HOLDFAST_SEED") {
-        return seed.parse().unwrap();
-    }
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    crate::soak::soak(2_026, u64::from(since.subsec_nanos()))
-}
-
 fn flips(what: &str, (mut bytes, proven): (Vec<u8>, Proven)) {
-    let seed = seed();
-    println!("{what}: HOLDFAST_SEED={seed}");
+    let seed = seed(what, 2_026);
     let compact = proven.compact_revision;
     let roles = crate::support::roles::roles(&bytes, compact.unwrap_or(-1));
     let trailer: [u8; TRAILER] = Sha256::digest(&bytes).into();
@@ -139,8 +130,7 @@ fn flips(what: &str, (mut bytes, proven): (Vec<u8>, Proven)) {
         at_rest.put(&[*byte], bytes.len() + i);
     }
     let mut counts: BTreeMap<(Role, &str), usize> = BTreeMap::new();
-    // A generator that begins with nothing stays there.
-    let mut dice = Dice(seed.max(1));
+    let mut dice = Dice(seed);
     let count = crate::soak::soak(500, 10_000);
     // A third anywhere, which is free pages most often; a third in what HashKV covers; a third in what is few bytes:
     // structure and other buckets.

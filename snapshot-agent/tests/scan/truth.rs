@@ -1,6 +1,7 @@
 //! What the scan says must be what etcd says: the server's HashKV, and etcdutl's hashkv and status.
 
 use crate::soak::soak;
+use crate::support::seed::seed;
 use crate::support::{Checked, Dice, Server, both_ways, minor, reader, scan};
 use serde_json::json;
 use snapshot_agent::scan::{NoHashKv, Proven};
@@ -111,9 +112,9 @@ fn change(server: &Server, dice: &mut Dice) -> (i64, Option<i64>) {
 }
 
 /// Puts, deletes and transactions over few keys, compacted at many revisions.
-fn history(line: &str, seed: u64) {
+fn history(line: &str, usually: u64) {
     let mut server = Server::start(line, &[]);
-    let mut dice = Dice(seed);
+    let mut dice = Dice(seed(line, usually));
     let (mut compacted, mut tombstone, mut compared) = (0, 0, 0);
     let rounds = soak(6, 40);
     for round in 0..rounds {
@@ -227,7 +228,7 @@ fn live(bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>, i64)> {
 /// Random changes, a compaction between two snapshots, a restore of either with a bump: and so on from there.
 fn restored(line: &str) {
     let mut server = Server::start(line, &[]);
-    let mut dice = Dice(4_711);
+    let mut dice = Dice(seed(line, 4_711));
     let rounds = soak(3, 15);
     let (mut bumped, mut compared) = (0, 0);
     for round in 0..rounds {

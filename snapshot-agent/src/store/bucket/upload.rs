@@ -78,6 +78,8 @@ pub struct BucketUpload {
     cleaning: Option<AbortOnDropHandle<()>>,
     /// Finds out whether what is written can be read: the first part waits for it.
     readable: Option<AbortOnDropHandle<bool>>,
+    /// What that has come to; not before the first part.
+    reads: bool,
     /// What the store says of the complete object.
     seen: Option<Stat>,
     /// Whether the store is told what each part's bytes are.
@@ -128,6 +130,7 @@ impl BucketUpload {
             announced: false,
             cleaning: None,
             readable: None,
+            reads: false,
             seen: None,
             signed: Arc::new(AtomicBool::new(true)),
             patient: plan.patient,
@@ -143,6 +146,11 @@ impl BucketUpload {
     /// Whether every part went as the protocol has it, hashed where that is so.
     pub(crate) fn is_signed(&self) -> bool {
         self.signed.load(Ordering::Relaxed)
+    }
+
+    /// See [`crate::store::Upload::can_be_taken_back`].
+    pub(crate) const fn can_be_taken_back(&self) -> bool {
+        self.reads && self.store.options.lock.is_none()
     }
 
     /// The intent is written: the key is this upload's alone. What there is to find out and to clean up goes on beside it.
@@ -193,6 +201,7 @@ impl BucketUpload {
         if let Some(readable) = self.readable.take()
             && readable.await.unwrap_or(false)
         {
+            self.reads = true;
             self.unsigned();
         }
         while self.under_way.len() >= PARTS_UNDER_WAY {

@@ -5,6 +5,7 @@
 
 pub(crate) mod bolt;
 pub(crate) mod roles;
+pub(crate) mod seed;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
