@@ -5,7 +5,7 @@
 //! database's structure is sound; it is read back if that is asked for; and only when no member says that it holds
 //! something else does the manifest come, which makes it a backup. The members are asked when the stream has ended, and
 //! not when a slow store has all of it: until then they may have compacted what they would be asked for. While they hash,
-//! data that could be taken back again is completed and read back already (`Upload::can_be_taken_back`).
+//! data that is read back, and could be taken back again (`Upload::can_be_taken_back`), is completed already.
 //! Every other way out takes the upload back. How bytes flow is in `pipe.rs`, where they go in `store.rs`, how members are
 //! asked meanwhile in `save/ask.rs`, and when two of them last agreed is found out in `save/past.rs`.
 
@@ -13,14 +13,13 @@ mod ask;
 mod complete;
 mod past;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::Stream;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::agree::LARGE;
 use crate::clock;
@@ -75,7 +74,7 @@ pub(crate) struct Passed {
 
 /// Sends a stream into an upload, and asks the members about it. Any error means: abort the upload.
 ///
-/// `key`: where the upload is completed while the members hash, if it could be taken back again.
+/// `early`: how the upload is completed while the members hash, if it could be taken back again.
 pub(crate) async fn pass(
     stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     request: &SaveRequest,
@@ -87,22 +86,19 @@ pub(crate) async fn pass(
 ) -> Result<Passed> {
     let (proven, streamed) = oneshot::channel();
     let least = request.min_throughput_kib.saturating_mul(1 << 10);
-    let completing = AtomicBool::new(false);
+    let (being_made, _) = watch::channel(false);
     let sending = async {
         let pipe = pipe::run(stream, request.compression, recipients, spool, upload, progress, proven);
         let sent = progress.watch_pace(STALL, least, pipe).await?;
         // What is sent already goes on while the members compute theirs.
         upload.flush().await?;
         let stored = match early {
-            Some(early) if upload.can_be_taken_back() => {
-                completing.store(true, Ordering::Relaxed);
-                Some(early.run(upload, &sent).await?)
-            }
+            Some(early) if upload.can_be_taken_back() => Some(early.run(upload, &sent, &being_made).await?),
             Some(_) | None => None,
         };
         Ok((sent, stored))
     };
-    let asked = ask.beside(sending, streamed, request.ask_members, &completing).await?;
+    let asked = ask.beside(sending, streamed, request.ask_members, &being_made).await?;
     let (streamed, (sent, stored), verification) = asked;
     Ok(Passed { streamed, sent, verification, stored })
 }
@@ -246,9 +242,10 @@ impl<'a> Saving<'a> {
         let passing = pass(stream, self.request, waits, &mut self.upload, Some(&completing), &progress, &ask);
         let mut passed = interrupt.unless(passing).await?;
         let passed_in = self.since.elapsed();
+        let (nobody_waits, _) = watch::channel(false);
         let Stored { read_back, reason } = match passed.stored.take() {
             Some(stored) => stored,
-            None => interrupt.unless(completing.run(&mut self.upload, &passed.sent)).await?,
+            None => interrupt.unless(completing.run(&mut self.upload, &passed.sent, &nobody_waits)).await?,
         };
         passed.verification.read_back = read_back;
         passed.verification.read_back_reason = reason;

@@ -421,8 +421,9 @@ impl Upload {
         }
     }
 
-    /// Whether what is complete can be taken back, as far as that is known beforehand: no lock is asked for, and the
-    /// credentials are not those that may only write. Then it may be completed while there is still something to find out.
+    /// Whether what is complete can be taken back, as far as that is known beforehand: nothing locks it, and the credentials
+    /// are not those that may only write; where nothing is read back ([`Plan::read_back`]), nobody has found that out. Then
+    /// it may be completed while there is still something to find out.
     /// A folder's upload is durable and read back before that, so nothing would be gained.
     pub(crate) const fn can_be_taken_back(&self) -> bool {
         match self {

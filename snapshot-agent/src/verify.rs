@@ -61,7 +61,8 @@ pub(crate) fn unsound(at: &str, error: &ScanError) -> Error {
     match error {
         ScanError::Io(_) => Error::transient(format!("{at}: {error}")),
         ScanError::OverBudget { .. } => Error::config(format!(
-            "{at}: {error}: nothing is known to be wrong, and this machine's share of memory is not enough to prove it"
+            "{at}: {error}: nothing is known to be wrong, and this process has too little memory to prove it: give it more \
+             (resources.limits.memory of its Pod; of a restore, spec.bootstrap.restore.agent.resources)"
         )),
         ScanError::NoMeta { .. } | ScanError::Cut { .. } | ScanError::Page { .. } | ScanError::Bucket { .. } => {
             Error::corrupt(format!("{at}: {error}"))

@@ -23,7 +23,7 @@ use crate::error::{Error, Result, io_error, task_error};
 use crate::identity::Restored;
 use crate::layout::Folder;
 use crate::manifest::{Encryption, Manifest};
-use crate::memory::scan_budget;
+use crate::memory::file_budget;
 use crate::reread::OnDisk;
 use crate::scan::{HashKv, NEVER, Options, Proven, Reader, ScanError, SnapshotScan};
 use crate::store::Store;
@@ -84,7 +84,7 @@ impl Chosen {
             contents::admit(request, &contents.into())?;
         }
         let identities = manifest.encryption.as_ref().map(|encryption| identities(encryption, request)).transpose()?;
-        Ok(Self { stored: Stored::of(store, folder, manifest).await?, identities, again: scan_budget(u64::MAX) })
+        Ok(Self { stored: Stored::of(store, folder, manifest).await?, identities, again: file_budget() })
     }
 
     pub(super) const fn manifest(&self) -> &Manifest {

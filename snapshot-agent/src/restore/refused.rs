@@ -20,7 +20,7 @@ use super::raw;
 use super::volume::Volume;
 use crate::contract::{ExitClass, RestoreRequest};
 use crate::error::{Error, Result};
-use crate::memory::scan_budget;
+use crate::memory::file_budget;
 use crate::sha256::Sha256;
 use crate::store::{Stat, Store};
 use crate::{clock, files, stored};
@@ -141,7 +141,7 @@ impl Note {
 /// more memory is what some refusals ask for.
 fn fingerprint(request: &RestoreRequest) -> String {
     let program = request.etcdutl.metadata().ok().map(|file| (file.len(), file.modified().ok()));
-    let memory = scan_budget(u64::MAX);
+    let memory = file_budget();
     let asked = format!("{:?} {program:?} {} {memory}", request.to_args(), env!("CARGO_PKG_VERSION"));
     hex::encode(&Sha256::digest(asked)[..8])
 }

@@ -3,11 +3,11 @@
 //! It decides when: the members when the stream has ended, the store about earlier saves while it streams, so that nobody
 //! waits for the store's answer who does not need it. Whom to ask and what the answers mean is decided in `agree.rs`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures::future::{Either, select};
 use jiff::Timestamp;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::past::Past;
 use crate::agree::{self, LARGE, Voter};
@@ -17,6 +17,10 @@ use crate::error::{Error, Result};
 use crate::pipe::Streamed;
 use crate::scan::Proven;
 use crate::source::Source;
+
+/// Stores that copy the parts take about a second for a gigabyte. One that takes longer than this leaves the object, if
+/// there is one at last, to the next run.
+const MADE_WITHIN: Duration = Duration::from_secs(20);
 
 /// What the proven database is compared with.
 pub(crate) struct Ask {
@@ -53,13 +57,13 @@ impl Ask {
     }
 
     /// Asks when it is known what for, while the rest is on its way. Where one of the two fails, nobody waits for the other,
-    /// but for an object that is just being made (`completing`): it cannot be taken back before it is there.
+    /// but for an object that is just `being_made`: it is best taken back when it is there.
     pub(super) async fn beside<T>(
         &self,
         sending: impl Future<Output = Result<T>>,
         streamed: oneshot::Receiver<Streamed>,
         ask_members: AskMembers,
-        completing: &AtomicBool,
+        being_made: &watch::Sender<bool>,
     ) -> Result<(Streamed, T, Verification)> {
         let (mut tell, told) = oneshot::channel::<Option<Timestamp>>();
         let asked = async {
@@ -77,8 +81,14 @@ impl Ask {
                 Either::Right((Ok(sent), asked)) => (asked.await?, sent),
                 Either::Right((Err(error), _)) => return Err(error),
                 Either::Left((Err(error), sending)) => {
-                    if completing.load(Ordering::Relaxed) {
-                        let _made = sending.await;
+                    let mut made = being_made.subscribe();
+                    if *made.borrow() {
+                        tracing::warn!(%error, "it is taken back when the store has made an object of it");
+                        tokio::select! {
+                            _ended = sending => {}
+                            _made = made.wait_for(|being_made| !being_made) => {}
+                            () = tokio::time::sleep(MADE_WITHIN) => {}
+                        }
                     }
                     return Err(error);
                 }
@@ -135,7 +145,7 @@ impl Ask {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use etcd_client::Client;
     use tokio::net::TcpListener;
@@ -178,30 +188,33 @@ mod tests {
                 }
                 std::future::pending::<Result<()>>().await
             };
-            let completing = AtomicBool::new(false);
-            let asked = ask.beside(sending, streamed, AskMembers::Auto, &completing);
+            let (being_made, _) = watch::channel(false);
+            let asked = ask.beside(sending, streamed, AskMembers::Auto, &being_made);
             let passed = timeout(Duration::from_secs(30), asked).await;
             let error = passed.unwrap().unwrap_err();
             assert_eq!(error.class(), class, "{error}");
         }
     }
 
-    /// An object that is just being made is there a moment later, and whoever takes it back has to find it.
+    /// An object that is just being made is there a moment later, and whoever takes it back finds it. What comes after that
+    /// is not waited for.
     #[tokio::test]
     async fn an_object_that_is_being_made_is_waited_for() {
         let ask = Ask { at_least: 9, ..Ask::nobody() };
-        for being_made in [true, false] {
+        for making in [true, false] {
             let (proven, streamed) = oneshot::channel();
             proven.send(ends_at(8)).unwrap();
-            let (completing, made) = (AtomicBool::new(being_made), AtomicBool::new(false));
+            let (being_made, _) = watch::channel(making);
+            let made = AtomicBool::new(false);
             let sending = async {
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 made.store(true, Ordering::Relaxed);
-                Ok(())
+                being_made.send_replace(false);
+                std::future::pending::<Result<()>>().await
             };
-            let asked = ask.beside(sending, streamed, AskMembers::Auto, &completing).await;
-            assert_eq!(asked.unwrap_err().class(), ExitClass::Corrupt);
-            assert_eq!(made.load(Ordering::Relaxed), being_made);
+            let asked = timeout(Duration::from_secs(10), ask.beside(sending, streamed, AskMembers::Auto, &being_made));
+            assert_eq!(asked.await.unwrap().unwrap_err().class(), ExitClass::Corrupt);
+            assert_eq!(made.load(Ordering::Relaxed), making);
         }
     }
 }

@@ -3,6 +3,8 @@
 //! It decides what it means that it cannot be read. When all this is done is decided in `save.rs`: nothing that is complete
 //! is a backup before its manifest.
 
+use tokio::sync::watch;
+
 use crate::contract::{ExitClass, Verify};
 use crate::error::Result;
 use crate::layout::Key;
@@ -28,9 +30,17 @@ pub(crate) struct Stored {
 }
 
 impl Completing<'_> {
-    /// Completes the upload of what was sent. An error: take it back.
-    pub(super) async fn run(&self, upload: &mut Upload, sent: &Sent) -> Result<Stored> {
-        upload.complete().await?;
+    /// Completes the upload of what was sent, and says so for as long as the store is at it. An error: take it back.
+    pub(super) async fn run(
+        &self,
+        upload: &mut Upload,
+        sent: &Sent,
+        being_made: &watch::Sender<bool>,
+    ) -> Result<Stored> {
+        being_made.send_replace(true);
+        let made = upload.complete().await;
+        being_made.send_replace(false);
+        made?;
         tracing::debug!("the upload is complete");
         if self.verify != Verify::Stored {
             return Ok(Stored::default());

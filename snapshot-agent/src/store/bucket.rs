@@ -386,10 +386,17 @@ impl Bucket {
 
     /// An object's bytes, of which there are not many: of a longer one no more is read than shows that it is.
     async fn small(&self, path: &Path, limit: u64) -> object_store::Result<Bytes> {
+        self.heard(path, limit).await.map(|(content, _)| content)
+    }
+
+    /// The same, and what the answer says beside that.
+    async fn heard(&self, path: &Path, limit: u64) -> object_store::Result<(Bytes, Heard)> {
         // Not by a range: an empty object has none, and stores refuse to give it.
         let mut options = GetOptions::default();
         options.extensions.insert(AtMost(limit));
-        self.clients.asker.get_opts(path, options).await?.bytes().await
+        let mut result = self.clients.asker.get_opts(path, options).await?;
+        let heard = result.extensions.remove().unwrap_or_default();
+        Ok((result.bytes().await?, heard))
     }
 
     /// Ranges are fetched a few at a time and handed on in order. A range whose connection breaks is taken up again

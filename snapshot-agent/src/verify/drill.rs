@@ -161,7 +161,8 @@ impl Drill {
             Ok(found) if found.hash == hash => return Ok(()),
             Ok(found) => format!("HashKV {} instead of {hash}", found.hash),
             // Nothing is known by these but themselves.
-            Err(error @ (ScanError::Io(_) | ScanError::OverBudget { .. })) => {
+            Err(error @ ScanError::OverBudget { .. }) => return Err(unsound(&self.disk(), &error)),
+            Err(error @ ScanError::Io(_)) => {
                 return Err(Error::transient(format!("{}: reading the restored database: {error}", self.disk())));
             }
             Err(error) => error.to_string(),

@@ -16,7 +16,7 @@ use snapshot_agent::{Result, rehearse, save};
 use tokio::sync::{mpsc, watch};
 
 use crate::members::{lead, leader};
-use crate::s3_proxy::{Fault, Op, S3Proxy, error};
+use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
 use crate::server::LINES;
 use crate::support::{Etcd, S3, eventually, file_store, noise, save_request};
 
@@ -250,7 +250,10 @@ async fn what_became_an_object_while_the_members_were_asked_is_taken_back() {
             }
         })
         .await;
-        let mut comes = async |op| while asked.recv().await != Some(op) {};
+        let mut comes = async |op| {
+            let comes = async { while asked.recv().await.unwrap() != op {} };
+            tokio::time::timeout(Duration::from_mins(1), comes).await.unwrap();
+        };
         let meanwhile = async {
             comes(Op::Part).await;
             let stands_still = members[leads].paused();
@@ -262,6 +265,7 @@ async fn what_became_an_object_while_the_members_were_asked_is_taken_back() {
             tokio::time::sleep(Duration::from_secs(1)).await;
             drop(stands_still);
             tokio::time::sleep(Duration::from_secs(2)).await;
+            assert!(!late || proxy.count(Op::Abort) == 0, "it was given up while it was being made");
             make.send_replace(true);
         };
         let mut request = save_request(flags.clone(), proxy.flags(&s3), Compression::Zstd);
@@ -270,6 +274,8 @@ async fn what_became_an_object_while_the_members_were_asked_is_taken_back() {
         let refused = refused.unwrap_err();
         assert!(refused.class() == ExitClass::Corrupt && refused.message().contains("members differ"), "{refused}");
         assert_eq!(proxy.count(Op::Complete), usize::from(!writes_only), "{what}");
+        let erased = |request: &Asked| request.op == Op::Delete && request.uri.contains("/snapshot.db");
+        assert_eq!(proxy.asked().iter().any(erased), !writes_only, "{what}");
         let left: Vec<_> = s3.files().into_iter().filter(|file| !writes_only || !file.contains("/uploads/")).collect();
         assert_eq!(left, [""; 0], "{what}: nothing was published and nothing is left over");
     }

@@ -73,10 +73,22 @@ pub(super) async fn announce(store: &Bucket, data: &Key, upload_id: &str, plan: 
 /// How long a part waits for the word on how it is to be sent: etcd waits with it.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
-/// Whether what is written here can be read with these credentials, as far as that shows in time.
-pub(super) async fn readable(store: &Bucket, data: &Key) -> bool {
-    let read = tokio::time::timeout(READ_WITHIN, store.get_small(&data.folder().intent(), MAX_BYTES)).await;
-    read.is_ok_and(|read| read.is_ok())
+/// What the intent of this very run shows of the store.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shown {
+    /// What is written here can be read with these credentials.
+    pub(super) reads: bool,
+    /// The bucket locks by itself what is written here.
+    pub(super) locks: bool,
+}
+
+/// What can be seen of that in time.
+pub(super) async fn shown(store: &Bucket, data: &Key) -> Shown {
+    let read = async {
+        let (_, heard) = store.heard(&store.path(&data.folder().intent())?, MAX_BYTES).await?;
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(Shown { reads: true, locks: heard.locked_until.is_some() })
+    };
+    tokio::time::timeout(READ_WITHIN, read).await.ok().and_then(std::result::Result::ok).unwrap_or_default()
 }
 
 /// Takes back what dead attempts of this lineage have left, best effort: a backup does not fail because of old garbage.

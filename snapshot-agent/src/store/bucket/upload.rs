@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::http::{Heard, PATIENT_WITHIN, WRITE_WITHIN};
+use super::intent::Shown;
 use super::{Bucket, Plan, class, classify, intent};
 use crate::contract::{ExitClass, Lock};
 use crate::error::{Error, Result, task_error};
@@ -77,9 +78,9 @@ pub struct BucketUpload {
     /// Takes back what dead attempts have left, while this one goes on.
     cleaning: Option<AbortOnDropHandle<()>>,
     /// Finds out whether what is written can be read: the first part waits for it.
-    readable: Option<AbortOnDropHandle<bool>>,
+    showing: Option<AbortOnDropHandle<Shown>>,
     /// What that has come to; not before the first part.
-    reads: bool,
+    shown: Shown,
     /// What the store says of the complete object.
     seen: Option<Stat>,
     /// Whether the store is told what each part's bytes are.
@@ -129,8 +130,8 @@ impl BucketUpload {
             lock: None,
             announced: false,
             cleaning: None,
-            readable: None,
-            reads: false,
+            showing: None,
+            shown: Shown::default(),
             seen: None,
             signed: Arc::new(AtomicBool::new(true)),
             patient: plan.patient,
@@ -150,7 +151,7 @@ impl BucketUpload {
 
     /// See [`crate::store::Upload::can_be_taken_back`].
     pub(crate) const fn can_be_taken_back(&self) -> bool {
-        self.reads && self.store.options.lock.is_none()
+        self.shown.reads && !self.shown.locks && self.store.options.lock.is_none()
     }
 
     /// The intent is written: the key is this upload's alone. What there is to find out and to clean up goes on beside it.
@@ -161,8 +162,8 @@ impl BucketUpload {
         self.cleaning = Some(AbortOnDropHandle::new(tokio::spawn(cleaning)));
         if plan.read_back {
             let (store, key) = (self.store.clone(), self.key.clone());
-            let readable = async move { intent::readable(&store, &key).await };
-            self.readable = Some(AbortOnDropHandle::new(tokio::spawn(readable)));
+            let shown = async move { intent::shown(&store, &key).await };
+            self.showing = Some(AbortOnDropHandle::new(tokio::spawn(shown)));
         }
     }
 
@@ -198,11 +199,11 @@ impl BucketUpload {
     /// Sends the part that has filled, once there is room on the way.
     async fn send(&mut self) -> Result<()> {
         // Asked when the upload was announced, so it is known by now as a rule.
-        if let Some(readable) = self.readable.take()
-            && readable.await.unwrap_or(false)
-        {
-            self.reads = true;
-            self.unsigned();
+        if let Some(showing) = self.showing.take() {
+            self.shown = showing.await.unwrap_or_default();
+            if self.shown.reads {
+                self.unsigned();
+            }
         }
         while self.under_way.len() >= PARTS_UNDER_WAY {
             self.settle().await?;
