@@ -1,8 +1,9 @@
 //! How much memory a scan may take: what this process is held to says it.
 //!
-//! It decides the budget of a scan, in flight or of a file, and nothing else. A container is killed at its limit, so the scan gets what the other parts
-//! of a save leave of it; where there is no limit, as by hand, it may take what proves any database that etcd supports. Both
-//! are upper bounds: what is really taken grows with the number of records, about 25 bytes for each.
+//! It decides the budget of a scan, in flight or of a file, and nothing else. A container is killed at its limit, so the
+//! scan gets what the other parts of a save leave of it; where there is no limit, as by hand, it may take what proves any
+//! database that etcd supports. Both are upper bounds: what is really taken grows with the number of records, about 25 bytes
+//! for each.
 
 use std::fs;
 

@@ -2,9 +2,9 @@
 //!
 //! It decides that with zstd each piece is a frame of its own: frames after one another are one file (RFC 8878, 3.1), for
 //! `zstd -d` and whatever else reads on over frames. That one is missing at the end does not show there: the length, the
-//! sha256 and etcd's trailer say so. A frame over all of it would have the encoder copy every byte into a
-//! window of its own, and look for repetitions across that window's seam most of the time. Measured: a piece by itself is
-//! packed in two thirds of that time, and the whole is larger by 0.15 %.
+//! sha256 and etcd's trailer say so. A frame over all of it would have the encoder copy every byte into a window of its own,
+//! and look for repetitions across that window's seam most of the time. Measured on half random values: pieces of 512 KiB
+//! are packed in 0.83 to 0.86 of that time, and the whole is larger by 0.15 %.
 
 use std::io::{self, Write};
 
