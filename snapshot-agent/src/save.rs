@@ -10,7 +10,7 @@
 //! asked meanwhile in `save/ask.rs`, and when two of them last agreed is found out in `save/past.rs`.
 
 mod ask;
-mod complete;
+mod back;
 mod past;
 
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ use crate::source::{self, Candidate};
 use crate::spool::Spool;
 use crate::store::{self, Plan, Store, Upload};
 pub(crate) use ask::Ask;
-use complete::{Completing, Stored};
+use back::{Back, Found};
 use past::Past;
 
 /// Without a byte from etcd, or room for one, for this long, the stream only pins etcd's read transaction.
@@ -68,19 +68,19 @@ pub(crate) struct Passed {
     pub(crate) streamed: Streamed,
     pub(crate) sent: Sent,
     pub(crate) verification: Verification,
-    /// Whether the upload is complete, and what came of reading it back.
-    pub(crate) stored: Option<Stored>,
+    /// Whether the upload is complete already, and what came of reading it back.
+    pub(crate) found: Option<Found>,
 }
 
 /// Sends a stream into an upload, and asks the members about it. Any error means: abort the upload.
 ///
-/// `early`: how the upload is completed while the members hash, if it could be taken back again.
+/// `early`: the upload is completed and read back while the members hash, if it could be taken back again.
 pub(crate) async fn pass(
     stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
     request: &SaveRequest,
     (recipients, spool): (&Recipients, Option<Spool>),
     upload: &mut Upload,
-    early: Option<&Completing<'_>>,
+    early: Option<&Back<'_>>,
     progress: &Progress,
     ask: &Ask,
 ) -> Result<Passed> {
@@ -92,15 +92,18 @@ pub(crate) async fn pass(
         let sent = progress.watch_pace(STALL, least, pipe).await?;
         // What is sent already goes on while the members compute theirs.
         upload.flush().await?;
-        let stored = match early {
-            Some(early) if upload.can_be_taken_back() => Some(early.run(upload, &sent, &being_made).await?),
-            Some(_) | None => None,
-        };
-        Ok((sent, stored))
+        let Some(early) = early.filter(|_| upload.can_be_taken_back()) else { return Ok((sent, None)) };
+        being_made.send_replace(true);
+        let made = upload.complete().await;
+        being_made.send_replace(false);
+        made?;
+        tracing::debug!("the upload is complete");
+        let found = early.read(upload, &sent).await?;
+        Ok((sent, Some(found)))
     };
     let asked = ask.beside(sending, streamed, request.ask_members, &being_made).await?;
-    let (streamed, (sent, stored), verification) = asked;
-    Ok(Passed { streamed, sent, verification, stored })
+    let (streamed, (sent, found), verification) = asked;
+    Ok(Passed { streamed, sent, verification, found })
 }
 
 /// The facts of a member that a manifest records, for streams that do not come from [`run`].
@@ -237,15 +240,13 @@ impl<'a> Saving<'a> {
         let progress = Progress::new("saving", self.member.facts.db_bytes);
         let spool = self.spool.take();
         let waits = (&self.recipients, spool);
-        let completing =
-            Completing { store: self.store, key: self.folder.data(self.format), verify: self.request.verify };
-        let passing = pass(stream, self.request, waits, &mut self.upload, Some(&completing), &progress, &ask);
+        let back = Back { store: self.store, key: self.folder.data(self.format), verify: self.request.verify };
+        let passing = pass(stream, self.request, waits, &mut self.upload, Some(&back), &progress, &ask);
         let mut passed = interrupt.unless(passing).await?;
         let passed_in = self.since.elapsed();
-        let (nobody_waits, _) = watch::channel(false);
-        let Stored { read_back, reason } = match passed.stored.take() {
-            Some(stored) => stored,
-            None => interrupt.unless(completing.run(&mut self.upload, &passed.sent, &nobody_waits)).await?,
+        let Found { read_back, reason } = match passed.found.take() {
+            Some(found) => found,
+            None => interrupt.unless(self.complete(&back, &passed.sent)).await?,
         };
         passed.verification.read_back = read_back;
         passed.verification.read_back_reason = reason;
@@ -253,6 +254,12 @@ impl<'a> Saving<'a> {
         let said = &self.member.facts.storage_version;
         let storage_version = [&version, said].into_iter().find(|version| !version.is_empty()).cloned();
         Ok(Data { storage_version, passed })
+    }
+
+    /// Completes the upload when all is known, and reads it back.
+    async fn complete(&mut self, back: &Back<'_>, sent: &Sent) -> Result<Found> {
+        self.upload.complete().await?;
+        back.read(&self.upload, sent).await
     }
 
     fn manifest(&self, data: Data) -> Manifest {

@@ -209,6 +209,9 @@ mod tests {
     use futures::stream::iter;
 
     use super::*;
+    use crate::contract::ExitClass;
+    use crate::pack::Packing;
+    use crate::pool::PIECE;
 
     /// Longer than the watch looks away.
     const STALL: Duration = Duration::from_secs(1);
@@ -223,6 +226,54 @@ mod tests {
             self.1 += bytes.len();
             Ok(())
         }
+    }
+
+    /// Takes what comes, on a disk that is full at no time.
+    impl Sink for Vec<u8> {
+        fn take(&mut self, bytes: &Bytes) -> io::Result<()> {
+            self.extend_from_slice(bytes);
+            Ok(())
+        }
+    }
+
+    async fn unpacked(stored: &[u8], db_bytes: usize) -> Result<(Unpacked, Vec<u8>)> {
+        let stream = iter(stored.chunks(100_000).map(|part| Ok(Bytes::copy_from_slice(part))).collect::<Vec<_>>());
+        run(stream, Compression::Zstd, None, db_bytes as u64, (Vec::new(), &Progress::silent())).await
+    }
+
+    /// Each frame is a zstd file of its own, so zstd has nothing to say about one that is missing.
+    #[tokio::test]
+    async fn a_stored_object_that_ends_or_lacks_or_repeats_a_frame_is_refused() {
+        let database: Vec<u8> = (0..PIECE * 3).map(|i| u8::try_from(i / 700 % 251).unwrap()).collect();
+        let mut hash = Sha256::new();
+        hash.update(&database);
+        let snapshot = [&database[..], &hash.finalize()].concat();
+        let frames: Vec<Vec<u8>> = snapshot
+            .chunks(PIECE)
+            .map(|piece| {
+                let mut packing = Packing::new(Compression::Zstd, Vec::new()).unwrap();
+                packing.write_all(piece).unwrap();
+                packing.finish().unwrap()
+            })
+            .collect();
+        assert_eq!(frames.len(), 4, "three, and one of the trailer alone");
+        let (whole, file) = unpacked(&frames.concat(), database.len()).await.unwrap();
+        assert!(file == snapshot && whole.database.db_bytes == database.len() as u64);
+
+        for at in 0..frames.len() {
+            let cut = frames[..at].concat();
+            assert!(at == 0 || zstd::decode_all(&cut[..]).is_ok(), "zstd alone does not mind");
+            let lacking = [&frames[..at], &frames[at + 1..]].concat().concat();
+            let twice = [&frames[..=at], &frames[at..]].concat().concat();
+            for (what, stored) in [("cut", cut), ("lacking", lacking), ("twice", twice)] {
+                let refused = unpacked(&stored, database.len()).await.unwrap_err();
+                assert_eq!(refused.class(), ExitClass::Corrupt, "{what} at frame {at}: {refused}");
+            }
+        }
+        // A frame of nothing changes nothing of what comes out: the stored object's own hash is another one.
+        let empty = Packing::new(Compression::Zstd, Vec::new()).unwrap().finish().unwrap();
+        let (longer, file) = unpacked(&[frames.concat(), empty].concat(), database.len()).await.unwrap();
+        assert!(file == snapshot && longer.stored_sha256 != whole.stored_sha256);
     }
 
     fn pieces(number: usize) -> impl Stream<Item = Result<Bytes>> + Send + Unpin {

@@ -15,13 +15,18 @@ use snapshot_agent::manifest::Manifest;
 use snapshot_agent::{Result, rehearse, save};
 use tokio::sync::{mpsc, watch};
 
+use crate::locks::{lockable, locking};
 use crate::members::{lead, leader};
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
 use crate::server::LINES;
-use crate::support::{Etcd, S3, eventually, file_store, noise, save_request};
+use crate::support::{Etcd, S3, eventually, file_store, files, noise, save_request};
 
 async fn saved(etcd: EtcdFlags, mount: &Path, ask_members: AskMembers) -> Result<SavedReport> {
-    let mut request = save_request(etcd, file_store(mount), Compression::Zstd);
+    saved_to(etcd, file_store(mount), ask_members).await
+}
+
+async fn saved_to(etcd: EtcdFlags, store: StoreFlags, ask_members: AskMembers) -> Result<SavedReport> {
+    let mut request = save_request(etcd, store, Compression::Zstd);
     request.pod_uid = Some(format!("{:08x}", rand_id()));
     request.ask_members = ask_members;
     save::run(request).await
@@ -94,12 +99,12 @@ async fn every_line_agrees_with_its_own_snapshot() {
 
         let mut request = save_request(etcd.flags(), file_store(mount.path()), Compression::Zstd);
         request.dry_run = true;
-        let kept = crate::support::files(mount.path());
+        let kept = files(mount.path());
         let rehearsed = rehearse::run(request).await.unwrap();
         let proven = Verification { read_back: false, ..idle.verification.clone().unwrap() };
         assert_eq!((rehearsed.revision, rehearsed.verification), (idle.revision, proven));
         assert_eq!((rehearsed.db_bytes, rehearsed.keys), (idle.db_bytes, idle.keys), "{line}");
-        assert_eq!(crate::support::files(mount.path()), kept);
+        assert_eq!(files(mount.path()), kept);
 
         let never = saved(etcd.flags(), mount.path(), AskMembers::Never).await.unwrap();
         assert_eq!(proof(&never), (Level::Structure, 0), "{line}");
@@ -169,13 +174,7 @@ async fn marked() -> (Vec<Etcd>, EtcdFlags) {
 
 /// Damages the marker in a follower, and says in which.
 async fn damage_one(members: &mut [Etcd]) -> usize {
-    let mut follower = None;
-    for (i, member) in members.iter().enumerate() {
-        if !member.leads().await {
-            follower = Some(i);
-        }
-    }
-    let at = follower.unwrap();
+    let at = (leader(members).await + 1) % members.len();
     // Until etcd has written its batch, the log would bring the value back.
     let stored = || fs::read(members[at].database()).unwrap().windows(MARKER.len()).any(|part| part == MARKER);
     eventually("the batch in the file", async || stored().then_some(())).await;
@@ -191,7 +190,7 @@ async fn a_member_that_has_other_data_stops_the_snapshot() {
     assert_eq!(proof(&good), (Level::HashKV, 2), "two voters agree");
 
     let at = damage_one(&mut members).await;
-    let kept = crate::support::files(mount.path());
+    let kept = files(mount.path());
     let names = format!("m{at}");
     let error = eventually("the members are one cluster again", async || {
         saved(flags.clone(), mount.path(), AskMembers::Auto).await.err().filter(|e| e.class() != ExitClass::Transient)
@@ -199,7 +198,7 @@ async fn a_member_that_has_other_data_stops_the_snapshot() {
     .await;
     assert_eq!(error.class(), ExitClass::Corrupt, "{error}");
     assert!(error.message().contains("members differ") && error.message().contains(&names), "{error}");
-    assert_eq!(crate::support::files(mount.path()), kept, "nothing was published and nothing is left over");
+    assert_eq!(files(mount.path()), kept, "nothing was published and nothing is left over");
 
     // With much data leaders are let alone, and each of the two followers would agree with itself for ever.
     lead(&members, (at + 1) % members.len()).await;
@@ -213,8 +212,17 @@ async fn a_member_that_has_other_data_stops_the_snapshot() {
     assert!(error.message().contains("members differ") && error.message().contains(&names), "{error}");
 }
 
+/// How far an object is when a member contradicts, or why it was not begun.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Object {
+    Made,
+    BeingMade,
+    OnlyWritten,
+    Locked,
+}
+
 /// A bucket has the whole object before the second member has said that it holds something else: it goes again, also when
-/// it was just being made. With credentials that may only write it could not, and is not made before.
+/// it was just being made. With credentials that may only write, or a lock on it, it could not, and is not made before.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_became_an_object_while_the_members_were_asked_is_taken_back() {
     let (mut members, _) = marked().await;
@@ -225,9 +233,10 @@ async fn what_became_an_object_while_the_members_were_asked_is_taken_back() {
     // The follower is read, and agrees with itself.
     let endpoints = vec![members[leads].url.clone(), members[at].url.clone()];
     let flags = EtcdFlags { endpoints, ..EtcdFlags::default() };
-    for (what, writes_only, late) in
-        [("made", false, false), ("being made", false, true), ("who may only write", true, false)]
-    {
+    for what in [Object::Made, Object::BeingMade, Object::OnlyWritten, Object::Locked] {
+        let early = matches!(what, Object::Made | Object::BeingMade);
+        let (late, writes_only, locks) =
+            (what == Object::BeingMade, what == Object::OnlyWritten, what == Object::Locked);
         lead(&members, leads).await;
         let mount = tempfile::tempdir().unwrap();
         eventually("the members are one cluster again", async || {
@@ -237,7 +246,7 @@ async fn what_became_an_object_while_the_members_were_asked_is_taken_back() {
         .await;
         lead(&members, leads).await;
 
-        let s3 = S3::start().await;
+        let s3 = if locks { lockable().await } else { S3::start().await };
         let ((send, taken), (make, made)) = (watch::channel(false), watch::channel(false));
         let (tell, mut asked) = mpsc::unbounded_channel();
         let proxy = S3Proxy::before(&s3, move |request| {
@@ -258,7 +267,7 @@ async fn what_became_an_object_while_the_members_were_asked_is_taken_back() {
             comes(Op::Part).await;
             let stands_still = members[leads].paused();
             send.send_replace(true);
-            if !writes_only {
+            if early {
                 comes(Op::Complete).await;
                 make.send_replace(!late);
             }
@@ -268,16 +277,18 @@ async fn what_became_an_object_while_the_members_were_asked_is_taken_back() {
             assert!(!late || proxy.count(Op::Abort) == 0, "it was given up while it was being made");
             make.send_replace(true);
         };
-        let mut request = save_request(flags.clone(), proxy.flags(&s3), Compression::Zstd);
-        request.pod_uid = Some(format!("{:08x}", rand_id()));
-        let (refused, ()) = tokio::join!(save::run(request), meanwhile);
+        let store = if locks { locking(proxy.flags(&s3)) } else { proxy.flags(&s3) };
+        let saving = saved_to(flags.clone(), store, AskMembers::Auto);
+        let (refused, ()) = tokio::join!(saving, meanwhile);
         let refused = refused.unwrap_err();
         assert!(refused.class() == ExitClass::Corrupt && refused.message().contains("members differ"), "{refused}");
-        assert_eq!(proxy.count(Op::Complete), usize::from(!writes_only), "{what}");
+        assert_eq!(proxy.count(Op::Complete), usize::from(early), "{what:?}");
         let erased = |request: &Asked| request.op == Op::Delete && request.uri.contains("/snapshot.db");
-        assert_eq!(proxy.asked().iter().any(erased), !writes_only, "{what}");
-        let left: Vec<_> = s3.files().into_iter().filter(|file| !writes_only || !file.contains("/uploads/")).collect();
-        assert_eq!(left, [""; 0], "{what}: nothing was published and nothing is left over");
+        assert_eq!(proxy.asked().iter().any(erased), early, "{what:?}");
+        let bucket = s3.folder.path().join(if locks { "buckets/locked" } else { "buckets/bkt" });
+        // Of the intent a mark stays where versions are kept, and all of it where nothing may be removed.
+        let left: Vec<_> = files(&bucket).into_iter().filter(|file| early || !file.contains("/uploads/")).collect();
+        assert_eq!(left, [""; 0], "{what:?}: nothing was published and nothing is left over");
     }
 }
 

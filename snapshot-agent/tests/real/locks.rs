@@ -46,14 +46,14 @@ fn header<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// A store whose bucket `locked` can lock.
-async fn lockable() -> S3 {
+pub(crate) async fn lockable() -> S3 {
     let s3 = S3::versioned().await;
     let made = curl(&s3, "PUT", "locked", &["x-amz-bucket-object-lock-enabled: true"]);
     assert!(made.starts_with("http/1.1 200"), "{made}");
     s3
 }
 
-fn locking(flags: StoreFlags) -> StoreFlags {
+pub(crate) fn locking(flags: StoreFlags) -> StoreFlags {
     StoreFlags {
         url: flags.url.replace("/bkt/", "/locked/"),
         s3_object_lock: Some(LockMode::Governance),
