@@ -2,6 +2,9 @@
 //!
 //! Every request is signed, and so is its payload but for what is read back and compared. Options are checked as far
 //! as they can be without the store; what the store does not take, it says at the first request, and the flag is named.
+//! Which uploads are under way is asked in `s3/uploads.rs`.
+
+mod uploads;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,6 +24,7 @@ use super::location::Place;
 use crate::clock;
 use crate::contract::{LockMode, S3Checksum, S3Sse, StoreFlags};
 use crate::error::{Error, Result};
+use uploads::Asked;
 
 /// S3's limit for one upload.
 const PROTOCOL: Protocol = Protocol { scheme: "s3", most_parts: 10_000, parts_stay: false };
@@ -78,14 +82,16 @@ pub(super) fn open_until(
         let until = until.to_string();
         let headers = [("x-amz-object-lock-mode", mode.as_str()), ("x-amz-object-lock-retain-until-date", &until)];
         // On what makes an object and on nothing else: S3 knows these headers there alone.
-        clients = clients.sealing(build(&builder, connectors.asking, &headers)?);
+        clients = clients.sealing(build(&builder, connectors.asking.clone(), &headers)?);
     }
     let region = region(flags)?;
+    let asker = build(&builder, connectors.asking.clone(), header.as_slice())?;
+    let uploads = Asked::of(asker, region, &connectors.asking, http::plain(flags.s3_endpoint.as_ref()))?;
     let at = match &flags.s3_endpoint {
         Some(endpoint) => format!("{endpoint}, region {region}"),
         None => format!("AWS, region {region}"),
     };
-    Ok(Bucket::new(place, at, PROTOCOL, Options { lock, ..options(flags)? }, clients))
+    Ok(Bucket::new(place, at, PROTOCOL, Options { lock, ..options(flags)? }, clients).asking(uploads))
 }
 
 fn builder(flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {

@@ -34,6 +34,8 @@ pub(crate) enum Op {
     Get,
     Head,
     List,
+    /// Which uploads are under way.
+    Uploads,
     Delete,
 }
 
@@ -210,6 +212,7 @@ fn operation(request: &Request<Incoming>) -> Op {
         Method::DELETE if has("uploadId") => Op::Abort,
         Method::DELETE => Op::Delete,
         _ if has("list-type") => Op::List,
+        _ if has("uploads") => Op::Uploads,
         _ => Op::Get,
     }
 }
