@@ -2,7 +2,7 @@
 //!
 //! It decides which of them are dead: a living writer's intent follows its upload within half a minute, and the first part
 //! follows the intent. So one that has neither an hour later has no writer, and whoever else may write here under such a
-//! name would have sent something. Both times are the store's own. How a store is asked is its protocol's business
+//! name would have sent something (I21). Both times are the store's own. How a store is asked is its protocol's business
 //! (`s3/uploads.rs`); where it cannot be, a lifecycle rule of the bucket has to do it.
 
 use futures::future::BoxFuture;
