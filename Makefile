@@ -49,7 +49,7 @@ bench-save: ## agent save beside etcdctl snapshot save: folder, S3, TLS, distanc
 bench-restore: ## agent restore with both engines beside etcdutl snapshot restore: folder, S3, space, memory, bytes written (5 min)
 	@tests/bin/bench-restore
 
-cluster-up: ## start the throwaway Kubernetes (20 s; 12 min the first time)
+cluster-up: ## start the throwaway Kubernetes (12 s; ten minutes and more the first time)
 	@tests/testbed/testbed up
 
 cluster-down: ## end it and leave nothing behind (15 s)

@@ -333,10 +333,10 @@ pub enum Agent {
     Latest(Box<LatestRequest>),
     /// Say whether a snapshot, in a store or in a file on this disk, is whole and sound, and keep a proof beside a stored
     /// one.
-    #[command(after_help = VERIFY_EXAMPLES)]
+    #[command(after_help = VERIFY_EXAMPLES, override_usage = "holdfast agent verify [OPTIONS] <FILE | --store <URL> --key <KEY>>")]
     Verify(Box<VerifyRequest>),
     /// Show what is in a snapshot, in a store or in a file on this disk: keys by prefix, leases, users, members.
-    #[command(after_help = CONTENTS_EXAMPLES)]
+    #[command(after_help = CONTENTS_EXAMPLES, override_usage = "holdfast agent contents [OPTIONS] <FILE | --store <URL> --key <KEY>>")]
     Contents(Box<ContentsRequest>),
     /// Copy complete snapshots from one store to another, under the same keys, verified on the way.
     #[command(after_help = COPY_EXAMPLES)]

@@ -25,6 +25,19 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// The exit code when the snapshot has failed: making the same one again changes nothing. 1 is whatever may pass.
 pub const FAILED: u8 = 3;
 
+/// The exit code when what was asked for cannot be, or is not wanted any more: asking again changes nothing. It is clap's
+/// own for a flag that makes no sense.
+pub const REFUSED: u8 = 2;
+
+/// What asking again does not change.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Refused(String);
+
+fn refused<T>(why: String) -> anyhow::Result<T> {
+    Err(Refused(why).into())
+}
+
 /// One snapshot to make.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
@@ -39,9 +52,23 @@ pub struct Request {
     pub wait: Option<Duration>,
 }
 
-/// Makes the snapshot. The exit code is 0 when it is made, or with `wait` when it is complete, and
-/// [`FAILED`] when it has failed.
-pub async fn create(request: Request) -> anyhow::Result<u8> {
+/// Makes the snapshot, if the flags go together. The exit code is 0 when it is made, or with `wait` when it is complete,
+/// [`FAILED`] when it has failed, and [`REFUSED`] where nothing is made of it.
+pub async fn create(request: anyhow::Result<Request>) -> anyhow::Result<u8> {
+    let ended = match request {
+        Ok(request) => make(request).await,
+        Err(error) => refused(format!("{error:#}")),
+    };
+    match ended {
+        Err(error) if error.is::<Refused>() => {
+            tracing::error!("{error:#}");
+            Ok(REFUSED)
+        }
+        ended => ended,
+    }
+}
+
+async fn make(request: Request) -> anyhow::Result<u8> {
     let config = Config::infer().await.context("no Kubernetes to talk to: set KUBECONFIG, or run this in a Pod")?;
     let namespace = request.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let api = Api::<EtcdSnapshot>::namespaced(Client::try_from(config)?, &namespace);
@@ -76,12 +103,16 @@ async fn post(api: &Api<EtcdSnapshot>, request: &Request) -> anyhow::Result<Etcd
             let name = request.name.as_deref().unwrap_or_default();
             let there = api.get(name).await?;
             if there.spec != request.spec {
-                bail!("there is an EtcdSnapshot {name} that says something else: choose another --name");
+                return refused(format!(
+                    "there is an EtcdSnapshot {name} that says something else: choose another --name"
+                ));
             }
             say(&mut io::stdout(), &format!("etcdsnapshot.holdfast.dev/{name} unchanged"))?;
             Ok(there)
         }
-        Err(kube::Error::Api(status)) if status.code == 404 => bail!("{}", missing(&status)),
+        Err(kube::Error::Api(status)) if status.code == 404 => refused(missing(&status)),
+        // A spec that makes no sense, and a name that is none. What somebody may allow or make room for may pass.
+        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => refused(status.message),
         Err(error) => Err(error).context("creating the EtcdSnapshot"),
     }
 }
@@ -110,7 +141,7 @@ async fn follow(
         };
         let status = match next {
             Some(Ok(Some(seen))) => seen.status.unwrap_or_default(),
-            Some(Ok(None)) => bail!("EtcdSnapshot {name} was deleted"),
+            Some(Ok(None)) => return refused(format!("EtcdSnapshot {name} was deleted")),
             // The watch begins anew by itself.
             Some(Err(error)) => {
                 tracing::debug!(%error, "watching");

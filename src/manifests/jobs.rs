@@ -104,18 +104,20 @@ impl To {
 #   --store         s3://BUCKET or s3://BUCKET/PREFIX; the bucket must exist
 #   --s3-endpoint   URL of the S3 server; leave it out for AWS, and name --s3-region instead
 #                   (--s3-force-path-style for servers that want the bucket in the path)
-#   secretName      the Secret with the keys accessKeyID, secretAccessKey and, for temporary ones, sessionToken"
+#   secretName      the Secret with the keys accessKeyID, secretAccessKey and, for temporary ones, sessionToken; for a role
+#                   leave the volume, its mount and --credentials-dir out, and name serviceAccountName instead"
             }
             Self::Azure => {
                 "\
 #   --store         azure://CONTAINER or azure://CONTAINER/PREFIX; the container must exist
-#   secretName      the Secret with the keys accountName, and accountKey or sasToken; leave it and --credentials-dir out for
-#                   a workload's identity, and name --azure-account instead"
+#   secretName      the Secret with the keys accountName, and accountKey or sasToken; for a workload's identity leave the
+#                   volume, its mount and --credentials-dir out, and name --azure-account and serviceAccountName instead"
             }
             Self::Gcs => {
                 "\
 #   --store         gs://BUCKET or gs://BUCKET/PREFIX; the bucket must exist
-#   secretName      the Secret with the key serviceAccountJSON; leave it and --credentials-dir out for a workload's identity"
+#   secretName      the Secret with the key serviceAccountJSON; for a workload's identity leave the volume, its mount and
+#                   --credentials-dir out, and name serviceAccountName instead"
             }
             Self::Pvc => {
                 "\

@@ -73,7 +73,7 @@ pub struct Server {
 impl Server {
     /// Whether a follower that lags far behind has room to receive a whole snapshot beside its own database.
     pub const fn leaves_room(&self) -> bool {
-        self.quota <= default_quota(self.volume)
+        self.quota <= half(self.volume)
     }
 }
 
@@ -133,9 +133,13 @@ fn server(version: &str, storage: &Storage, options: Option<&Options>) -> Result
 
 /// Half of what the log leaves: a follower that lags far behind writes the received snapshot beside its own database.
 /// Volumes too small for the whole reserve keep half for the log.
-const fn default_quota(volume: u64) -> u64 {
+const fn half(volume: u64) -> u64 {
     let reserve = if volume / 2 < LOG_RESERVE { volume / 2 } else { LOG_RESERVE };
-    let half = (volume - reserve) / 2;
+    (volume - reserve) / 2
+}
+
+const fn default_quota(volume: u64) -> u64 {
+    let half = half(volume);
     if half < LARGEST_DEFAULT_QUOTA { half } else { LARGEST_DEFAULT_QUOTA }
 }
 
@@ -153,7 +157,7 @@ fn quota(volume: u64, options: Option<&Options>) -> Result<u64, Refusal> {
             format!(
                 "{asked} bytes do not fit a volume of {volume} bytes; at most {} leaves room for the log and for a \
                  received snapshot",
-                default_quota(volume)
+                half(volume)
             ),
         );
     }
@@ -323,5 +327,10 @@ mod tests {
         for (volume, quota) in [(256 * MIB, 64 * MIB), (GIB, 256 * MIB), (2 * GIB, 512 * MIB), (100 * GIB, 8 * GIB)] {
             assert_eq!(default_quota(volume), quota, "{volume}");
         }
+        let server = |volume, quota| Server { version: Version::parse("3.6.16").unwrap(), volume, quota };
+        // Larger than etcd suggests, and with room enough all the same.
+        assert!(server(100 * GIB, 10 * GIB).leaves_room());
+        assert!(server(21 * GIB, 10 * GIB).leaves_room());
+        assert!(!server(20 * GIB, 10 * GIB).leaves_room());
     }
 }

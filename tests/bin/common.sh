@@ -43,6 +43,8 @@ use_cluster() {
 		say "using your own cluster: context $(kubectl --kubeconfig "$kubeconfig" config current-context) of $kubeconfig"
 		: "${HOLDFAST_IMAGE:?with a cluster of your own, set HOLDFAST_IMAGE to an image of Holdfast that it can pull}"
 		: "${HOLDFAST_PROBE_IMAGE:?with a cluster of your own, set HOLDFAST_PROBE_IMAGE (see tests/testbed/probe)}"
+		# The image has it already where one is built here.
+		step "binary built" cargo build --release --bin holdfast
 	else
 		step "testbed up" "$testbed" up
 		eval "$("$testbed" env)"
