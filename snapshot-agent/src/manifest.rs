@@ -87,7 +87,8 @@ pub struct Manifest {
     /// How the stored object is encrypted, after it was compressed; absent: it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
-    /// Until when nobody may remove or overwrite it; absent: it is not locked.
+    /// Until when nobody may remove or overwrite it where it was saved to: a copy of it says the same, and is locked as its own
+    /// store does; absent: it is not locked there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<Lock>,
     /// When the save began, some seconds before its stream was opened; the folder's name says the same time.

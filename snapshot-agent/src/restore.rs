@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use crate::contract::{Engine, MAY_START_EMPTY, RestoreRequest, RestoredReport};
 use crate::data_dir::WAL;
-use crate::error::{Error, Result, io_error};
+use crate::error::{Error, Result};
 use crate::files;
 use crate::gate::{Annotations, differs, hex_id};
 use crate::identity::{Identity, Restored};
@@ -44,7 +44,7 @@ use ours::{Chosen, Ends};
 use raw::Raw;
 use refused::Found;
 use volume::{Room, Staging, State, Volume, ran_out};
-pub(crate) use words::heard;
+pub(crate) use words::{COPIED, heard};
 
 /// What etcd's own files need beside the database: two preallocated WAL segments of 64 MiB.
 pub(crate) const BESIDE_DATABASE: u64 = 128 << 20;
@@ -258,7 +258,7 @@ fn already(volume: &Volume, request: &RestoreRequest, found: &Identity, since: I
     }
     volume.tidy();
     // Whoever renamed it may have ended before its name was durable.
-    files::sync_folder(&request.volume).map_err(io_error("syncing the volume"))?;
+    files::sync_folder(&request.volume).map_err(volume::trouble("syncing the volume"))?;
     tracing::info!(uri = restored.uri, "the volume is complete already: nothing to do");
     Ok(report(restored, true, since))
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::{Annotations, Decision, Facts, decide};
-use crate::contract::{AFTER_PATIENCE_SECONDS, DATA_DIR, GateRequest};
+use crate::contract::{AFTER_PATIENCE_SECONDS, DATA_DIR, ExitClass, GateRequest};
 use crate::data_dir::{DATABASE, WAL};
 use crate::error::{Error, Result, io_error, may_pass};
 use crate::identity::{IDENTITY_FILE, Identity, Unread};
@@ -30,7 +30,14 @@ pub async fn run(request: GateRequest) -> Result<Infallible> {
         Decision::Start { identity, state, first } => (identity, state, first),
         Decision::Refuse(report) => return Err(Error::gate(report)),
     };
-    prepare(&request.volume, &data_dir, &identity)?;
+    match prepare(&request.volume, &data_dir, &identity) {
+        // A full volume is no reason to keep etcd from what it may do there: it starts without new blocks, and removes what
+        // a defragmentation has left (etcd: cleanupSnapdir). Nothing but the count of its starts would be new.
+        Err(full) if full.class() == ExitClass::Full && is_known(&facts, &identity) => {
+            tracing::warn!(error = %full, "the number of this start is not written down");
+        }
+        prepared => prepared?,
+    }
     if first {
         wait_for(&request.after, Duration::from_secs(AFTER_PATIENCE_SECONDS)).await;
     }
@@ -72,6 +79,12 @@ pub(super) fn observe(volume: &Path, data_dir: &Path) -> Result<Facts> {
             Err(error) => return Err(io_error(doing())(error)),
         },
     })
+}
+
+/// Whether the volume says the same of this member already, but for how often it was started.
+pub(super) fn is_known(facts: &Facts, identity: &Identity) -> bool {
+    let there = facts.identity.as_ref().ok().and_then(Option::as_ref);
+    there.is_some_and(|there| Identity { start_count: there.start_count, ..identity.clone() } == *there)
 }
 
 /// Leaves the identity on the volume, durably, before etcd can write anything.

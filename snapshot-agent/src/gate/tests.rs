@@ -5,7 +5,7 @@ use std::fs;
 
 use proptest::prelude::*;
 
-use super::run::observe;
+use super::run::{is_known, observe};
 use super::*;
 use crate::contract::{DATA_DIR, ExitClass};
 use crate::identity::Restored;
@@ -63,6 +63,17 @@ fn used() -> Facts {
         database: true,
         ..empty()
     }
+}
+
+/// A full volume keeps nothing from starting but what has to be written down first.
+#[test]
+fn only_the_count_of_its_starts_may_stay_unwritten() {
+    let facts = used();
+    let there = facts.identity.clone().unwrap().unwrap();
+    assert!(is_known(&facts, &Identity { start_count: 4, ..there.clone() }));
+    assert!(!is_known(&facts, &Identity { start_count: 4, pod_start: 3, ..there.clone() }), "another Pod (I27)");
+    assert!(!is_known(&facts, &Identity { member_id: None, ..there.clone() }), "another log (I5)");
+    assert!(!is_known(&empty(), &there));
 }
 
 /// What the operator says on the Pod.

@@ -4,8 +4,9 @@
 //! them can be read by a later version of this program alone, too.
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
+use crate::clock;
 use crate::contract::{ExitClass, LatestReport, LatestRequest};
 use crate::error::{Error, Result};
 use crate::layout::{Folder, attempt_time, first8};
@@ -18,6 +19,9 @@ use crate::store::Store;
 /// Complete ones that are compared with the newest one. A folder's name says when its save began, and a manifest stands
 /// only in its own: so the newest are looked at first, and all the older ones need not be.
 const NEIGHBOURS: usize = 32;
+
+/// Clocks of one Kubernetes cluster differ by seconds, and signatures are refused where it is a quarter of an hour.
+const MOST_AHEAD: SignedDuration = SignedDuration::from_mins(15);
 
 /// Names that are kept at a time, of however many there are: about a megabyte. Where none of these was ever completed, the
 /// next so many are looked for.
@@ -235,6 +239,13 @@ impl Lineage {
                 newer.folder, higher.folder
             )));
         }
+        if let Some(ahead) = ahead(&complete, clock::now()) {
+            return Err(Error::refused(format!(
+                "below {place}, {} was taken at {}, which is yet to come: a clock was wrong, and what was saved since may \
+                 have an earlier name. Name the one that is meant by its key (bootstrap.restore.source)",
+                ahead.folder, ahead.at
+            )));
+        }
         Ok(chosen.report(failed, broken.into_iter().chain(others)))
     }
 }
@@ -248,6 +259,12 @@ fn newest_of<'a>(mut sorted: impl Iterator<Item = &'a Taken>) -> Option<&'a Take
         |taken: &&Taken| last.revision.is_some() && taken.cluster_id == last.cluster_id && taken.ended > last.at;
     let higher = |most: &'a Taken, taken: &'a Taken| if taken.revision > most.revision { taken } else { most };
     Some(sorted.filter(beside).fold(last, higher))
+}
+
+/// One that was taken later than it is now, of these, the last one first: so many of them may hide all that was saved since
+/// a clock was put right that no revision is seen to fall.
+fn ahead(complete: &[Taken], now: Timestamp) -> Option<&Taken> {
+    complete.first().filter(|last| last.at.duration_since(now) > MOST_AHEAD)
 }
 
 /// One that began no earlier than the chosen one, often that itself, and one of the same etcd that had ended before it with

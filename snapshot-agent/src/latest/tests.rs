@@ -23,9 +23,13 @@ impl Bucket {
 
     /// A complete snapshot of `uid`, taken at this time of the day; its key.
     fn saved(&self, uid: &str, time: &str, revision: i64, more: &Value) -> String {
-        let name = format!("20261121T{}Z-99887766-{:08x}", time.replace(':', ""), revision);
+        self.saved_on("2026-11-21", uid, time, revision, more)
+    }
+
+    fn saved_on(&self, day: &str, uid: &str, time: &str, revision: i64, more: &Value) -> String {
+        let name = format!("{}T{}Z-99887766-{revision:08x}", day.replace('-', ""), time.replace(':', ""));
         let key = format!("shop/orders/{}/{name}", &uid[..8]);
-        let at = format!("2026-11-21T{time}Z");
+        let at = format!("{day}T{time}Z");
         let manifest = json!({
             "clusterUid": uid, "sha256": format!("{revision:064x}"), "startedAt": at, "endedAt": at,
             "contents": {"revision": revision, "revisions": 6, "members": [], "leases": 0, "alarms": 0,
@@ -91,6 +95,19 @@ fn taken_at(time: &str) -> Value {
 
 fn of_a_later_version() -> Value {
     json!({ "formatVersion": 2 })
+}
+
+/// By a clock that was ahead: so many of them may hide all that was saved since it was put right.
+#[tokio::test]
+async fn what_was_taken_in_a_time_to_come_is_a_doubt() {
+    let bucket = Bucket::new();
+    bucket.saved(OLD, "10:00:00", 10, &Value::Null);
+    let ahead = bucket.saved_on("2190-01-01", OLD, "10:00:00", 20, &Value::Null);
+    let (class, said) = bucket.refused(None).await;
+    assert_eq!(class, ExitClass::Refused, "{said}");
+    for part in [ahead.as_str(), "yet to come", "bootstrap.restore.source"] {
+        assert!(said.contains(part), "no {part:?} in {said}");
+    }
 }
 
 #[tokio::test]

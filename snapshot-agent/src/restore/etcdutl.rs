@@ -131,7 +131,17 @@ pub(crate) async fn version_of(program: &Path, name: &str, ask: &str, before: &s
 async fn run(program: &Path, args: impl IntoIterator<Item = std::ffi::OsString>, stdin: Stdio) -> Result<Output> {
     // An argument vector and an empty environment: nothing of ours is read as a flag or a setting.
     let output = Command::new(program).args(args).env_clear().stdin(stdin).kill_on_drop(true).output();
-    output.await.map_err(io_error(format!("running {}", program.display())))
+    output.await.map_err(|error| {
+        let told = io_error(format!("running {}", program.display()))(error);
+        match told.class() {
+            // No word of a store's: it is this image that lacks it.
+            ExitClass::Denied | ExitClass::NotFound => Error::config(format!(
+                "{}. It comes with etcd: take an image that has it (spec.image), or say where it is",
+                told.message()
+            )),
+            _ => told,
+        }
+    })
 }
 
 fn failed(output: &Output) -> Error {
@@ -204,7 +214,7 @@ mod tests {
     #[tokio::test]
     async fn something_else_is_no_etcdutl() {
         assert_eq!(Etcdutl::find(Path::new("/bin/true")).await.err().unwrap().class(), ExitClass::Config);
-        assert_eq!(Etcdutl::find(Path::new("/nonexistent")).await.err().unwrap().class(), ExitClass::NotFound);
+        assert_eq!(Etcdutl::find(Path::new("/nonexistent")).await.err().unwrap().class(), ExitClass::Config);
         let error = version_of(Path::new("/bin/true"), "etcd", "--version", "etcd Version:").await.unwrap_err();
         assert!(error.class() == ExitClass::Config && error.message().contains("an etcd version"), "{error}");
     }

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use super::ours::{Ends, Placed, WRITING};
-use super::volume::{Staging, ran_out};
+use super::volume::{Staging, ran_out, trouble};
 use super::{Job, Source};
 use crate::contract::{Engine, ExitClass};
-use crate::error::{Error, io_error, task_error};
+use crate::error::{Error, task_error};
 use crate::graft::{Stock, Unfit};
 use crate::identity::Restored;
 
@@ -64,17 +64,17 @@ async fn rebuild_in(job: &Job<'_>, staging: &Staging) -> Result<Restored, Failed
             (restored, bump, file, writeback)
         }
         Source::Raw(raw) => {
-            let clone = file.try_clone().map_err(io_error("opening the database's file"))?;
+            let clone = file.try_clone().map_err(trouble("opening the database's file"))?;
             let (restored, bump) = raw.fetch(job, (&path, clone)).await?;
             // Without etcd's sha256 at its end.
-            file.set_len(db_bytes).map_err(io_error(WRITING))?;
+            file.set_len(db_bytes).map_err(trouble(WRITING))?;
             (restored, bump, Arc::new(file), None)
         }
     };
     let stock = scion(job, staging, Arc::clone(&file), bump).await;
     // Whatever came of it: until then the file keeps its space, and etcdutl's way would miss it.
     if let Some(writeback) = writeback {
-        off_thread(move || Ok(writeback.end().map_err(io_error("syncing the database"))?)).await?;
+        off_thread(move || Ok(writeback.end().map_err(trouble("syncing the database"))?)).await?;
     }
     let stock = stock?;
     let scion = staging.small_database();
@@ -131,7 +131,7 @@ fn apply(file: &File, stock: &Stock, scion: &Path) -> Result<(), Failed> {
         file.sync_all()?;
         Ok(file.metadata()?.len())
     };
-    let bytes = write().map_err(io_error("writing the graft"))?;
+    let bytes = write().map_err(trouble("writing the graft"))?;
     grafted.check(stock, file, bytes)?;
     tracing::info!(pages = grafted.pages.len(), db_bytes = grafted.bytes(), "grafted");
     Ok(())

@@ -16,10 +16,11 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::volume::trouble;
 use super::{Job, MAX_REASON, bump, contents, disk_of};
 use crate::contract::{CameAlong, RestoreRequest};
 use crate::crypt::Identities;
-use crate::error::{Error, Result, io_error, task_error};
+use crate::error::{Error, Result, task_error};
 use crate::identity::Restored;
 use crate::layout::Folder;
 use crate::manifest::{Encryption, Manifest};
@@ -107,7 +108,7 @@ impl Chosen {
         // There is no more. What is not yet in its place goes there now, and nobody watches how long that takes.
         drop(to_place);
         let written = written.await.map_err(|error| task_error(&error))?;
-        let Written { scanned, writeback } = written.ok_or_else(|| io_error(WRITING)(why(&failed)))?;
+        let Written { scanned, writeback } = written.ok_or_else(|| trouble(WRITING)(why(&failed)))?;
         let (proven, not_compared) = self.prove(store, scanned, &file, request).await?;
         if let Some(found) = &proven {
             etcdutl.version().takes_database(found)?;

@@ -8,9 +8,10 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
+use super::volume::trouble;
 use super::{Job, bump, contents, disk_of, quota};
 use crate::contract::RestoreRequest;
-use crate::error::{Error, Result, io_error, task_error};
+use crate::error::{Error, Result, task_error};
 use crate::identity::Restored;
 use crate::layout::{Folder, Key};
 use crate::memory::file_budget;
@@ -84,7 +85,7 @@ impl Raw {
         // Nothing is durable yet: etcdutl reads the file from memory, and a graft syncs it before anything leads to it.
         let reading = unpack::plain(stream, self.stat.bytes, (file, &progress));
         let (hasher, file) = progress.watch(stall, reading).await?;
-        let written = file.metadata().map_err(io_error("looking at the snapshot's file"))?.len();
+        let written = file.metadata().map_err(trouble("looking at the snapshot's file"))?.len();
         if written != self.stat.bytes {
             return Err(Error::corrupt(format!("{uri}: {written} bytes came, the store says {}", self.stat.bytes)));
         }
@@ -137,7 +138,7 @@ impl Raw {
     async fn prove(&self, path: &Path, uri: &str) -> Result<(Proven, u64)> {
         let (path, uri, db_bytes) = (path.to_owned(), uri.to_owned(), self.db_bytes);
         let prove = move || {
-            let file = File::open(&path).map_err(io_error("opening the snapshot's file"))?;
+            let file = File::open(&path).map_err(trouble("opening the snapshot's file"))?;
             let mut reader = Reader::open(&file, db_bytes, file_budget()).map_err(|error| unsound(&uri, &error))?;
             let used = reader.used_bytes();
             reader.prove(None).map(|found| (found, used)).map_err(|error| unsound(&uri, &error))

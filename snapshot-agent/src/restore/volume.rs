@@ -3,6 +3,7 @@
 //! It decides what counts as empty, as ours and as somebody else's, and that one restore at a time is at work. The only
 //! thing it ever deletes is the staging folder, by its own name.
 
+use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -17,6 +18,8 @@ use crate::identity::{Identity, Unread};
 
 /// Where everything is until it is whole. The name is ours: what is in it may be deleted.
 pub(super) const STAGING: &str = ".holdfast-staging";
+
+const ADOPTING: &str = "putting etcd's log beside the database";
 
 /// How long a lock may outlast its owner.
 const LETTING_GO: Duration = Duration::from_secs(3);
@@ -40,6 +43,22 @@ pub(super) enum State {
     Foreign(Vec<String>),
 }
 
+/// What the volume's file system says, for `map_err`: no store has a part in it, so it has no class that is told as a
+/// store's.
+pub(super) fn trouble(doing: impl Display) -> impl FnOnce(io::Error) -> Error {
+    move |error| {
+        let told = io_error(doing)(error);
+        if !matches!(told.class(), ExitClass::Denied | ExitClass::NotFound) {
+            return told;
+        }
+        Error::refused(format!(
+            "the volume: {}. It has to be there, and writable for the user and the group that this runs as (in a Pod 65532, \
+             by fsGroup), and not be mounted read-only",
+            told.message()
+        ))
+    }
+}
+
 impl Volume {
     /// Waits a moment: a lock outlasts whoever was killed until the kernel is done with him, and whoever was forked meanwhile
     /// until he is another program.
@@ -59,7 +78,7 @@ impl Volume {
         if !root.is_dir() {
             return Err(Error::config(format!("there is no volume at {}", root.display())));
         }
-        let alone = File::open(root).map_err(io_error("opening the volume"))?;
+        let alone = File::open(root).map_err(trouble("opening the volume"))?;
         match alone.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -77,12 +96,12 @@ impl Volume {
 
     /// The same lock, for a program of ours that works on the volume: it lasts until both have ended.
     pub(super) fn lock(&self) -> Result<File> {
-        self.alone.try_clone().map_err(io_error("handing on the volume's lock"))
+        self.alone.try_clone().map_err(trouble("handing on the volume's lock"))
     }
 
     /// Looks, and touches nothing. Only what is empty here may be filled (I9).
     pub(super) fn state(&self) -> Result<State> {
-        let names = files::names(&self.root).map_err(io_error("looking at the volume"))?.unwrap_or_default();
+        let names = files::names(&self.root).map_err(trouble("looking at the volume"))?.unwrap_or_default();
         let names: Vec<_> = names.into_iter().filter(|name| name != STAGING).collect();
         if names.is_empty() {
             return Ok(State::Empty);
@@ -92,7 +111,7 @@ impl Volume {
             Ok(None) => State::Foreign(names.into_iter().take(3).collect()),
             Err(Unread::Nonsense(why)) => State::Foreign(vec![why]),
             Err(Unread::Io(kind, said)) => {
-                return Err(io_error("reading whose the volume is")(io::Error::new(kind, said)));
+                return Err(trouble("reading whose the volume is")(io::Error::new(kind, said)));
             }
         })
     }
@@ -104,7 +123,7 @@ impl Volume {
             remove(&path)?;
             DirBuilder::new().mode(0o700).create(&path)
         };
-        stage().map_err(io_error("making the staging folder"))?;
+        stage().map_err(trouble("making the staging folder"))?;
         Ok(Staging { path, root: self.root.clone() })
     }
 
@@ -125,7 +144,7 @@ impl Volume {
 
     /// Whether all that it needs fits, before the first byte is written.
     pub(super) fn check_space(&self, room: Room) -> Result<()> {
-        let free = files::free_bytes(&self.root).map_err(io_error("asking for the volume's free space"))?;
+        let free = files::free_bytes(&self.root).map_err(trouble("asking for the volume's free space"))?;
         if free >= room.bytes {
             return Ok(());
         }
@@ -193,7 +212,7 @@ impl Staging {
     pub(super) fn snapshot(&self) -> Result<(PathBuf, File)> {
         let path = self.path.join("snapshot.db");
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
-        Ok((path, file.map_err(io_error("making the snapshot's file"))?))
+        Ok((path, file.map_err(trouble("making the snapshot's file"))?))
     }
 
     /// Where etcdutl puts the data directory; it insists on making it.
@@ -204,17 +223,17 @@ impl Staging {
     /// The database in its place in the data directory, to be written and read.
     pub(super) fn database(&self) -> Result<(PathBuf, File)> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(self.data().join(SNAP));
-        made.map_err(io_error("making the data directory"))?;
+        made.map_err(trouble("making the data directory"))?;
         let path = self.data().join(DATABASE);
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
-        Ok((path, file.map_err(io_error("making the database's file"))?))
+        Ok((path, file.map_err(trouble("making the database's file"))?))
     }
 
     /// The file for the small database that etcdutl restores for a graft, written whole.
     pub(super) fn small(&self, bytes: &[u8]) -> Result<PathBuf> {
         let path = self.path.join("small.db");
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        file.and_then(|mut file| file.write_all(bytes)).map_err(io_error("writing the small database"))?;
+        file.and_then(|mut file| file.write_all(bytes)).map_err(trouble("writing the small database"))?;
         Ok(path)
     }
 
@@ -243,24 +262,28 @@ impl Staging {
             fs::remove_dir_all(&from)?;
             fs::remove_file(self.path.join("small.db"))
         };
-        adopt().map_err(io_error("putting etcd's log beside the database"))
+        // One that is not there was not made: that says nothing of the volume.
+        adopt().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => io_error(ADOPTING)(error),
+            _ => trouble(ADOPTING)(error),
+        })
     }
 
     /// The snapshot has done its service; the space is needed.
     pub(super) fn drop_snapshot(&self) -> Result<()> {
-        fs::remove_file(self.path.join("snapshot.db")).map_err(io_error("removing the snapshot's file"))
+        fs::remove_file(self.path.join("snapshot.db")).map_err(trouble("removing the snapshot's file"))
     }
 
     /// Makes everything durable, then startable: the rename is the one moment that counts.
     pub(super) fn publish(self) -> Result<()> {
-        files::sync_tree(&self.path).map_err(io_error("syncing the restored data"))?;
+        files::sync_tree(&self.path).map_err(trouble("syncing the restored data"))?;
         let target = self.root.join(DATA_DIR);
         // A rename onto an empty folder would succeed; there was none when we looked, so somebody else is here.
         if target.symlink_metadata().is_ok() {
             return Err(Error::refused("somebody else has put data on the volume meanwhile"));
         }
-        fs::rename(self.data(), &target).map_err(io_error("putting the restored data in its place"))?;
-        files::sync_folder(&self.root).map_err(io_error("syncing the volume"))?;
+        fs::rename(self.data(), &target).map_err(trouble("putting the restored data in its place"))?;
+        files::sync_folder(&self.root).map_err(trouble("syncing the volume"))?;
         tidy(&self.root);
         Ok(())
     }

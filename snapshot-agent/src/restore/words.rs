@@ -21,9 +21,12 @@ const MACHINE: [&str; 6] = [
     "too many open files",
 ];
 
+/// How etcdutl says that what it has copied and read back is not what the file that it was given ends with.
+pub(crate) const COPIED: &str = "expected sha256 ";
+
 /// The data, in etcdutl's words (etcd: etcdutl/snapshot/v3_snapshot.go), and in bbolt's when it opens a file (bbolt:
 /// errors/errors.go).
-const DATA: [&str; 4] = ["expected sha256 ", "snapshot missing hash", "invalid database", "checksum error"];
+const DATA: [&str; 4] = [COPIED, "snapshot missing hash", "invalid database", "checksum error"];
 
 /// The data, in what bbolt and etcd panic with. A trace of the stack has some of these words in names of functions,
 /// whatever came about, so only the panic's own line counts.

@@ -15,7 +15,8 @@ use crate::interrupt::Interrupt;
 use crate::layout::Key;
 
 /// Two small requests, or a file; and where the second one fails, it takes the first one back itself (10 s at most). The
-/// kubelet gives 30 s in all, of which to take it back here takes 10 at most.
+/// kubelet gives 30 s in all; to take it back here takes 10 at most in a bucket, and on a volume that hangs it is left to the
+/// next run.
 const ENDS_WITHIN: Duration = Duration::from_secs(12);
 
 impl Store {

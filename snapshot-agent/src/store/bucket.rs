@@ -279,11 +279,17 @@ impl Bucket {
     }
 
     async fn put_by(&self, client: &Arc<dyn Client>, key: &Key, content: Bytes) -> Result<()> {
-        let mut pauses = CONFLICTS.into_iter();
+        let (mut pauses, mut conflicted) = (CONFLICTS.into_iter(), false);
         loop {
-            match (self.put_once(client, key, content.clone()).await?, pauses.next()) {
+            let put = self.put_once(client, key, content.clone()).await;
+            // The one before may yet be carried out, whatever is said of this one.
+            let put = put.map_err(|error| if conflicted { Error::transient(error.message()) } else { error });
+            match (put?, pauses.next()) {
                 (None, _) => return Ok(()),
-                (Some(_), Some(pause)) => tokio::time::sleep(pause).await,
+                (Some(_), Some(pause)) => {
+                    conflicted = true;
+                    tokio::time::sleep(pause).await;
+                }
                 // It may yet be there: nothing is final (I18).
                 (Some(conflict), None) => {
                     return Err(Error::transient(format!(
@@ -388,7 +394,11 @@ impl Bucket {
     pub(super) async fn find_small(&self, key: &Key, limit: u64) -> Result<Option<Bytes>> {
         match self.small(&self.path(key)?, limit).await {
             Ok(content) => Ok(Some(content)),
-            Err(error @ object_store::Error::NotFound { .. }) if !class::says_more(&error) => Ok(None),
+            Err(error @ object_store::Error::NotFound { .. })
+                if class::is_a_stores(&error) && !class::says_more(&error) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(unreadable(&self.doing("reading", key), &error)),
         }
     }
@@ -445,9 +455,13 @@ impl Bucket {
 
 /// Why a small object could not be read: one that is too long is not what it has to be, and stays so.
 fn unreadable(doing: &str, error: &object_store::Error) -> Error {
-    match class::beneath::<TooLong>(error) {
-        Some(long) => Error::corrupt(format!("{doing}: {long}")),
-        None => classify(doing, error),
+    match (class::beneath::<TooLong>(error), error) {
+        (Some(long), _) => Error::corrupt(format!("{doing}: {long}")),
+        // Unknown is not absent (I18).
+        (None, object_store::Error::NotFound { .. }) if !class::is_a_stores(error) => {
+            Error::transient(format!("{doing}: {}", class::NOT_A_STORES))
+        }
+        (None, _) => classify(doing, error),
     }
 }
 

@@ -30,6 +30,9 @@ pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
 
 /// As [`classify`], for requests that asked for something special with these flags: a refusal names them.
 pub(super) fn with_options(doing: &str, error: &object_store::Error, flags: &[&'static str]) -> Error {
+    if matches!(error, object_store::Error::NotFound { .. }) && !is_a_stores(error) {
+        return Error::transient(format!("{doing}: {NOT_A_STORES}"));
+    }
     let judged = classify(doing, error);
     // What passes by itself is no word on options.
     if judged.class() == ExitClass::Transient {
@@ -67,6 +70,15 @@ fn refused_options(code: Option<&str>, status: Option<u16>, flags: &[&'static st
 pub(super) fn says_more(error: &object_store::Error) -> bool {
     code(&error.to_string()).and_then(by_code).is_some()
 }
+
+/// Whether it is a store that says so: each of them has a code for what is missing, and what stands before one that is not
+/// there has a page of its own (a proxy without a backend: `404 page not found`). Answers to HEAD have no body to tell by.
+pub(super) fn is_a_stores(error: &object_store::Error) -> bool {
+    code(&error.to_string()).is_some()
+}
+
+/// What an answer of 404 without a store's code means where one has a body.
+pub(super) const NOT_A_STORES: &str = "something answers 404 and has no code of a store's: look at what stands between here and the store, and at the endpoint";
 
 /// Whether a request had been sent before, when this was answered to it: that time may have done what was asked.
 pub(super) fn repeated(error: &object_store::Error) -> bool {

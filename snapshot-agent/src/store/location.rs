@@ -64,6 +64,10 @@ impl Location {
                 "{url:?} is no store: s3://bucket/prefix, azure://container/prefix, gs://bucket/prefix or file:///folder"
             ))
         };
+        // A shared access signature, as Azure's portal puts it behind an address.
+        if url.contains('?') && !url.starts_with("file:") {
+            return Err(Error::config(format!("--store holds a question mark, and what follows it: {NOT_IN_URLS}")));
+        }
         let authority = url.split_once("://").map_or(url, |(_, rest)| rest).split('/').next();
         if authority.is_some_and(|authority| authority.contains('@')) {
             return Err(Error::config(format!("--store holds a user or a password: {NOT_IN_URLS}")));

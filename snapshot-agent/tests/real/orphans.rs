@@ -8,7 +8,7 @@ use std::process::Stdio;
 use crate::backends::hands;
 use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Mischief;
-use crate::s3_proxy::{Fault, Op, S3Proxy};
+use crate::s3_proxy::{Fault, Op, S3Proxy, error};
 use crate::support::{Cli, Etcd, S3, child, child_input, eventually, file_store, save_request};
 use clap::Parser;
 use futures::stream;
@@ -228,6 +228,25 @@ async fn an_upload_that_was_never_named_is_given_up_when_its_writer_must_be_dead
     save_small(&next("next-0000")).await;
     assert_eq!(uploads(&s3).len(), 6, "its writer may yet live");
     begun(70 * 60);
+    // A store that does not tell, or something else in its place: the save is none the worse, and nothing is given up.
+    let html = "<html><body>Sign in</body></html>".to_owned();
+    for (number, (op, fault)) in [
+        (Op::Uploads, Fault::Answer(403, error("AccessDenied"))),
+        (Op::Uploads, Fault::Answer(501, error("NotImplemented"))),
+        (Op::Uploads, Fault::Answer(200, html.clone())),
+        (Op::Parts, Fault::Answer(403, error("AccessDenied"))),
+        (Op::Parts, Fault::Answer(404, error("NoSuchUpload"))),
+        (Op::Parts, Fault::Answer(200, html)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let proxy = S3Proxy::before(&s3, move |asked| if asked.op == op { fault.clone() } else { Fault::Pass }).await;
+        let request = next(&format!("t{number}ells-0"));
+        save_small(&SaveRequest { store: proxy.flags(&s3), ..request }).await;
+        assert!(proxy.count(op) > 0, "it was not asked");
+        assert_eq!(uploads(&s3).len(), 6, "{:?}", proxy.asked());
+    }
     save_small(&next("later-000")).await;
     let left: BTreeSet<_> = uploads(&s3).into_iter().collect();
     assert_eq!(left, others.into_iter().collect::<BTreeSet<_>>());

@@ -174,7 +174,7 @@ async fn one_wrong_request_at_a_time() {
     assert_eq!(class(|r| r.key.push_str("/snapshot.db.zst")).await, ExitClass::Config);
     assert_eq!(class(|r| r.key.push('x')).await, ExitClass::NotFound);
     assert_eq!(class(|r| r.initial_cluster = "other=http://x:1".to_owned()).await, ExitClass::Config);
-    assert_eq!(class(|r| r.etcdutl = "/nonexistent".into()).await, ExitClass::NotFound);
+    assert_eq!(class(|r| r.etcdutl = "/nonexistent".into()).await, ExitClass::Config);
     assert_eq!(class(|r| r.etcdutl = "/bin/true".into()).await, ExitClass::Config);
     assert_eq!(class(|r| r.annotations = Some("/nonexistent".into())).await, ExitClass::Refused);
     fs::remove_file(stored.folder().join("manifest.json")).unwrap();

@@ -36,6 +36,8 @@ pub(crate) enum Op {
     List,
     /// Which uploads are under way.
     Uploads,
+    /// Which parts one has.
+    Parts,
     Delete,
 }
 
@@ -213,6 +215,7 @@ fn operation(request: &Request<Incoming>) -> Op {
         Method::DELETE => Op::Delete,
         _ if has("list-type") => Op::List,
         _ if has("uploads") => Op::Uploads,
+        _ if has("uploadId") => Op::Parts,
         _ => Op::Get,
     }
 }

@@ -144,6 +144,8 @@ async fn a_store_that_cannot_be_reached_or_used_is_told_in_time() {
     let secret = stand(Does::Says(&s3_error("403 Forbidden", "SignatureDoesNotMatch"))).await;
     let key = stand(Does::Says(&s3_error("403 Forbidden", "InvalidAccessKeyId"))).await;
     let bucket = stand(Does::Says(&s3_error("404 Not Found", "NoSuchBucket"))).await;
+    let no_backend =
+        stand(Does::Says(&answer("404 Not Found", "content-type: text/plain\r\n", "404 page not found"))).await;
     let skewed = stand(Does::Says(&s3_error("403 Forbidden", "RequestTimeTooSkewed"))).await;
     let full = stand(Does::Says(&s3_error("507 Insufficient Storage", "XMinioStorageFull"))).await;
     let proxy_https =
@@ -168,6 +170,13 @@ async fn a_store_that_cannot_be_reached_or_used_is_told_in_time() {
         ("an unknown key", at(&key.url()), ExitClass::Denied, "access key", 60),
         ("another time", at(&skewed.url()), ExitClass::Transient, "clock", 40),
         ("no bucket", at(&bucket.url()), ExitClass::NotFound, "bucket does not exist", 60),
+        (
+            "a proxy without a store behind it",
+            at(&no_backend.url()),
+            ExitClass::Transient,
+            "has no code of a store's",
+            40,
+        ),
         ("a full store", at(&full.url()), ExitClass::Full, "no space", 40),
     ];
     check(rows).await;

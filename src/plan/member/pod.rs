@@ -220,5 +220,7 @@ fn retry_at(pod: &Pod) -> Option<Timestamp> {
         .filter(|end| end.exit_code != 0 && !FINAL.contains(&end.exit_code))?
         .finished_at
         .as_ref()?;
-    Some(ended.0 + RETRY_RESTORE)
+    // By its node's clock, which may be behind: never before the Pod itself, which the API server has dated.
+    let made = pod.metadata.creation_timestamp.as_ref().map_or(ended.0, |made| made.0);
+    Some(ended.0.max(made) + RETRY_RESTORE)
 }

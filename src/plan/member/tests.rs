@@ -424,6 +424,10 @@ mod standing {
         assert_eq!((plan.act, plan.wake), (None, Wake::AfterMillis(1_000)));
         failed(seen.pod.as_mut().unwrap(), "restore", 66, "no such key", at(30));
         assert!(matches!(act(&seen), Some(Act::DeletePod { .. })));
+        // When it ended its node says, whose clock may be behind: no Pod is made anew right after another.
+        seen.pod.as_mut().unwrap().metadata.creation_timestamp = Some(at(10));
+        let plan = planned(&seen);
+        assert_eq!((plan.act, plan.wake), (None, Wake::AfterMillis(20_000)));
         for (code, words) in [(72, "users nobody can log in as"), (67, "the sha256 is another one")] {
             failed(seen.pod.as_mut().unwrap(), "restore", code, words, at(30));
             assert_eq!(act(&seen), None, "trying again mends nothing: {words}");

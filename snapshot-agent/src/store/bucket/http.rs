@@ -251,7 +251,7 @@ impl Heard {
 
 /// Beside a request: so much of its answer is read at most. Who asks for something small does not wait for something large.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AtMost(pub(super) u64);
+pub(in crate::store) struct AtMost(pub(in crate::store) u64);
 
 /// An answer with more in it than anybody reads.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -355,9 +355,10 @@ pub(in crate::store) fn missing(folder: &FilePath, name: &str) -> Error {
 
 /// An endpoint's scheme and the rest of it: `https://host[:port]`, and a path only where `path` allows one.
 pub(in crate::store) fn endpoint<'a>(flag: &str, url: &'a str, path: bool) -> Result<(&'a str, &'a str)> {
-    if url.contains('@') {
+    // A shared access signature may stand behind a question mark.
+    if url.contains(['@', '?']) {
         return Err(Error::config(format!(
-            "{flag} holds a user or a password: {}",
+            "{flag} holds a user, a password or a signature: {}",
             crate::store::location::NOT_IN_URLS
         )));
     }

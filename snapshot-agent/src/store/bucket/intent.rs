@@ -19,6 +19,7 @@ use crate::clock;
 use crate::contract::ExitClass;
 use crate::error::{Error, Result};
 use crate::layout::{Folder, Format, Key};
+use crate::manifest;
 
 /// What is under way.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,7 +115,7 @@ async fn clean(store: &Bucket, lineage: &Folder, now: Timestamp) -> Result<()> {
             tracing::debug!(attempt = %attempt, %error, "left alone");
         }
     }
-    unnamed::clean(store, lineage).await
+    unnamed::clean(store, lineage, now).await
 }
 
 /// Takes back what a dead attempt has left, and says whether there was one.
@@ -138,11 +139,7 @@ pub(super) async fn held(store: &Bucket, attempt: &Folder, now: Timestamp) -> Re
 
 /// Whether there is an intent of this attempt, whatever it says.
 pub(super) async fn is_there(store: &Bucket, attempt: &Folder) -> Result<bool> {
-    match store.stat(&attempt.intent()).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.class() == ExitClass::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
+    Ok(store.find_small(&attempt.intent(), MAX_BYTES).await?.is_some())
 }
 
 /// Removes an attempt's intent if it is this upload's. A copy shares its key with others of the same snapshot.
@@ -160,10 +157,11 @@ pub(super) async fn abandon(store: &Bucket, attempt: &Folder) -> Result<()> {
 }
 
 async fn take_back(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<()> {
-    match store.stat(&attempt.manifest()).await {
+    // Not by its HEAD, whose answer has no body that says whose it is.
+    match store.find_small(&attempt.manifest(), manifest::MAX_BYTES).await {
         // Published: only its intent was forgotten.
-        Ok(_) => {}
-        Err(error) if error.class() == ExitClass::NotFound => {
+        Ok(Some(_)) => {}
+        Ok(None) => {
             if let Some(data) = intent.data(attempt) {
                 let path = store.path(&data)?;
                 if store.protocol.parts_stay {

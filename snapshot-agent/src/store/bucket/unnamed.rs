@@ -1,9 +1,9 @@
 //! Uploads that no intent names: what a writer leaves that dies between an upload's beginning and its intent.
 //!
-//! It decides which of them are dead: a living writer's intent follows its upload within half a minute, and the first part
-//! follows the intent. So one that has neither an hour later has no writer, and whoever else may write here under such a
-//! name would have sent something (I21). Both times are the store's own. How a store is asked is its protocol's business
-//! (`s3/uploads.rs`); where it cannot be, a lifecycle rule of the bucket has to do it.
+//! It decides which of them are dead: a living writer's intent follows its upload within minutes, and the first part follows
+//! the intent. So one that has neither an hour later has no writer, and whoever else may write here under such a name would
+//! have sent something (I21). It is an hour by the store's clock, and by ours. How a store is asked is its protocol's
+//! business (`s3/uploads.rs`); where it cannot be, or does not tell, a lifecycle rule of the bucket has to do it.
 
 use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
@@ -23,7 +23,7 @@ pub(in crate::store) struct UnderWay {
     pub(in crate::store) key: String,
     /// The store's name for it.
     pub(in crate::store) id: String,
-    /// When it was begun, by the store's clock.
+    /// When it was begun, as the store says.
     pub(in crate::store) since: Timestamp,
 }
 
@@ -44,24 +44,38 @@ pub(in crate::store) trait Registry: Send + Sync {
 }
 
 /// Gives up what dead attempts of this lineage have begun and never named.
-pub(super) async fn clean(store: &Bucket, lineage: &Folder) -> Result<()> {
+pub(super) async fn clean(store: &Bucket, lineage: &Folder, now: Timestamp) -> Result<()> {
     let Some(registry) = &store.registry else { return Ok(()) };
     let prefix = store.below(lineage)?;
     let doing = store.doing("listing the uploads of", lineage);
-    let failed = |error: object_store::Error| classify(&doing, &error);
-    let Uploads { under_way, now } = registry.under_way(&prefix).await.map_err(failed)?;
-    for upload in under_way.iter().filter(|upload| now.duration_since(upload.since) >= UNNAMED_FOR) {
+    let uploads = registry.under_way(&prefix).await.map_err(|error| classify(&doing, &error))?;
+    // Whoever stands between may have a clock of his own.
+    let now = uploads.now.min(now);
+    for upload in uploads.under_way.iter().filter(|upload| now.duration_since(upload.since) >= UNNAMED_FOR) {
         // No name but those of an attempt's data, so that nobody else's is ever given up (I25).
         let Some(data) = upload.key.strip_prefix(&prefix).and_then(|below| data_of(lineage, below)) else { continue };
-        // One that has an intent is judged by that.
-        if intent::is_there(store, data.folder()).await? || registry.has_parts(upload).await.map_err(failed)? {
-            continue;
+        // One that cannot be judged does not keep the others.
+        match judge(store, registry.as_ref(), upload, &data).await {
+            Ok(true) => tracing::info!(attempt = %data.folder(), "gave up an upload that a dead attempt had begun"),
+            Ok(false) => {}
+            Err(error) => tracing::debug!(attempt = %data.folder(), %error, "its upload is left alone"),
         }
-        let doing = store.doing("aborting", &data);
-        store.give_up(&store.path(&data)?, &upload.id).await.map_err(|error| classify(&doing, &error))?;
-        tracing::info!(attempt = %data.folder(), "gave up an upload that a dead attempt had begun");
     }
     Ok(())
+}
+
+/// Gives an upload up if nobody has named it and nothing was sent, and says whether that was so.
+async fn judge(store: &Bucket, registry: &dyn Registry, upload: &UnderWay, data: &Key) -> Result<bool> {
+    // One that has an intent is judged by that.
+    if intent::is_there(store, data.folder()).await? {
+        return Ok(false);
+    }
+    let parts = registry.has_parts(upload).await;
+    if parts.map_err(|error| classify(&store.doing("listing the parts of", data), &error))? {
+        return Ok(false);
+    }
+    let given_up = store.give_up(&store.path(data)?, &upload.id).await;
+    given_up.map(|_| true).map_err(|error| classify(&store.doing("aborting", data), &error))
 }
 
 /// The data of an attempt of this lineage, by what follows the lineage in its key.

@@ -1,4 +1,4 @@
-//! Which uploads a bucket has under way, and whether one has parts: object_store signs for such requests, and has none.
+//! Which uploads a bucket has under way, and whether one has parts: object_store can sign such requests, and sends none.
 //!
 //! It decides what one page of an answer says (Amazon S3 API reference, `ListMultipartUploads` and `ListParts`), and takes
 //! nothing else for one. Which uploads are dead is decided in `bucket/unnamed.rs`.
@@ -18,12 +18,15 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::error::Result;
-use crate::store::bucket::http::Connector;
+use crate::store::bucket::http::{AtMost, Connector};
 use crate::store::bucket::{Registry, UnderWay, Uploads};
 use crate::store::class::classify;
 
-/// More than one page of them is left to the next save.
+/// One page of them; what stands behind it waits until that has gone.
 const PAGE: &str = "1000";
+
+/// Far more than such a page has, 2 MiB, and little enough for what a parser makes of a page that is something else.
+const ANSWER: AtMost = AtMost(4 << 20);
 
 /// For the address alone: nobody uses the signature.
 const A_MOMENT: Duration = Duration::from_secs(1);
@@ -55,9 +58,8 @@ struct Upload {
 enum Parts {
     #[serde(rename = "ListPartsResult", rename_all = "PascalCase")]
     Of {
-        /// The same.
-        #[serde(rename = "IsTruncated")]
-        _truncated: bool,
+        /// Whether there are more than these.
+        is_truncated: bool,
         #[serde(default)]
         part: Vec<IgnoredAny>,
     },
@@ -82,6 +84,7 @@ impl Asked {
     async fn ask<T: DeserializeOwned>(&self, url: Url) -> object_store::Result<(T, Option<Timestamp>)> {
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.method_mut() = Method::GET;
+        request.extensions_mut().insert(ANSWER);
         *request.uri_mut() = url.as_str().parse().map_err(|error| broken(Box::new(error)))?;
         let credential = self.bucket.credentials().get_credential().await?;
         AwsAuthorizer::new(&credential, "s3", &self.region).try_authorize(&mut request, None)?;
@@ -98,7 +101,9 @@ impl Asked {
 
     /// The address of an object, which object_store alone knows in all cases.
     async fn address(&self, key: &str) -> object_store::Result<Url> {
-        let mut url = self.bucket.signed_url(Method::GET, &Path::from(key), A_MOMENT).await?;
+        // As it stands: nothing in a key is to be escaped once more.
+        let path = Path::parse(key)?;
+        let mut url = self.bucket.signed_url(Method::GET, &path, A_MOMENT).await?;
         url.set_query(None);
         Ok(url)
     }
@@ -125,15 +130,16 @@ impl Registry for Asked {
         async move {
             let mut url = self.address(&upload.key).await?;
             url.query_pairs_mut().extend_pairs([("max-parts", "1"), ("uploadId", &upload.id)]);
-            let (Parts::Of { part, .. }, _) = self.ask(url).await?;
-            Ok(!part.is_empty())
+            let (Parts::Of { is_truncated, part }, _) = self.ask(url).await?;
+            Ok(is_truncated || !part.is_empty())
         }
         .boxed()
     }
 }
 
 fn read<T: DeserializeOwned>(text: &str) -> object_store::Result<T> {
-    quick_xml::de::from_str(text).map_err(|error| broken(Box::new(error)))
+    // The parser's words would quote the answer's.
+    quick_xml::de::from_str(text).map_err(|_| broken("the answer is no such page".into()))
 }
 
 fn broken(source: Box<dyn std::error::Error + Send + Sync>) -> object_store::Error {
@@ -175,10 +181,12 @@ mod tests {
 
     #[test]
     fn parts_are_seen() {
-        let parts = |text: &str| read(text).ok().map(|Parts::Of { part, .. }| part.len());
+        let parts =
+            |text: &str| read(text).ok().map(|Parts::Of { is_truncated, part }| part.len() + usize::from(is_truncated));
         let page =
             |inside: &str| format!("<ListPartsResult><IsTruncated>false</IsTruncated>{inside}</ListPartsResult>");
         assert_eq!(parts(&page("")), Some(0));
+        assert_eq!(parts(&page("").replace("false", "true")), Some(1), "there are some that it does not tell");
         assert_eq!(parts(&page("<Part><PartNumber>1</PartNumber><Size>5</Size></Part>")), Some(1));
         assert_eq!(parts("<ListPartsResult></ListPartsResult>"), None);
         assert_eq!(parts("<Error><IsTruncated>false</IsTruncated></Error>"), None);
