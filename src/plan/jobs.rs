@@ -87,7 +87,7 @@ pub(in crate::plan) fn read(job: &Job, all: &[Pod], refusal: Option<&str>, now: 
         let told = told == all.len() && i32::try_from(told).is_ok_and(|told| told >= counted.max(1));
         return if told || late(end, now) { failed(job, end, all) } else { Fact::Settling };
     }
-    progress(job, all, refusal)
+    progress(job, all, refusal, now)
 }
 
 /// Whether a Job has ended, well or not.
@@ -286,7 +286,7 @@ fn memory_limit(job: &Job) -> Option<&str> {
 }
 
 /// How far a Job is that has not ended. Times, never ages: the message must not change while nothing does (I17).
-fn progress(job: &Job, all: &[Pod], refusal: Option<&str>) -> Fact {
+fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, now: Timestamp) -> Fact {
     let name = meta::name(&job.metadata);
     if meta::deleting(&job.metadata) {
         return Fact::Pending(format!(
@@ -306,6 +306,12 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>) -> Fact {
             "Job {name} has no Pod yet; if that stays, `kubectl describe job {name}` says why"
         ));
     };
+    // On a node that is gone it is neither ended nor replaced, and its Job's own deadline waits for it too (Kubernetes since
+    // 1.31: a Job has failed when all of its Pods have ended).
+    if pods::lingers(pod, now) && !pods::ended(pod) {
+        let message = format!("Pod {} is not seen to end: {}", meta::name(&pod.metadata), pods::who_holds(pod));
+        return Fact::Held(Reason::NodeSilent, message);
+    }
     let most = job.spec.as_ref().and_then(|s| s.backoff_limit).unwrap_or(BACKOFF_LIMIT) + 1;
     let attempt = format!("attempt {} of {most}", all.len());
     let does = Does::of(job).words();

@@ -144,7 +144,10 @@ fn without_job(seen: &Observed, now: Timestamp) -> Stage {
     let (failed, witnessed) = (failed_before(seen), witnessed(seen));
     if let Some(pod) = seen.strays.first() {
         // It may publish yet.
-        let inquiry = Inquiry::waits(format!("the Job is gone and its Pod {pod} is still ending"));
+        let inquiry = Inquiry::waits(format!(
+            "the Job is gone and its Pod {pod} is still ending; if that stays, its node does not say that it has \
+             ended: `kubectl describe pod {pod}` names it, and runbooks/NodeSilent.md says what to do"
+        ));
         return Stage::Doubt(Doubt { witnessed, failed, inquiry });
     }
     match (inquiry::answer(seen, now), failed) {

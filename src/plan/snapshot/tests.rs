@@ -183,6 +183,23 @@ fn a_job_is_pending_until_its_pod_runs() {
     assert!(told(&planned(&suspended).status).3.contains("is suspended"));
 }
 
+/// Neither ended nor replaced: a person has to know where it is, and what may be done.
+#[test]
+fn a_pod_whose_node_is_gone_is_told_with_its_node() {
+    let gone = |seconds| {
+        let mut pod = running();
+        pod.metadata.deletion_timestamp = Some(ago(seconds));
+        pod.spec.get_or_insert_default().node_name = Some("n7".to_owned());
+        with(vec![pod])
+    };
+    let ending = planned(&gone(29));
+    assert_eq!(told(&ending.status).2, "JobRunning", "it may be about to end");
+    let plan = planned(&gone(30));
+    let (phase, ready, reason, message) = told(&plan.status);
+    assert_eq!((phase, ready, reason, plan.act.as_ref()), (Phase::Running, "False", "NodeSilent", None));
+    assert!(message.contains("Pod p-1") && message.contains("kubectl taint nodes n7 "), "{message}");
+}
+
 #[test]
 fn a_running_pod_is_told_with_the_attempt_and_what_went_before() {
     let seen = with(vec![running()]);

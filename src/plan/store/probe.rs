@@ -36,7 +36,7 @@ pub(super) fn read(job: &Job, inputs: &str, all: &[Pod], refusal: Option<&str>, 
         Fact::Held(reason, words) => Progress::Held(reason, words),
         // A report of something else, or none at all.
         Fact::Stored { at, .. } => {
-            let at = at.map_or(now, |at| not_before(job, at));
+            let at = at.map_or(now, |at| within(job, at));
             failed(inputs, None, "the probe's report is another's", at)
         }
         Fact::Lost => failed(inputs, None, "the probe ended well, and its report is gone", now),
@@ -68,7 +68,7 @@ fn reported(pod: &Pod, job: &Job, inputs: &str, now: Timestamp) -> Option<Probe>
         detail: found.detail,
     });
     Some(Probe {
-        at: end.finished_at.as_ref().map_or(now, |t| not_before(job, t.0)).to_string(),
+        at: end.finished_at.as_ref().map_or(now, |t| within(job, t.0)).to_string(),
         inputs: inputs.to_owned(),
         usable,
         failing_since: None,
@@ -80,12 +80,13 @@ fn reported(pod: &Pod, job: &Job, inputs: &str, now: Timestamp) -> Option<Probe>
     })
 }
 
-/// When a Pod ended is told by its node's clock, which may be behind: pauses count from its Job's times then, which are the
-/// cluster's and stay the same.
-fn not_before(job: &Job, at: Timestamp) -> Timestamp {
+/// When a Pod ended is told by its node's clock, which may be wrong: it is between its Job's times, which are the cluster's
+/// and stay the same.
+fn within(job: &Job, at: Timestamp) -> Timestamp {
     let made = job.metadata.creation_timestamp.as_ref();
     let begun = job.status.as_ref().and_then(|s| s.start_time.as_ref());
-    made.into_iter().chain(begun).map(|t| t.0).fold(at, Ord::max)
+    let at = made.into_iter().chain(begun).map(|t| t.0).fold(at, Ord::max);
+    jobs::last_end(job, &[]).map_or(at, |over| at.min(over))
 }
 
 const fn outcome(outcome: Outcome) -> &'static str {

@@ -37,3 +37,13 @@ fn a_job_that_began_later_than_it_was_made_counts_from_then() {
     seen.job.as_mut().unwrap().status.as_mut().unwrap().start_time = Some(Time(ago(20)));
     assert_eq!(probe(&planned(&seen)).at, ago(20).to_string());
 }
+
+#[test]
+fn a_node_whose_clock_is_ahead_puts_no_probe_off() {
+    for class in [None, Some(ExitClass::Transient), Some(ExitClass::Denied)] {
+        for by_its_node in [-1, -6 * 3600] {
+            let plan = planned(&ended_by_its_node(class, by_its_node));
+            assert_eq!(probe(&plan).at, ago(4).to_string(), "{class:?}: its Job was over by then");
+        }
+    }
+}
