@@ -15,8 +15,9 @@ use crate::support::make;
 use crate::support::probe::Digest;
 use crate::support::world::World;
 
-/// So long a person is left without a reason.
-const SOON: Duration = Duration::from_secs(30);
+/// A person has a reason by then. The way of a Pod to its node alone may take half a minute where four stories share two
+/// processors; how soon an agent's own word is told is measured in `store_trouble`.
+const SOON: Duration = Duration::from_mins(2);
 
 pub async fn tell(w: &World) -> Result<()> {
     // Before there is anything to restore: a reason, and no member.
