@@ -394,11 +394,7 @@ impl Bucket {
     pub(super) async fn find_small(&self, key: &Key, limit: u64) -> Result<Option<Bytes>> {
         match self.small(&self.path(key)?, limit).await {
             Ok(content) => Ok(Some(content)),
-            Err(error @ object_store::Error::NotFound { .. })
-                if class::is_a_stores(&error) && !class::says_more(&error) =>
-            {
-                Ok(None)
-            }
+            Err(error) if class::is_absent(&error) => Ok(None),
             Err(error) => Err(unreadable(&self.doing("reading", key), &error)),
         }
     }
@@ -455,13 +451,9 @@ impl Bucket {
 
 /// Why a small object could not be read: one that is too long is not what it has to be, and stays so.
 fn unreadable(doing: &str, error: &object_store::Error) -> Error {
-    match (class::beneath::<TooLong>(error), error) {
-        (Some(long), _) => Error::corrupt(format!("{doing}: {long}")),
-        // Unknown is not absent (I18).
-        (None, object_store::Error::NotFound { .. }) if !class::is_a_stores(error) => {
-            Error::transient(format!("{doing}: {}", class::NOT_A_STORES))
-        }
-        (None, _) => classify(doing, error),
+    match class::beneath::<TooLong>(error) {
+        Some(long) => Error::corrupt(format!("{doing}: {long}")),
+        None => class::foreign(doing, error).unwrap_or_else(|| classify(doing, error)),
     }
 }
 

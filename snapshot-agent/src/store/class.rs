@@ -30,8 +30,8 @@ pub(super) fn classify(doing: &str, error: &object_store::Error) -> Error {
 
 /// As [`classify`], for requests that asked for something special with these flags: a refusal names them.
 pub(super) fn with_options(doing: &str, error: &object_store::Error, flags: &[&'static str]) -> Error {
-    if matches!(error, object_store::Error::NotFound { .. }) && !is_a_stores(error) {
-        return Error::transient(format!("{doing}: {NOT_A_STORES}"));
+    if let Some(foreign) = foreign(doing, error) {
+        return foreign;
     }
     let judged = classify(doing, error);
     // What passes by itself is no word on options.
@@ -71,14 +71,24 @@ pub(super) fn says_more(error: &object_store::Error) -> bool {
     code(&error.to_string()).and_then(by_code).is_some()
 }
 
-/// Whether it is a store that says so: each of them has a code for what is missing, and what stands before one that is not
-/// there has a page of its own (a proxy without a backend: `404 page not found`). Answers to HEAD have no body to tell by.
-pub(super) fn is_a_stores(error: &object_store::Error) -> bool {
-    code(&error.to_string()).is_some()
+/// Whether a store says that an object is missing, and nothing but that.
+pub(super) fn is_absent(error: &object_store::Error) -> bool {
+    let missing = matches!(error, object_store::Error::NotFound { .. });
+    missing && code(&error.to_string()).is_some_and(|code| by_code(code).is_none())
 }
 
-/// What an answer of 404 without a store's code means where one has a body.
-pub(super) const NOT_A_STORES: &str = "something answers 404 and has no code of a store's: look at what stands between here and the store, and at the endpoint";
+/// What it means that something is missing and no store says so: each has a code for that, and what stands before one that
+/// is not there has a page of its own (a proxy without a backend: `404 page not found`). Unknown is not absent (I18). Not for
+/// answers to HEAD, which have no body to tell by.
+pub(super) fn foreign(doing: &str, error: &object_store::Error) -> Option<Error> {
+    let missing = matches!(error, object_store::Error::NotFound { .. });
+    (missing && code(&error.to_string()).is_none()).then(|| {
+        Error::transient(format!(
+            "{doing}: something answers 404 and has no code of a store's: look at what stands between here and the store, \
+             and at the endpoint"
+        ))
+    })
+}
 
 /// Whether a request had been sent before, when this was answered to it: that time may have done what was asked.
 pub(super) fn repeated(error: &object_store::Error) -> bool {
