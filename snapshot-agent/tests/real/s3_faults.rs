@@ -110,7 +110,7 @@ async fn trouble_that_passes_leaves_a_whole_snapshot() {
                 if matches!(a.op, Op::Get | Op::Head) { Fault::Without("etag") } else { Fault::Pass }
             }),
             ("a part's connection breaks after longer than a store is asked again", |a| {
-                first(a, Op::Part, Fault::HangupAfter(Duration::from_secs(17)))
+                first(a, Op::Part, Fault::HangupAfter(Duration::from_millis(15_500)))
             }),
             ("the connection ends before anything is begun", |a| first(a, Op::Create, Fault::Hangup)),
             ("an answer is cut short while it is read back", |a| once_read(a, Fault::Cut(100_000))),
