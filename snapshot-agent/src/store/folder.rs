@@ -44,6 +44,27 @@ const PIECES: usize = 8;
 /// error to come.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 
+/// Waits so long for these calls and no longer, as [`FolderStore::look`] does where nothing is opened yet.
+fn promptly<T: Send + 'static>(
+    doing: &str,
+    within: Duration,
+    calls: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T> {
+    let (done, told) = std::sync::mpsc::sync_channel(1);
+    std::thread::spawn(move || {
+        // Nobody may wait any more.
+        let _told = done.send(calls());
+    });
+    told.recv_timeout(within).map_err(|_| silent(doing, within))?.map_err(io_error(doing))
+}
+
+fn silent(doing: &str, within: Duration) -> Error {
+    Error::transient(format!(
+        "{doing}: the volume has not answered for {} s. Look at what it is mounted from",
+        within.as_secs()
+    ))
+}
+
 /// A folder of a volume, made when it is missing. On a volume mounted for reading it stays missing.
 fn beneath(volume: Dir, folder: &std::path::Path) -> io::Result<Dir> {
     if folder.as_os_str().is_empty() {
@@ -71,16 +92,19 @@ pub struct FolderStore {
 
 impl FolderStore {
     pub(super) fn open(path: PathBuf, mount: Option<&std::path::Path>) -> Result<Self> {
-        let root = match mount {
-            None => Dir::open_ambient_dir(&path, ambient_authority()),
-            Some(mount) => {
-                let folder = path.strip_prefix(mount).map_err(|_| {
-                    Error::config(format!("--store={} is not below --mount={}", path.display(), mount.display()))
-                })?;
-                Dir::open_ambient_dir(mount, ambient_authority()).and_then(|volume| beneath(volume, folder))
+        let folder = mount.map(|mount| path.strip_prefix(mount).map(PathBuf::from)).transpose().map_err(|_| {
+            let mount = mount.unwrap_or(&path).display();
+            Error::config(format!("--store={} is not below --mount={mount}", path.display()))
+        })?;
+        let volume = mount.unwrap_or(&path).to_owned();
+        let open = move || {
+            let volume = Dir::open_ambient_dir(volume, ambient_authority())?;
+            match folder {
+                None => Ok(volume),
+                Some(folder) => beneath(volume, &folder),
             }
         };
-        let root = root.map_err(io_error(format!("opening the folder {}", path.display())))?;
+        let root = promptly(&format!("opening the folder {}", path.display()), ANSWERS_WITHIN, open)?;
         Ok(Self { path, root: Arc::new(root) })
     }
 
@@ -161,12 +185,7 @@ impl FolderStore {
         calls: impl FnOnce(&Dir) -> io::Result<T> + Send + 'static,
     ) -> Result<T> {
         let looking = tokio::time::timeout(ANSWERS_WITHIN, self.below(doing.clone(), calls));
-        looking.await.unwrap_or_else(|_| {
-            let seconds = ANSWERS_WITHIN.as_secs();
-            Err(Error::transient(format!(
-                "{doing}: the volume has not answered for {seconds} s. Look at what it is mounted from"
-            )))
-        })
+        looking.await.unwrap_or_else(|_| Err(silent(&doing, ANSWERS_WITHIN)))
     }
 
     pub(super) async fn begin(&self, key: &Key, plan: Plan) -> Result<FolderUpload> {

@@ -32,6 +32,17 @@ fn a_missing_folder_is_made_beneath_the_mount_and_nowhere_else() {
     assert_eq!(error.class(), ExitClass::NotFound);
 }
 
+#[test]
+fn a_volume_that_does_not_answer_is_not_opened_for_ever() {
+    let (let_go, held) = std::sync::mpsc::channel::<()>();
+    let waits = move || held.recv().map_err(io::Error::other);
+    let error = promptly("opening the folder /x", Duration::from_secs(1), waits).unwrap_err();
+    assert_eq!(error.class(), ExitClass::Transient);
+    assert!(error.message().contains("/x: the volume has not answered for 1 s"), "{error}");
+    drop(let_go);
+    assert_eq!(promptly("x", ANSWERS_WITHIN, || Ok(7)), Ok(7));
+}
+
 #[tokio::test]
 async fn an_upload_is_invisible_until_it_is_complete() {
     let mount = tempfile::tempdir().unwrap();
