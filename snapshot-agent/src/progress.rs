@@ -77,19 +77,26 @@ impl Progress {
         }
     }
 
-    /// Waits for the work of somebody else, of which only a file tells: its length is what is done. It may grow beyond
-    /// the total, or be made anew; neither is told.
-    pub(crate) async fn follow<T>(&self, file: &Path, work: impl Future<Output = T>) -> T {
+    /// Waits for the work of another process, of which only a file tells: its length is what is done. It may grow beyond
+    /// the total, or be made anew; neither is told. What the process reads and writes elsewhere is no stall either: a
+    /// database that is larger than its memory comes from the disk again, and no file grows by that.
+    pub(crate) async fn follow<T>(&self, file: &Path, process: Option<u32>, work: impl Future<Output = T>) -> T {
         let (mut work, mut tick) = (std::pin::pin!(work), tokio::time::interval(LOOK));
+        let mut before = None;
         loop {
             let look = async {
                 tick.tick().await;
-                tokio::fs::metadata(file).await.map_or(0, |metadata| metadata.len())
+                let length = tokio::fs::metadata(file).await.map_or(0, |metadata| metadata.len());
+                (length, transferred(process).await)
             };
             tokio::select! {
                 done = &mut work => return done,
-                length = look => {
+                (length, transfers) = look => {
                     self.shared.bytes.fetch_max(length.min(self.total()), Ordering::Relaxed);
+                    if transfers != before {
+                        self.moved();
+                        before = transfers;
+                    }
                 }
             }
         }
@@ -181,6 +188,12 @@ impl Progress {
             total >> 20
         );
     }
+}
+
+/// All that a process has read and written so far, by calls and by pages of files in its memory (proc(5): `/proc/pid/io`);
+/// it may only be compared.
+async fn transferred(process: Option<u32>) -> Option<String> {
+    tokio::fs::read_to_string(format!("/proc/{}/io", process?)).await.ok()
 }
 
 /// A rate that has to be kept, minute by minute.
@@ -279,7 +292,7 @@ mod tests {
             }
             seen
         };
-        assert_eq!(progress.follow(&path, work).await, [0, 300, 300, 1000]);
+        assert_eq!(progress.follow(&path, None, work).await, [0, 300, 300, 1000]);
     }
 
     #[tokio::test]

@@ -1,14 +1,15 @@
 //! Runs etcdutl: it belongs to the target version, so what it makes is what that etcd reads.
 //!
 //! It decides what etcdutl's ways to end mean, and when it is stuck; what it says, `words.rs` beside this knows. The
-//! hash check is on wherever there is a hash to check. How far it has come, the size of the file that it writes tells.
+//! hash check is on wherever there is a hash to check. How far it has come, the size of the file that it writes tells; that
+//! it is at work, what the kernel counts of its reading and writing.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use super::{Initial, Minor, heard};
 use crate::contract::ExitClass;
@@ -20,8 +21,8 @@ use crate::trailer::database_of;
 /// `version` reads nothing and answers at once; a cold image on a slow disk takes a moment.
 const VERSION_WITHIN: Duration = Duration::from_secs(15);
 
-/// How long nothing may grow: before it copies, and after, when it reads all again and hashes it. Its slowest disk for
-/// that: what it has copied may be in memory still, and it waits for all of it. Measured: 250 to 560 MiB/s.
+/// How long it may neither read nor write: while it waits for all that it has copied to come from memory to the disk, and
+/// while it works on what is in memory. Its slowest disk for that. Measured: 250 to 560 MiB/s.
 const RESTORE_BASE: Duration = Duration::from_mins(1);
 const RESTORE_BYTES_PER_SECOND: u64 = 4 << 20;
 
@@ -90,7 +91,7 @@ impl Etcdutl {
             Some(lock) => lock.try_clone().map_err(io_error("handing on the volume's lock"))?.into(),
             None => Stdio::null(),
         };
-        let output = grown(&progress, &database, within, run(&self.program, args, stdin)).await?;
+        let output = at_work(&progress, &database, within, start(&self.program, args, stdin)?).await?;
         if output.status.success() {
             return Ok(());
         }
@@ -98,14 +99,10 @@ impl Etcdutl {
     }
 }
 
-/// Waits for what writes this file, however slowly it grows; not for longer than this when it has stopped growing.
-async fn grown(
-    progress: &Progress,
-    file: &Path,
-    within: Duration,
-    work: impl Future<Output = Result<Output>>,
-) -> Result<Output> {
-    progress.watch(within, progress.follow(file, work)).await.map_err(|error| {
+/// Waits for the process that writes this file, however slow it is; not for longer than this when it has stopped.
+async fn at_work(progress: &Progress, file: &Path, within: Duration, process: Started) -> Result<Output> {
+    let pid = process.child.id();
+    progress.watch(within, progress.follow(file, pid, process.ended())).await.map_err(|error| {
         if error.class() != ExitClass::Deadline {
             return error;
         }
@@ -118,20 +115,35 @@ async fn grown(
 
 /// The version of one of etcd's programs, of this name: how it is asked, and what it says before its answer.
 pub(crate) async fn version_of(program: &Path, name: &str, ask: &str, before: &str) -> Result<Minor> {
-    let output =
-        tokio::time::timeout(VERSION_WITHIN, run(program, [ask.into()], Stdio::null())).await.unwrap_or_else(|_| {
-            let seconds = VERSION_WITHIN.as_secs();
-            Err(Error::deadline(format!("{} was not done within {seconds} s", program.display())))
-        })?;
+    let asked = start(program, [ask.into()], Stdio::null())?;
+    let output = tokio::time::timeout(VERSION_WITHIN, asked.ended()).await.unwrap_or_else(|_| {
+        let seconds = VERSION_WITHIN.as_secs();
+        Err(Error::deadline(format!("{} was not done within {seconds} s", program.display())))
+    })?;
     let text = String::from_utf8_lossy(&output.stdout);
     let version = text.lines().find_map(|line| line.strip_prefix(before)).and_then(Minor::of);
     version.ok_or_else(|| Error::config(format!("{} does not tell an {name} version", program.display())))
 }
 
-async fn run(program: &Path, args: impl IntoIterator<Item = std::ffi::OsString>, stdin: Stdio) -> Result<Output> {
+/// A program that runs; it ends with this.
+struct Started {
+    program: PathBuf,
+    child: Child,
+}
+
+impl Started {
+    /// All that it has said, and how it has ended.
+    async fn ended(self) -> Result<Output> {
+        let Self { program, child } = self;
+        child.wait_with_output().await.map_err(io_error(format!("running {}", program.display())))
+    }
+}
+
+fn start(program: &Path, args: impl IntoIterator<Item = std::ffi::OsString>, stdin: Stdio) -> Result<Started> {
+    let mut command = Command::new(program);
     // An argument vector and an empty environment: nothing of ours is read as a flag or a setting.
-    let output = Command::new(program).args(args).env_clear().stdin(stdin).kill_on_drop(true).output();
-    output.await.map_err(|error| {
+    command.args(args).env_clear().stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let child = command.spawn().map_err(|error| {
         let told = io_error(format!("running {}", program.display()))(error);
         match told.class() {
             // No word of a store's: it is this image that lacks it.
@@ -141,7 +153,8 @@ async fn run(program: &Path, args: impl IntoIterator<Item = std::ffi::OsString>,
             )),
             _ => told,
         }
-    })
+    })?;
+    Ok(Started { program: program.to_owned(), child })
 }
 
 fn failed(output: &Output) -> Error {
@@ -192,18 +205,25 @@ mod tests {
 
     /// A limit for the whole of it ended each try at the same place, where a volume was slow.
     #[tokio::test]
-    async fn what_grows_is_waited_for_and_what_is_stuck_names_the_disk() {
+    async fn what_is_at_work_is_waited_for_and_what_is_stuck_names_the_disk() {
         const WITHIN: Duration = Duration::from_secs(4);
         let folder = tempfile::tempdir().unwrap();
-        let writes = async |name: &str, then: &str| {
+        let does = async |name: &str, does: &str| {
             let file = folder.path().join(name);
-            let pieces = "for piece in 0 1 2 3 4 5; do echo piece >>\"$0\"; /bin/sleep 1; done";
-            let args = ["-c".into(), format!("{pieces}; {then}").into(), file.clone().into_os_string()];
-            grown(&Progress::new("copying", 100), &file, WITHIN, run(Path::new("/bin/sh"), args, Stdio::null())).await
+            let args = ["-c".into(), does.into(), file.clone().into_os_string()];
+            let started = start(Path::new("/bin/sh"), args, Stdio::null()).unwrap();
+            at_work(&Progress::new("copying", 100), &file, WITHIN, started).await
         };
-        // It grows for longer than that, and hashes for a while.
-        let (slow, stuck) = tokio::join!(writes("slow", "/bin/sleep 1"), writes("stuck", "exec /bin/sleep 600"));
-        assert!(slow.unwrap().status.success());
+        let writes = "for piece in 0 1 2 3 4 5; do echo piece >>\"$0\"; /bin/sleep 1; done";
+        let stands = format!("{writes}; exec /bin/sleep 600");
+        let (slow, reads, stuck) = tokio::join!(
+            // It grows for longer than that, and hashes for a while.
+            does("slow", writes),
+            // What is written is read again, for longer than that.
+            does("reads", "echo piece >\"$0\"; for time in 0 1 2 3 4 5; do read piece <\"$0\"; /bin/sleep 1; done"),
+            does("stuck", &stands),
+        );
+        assert!(slow.unwrap().status.success() && reads.unwrap().status.success());
         let error = stuck.unwrap_err();
         assert_eq!(error.class(), ExitClass::Deadline, "{error}");
         for word in ["nothing has moved for 4 s after 36 bytes", "the volume's disk", "stuck"] {

@@ -192,7 +192,7 @@ fn read(path: &Path) -> Option<Note> {
 }
 
 fn write(volume: &Volume, note: &Note) -> Result<()> {
-    volume.stage()?;
+    volume.clear()?;
     files::put(&volume.refusal(), 0o600, |file| {
         serde_json::to_writer(&mut *file, note).map_err(io::Error::from)?;
         file.write_all(b"\n")

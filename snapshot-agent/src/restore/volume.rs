@@ -15,8 +15,10 @@ use crate::data_dir::{DATABASE, SNAP, WAL};
 use crate::error::{Error, Result, io_error};
 use crate::files;
 use crate::identity::{Identity, Unread};
+use crate::save::random_uid;
 
-/// Where everything is until it is whole. The name is ours: what is in it may be deleted.
+/// Where everything is until it is whole, each attempt's in a folder of its own. The name is ours: what is in it may be
+/// deleted.
 pub(super) const STAGING: &str = ".holdfast-staging";
 
 const ADOPTING: &str = "putting etcd's log beside the database";
@@ -88,7 +90,7 @@ impl Volume {
                 ));
             }
             Err(TryLockError::Error(error)) => {
-                tracing::warn!(%error, "the volume cannot be locked: nothing keeps another restore away from it");
+                tracing::warn!(%error, "the volume cannot be locked: two restores at a time would take each other's work away");
             }
         }
         Ok(Self { root: root.to_owned(), alone })
@@ -117,13 +119,18 @@ impl Volume {
     }
 
     /// An empty staging folder. What an earlier attempt has left in it goes.
-    pub(super) fn stage(&self) -> Result<Staging> {
+    pub(super) fn clear(&self) -> Result<PathBuf> {
         let path = self.root.join(STAGING);
-        let stage = || -> io::Result<()> {
-            remove(&path)?;
-            DirBuilder::new().mode(0o700).create(&path)
-        };
-        stage().map_err(trouble("making the staging folder"))?;
+        let made = remove(&path).and_then(|()| DirBuilder::new().mode(0o700).create(&path));
+        made.map_err(trouble("making the staging folder"))?;
+        Ok(path)
+    }
+
+    /// A folder of this attempt's own in there. Under a name that two have, one would make startable what the other one is
+    /// half done with, where no lock keeps them apart.
+    pub(super) fn stage(&self) -> Result<Staging> {
+        let path = self.clear()?.join(random_uid()?);
+        DirBuilder::new().mode(0o700).create(&path).map_err(trouble("making the staging folder"))?;
         Ok(Staging { path, root: self.root.clone() })
     }
 
@@ -193,11 +200,26 @@ fn tidy(root: &Path) {
     }
 }
 
-/// Deletes a folder of ours, whatever of it is there.
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
+/// Deletes the staging folder, whatever of it is there. Where nothing locks, another attempt may be at work in it: the data
+/// loses the name that it is made startable by first, in one step. So that attempt has either ended before, or fails, and
+/// never gives etcd what is half deleted.
+fn remove(staging: &Path) -> io::Result<()> {
+    // What a link leads to is not ours.
+    let attempts = staging.symlink_metadata().is_ok_and(|found| found.is_dir()).then(|| fs::read_dir(staging));
+    for attempt in attempts.transpose()?.into_iter().flatten() {
+        let attempt = attempt?;
+        if attempt.file_type()?.is_dir() {
+            let nameless = attempt.path().join(random_uid().map_err(io::Error::other)?);
+            unless_missing(fs::rename(attempt.path().join(DATA_DIR), nameless))?;
+        }
+    }
+    unless_missing(fs::remove_dir_all(staging))
+}
+
+fn unless_missing(done: io::Result<()>) -> io::Result<()> {
+    match done {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
+        done => done,
     }
 }
 
@@ -276,6 +298,20 @@ impl Staging {
 
     /// Makes everything durable, then startable: the rename is the one moment that counts.
     pub(super) fn publish(self) -> Result<()> {
+        let published = self.rename();
+        // Before it has its name: what is missing now was not published either.
+        if published.is_err() && !self.data().join(DATABASE).exists() {
+            return Err(Error::transient(
+                "another restore has taken this volume over meanwhile: look for a Pod that was deleted by force, it may still \
+                 run on its node",
+            ));
+        }
+        published.inspect(|()| tidy(&self.root))
+    }
+
+    fn rename(&self) -> Result<()> {
+        let database = self.data().join(DATABASE);
+        database.symlink_metadata().map_err(trouble("looking at the restored database"))?;
         files::sync_tree(&self.path).map_err(trouble("syncing the restored data"))?;
         let target = self.root.join(DATA_DIR);
         // A rename onto an empty folder would succeed; there was none when we looked, so somebody else is here.
@@ -283,9 +319,7 @@ impl Staging {
             return Err(Error::refused("somebody else has put data on the volume meanwhile"));
         }
         fs::rename(self.data(), &target).map_err(trouble("putting the restored data in its place"))?;
-        files::sync_folder(&self.root).map_err(trouble("syncing the volume"))?;
-        tidy(&self.root);
-        Ok(())
+        files::sync_folder(&self.root).map_err(trouble("syncing the volume"))
     }
 }
 
@@ -325,6 +359,57 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         drop(volume);
         assert_eq!(Volume::alone(folder.path()).await.unwrap().state(), Ok(State::Empty));
+    }
+
+    /// Of a volume on NFS the nodes may each have their own locks.
+    #[test]
+    fn two_that_do_not_see_each_others_lock_never_publish_each_others_halves() {
+        let made = |staging: &Staging, content: &str| {
+            let (path, _) = staging.database().unwrap();
+            fs::write(path, content).unwrap();
+        };
+        let published =
+            |folder: &tempfile::TempDir| fs::read_to_string(folder.path().join(DATA_DIR).join(DATABASE)).ok();
+        for (what, first_is_late, whole) in [
+            ("the first one is slow", true, "second"),
+            ("the first one is done when the second is half way", false, "first"),
+        ] {
+            let (folder, volume) = volume();
+            let first = volume.stage().unwrap();
+            made(&first, "first");
+            if first_is_late {
+                let second = volume.stage().unwrap();
+                made(&second, "half");
+                let error = first.publish().unwrap_err();
+                assert_eq!(error.class(), ExitClass::Transient, "{what}: {error}");
+                assert!(error.message().contains("another restore has taken this volume over"), "{error}");
+                assert_eq!(published(&folder), None, "{what}");
+                fs::write(second.data().join(DATABASE), "second").unwrap();
+                second.publish().unwrap();
+            } else {
+                // It was at work before, and is seen no more.
+                let second = Staging { path: folder.path().join(STAGING).join("2"), root: folder.path().to_owned() };
+                made(&second, "half");
+                first.publish().unwrap();
+                assert!(second.publish().is_err(), "{what}");
+            }
+            assert_eq!(published(&folder).as_deref(), Some(whole), "{what}");
+            assert_eq!(files::names(folder.path()).unwrap().unwrap(), [DATA_DIR], "{what}");
+        }
+    }
+
+    /// The removal of what a dead one left is met in its middle by one that is alive after all.
+    #[test]
+    fn what_is_being_taken_away_cannot_be_published() {
+        let (folder, volume) = volume();
+        let staging = volume.stage().unwrap();
+        staging.database().unwrap();
+        remove(&folder.path().join(STAGING)).unwrap();
+        // It goes on, and makes what it still has to make.
+        fs::create_dir_all(staging.data().join(WAL)).unwrap();
+        fs::write(staging.data().join(WAL).join("0.wal"), "x").unwrap();
+        assert_eq!(staging.publish().unwrap_err().class(), ExitClass::Transient);
+        assert!(!folder.path().join(DATA_DIR).exists());
     }
 
     #[test]

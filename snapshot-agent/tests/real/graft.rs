@@ -333,11 +333,8 @@ async fn of_3_5_for_3_7_is_what_etcdutl_makes() {
 
 /// An etcdutl beside this volume that does something else with the small database, or nothing.
 fn strange(volume: &Path, does: &str) -> PathBuf {
-    let data = volume.join(".holdfast-staging/small");
-    let does = format!(
-        "data={}\nrestore() {{ $real \"$@\"; }}\ncase \"$3\" in */small.db) {does};; *) exec $real \"$@\";; esac",
-        data.display(),
-    );
+    let restores = "data=\"${3%.db}\"\nrestore() { $real \"$@\"; }";
+    let does = format!("{restores}\ncase \"$3\" in */small.db) {does};; *) exec $real \"$@\";; esac");
     in_place_of(&folder("3.6").join("etcdutl"), &volume.with_file_name("etcdutl"), &does)
 }
 

@@ -245,10 +245,14 @@ async fn what_a_dead_attempt_has_left_does_no_harm() {
     etcd.fill(10, 1000).await;
     let stored = Stored::of(&etcd, Compression::Gzip).await;
     let leftovers: [&[&str]; 4] = [
-        &[".holdfast-staging/snapshot.db"],
-        &[".holdfast-staging/snapshot.db", ".holdfast-staging/data/member/snap/db"],
-        &[".holdfast-staging/data/member/wal/0000000000000000-0000000000000000.wal"],
-        &[".holdfast-staging/data/holdfast-identity.json", ".holdfast-staging/data/member/snap/db"],
+        &[".holdfast-staging/1/snapshot.db"],
+        &[".holdfast-staging/1/snapshot.db", ".holdfast-staging/1/data/member/snap/db"],
+        &[
+            ".holdfast-staging/1/data/member/snap/db",
+            ".holdfast-staging/2/data/member/wal/0-0.wal",
+            ".holdfast-staging/x",
+        ],
+        &[".holdfast-staging/1/data/holdfast-identity.json", ".holdfast-staging/1/data/member/snap/db"],
     ];
     for leftover in leftovers {
         let volume = tempfile::tempdir().unwrap();
