@@ -22,6 +22,7 @@ use crate::api::store::{Destination, Location, PvcLocation, S3Location};
 use crate::manifests::jobs::Sample;
 use crate::manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
 use crate::operator::Config;
+use crate::plan::Proxies;
 use crate::snapshot;
 
 /// Runs etcd clusters on Kubernetes and proves that their backups restore.
@@ -53,7 +54,7 @@ pub enum LogFormat {
 #[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Watch the custom resources and do what they ask for.
-    Operator(OperatorFlags),
+    Operator(Box<OperatorFlags>),
     /// Print what has to be applied for the operator to run.
     ///
     /// For the whole cluster: `holdfast manifests --image I | kubectl apply --server-side -f -`. For one namespace: the
@@ -90,6 +91,15 @@ pub struct OperatorFlags {
     /// cluster's version.
     #[arg(long, env = "HOLDFAST_ETCD_IMAGE_REPOSITORY", default_value = ETCD_REPOSITORY, value_parser = repository)]
     pub etcd_image_repository: String,
+    /// A proxy for every Pod that speaks to a store with TLS; without a password, for it stands in each of them.
+    #[arg(long, env = "HOLDFAST_AGENT_HTTPS_PROXY", value_name = "URL", hide_env_values = true)]
+    pub agent_https_proxy: Option<String>,
+    /// The same for stores without TLS.
+    #[arg(long, env = "HOLDFAST_AGENT_HTTP_PROXY", value_name = "URL", hide_env_values = true)]
+    pub agent_http_proxy: Option<String>,
+    /// Names, domains and networks that are reached without a proxy, separated by commas: `.svc,10.0.0.0/8`.
+    #[arg(long, env = "HOLDFAST_AGENT_NO_PROXY", value_name = "LIST")]
+    pub agent_no_proxy: Option<String>,
     /// Namespace of the Lease that says which of several operators works.
     #[arg(long, env = "HOLDFAST_NAMESPACE", default_value = NAMESPACE, value_name = "NS", value_parser = namespace)]
     pub leader_election_namespace: String,
@@ -116,6 +126,9 @@ impl From<OperatorFlags> for Config {
             agent_image,
             watch_namespace,
             etcd_image_repository,
+            agent_https_proxy,
+            agent_http_proxy,
+            agent_no_proxy,
             leader_election_namespace,
             leader_election_name,
             identity,
@@ -129,6 +142,7 @@ impl From<OperatorFlags> for Config {
             identity,
             agent_image,
             etcd_repository: etcd_image_repository,
+            proxies: Proxies { https: agent_https_proxy, http: agent_http_proxy, except: agent_no_proxy },
             listen,
             die_after_writes,
         }

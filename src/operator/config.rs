@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
-use crate::plan::Settings;
+use snapshot_agent::store::proxy;
+
+use crate::plan::{Proxies, Settings};
 
 /// What the operator was started with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub struct Config {
     pub agent_image: String,
     /// Repository of etcd's image.
     pub etcd_repository: String,
+    /// What stands between Pods and stores.
+    pub proxies: Proxies,
     /// Where `/healthz`, `/readyz` and `/metrics` are served.
     pub listen: SocketAddr,
     /// For crash tests: the process ends hard right after this many successful writes.
@@ -26,8 +30,27 @@ pub struct Config {
 }
 
 impl Config {
+    /// Whether Pods can be made with it.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, with the flag, and never a password.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let Proxies { https, http, except: _ } = &self.proxies;
+        for (flag, value) in [("--agent-https-proxy", https), ("--agent-http-proxy", http)] {
+            if let Some(value) = value {
+                proxy(value).map_err(|why| anyhow::anyhow!("{flag}: {why}"))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The part of it that plans may depend on.
     pub(super) fn settings(&self) -> Settings {
-        Settings { agent_image: self.agent_image.clone(), etcd_repository: self.etcd_repository.clone() }
+        Settings {
+            agent_image: self.agent_image.clone(),
+            etcd_repository: self.etcd_repository.clone(),
+            proxies: self.proxies.clone(),
+        }
     }
 }

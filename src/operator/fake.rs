@@ -21,7 +21,7 @@ use super::events::Events;
 use super::metrics::Metrics;
 use super::watches::CacheWriters;
 use crate::api::EtcdCluster;
-use crate::plan::Settings;
+use crate::plan::{Proxies, Settings};
 
 /// What was asked: method, path with query, body.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,7 +79,11 @@ impl Fake {
             etcd: Pool::default(),
             events: Events::start(client, "test".to_owned(), Arc::clone(&metrics)),
             metrics,
-            settings: Settings { agent_image: "agent:1".to_owned(), etcd_repository: "etcd".to_owned() },
+            settings: Settings {
+                agent_image: "agent:1".to_owned(),
+                etcd_repository: "etcd".to_owned(),
+                proxies: Proxies::default(),
+            },
             backoff: Backoff::default(),
             leading: led,
             writes: Writes::new(None),

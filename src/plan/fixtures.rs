@@ -16,7 +16,7 @@ use crate::api::store::{Location, PvcLocation, StoredSnapshot};
 use crate::api::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, key, name, role};
 use crate::plan::build::pod::{Start, pod};
 use crate::plan::cluster::{Answer, Listed, Membership};
-use crate::plan::{Seen, Settings, build, cluster, member, meta, valid};
+use crate::plan::{Proxies, Seen, Settings, build, cluster, member, meta, valid};
 
 /// etcd's cluster ID.
 pub const CLUSTER_ID: u64 = 0xc1;
@@ -32,7 +32,11 @@ pub fn earlier() -> Time {
 }
 
 pub fn settings() -> Settings {
-    Settings { agent_image: "agent:1".to_owned(), etcd_repository: "example.org/etcd".to_owned() }
+    Settings {
+        agent_image: "agent:1".to_owned(),
+        etcd_repository: "example.org/etcd".to_owned(),
+        proxies: Proxies::default(),
+    }
 }
 
 /// Gives an object what the API server gives it.

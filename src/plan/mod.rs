@@ -284,4 +284,17 @@ pub struct Settings {
     pub agent_image: String,
     /// Repository of etcd's image.
     pub etcd_repository: String,
+    /// What stands between Pods and stores.
+    pub proxies: Proxies,
+}
+
+/// What stands between Pods and stores, for those that speak to one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proxies {
+    /// For stores with TLS.
+    pub https: Option<String>,
+    /// For stores without.
+    pub http: Option<String>,
+    /// Names, domains and networks that are reached without, separated by commas.
+    pub except: Option<String>,
 }

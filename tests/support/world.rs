@@ -25,7 +25,9 @@ use holdfast::api::{
 };
 use holdfast::plan::build::job::searches;
 use holdfast::plan::cluster::{Answer, Listed, Membership};
-use holdfast::plan::{Act, Ensure, Plan, Seen, Settings, Target, Wake, cluster, member, meta, pods, safety, store};
+use holdfast::plan::{
+    Act, Ensure, Plan, Proxies, Seen, Settings, Target, Wake, cluster, member, meta, pods, safety, store,
+};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
@@ -158,7 +160,11 @@ fn backups() -> Location {
 }
 
 fn settings() -> Settings {
-    Settings { agent_image: "holdfast:test".to_owned(), etcd_repository: "etcd".to_owned() }
+    Settings {
+        agent_image: "holdfast:test".to_owned(),
+        etcd_repository: "etcd".to_owned(),
+        proxies: Proxies::default(),
+    }
 }
 
 impl World {

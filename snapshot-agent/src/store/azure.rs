@@ -14,6 +14,7 @@ use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBo
 use reqwest::Method;
 
 use super::bucket::http::{self, Clients, Connectors, Eraser};
+use super::bucket::proxy::through;
 use super::bucket::{Bucket, Options, Protocol};
 use super::class::classify;
 use super::location::Place;
@@ -56,7 +57,7 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
         connector.connect(&ClientOptions::new().with_allow_http(at.starts_with("http://"))).map_err(opening)?;
     let base = format!("{}/{}", at.trim_end_matches('/'), place.name);
     let eraser = eraser(client, build(connector)?.credentials().clone(), account.clone(), base);
-    let at = format!("{at}, account {account}");
+    let at = format!("{at}, account {account}{}", through(&at));
     Ok(Bucket::new(place, at, PROTOCOL, Options::default(), clients).erasing(eraser))
 }
 

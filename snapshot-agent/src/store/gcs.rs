@@ -5,6 +5,7 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 use serde_json::Value;
 
 use super::bucket::http::{self, Clients, Connectors};
+use super::bucket::proxy::through;
 use super::bucket::{Bucket, Options, Protocol};
 use super::class::classify;
 use super::location::Place;
@@ -26,9 +27,11 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
         at = format!("{scheme}://{host}");
         builder = builder.with_base_url(&at);
     }
+    let through = through(if flags.gcs_endpoint.is_some() { &at } else { "https://storage.googleapis.com" });
     if let Some(account) = &account {
         at = format!("{at}, as {account}");
     }
+    at.push_str(&through);
     let builder = builder
         .with_bucket_name(&place.name)
         .with_skip_signature(false)

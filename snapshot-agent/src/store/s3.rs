@@ -18,6 +18,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::bucket::address;
 use super::bucket::http::{self, Clients, Connectors};
+use super::bucket::proxy::through;
 use super::bucket::{Bucket, Options, Protocol};
 use super::class::classify;
 use super::location::Place;
@@ -87,10 +88,11 @@ pub(super) fn open_until(
     let region = region(flags)?;
     let asker = build(&builder, connectors.asking.clone(), header.as_slice())?;
     let uploads = Asked::of(asker, region, &connectors.asking, http::plain(flags.s3_endpoint.as_ref()))?;
-    let at = match &flags.s3_endpoint {
-        Some(endpoint) => format!("{endpoint}, region {region}"),
-        None => format!("AWS, region {region}"),
+    let through = match &flags.s3_endpoint {
+        Some(endpoint) => through(endpoint),
+        None => through(&format!("https://s3.{region}.amazonaws.com")),
     };
+    let at = format!("{}, region {region}{through}", flags.s3_endpoint.as_deref().unwrap_or("AWS"));
     Ok(Bucket::new(place, at, PROTOCOL, Options { lock, ..options(flags)? }, clients).asking(uploads))
 }
 

@@ -43,6 +43,7 @@ mod orphans;
 mod partition;
 #[path = "../common/ports.rs"]
 mod ports;
+mod proxied;
 mod raw;
 mod readers;
 mod refused;

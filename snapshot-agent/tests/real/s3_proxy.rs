@@ -311,8 +311,11 @@ async fn meet(
     }
 }
 
-/// Has the store do it.
-async fn deliver(store: String, request: Request<Body>) -> std::io::Result<Response<Incoming>> {
+/// Has the store do it. Who takes this for a proxy before all stores says which one is meant; here it is always this one.
+async fn deliver(store: String, mut request: Request<Body>) -> std::io::Result<Response<Incoming>> {
+    if let Some(path) = request.uri().path_and_query().cloned() {
+        *request.uri_mut() = path.into();
+    }
     let connection = TokioIo::new(TcpStream::connect(store).await?);
     let (mut sender, connection) = client::conn::http1::handshake(connection).await.map_err(|_| broken())?;
     tokio::spawn(connection);

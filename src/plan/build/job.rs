@@ -27,6 +27,7 @@ use crate::api::name::{LocalRef, label_value};
 use crate::api::snapshot::{Agent, External, PodMetadata, Spool};
 use crate::api::store::Location;
 use crate::api::{component, key};
+use crate::plan::Proxies;
 
 /// Name of the agent's container: its termination message holds the report.
 pub const CONTAINER: &str = "agent";
@@ -219,6 +220,8 @@ pub struct AgentJob {
     pub destination: Location,
     /// Image of the agent.
     pub image: String,
+    /// What stands between the Pod and the store.
+    pub proxies: Proxies,
     /// What the snapshot says about the Pod.
     pub agent: Agent,
     /// Where the cluster's Pods may run.
@@ -247,6 +250,7 @@ impl AgentJob {
             work,
             destination,
             image,
+            proxies: Proxies::default(),
             agent: Agent::default(),
             placement: Placement::default(),
             attempts_before: 0,
@@ -352,7 +356,7 @@ fn pod(want: &AgentJob) -> PodSpec {
             image_pull_policy: Some("IfNotPresent".to_owned()),
             command: Some(["/holdfast", "agent", want.work.verb()].map(str::to_owned).to_vec()),
             args: Some(args.iter().map(|arg| literal(arg)).collect()),
-            env: Some(env(&want.work)),
+            env: Some(env(want)),
             resources: Some(want.agent.resources.clone().unwrap_or_else(|| default_resources(want))),
             security_context: Some(container_security()),
             // The report only: log lines never become a status.
@@ -381,13 +385,13 @@ fn beside(want: &AgentJob) -> (Work, Option<(Volume, VolumeMount)>) {
     (want.work.clone(), None)
 }
 
-fn env(work: &Work) -> Vec<EnvVar> {
-    let spec = match work {
+fn env(want: &AgentJob) -> Vec<EnvVar> {
+    let spec = match &want.work {
         Work::Save(request) => request.cluster_spec.as_deref(),
         Work::Inspect(_) | Work::Latest(_) | Work::Probe(_) => None,
     };
     let spec = spec.map(|spec| EnvVar { name: CLUSTER_SPEC.to_owned(), value: Some(literal(spec)), value_from: None });
-    std::iter::once(pod_uid()).chain(spec).collect()
+    std::iter::once(pod_uid()).chain(spec).chain(store::proxies(&want.destination, &want.proxies)).collect()
 }
 
 /// Two Pods of one Job never share a key (I7).

@@ -17,7 +17,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use snapshot_agent::contract::{DEFAULT_RESTORE_STALL_SECONDS, GateRequest, IdentityFlags, RestoreRequest};
 
 use super::etcd_args::{VOLUME, etcd_args};
-use super::store::{Opened, Use, mount, open};
+use super::store::{Opened, Use, mount, open, proxies};
 use super::{container, literal, port};
 use crate::api::cluster::Placement;
 use crate::api::restore::Restoring;
@@ -58,7 +58,8 @@ pub struct Start<'a> {
 /// The Pod.
 pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &Start<'_>, settings: &Settings) -> Pod {
     let restore = start.restore.map(|(restoring, store)| {
-        (restoring, open(store, Use::Restore).with_identities(&restoring.identity_secret_refs))
+        let opened = open(store, Use::Restore).with_identities(&restoring.identity_secret_refs);
+        (restoring, opened, proxies(store, &settings.proxies))
     });
     let etcd_image = super::etcd_image(member.spec.image.as_ref(), &member.spec.version, &settings.etcd_repository);
     let pull = member.spec.image.as_ref().and_then(|i| i.pull_policy).map_or("IfNotPresent", |p| p.as_str());
@@ -71,8 +72,8 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
     let agent = start.restore.and_then(|(restoring, _)| restoring.agent.as_ref());
     let mut init = vec![install(settings)];
     let mut volumes = volumes(meta::name(&member.metadata));
-    if let Some((restoring, opened)) = &restore {
-        init.push(restore_container(member, server, start, (restoring, opened), in_etcds_image.clone()));
+    if let Some((restoring, opened, proxies)) = &restore {
+        init.push(restore_container(member, server, start, (restoring, opened, proxies), in_etcds_image.clone()));
         volumes.extend(opened.volumes.iter().cloned());
     }
     Pod {
@@ -169,7 +170,7 @@ fn restore_container(
     member: &EtcdMember,
     server: &Server,
     start: &Start<'_>,
-    (restoring, opened): (&Restoring, &Opened),
+    (restoring, opened, proxies): (&Restoring, &Opened, &[EnvVar]),
     in_etcds_image: Container,
 ) -> Container {
     let request = RestoreRequest {
@@ -199,16 +200,17 @@ fn restore_container(
         name: container::RESTORE.to_owned(),
         command: Some(vec![BIN.to_owned()]),
         args: Some(arguments(&["agent", "restore"], request.to_args())),
-        // etcd's image need not hold any CA certificates; without some no HTTP client can be made.
-        env: Some(vec![EnvVar {
-            name: "SSL_CERT_FILE".to_owned(),
-            value: Some(format!("{BIN_FOLDER}/ca-certificates.crt")),
-            value_from: None,
-        }]),
+        env: Some([certificates()].into_iter().chain(proxies.iter().cloned()).collect()),
         volume_mounts: Some(mounts().into_iter().chain(opened.mounts.iter().cloned()).collect()),
         resources: restoring.agent.as_ref().and_then(|a| a.resources.clone()).or(in_etcds_image.resources),
         ..in_etcds_image
     }
+}
+
+/// etcd's image need not hold any CA certificates; without some no HTTP client can be made.
+fn certificates() -> EnvVar {
+    let value = Some(format!("{BIN_FOLDER}/ca-certificates.crt"));
+    EnvVar { name: "SSL_CERT_FILE".to_owned(), value, value_from: None }
 }
 
 fn etcd_container(member: &EtcdMember, server: &Server, start: &Start<'_>, in_etcds_image: Container) -> Container {

@@ -5,11 +5,12 @@
 
 use std::path::PathBuf;
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{EnvVar, PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume, VolumeMount};
 use snapshot_agent::contract::StoreFlags;
 
 use crate::api::name::LocalRef;
 use crate::api::store::{Location, PvcLocation, StoredSnapshot};
+use crate::plan::Proxies;
 
 /// Where the credentials' Secret is mounted.
 const CREDENTIALS: &str = "/etc/holdfast/credentials";
@@ -63,6 +64,21 @@ pub enum Use {
     /// It reads one, for a cluster that has no data yet. Its Secrets are optional: what is missing is told by the agent at
     /// once, and a member that reboots years later does not hang on a deleted one.
     Restore,
+}
+
+/// What the environment of whoever speaks to this store says of proxies, under the names that programs know. No password
+/// stands there: the command line takes none.
+pub fn proxies(store: &Location, Proxies { https, http, except }: &Proxies) -> Vec<EnvVar> {
+    if matches!(store, Location::Pvc(_)) || (https.is_none() && http.is_none()) {
+        return vec![];
+    }
+    [("HTTPS_PROXY", https), ("HTTP_PROXY", http), ("NO_PROXY", except)]
+        .into_iter()
+        .filter_map(|(name, value)| {
+            let value = Some(super::literal(value.as_deref()?));
+            Some(EnvVar { name: name.to_owned(), value, value_from: None })
+        })
+        .collect()
 }
 
 /// Flags, volumes and mounts for a store.

@@ -13,8 +13,7 @@ use crate::api::name::LocalRef;
 use crate::api::snapshot::{Agent, PodMetadata};
 use crate::api::store::{Location, PvcLocation, S3Location};
 use crate::plan::fixtures::{etcd_cluster, joined_member, restoring, settings, stored};
-use crate::plan::pods;
-use crate::plan::valid;
+use crate::plan::{Proxies, Settings, pods, valid};
 
 fn newcomer(version: &str) -> EtcdMember {
     let mut cluster = etcd_cluster(3);
@@ -50,6 +49,10 @@ fn decrypting_pod(identities: &[&str]) -> Pod {
 }
 
 fn pod_that_restores(identities: &[&str], agent: Option<Agent>) -> Pod {
+    pod_made_by(&settings(), identities, agent)
+}
+
+fn pod_made_by(settings: &Settings, identities: &[&str], agent: Option<Agent>) -> Pod {
     let mut member = member::seed(&etcd_cluster(1), "a-m0", Some(restoring("k")));
     stored(&mut member.metadata, "u-a-m0");
     let store = s3();
@@ -63,7 +66,7 @@ fn pod_that_restores(identities: &[&str], agent: Option<Agent>) -> Pod {
         found: true,
         restore: Some((&restoring, &store)),
     };
-    pod(&member, &valid::member(&member).unwrap(), &member.spec.placement, &start, &settings())
+    pod(&member, &valid::member(&member).unwrap(), &member.spec.placement, &start, settings)
 }
 
 fn spec(pod: &Pod) -> &PodSpec {
@@ -172,6 +175,14 @@ fn the_gate_stands_before_etcd_and_the_restore_runs_in_etcds_image() {
     assert_eq!(args[exec + 1], "/usr/local/bin/etcd");
     assert!(args[..exec].contains(&"--seed".to_owned()));
     assert!(args[exec..].contains(&"--name=a-m0".to_owned()));
+}
+
+#[test]
+fn a_proxy_is_told_to_the_step_that_speaks_to_the_store_alone() {
+    let proxies = Proxies { https: Some("http://proxy:3128".to_owned()), ..Proxies::default() };
+    let pod = pod_made_by(&Settings { proxies, ..settings() }, &[], None);
+    let told = containers(&pod).into_iter().map(|one| format!("{:?}", one.env).contains("\"HTTPS_PROXY\""));
+    assert_eq!(told.collect::<Vec<_>>(), [false, true, false]);
 }
 
 #[test]

@@ -194,6 +194,7 @@ fn start(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>)
         agent: super::restore::agent(seen).cloned().unwrap_or_default(),
         placement: seen.cluster.spec.placement.clone(),
         attempts_before: number,
+        proxies: seen.settings.proxies.clone(),
         ..AgentJob::of(name, Work::Latest(request), store.clone(), seen.settings.agent_image.clone())
     })
 }

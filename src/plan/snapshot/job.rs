@@ -111,6 +111,7 @@ fn of(seen: &Observed, place: Place, name: String, work: Work, attempts_before: 
         placement: cluster.map(|c| c.spec.placement.clone()).unwrap_or_default(),
         attempts_before,
         most_bytes: cluster.and_then(valid::most_bytes),
+        proxies: seen.settings.proxies.clone(),
         ..AgentJob::of(name, work, destination, seen.settings.agent_image.clone())
     })
 }

@@ -137,6 +137,7 @@ fn start(seen: &Observed, inputs: &str, location: Location) -> Job {
         store: Some(meta::name(&store.metadata).to_owned()),
         readers: readers(store, &location),
         agent: store.spec.agent.clone().unwrap_or_default(),
+        proxies: seen.settings.proxies.clone(),
         ..AgentJob::of(job_name(store, inputs), Work::Probe(request), location, image)
     })
 }

@@ -14,7 +14,7 @@ use crate::api::condition::Reason;
 use crate::api::name::LocalRef;
 use crate::api::store::{Location, PvcLocation, S3Location};
 use crate::api::{EtcdBackupStore, EtcdBackupStoreSpec, EtcdBackupStoreStatus, component, key};
-use crate::plan::{Act, Plan, Seen, Settings, Wake, safety};
+use crate::plan::{Act, Plan, Proxies, Seen, Settings, Wake, safety};
 
 mod clocks;
 mod held;
@@ -65,7 +65,11 @@ fn fresh() -> Observed {
         job: None,
         pods: vec![],
         refusal: None,
-        settings: Settings { agent_image: "r/holdfast:1".to_owned(), etcd_repository: "r/etcd".to_owned() },
+        settings: Settings {
+            agent_image: "r/holdfast:1".to_owned(),
+            etcd_repository: "r/etcd".to_owned(),
+            proxies: Proxies::default(),
+        },
     }
 }
 

@@ -12,6 +12,7 @@ mod lost;
 mod meanwhile;
 mod namespace;
 mod pods;
+mod proxied;
 mod quiet;
 mod recurring;
 mod refusals;
@@ -44,6 +45,7 @@ pub fn all() -> Vec<Story> {
         story!("restores_the_latest", latest::tell),
         story!("asked_while_it_restores", meanwhile::tell),
         story!("the_whole_story_on_3_7", whole::on_3_7),
+        story!(on host "a_store_behind_a_proxy", proxied::tell),
         story!("the_whole_story", whole::tell),
         story!(on host "crashes_while_restoring", crashes::restoring),
         story!("clusters_grow", growth::tell),

@@ -27,6 +27,7 @@ use reqwest::{Certificate, Url};
 
 use super::address::{self, NoStore, Resolver};
 use super::listing::{self, NoListing};
+use super::proxy;
 use crate::error::{Error, Result, io_error};
 use crate::store::class::{beneath, tls};
 
@@ -155,6 +156,7 @@ impl Connectors {
     /// which the provider's own client asks for the node's identity.
     pub(in crate::store) fn trusting(file: Option<&FilePath>, identity: Option<&'static str>) -> Result<Self> {
         install_crypto();
+        proxy::check()?;
         let certificates = certificates(file)?;
         let connector = |whole, between, silent| {
             let settings = Settings { certificates: certificates.clone(), whole, between, silent, identity };

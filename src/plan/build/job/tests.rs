@@ -84,6 +84,27 @@ fn who_looks_for_the_latest_starts_without_its_secrets() {
     assert_eq!(optional(Work::Inspect(InspectRequest::default())), [None, None]);
 }
 
+#[test]
+fn who_speaks_to_a_bucket_is_told_of_the_proxy_and_who_writes_to_a_volume_is_not() {
+    let proxies =
+        Proxies { https: Some("http://proxy:3128".to_owned()), http: None, except: Some(".svc,$(HOME)".to_owned()) };
+    let told = |want: &AgentJob| {
+        let (_, _, container, _) = parts(&job(want));
+        let all = container.env.unwrap().into_iter().map(|env| (env.name, env.value.unwrap_or_default()));
+        all.filter(|(name, _)| name.contains("PROXY")).collect::<Vec<_>>()
+    };
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let want = AgentJob { proxies, ..to_s3() };
+    let both = [pair("HTTPS_PROXY", "http://proxy:3128"), pair("NO_PROXY", ".svc,$$(HOME)")];
+    for work in [want.work.clone(), Work::Latest(LatestRequest::default()), Work::Probe(ProbeRequest::default())] {
+        assert_eq!(told(&AgentJob { work, ..want.clone() }), both);
+    }
+    let destination = Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None });
+    assert_eq!(told(&AgentJob { destination, ..want.clone() }), []);
+    let alone = Proxies { https: None, ..want.proxies.clone() };
+    assert_eq!(told(&AgentJob { proxies: alone, ..want }), [], "nothing is left out of nothing");
+}
+
 fn parts(job: &Job) -> (JobSpec, PodSpec, Container, BTreeMap<String, String>) {
     let spec = job.spec.clone().unwrap();
     let pod = spec.template.spec.clone().unwrap();

@@ -15,7 +15,7 @@ use crate::api::name::LocalRef;
 use crate::api::snapshot::{EtcdSnapshotSpec, Phase};
 use crate::api::store::{Location, PvcLocation};
 use crate::api::{EtcdCluster, EtcdSnapshot, EtcdSnapshotStatus};
-use crate::plan::{Act, Plan, Settings, safety};
+use crate::plan::{Act, Plan, Proxies, Settings, safety};
 
 pub(super) fn now() -> Timestamp {
     "2026-11-21T12:00:00Z".parse().unwrap()
@@ -72,7 +72,11 @@ pub(super) fn fresh() -> Observed {
         refusal: None,
         strays: vec![],
         inspections: vec![],
-        settings: Settings { agent_image: "r/holdfast:1".to_owned(), etcd_repository: "r/etcd".to_owned() },
+        settings: Settings {
+            agent_image: "r/holdfast:1".to_owned(),
+            etcd_repository: "r/etcd".to_owned(),
+            proxies: Proxies::default(),
+        },
     }
 }
 

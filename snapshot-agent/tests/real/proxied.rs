@@ -1,0 +1,86 @@
+//! A store that is only reached through a proxy: which name it has, nobody but the proxy knows.
+//!
+//! The environment is a process's own, so each of these saves runs in a child of this program.
+
+use std::process::{Command, Output};
+
+use clap::Parser as _;
+use snapshot_agent::contract::{Compression, SaveRequest, StoreFlags};
+use snapshot_agent::save;
+
+use crate::ports;
+use crate::s3_proxy::{Fault, S3Proxy};
+use crate::support::{Cli, Etcd, S3, child, child_input, save_request};
+
+/// A name that leads nowhere (RFC 2606).
+const STORE: &str = "http://store.invalid";
+
+const SAVED: &str = "saved ";
+const FAILED: &str = "failed ";
+
+/// Not a test by itself: the process that saves.
+#[tokio::test(flavor = "multi_thread")]
+async fn saves() {
+    let Some(input) = child_input() else { return };
+    let args = std::iter::once("save").chain(input.lines());
+    match save::run(Cli::<SaveRequest>::parse_from(args).request).await {
+        Ok(saved) => println!("{SAVED}{}", saved.key),
+        Err(error) => println!("{FAILED}{:?} {error}", error.class()),
+    }
+}
+
+fn said(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let told = String::from_utf8_lossy(&output.stdout);
+    told.lines().find(|line| line.starts_with(SAVED) || line.starts_with(FAILED)).unwrap().to_owned()
+}
+
+/// As what is asked for, in an environment with these variables and with no other word of proxies.
+fn in_environment(request: &SaveRequest, variables: &[(&str, &str)]) -> Command {
+    let mut command = child("proxied::saves", &request.to_args().join("\n"));
+    for name in ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"] {
+        command.env_remove(name).env_remove(name.to_lowercase());
+    }
+    command.envs(variables.iter().copied());
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_behind_a_proxy_is_reached_and_told_with_it() {
+    let etcd = Etcd::start().await;
+    etcd.fill(20, 1000).await;
+    let s3 = S3::start().await;
+    let proxy = S3Proxy::before(&s3, |_| Fault::Pass).await;
+    let address = proxy.flags(&s3).s3_endpoint.unwrap();
+    let login = address.replace("http://", "http://me:canary-of-the-proxy@");
+    let store = StoreFlags { s3_endpoint: Some(STORE.to_owned()), s3_force_path_style: true, ..s3.flags() };
+    let request = save_request(etcd.flags(), store, Compression::Zstd);
+    let save = async |variables: Vec<(&'static str, String)>| {
+        let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let mut command = in_environment(&request, &variables);
+        said(&tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap())
+    };
+
+    let told = save(vec![("HTTP_PROXY", login)]).await;
+    let key = told.strip_prefix(SAVED).unwrap_or_else(|| panic!("{told}"));
+    assert!(s3.file(key, "manifest.json").exists());
+    let asked = proxy.asked();
+    assert!(!asked.is_empty() && asked.iter().all(|asked| asked.uri.starts_with(STORE)), "{asked:?}");
+    assert!(asked.iter().all(|asked| asked.headers.contains_key("proxy-authorization")), "it logs in");
+
+    let nobody = format!("127.0.0.1:{}", ports::free());
+    let through = format!("through the proxy http://{nobody}");
+    for (variables, class, says) in [
+        (vec![("HTTP_PROXY", format!("http://me:canary-of-the-proxy@{nobody}"))], "Transient", through.as_str()),
+        (vec![("ALL_PROXY", nobody.clone())], "Transient", &through),
+        (vec![("HTTP_PROXY", "http://169.254.169.254".to_owned())], "Config", "HTTP_PROXY"),
+        (vec![("https_proxy", "socks5://canary-of-the-proxy:1080".to_owned())], "Config", "https_proxy names no proxy"),
+        (vec![("HTTP_PROXY", address.clone()), ("NO_PROXY", ".invalid".to_owned())], "", "store.invalid"),
+    ] {
+        let before = proxy.asked().len();
+        let told = save(variables.clone()).await;
+        assert!(told.starts_with(&format!("{FAILED}{class}")) && told.contains(says), "{variables:?}: {told}");
+        assert!(!told.contains("canary"), "{told}");
+        assert_eq!(proxy.asked().len(), before, "{variables:?}");
+    }
+}
