@@ -67,6 +67,9 @@ pub mod key {
     pub const ATTEMPTS_BEFORE: &str = "holdfast.dev/attempts-before";
     /// Annotation of a Job that looks for the latest snapshot: a hash of what is asked.
     pub const QUESTION: &str = "holdfast.dev/question";
+    /// Annotation of a Pod that restores: the image of ours that it was asked for with, whatever an admission webhook has
+    /// made of that.
+    pub const AGENT_IMAGE: &str = "holdfast.dev/agent-image";
 
     /// Whether a label or annotation key belongs to us, so that nobody else's value may stand under it.
     pub fn is_ours(key: &str) -> bool {

@@ -68,9 +68,11 @@ fn running_since(pod: &Pod) -> Option<Timestamp> {
     Some(running.started_at.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0))
 }
 
-/// The image of ours that the Pod was made with.
+/// The image of ours that the Pod was asked for with. What stands in it may be a webhook's; only of one that an earlier
+/// version made nothing else is known.
 pub fn agent_image(pod: &Pod) -> Option<&str> {
-    container_of(pod, container::INSTALL)?.image.as_deref()
+    let said = pod.metadata.annotations.as_ref().and_then(|all| all.get(key::AGENT_IMAGE)).map(String::as_str);
+    said.or_else(|| container_of(pod, container::INSTALL)?.image.as_deref())
 }
 
 /// Whether the Pod has a restore step, and so keeps what that needs mounted, also when it is long done.

@@ -77,7 +77,7 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
         volumes.extend(opened.volumes.iter().cloned());
     }
     Pod {
-        metadata: metadata(member, start, agent),
+        metadata: metadata(member, start, agent, settings),
         spec: Some(PodSpec {
             hostname: Some(meta::name(&member.metadata).to_owned()),
             subdomain: Some(name::peer_service(&member.spec.cluster_ref.name)),
@@ -112,7 +112,7 @@ pub fn selected_by(member: &EtcdMember) -> BTreeMap<String, String> {
     labels
 }
 
-fn metadata(member: &EtcdMember, start: &Start<'_>, agent: Option<&Agent>) -> ObjectMeta {
+fn metadata(member: &EtcdMember, start: &Start<'_>, agent: Option<&Agent>, settings: &Settings) -> ObjectMeta {
     let added = agent.and_then(|agent| agent.pod_metadata.clone()).unwrap_or_default().foreign();
     let PodMetadata { mut labels, mut annotations } = added;
     labels.extend(selected_by(member));
@@ -122,7 +122,9 @@ fn metadata(member: &EtcdMember, start: &Start<'_>, agent: Option<&Agent>) -> Ob
     let count = member.spec.start_count;
     let started = (count > 0).then(|| (key::STARTED.to_owned(), count.to_string()));
     let joined = member.spec.joined.as_ref().map(|joined| (key::JOINED.to_owned(), joined.annotation()));
-    annotations.extend(permission.into_iter().chain(started).chain(joined));
+    // It is made anew later, by the version that has made it.
+    let made_with = start.restore.map(|_| (key::AGENT_IMAGE.to_owned(), settings.agent_image.clone()));
+    annotations.extend(permission.into_iter().chain(started).chain(joined).chain(made_with));
     ObjectMeta {
         name: member.metadata.name.clone(),
         namespace: member.metadata.namespace.clone(),

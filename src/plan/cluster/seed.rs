@@ -3,7 +3,7 @@
 //! Decides when its Pod is deleted, once: that one keeps for its whole life what it was restored from, age identities
 //! and the claim of the source among it. The member's own pass makes the next one, without the restore step. In a
 //! cluster of one or two there is no quorum meanwhile, so there it is left to a person; and so is a Pod that another
-//! version of the operator made: an upgrade ends no Pod.
+//! version of the operator made, by its own word: an upgrade ends no Pod.
 
 use k8s_openapi::api::core::v1::Pod;
 

@@ -40,20 +40,25 @@ fn identity(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -
     ObjectIdentity { name: meta::name(meta).to_owned(), uid: meta::uid(meta).to_owned() }
 }
 
-/// What is told of a Pod that serves. One that restored keeps what it restored from until it ends; where no quorum would be
-/// left without it, only a person can say when it may.
+/// What is told of a Pod that serves. One that restored keeps what it restored from until it ends; where the cluster's pass
+/// never ends it, only a person can say when it may.
 fn serves(seen: &Observed, pod: Option<&Pod>) -> String {
     let few = |replicas: i32| usize::try_from(replicas).is_ok_and(|size| quorum(size) >= size);
     let restored = seen.member.spec.joined.is_some() && pod.is_some_and(pods::restores);
     if !restored {
         return "its Pod serves".to_owned();
     }
-    if cluster(seen).is_none_or(|c| !few(c.spec.replicas)) {
-        return "its Pod serves, and keeps what it was restored from mounted until it is made anew".to_owned();
-    }
+    let keeps = "its Pod serves, and keeps what it was restored from mounted";
+    let own = pod.is_some_and(|pod| pods::agent_image(pod) == Some(&seen.settings.agent_image));
+    let (why, how) = if cluster(seen).is_some_and(|c| few(c.spec.replicas)) {
+        ("There is no quorum without it", ", with a short interruption")
+    } else if own {
+        return format!("{keeps} until it is made anew");
+    } else {
+        ("Another version of the operator made it, and an upgrade ends no Pod", "")
+    };
     format!(
-        "its Pod serves, and keeps what it was restored from mounted. There is no quorum without it, so it is made anew \
-         only when it ends; to have that now, with a short interruption: kubectl delete pod {}",
+        "{keeps}. {why}, so it is made anew only when it ends; to have that now{how}: kubectl delete pod {}",
         meta::name(&seen.member.metadata)
     )
 }

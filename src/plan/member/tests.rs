@@ -317,6 +317,31 @@ mod standing {
         assert_eq!(ready(1, false), "its Pod serves");
     }
 
+    /// An upgrade ends no Pod, so the cluster's pass leaves it; what stands in the Pod by then may be a webhook's.
+    #[test]
+    fn a_pod_that_another_version_made_says_what_it_keeps() {
+        let mut seen = unborn(Some(restoring("k")));
+        seen.pod = None;
+        let Some(Act::CreatePod(made)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+        assert_eq!(pods::agent_image(&made), Some("agent:1"));
+        assert!(made.metadata.annotations.unwrap().contains_key(key::AGENT_IMAGE));
+        let said = |image: &str| {
+            let mut seen = serving();
+            cluster(&mut seen).spec.replicas = 3;
+            let step = Container { name: container::RESTORE.to_owned(), ..Container::default() };
+            let pod = seen.pod.as_mut().unwrap();
+            let init = pod.spec.as_mut().unwrap().init_containers.as_mut().unwrap();
+            init[0].image = Some("mirror.example.org/agent:1".to_owned());
+            init.push(step);
+            pod.metadata.annotations.get_or_insert_default().insert(key::AGENT_IMAGE.to_owned(), image.to_owned());
+            let all = planned(&seen).status.conditions;
+            all.into_iter().find(|c| c.type_ == "Ready" && c.status == "True").unwrap().message
+        };
+        assert!(said("agent:1").ends_with("until it is made anew"), "{}", said("agent:1"));
+        let other = said("agent:0");
+        assert!(other.contains("Another version") && other.ends_with("kubectl delete pod a-m0"), "{other}");
+    }
+
     #[test]
     fn what_belongs_to_others_is_left_alone() {
         let mut seen = unborn(None);

@@ -1,6 +1,6 @@
 //! When the Pod that restored is made anew, so that it lets go what it was restored from.
 
-use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim, Pod};
 
 use super::*;
 use crate::plan::build::container;
@@ -14,8 +14,14 @@ fn restored(voters: usize) -> Observed {
 
 fn add_step(seen: &mut Observed) {
     let step = Container { name: container::RESTORE.to_owned(), ..Container::default() };
-    let spec = seen.members[0].pod.as_mut().unwrap().spec.as_mut().unwrap();
-    spec.init_containers.get_or_insert_default().push(step);
+    let pod = seen.members[0].pod.as_mut().unwrap();
+    pod.spec.as_mut().unwrap().init_containers.get_or_insert_default().push(step);
+    made_with(pod, "agent:1");
+}
+
+/// What the Pod says it was asked for with.
+fn made_with(pod: &mut Pod, image: &str) {
+    pod.metadata.annotations.get_or_insert_default().insert(key::AGENT_IMAGE.to_owned(), image.to_owned());
 }
 
 fn claim(seen: &mut Observed, member: usize) -> &mut PersistentVolumeClaim {
@@ -101,4 +107,25 @@ fn it_stays_while_somebody_may_miss_it() {
     let mut close = restored(3);
     close.answers.insert(named(2), Seen::Known(Answer { applied_index: 999_000, ..answer(2) }));
     assert!(ends_a_pod(&close), "nearly as far as the others");
+}
+
+/// A webhook has Pods pull from a mirror, or by a digest: what stands in them then is nobody's version.
+#[test]
+fn whose_version_a_pod_is_does_not_depend_on_what_became_of_its_image() {
+    let with = |asked_for: Option<&str>, image: &str| {
+        let mut seen = restored(3);
+        let pod = seen.members[0].pod.as_mut().unwrap();
+        match asked_for {
+            Some(asked_for) => made_with(pod, asked_for),
+            None => pod.metadata.annotations = None,
+        }
+        let install = pod.spec.as_mut().unwrap().init_containers.as_mut().unwrap().first_mut().unwrap();
+        install.image = Some(image.to_owned());
+        ends_a_pod(&seen)
+    };
+    assert!(with(Some("agent:1"), "mirror.example.org/agent@sha256:5a"));
+    assert!(!with(Some("agent:0"), "agent:1"), "another version's, whatever runs in it by now");
+    // Earlier versions did not say.
+    assert!(with(None, "agent:1"));
+    assert!(!with(None, "agent:0"));
 }
