@@ -62,6 +62,11 @@ pub(in crate::operator) async fn observe(
     )?;
     let last = searches.last();
     let refusal = refusal(reader, last.map(|s| &s.job), last.map_or(&[], |s| s.pods.as_slice())).await;
+    // What an `EtcdSnapshot` was saved to is known only when it has been read.
+    let store = match (store, saved_to(snapshot.as_ref()).filter(|_| !formed)) {
+        (None, Some(wanted)) => Some(Seen::Known(reader.get::<EtcdBackupStore>(wanted).await?)),
+        (store, _) => store,
+    };
     let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
 
     let addresses: Vec<Address> = members.iter().filter_map(address).collect();
@@ -101,6 +106,12 @@ async fn foreign(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<Forei
         found.push(ForeignVolume { claim: claim.name_any(), going });
     }
     Ok(found)
+}
+
+/// Name of the `EtcdBackupStore` that a snapshot was saved to.
+fn saved_to(snapshot: Option<&Seen<Option<EtcdSnapshot>>>) -> Option<&str> {
+    let status = snapshot?.known()?.as_ref()?.status.as_ref()?;
+    Some(status.store.as_ref()?.name.as_str())
 }
 
 async fn its_member_goes(reader: Reader<'_>, claim: &PersistentVolumeClaim) -> Result<bool, Error> {

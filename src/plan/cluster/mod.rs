@@ -13,6 +13,7 @@ mod lineage;
 mod observed;
 mod plan;
 mod restore;
+mod reach;
 mod seed;
 mod status;
 #[cfg(test)]

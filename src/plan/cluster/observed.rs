@@ -28,7 +28,8 @@ pub struct Observed {
     pub answers: BTreeMap<String, Seen<Answer>>,
     /// The `EtcdSnapshot` that `bootstrap.restore.snapshotRef` names; `None` when none is named.
     pub snapshot: Option<Seen<Option<EtcdSnapshot>>>,
-    /// The `EtcdBackupStore` that `bootstrap.restore` names by a `storeRef`; `None` when none is named.
+    /// The `EtcdBackupStore` that `bootstrap.restore` names by a `storeRef`, or that the `EtcdSnapshot` it names was saved to;
+    /// `None` when none is named.
     pub store: Option<Seen<Option<EtcdBackupStore>>>,
     /// Volumes of an earlier cluster of this name; looked for only while this one has not formed.
     pub foreign: Vec<ForeignVolume>,

@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 use snapshot_agent::contract::{DEFAULT_REVISION_BUMP, Engine, LatestReport};
 
-use super::{Observed, latest};
+use super::{Observed, latest, reach};
 use crate::api::backup_store::Right;
 use crate::api::condition::Reason;
 use crate::api::name::LocalRef;
@@ -201,9 +201,11 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
     let status = snapshot.status.clone().unwrap_or_default();
     match (status.phase, status.artifact) {
         (Phase::Complete, Some(artifact)) => {
-            // Where it was saved, wherever the store that was named then is now.
             let location = match &status.store {
-                Some(record) => record.location(Right::Read),
+                Some(record) => match reach::saved_at(seen, record, under_way.as_ref(), &artifact.key) {
+                    Ok(location) => location,
+                    Err(waiting) => return latched.ok_or(waiting),
+                },
                 None => snapshot.spec.destination.place.location(),
             };
             let Some(location) = location else {

@@ -10,6 +10,7 @@ mod latest;
 mod lineage;
 mod seed;
 
+mod stored;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::kube_helpers::condition;
 use crate::support::make;
+use crate::support::probe::Digest;
 use crate::support::stored::manifests;
 use crate::support::world::World;
 
@@ -91,6 +92,8 @@ async fn restores(w: &World, one: &Value) -> Result<()> {
     w.step("restored from the store", w.wait_ready("again", 1)).await?;
     ensure!(w.digest("again").await? == first, "what was restored is what was saved");
 
+    w.step("with a Secret of another name it is restored all the same", renamed(w, &first)).await?;
+
     let moved = store("moved");
     w.patch("EtcdBackupStore", "vault", json!({ "spec": moved["spec"] })).await?;
     let there = |s: &Value| {
@@ -113,6 +116,20 @@ async fn restores(w: &World, one: &Value) -> Result<()> {
     let at = manifests(&files, &later)?;
     ensure!(at.len() == 1 && at[0].contains("moved/"), "{at:?}");
     Ok(())
+}
+
+/// The store's Secret gets another name after a snapshot was saved, and the old one goes.
+async fn renamed(w: &World, saved: &Digest) -> Result<()> {
+    let secret = |name: &str, data: &Value| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data});
+    let keys = w.get("Secret", "vault-keys").await?["data"].clone();
+    w.create(secret("other-keys", &keys)).await?;
+    w.patch("EtcdBackupStore", "vault", json!({"spec": {"credentials": {"write": "other-keys"}}})).await?;
+    w.delete_and_wait("Secret", "vault-keys").await?;
+    w.create(make::restored("renamed", 1, json!({"snapshotRef": {"name": "of-one"}}))).await?;
+    w.wait_ready("renamed", 1).await?;
+    ensure!(w.digest("renamed").await? == *saved, "what was restored is what was saved");
+    w.delete_and_wait("EtcdCluster", "renamed").await?;
+    w.create(secret("vault-keys", &keys)).await.map(drop)
 }
 
 /// The place is emptied of its mark behind the store's back: nothing goes there before a person says so.

@@ -111,7 +111,7 @@ mod from_a_store {
     }
 }
 
-fn snapshot(phase: Phase) -> EtcdSnapshot {
+pub(super) fn snapshot(phase: Phase) -> EtcdSnapshot {
     let spec = EtcdSnapshotSpec {
         cluster_ref: Some(LocalRef { name: "old".to_owned() }),
         external: None,
@@ -138,7 +138,7 @@ fn snapshot(phase: Phase) -> EtcdSnapshot {
     one
 }
 
-fn named_snapshot(seen: &mut Observed, found: Option<EtcdSnapshot>) {
+pub(super) fn named_snapshot(seen: &mut Observed, found: Option<EtcdSnapshot>) {
     let named = LocalRef { name: "s".to_owned() };
     seen.cluster.spec.bootstrap =
         Some(Bootstrap { restore: Some(Restore { snapshot_ref: Some(named), ..Restore::default() }) });
