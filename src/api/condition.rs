@@ -132,6 +132,8 @@ reasons! {
     NodeSilent => runbook,
     /// Claims of an earlier cluster of the same name are there.
     ForeignVolumesFound => runbook,
+    /// The status is of an earlier object of the same name, which had formed a cluster.
+    ForeignStatusFound => runbook,
     /// The API server refuses what the operator wants to write: a quota, a policy, or missing rights.
     WriteRefused => runbook,
     /// A plan broke a safety rule and nothing was done.

@@ -230,6 +230,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         snapshot: None,
         store: None,
         foreign: vec![],
+        foreign_members: vec![],
         searches: vec![],
         refusal: None,
         fresh_suffix: "fresh".to_owned(),

@@ -39,6 +39,7 @@ impl World {
             budget: self.budget.clone(),
             members,
             foreign: self.foreign.clone(),
+            foreign_members: vec![],
             searches: self.seen_searches(),
             refusal: None,
             fresh_suffix: format!("m{:03}", self.counter),

@@ -67,6 +67,11 @@ pub(in crate::operator) async fn observe(
         (None, Some(wanted)) => Some(Seen::Known(reader.get::<EtcdBackupStore>(wanted).await?)),
         (store, _) => store,
     };
+    let (foreign, foreign_members) = if formed && objects.is_empty() {
+        futures::try_join!(self::foreign(reader, named, uid), foreign_members(reader, named, uid))?
+    } else {
+        (foreign, vec![])
+    };
     let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
 
     let addresses: Vec<Address> = members.iter().filter_map(address).collect();
@@ -86,6 +91,7 @@ pub(in crate::operator) async fn observe(
         snapshot,
         store,
         foreign,
+        foreign_members,
         searches,
         refusal,
         fresh_suffix: fresh_suffix(),
@@ -106,6 +112,15 @@ async fn foreign(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<Forei
         found.push(ForeignVolume { claim: claim.name_any(), going });
     }
     Ok(found)
+}
+
+/// Members of another cluster that had this name.
+async fn foreign_members(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<String>, Error> {
+    let earlier = |member: &EtcdMember| {
+        let cluster = &member.spec.cluster_ref;
+        cluster.name == named && cluster.uid != uid
+    };
+    Ok(reader.list::<EtcdMember>(Only::Everything, earlier).await?.iter().map(ResourceExt::name_any).collect())
 }
 
 /// Name of the `EtcdBackupStore` that a snapshot was saved to.

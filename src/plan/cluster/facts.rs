@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 use super::plan::{POLL, SOON};
-use super::{Answer, Listed, Member, Membership, Observed, WHO_ASKS};
+use super::{Answer, Listed, Member, Membership, Observed, WHO_ASKS, memberless};
 use crate::api::cluster::Latches;
 use crate::api::condition::{Reason, Type};
 use crate::plan::build::budget::quorum;
@@ -113,6 +113,9 @@ impl Observed {
     pub(super) fn silent(&self, why: &str, now: Timestamp) -> Next {
         if let Some(next) = self.locked_out() {
             return next;
+        }
+        if self.members.is_empty() {
+            return memberless::next(self);
         }
         // A missing Pod is made again at once, unless the member's claim is lost. A deleted one is soon gone, unless its node
         // is dead.

@@ -10,10 +10,11 @@ mod front;
 mod grow;
 mod latest;
 mod lineage;
+mod memberless;
 mod observed;
 mod plan;
-mod restore;
 mod reach;
+mod restore;
 mod seed;
 mod status;
 #[cfg(test)]

@@ -31,8 +31,10 @@ pub struct Observed {
     /// The `EtcdBackupStore` that `bootstrap.restore` names by a `storeRef`, or that the `EtcdSnapshot` it names was saved to;
     /// `None` when none is named.
     pub store: Option<Seen<Option<EtcdBackupStore>>>,
-    /// Volumes of an earlier cluster of this name; looked for only while this one has not formed.
+    /// Volumes of an earlier cluster of this name; looked for only while this one has not formed, or has no member.
     pub foreign: Vec<ForeignVolume>,
+    /// Names of members of an earlier cluster of this name; looked for only where this one has formed and has none.
+    pub foreign_members: Vec<String>,
     /// Jobs of this cluster that look for the latest snapshot, oldest first; looked for only while it has not formed.
     pub searches: Vec<Search>,
     /// Why the API server refused the Pod of the last of these, if it did.

@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 
 use super::facts::hex;
-use super::{Listed, Member, Membership, Observed, alarms, latest, lineage};
+use super::{Listed, Member, Membership, Observed, alarms, latest, lineage, memberless};
 use crate::api::cluster::MemberSummary;
 use crate::api::condition::{Reason, Type, Wanted as Condition, merge};
 use crate::api::member::LastFailure;
@@ -20,14 +20,14 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
     let meta = &seen.cluster.metadata;
     let old = seen.cluster.status.clone().unwrap_or_default();
     let etcd = seen.etcd.known().filter(|e| is_ours(seen, e));
-    let members = summaries(seen, etcd, &old.members);
+    let members = memberless::summaries(seen, &old.members).unwrap_or_else(|| summaries(seen, etcd, &old.members));
     let voters = etcd.map_or(old.voters, |e| count(e.members.iter().filter(|l| !l.learner)));
     let ready_members = count(seen.members.iter().filter(|m| votes(seen, etcd, m) && ready(m)));
     let facts = Facts { seen, wanted, next, etcd, voters, ready: ready_members, now };
     EtcdClusterStatus {
         observed_generation: meta.generation,
         cluster_id: old.latches.formed.as_ref().map(|f| f.cluster_id.clone()),
-        cluster_token: Some(build::member::token(&seen.cluster)),
+        cluster_token: memberless::token(seen).or_else(|| Some(build::member::token(&seen.cluster))),
         ready_members,
         voters,
         selector: Some(build::as_text(&build::voters(&seen.cluster))),

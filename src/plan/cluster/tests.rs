@@ -8,9 +8,10 @@ mod front;
 mod growing;
 mod latest;
 mod lineage;
+mod memberless;
 mod seed;
-
 mod stored;
+
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 

@@ -69,6 +69,7 @@ pub async fn beside_volumes(w: &World) -> Result<()> {
     w.create(kept.clone()).await?;
     w.step("one voter", w.wait_ready("house", 1)).await?;
     w.fill("house", 50).await?;
+    let formed = w.get("EtcdCluster", "house").await?;
     let goes = async {
         w.delete_and_wait("EtcdCluster", "house").await?;
         until("its member to go", PATIENCE, async || {
@@ -78,7 +79,7 @@ pub async fn beside_volumes(w: &World) -> Result<()> {
         .await
     };
     w.step("it goes, its volume stays", goes).await?;
-    w.create(kept).await?;
+    w.create(kept.clone()).await?;
     let waits = w.wait("EtcdCluster", "house", "ForeignVolumesFound", |c| {
         condition(c, "Ready").is_some_and(|(status, reason, _)| status == "False" && reason == "ForeignVolumesFound")
     });
@@ -88,11 +89,31 @@ pub async fn beside_volumes(w: &World) -> Result<()> {
     ensure!(condition(&waits, "Ready").is_some_and(|(.., words)| words.contains(claim)), "{}", waits["status"]);
     ensure!(w.names("EtcdMember").await?.is_empty(), "nothing was founded");
 
+    w.step("brought back with its status, it says so", brought_back(w, &formed, claim)).await?;
+    w.delete_and_wait("EtcdCluster", "house").await?;
+    w.create(kept).await?;
+
     let unlabelled = json!({"metadata": {"labels": {"holdfast.dev/cluster": null}}});
     w.patch("PersistentVolumeClaim", claim, unlabelled).await?;
     w.step("with the label off it is founded", w.wait_ready("house", 1)).await?;
     let still = w.get("PersistentVolumeClaim", claim).await?;
     ensure!(still["metadata"]["deletionTimestamp"].is_null(), "the old volume stays");
+    Ok(())
+}
+
+/// A tool writes the status of the cluster that was into the one that is.
+async fn brought_back(w: &World, formed: &Value, claim: &str) -> Result<()> {
+    w.patch_status("EtcdCluster", "house", formed["status"].clone())?;
+    let told = |c: &Value| condition(c, "Ready").is_some_and(|(_, reason, _)| reason == "ForeignStatusFound");
+    let told = w.wait("EtcdCluster", "house", "ForeignStatusFound", told).await?;
+    let uid = formed["metadata"]["uid"].as_str().context("a UID")?;
+    let words = condition(&told, "Available").context("Available")?.2;
+    ensure!(words.contains(uid) && words.contains(claim), "{words}");
+    ensure!(w.names("EtcdMember").await?.is_empty(), "nothing was founded");
+    let names =
+        |c: &Value| c["status"]["members"].as_array().map(|all| all.iter().map(|m| m["name"].clone()).collect());
+    let names: [Option<Vec<Value>>; 2] = [formed, &told].map(names);
+    ensure!(names[0].is_some() && names[0] == names[1], "{names:?}");
     Ok(())
 }
 

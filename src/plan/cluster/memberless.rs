@@ -1,0 +1,78 @@
+//! A cluster that has formed by its own status, and has no member.
+//!
+//! Decides what that means and what is told; it never leads to an act. A status outlives its object where a tool brings the
+//! object back with it: then it speaks of another life, and a latch that a cluster has formed holds all the same (I2, I9).
+
+use super::plan::POLL;
+use super::{ForeignVolume, Observed};
+use crate::api::cluster::MemberSummary;
+use crate::api::condition::Reason;
+use crate::api::key;
+use crate::plan::{Next, build, meta};
+
+/// What is told while there is no member.
+pub(super) fn next(seen: &Observed) -> Next {
+    let formed = seen.latches().formed.map(|formed| formed.cluster_id).unwrap_or_default();
+    let uid = meta::uid(&seen.cluster.metadata);
+    let Some(earlier) = another_life(seen) else {
+        let message = format!(
+            "this cluster has formed (etcd cluster {formed}), and no EtcdMember of it is left: somebody has removed them \
+             past their finalizers. Nothing is founded or restored in its place. What is left of its volumes: kubectl get \
+             pvc -l {}={uid}. Save what is needed of them; then delete this EtcdCluster and create it anew, with \
+             bootstrap.restore",
+            key::CLUSTER_UID
+        );
+        return Next::wait(Reason::QuorumLost, message, POLL);
+    };
+    let message = format!(
+        "this status was brought back: it is of an earlier EtcdCluster of this name{earlier}, which had formed etcd cluster \
+         {formed}. No EtcdMember belongs to this one (UID {uid}), and nothing is founded, restored or taken over for it. Save \
+         what is needed of the earlier one's data; then delete this EtcdCluster and create it anew from its manifest, without \
+         a status, with bootstrap.restore. Of the earlier one {}",
+        left(&seen.foreign_members, &seen.foreign)
+    );
+    Next::wait(Reason::ForeignStatusFound, message, POLL)
+}
+
+/// Whose the status is, in brackets, if it is not this object's: by the token that was written down with it, else by what is
+/// left of another one.
+fn another_life(seen: &Observed) -> Option<String> {
+    let own = build::member::token(&seen.cluster);
+    let before = own.strip_suffix(meta::uid(&seen.cluster.metadata)).unwrap_or(&own);
+    let told = token(seen).filter(|told| *told != own);
+    let uid = told.as_ref().and_then(|told| told.strip_prefix(before)).map(|uid| format!(" (UID {uid})"));
+    let is_there = !seen.foreign_members.is_empty() || !seen.foreign.is_empty();
+    uid.or_else(|| (told.is_some() || is_there).then(String::new))
+}
+
+/// The token as the status has it, which says whose it is: as long as there is no member nothing else does.
+pub(super) fn token(seen: &Observed) -> Option<String> {
+    let status = seen.cluster.status.as_ref().filter(|_| is_memberless(seen))?;
+    status.cluster_token.clone()
+}
+
+/// Those who had the data, as the status has them: their names lead to volumes, and to nobody who could be asked.
+pub(super) fn summaries(seen: &Observed, old: &[MemberSummary]) -> Option<Vec<MemberSummary>> {
+    let gone = |member: &MemberSummary| MemberSummary {
+        healthy: false,
+        role: None,
+        reason: Some("it has no EtcdMember".to_owned()),
+        ..member.clone()
+    };
+    is_memberless(seen).then(|| old.iter().map(gone).collect())
+}
+
+fn is_memberless(seen: &Observed) -> bool {
+    seen.members.is_empty() && seen.latches().formed.is_some()
+}
+
+fn left(members: &[String], volumes: &[ForeignVolume]) -> String {
+    let claims: Vec<&str> = volumes.iter().map(|volume| volume.claim.as_str()).collect();
+    let (members, claims) = (members.join(", "), claims.join(", "));
+    match (members.is_empty(), claims.is_empty()) {
+        (true, true) => "none of its members and claims is here".to_owned(),
+        (false, true) => format!("no claim is here, and these EtcdMembers: {members}"),
+        (true, false) => format!("no EtcdMember is here, and these claims: {claims}"),
+        (false, false) => format!("these EtcdMembers are here: {members}; and these claims: {claims}"),
+    }
+}
