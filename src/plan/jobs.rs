@@ -1,15 +1,16 @@
 //! What a Job of ours and its Pods say: for snapshots, probes of stores and searches for the latest snapshot alike.
 //!
-//! Decides how far a Job is and how it ended. A report of its work that got through wins over everything the Job says.
+//! Decides how far a Job is and how it ended. A report of its work that got through wins over everything the Job says. The
+//! words for a Pod that does not run are those of `held.rs`.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use snapshot_agent::contract::{ExitClass, FailedReport, Report, SavedReport};
 
+use super::held::{self, HELD, NO_POD, NOT_MADE, NOT_YET, SILENT};
 use super::{failure, meta, pods};
-use crate::api::condition::{Reason, Type};
+use crate::api::condition::Reason;
 use crate::plan::build::job::{self, BACKOFF_LIMIT, CONTAINER};
 
 /// The watch of Jobs may be ahead of the watch of Pods: so long after a Job's end a Pod's last words may still come.
@@ -23,11 +24,8 @@ const LATER: SignedDuration = SignedDuration::from_secs(120);
 /// Why a Job was given up whose time was over (Kubernetes: `JobReasonDeadlineExceeded`).
 const DEADLINE: &str = "DeadlineExceeded";
 
-/// Between a Pod's name and what holds it up.
-const HELD: &str = " does not run: ";
-
-/// Before the name of a Job that gets no Pod.
-const NOT_MADE: &str = "no Pod can be made for Job ";
+/// How kubelet says that it knows nothing of a container, one that it never started among them.
+const UNKNOWN_END: &str = "ContainerStatusUnknown";
 
 /// What is known of a Job.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,20 +70,21 @@ impl Fact {
     }
 }
 
-/// Reads a Job of ours and its Pods, oldest first. `refusal`: why the API server takes no Pod of it.
-pub(in crate::plan) fn read(job: &Job, all: &[Pod], refusal: Option<&str>, now: Timestamp) -> Fact {
+/// Reads a Job of ours and its Pods, oldest first. `refusal`: why the API server takes no Pod of it. `told`: what the
+/// condition that tells of it says so far; when its time is over, its Pods have gone with what they said.
+pub(in crate::plan) fn read(job: &Job, all: &[Pod], refusal: Option<&str>, told: Option<&str>, now: Timestamp) -> Fact {
     if let Some(stored) = all.iter().rev().find_map(stored) {
         return stored;
     }
     if let Some(end) = condition(job, "Complete") {
-        let told = all.iter().any(|pod| phase(pod) == Some("Succeeded"));
-        return if told || late(end, now) { Fact::Lost } else { Fact::Settling };
+        let spoke = all.iter().any(|pod| phase(pod) == Some("Succeeded"));
+        return if spoke || late(end, now) { Fact::Lost } else { Fact::Settling };
     }
     if let Some(end) = condition(job, "Failed") {
         let counted = job.status.as_ref().and_then(|s| s.failed).unwrap_or_default();
-        let told = all.iter().filter(|pod| pods::ended(pod)).count();
-        let told = told == all.len() && i32::try_from(told).is_ok_and(|told| told >= counted.max(1));
-        return if told || late(end, now) { failed(job, end, all) } else { Fact::Settling };
+        let ended = all.iter().filter(|pod| pods::ended(pod)).count();
+        let spoke = ended == all.len() && i32::try_from(ended).is_ok_and(|ended| ended >= counted.max(1));
+        return if spoke || late(end, now) { failed(job, end, all, told) } else { Fact::Settling };
     }
     progress(job, all, refusal, now)
 }
@@ -126,38 +125,25 @@ pub(in crate::plan) fn last_end(job: &Job, all: &[Pod]) -> Option<Timestamp> {
 /// Whether the agent has run in one of these Pods.
 pub(in crate::plan) fn ran(all: &[Pod]) -> bool {
     let runs = |pod| pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()).is_some_and(|s| s.running.is_some());
-    all.iter().any(|pod| runs(pod) || end(pod).is_some())
+    let began = |end: &ContainerStateTerminated| end.started_at.is_some() || end.reason.as_deref() != Some(UNKNOWN_END);
+    all.iter().any(|pod| runs(pod) || end(pod).is_some_and(began))
+}
+
+/// From when on the last of these Pods has been waited for too long: its node does not say that it has ended. Where it only
+/// asks, another one may ask beside it.
+pub(in crate::plan) fn silent_since(all: &[Pod]) -> Option<Timestamp> {
+    pods::lingers_from(all.last()?)
+}
+
+/// A Pod whose node does not say that it has ended, in words.
+pub(in crate::plan) fn silent(pod: &Pod) -> String {
+    format!("Pod {}{SILENT}{}", meta::name(&pod.metadata), pods::who_holds(pod))
 }
 
 /// Whether a Job's time was over and nobody has seen a Pod of it run: that says nothing of a store, and what held the Pod up
 /// is still what a person has to know.
 pub(in crate::plan) fn never_ran(job: &Job, all: &[Pod]) -> bool {
     condition(job, "Failed").is_some_and(|end| end.reason.as_deref() == Some(DEADLINE)) && !ran(all)
-}
-
-/// What the condition of this type tells of a Pod that is held up, or not even made: its reason, and the words of
-/// [`Fact::Held`].
-pub(in crate::plan) fn held_in(conditions: &[Condition], kind: Type) -> Option<(Reason, &str)> {
-    let Condition { reason, message, .. } = conditions.iter().find(|c| c.type_ == kind.as_str())?;
-    let pod = || message.get(..message.find(HELD)?)?.rfind("Pod ");
-    let words = message.get(message.find(NOT_MADE).or_else(pod)?..)?;
-    Some((Reason::named(reason)?, words))
-}
-
-/// What holds a Pod up, in the words that a condition has for it already: each Job has a Pod of another name, and nothing
-/// else may be new (I17).
-pub(in crate::plan) fn as_told(told: Option<&str>, words: String) -> String {
-    let told = told.filter(|told| unnamed(told) == unnamed(&words)).map(str::to_owned);
-    told.unwrap_or(words)
-}
-
-/// The words of [`Fact::Held`] without the name of the Pod, or of its Job.
-fn unnamed(words: &str) -> String {
-    let after = words.strip_prefix(NOT_MADE).or_else(|| words.strip_prefix("Pod ")).unwrap_or_default();
-    match after.split([' ', ':']).next().filter(|name| !name.is_empty()) {
-        Some(name) => words.replace(name, ""),
-        None => words.to_owned(),
-    }
 }
 
 /// A snapshot's Pod that stored it.
@@ -196,18 +182,21 @@ fn late(end: &JobCondition, now: Timestamp) -> bool {
     end.last_transition_time.as_ref().is_none_or(|t| now >= t.0 + patience)
 }
 
-fn failed(job: &Job, end: &JobCondition, all: &[Pod]) -> Fact {
+fn failed(job: &Job, end: &JobCondition, all: &[Pod], told: Option<&str>) -> Fact {
     let at = end.last_transition_time.as_ref().map(|t| t.0);
     let last = all.iter().rev().find_map(|pod| explain(pod, job));
     // The Job's own deadline says more than how its Pod took being killed.
     if end.reason.as_deref() == Some(DEADLINE) {
         let seconds = job.spec.as_ref().and_then(|s| s.active_deadline_seconds).unwrap_or_default();
-        let before = last.map(|(_, words)| format!("; its last Pod: {words}")).unwrap_or_default();
-        let remedy = match Does::of(job) {
-            Does::Save => "Give spec.deadlineSeconds more in a new EtcdSnapshot, or see what held it up",
-            Does::Search | Does::Probe => "See what held it up",
+        let does = Does::of(job);
+        let why = if let Some(held) = told.and_then(|told| held::to_the_end(told, all)) {
+            // At the end, where it is looked for again.
+            format!(". Mend what held it up{}: {held}", does.then())
+        } else {
+            let before = last.map(|(_, words)| format!("; its last Pod: {words}")).unwrap_or_default();
+            format!("{before}. {}", does.late())
         };
-        let message = format!("the Job's {seconds} s were over{before}. {remedy}");
+        let message = format!("the Job's {seconds} s were over{why}");
         return Fact::Failed { class: Some(ExitClass::Deadline), message, at };
     }
     let (class, message) = last.unwrap_or_else(|| {
@@ -237,11 +226,15 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<ExitClass>, String)> {
     if end.reason.as_deref() == Some("OOMKilled") {
         let limit = memory_limit(job).unwrap_or("its node's");
         let remedy = match Does::of(job) {
-            Does::Save => "spec.agent.resources more in a new EtcdSnapshot",
-            Does::Search => "spec.bootstrap.restore.agent.resources more",
-            Does::Probe => "spec.agent.resources more",
+            Does::Save => "give spec.agent.resources more in a new EtcdSnapshot",
+            Does::Inspect => {
+                "spec.agent.resources is immutable. `holdfast agent list` says what is stored; delete this EtcdSnapshot, \
+                 and create another one with more"
+            }
+            Does::Search => "give spec.bootstrap.restore.agent.resources more",
+            Does::Probe => "give spec.agent.resources more",
         };
-        let message = format!("the agent ran out of memory (limit {limit}): give {remedy}");
+        let message = format!("the agent ran out of memory (limit {limit}): {remedy}");
         return Some((Some(ExitClass::Config), message));
     }
     let code = end.exit_code;
@@ -254,8 +247,10 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<ExitClass>, String)> {
 
 /// What a Job is for.
 enum Does {
-    /// It saves a snapshot, or looks whether it is saved.
+    /// It saves a snapshot.
     Save,
+    /// It looks whether one is saved.
+    Inspect,
     /// It looks for the latest snapshot, for a cluster.
     Search,
     /// It tries a store.
@@ -266,6 +261,7 @@ impl Does {
     fn of(job: &Job) -> Self {
         match job.spec.as_ref().and_then(|s| s.template.spec.as_ref()) {
             Some(pod) if job::probes(pod) => Self::Probe,
+            Some(pod) if job::inspects(pod) => Self::Inspect,
             Some(pod) if job::searches(pod) => Self::Search,
             Some(_) | None => Self::Save,
         }
@@ -274,8 +270,26 @@ impl Does {
     const fn words(&self) -> &'static str {
         match self {
             Self::Save => "saves",
+            Self::Inspect => "asks the store",
             Self::Search => "looks for the latest snapshot",
             Self::Probe => "tries the store",
+        }
+    }
+
+    /// What comes after what held it up is mended.
+    const fn then(&self) -> &'static str {
+        match self {
+            Self::Save => ", and create another EtcdSnapshot",
+            Self::Inspect | Self::Search => "; the store is asked again by itself",
+            Self::Probe => "; the store is tried again by itself",
+        }
+    }
+
+    /// What helps where nothing is known that held it up. Only who saves may be given more time.
+    const fn late(&self) -> &'static str {
+        match self {
+            Self::Save => "Give spec.deadlineSeconds more in a new EtcdSnapshot, or see what held it up",
+            Self::Inspect | Self::Search | Self::Probe => "See what held it up",
         }
     }
 }
@@ -302,15 +316,12 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, now: Timestamp) -> Fa
         if let Some(why) = refusal {
             return Fact::Held(Reason::WriteRefused, format!("{NOT_MADE}{name}: {why}"));
         }
-        return Fact::Pending(format!(
-            "Job {name} has no Pod yet; if that stays, `kubectl describe job {name}` says why"
-        ));
+        return Fact::Pending(format!("Job {name}{NO_POD}if that stays, `kubectl describe job {name}` says why"));
     };
     // On a node that is gone it is neither ended nor replaced, and its Job's own deadline waits for it too (Kubernetes since
     // 1.31: a Job has failed when all of its Pods have ended).
     if pods::lingers(pod, now) && !pods::ended(pod) {
-        let message = format!("Pod {} is not seen to end: {}", meta::name(&pod.metadata), pods::who_holds(pod));
-        return Fact::Held(Reason::NodeSilent, message);
+        return Fact::Held(Reason::NodeSilent, silent(pod));
     }
     let most = job.spec.as_ref().and_then(|s| s.backoff_limit).unwrap_or(BACKOFF_LIMIT) + 1;
     let attempt = format!("attempt {} of {most}", all.len());
@@ -329,10 +340,10 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, now: Timestamp) -> Fa
             Fact::Held(Reason::PodHeldUp, format!("Pod {pod_name}{HELD}{message} ({attempt}){before}"))
         }
         Some(failure::HoldUp { message, stuck: false }) => {
-            Fact::Pending(format!("Pod {pod_name} does not run yet: {message} ({attempt}){before}"))
+            Fact::Pending(format!("Pod {pod_name}{NOT_YET}{message} ({attempt}){before}"))
         }
-        None => Fact::Pending(format!(
-            "Pod {pod_name} does not run yet: kubelet has not said anything of it ({attempt}){before}"
-        )),
+        None => {
+            Fact::Pending(format!("Pod {pod_name}{NOT_YET}kubelet has not said anything of it ({attempt}){before}"))
+        }
     }
 }

@@ -24,10 +24,12 @@ pub mod failure;
 pub mod fingerprint;
 #[cfg(test)]
 pub mod fixtures;
+mod held;
 pub mod jobs;
 pub mod member;
 pub mod meta;
 pub mod pods;
+pub mod row;
 pub mod safety;
 pub mod snapshot;
 pub mod store;

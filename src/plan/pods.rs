@@ -119,13 +119,16 @@ pub fn lingers(pod: &Pod, now: Timestamp) -> bool {
     lingers_from(pod).is_some_and(|from| now >= from)
 }
 
+/// Between what is wrong with the node of such a Pod and what a person may do.
+pub(super) const IF_OFF: &str = ". If that node is off for good, and only then: ";
+
 /// What a person has to know of a Pod that goes and is there too long.
 pub fn who_holds(pod: &Pod) -> String {
     let held = pod.metadata.finalizers.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
     match pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) {
         Some(node) if held.is_empty() => format!(
-            "its Pod was told to end and node {node} does not say that it has. If that node is off for good, and only then: \
-             kubectl taint nodes {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+            "its Pod was told to end and node {node} does not say that it has{IF_OFF}kubectl taint nodes {node} \
+             node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
         ),
         _ => format!("its Pod was told to end and stays: look for who holds it, by its finalizers ({held})"),
     }

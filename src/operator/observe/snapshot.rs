@@ -14,8 +14,8 @@ use crate::operator::clock;
 use crate::operator::error::Error;
 use crate::plan::build::job::{CONTAINER, saves};
 use crate::plan::jobs::over;
-use crate::plan::snapshot::{Inspection, Observed, inspection, number};
-use crate::plan::{meta, pods};
+use crate::plan::snapshot::{Inspection, Observed, inspection};
+use crate::plan::{meta, pods, row};
 
 /// The Job controller makes a Job's first Pod within a second; a busy one within a few.
 const HAS_MADE_ITS_POD: SignedDuration = SignedDuration::from_secs(5);
@@ -69,15 +69,19 @@ async fn inspections(
         Phase::Pending => s.started_at.is_some(),
         Phase::Complete | Phase::Failed => false,
     });
+    let name = |number| inspection(snapshot, saving, number);
     let jobs = if asks && saving.is_none_or(over) {
-        let asks = |job: &Job| job.name_any() == inspection(snapshot, saving, number(job));
-        reader.list::<Job>(Only::Everything, asks).await?
+        // All of a snapshot's Jobs have the same beginning.
+        let saves = name::job(&snapshot.name_any(), &snapshot.uid().unwrap_or_default());
+        let head = saves.rsplit_once('-').map_or("", |(head, _)| head);
+        let may_ask = |job: &Job| job.name_any().starts_with(head) && job.name_any() != saves;
+        row::of(reader.list::<Job>(Only::Everything, may_ask).await?, |job| job, name)
     } else {
-        reader.get::<Job>(&inspection(snapshot, saving, 0)).await?.into_iter().collect()
+        reader.get::<Job>(&name(0)).await?.map(|job| (0, job)).into_iter().collect()
     };
-    let with_pods = jobs.into_iter().map(|job| async move {
+    let with_pods = jobs.into_iter().map(|(number, job)| async move {
         let pods = pods_of(reader, Some(&job)).await?;
-        Ok(Inspection { job, pods })
+        Ok(Inspection { number, job, pods })
     });
     futures::future::try_join_all(with_pods).await
 }
@@ -93,7 +97,7 @@ pub(super) async fn pods_of(reader: Reader<'_>, job: Option<&Job>) -> Result<Vec
 
 /// Pods that save this very snapshot and have not ended. Its name may have been another object's before, and a Job that
 /// is gone cannot say whose they are; what they were asked to do can.
-async fn strays(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<String>, Error> {
+async fn strays(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<Pod>, Error> {
     let label = name::label_value(named);
     let asked = format!("--owner-uid={uid}");
     let saves = |pod: &Pod| {
@@ -102,7 +106,7 @@ async fn strays(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<String
             && pods::arguments(pod, CONTAINER).is_some_and(|args| args.contains(&asked))
             && pod.spec.as_ref().is_some_and(saves)
     };
-    Ok(reader.list::<Pod>(Only::Label(key::SNAPSHOT, &label), saves).await?.iter().map(ResourceExt::name_any).collect())
+    reader.list::<Pod>(Only::Label(key::SNAPSHOT, &label), saves).await
 }
 
 /// Whether a Job has had the time to make its first Pod, and nothing else explains that there is none.
@@ -154,13 +158,14 @@ mod tests {
             let annotations = json!({key::ATTEMPTS_BEFORE: number});
             json!({"metadata": {"name": name, "namespace": "prod", "uid": name, "annotations": annotations}})
         };
-        let second = inspection(&snapshot, None, 1);
+        let [second, third, far] = [1, 2, 9].map(|number| inspection(&snapshot, None, number));
         let jobs = json!({"apiVersion": "batch/v1", "kind": "JobList", "metadata": {},
-            "items": [job(&second, "1"), job(&inspection(&snapshot, None, 2), "1"), job("another", "0")]});
+            "items": [job(&second, "1"), job(&third, "of no use"), job(&far, "3"), job("another", "0")]});
         let pods = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []});
         let api = Fake::start(vec![("GET", "/jobs", 200, jobs), ("GET", "/pods", 200, pods)]).await;
         let reader = Reader { ctx: &api.ctx, namespace: "prod", view: View::Live };
         let found = inspections(reader, &snapshot, None).await.unwrap();
-        assert_eq!(found.iter().map(|one| one.job.name_any()).collect::<Vec<_>>(), [second]);
+        let found: Vec<_> = found.iter().map(|one| (one.number, one.job.name_any())).collect();
+        assert_eq!(found, [(1, second), (2, third)]);
     }
 }

@@ -199,8 +199,6 @@ pub struct AgentJob {
     pub owner: Option<OwnerReference>,
     /// Name of the `EtcdCluster` that the Job is for, for the label; absent: the one whose snapshot it is.
     pub cluster: Option<String>,
-    /// Hash of what is asked, for the annotation.
-    pub question: Option<String>,
     /// Name of the `EtcdSnapshot`, for the label.
     pub snapshot: Option<String>,
     /// Name of the `EtcdBackupStore` that is probed, for the label.
@@ -240,7 +238,6 @@ impl AgentJob {
             namespace: None,
             owner: None,
             cluster: None,
-            question: None,
             snapshot: None,
             store: None,
             record: None,
@@ -265,9 +262,7 @@ pub fn job(want: &AgentJob) -> Job {
     let attempts = (want.attempts_before > 0).then(|| (key::ATTEMPTS_BEFORE, want.attempts_before.to_string()));
     // JSON of our own types cannot fail.
     let record = want.record.as_ref().and_then(|r| Some((key::STORE_RECORD, serde_json::to_string(r).ok()?)));
-    let question = want.question.clone().map(|question| (key::QUESTION, question));
-    let annotations: BTreeMap<_, _> =
-        attempts.into_iter().chain(record).chain(question).map(|(k, v)| (k.to_owned(), v)).collect();
+    let annotations: BTreeMap<_, _> = attempts.into_iter().chain(record).map(|(k, v)| (k.to_owned(), v)).collect();
     Job {
         metadata: ObjectMeta {
             name: Some(want.name.clone()),

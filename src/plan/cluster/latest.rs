@@ -13,12 +13,12 @@ use snapshot_agent::contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, ExitClass, Late
 use super::restore::readers;
 use super::{Observed, Search};
 use crate::api::condition::{Reason, Type};
+use crate::api::name;
 use crate::api::restore::Latest;
 use crate::api::store::{Location, Place};
-use crate::api::{key, name};
 use crate::plan::build::job::{AgentJob, CONTAINER, Work, job};
 use crate::plan::jobs::{self, Fact};
-use crate::plan::{Act, Next, Wake, build, meta, pods};
+use crate::plan::{Act, Next, Wake, build, held, meta, pods, row};
 
 /// Between two questions where the answer was a doubt: only an edit of the spec (which is another question) or a person at
 /// the store can resolve it. Jobs are kept for much longer, so the last answer stays visible while the next one asks.
@@ -35,52 +35,58 @@ pub(super) fn find(
     now: Timestamp,
 ) -> Result<LatestReport, Box<Next>> {
     let question = question(seen, asked, store);
-    let mut searches: Vec<&Search> = seen.searches.iter().filter(|s| answers(&s.job, &question)).collect();
-    searches.sort_by_key(|search| number(&search.job));
+    let row = row::of(seen.searches.iter().collect(), |search| &search.job, |number| named(seen, &question, number));
     let ask = |number| Err(Box::new(Next::act(Act::StartJob(Box::new(start(seen, asked, store, &question, number))))));
-    let Some(last) = searches.last() else { return ask(0) };
+    let Some((number, last)) = row.last().copied() else { return ask(0) };
+    let searches: Vec<&Search> = row.into_iter().map(|(_, search)| search).collect();
     if let Some(found) = told(last) {
         return Ok(found);
     }
-    let fact = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), now);
-    let held = held(seen);
+    let before = told_before(seen);
+    let fact = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), before, now);
+    let held = held_up(seen);
     let (reason, message, wake) = match fact {
-        Fact::Held(reason, words) => (reason, jobs::as_told(held.map(|(_, told)| told), words), WAITED_FOR),
-        Fact::Pending(words) => match held.filter(|_| searches.len() > 1) {
-            Some((reason, told)) => (reason, told.to_owned(), WAITED_FOR),
-            None => still(&searches, now, words),
-        },
-        Fact::Running(words) => still(&searches, now, words),
-        Fact::Settling => match held.filter(|_| never_ran(last)) {
-            Some((reason, told)) => (reason, told.to_owned(), WAITED_FOR),
-            None => still(&searches, now, "the store has been asked; the answer is on its way".to_owned()),
-        },
-        ended @ (Fact::Failed { .. } | Fact::Lost | Fact::Stored { .. }) => {
-            let failure = Failure::of(ended, &last.job, now).unwrap_or_else(|| Failure::silent(now));
+        ended @ (Fact::Failed { .. } | Fact::Lost | Fact::Stored { .. } | Fact::Held(Reason::NodeSilent, _)) => {
+            let failure = Failure::of(ended, last, now).unwrap_or_else(|| Failure::silent(now));
             match (Wake::at(due(&searches, &failure), now), held.filter(|_| never_ran(last))) {
                 (Some(later), Some((reason, told))) => (reason, told.to_owned(), later),
                 (Some(later), None) => (failure.reason, failure.message, later),
-                (None, _) => return ask(number(&last.job).saturating_add(1)),
+                (None, _) => return ask(number.saturating_add(1)),
             }
         }
+        Fact::Held(reason, words) => (reason, held::as_told(held.map(|(_, told)| told), words), WAITED_FOR),
+        Fact::Pending(words) => match held.filter(|_| searches.len() > 1) {
+            Some((reason, told)) => (reason, told.to_owned(), WAITED_FOR),
+            None => still(&searches, before, now, words),
+        },
+        // What held up the one before does so no more.
+        Fact::Running(words) => still(&searches, None, now, words),
+        Fact::Settling => match held.filter(|_| never_ran(last)) {
+            Some((reason, told)) => (reason, told.to_owned(), WAITED_FOR),
+            None => still(&searches, before, now, "the store has been asked; the answer is on its way".to_owned()),
+        },
     };
     Err(Box::new(Next::wait(reason, message, wake)))
 }
 
 /// What is told while a Job is made: as [`find`] tells it before and after.
 pub(super) fn asking(seen: &Observed, now: Timestamp) -> (Reason, String) {
-    let last = seen.searches.iter().max_by_key(|search| number(&search.job));
-    if let Some((reason, told)) = held(seen).filter(|_| last.is_some_and(never_ran)) {
+    if let Some((reason, told)) = held_up(seen).filter(|_| seen.searches.last().is_some_and(never_ran)) {
         return (reason, told.to_owned());
     }
     let searches: Vec<&Search> = seen.searches.iter().collect();
-    let (reason, message, _) = still(&searches, now, "the store is asked for the latest snapshot".to_owned());
+    let words = "the store is asked for the latest snapshot".to_owned();
+    let (reason, message, _) = still(&searches, told_before(seen), now, words);
     (reason, message)
 }
 
 /// What is told of a Pod that asks and is held up.
-fn held(seen: &Observed) -> Option<(Reason, &str)> {
-    jobs::held_in(&seen.cluster.status.as_ref()?.conditions, Type::Progressing)
+fn held_up(seen: &Observed) -> Option<(Reason, &str)> {
+    held::held_in(&seen.cluster.status.as_ref()?.conditions, Type::Progressing)
+}
+
+fn told_before(seen: &Observed) -> Option<&str> {
+    held::told_in(&seen.cluster.status.as_ref()?.conditions, Type::Progressing)
 }
 
 fn never_ran(search: &Search) -> bool {
@@ -89,15 +95,18 @@ fn never_ran(search: &Search) -> bool {
 
 /// While the store is asked again, what was wrong before is still what a person has to know; and in the same words, so
 /// that nothing is written while nothing changes (I17).
-fn still(searches: &[&Search], now: Timestamp, words: String) -> (Reason, String, Wake) {
-    let failure = |search: &&Search| Failure::of(jobs::read(&search.job, &search.pods, None, now), &search.job, now);
+fn still(searches: &[&Search], told: Option<&str>, now: Timestamp, words: String) -> (Reason, String, Wake) {
+    let failure = |search: &&Search| {
+        let fact = jobs::read(&search.job, &search.pods, None, told, now);
+        Failure::of(fact, search, now)
+    };
     match searches.iter().rev().find_map(failure) {
         Some(failure) => (failure.reason, failure.message, WAITED_FOR),
         None => (Reason::AskingStore, words, WAITED_FOR),
     }
 }
 
-/// How a Job ended without an answer.
+/// How a Job ended without an answer; or that nobody says that its Pod has. That one only reads, so it is not waited for.
 struct Failure {
     reason: Reason,
     message: String,
@@ -111,7 +120,7 @@ impl Failure {
     }
 
     /// What a Job that has ended says of it; `None` where it has not, or said something else.
-    fn of(fact: Fact, job: &Job, now: Timestamp) -> Option<Self> {
+    fn of(fact: Fact, search: &Search, now: Timestamp) -> Option<Self> {
         match fact {
             Fact::Failed { class, message, at } => {
                 let reason = match class {
@@ -122,7 +131,10 @@ impl Failure {
                 };
                 Some(Self { reason, message, at: at.unwrap_or(now) })
             }
-            Fact::Lost => Some(Self::silent(jobs::created(job).unwrap_or(now))),
+            Fact::Lost => Some(Self::silent(jobs::created(&search.job).unwrap_or(now))),
+            Fact::Held(reason @ Reason::NodeSilent, message) => {
+                Some(Self { reason, message, at: jobs::silent_since(&search.pods).unwrap_or(now) })
+            }
             Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Stored { .. } => None,
         }
     }
@@ -145,17 +157,10 @@ fn told(search: &Search) -> Option<LatestReport> {
     })
 }
 
-fn answers(job: &Job, question: &str) -> bool {
-    annotation(job, key::QUESTION) == Some(question)
-}
-
-/// How many Jobs had asked before.
-fn number(job: &Job) -> i32 {
-    annotation(job, key::ATTEMPTS_BEFORE).and_then(|number| number.parse().ok()).unwrap_or(0)
-}
-
-fn annotation<'a>(job: &'a Job, key: &str) -> Option<&'a str> {
-    job.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+/// Name of the Job that asks this, after so many others.
+fn named(seen: &Observed, question: &str, number: i32) -> String {
+    let meta = &seen.cluster.metadata;
+    name::search(meta::name(meta), meta::uid(meta), question, number)
 }
 
 /// What is asked, where, and by what kind of Pod: a corrected one is another question, and so is another store in its place;
@@ -185,16 +190,19 @@ fn start(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>)
         deadline_seconds: DEFAULT_INSPECT_DEADLINE_SECONDS,
         ..LatestRequest::default()
     };
-    let name = name::search(own_name, meta::uid(meta), question, number);
     job(&AgentJob {
         namespace: meta.namespace.clone(),
         owner: Some(build::owner(&seen.cluster)),
         cluster: Some(own_name.to_owned()),
-        question: Some(question.to_owned()),
         agent: super::restore::agent(seen).cloned().unwrap_or_default(),
         placement: seen.cluster.spec.placement.clone(),
         attempts_before: number,
         proxies: seen.settings.proxies.clone(),
-        ..AgentJob::of(name, Work::Latest(request), store.clone(), seen.settings.agent_image.clone())
+        ..AgentJob::of(
+            named(seen, question, number),
+            Work::Latest(request),
+            store.clone(),
+            seen.settings.agent_image.clone(),
+        )
     })
 }

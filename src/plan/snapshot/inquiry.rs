@@ -11,9 +11,9 @@ use snapshot_agent::contract::ExitClass;
 use super::plan::SLOW;
 use super::{Inspection, Observed, job, place, status};
 use crate::api::backup_store::Right;
-use crate::api::condition::Type;
+use crate::api::condition::{Reason, Type};
 use crate::plan::jobs::{self, Fact};
-use crate::plan::{Wake, meta};
+use crate::plan::{Wake, held, meta};
 
 /// A store that shows nothing is believed when it was asked so long after the last Pod's end. What that Pod sent last
 /// may be carried out when nobody waits for it any more, and there are stores whose listings are late: both are a matter
@@ -46,6 +46,8 @@ pub(super) struct Inquiry {
     pub(super) denied: bool,
     /// When it is asked again, where that is not now.
     pub(super) pause: Option<Wake>,
+    /// What a person has to see to first, where the words tell of such a thing.
+    pub(super) trouble: Option<Reason>,
 }
 
 impl Inquiry {
@@ -63,17 +65,18 @@ impl Inquiry {
 /// What the store says; where it has not been asked, or has not answered, a Job is made that asks it.
 pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
     let mut all: Vec<&Inspection> = seen.inspections.iter().collect();
-    all.sort_by_key(|one| job::number(&one.job));
+    all.sort_by_key(|one| one.number);
     let own = |one: &&&Inspection| meta::controlled_by(&one.job.metadata, meta::uid(&seen.snapshot.metadata));
     if let Some(foreign) = all.iter().find(|one| !own(one)) {
         return Answer::Taken(Box::new(foreign.job.clone()));
     }
     let Some((last, before)) = all.split_last() else { return Answer::Open(ask(seen, 0, None)) };
-    let fact = jobs::read(&last.job, &last.pods, None, now);
+    let fact = jobs::read(&last.job, &last.pods, None, told(seen), now);
+    let next = |silent| ask(seen, last.number.saturating_add(1), silent);
     if let Some(due) = too_soon(seen, &all, &fact) {
         let inquiry = match Wake::at(due, now) {
             Some(later) => Inquiry { pause: Some(later), ..Inquiry::default() },
-            None => ask(seen, job::number(&last.job).saturating_add(1), None),
+            None => next(None),
         };
         return Answer::Open(Inquiry { words: shows_nothing(due), ..inquiry });
     }
@@ -81,28 +84,15 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
         stored @ Fact::Stored { .. } => Answer::Stored(stored),
         // Said of no other store, and of none that is missing: those are silent, and asked again.
         Fact::Failed { class: Some(ExitClass::NotFound), message, .. } => Answer::Nothing(message),
-        // A Pod that cannot run is told of, whatever was wrong before.
-        Fact::Held(_, words) => {
-            Answer::Open(Inquiry::waits(jobs::as_told(held(seen).filter(|_| !before.is_empty()), words)))
-        }
-        Fact::Pending(words) => Answer::Open(match held(seen).filter(|_| !before.is_empty()) {
-            Some(told) => Inquiry::waits(told.to_owned()),
-            None => still(seen, before, words, now),
-        }),
-        Fact::Running(words) => Answer::Open(still(seen, before, words, now)),
-        Fact::Settling => Answer::Open(match held(seen).filter(|_| jobs::never_ran(&last.job, &last.pods)) {
-            Some(told) => Inquiry::waits(told.to_owned()),
-            None => still(seen, before, status::SETTLING.to_owned(), now),
-        }),
-        ended @ (Fact::Failed { .. } | Fact::Lost) => {
+        ended @ (Fact::Failed { .. } | Fact::Lost | Fact::Held(Reason::NodeSilent, _)) => {
             let denied = matches!(ended, Fact::Failed { class: Some(ExitClass::Denied), .. });
-            let (why, at) = silence(ended, &last.job).unwrap_or_default();
-            let held = held(seen).filter(|_| jobs::never_ran(&last.job, &last.pods));
+            let (why, at) = silence(ended, last).unwrap_or_default();
+            let held = held_up(seen).filter(|_| jobs::never_ran(&last.job, &last.pods));
             let at = at.unwrap_or(now);
             let since = all.first().and_then(|first| jobs::created(&first.job)).unwrap_or(at);
             let inquiry = match Wake::at(at + jobs::pause(since, at), now) {
                 Some(later) => Inquiry { silent: Some(why), pause: Some(later), ..Inquiry::default() },
-                None => ask(seen, job::number(&last.job).saturating_add(1), Some(why)),
+                None => next(Some(why)),
             };
             Answer::Open(match held {
                 // The store was not even asked.
@@ -110,13 +100,33 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
                 None => Inquiry { denied, ..inquiry },
             })
         }
+        // A Pod that cannot run is told of, whatever was wrong before.
+        Fact::Held(_, words) => {
+            Answer::Open(Inquiry::waits(held::as_told(held_up(seen).filter(|_| !before.is_empty()), words)))
+        }
+        Fact::Pending(words) => Answer::Open(match held_up(seen).filter(|_| !before.is_empty()) {
+            Some(told) => Inquiry::waits(told.to_owned()),
+            None => still(seen, before, words, told(seen), now),
+        }),
+        // What held up the one before does so no more.
+        Fact::Running(words) => Answer::Open(still(seen, before, words, None, now)),
+        Fact::Settling => Answer::Open(match held_up(seen).filter(|_| jobs::never_ran(&last.job, &last.pods)) {
+            Some(told) => Inquiry::waits(told.to_owned()),
+            None => still(seen, before, status::SETTLING.to_owned(), told(seen), now),
+        }),
     }
 }
 
+/// What is told of the Job that asks: what comes after how saving failed, which may be that its own Pod was held up.
+fn told(seen: &Observed) -> Option<&str> {
+    let status = seen.snapshot.status.as_ref()?;
+    let told = held::told_in(&status.conditions, Type::Ready)?;
+    status.error.as_ref().map_or(Some(told), |failed| told.strip_prefix(failed.message.as_str()))
+}
+
 /// What is told of a Pod that asks and is held up.
-fn held(seen: &Observed) -> Option<&str> {
-    let (_, words) = jobs::held_in(&seen.snapshot.status.as_ref()?.conditions, Type::Ready)?;
-    Some(words)
+fn held_up(seen: &Observed) -> Option<&str> {
+    held::stuck(told(seen)?)
 }
 
 fn ask(seen: &Observed, number: i32, silent: Option<String>) -> Inquiry {
@@ -128,13 +138,13 @@ fn ask(seen: &Observed, number: i32, silent: Option<String>) -> Inquiry {
 
 /// While the store is asked again, what it said the last time, or why it said nothing, is still what a person has to
 /// know; and in the same words, so that nothing is written while nothing changes (I17).
-fn still(seen: &Observed, before: &[&Inspection], words: String, now: Timestamp) -> Inquiry {
+fn still(seen: &Observed, before: &[&Inspection], words: String, told: Option<&str>, now: Timestamp) -> Inquiry {
     let Some(last) = before.last() else { return Inquiry::waits(words) };
-    let fact = jobs::read(&last.job, &last.pods, None, now);
+    let fact = jobs::read(&last.job, &last.pods, None, told, now);
     if let Some(due) = too_soon(seen, before, &fact) {
         return Inquiry::waits(shows_nothing(due));
     }
-    Inquiry { words, silent: silence(fact, &last.job).map(|(why, _)| why), ..Inquiry::default() }
+    Inquiry { words, silent: silence(fact, last).map(|(why, _)| why), ..Inquiry::default() }
 }
 
 /// When the store is asked again, where the last of these was begun so soon after the end that it says little to have
@@ -156,14 +166,16 @@ fn shows_nothing(due: Timestamp) -> String {
     )
 }
 
-/// Why a Job that has ended brought no answer, and when.
-fn silence(fact: Fact, job: &Job) -> Option<(String, Option<Timestamp>)> {
+/// Why a Job that has ended brought no answer, and when; or that nobody says that its Pod has ended. That one only reads, so
+/// it is not waited for.
+fn silence(fact: Fact, one: &Inspection) -> Option<(String, Option<Timestamp>)> {
     match fact {
         Fact::Failed { message, at, .. } => Some((message, at)),
         Fact::Lost => {
             let why = "the Job that asked the store ended well, and its report is gone".to_owned();
-            Some((why, jobs::created(job)))
+            Some((why, jobs::created(&one.job)))
         }
+        Fact::Held(Reason::NodeSilent, words) => Some((words, jobs::silent_since(&one.pods))),
         Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Stored { .. } => None,
     }
 }

@@ -14,9 +14,9 @@ use super::place::Place;
 use super::plan::Source;
 use crate::api::cluster::EtcdClusterSpec;
 use crate::api::snapshot::EXTERNAL;
-use crate::api::{EtcdSnapshot, key, name};
+use crate::api::{EtcdSnapshot, name};
 use crate::plan::build::job::{AgentJob, Work, job};
-use crate::plan::{build, meta, valid};
+use crate::plan::{build, meta, row, valid};
 
 /// The Job that saves what was seen.
 pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
@@ -91,11 +91,6 @@ pub fn inspection(snapshot: &EtcdSnapshot, saving: Option<&Job>, number: i32) ->
     name::inspection(meta::name(&snapshot.metadata), meta::uid(&snapshot.metadata), &question)
 }
 
-/// How many Jobs (of those that ask) or Pods (of those that save) there were before a Job.
-pub fn number(job: &Job) -> i32 {
-    job.metadata.annotations.as_ref().and_then(|a| a.get(key::ATTEMPTS_BEFORE)?.parse().ok()).unwrap_or(0)
-}
-
 fn of(seen: &Observed, place: Place, name: String, work: Work, attempts_before: i32) -> Job {
     let snapshot = &seen.snapshot;
     let Place { location: destination, record } = place;
@@ -122,7 +117,7 @@ pub(super) fn attempts(seen: &Observed) -> i32 {
     let counted = seen.snapshot.status.as_ref().map_or(0, |s| s.attempts);
     let many = |pods: usize| i32::try_from(pods).unwrap_or(i32::MAX);
     let Some(job) = &seen.job else { return counted.max(many(seen.strays.len())) };
-    let (before, there) = (number(job), many(seen.pods.len()));
+    let (before, there) = (row::said(job), many(seen.pods.len()));
     let said = job
         .status
         .as_ref()

@@ -8,7 +8,7 @@ mod place;
 mod plan;
 mod status;
 
-pub use job::{inspection, number};
+pub use job::inspection;
 pub use observed::*;
 pub(in crate::plan) use place::on as made_for;
 pub use plan::plan;

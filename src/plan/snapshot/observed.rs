@@ -21,8 +21,8 @@ pub struct Observed {
     pub pods: Vec<Pod>,
     /// Why the API server takes no Pod of its Job, where it has made none for a while.
     pub refusal: Option<String>,
-    /// Names of Pods that save this snapshot for a Job that is gone, and have not ended.
-    pub strays: Vec<String>,
+    /// Pods that save this snapshot for a Job that is gone, and have not ended.
+    pub strays: Vec<Pod>,
     /// What stands where the Jobs belong that ask the store, one after the other, whoever owns it.
     pub inspections: Vec<Inspection>,
     /// What the operator was started with.
@@ -32,6 +32,8 @@ pub struct Observed {
 /// A Job that asks the store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inspection {
+    /// How many had asked before.
+    pub number: i32,
     /// The Job.
     pub job: Job,
     /// Its Pods, oldest first.

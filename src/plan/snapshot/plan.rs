@@ -6,6 +6,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use snapshot_agent::contract::ExitClass;
 
 use super::doubt::doubtful;
@@ -16,7 +17,7 @@ use crate::api::condition::{Reason, Type};
 use crate::api::snapshot::{Failure, Phase};
 use crate::api::{EtcdSnapshotStatus, name};
 use crate::plan::jobs::{self, Fact};
-use crate::plan::{Act, Next, Plan, Wake, meta};
+use crate::plan::{Act, Next, Plan, Wake, held, meta, pods};
 
 /// While something is waited for that the operator watches anyway: against a missed event.
 pub(super) const SLOW: Wake = Wake::AfterMillis(15_000);
@@ -113,7 +114,15 @@ fn start(seen: &Observed) -> Stage {
 
 /// Its Job stands: what it says, or where it leaves that open, what the store says.
 fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
-    let fact = jobs::read(job, &seen.pods, seen.refusal.as_deref(), now);
+    let told = told_of_saving(seen);
+    let words = told.map(|told| told.message.as_str());
+    let fact = match jobs::read(job, &seen.pods, seen.refusal.as_deref(), words, now) {
+        // What held the Pod up is told until it is known what came of it.
+        Fact::Settling if jobs::never_ran(job, &seen.pods) => {
+            held_up(told).map_or(Fact::Settling, |(reason, words)| Fact::Held(reason, words))
+        }
+        fact => fact,
+    };
     if !doubtful(&fact, job, &seen.pods) {
         return Stage::Job(fact);
     }
@@ -138,16 +147,33 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
     }
 }
 
+/// What is told of the Job that saves, as long as it has not failed.
+fn told_of_saving(seen: &Observed) -> Option<&Condition> {
+    let status = seen.snapshot.status.as_ref().filter(|status| status.error.is_none())?;
+    status.conditions.iter().find(|c| c.type_ == Type::Ready.as_str())
+}
+
+fn held_up(told: Option<&Condition>) -> Option<(Reason, String)> {
+    let told = told.filter(|told| held::held_up(&told.message).is_some())?;
+    Some((Reason::named(&told.reason)?, told.message.clone()))
+}
+
 /// A Job has stood, or may have, and is gone: cleaned away, deleted, or lost with the whole cluster's state. If it has
 /// published, that is the snapshot (I6); only else, and where it is not known to have failed, another one is taken.
 fn without_job(seen: &Observed, now: Timestamp) -> Stage {
     let (failed, witnessed) = (failed_before(seen), witnessed(seen));
     if let Some(pod) = seen.strays.first() {
-        // It may publish yet.
-        let inquiry = Inquiry::waits(format!(
-            "the Job is gone and its Pod {pod} is still ending; if that stays, its node does not say that it has \
-             ended: `kubectl describe pod {pod}` names it, and runbooks/NodeSilent.md says what to do"
-        ));
+        // It may publish yet, on a node that says nothing too: what the store shows meanwhile is no end, and another Job
+        // might save a second time.
+        let inquiry = if pods::lingers(pod, now) {
+            let words = format!("the Job is gone, and {}", jobs::silent(pod));
+            Inquiry { trouble: Some(Reason::NodeSilent), ..Inquiry::waits(words) }
+        } else {
+            let pod = meta::name(&pod.metadata);
+            Inquiry::waits(format!(
+                "the Job is gone and its Pod {pod} has not ended; if that stays, `kubectl describe pod {pod}` says why"
+            ))
+        };
         return Stage::Doubt(Doubt { witnessed, failed, inquiry });
     }
     match (inquiry::answer(seen, now), failed) {

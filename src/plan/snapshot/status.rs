@@ -18,7 +18,8 @@ use crate::plan::{Note, meta};
 /// What is told while neither the Job nor the store has said whether the snapshot is stored: how saving failed, where that is
 /// known, and how far asking the store has come.
 pub(super) fn doubt(doubt: &Doubt) -> (Reason, String) {
-    let Inquiry { ask, words, silent, .. } = &doubt.inquiry;
+    let Inquiry { ask, words, silent, trouble, .. } = &doubt.inquiry;
+    let asking = trouble.unwrap_or(Reason::AskingStore);
     match (&doubt.failed, silent) {
         (None, None) if ask.is_some() && words.is_empty() => {
             let message = if doubt.witnessed {
@@ -29,11 +30,11 @@ pub(super) fn doubt(doubt: &Doubt) -> (Reason, String) {
             };
             (Reason::AskingStore, message.to_owned())
         }
-        (None, None) => (Reason::AskingStore, words.clone()),
+        (None, None) => (asking, words.clone()),
         (Some(failed), None) => {
             let words = if words.is_empty() { String::new() } else { format!(": {words}") };
             let message = format!("{}; the store is asked whether it is stored all the same{words}", failed.message);
-            (Reason::AskingStore, message)
+            (asking, message)
         }
         (None, Some(why)) if !doubt.witnessed => {
             let message = format!(
@@ -249,6 +250,10 @@ pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
             let (reason, message) = doubt(open);
             // While it was asked, the reason may have been the same.
             if newly(seen, reason) || !unknown(seen) { vec![note(true, reason.as_str(), message)] } else { vec![] }
+        }
+        Stage::Doubt(open) if open.inquiry.trouble.is_some_and(|reason| newly(seen, reason)) => {
+            let (reason, message) = doubt(open);
+            vec![note(true, reason.as_str(), message)]
         }
         Stage::Job(Fact::Held(reason, message)) if newly(seen, *reason) => {
             vec![note(true, reason.as_str(), message.clone())]

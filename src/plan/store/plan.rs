@@ -87,7 +87,7 @@ fn stage(seen: &Observed, inputs: &str, now: Timestamp) -> Stage {
             let message = format!("a Job {name} stands here that is not this store's: delete it");
             Stage::Blocked(Reason::NameConflict, message)
         }
-        Some(job) => match probe::read(job, inputs, &seen.pods, seen.refusal.as_deref(), now) {
+        Some(job) => match probe::read(seen, job, inputs, now) {
             Progress::Running(words) => Stage::Probing(words),
             Progress::Held(reason, words) => Stage::Held(reason, words),
             Progress::Ended(probe) => Stage::Found(status::lasting(seen, inputs, probe)),

@@ -8,11 +8,12 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use snapshot_agent::contract::{ExitClass, Outcome, Probed, Report};
 
+use super::Observed;
 use crate::api::backup_store::{Probe, Tried};
-use crate::api::condition::Reason;
+use crate::api::condition::{Reason, Type};
 use crate::plan::build::job::CONTAINER;
 use crate::plan::jobs::{self, Fact};
-use crate::plan::pods;
+use crate::plan::{held, pods};
 
 /// How far a probe is.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,12 +26,14 @@ pub(super) enum Progress {
     Ended(Probe),
 }
 
-/// Reads a Job of ours and its Pods, oldest first.
-pub(super) fn read(job: &Job, inputs: &str, all: &[Pod], refusal: Option<&str>, now: Timestamp) -> Progress {
-    if let Some(ended) = all.iter().rev().find_map(|pod| reported(pod, job, inputs, now)) {
+/// Reads the Job of ours that stands, and its Pods, oldest first.
+pub(super) fn read(seen: &Observed, job: &Job, inputs: &str, now: Timestamp) -> Progress {
+    if let Some(ended) = seen.pods.iter().rev().find_map(|pod| reported(pod, job, inputs, now)) {
         return Progress::Ended(ended);
     }
-    match jobs::read(job, all, refusal, now) {
+    let status = seen.store.status.as_ref();
+    let told = status.and_then(|status| held::told_in(&status.conditions, Type::Ready));
+    match jobs::read(job, &seen.pods, seen.refusal.as_deref(), told, now) {
         Fact::Pending(words) | Fact::Running(words) => Progress::Running(words),
         Fact::Settling => Progress::Running("the probe has ended; its report is on its way".to_owned()),
         Fact::Held(reason, words) => Progress::Held(reason, words),

@@ -14,7 +14,7 @@ use crate::api::store::{Location, PvcLocation};
 use crate::api::{EtcdBackupStoreStatus, key};
 use crate::plan::build::store::url;
 use crate::plan::jobs;
-use crate::plan::{Note, Seen};
+use crate::plan::{Note, Seen, held};
 
 /// What was found of the store as it is now, if it was probed since its last change.
 pub(super) fn standing<'a>(seen: &'a Observed, inputs: &str) -> Option<&'a Probe> {
@@ -64,7 +64,7 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, inputs: &str, now: Timestamp
 fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
     let no = |reason, message: &str| Wanted::no(Type::Ready, reason, message);
     let before = standing(seen, inputs);
-    let told = held(seen);
+    let told = held_up(seen);
     // As long as no Pod runs, what holds them up is what a person has to know: each Job's end says nothing of the store.
     let still = told.filter(|_| !jobs::ran(&seen.pods));
     let given_up = seen.job.as_ref().is_some_and(|job| jobs::never_ran(job, &seen.pods));
@@ -79,9 +79,14 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
     }
     match (stage, before) {
         (Stage::Held(reason, words), Some(probe)) if !probe.usable => {
-            no(*reason, &jobs::as_told(told.map(|(_, told)| told), words.clone()))
+            no(*reason, &held::as_told(told.map(|(_, told)| told), words.clone()))
         }
         (Stage::Found(probe), _) | (Stage::Start(_) | Stage::Probing(_), Some(probe)) => found(probe),
+        // Of this one no end comes that would say so: it may be at it, and make the store's mark, so none is made beside it.
+        (Stage::Held(Reason::NodeSilent, words), Some(probe)) if probe.usable => {
+            let usable = found(probe);
+            Wanted { message: format!("{}; it is not tried again meanwhile: {words}", usable.message), ..usable }
+        }
         (Stage::Held(..), Some(probe)) if probe.usable => found(probe),
         (Stage::Blocked(reason, message) | Stage::Held(reason, message), _) => no(*reason, message),
         (Stage::Start(_), None) => no(Reason::Probing, "a probe of the store is being started"),
@@ -92,8 +97,8 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
 }
 
 /// What is told of the Pod of a probe that is held up.
-fn held(seen: &Observed) -> Option<(Reason, &str)> {
-    jobs::held_in(&seen.store.status.as_ref()?.conditions, Type::Ready)
+fn held_up(seen: &Observed) -> Option<(Reason, &str)> {
+    held::held_in(&seen.store.status.as_ref()?.conditions, Type::Ready)
 }
 
 /// What is told of a usable store that keeps versions. The trial's own words say more.
@@ -125,6 +130,10 @@ pub(super) fn found(probe: &Probe) -> Wanted {
         return Wanted::no(Type::Ready, Reason::StoreExchanged, format!("{message}. {remedy}"));
     }
     let reason = class.map_or(Reason::AgentCrashed, Reason::from);
+    // It ends with what held the Pod up, and that is what is to be mended.
+    if class == Some(ExitClass::Deadline) && held::held_up(message).is_some() {
+        return Wanted::no(Type::Ready, reason, message);
+    }
     Wanted::no(Type::Ready, reason, format!("{message}. {}", remedy(class)))
 }
 

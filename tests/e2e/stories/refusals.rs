@@ -30,6 +30,11 @@ pub async fn tell(w: &World) -> Result<()> {
     })
     .await?;
 
+    // Two minutes from now its time is over.
+    let mut hopeless = make::snapshot("hopeless", "one", json!({"pvc": {"claimName": "never"}}));
+    hopeless["spec"]["deadlineSeconds"] = json!(10);
+    w.create(hopeless).await?;
+
     // What runs stays; nothing is let in any more.
     w.create(json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "tight"}, "spec": {"hard": {"pods": "0"}},
@@ -76,7 +81,20 @@ pub async fn tell(w: &World) -> Result<()> {
     }))
     .await?;
     w.step("and is waited for too", w.wait_complete("secretless")).await?;
-    Ok(())
+
+    w.step("what held a Pod up is told when its time is over", hopeless_to_the_end(w)).await
+}
+
+/// Its claim was never there. Only when the store could be asked it has failed; what it failed for is still that.
+async fn hopeless_to_the_end(w: &World) -> Result<()> {
+    let says =
+        |words: &str| words.starts_with("the Job's 130 s were over. Mend what held it up") && words.contains("never");
+    let over = |s: &Value| condition(s, "Ready").is_some_and(|(.., words)| says(words));
+    w.wait("EtcdSnapshot", "hopeless", "its time to be over", over).await?;
+    w.create(make::claim("never", "1Gi")).await?;
+    let failed =
+        |s: &Value| s["status"]["phase"] == "Failed" && s["status"]["error"]["message"].as_str().is_some_and(says);
+    w.wait("EtcdSnapshot", "hopeless", "failed for it", failed).await.map(drop)
 }
 
 /// What Pod security, or a company's own rules, may do: no Pod is let in without a label. Whoever sets it gets through.

@@ -250,7 +250,7 @@ fn what_a_store_shows_too_soon_is_told_once_and_asked_again() {
     let again = |pods: Vec<Pod>, end: Option<&str>| {
         let (mut seen, mut job) = (seen.clone(), job.clone());
         job.status = end.map(|kind| world::ended(kind, "", -60, 1));
-        seen.inspections.push(Inspection { job, pods });
+        seen.inspections.push(Inspection { number: 1, job, pods });
         later(&seen, 61).status
     };
     assert_eq!(again(vec![], None), first, "before it has a Pod");
@@ -267,7 +267,7 @@ fn what_a_store_shows_too_soon_is_told_once_and_asked_again() {
     job.metadata.creation_timestamp = Some(ago(-57));
     job.status = Some(world::ended("Failed", "", -60, 1));
     let mut behind = seen;
-    behind.inspections.push(Inspection { job, pods: nothing() });
+    behind.inspections.push(Inspection { number: 1, job, pods: nothing() });
     let plan = later(&behind, 61);
     assert_eq!((plan.act, plan.wake), (None, Wake::AfterMillis(89_000)));
 }

@@ -45,7 +45,7 @@ fn a_job_that_may_have_come_and_gone_is_asked_for_before_another_is_made() {
         }
     }
     // A Pod of it is still ending.
-    let seen = Observed { strays: vec!["p-old".to_owned()], ..about_to_start(30) };
+    let seen = Observed { strays: vec![running()], ..about_to_start(30) };
     assert_eq!((planned(&seen).act, told(&planned(&seen).status).2), (None, "AskingStore"));
 
     // The store has it; the cluster may be gone by now.
@@ -95,7 +95,7 @@ fn a_store_that_tells_nothing_is_asked_on_where_a_job_was_seen() {
     let mut begun = fresh();
     begun.snapshot.status = Some(planned(&with(vec![running()])).status);
     // A lost status, and a Pod that was seen to end without a Job.
-    let ending = written(Observed { strays: vec!["p-old".to_owned()], ..unseen() });
+    let ending = written(Observed { strays: vec![running()], ..unseen() });
     assert_eq!(ending.snapshot.status.as_ref().unwrap().attempts, 1);
     for seen in [begun, Observed { strays: vec![], ..ending }] {
         let plan = planned(&asked(seen.clone(), denied()));

@@ -36,7 +36,7 @@ fn each_rule_notices_its_breach() {
     assert_eq!(broken(&asking, |p| p.act = Some(Act::StartJob(Box::new(other)))), "I7", "the first has not ended");
     let silent = asked(begun.clone(), vec![failed("p-ask", ExitClass::Transient, "503")]);
     assert_eq!(broken(&silent, |p| p.act = planned(&begun).act), "I7", "it has asked already");
-    begun.strays = vec!["p-old".to_owned()];
+    begun.strays = vec![running()];
     assert_eq!(broken(&begun, |p| p.act = planned(&fresh()).act), "I7");
 
     let change = |change: fn(&mut Job)| {

@@ -111,7 +111,7 @@ pub(super) fn asked(mut seen: Observed, answer: Vec<Pod>) -> Observed {
         _ => None,
     };
     job.status = kind.map(|kind| ended(kind, "", 1, 1));
-    seen.inspections.push(Inspection { job, pods: answer });
+    seen.inspections.push(Inspection { number, job, pods: answer });
     seen
 }
 
@@ -156,6 +156,14 @@ fn back(time: &mut Option<Time>, seconds: i64) {
 pub(super) fn written(mut seen: Observed) -> Observed {
     seen.snapshot.status = Some(planned(&seen).status);
     seen
+}
+
+/// A Pod that saves, on a node that does not say that it has ended.
+pub(super) fn silent() -> Pod {
+    let mut pod = running();
+    pod.metadata.deletion_timestamp = Some(ago(200));
+    pod.spec.get_or_insert_default().node_name = Some("n7".to_owned());
+    pod
 }
 
 /// The answer of a store that has nothing.

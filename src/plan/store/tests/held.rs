@@ -12,6 +12,14 @@ fn held(name: &str, why: &str) -> Pod {
     pod
 }
 
+/// A Pod of this name that kubelet has not started yet, for a reason of its own.
+fn creating(name: &str) -> Pod {
+    let waiting = ContainerStateWaiting { reason: Some("ContainerCreating".to_owned()), message: None };
+    let mut pod = pod(ContainerState { waiting: Some(waiting), ..ContainerState::default() }, "Pending");
+    pod.metadata.name = Some(name.to_owned());
+    pod
+}
+
 fn runs(name: &str) -> Pod {
     let running = Some(ContainerStateRunning::default());
     let mut pod = pod(ContainerState { running, ..ContainerState::default() }, "Running");
@@ -72,4 +80,36 @@ fn what_holds_up_the_pods_of_a_probe_is_told_until_one_runs() {
     assert_ne!(ready(&planned(&seen)).reason, "PodHeldUp");
     let late = ended(71, Some(&Report::Failed(FailedReport { class: ExitClass::Deadline, message: "x".to_owned() })));
     assert_eq!(told(&planned(&with(written(next(&seen), &planned(&seen)), vec![late]))), ("False", "AgentTimedOut"));
+}
+
+#[test]
+fn what_a_probe_has_waited_for_is_told_when_its_time_is_over() {
+    let mut seen = given_up(next(&with(fresh(), vec![creating("p-1")])), 90);
+    let first = ready(&planned(&seen)).clone();
+    assert_eq!(first.reason, "AgentTimedOut");
+    assert!(first.message.contains("tried again by itself: Pod p-1 does not run yet: "), "{}", first.message);
+    assert!(!first.message.contains("network"), "{}", first.message);
+    for round in 2..4 {
+        let plan = planned(&seen);
+        seen = with(written(seen, &plan), vec![creating(&format!("p-{round}"))]);
+        assert_eq!(ready(&planned(&seen)), &first, "the next one waits for the same, {round}");
+        seen = given_up(next(&seen), 90);
+        assert_eq!(ready(&planned(&seen)), &first, "its time is over too, {round}");
+    }
+}
+
+/// Nothing else tells that it is not tried any more.
+#[test]
+fn a_usable_store_whose_probe_is_on_a_silent_node_says_so() {
+    let found = with(fresh(), vec![answered(&[], None)]);
+    let plan = planned(&found);
+    let mut again = written(found, &plan);
+    again.store.status.as_mut().unwrap().probe.as_mut().unwrap().at = ago(90_000).to_string();
+    let mut silent = runs("p-2");
+    silent.metadata.deletion_timestamp = Some(Time(ago(60)));
+    silent.spec.get_or_insert_default().node_name = Some("n7".to_owned());
+    let seen = with(again, vec![silent]);
+    let plan = planned(&seen);
+    assert_eq!((told(&plan), plan.act.as_ref()), (("True", "StoreUsable"), None));
+    assert!(ready(&plan).message.contains("kubectl taint nodes n7 "), "{}", ready(&plan).message);
 }

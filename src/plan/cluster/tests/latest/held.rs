@@ -16,6 +16,11 @@ fn stuck(name: &str, why: &str) -> Pod {
     pod(name, ContainerState { waiting: Some(waiting), ..ContainerState::default() })
 }
 
+fn creating(name: &str) -> Pod {
+    let waiting = ContainerStateWaiting { reason: Some("ContainerCreating".to_owned()), message: None };
+    pod(name, ContainerState { waiting: Some(waiting), ..ContainerState::default() })
+}
+
 /// The last Job's time was over so many seconds ago, and its Pod went with it.
 fn give_up(seen: &mut Observed, seconds: i64) {
     let last = seen.searches.last_mut().unwrap();
@@ -61,4 +66,62 @@ fn what_holds_up_the_pods_that_ask_is_told_until_one_runs() {
     assert!(with(stuck("p-9", "no such registry")).message.contains("Pod p-9 does not run: ErrImagePull: no such reg"));
     let running = ContainerState { running: Some(ContainerStateRunning::default()), ..ContainerState::default() };
     assert_ne!(with(pod("p-9", running)).reason, Reason::PodHeldUp);
+}
+
+/// A volume that is not attached, for example: kubelet says nothing that only a person can mend.
+#[test]
+fn what_a_search_has_waited_for_is_told_when_its_time_is_over() {
+    let mut seen = asking(latest("b"));
+    seen.searches = vec![search(&seen, None)];
+    seen.searches[0].pods = vec![creating("p-0")];
+    assert_eq!(waits(&seen), Some(Reason::AskingStore));
+    seen.cluster.status = Some(planned(&seen).status);
+    let told = |seen: &Observed| planned(seen).status.conditions;
+    give_up(&mut seen, 12);
+    let waiting = planned(&seen).waiting.unwrap();
+    assert_eq!(waiting.reason, Reason::AgentTimedOut);
+    for said in ["Pod p-0 does not run yet: ", "`kubectl describe pod p-0`", "asked again by itself"] {
+        assert!(waiting.message.contains(said), "{}", waiting.message);
+    }
+    let first = told(&seen);
+    for round in 1..4 {
+        seen.cluster.status = Some(planned(&seen).status);
+        give_up(&mut seen, 130);
+        let next = search(&seen, None);
+        assert_eq!(told(&seen), first, "while the next Job is made, {round}");
+        seen.searches.push(next);
+        assert_eq!(told(&seen), first, "before it has a Pod, {round}");
+        seen.searches.last_mut().unwrap().pods = vec![creating(&format!("p-{round}"))];
+        assert_eq!(told(&seen), first, "a Pod of another name, {round}");
+        give_up(&mut seen, 12);
+        assert_eq!(told(&seen), first, "its time is over too, {round}");
+    }
+}
+
+/// It reads, and nothing else: whatever it does on that node, another one may ask beside it.
+#[test]
+fn who_asks_on_a_silent_node_is_not_waited_for() {
+    let mut seen = asking(latest("b"));
+    let silent = |seconds: i64| {
+        let mut pod = pod("p-0", ContainerState::default());
+        pod.metadata.deletion_timestamp = Some(Time(ago(seconds)));
+        pod.spec.get_or_insert_default().node_name = Some("n7".to_owned());
+        pod
+    };
+    seen.searches = vec![search(&seen, None)];
+    seen.searches[0].job.metadata.creation_timestamp = Some(Time(ago(600)));
+    for (seconds, reason) in [(29, Reason::AskingStore), (30, Reason::NodeSilent), (149, Reason::NodeSilent)] {
+        seen.searches[0].pods = vec![silent(seconds)];
+        assert_eq!(waits(&seen), Some(reason), "{seconds} s");
+    }
+    let before = planned(&seen).status.conditions;
+    seen.searches[0].pods = vec![silent(150)];
+    let next = search(&seen, None);
+    assert_ne!(next.job.metadata.name, seen.searches[0].job.metadata.name);
+    assert_eq!(planned(&seen).status.conditions, before, "while the next Job is made");
+    seen.searches.push(next);
+    assert_eq!((waits(&seen), planned(&seen).status.conditions), (Some(Reason::NodeSilent), before), "while it asks");
+    let mut answered = search(&Observed { searches: seen.searches[..1].to_vec(), ..seen.clone() }, Some((1, &found())));
+    std::mem::swap(&mut seen.searches[1], &mut answered);
+    assert!(matches!(act(&seen), Some(Act::Latch(_))));
 }
