@@ -6,7 +6,8 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::{jobs, meta, pods};
+use super::jobs::{self, Fact};
+use super::{meta, pods};
 use crate::api::condition::{Reason, Type};
 
 /// Between a Pod's name and what holds it up until somebody does something.
@@ -29,14 +30,15 @@ pub(in crate::plan) fn told_in(conditions: &[Condition], kind: Type) -> Option<&
     conditions.iter().find(|c| c.type_ == kind.as_str()).map(|c| c.message.as_str())
 }
 
-/// What the condition of this type tells of a Pod that only a person can help: its reason, and the words of [`jobs::Fact::Held`].
+/// What the condition of this type tells of a Pod that only a person can help: its reason, and the words of
+/// [`Fact::Held`].
 pub(in crate::plan) fn held_in(conditions: &[Condition], kind: Type) -> Option<(Reason, &str)> {
     let Condition { reason, message, .. } = conditions.iter().find(|c| c.type_ == kind.as_str())?;
     let reason = Reason::named(reason).filter(|r| matches!(r, Reason::PodHeldUp | Reason::WriteRefused))?;
     Some((reason, stuck(message)?))
 }
 
-/// The words of [`jobs::Fact::Held`] of such a Pod, or of one that is not even made, in a condition's message.
+/// The words of [`Fact::Held`] of such a Pod, or of one that is not even made, in a condition's message.
 pub(in crate::plan) fn stuck(message: &str) -> Option<&str> {
     held_up(message).filter(|words| words.starts_with(NOT_MADE) || words.contains(HELD))
 }
@@ -47,6 +49,17 @@ pub(in crate::plan) fn held_up(message: &str) -> Option<&str> {
     let pods = [HELD, NOT_YET, SILENT].into_iter().filter_map(|between| before(between, "Pod "));
     let from = pods.chain(message.find(NOT_MADE)).chain(before(NO_POD, "Job ")).min()?;
     message.get(from..)
+}
+
+/// What was told last of a Pod that has gone since, until the next one, or its Job, says something else.
+pub(in crate::plan) fn last_told(message: &str) -> Option<Fact> {
+    let words = held_up(message).filter(|words| words.starts_with("Pod "))?;
+    let fact = match [HELD, NOT_YET, SILENT].map(|between| words.find(between).unwrap_or(usize::MAX)) {
+        [held, not_yet, silent] if held < not_yet.min(silent) => Fact::Held(Reason::PodHeldUp, words.to_owned()),
+        [_, not_yet, silent] if not_yet < silent => Fact::Pending(words.to_owned()),
+        _ => Fact::Held(Reason::NodeSilent, words.to_owned()),
+    };
+    Some(fact)
 }
 
 /// The same where its Job's time is over: none of its Pods ran, as far as that is known.
@@ -68,7 +81,7 @@ pub(in crate::plan) fn as_told(told: Option<&str>, words: String) -> String {
     told.unwrap_or(words)
 }
 
-/// The words of [`jobs::Fact::Held`] without the name of the Pod, or of its Job.
+/// The words of [`Fact::Held`] without the name of the Pod, or of its Job.
 fn unnamed(words: &str) -> String {
     let after = words.strip_prefix(NOT_MADE).or_else(|| words.strip_prefix("Pod ")).unwrap_or_default();
     match after.split([' ', ':']).next().filter(|name| !name.is_empty()) {

@@ -86,7 +86,7 @@ pub(in crate::plan) fn read(job: &Job, all: &[Pod], refusal: Option<&str>, told:
         let spoke = ended == all.len() && i32::try_from(ended).is_ok_and(|ended| ended >= counted.max(1));
         return if spoke || late(end, now) { failed(job, end, all, told) } else { Fact::Settling };
     }
-    progress(job, all, refusal, now)
+    progress(job, all, refusal, told, now)
 }
 
 /// Whether a Job has ended, well or not.
@@ -300,7 +300,7 @@ fn memory_limit(job: &Job) -> Option<&str> {
 }
 
 /// How far a Job is that has not ended. Times, never ages: the message must not change while nothing does (I17).
-fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, now: Timestamp) -> Fact {
+fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, told: Option<&str>, now: Timestamp) -> Fact {
     let name = meta::name(&job.metadata);
     if meta::deleting(&job.metadata) {
         return Fact::Pending(format!(
@@ -315,6 +315,10 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, now: Timestamp) -> Fa
     let Some(pod) = all.last() else {
         if let Some(why) = refusal {
             return Fact::Held(Reason::WriteRefused, format!("{NOT_MADE}{name}: {why}"));
+        }
+        // When a Job's time is over its Pod goes a moment before the Job says so.
+        if let Some(last) = told.and_then(held::last_told) {
+            return last;
         }
         return Fact::Pending(format!("Job {name}{NO_POD}if that stays, `kubectl describe job {name}` says why"));
     };

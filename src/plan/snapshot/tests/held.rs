@@ -53,6 +53,11 @@ fn what_held_a_saving_pod_up_is_told_to_the_end() {
     ];
     for (seen, says) in cases {
         let before = planned(&seen).status.conditions;
+        // Its Pod goes a moment before the Job says that its time is over.
+        if !seen.pods.is_empty() {
+            let gone = Observed { pods: vec![], ..written(seen.clone()) };
+            assert_eq!(planned(&gone).status.conditions, before, "{says}");
+        }
         let settling = over(seen, 9);
         let settling = Observed { refusal: None, ..settling };
         assert_eq!(planned(&settling).status.conditions, before, "{says}");
