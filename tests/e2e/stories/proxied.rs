@@ -52,7 +52,9 @@ pub async fn tell(w: &World) -> Result<()> {
     w.step("a store nearby is reached without it", w.wait_complete("beside")).await?;
     ensure!(w.fault("")?["requests"] == 0, "nobody asked the proxy");
     w.create(make::snapshot("cut-off", "orders", json!({"s3": at("http://store.invalid")}))).await?;
-    let told = |s: &Value| condition(s, "Ready").is_some_and(|(.., words)| words.contains("through the proxy http://s3-fault"));
+    let told = |s: &Value| {
+        condition(s, "Ready").is_some_and(|(.., words)| words.contains("through the proxy http://s3-fault"))
+    };
     w.step("one that is down is told of", w.wait("EtcdSnapshot", "cut-off", "the proxy's name", told)).await?;
     operator.retire().await?;
     seat.no_defects()
