@@ -73,7 +73,7 @@ pub(crate) async fn verify(
     let large = proven.bytes >= large;
     let (mut agreed_by, mut reasons, mut spared) = (Vec::new(), Vec::new(), None);
     let mut last = Some(last);
-    for (at, voter) in voters.iter().enumerate() {
+    for voter in voters {
         if !agreed_by.is_empty()
             && due::is_once_a_day(ask_members, large)
             && let Some(last) = last.take()
@@ -96,9 +96,6 @@ pub(crate) async fn verify(
         match ask(voter, found).await {
             Ok(Answer::Equal) => agreed_by.push(voter.name.clone()),
             Ok(Answer::None(why)) => reasons.push(format!("{}: {why}", voter.name)),
-            Ok(Answer::Different(_)) if at > 0 && may_be_removing(proven.keys, found) => {
-                reasons.push(format!("{}: {REMOVING}", voter.name));
-            }
             Ok(Answer::Different(theirs)) => return Err(different(voter, found, theirs, &agreed_by)),
             Err(error) => reasons.push(error.message().to_owned()),
         }
@@ -115,16 +112,6 @@ pub(crate) async fn verify(
     }
     reasons.extend(spared);
     Ok(concluded(agreed_by, reasons))
-}
-
-/// Why a member's other HashKV is no difference where there is no key.
-const REMOVING: &str = "there is no key, and a member that is still removing what was compacted hashes that too";
-
-/// Whether another member than the source may hash more than there is: while it removes what was compacted it leaves out
-/// what goes by what stays, and where nothing stays it leaves out nothing (etcd: `kvHasher.WriteKeyValue` in
-/// server/storage/mvcc/hash.go). The source has removed all of it, or no HashKV was found.
-fn may_be_removing(keys: Option<u64>, found: HashKv) -> bool {
-    keys == Some(0) && found.compact_revision > 0
 }
 
 /// One member's word is proof; that the second one's is missing is told.
@@ -275,18 +262,6 @@ mod tests {
         }
         let long = concluded(names(&["m1"]), names(&[&"x".repeat(REASON * 2)]));
         assert_eq!(long.agreed_by_reason.map(|reason| reason.len()), Some(REASON));
-    }
-
-    /// Its members were all compacted, and one of them is not done with it.
-    #[test]
-    fn where_there_is_no_key_another_members_other_hash_says_nothing() {
-        let at = |compact_revision| HashKv { hash: 7, revision: 9, compact_revision };
-        for (keys, compact_revision, says_nothing) in
-            [(Some(0), 9, true), (Some(0), 1, true), (Some(1), 9, false), (None, 9, false), (Some(0), -1, false)]
-        {
-            let found = may_be_removing(keys, at(compact_revision));
-            assert_eq!(found, says_nothing, "{keys:?} {compact_revision}");
-        }
     }
 
     #[tokio::test]
