@@ -27,6 +27,9 @@ const DEADLINE: &str = "DeadlineExceeded";
 /// How kubelet says that it knows nothing of a container, one that it never started among them.
 const UNKNOWN_END: &str = "ContainerStatusUnknown";
 
+/// In its message where the container had run (Kubernetes: `convertStatusToAPIStatus` in kubelet_pods.go).
+const USED_TO_RUN: &str = "used to be Running";
+
 /// What is known of a Job.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::plan) enum Fact {
@@ -125,7 +128,11 @@ pub(in crate::plan) fn last_end(job: &Job, all: &[Pod]) -> Option<Timestamp> {
 /// Whether the agent has run in one of these Pods.
 pub(in crate::plan) fn ran(all: &[Pod]) -> bool {
     let runs = |pod| pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()).is_some_and(|s| s.running.is_some());
-    let began = |end: &ContainerStateTerminated| end.started_at.is_some() || end.reason.as_deref() != Some(UNKNOWN_END);
+    let began = |end: &ContainerStateTerminated| {
+        end.started_at.is_some()
+            || end.reason.as_deref() != Some(UNKNOWN_END)
+            || end.message.as_ref().is_some_and(|message| message.contains(USED_TO_RUN))
+    };
     all.iter().any(|pod| runs(pod) || end(pod).is_some_and(began))
 }
 

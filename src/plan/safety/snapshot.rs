@@ -5,8 +5,7 @@ use k8s_openapi::api::batch::v1::Job;
 use super::{Verdict, rule};
 use crate::api::{EtcdSnapshotStatus, component, key};
 use crate::plan::build::job::{expects, inspects};
-use crate::plan::jobs::over;
-use crate::plan::snapshot::{Inspection, Observed, made_for};
+use crate::plan::snapshot::{Observed, made_for};
 use crate::plan::{Act, Plan, meta};
 
 /// Whether a plan keeps the rules.
@@ -59,9 +58,7 @@ fn start(seen: &Observed, job: &Job) -> Verdict {
     let meta = &seen.snapshot.metadata;
     rule("I18", !meta::deleting(meta), "nothing is started for a snapshot that is being deleted")?;
     if job.spec.as_ref().and_then(|s| s.template.spec.as_ref()).is_some_and(inspects) {
-        let told_to_end = |old: &Inspection| old.pods.last().is_some_and(|pod| meta::deleting(&pod.metadata));
-        let done = |old: &Inspection| over(&old.job) || told_to_end(old);
-        let one = seen.inspections.iter().all(|old| done(old) && old.job.metadata.name != job.metadata.name);
+        let one = seen.inspections.iter().all(|old| old.is_done() && old.job.metadata.name != job.metadata.name);
         rule("I7", one, "the store is asked by one Job after the other")?;
     } else {
         rule("I7", seen.job.is_none() && seen.strays.is_empty(), "one Job at a time")?;

@@ -72,7 +72,11 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
     }
     let Some((last, before)) = all.split_last() else { return Answer::Open(ask(seen, 0, None)) };
     let fact = jobs::read(&last.job, &last.pods, None, told(seen), now);
-    let next = |silent| ask(seen, last.number.saturating_add(1), silent);
+    // One that was asked beside another may have ended first.
+    let next = |silent| match before.iter().find(|one| !one.is_done()) {
+        Some(_) => Inquiry { silent, pause: Some(SLOW), ..Inquiry::default() },
+        None => ask(seen, last.number.saturating_add(1), silent),
+    };
     if let Some(due) = too_soon(seen, &all, &fact) {
         let inquiry = match Wake::at(due, now) {
             Some(later) => Inquiry { pause: Some(later), ..Inquiry::default() },

@@ -4,7 +4,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot};
-use crate::plan::Settings;
+use crate::plan::{Settings, jobs, meta};
 
 /// Everything a decision about a snapshot may depend on.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +27,13 @@ pub struct Observed {
     pub inspections: Vec<Inspection>,
     /// What the operator was started with.
     pub settings: Settings,
+}
+
+impl Inspection {
+    /// Whether it is over, or was told to end: another one may ask.
+    pub(in crate::plan) fn is_done(&self) -> bool {
+        jobs::over(&self.job) || self.pods.last().is_some_and(|pod| meta::deleting(&pod.metadata))
+    }
 }
 
 /// A Job that asks the store.

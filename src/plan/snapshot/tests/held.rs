@@ -82,6 +82,10 @@ fn what_held_a_saving_pod_up_is_told_to_the_end() {
     seen.pods = vec![terminated("p-1", 137, "ContainerStatusUnknown", Some("could not be located".to_owned()))];
     ends(&mut seen, "Failed", "DeadlineExceeded", 1);
     assert!(told(&planned(&seen).status).3.contains("Pod p-1 does not run: ErrImagePull: no such image"));
+    // Or that it ran, and nobody knows how it ended.
+    let lost = "The container could not be located when the pod was deleted.  The container used to be Running";
+    seen.pods = vec![terminated("p-1", 137, "ContainerStatusUnknown", Some(lost.to_owned()))];
+    assert!(!told(&planned(&seen).status).3.contains("does not run"));
     // One that ran needs more time.
     let seen = over(with(vec![running()]), 10);
     assert!(told(&planned(&seen).status).3.contains("Give spec.deadlineSeconds more in a new EtcdSnapshot"));
@@ -143,7 +147,16 @@ fn who_asks_on_a_silent_node_is_asked_beside() {
     assert!(message.contains("kubectl taint nodes n7 "), "{message}");
     let asks = asked(seen.clone(), vec![running()]);
     assert_eq!((planned(&asks).act, planned(&asks).status.conditions), (None, plan.status.conditions));
-    assert_eq!(planned(&asked(seen, vec![saved()])).status.phase, Phase::Complete);
+    assert_eq!(planned(&asked(seen.clone(), vec![saved()])).status.phase, Phase::Complete);
+    // The one beside it fails, and the first one's Pod is gone before its Job says so: it may get another Pod.
+    let mut both = aged(asked(seen, vec![failed("p-ask", ExitClass::Transient, "the store is down")]), 1_200);
+    assert!(matches!(planned(&both).act, Some(Act::StartJob(_))), "the third asks");
+    both.inspections[0].pods.clear();
+    let plan = planned(&both);
+    assert_eq!(plan.act, None, "one after the other");
+    assert!(told(&plan.status).3.contains("the store is down"), "{}", told(&plan.status).3);
+    both.inspections[0].job.status = Some(ended("Failed", "DeadlineExceeded", 1, 0));
+    assert!(matches!(planned(&both).act, Some(Act::StartJob(_))));
 }
 
 /// It may publish yet: nobody else saves, and a person is told of the node.
