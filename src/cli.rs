@@ -142,7 +142,12 @@ impl From<OperatorFlags> for Config {
             identity,
             agent_image,
             etcd_repository: etcd_image_repository,
-            proxies: Proxies { https: agent_https_proxy, http: agent_http_proxy, except: agent_no_proxy },
+            // An empty variable is how one is taken back.
+            proxies: Proxies {
+                https: agent_https_proxy.filter(|value| !value.is_empty()),
+                http: agent_http_proxy.filter(|value| !value.is_empty()),
+                except: agent_no_proxy.filter(|value| !value.is_empty()),
+            },
             listen,
             die_after_writes,
         }

@@ -51,8 +51,13 @@ fn a_proxy_that_can_be_none_ends_the_operator_and_its_password_is_not_told() {
         ("--agent-https-proxy=http://proxy:3128", None),
         ("--agent-http-proxy=proxy:3128", None),
         ("--agent-no-proxy=.svc,10.0.0.0/8", None),
-        ("--agent-https-proxy=socks5://proxy:1080", Some("--agent-https-proxy: it names no proxy")),
-        ("--agent-http-proxy=http://169.254.169.254", Some("--agent-http-proxy: ")),
+        ("--agent-https-proxy=", None),
+        ("--agent-no-proxy=*.svc", Some("--agent-no-proxy (HOLDFAST_AGENT_NO_PROXY): \"*.svc\"")),
+        (
+            "--agent-https-proxy=socks5://proxy:1080",
+            Some("--agent-https-proxy (HOLDFAST_AGENT_HTTPS_PROXY): it names no proxy"),
+        ),
+        ("--agent-http-proxy=http://169.254.169.254", Some("--agent-http-proxy (HOLDFAST")),
         ("--agent-https-proxy=http://me:hidden@proxy:3128", Some("would stand in every Pod")),
     ] {
         let Command::Operator(flags) = parse(&["operator", "--agent-image=i", "--identity=a", flag]).unwrap() else {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use snapshot_agent::store::proxy;
+use snapshot_agent::store::{no_proxy, proxy};
 
 use crate::plan::{Proxies, Settings};
 
@@ -36,10 +36,16 @@ impl Config {
     ///
     /// What is wrong, with the flag, and never a password.
     pub fn check(&self) -> anyhow::Result<()> {
-        let Proxies { https, http, except: _ } = &self.proxies;
-        for (flag, value) in [("--agent-https-proxy", https), ("--agent-http-proxy", http)] {
+        type Check = fn(&str) -> Result<(), String>;
+        let Proxies { https, http, except } = &self.proxies;
+        let all: [(_, _, _, Check); 3] = [
+            ("--agent-https-proxy", "HOLDFAST_AGENT_HTTPS_PROXY", https, proxy),
+            ("--agent-http-proxy", "HOLDFAST_AGENT_HTTP_PROXY", http, proxy),
+            ("--agent-no-proxy", "HOLDFAST_AGENT_NO_PROXY", except, no_proxy),
+        ];
+        for (flag, variable, value, check) in all {
             if let Some(value) = value {
-                proxy(value).map_err(|why| anyhow::anyhow!("{flag}: {why}"))?;
+                check(value).map_err(|why| anyhow::anyhow!("{flag} ({variable}): {why}"))?;
             }
         }
         Ok(())

@@ -43,7 +43,7 @@ mod upload;
 pub use http::install_crypto;
 use http::{AtMost, Client, Clients, Eraser, Heard, RETRY_FOR, TooLong};
 pub(super) use intent::Taken;
-pub use proxy::proxy;
+pub use proxy::{no_proxy, proxy};
 pub(super) use unnamed::{Registry, UnderWay, Uploads};
 pub(super) use upload::BucketUpload;
 pub(crate) use upload::NO_LOCK;

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{EnvVar, PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume, VolumeMount};
-use snapshot_agent::contract::StoreFlags;
+use snapshot_agent::contract::{IDENTITY_NETWORKS, StoreFlags};
 
 use crate::api::name::LocalRef;
 use crate::api::store::{Location, PvcLocation, StoredSnapshot};
@@ -66,13 +66,19 @@ pub enum Use {
     Restore,
 }
 
+/// Where Google hands out an identity, by its name.
+const IDENTITY: &str = "metadata.google.internal";
+
 /// What the environment of whoever speaks to this store says of proxies, under the names that programs know. No password
-/// stands there: the command line takes none.
+/// stands there: the command line takes none. Where a cloud hands out a Pod's identity is asked without: a proxy would be
+/// shown it, or be given its own.
 pub fn proxies(store: &Location, Proxies { https, http, except }: &Proxies) -> Vec<EnvVar> {
     if matches!(store, Location::Pvc(_)) || (https.is_none() && http.is_none()) {
         return vec![];
     }
-    [("HTTPS_PROXY", https), ("HTTP_PROXY", http), ("NO_PROXY", except)]
+    let identity = IDENTITY_NETWORKS.iter().map(|(network, length)| format!("{network}/{length}"));
+    let except: Vec<_> = except.iter().cloned().chain(identity).chain([IDENTITY.to_owned()]).collect();
+    [("HTTPS_PROXY", https), ("HTTP_PROXY", http), ("NO_PROXY", &Some(except.join(",")))]
         .into_iter()
         .filter_map(|(name, value)| {
             let value = Some(super::literal(value.as_deref()?));

@@ -43,15 +43,44 @@ pub fn proxy(value: &str) -> std::result::Result<(), String> {
     Ok(())
 }
 
+/// Whether this can say what is reached without a proxy.
+///
+/// # Errors
+///
+/// The entry that would never be one, and how they are written.
+pub fn no_proxy(list: &str) -> std::result::Result<(), String> {
+    let wrong = |entry: &&str| *entry != "*" && entry.contains(|c: char| c.is_whitespace() || "*;".contains(c));
+    match list.split(',').map(str::trim).find(wrong) {
+        Some(entry) => Err(format!("{entry:?} is no name, domain or network: .svc,10.0.0.0/8")),
+        None => Ok(()),
+    }
+}
+
 fn is_one(name: &str, value: &str) -> Result<Url> {
     // So much may be left out.
     let whole = if value.contains("://") { value.to_owned() } else { format!("http://{value}") };
-    let url = Url::parse(&whole).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-    let url =
-        url.ok_or_else(|| Error::config(format!("{name} names no proxy: http://host:port, or https://host:port")))?;
+    let is_bare = |url: &Url| url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+    let url = Url::parse(&whole).ok().filter(|url| matches!(url.scheme(), "http" | "https") && is_bare(url));
+    // What reqwest does not understand it passes over, and nothing would go through a proxy.
+    let understood = url.filter(|url| host_of(&Matcher::builder().all(value).build(), ANY) == url.host_str().map(bare));
+    let url = understood.ok_or_else(|| {
+        Error::config(format!("{name} names no proxy: http://host:port, or https://host:port, and nothing around it"))
+    })?;
     let host = url.host_str().unwrap_or_default();
     address::check(name, &format!("http://{host}"))?;
     Ok(url)
+}
+
+/// An endpoint for which any proxy is asked.
+const ANY: &str = "https://store.invalid";
+
+/// The host of the proxy that this endpoint is asked through.
+fn host_of(proxies: &Matcher, endpoint: &str) -> Option<String> {
+    Some(bare(proxies.intercept(&endpoint.parse().ok()?)?.uri().host()?))
+}
+
+fn bare(host: &str) -> String {
+    host.trim_matches(['[', ']']).to_ascii_lowercase()
 }
 
 /// Of an endpoint that is asked through a proxy: which, for people.
@@ -82,6 +111,13 @@ mod tests {
             ("socks5://proxy:1080", "names no proxy"),
             ("http://", "names no proxy"),
             ("", "names no proxy"),
+            // As a line of a file.
+            ("http://proxy:3128\n", "names no proxy"),
+            ("http://proxy:3128 ", "names no proxy"),
+            ("http:///proxy:3128", "names no proxy"),
+            ("http://proxy:3128/?token=hidden", "names no proxy"),
+            ("http://proxy:3128/hidden", "names no proxy"),
+            ("http://me:12/hidden@proxy:3128", "names no proxy"),
             ("http://169.254.169.254:80", "identity"),
             ("169.254.169.254", "identity"),
             ("http://[fd00:ec2::254]", "identity"),
@@ -92,6 +128,17 @@ mod tests {
         ] {
             let told = proxy(bad).unwrap_err();
             assert!(told.contains(why) && !told.contains("hidden"), "{bad}: {told}");
+        }
+    }
+
+    #[test]
+    fn what_is_reached_without_one_is_a_list_that_is_understood() {
+        for good in ["", "*", ".svc", ".svc,10.0.0.0/8", ".svc, example.org , ::1", "localhost,127.0.0.1"] {
+            assert_eq!(no_proxy(good), Ok(()), "{good}");
+        }
+        for bad in ["*.svc", ".svc;.cluster.local", ".svc .local"] {
+            let told = no_proxy(bad).unwrap_err();
+            assert!(told.contains(bad) && told.contains(".svc,10.0.0.0/8"), "{told}");
         }
     }
 

@@ -95,7 +95,10 @@ fn who_speaks_to_a_bucket_is_told_of_the_proxy_and_who_writes_to_a_volume_is_not
     };
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let want = AgentJob { proxies, ..to_s3() };
-    let both = [pair("HTTPS_PROXY", "http://proxy:3128"), pair("NO_PROXY", ".svc,$$(HOME)")];
+    // Whatever is left out, an identity is asked for without.
+    let except = ".svc,$$(HOME),169.254.0.0/16,100.100.100.200/32,168.63.129.16/32,fe80::/10,fd00:ec2::/32,fd20:ce::/32,\
+                  metadata.google.internal";
+    let both = [pair("HTTPS_PROXY", "http://proxy:3128"), pair("NO_PROXY", except)];
     for work in [want.work.clone(), Work::Latest(LatestRequest::default()), Work::Probe(ProbeRequest::default())] {
         assert_eq!(told(&AgentJob { work, ..want.clone() }), both);
     }
