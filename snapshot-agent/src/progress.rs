@@ -82,7 +82,7 @@ impl Progress {
     /// database that is larger than its memory comes from the disk again, and no file grows by that.
     pub(crate) async fn follow<T>(&self, file: &Path, process: Option<u32>, work: impl Future<Output = T>) -> T {
         let (mut work, mut tick) = (std::pin::pin!(work), tokio::time::interval(LOOK));
-        let mut before = None;
+        let mut before = 0;
         loop {
             let look = async {
                 tick.tick().await;
@@ -93,7 +93,7 @@ impl Progress {
                 done = &mut work => return done,
                 (length, transfers) = look => {
                     self.shared.bytes.fetch_max(length.min(self.total()), Ordering::Relaxed);
-                    if transfers != before {
+                    if transfers >= before + AT_WORK {
                         self.moved();
                         before = transfers;
                     }
@@ -190,10 +190,16 @@ impl Progress {
     }
 }
 
-/// All that a process has read and written so far, by calls and by pages of files in its memory (proc(5): `/proc/pid/io`);
-/// it may only be compared.
-async fn transferred(process: Option<u32>) -> Option<String> {
-    tokio::fs::read_to_string(format!("/proc/{}/io", process?)).await.ok()
+/// Less than this is no work: Go's runtime writes a few bytes to itself now and then, whatever its program waits for.
+const AT_WORK: u64 = 64 << 10;
+
+/// Bytes that a process has read and written so far, by calls and by pages of files in its memory (proc(5): `/proc/pid/io`).
+async fn transferred(process: Option<u32>) -> u64 {
+    let Some(process) = process else { return 0 };
+    let told = tokio::fs::read_to_string(format!("/proc/{process}/io")).await.unwrap_or_default();
+    let counts = told.lines().filter_map(|line| line.split_once(": "));
+    let bytes = counts.filter(|(name, _)| matches!(*name, "rchar" | "wchar" | "read_bytes" | "write_bytes"));
+    bytes.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).fold(0, u64::saturating_add)
 }
 
 /// A rate that has to be kept, minute by minute.

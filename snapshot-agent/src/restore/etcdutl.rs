@@ -215,12 +215,15 @@ mod tests {
             at_work(&Progress::new("copying", 100), &file, WITHIN, started).await
         };
         let writes = "for piece in 0 1 2 3 4 5; do echo piece >>\"$0\"; /bin/sleep 1; done";
-        let stands = format!("{writes}; exec /bin/sleep 600");
+        let large = folder.path().join("large");
+        std::fs::write(&large, vec![7; 1 << 20]).unwrap();
+        let reads = format!("for time in 0 1 2 3 4 5; do /bin/cat {} >/dev/null; /bin/sleep 1; done", large.display());
+        let stands = format!("{writes}; while /bin/sleep 1; do :; done");
         let (slow, reads, stuck) = tokio::join!(
             // It grows for longer than that, and hashes for a while.
             does("slow", writes),
             // What is written is read again, for longer than that.
-            does("reads", "echo piece >\"$0\"; for time in 0 1 2 3 4 5; do read piece <\"$0\"; /bin/sleep 1; done"),
+            does("reads", &reads),
             does("stuck", &stands),
         );
         assert!(slow.unwrap().status.success() && reads.unwrap().status.success());

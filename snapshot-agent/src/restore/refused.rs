@@ -167,18 +167,17 @@ pub(super) async fn standing(volume: &Volume, request: &RestoreRequest) -> Optio
     Some(Error::new(class, message))
 }
 
-/// Ends a failed attempt. The space may be what was missing, and nothing in it can be used; a refusal that took a
-/// download is kept.
+/// Ends a failed attempt, whose own folder has gone with it; a refusal that took a download is kept.
 pub(super) fn leave(volume: &Volume, request: &RestoreRequest, found: &Found, error: &Error) {
     // Else its manifest was enough, and that is read in a moment.
     let downloaded = volume.is_staged();
-    volume.tidy();
+    volume.end();
     if downloaded
         && let Some(note) = Note::of(request, found, error, clock::now())
         && let Err(error) = write(volume, &note)
     {
         tracing::warn!(%error, "the refusal could not be kept: the next start reads the snapshot again");
-        volume.tidy();
+        volume.end();
     }
 }
 
@@ -192,7 +191,7 @@ fn read(path: &Path) -> Option<Note> {
 }
 
 fn write(volume: &Volume, note: &Note) -> Result<()> {
-    volume.clear()?;
+    volume.keep()?;
     files::put(&volume.refusal(), 0o600, |file| {
         serde_json::to_writer(&mut *file, note).map_err(io::Error::from)?;
         file.write_all(b"\n")
@@ -348,7 +347,6 @@ mod tests {
         for error in [users.clone(), Error::config("too new")] {
             for _ in 0..2 {
                 volume.stage().unwrap();
-                fs::write(volume.refusal().with_file_name("snapshot.db"), "half").unwrap();
                 leave(&error);
                 let note = volume.refusal();
                 assert_eq!(files::names(note.parent().unwrap()).unwrap().unwrap(), ["refused.json"]);

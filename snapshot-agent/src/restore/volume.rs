@@ -104,7 +104,7 @@ impl Volume {
     /// Looks, and touches nothing. Only what is empty here may be filled (I9).
     pub(super) fn state(&self) -> Result<State> {
         let names = files::names(&self.root).map_err(trouble("looking at the volume"))?.unwrap_or_default();
-        let names: Vec<_> = names.into_iter().filter(|name| name != STAGING).collect();
+        let names: Vec<_> = names.into_iter().filter(|name| !is_staging(name)).collect();
         if names.is_empty() {
             return Ok(State::Empty);
         }
@@ -118,19 +118,18 @@ impl Volume {
         })
     }
 
-    /// An empty staging folder. What an earlier attempt has left in it goes.
-    pub(super) fn clear(&self) -> Result<PathBuf> {
-        let path = self.root.join(STAGING);
-        let made = remove(&path).and_then(|()| DirBuilder::new().mode(0o700).create(&path));
-        made.map_err(trouble("making the staging folder"))?;
-        Ok(path)
-    }
-
-    /// A folder of this attempt's own in there. Under a name that two have, one would make startable what the other one is
-    /// half done with, where no lock keeps them apart.
+    /// A folder of this attempt's own in the staging folder, which is empty then: what an earlier attempt has left in it goes.
+    /// Under a name that two have, one would make startable what the other one is half done with, where no lock keeps them
+    /// apart.
     pub(super) fn stage(&self) -> Result<Staging> {
-        let path = self.clear()?.join(random_uid()?);
-        DirBuilder::new().mode(0o700).create(&path).map_err(trouble("making the staging folder"))?;
+        let staging = self.root.join(STAGING);
+        let path = staging.join(random_uid()?);
+        let make = |path: &Path| DirBuilder::new().mode(0o700).create(path);
+        let made = remove(&self.root).and_then(|()| make(&staging)).and_then(|()| make(&path));
+        made.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists => taken_over(&error),
+            _ => trouble("making the staging folder")(error),
+        })?;
         Ok(Staging { path, root: self.root.clone() })
     }
 
@@ -142,6 +141,17 @@ impl Volume {
     /// Where a refused attempt leaves why it was refused.
     pub(super) fn refusal(&self) -> PathBuf {
         self.root.join(STAGING).join("refused.json")
+    }
+
+    /// The staging folder, for what is left there.
+    pub(super) fn keep(&self) -> Result<()> {
+        let made = DirBuilder::new().mode(0o700).recursive(true).create(self.root.join(STAGING));
+        made.map_err(trouble("making the staging folder"))
+    }
+
+    /// Ends an attempt whose own folder is gone. Another one's stays: it may be at work.
+    pub(super) fn end(&self) {
+        let _more_is_in_it = fs::remove_dir(self.root.join(STAGING));
     }
 
     /// Removes a staging folder that a finished restore had no time to remove.
@@ -194,26 +204,46 @@ pub(super) fn ran_out(room: Room, error: Error) -> Error {
     ))
 }
 
+/// Whoever finds his folder gone, or made by somebody else.
+fn taken_over(why: &dyn Display) -> Error {
+    Error::transient(format!(
+        "another restore has taken this volume over meanwhile ({why}): look for a Pod that was deleted by force, it may still \
+         run on its node"
+    ))
+}
+
 fn tidy(root: &Path) {
-    if let Err(error) = remove(&root.join(STAGING)) {
+    if let Err(error) = remove(root) {
         tracing::warn!(%error, "the staging folder stays behind");
     }
 }
 
-/// Deletes the staging folder, whatever of it is there. Where nothing locks, another attempt may be at work in it: the data
-/// loses the name that it is made startable by first, in one step. So that attempt has either ended before, or fails, and
-/// never gives etcd what is half deleted.
-fn remove(staging: &Path) -> io::Result<()> {
-    // What a link leads to is not ours.
-    let attempts = staging.symlink_metadata().is_ok_and(|found| found.is_dir()).then(|| fs::read_dir(staging));
-    for attempt in attempts.transpose()?.into_iter().flatten() {
-        let attempt = attempt?;
-        if attempt.file_type()?.is_dir() {
-            let nameless = attempt.path().join(random_uid().map_err(io::Error::other)?);
-            unless_missing(fs::rename(attempt.path().join(DATA_DIR), nameless))?;
+/// Deletes the staging folder, whatever of it is there. Where nothing locks, another attempt may be at work in it, so names
+/// go first: that of the folder, by which it finds its own, and in there that of the data, which it makes startable by it.
+/// So that attempt has either ended before, or fails, and never gives etcd what is half deleted.
+fn remove(root: &Path) -> io::Result<()> {
+    let nameless = || random_uid().map_err(io::Error::other);
+    unless_missing(fs::rename(root.join(STAGING), root.join(format!("{STAGING}-{}", nameless()?))))?;
+    // What one left that was ended here goes too.
+    for name in files::names(root)?.unwrap_or_default().iter().filter(|name| is_staging(name)) {
+        let aside = root.join(name);
+        // What a link leads to is not ours.
+        let is_folder = aside.symlink_metadata().is_ok_and(|found| found.is_dir());
+        let attempts = if is_folder { files::names(&aside)? } else { None };
+        for attempt in attempts.unwrap_or_default() {
+            let attempt = aside.join(attempt);
+            if attempt.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+                unless_missing(fs::rename(attempt.join(DATA_DIR), attempt.join(nameless()?)))?;
+            }
         }
+        unless_missing(fs::remove_dir_all(&aside))?;
     }
-    unless_missing(fs::remove_dir_all(staging))
+    Ok(())
+}
+
+/// Whether this is the staging folder, or one that is being removed.
+fn is_staging(name: &str) -> bool {
+    name.strip_prefix(STAGING).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 fn unless_missing(done: io::Result<()>) -> io::Result<()> {
@@ -223,7 +253,7 @@ fn unless_missing(done: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// The staging folder of one attempt.
+/// The staging folder of one attempt; it goes with it.
 pub(super) struct Staging {
     path: PathBuf,
     root: PathBuf,
@@ -298,28 +328,33 @@ impl Staging {
 
     /// Makes everything durable, then startable: the rename is the one moment that counts.
     pub(super) fn publish(self) -> Result<()> {
-        let published = self.rename();
-        // Before it has its name: what is missing now was not published either.
-        if published.is_err() && !self.data().join(DATABASE).exists() {
-            return Err(Error::transient(
-                "another restore has taken this volume over meanwhile: look for a Pod that was deleted by force, it may still \
-                 run on its node",
-            ));
-        }
-        published.inspect(|()| tidy(&self.root))
+        let database = self.data().join(DATABASE);
+        // A disk that is sick does not say that nothing is there.
+        let is_gone = || matches!(database.try_exists(), Ok(false));
+        self.rename(&database).map_err(|error| if is_gone() { taken_over(&error) } else { error })?;
+        files::sync_folder(&self.root).map_err(trouble("syncing the volume"))?;
+        tidy(&self.root);
+        Ok(())
     }
 
-    fn rename(&self) -> Result<()> {
-        let database = self.data().join(DATABASE);
-        database.symlink_metadata().map_err(trouble("looking at the restored database"))?;
+    fn rename(&self, database: &Path) -> Result<()> {
         files::sync_tree(&self.path).map_err(trouble("syncing the restored data"))?;
         let target = self.root.join(DATA_DIR);
         // A rename onto an empty folder would succeed; there was none when we looked, so somebody else is here.
         if target.symlink_metadata().is_ok() {
             return Err(Error::refused("somebody else has put data on the volume meanwhile"));
         }
-        fs::rename(self.data(), &target).map_err(trouble("putting the restored data in its place"))?;
-        files::sync_folder(&self.root).map_err(trouble("syncing the volume"))
+        // As late as can be: whoever takes the volume over may be at it.
+        database.symlink_metadata().map_err(trouble("looking at the restored database"))?;
+        fs::rename(self.data(), &target).map_err(trouble("putting the restored data in its place"))
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if let Err(error) = unless_missing(fs::remove_dir_all(&self.path)) {
+            tracing::warn!(%error, "the attempt's folder stays behind");
+        }
     }
 }
 
@@ -382,7 +417,8 @@ mod tests {
                 made(&second, "half");
                 let error = first.publish().unwrap_err();
                 assert_eq!(error.class(), ExitClass::Transient, "{what}: {error}");
-                assert!(error.message().contains("another restore has taken this volume over"), "{error}");
+                let words = ["another restore has taken this volume over", "deleted by force"];
+                assert!(words.iter().all(|words| error.message().contains(words)), "{error}");
                 assert_eq!(published(&folder), None, "{what}");
                 fs::write(second.data().join(DATABASE), "second").unwrap();
                 second.publish().unwrap();
@@ -404,12 +440,42 @@ mod tests {
         let (folder, volume) = volume();
         let staging = volume.stage().unwrap();
         staging.database().unwrap();
-        remove(&folder.path().join(STAGING)).unwrap();
+        remove(folder.path()).unwrap();
         // It goes on, and makes what it still has to make.
         fs::create_dir_all(staging.data().join(WAL)).unwrap();
         fs::write(staging.data().join(WAL).join("0.wal"), "x").unwrap();
         assert_eq!(staging.publish().unwrap_err().class(), ExitClass::Transient);
         assert!(!folder.path().join(DATA_DIR).exists());
+    }
+
+    #[test]
+    fn one_that_ends_leaves_what_another_one_makes() {
+        let (folder, volume) = volume();
+        let first = volume.stage().unwrap();
+        let second = volume.stage().unwrap();
+        second.database().unwrap();
+        assert!(first.snapshot().is_err(), "it finds its own no more");
+        drop(first);
+        volume.end();
+        second.publish().unwrap();
+        assert_eq!(files::names(folder.path()).unwrap().unwrap(), [DATA_DIR]);
+    }
+
+    /// It died while it removed what a dead one had left.
+    #[test]
+    fn what_was_half_removed_is_no_data_and_goes() {
+        let (folder, volume) = volume();
+        for name in ["holdfast-staging-1", ".holdfast-staging-1/a/data/member", ".holdfast-staging/data/member"] {
+            fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        assert_eq!(volume.state(), Ok(State::Foreign(vec!["holdfast-staging-1".to_owned()])));
+        fs::remove_dir(folder.path().join("holdfast-staging-1")).unwrap();
+        assert_eq!(volume.state(), Ok(State::Empty));
+        let staging = volume.stage().unwrap();
+        assert_eq!(files::names(folder.path()).unwrap().unwrap(), [STAGING]);
+        drop(staging);
+        volume.end();
+        assert_eq!(files::names(folder.path()).unwrap().unwrap(), [] as [&str; 0]);
     }
 
     #[test]

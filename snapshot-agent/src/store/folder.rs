@@ -44,17 +44,19 @@ const PIECES: usize = 8;
 /// error to come.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Waits so long for these calls and no longer, as [`FolderStore::look`] does where nothing is opened yet.
+/// Waits so long for these calls and no longer, as [`FolderStore::look`] does where nothing is opened yet. Nothing else of
+/// this thread goes on meanwhile.
 fn promptly<T: Send + 'static>(
     doing: &str,
     within: Duration,
     calls: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T> {
     let (done, told) = std::sync::mpsc::sync_channel(1);
-    std::thread::spawn(move || {
+    let calling = std::thread::Builder::new().spawn(move || {
         // Nobody may wait any more.
         let _told = done.send(calls());
     });
+    calling.map_err(io_error(doing))?;
     told.recv_timeout(within).map_err(|_| silent(doing, within))?.map_err(io_error(doing))
 }
 
