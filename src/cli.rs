@@ -14,6 +14,7 @@ use snapshot_agent::contract::{
     RestoreRequest, SaveRequest, Verify, VerifyRequest,
 };
 use snapshot_agent::crypt::Recipients;
+use snapshot_agent::store::{no_proxy, proxy};
 
 use crate::api::cluster::is_repository;
 use crate::api::name::LocalRef;
@@ -120,8 +121,11 @@ pub struct OperatorFlags {
 /// Where etcd's own releases are published.
 const ETCD_REPOSITORY: &str = "gcr.io/etcd-development/etcd";
 
-impl From<OperatorFlags> for Config {
-    fn from(flags: OperatorFlags) -> Self {
+impl TryFrom<OperatorFlags> for Config {
+    type Error = String;
+
+    /// What can be no proxy is told with its flag, and without its value: a password may be in it.
+    fn try_from(flags: OperatorFlags) -> Result<Self, String> {
         let OperatorFlags {
             agent_image,
             watch_namespace,
@@ -135,22 +139,27 @@ impl From<OperatorFlags> for Config {
             listen,
             die_after_writes,
         } = flags;
-        Self {
+        let said = |names: &str, value: Option<String>, check: fn(&str) -> Result<(), String>| {
+            // An empty variable is how one is taken back.
+            let value = value.filter(|value| !value.is_empty());
+            value.as_deref().map_or(Ok(()), check).map_err(|why| format!("{names}: {why}")).map(|()| value)
+        };
+        let proxies = Proxies {
+            https: said("--agent-https-proxy (HOLDFAST_AGENT_HTTPS_PROXY)", agent_https_proxy, proxy)?,
+            http: said("--agent-http-proxy (HOLDFAST_AGENT_HTTP_PROXY)", agent_http_proxy, proxy)?,
+            except: said("--agent-no-proxy (HOLDFAST_AGENT_NO_PROXY)", agent_no_proxy, no_proxy)?,
+        };
+        Ok(Self {
             watch_namespace,
             lease_namespace: leader_election_namespace,
             lease_name: leader_election_name,
             identity,
             agent_image,
             etcd_repository: etcd_image_repository,
-            // An empty variable is how one is taken back.
-            proxies: Proxies {
-                https: agent_https_proxy.filter(|value| !value.is_empty()),
-                http: agent_http_proxy.filter(|value| !value.is_empty()),
-                except: agent_no_proxy.filter(|value| !value.is_empty()),
-            },
+            proxies,
             listen,
             die_after_writes,
-        }
+        })
     }
 }
 

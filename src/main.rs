@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use holdfast::cli::{Agent, Cli, Command, Snapshot};
+use holdfast::operator::Config;
 use holdfast::{agent, logs, manifests, operator, snapshot};
 use tokio::runtime::Builder;
 
@@ -47,7 +48,10 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Jobs(flags) => show(&manifests::jobs::samples(flags.only, &flags.image)?),
         Command::Snapshot(Snapshot::Create(flags)) => snapshot::create((*flags).request()).await,
         Command::Version => show(concat!("holdfast ", env!("CARGO_PKG_VERSION"), "\n")),
-        Command::Operator(flags) => operator::run((*flags).into()).await.map(|()| 0),
+        Command::Operator(flags) => {
+            let config = Config::try_from(*flags).map_err(anyhow::Error::msg)?;
+            operator::run(config).await.map(|()| 0)
+        }
         Command::Agent(Agent::Save(request)) => agent::save(*request).await,
         Command::Agent(Agent::Inspect(request)) => Ok(agent::inspect(*request).await),
         Command::Agent(Agent::Restore(request)) => Ok(agent::restore(*request).await),

@@ -2,8 +2,6 @@
 
 use std::net::SocketAddr;
 
-use snapshot_agent::store::{no_proxy, proxy};
-
 use crate::plan::{Proxies, Settings};
 
 /// What the operator was started with.
@@ -30,27 +28,6 @@ pub struct Config {
 }
 
 impl Config {
-    /// Whether Pods can be made with it.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong, with the flag, and never a password.
-    pub fn check(&self) -> anyhow::Result<()> {
-        type Check = fn(&str) -> Result<(), String>;
-        let Proxies { https, http, except } = &self.proxies;
-        let all: [(_, _, _, Check); 3] = [
-            ("--agent-https-proxy", "HOLDFAST_AGENT_HTTPS_PROXY", https, proxy),
-            ("--agent-http-proxy", "HOLDFAST_AGENT_HTTP_PROXY", http, proxy),
-            ("--agent-no-proxy", "HOLDFAST_AGENT_NO_PROXY", except, no_proxy),
-        ];
-        for (flag, variable, value, check) in all {
-            if let Some(value) = value {
-                check(value).map_err(|why| anyhow::anyhow!("{flag} ({variable}): {why}"))?;
-            }
-        }
-        Ok(())
-    }
-
     /// The part of it that plans may depend on.
     pub(super) fn settings(&self) -> Settings {
         Settings {

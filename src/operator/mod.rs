@@ -70,7 +70,6 @@ const SWEEP: Duration = Duration::from_mins(1);
 /// # Errors
 /// When it cannot begin (no API server, an address that cannot be used), and when the lease is lost.
 pub async fn run(config: Config) -> anyhow::Result<()> {
-    config.check()?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         namespace = config.watch_namespace.as_deref().unwrap_or("(all)"),
