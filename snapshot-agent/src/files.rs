@@ -21,10 +21,7 @@ pub(crate) fn put(path: &Path, mode: u32, content: impl FnOnce(&mut File) -> io:
         beside.push(".new");
         let beside = folder.join(beside);
         // A leftover of a run that died half way: ours by its name.
-        match fs::remove_file(&beside) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
+        ignore_missing(fs::remove_file(&beside))?;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
         content(&mut file)?;
         file.flush()?;
@@ -36,6 +33,14 @@ pub(crate) fn put(path: &Path, mode: u32, content: impl FnOnce(&mut File) -> io:
         sync_folder(folder)
     };
     put().map_err(io_error(doing))
+}
+
+/// What is gone already need not be removed, or renamed.
+pub(crate) fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
 }
 
 /// The folder a path is in.

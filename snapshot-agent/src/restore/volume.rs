@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::contract::{DATA_DIR, ExitClass};
 use crate::data_dir::{DATABASE, SNAP, WAL};
 use crate::error::{Error, Result, io_error};
-use crate::files;
+use crate::files::{self, ignore_missing};
 use crate::identity::{Identity, Unread};
 use crate::save::random_uid;
 
@@ -223,7 +223,7 @@ fn tidy(root: &Path) {
 /// So that attempt has either ended before, or fails, and never gives etcd what is half deleted.
 fn remove(root: &Path) -> io::Result<()> {
     let nameless = || random_uid().map_err(io::Error::other);
-    unless_missing(fs::rename(root.join(STAGING), root.join(format!("{STAGING}-{}", nameless()?))))?;
+    ignore_missing(fs::rename(root.join(STAGING), root.join(format!("{STAGING}-{}", nameless()?))))?;
     // What one left that was ended here goes too.
     for name in files::names(root)?.unwrap_or_default().iter().filter(|name| is_staging(name)) {
         let aside = root.join(name);
@@ -233,10 +233,10 @@ fn remove(root: &Path) -> io::Result<()> {
         for attempt in attempts.unwrap_or_default() {
             let attempt = aside.join(attempt);
             if attempt.symlink_metadata().is_ok_and(|found| found.is_dir()) {
-                unless_missing(fs::rename(attempt.join(DATA_DIR), attempt.join(nameless()?)))?;
+                ignore_missing(fs::rename(attempt.join(DATA_DIR), attempt.join(nameless()?)))?;
             }
         }
-        unless_missing(fs::remove_dir_all(&aside))?;
+        ignore_missing(fs::remove_dir_all(&aside))?;
     }
     Ok(())
 }
@@ -244,13 +244,6 @@ fn remove(root: &Path) -> io::Result<()> {
 /// Whether this is the staging folder, or one that is being removed.
 fn is_staging(name: &str) -> bool {
     name.strip_prefix(STAGING).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-}
-
-fn unless_missing(done: io::Result<()>) -> io::Result<()> {
-    match done {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
-    }
 }
 
 /// The staging folder of one attempt; it goes with it.
@@ -352,7 +345,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        if let Err(error) = unless_missing(fs::remove_dir_all(&self.path)) {
+        if let Err(error) = ignore_missing(fs::remove_dir_all(&self.path)) {
             tracing::warn!(%error, "the attempt's folder stays behind");
         }
     }

@@ -23,6 +23,7 @@ use tokio::task::JoinHandle;
 
 use super::{Children, Most, Plan, Stat};
 use crate::error::{Error, Result, io_error, task_error};
+use crate::files::ignore_missing;
 use crate::layout::{Folder, Key, MANIFEST};
 use crate::pool::Pool;
 use crate::progress::Progress;
@@ -476,13 +477,6 @@ fn in_the_way(error: io::Error) -> io::Error {
 /// Makes the names in a folder durable.
 fn sync(folder: &Dir) -> io::Result<()> {
     folder.open(".")?.sync_all()
-}
-
-fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
 }
 
 #[cfg(test)]

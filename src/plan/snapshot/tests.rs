@@ -10,7 +10,7 @@ mod world;
 
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ContainerState, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{ContainerState, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use proptest::prelude::*;
 use snapshot_agent::contract::{ExitClass, Level, Report, SavedReport, Verification};
@@ -147,22 +147,12 @@ fn a_job_of_somebody_else_is_left_alone() {
 
 #[test]
 fn a_job_is_pending_until_its_pod_runs() {
-    let mut unscheduled = pod("p-1", "Pending", ContainerState::default());
-    let status = unscheduled.status.as_mut().unwrap();
-    status.container_statuses = None;
-    status.conditions = Some(vec![PodCondition {
-        type_: "PodScheduled".to_owned(),
-        status: "False".to_owned(),
-        reason: Some("Unschedulable".to_owned()),
-        message: Some("0/3 nodes are available".to_owned()),
-        ..PodCondition::default()
-    }]);
     let cases = [
         (vec![], "JobPending", "has no Pod yet"),
         (vec![waiting("ImagePullBackOff", Some("no such image"))], "PodHeldUp", "ImagePullBackOff: no such image"),
         (vec![waiting("CreateContainerConfigError", None)], "PodHeldUp", "CreateContainerConfigError"),
         (vec![waiting("ContainerCreating", None)], "JobPending", "`kubectl describe pod p-1`"),
-        (vec![unscheduled], "PodHeldUp", "Unschedulable: 0/3 nodes are available"),
+        (vec![unschedulable()], "PodHeldUp", "Unschedulable: 0/3 nodes are available"),
     ];
     for (pods, why, says) in cases {
         let plan = planned(&with(pods));

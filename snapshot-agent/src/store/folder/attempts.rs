@@ -5,8 +5,9 @@ use std::io;
 use cap_std::fs::{Dir, File, OpenOptions};
 use jiff::Timestamp;
 
-use super::{ignore_missing, in_the_way};
+use super::in_the_way;
 use crate::error::Result;
+use crate::files::ignore_missing;
 use crate::layout::{Folder, Format, MANIFEST};
 use crate::save::random_uid;
 use crate::store::{GRACE_SECONDS, at_it};

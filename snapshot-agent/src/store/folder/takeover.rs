@@ -8,9 +8,10 @@ use std::io;
 use cap_std::fs::{Dir, OpenOptions};
 use jiff::Timestamp;
 
+use super::FolderStore;
 use super::attempts::{is_mark, mark_name, names, over};
-use super::{FolderStore, ignore_missing};
 use crate::error::Result;
+use crate::files::ignore_missing;
 use crate::layout::{Folder, Key};
 use crate::store::at_it;
 

@@ -3,20 +3,6 @@
 use super::*;
 use crate::api::condition::Reason;
 
-fn unschedulable() -> Pod {
-    let mut pod = pod("p-1", "Pending", ContainerState::default());
-    let status = pod.status.as_mut().unwrap();
-    status.container_statuses = None;
-    status.conditions = Some(vec![PodCondition {
-        type_: "PodScheduled".to_owned(),
-        status: "False".to_owned(),
-        reason: Some("Unschedulable".to_owned()),
-        message: Some("0/3 nodes are available".to_owned()),
-        ..PodCondition::default()
-    }]);
-    pod
-}
-
 /// What the last pass has written stands, the Job's time was over so many seconds ago, and its Pods went with it.
 fn over(seen: Observed, seconds: i64) -> Observed {
     let mut seen = written(seen);

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod,
-    PodStatus,
+    PodCondition, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use snapshot_agent::contract::{ExitClass, FailedReport, Level, Report, SavedReport, Verification};
@@ -282,4 +282,19 @@ pub(super) fn told(status: &EtcdSnapshotStatus) -> (Phase, &str, &str, &str) {
 
 pub(super) fn args(job: &Job) -> Vec<String> {
     job.spec.clone().unwrap().template.spec.unwrap().containers[0].args.clone().unwrap()
+}
+
+/// No node takes it.
+pub(super) fn unschedulable() -> Pod {
+    let mut pod = pod("p-1", "Pending", ContainerState::default());
+    let status = pod.status.as_mut().unwrap();
+    status.container_statuses = None;
+    status.conditions = Some(vec![PodCondition {
+        type_: "PodScheduled".to_owned(),
+        status: "False".to_owned(),
+        reason: Some("Unschedulable".to_owned()),
+        message: Some("0/3 nodes are available".to_owned()),
+        ..PodCondition::default()
+    }]);
+    pod
 }
