@@ -6,14 +6,16 @@ use std::io::Write;
 use std::path::Path;
 
 use serde::Serialize;
-use snapshot_agent::contents::Found;
+use snapshot_agent::Result;
+use snapshot_agent::catalog::recall;
 use snapshot_agent::contract::{
     ContentsRequest, CopyRequest, GateRequest, InspectRequest, LatestRequest, ListRequest, ProbeRequest, Report,
     RestoreRequest, SaveRequest, VerifyRequest,
 };
-use snapshot_agent::{
-    Result, contents, copy, gate, inspect, install, latest, list, probe, recall, rehearse, report, restore, save,
-    verify,
+use snapshot_agent::verbs::contents::Found;
+use snapshot_agent::verbs::save::dry_run;
+use snapshot_agent::verbs::{
+    contents, copy, gate, inspect, install, latest, list, probe, report, restore, save, verify,
 };
 
 use crate::cli::RenderFlags;
@@ -22,7 +24,7 @@ use crate::manifests::restore as restored;
 /// `agent save`.
 pub async fn save(request: SaveRequest) -> anyhow::Result<u8> {
     if request.dry_run {
-        return print(rehearse::run(request).await);
+        return print(dry_run::run(request).await);
     }
     Ok(end(&save::run(request).await.map(|saved| Report::Saved(Box::new(saved)))))
 }

@@ -13,7 +13,7 @@ use snapshot_agent::contract::{
     Compression, ContentsRequest, CopyRequest, GateRequest, InspectRequest, LatestRequest, ListRequest, ProbeRequest,
     RestoreRequest, SaveRequest, Verify, VerifyRequest,
 };
-use snapshot_agent::crypt::Recipients;
+use snapshot_agent::format::crypt::Recipients;
 use snapshot_agent::store::{no_proxy, proxy};
 
 use crate::api::cluster::is_repository;

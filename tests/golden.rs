@@ -90,9 +90,9 @@ fn wanted() -> BTreeMap<String, String> {
     for sample in jobs::Sample::ALL {
         files.insert(format!("jobs/{}", sample.file()), sample.text(IMAGE).unwrap());
     }
-    let schema = serde_json::to_string_pretty(&snapshot_agent::manifest::schema()).unwrap();
+    let schema = serde_json::to_string_pretty(&snapshot_agent::format::manifest::schema()).unwrap();
     files.insert("docs/schemas/manifest.json".to_owned(), schema + "\n");
-    let schema = serde_json::to_string_pretty(&snapshot_agent::proof::schema()).unwrap();
+    let schema = serde_json::to_string_pretty(&snapshot_agent::catalog::proof::schema()).unwrap();
     files.insert("docs/schemas/proof.json".to_owned(), schema + "\n");
     files
 }

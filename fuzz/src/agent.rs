@@ -7,11 +7,17 @@
 mod modules {
     pub mod contract;
     pub mod error;
-    pub mod layout;
-    pub mod manifest;
     pub mod scan;
-    pub mod sha256;
-    pub mod trailer;
+
+    pub mod format {
+        pub mod layout;
+        pub mod manifest;
+        pub mod trailer;
+    }
+
+    pub mod util {
+        pub mod sha256;
+    }
 }
 
-pub use modules::{contract, error, layout, manifest, scan, sha256, trailer};
+pub use modules::{contract, error, format, scan, util};

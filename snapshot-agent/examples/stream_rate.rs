@@ -4,7 +4,7 @@
 use clap::Parser as _;
 use futures::TryStreamExt as _;
 use snapshot_agent::contract::SaveRequest;
-use snapshot_agent::source;
+use snapshot_agent::etcd::source;
 
 /// The allocator of the binary.
 #[global_allocator]

@@ -1,7 +1,7 @@
 //! One error type: a class, which is the exit code, and a sentence for the person who reads it.
 //!
 //! It decides which class an operating system error belongs to. What a store's or etcd's answer means is decided
-//! beside the calls, in `store/class.rs` and `source/connect.rs`. Messages never hold a secret: they are shown in a custom
+//! beside the calls, in `store/error_class.rs` and `etcd/connect.rs`. Messages never hold a secret: they are shown in a custom
 //! resource's status.
 
 use std::fmt::Display;

@@ -23,9 +23,9 @@ mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::scan::page::{self, Meta};
-use crate::scan::{ReadAt, ScanError};
-use crate::sha256::Sha256;
+use crate::scan::page::Meta;
+use crate::scan::{ReadAt, ScanError, page};
+use crate::util::sha256::Sha256;
 use read::{Database, Last, bucket};
 use write::{Pages, header};
 

@@ -21,62 +21,33 @@
 //!   not be asked stands in it. A run that ends otherwise leaves no manifest and takes its upload back.
 //! * A restored data directory appears on the volume at once, by one rename, after the stored object, the database and
 //!   etcd's own hash have all been checked. Nothing half done can be started, and nothing that is not ours is touched.
-//! * Memory is bounded, and grows by 5 MiB a gigabyte of usual values (`pipe.rs` has the budget, a test measures it).
+//! * Memory is bounded, and grows by 5 MiB a gigabyte of usual values (`verbs/save/pipe.rs` has the budget, a test measures it).
 //! * Every end has a class, which is the exit code ([`contract::ExitClass`]), and a sentence without secrets.
 //!
-//! The verbs are [`save::run`], [`rehearse::run`], [`inspect::run`], [`list::run`], [`latest::run`], [`restore::run`], [`verify::run`],
-//! [`probe::run`], [`gate::run`] and [`install::run`]; [`report::finish`] ends a run.
-//! The request and report types are in [`contract`], which, with [`layout`], is the part that a planner may use.
+//! Layers, from the bottom; a module imports only from layers below its own (`tests/layering.rs` holds it):
+//!
+//! ```text
+//! 0  contract/ error.rs   requests, reports, exit codes: with format/layout.rs the part that a planner may use
+//! 1  util/                files, memory, time, processes
+//! 2  format/              keys, manifest, trailer, compression, encryption
+//! 3  scan/                the proof: pages, records, HashKV; no I/O
+//! 4  store/               S3, Azure, Google, folders
+//! 5  catalog/             the snapshots in a store
+//!    etcd/                members, etcdutl, files on a volume
+//!    graft/               the restore engine that writes once
+//! 6  verbs/               one folder for each verb of `holdfast agent`
+//! ```
 
-pub mod contents;
+pub mod util;
+
+pub mod catalog;
 pub mod contract;
-pub mod copy;
-pub mod crypt;
 pub mod error;
-pub mod gate;
-pub mod identity;
-pub mod inspect;
-pub mod install;
-pub mod latest;
-pub mod layout;
-pub mod list;
-pub mod manifest;
-pub mod probe;
-pub mod progress;
-pub mod proof;
-pub mod recall;
-pub mod rehearse;
-pub mod report;
-pub mod restore;
-pub mod save;
-pub mod scan;
-pub mod source;
-mod spool;
-pub mod store;
-pub mod trailer;
-pub mod verify;
-pub mod wal;
-
-mod agree;
-mod besides;
-mod clock;
-mod data_dir;
-mod files;
+pub mod etcd;
+pub mod format;
 mod graft;
-mod interrupt;
-mod look;
-mod mark;
-mod memory;
-mod pack;
-mod pipe;
-mod pool;
-mod publish;
-mod read_back;
-mod reread;
-mod scratch;
-mod sha256;
-mod stored;
-mod unpack;
-mod writeback;
+pub mod scan;
+pub mod store;
+pub mod verbs;
 
 pub use error::{Error, Result};

@@ -11,7 +11,7 @@
 //!
 //! ```text
 //! push ─► stream.rs ─► page.rs ─► summary.rs ─┐
-//!                                             ├─► tree.rs ─► contents.rs ─► Proven
+//!                                             ├─► tree.rs ─► verbs/contents.rs ─► Proven
 //! a local file ─► reader.rs ─► page.rs ───────┘        └───► hashkv.rs ──┘
 //! ```
 //!

@@ -7,7 +7,8 @@
 mod azure;
 mod beginning;
 mod bucket;
-mod class;
+mod error_class;
+pub(crate) mod fingerprint;
 mod folder;
 mod gcs;
 mod location;
@@ -23,14 +24,14 @@ use jiff::Timestamp;
 
 use crate::contract::{ExitClass, Lock, S3Checksum, StoreFlags};
 use crate::error::{Error, Result};
-use crate::layout::{Folder, Key, LayoutError};
-use crate::progress::Progress;
-use crate::read_back::Fingerprint;
+use crate::format::layout::{Folder, Key, LayoutError};
+use crate::store::fingerprint::Fingerprint;
+use crate::util::progress::Progress;
 use location::Location;
 use locked::Locked;
 
 pub(crate) use bucket::NO_LOCK;
-pub use bucket::{install_crypto, no_proxy, proxy};
+pub use bucket::{no_proxy, proxy};
 
 /// Clocks of two nodes differ by less than this, or nothing else works either: so much longer than its own time a dead
 /// attempt's garbage is left alone.

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use snapshot_agent::contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, StoreFlags};
-use snapshot_agent::manifest::Manifest;
+use snapshot_agent::format::manifest::Manifest;
 
 use super::{namespace, object};
 use crate::manifests::restore::Wanted;

@@ -352,7 +352,7 @@ impl CameAlong {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GateReport {
-    /// Closed list, for conditions: see [`crate::gate`].
+    /// Closed list, for conditions: see [`crate::verbs::gate`].
     pub verdict: String,
     /// What a person can do about it.
     pub message: String,

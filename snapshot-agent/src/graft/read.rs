@@ -6,8 +6,8 @@ use std::hash::{DefaultHasher, Hasher as _};
 
 use super::write::Child;
 use super::{Entries, Unfit};
-use crate::scan::ReadAt;
-use crate::scan::page::{self, Header, Kind, Meta};
+use crate::scan::page::{Header, Kind, Meta};
+use crate::scan::{ReadAt, page};
 
 /// Deeper trees are none (the scan has the same).
 const MAX_DEPTH: usize = 64;

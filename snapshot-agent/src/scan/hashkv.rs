@@ -7,11 +7,7 @@
 
 use super::budget::{Meter, Place};
 use super::records::{Mark, Records, Run};
-
-/// CRC-32C (Castagnoli), with the processor's instructions where it has them.
-pub(super) fn crc32c(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
-}
+use super::wire::crc32c;
 
 /// CRC-32C of two byte strings, one behind the other, from their CRCs and the second one's length.
 ///

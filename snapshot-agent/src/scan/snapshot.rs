@@ -1,7 +1,7 @@
 //! The scan of a whole snapshot: etcd's sha256 at its end is no page.
 
 use super::{Options, Proven, Scan, ScanError};
-use crate::trailer::KeepBack;
+use crate::format::trailer::KeepBack;
 
 /// One pass over the bytes of a snapshot, trailer and all. What the trailer says is for others to compare.
 #[derive(Debug)]

@@ -157,6 +157,11 @@ pub(super) fn alarm(mut bytes: &[u8]) -> Result<(u64, u64), Malformed> {
     Ok((member, kind))
 }
 
+/// CRC-32C (Castagnoli), with the processor's instructions where it has them.
+pub(super) fn crc32c(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

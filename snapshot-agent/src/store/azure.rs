@@ -16,10 +16,10 @@ use reqwest::Method;
 use super::bucket::http::{self, Clients, Connectors, Eraser};
 use super::bucket::proxy::through;
 use super::bucket::{Bucket, Options, Protocol};
-use super::class::classify;
 use super::location::Place;
 use crate::contract::StoreFlags;
 use crate::error::{Error, Result};
+use crate::store::error_class::classify;
 
 /// Azure: "Scalability and performance targets for Blob storage", blocks of one block blob.
 const PROTOCOL: Protocol = Protocol { scheme: "azure", most_parts: 50_000, parts_stay: true };
@@ -66,7 +66,7 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
 fn eraser(client: HttpClient, credentials: AzureCredentialProvider, account: String, base: String) -> Eraser {
     Arc::new(move |path| {
         let (client, credentials, account) = (client.clone(), Arc::clone(&credentials), account.clone());
-        // Keys are made of characters that mean themselves in a URL (`layout.rs`).
+        // Keys are made of characters that mean themselves in a URL (`format/layout.rs`).
         let url = format!("{base}/{path}");
         async move {
             let mut request = HttpRequest::new(HttpRequestBody::empty());

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 
 use super::{Plan, Store, Upload};
 use crate::error::Result;
-use crate::interrupt::Interrupt;
-use crate::layout::Key;
+use crate::format::layout::Key;
+use crate::util::interrupt::Interrupt;
 
 /// Two small requests, or a file; and where the second one fails, it takes the first one back itself (10 s at most). The
 /// kubelet gives 30 s in all; to take it back here takes 10 at most in a bucket, and on a volume that hangs it is left to the

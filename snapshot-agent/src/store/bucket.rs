@@ -21,15 +21,15 @@ use object_store::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::class::{self, classify};
 use super::location::Place;
 use super::locked::Locked;
 use super::{Ahead, Children, Most, Plan, Stat};
 use crate::contract::{ExitClass, LockMode};
 use crate::error::{Error, Result};
-use crate::layout::{Folder, Key};
-use crate::pool::Pool;
-use crate::progress::Progress;
+use crate::format::layout::{Folder, Key};
+use crate::store::error_class::{self, classify};
+use crate::util::pool::Pool;
+use crate::util::progress::Progress;
 
 pub(super) mod address;
 pub(super) mod http;
@@ -40,7 +40,6 @@ mod trial;
 mod unnamed;
 mod upload;
 
-pub use http::install_crypto;
 use http::{AtMost, Client, Clients, Eraser, Heard, RETRY_FOR, TooLong};
 pub(super) use intent::Taken;
 pub use proxy::{no_proxy, proxy};
@@ -143,7 +142,7 @@ impl Bucket {
 
     /// What an answer means; a refusal names the flags that asked for something special.
     fn error(&self, doing: &str, error: &object_store::Error) -> Error {
-        class::with_options(doing, error, &self.options.flags)
+        error_class::with_options(doing, error, &self.options.flags)
     }
 
     fn path(&self, key: &impl fmt::Display) -> Result<Path> {
@@ -313,7 +312,7 @@ impl Bucket {
         let Err(error) = result else { return Ok(None) };
         match &error {
             // Either somebody else wrote it, or we did and the answer was lost.
-            object_store::Error::AlreadyExists { .. } if !class::says_more(&error) => {
+            object_store::Error::AlreadyExists { .. } if !error_class::says_more(&error) => {
                 match self.get_small(key, content.len() as u64 + 1).await {
                     Ok(found) if found == content => Ok(None),
                     Ok(_) => {
@@ -356,9 +355,11 @@ impl Bucket {
             Ok(found) if found == *content => Ok(()),
             // Nobody can look. An answer to the one and only request is believed all the same, or credentials that may only
             // write would be tried again for each refusal; after a repetition nobody knows.
-            Err(unread) if unread.class() != ExitClass::NotFound && class::repeated(error) => Err(Error::transient(
-                format!("{refusal}; it was asked more than once, and whether it is written cannot be read: {unread}"),
-            )),
+            Err(unread) if unread.class() != ExitClass::NotFound && error_class::repeated(error) => {
+                Err(Error::transient(format!(
+                    "{refusal}; it was asked more than once, and whether it is written cannot be read: {unread}"
+                )))
+            }
             Ok(_) | Err(_) => Err(refusal),
         }
     }
@@ -396,7 +397,7 @@ impl Bucket {
     pub(super) async fn find_small(&self, key: &Key, limit: u64) -> Result<Option<Bytes>> {
         match self.small(&self.path(key)?, limit).await {
             Ok(content) => Ok(Some(content)),
-            Err(error) if class::is_absent(&error) => Ok(None),
+            Err(error) if error_class::is_absent(&error) => Ok(None),
             Err(error) => Err(unreadable(&self.doing("reading", key), &error)),
         }
     }
@@ -453,9 +454,9 @@ impl Bucket {
 
 /// Why a small object could not be read: one that is too long is not what it has to be, and stays so.
 fn unreadable(doing: &str, error: &object_store::Error) -> Error {
-    match class::beneath::<TooLong>(error) {
+    match error_class::beneath::<TooLong>(error) {
         Some(long) => Error::corrupt(format!("{doing}: {long}")),
-        None => class::foreign(doing, error).unwrap_or_else(|| classify(doing, error)),
+        None => error_class::foreign(doing, error).unwrap_or_else(|| classify(doing, error)),
     }
 }
 

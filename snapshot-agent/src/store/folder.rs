@@ -23,11 +23,11 @@ use tokio::task::JoinHandle;
 
 use super::{Children, Most, Plan, Stat};
 use crate::error::{Error, Result, io_error, task_error};
-use crate::files::ignore_missing;
-use crate::layout::{Folder, Key, MANIFEST};
-use crate::pool::Pool;
-use crate::progress::Progress;
-use crate::read_back::Fingerprint;
+use crate::format::layout::{Folder, Key, MANIFEST};
+use crate::store::fingerprint::Fingerprint;
+use crate::util::files::ignore_missing;
+use crate::util::pool::Pool;
+use crate::util::progress::Progress;
 use attempts::{claim, clean_up, mark_name, small_name, temporary_name};
 pub(super) use takeover::Taken;
 use write::Written;

@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::bucket::http::{self, Clients, Connectors};
 use super::bucket::proxy::through;
 use super::bucket::{Bucket, Options, Protocol};
-use super::class::classify;
 use super::location::Place;
 use crate::contract::StoreFlags;
 use crate::error::{Error, Result};
+use crate::store::error_class::classify;
 
 /// Google: "XML API multipart uploads", the most parts of one upload.
 const PROTOCOL: Protocol = Protocol { scheme: "gs", most_parts: 10_000, parts_stay: false };

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use super::layout;
 use crate::contract::StoreFlags;
 use crate::error::{Error, Result};
-use crate::layout::Folder;
+use crate::format::layout::Folder;
 
 /// URLs stand in objects, events and logs.
 pub(super) const NOT_IN_URLS: &str =

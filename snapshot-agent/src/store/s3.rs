@@ -16,15 +16,14 @@ use object_store::{ClientOptions, TagSet};
 use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::bucket::address;
 use super::bucket::http::{self, Clients, Connectors};
 use super::bucket::proxy::through;
-use super::bucket::{Bucket, Options, Protocol};
-use super::class::classify;
+use super::bucket::{Bucket, Options, Protocol, address};
 use super::location::Place;
-use crate::clock;
 use crate::contract::{LockMode, S3Checksum, S3Sse, StoreFlags};
 use crate::error::{Error, Result};
+use crate::store::error_class::classify;
+use crate::util::clock;
 use uploads::Asked;
 
 /// S3's limit for one upload.

@@ -1,6 +1,6 @@
 //! Single requests to a store of any kind, for `agent probe`.
 //!
-//! It decides how each kind of store is asked; what the answers mean is `probe.rs`'. A folder gives its own promises
+//! It decides how each kind of store is asked; what the answers mean is `verbs/probe.rs`'. A folder gives its own promises
 //! through the file system, so it is asked through the same calls as a save.
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use super::location::Location;
 use super::{Store, s3};
 use crate::contract::{ExitClass, LockMode, S3Checksum, S3Sse, StoreFlags};
 use crate::error::{Error, Result};
-use crate::layout::{Folder, Key};
+use crate::format::layout::{Folder, Key};
 
 /// Whose credentials are asked with where those who read have their own: the field of an EtcdBackupStore.
 pub(crate) const READERS: &str = "credentials.read";

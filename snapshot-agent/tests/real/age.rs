@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{
     Compression, DATA_DIR, EtcdFlags, ExitClass, InspectRequest, RestoreRequest, SavedReport, StoreFlags,
 };
-use snapshot_agent::crypt::{self, CryptError, Decryptor, Identities, Recipients};
-use snapshot_agent::{inspect, restore, save};
+use snapshot_agent::format::crypt::{self, CryptError, Decryptor, Identities, Recipients};
+use snapshot_agent::verbs::{inspect, restore, save};
 use tempfile::TempDir;
 
 /// Made for these tests with `age-keygen`: public and private.

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use etcd_client::CompactionOptions;
 use jiff::SignedDuration;
+use snapshot_agent::Result;
 use snapshot_agent::contract::{
     AskMembers, Compression, EtcdFlags, ExitClass, Level, SavedReport, StoreFlags, Verification,
 };
-use snapshot_agent::manifest::Manifest;
-use snapshot_agent::{Result, rehearse, save};
+use snapshot_agent::format::manifest::Manifest;
+use snapshot_agent::verbs::save::{self, dry_run};
 use tokio::sync::{mpsc, watch};
 
 use crate::locks::{lockable, locking};
@@ -100,7 +101,7 @@ async fn every_line_agrees_with_its_own_snapshot() {
         let mut request = save_request(etcd.flags(), file_store(mount.path()), Compression::Zstd);
         request.dry_run = true;
         let kept = files(mount.path());
-        let rehearsed = rehearse::run(request).await.unwrap();
+        let rehearsed = dry_run::run(request).await.unwrap();
         let proven = Verification { read_back: false, ..idle.verification.clone().unwrap() };
         assert_eq!((rehearsed.revision, rehearsed.verification), (idle.revision, proven));
         assert_eq!((rehearsed.db_bytes, rehearsed.keys), (idle.db_bytes, idle.keys), "{line}");

@@ -79,7 +79,7 @@ impl Backend {
     }
 
     pub(crate) async fn s3() -> Self {
-        snapshot_agent::store::install_crypto();
+        snapshot_agent::util::crypto::install_crypto();
         let s3 = S3::start().await;
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("accessKeyID"), "key").unwrap();
@@ -102,7 +102,7 @@ impl Backend {
     }
 
     pub(crate) async fn azure() -> Self {
-        snapshot_agent::store::install_crypto();
+        snapshot_agent::util::crypto::install_crypto();
         let folder = tempfile::tempdir().unwrap();
         // base64; any will do for a server that was told of it.
         let (account, key, other) = ("account", "c2VjcmV0LWtleQ==", "Y2FuYXJ5LWtleQ==");
@@ -284,7 +284,7 @@ async fn make_container(url: &str, account: &str, key: &str) {
 
 /// The bucket in the hands of somebody else.
 pub(crate) fn hands(s3: &S3) -> AmazonS3 {
-    snapshot_agent::store::install_crypto();
+    snapshot_agent::util::crypto::install_crypto();
     AmazonS3Builder::new()
         .with_bucket_name("bkt")
         .with_endpoint(format!("http://{}", s3.address))

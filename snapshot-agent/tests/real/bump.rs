@@ -6,7 +6,7 @@ use crate::server::LINES;
 use crate::support::{Etcd, bin, etcd_of, file_store, restore_request, save_request};
 use etcd_client::{EventType, GetOptions, KeyValue, WatchOptions};
 use snapshot_agent::contract::{Compression, DATA_DIR, DEFAULT_REVISION_BUMP, Engine, RestoreRequest};
-use snapshot_agent::{restore, save};
+use snapshot_agent::verbs::{restore, save};
 
 /// What somebody who watched the old cluster up to `seen` is told by the new one.
 #[derive(Debug, PartialEq, Eq)]

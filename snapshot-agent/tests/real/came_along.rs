@@ -9,7 +9,7 @@ use serde_json::Value;
 use snapshot_agent::contract::{
     CameAlong, Compression, DATA_DIR, Engine, ExitClass, RestoreRequest, SaveRequest, StoreFlags, Verify,
 };
-use snapshot_agent::{restore, save};
+use snapshot_agent::verbs::{restore, save};
 use tempfile::TempDir;
 
 use crate::graft::ENGINES;

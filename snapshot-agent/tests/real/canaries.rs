@@ -7,14 +7,15 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use snapshot_agent::Result;
+use snapshot_agent::catalog::recall;
 use snapshot_agent::contract::{
     Compression, ContentsRequest, CopyRequest, DATA_DIR, InspectRequest, LatestRequest, ListRequest, ProbeRequest,
     Report, S3Checksum, S3Sse, SaveRequest, SnapshotFlags, StoreFlags, ToStore, VerifyRequest,
 };
-use snapshot_agent::identity::IDENTITY_FILE;
-use snapshot_agent::{
-    Result, contents, copy, inspect, latest, list, probe, recall, rehearse, report, restore, save, verify,
-};
+use snapshot_agent::etcd::volume_identity::IDENTITY_FILE;
+use snapshot_agent::verbs::save::dry_run;
+use snapshot_agent::verbs::{contents, copy, inspect, latest, list, probe, report, restore, save, verify};
 
 use crate::ear::Ear;
 use crate::s3_proxy::{Fault, Op, S3Proxy};
@@ -61,7 +62,7 @@ async fn everything(etcd: &Etcd, store: &StoreFlags, key: &str) -> (String, usiz
     told.push_str(&report::render(&saved));
     count(tell(&mut told, "save", saved).is_some());
     let dry = SaveRequest { dry_run: true, ..saving };
-    count(tell(&mut told, "dry run", rehearse::run(dry).await).is_some());
+    count(tell(&mut told, "dry run", dry_run::run(dry).await).is_some());
 
     let (namespace, cluster) = ("shop".to_owned(), "orders".to_owned());
     let finding = InspectRequest {

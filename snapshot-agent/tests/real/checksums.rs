@@ -2,7 +2,7 @@
 
 use futures::stream;
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, S3Checksum, SaveRequest, StoreFlags};
-use snapshot_agent::restore;
+use snapshot_agent::verbs::restore;
 
 use crate::faults::{messages, save_stream, snapshot};
 use crate::s3_proxy::{Asked, Fault, S3Proxy, error};

@@ -6,9 +6,10 @@ use std::process::Command;
 
 use crate::age::{PAIRS, secret};
 use crate::support::{Etcd, Small, bin, child, child_input, eventually, file_store, files, save_request};
-use snapshot_agent::contents::{Contents, Found};
+use snapshot_agent::Result;
 use snapshot_agent::contract::{Compression, ContentsRequest, ExitClass, SavedReport, SnapshotFlags, StoreFlags};
-use snapshot_agent::{Result, contents, save};
+use snapshot_agent::verbs::contents::{Contents, Found};
+use snapshot_agent::verbs::{contents, save};
 
 fn request(snapshot: SnapshotFlags, scratch: &Path) -> ContentsRequest {
     ContentsRequest {

@@ -11,10 +11,10 @@ use crate::front::Mischief;
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
 use crate::support::{Etcd, S3, eventually, file_store, files, restore_request, save_request};
 use snapshot_agent::contract::{Compression, CopyRequest, DATA_DIR, ExitClass, SavedReport, StoreFlags, ToStore};
-use snapshot_agent::copy::{Copied, Copies, Ended};
-use snapshot_agent::layout::Folder;
+use snapshot_agent::format::layout::Folder;
 use snapshot_agent::store::{Plan, Store, Upload};
-use snapshot_agent::{copy, restore, save};
+use snapshot_agent::verbs::copy::{Copied, Copies, Ended};
+use snapshot_agent::verbs::{copy, restore, save};
 
 async fn saved(etcd: &Etcd, store: StoreFlags, age: bool) -> SavedReport {
     let mut request = save_request(etcd.flags(), store, Compression::Zstd);

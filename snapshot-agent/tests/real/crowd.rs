@@ -8,7 +8,7 @@ use std::process::Command;
 
 use futures::future::join_all;
 use snapshot_agent::contract::{Compression, DATA_DIR, Engine, RestoreRequest};
-use snapshot_agent::{restore, save};
+use snapshot_agent::verbs::{restore, save};
 
 use crate::dump::dump;
 use crate::s3_proxy::{Fault, S3Proxy, error};

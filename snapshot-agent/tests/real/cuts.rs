@@ -23,7 +23,7 @@ use crate::support::{
     save_request,
 };
 use snapshot_agent::contract::{Compression, DATA_DIR, Engine, ExitClass, RestoreRequest, SavedReport};
-use snapshot_agent::{restore, save};
+use snapshot_agent::verbs::{restore, save};
 use tempfile::TempDir;
 
 /// A snapshot of some megabytes.

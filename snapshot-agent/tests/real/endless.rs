@@ -5,10 +5,11 @@ use std::process::Output;
 use clap::Parser;
 use futures::future::join_all;
 use futures::stream;
+use snapshot_agent::Error;
 use snapshot_agent::contract::{
     Compression, EtcdFlags, ListRequest, ProbeRequest, SnapshotFlags, StoreFlags, VerifyRequest,
 };
-use snapshot_agent::{Error, list, probe, restore, verify};
+use snapshot_agent::verbs::{list, probe, restore, verify};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

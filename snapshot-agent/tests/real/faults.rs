@@ -11,8 +11,8 @@ use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt};
 use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, SaveRequest, StoreFlags, Verify};
-use snapshot_agent::save::{self, Member};
-use snapshot_agent::source::Candidate;
+use snapshot_agent::etcd::member::{Candidate, Member};
+use snapshot_agent::verbs::save;
 use snapshot_agent::{Error, Result};
 
 /// A snapshot as etcd would send it: so many pages of a sound database that does not compress, and the trailer.

@@ -13,8 +13,9 @@ use snapshot_agent::contract::{
     Compression, DATA_DIR, ExitClass, GateRequest, IdentityFlags, JOINED, MAY_START_EMPTY, Report, RestoreRequest,
     STARTED,
 };
-use snapshot_agent::identity::{IDENTITY_FILE, Identity};
-use snapshot_agent::{gate, report, restore, save, wal};
+use snapshot_agent::etcd::volume_identity::{IDENTITY_FILE, Identity};
+use snapshot_agent::etcd::wal;
+use snapshot_agent::verbs::{gate, report, restore, save};
 
 /// Not a test by itself: the process in which the gate runs, since it replaces the process.
 #[tokio::test]

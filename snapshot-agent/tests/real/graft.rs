@@ -14,9 +14,9 @@ use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{
     Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, RestoreRequest, RestoredReport, StoreFlags,
 };
-use snapshot_agent::identity::Identity;
+use snapshot_agent::etcd::volume_identity::Identity;
 use snapshot_agent::scan::{Names, Reader};
-use snapshot_agent::{restore, save};
+use snapshot_agent::verbs::{restore, save};
 use tempfile::TempDir;
 
 pub(crate) const ENGINES: [Engine; 2] = [Engine::Etcdutl, Engine::Graft];

@@ -9,10 +9,11 @@ use crate::faults::{messages, save_stream, snapshot};
 use crate::support::{S3, Small, file_store, save_request};
 use futures::stream;
 use serde_json::json;
+use snapshot_agent::catalog::recall;
 use snapshot_agent::contract::{
     Compression, EtcdFlags, ExitClass, InspectRequest, SaveRequest, SavedReport, StoreFlags,
 };
-use snapshot_agent::{inspect, recall};
+use snapshot_agent::verbs::inspect;
 
 /// What the operator would ask after this save.
 fn request(save: &SaveRequest) -> InspectRequest {

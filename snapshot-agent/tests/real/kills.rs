@@ -19,7 +19,7 @@ use object_store::multipart::MultipartStore;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{Compression, SaveRequest, StoreFlags};
-use snapshot_agent::save;
+use snapshot_agent::verbs::save;
 
 /// Every folder with a manifest has data with the manifest's hash.
 fn complete(store: &Path) -> usize {

@@ -12,14 +12,15 @@ use base64::prelude::BASE64_STANDARD;
 use futures::stream;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
+use snapshot_agent::Error;
 use snapshot_agent::contract::{
     Compression, CopyRequest, EtcdFlags, ExitClass, LockMode, S3Checksum, S3Sse, SavedReport, StoreFlags, ToStore,
 };
-use snapshot_agent::copy::Ended;
-use snapshot_agent::layout::Folder;
-use snapshot_agent::probe::{Outcome, Trial};
+use snapshot_agent::format::layout::Folder;
 use snapshot_agent::store::{Plan, Store};
-use snapshot_agent::{Error, copy, restore, save};
+use snapshot_agent::verbs::copy::Ended;
+use snapshot_agent::verbs::probe::{Outcome, Trial};
+use snapshot_agent::verbs::{copy, restore, save};
 
 /// One signed request, by another program than ours: status and headers.
 fn curl(s3: &S3, method: &str, path: &str, headers: &[&str]) -> String {

@@ -5,8 +5,8 @@ use crate::faults::{messages, save_stream, snapshot};
 use crate::support::save_request;
 use futures::stream::{self, StreamExt};
 use snapshot_agent::contract::{Compression, EtcdFlags, InspectRequest, LatestRequest, ListRequest, SaveRequest};
-use snapshot_agent::list::State;
-use snapshot_agent::{inspect, latest, list};
+use snapshot_agent::verbs::list::State;
+use snapshot_agent::verbs::{inspect, latest, list};
 
 /// One page of S3's, and then some: of Azure's, which has 5000, the agent asks for as many.
 const BEGUN: usize = 1_100;

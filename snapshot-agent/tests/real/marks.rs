@@ -10,12 +10,13 @@ use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
 use crate::support::{S3, file_store, files, restore_request, save_request};
 use futures::stream;
 use serde_json::{Value, json};
+use snapshot_agent::Error;
 use snapshot_agent::contract::{
     Compression, CopyRequest, EtcdFlags, ExitClass, InspectRequest, LatestRequest, NEW_STORE, ProbeRequest,
     RestoreRequest, SaveRequest, SavedReport, StoreFlags, ToStore, is_store_id,
 };
-use snapshot_agent::probe::{Ended, Outcome, Trial};
-use snapshot_agent::{Error, copy, inspect, latest, probe};
+use snapshot_agent::verbs::probe::{Ended, Outcome, Trial};
+use snapshot_agent::verbs::{copy, inspect, latest, probe};
 
 const MARK: &str = "holdfast-store.json";
 const OTHER: &str = "ffffffff-0000-4000-8000-000000000000";
@@ -152,10 +153,11 @@ async fn nothing_is_restored_from_a_store_that_was_exchanged() {
         let other = tempfile::tempdir().unwrap();
         let right =
             RestoreRequest { expect_store_id: Some(mark.clone()), volume: other.path().to_owned(), ..request.clone() };
-        assert!(!snapshot_agent::restore::run(right).await.unwrap().already, "{name}: from the right one");
-        for refused in
-            [latest::run(newest(OTHER)).await.unwrap_err(), snapshot_agent::restore::run(request).await.unwrap_err()]
-        {
+        assert!(!snapshot_agent::verbs::restore::run(right).await.unwrap().already, "{name}: from the right one");
+        for refused in [
+            latest::run(newest(OTHER)).await.unwrap_err(),
+            snapshot_agent::verbs::restore::run(request).await.unwrap_err(),
+        ] {
             assert_eq!(refused.class(), ExitClass::Config, "{name}: {refused}");
             assert!([OTHER, &mark, MARK].iter().all(|word| refused.message().contains(word)), "{name}: {refused}");
         }

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, MemberAddOptions};
+use snapshot_agent::Result;
 use snapshot_agent::contract::{
     Compression, DATA_DIR, EtcdFlags, ExitClass, LatestRequest, Level, ListRequest, ProofLevel, SaveRequest,
     SavedReport, SnapshotFlags, StoreFlags, VerifyRequest,
 };
-use snapshot_agent::manifest::Manifest;
-use snapshot_agent::verify::Verified;
-use snapshot_agent::{Result, latest, list, restore, save, verify};
+use snapshot_agent::format::manifest::Manifest;
+use snapshot_agent::verbs::verify::Verified;
+use snapshot_agent::verbs::{latest, list, restore, save, verify};
 
 use crate::balancer::Balancer;
 use crate::narrow::{Slow, Way};
@@ -358,7 +359,7 @@ async fn what_is_left_without_a_quorum_is_saved_by_hand_and_marked() {
     let manifest = fs::read(mount.path().join(&saved.key).join("manifest.json")).unwrap();
     assert!(Manifest::parse(&manifest).unwrap().without_quorum);
     let rehearsed = SaveRequest { dry_run: true, ..by_hand };
-    assert!(snapshot_agent::rehearse::run(rehearsed).await.unwrap().without_quorum);
+    assert!(snapshot_agent::verbs::save::dry_run::run(rehearsed).await.unwrap().without_quorum);
 
     let listing = ListRequest { store: store.clone(), deadline_seconds: 30, ..ListRequest::default() };
     let listed = list::run(listing).await.unwrap();

@@ -9,9 +9,8 @@ use bytes::Bytes;
 use clap::Parser;
 use futures::stream;
 use snapshot_agent::contract::{Compression, Engine, EtcdFlags, RestoreRequest, Verify};
-use snapshot_agent::restore;
-use snapshot_agent::save::{self, Member};
-use snapshot_agent::source::Candidate;
+use snapshot_agent::etcd::member::{Candidate, Member};
+use snapshot_agent::verbs::{restore, save};
 
 /// What a save may take with default settings above what the process has at its start, whatever the database's size:
 /// with the 16 MiB of HTTP/2 windows that this test has not, it makes 96 MiB. 16 MiB more for each gigabyte.

@@ -15,7 +15,7 @@ use futures::stream;
 use object_store::multipart::MultipartStore;
 use serde_json::{Value, json};
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, InspectRequest, ProbeRequest, SaveRequest};
-use snapshot_agent::{inspect, probe, save};
+use snapshot_agent::verbs::{inspect, probe, save};
 
 /// Not a test by itself: the process that is killed.
 #[tokio::test(flavor = "multi_thread")]

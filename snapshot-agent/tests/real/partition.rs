@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use snapshot_agent::contract::{Compression, ExitClass};
-use snapshot_agent::save;
+use snapshot_agent::verbs::save;
 
 use crate::members::{all, lead, saves_all_of_it};
 use crate::support::{Etcd, bin, eventually, file_store, files, free_port, save_request};

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use clap::Parser as _;
 use snapshot_agent::contract::{Compression, SaveRequest, StoreFlags};
-use snapshot_agent::save;
+use snapshot_agent::verbs::save;
 
 use crate::ports;
 use crate::s3_proxy::{Fault, S3Proxy};

@@ -10,8 +10,9 @@ use crate::s3_proxy::{Fault, Op, S3Proxy};
 use crate::server::bolt::{self, Bolt, Entry};
 use crate::support::{Etcd, NOTE, S3, bin, etcd_of, file_store, files, restore_request};
 use sha2::{Digest as _, Sha256};
+use snapshot_agent::Error;
 use snapshot_agent::contract::{DATA_DIR, ExitClass, RestoreRequest, StoreFlags};
-use snapshot_agent::{Error, restore};
+use snapshot_agent::verbs::restore;
 
 /// A snapshot as etcdctl takes it.
 fn etcdctl(etcd: &Etcd, to: &Path) {

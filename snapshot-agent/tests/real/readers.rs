@@ -7,7 +7,7 @@ use crate::stores::{NEEDED, outcome, probed, probing};
 use crate::support::{S3, files};
 use serde_json::json;
 use snapshot_agent::contract::ExitClass;
-use snapshot_agent::probe::{self, Outcome, Trial};
+use snapshot_agent::verbs::probe::{self, Outcome, Trial};
 use tempfile::TempDir;
 
 /// The access key of the test server's owner, whose credentials write here.

@@ -6,7 +6,7 @@ use crate::graft::ENGINES;
 use crate::s3_proxy::{Fault, Op, S3Proxy};
 use crate::support::{Etcd, NOTE, S3, Small, bin, file_store, files, in_place_of, restore_request, save_request};
 use snapshot_agent::contract::{Compression, DATA_DIR, Engine, ExitClass, RestoreRequest};
-use snapshot_agent::{restore, save};
+use snapshot_agent::verbs::{restore, save};
 
 /// The bytes of a snapshot of an etcd with so many values of 64 KiB.
 async fn snapshot(values: u64) -> Vec<u8> {

@@ -21,8 +21,8 @@ use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{
     Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, RestoreRequest, SavedReport, StoreFlags,
 };
-use snapshot_agent::identity::Identity;
-use snapshot_agent::{restore, save};
+use snapshot_agent::etcd::volume_identity::Identity;
+use snapshot_agent::verbs::{restore, save};
 use tempfile::TempDir;
 
 /// A snapshot in S3, of an etcd with so many MiB.

@@ -8,8 +8,8 @@ use std::process::Command;
 use crate::support::{Etcd, RESTORE, S3, etcd_of, eventually, file_store, restore_request, save_request};
 use serde_json::Value;
 use snapshot_agent::contract::{Compression, DATA_DIR, SavedReport, StoreFlags};
-use snapshot_agent::identity::Identity;
-use snapshot_agent::{restore, save};
+use snapshot_agent::etcd::volume_identity::Identity;
+use snapshot_agent::verbs::{restore, save};
 
 fn etcdutl(line: &str) -> PathBuf {
     etcd_of(line).with_file_name("etcdutl")

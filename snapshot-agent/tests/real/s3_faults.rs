@@ -11,8 +11,9 @@ use crate::s3_proxy::{Asked, Fault, Op, S3Proxy, error};
 use crate::support::{S3, Small, eventually, files, restore_request, save_request};
 use futures::future::join_all;
 use futures::stream::{self, StreamExt};
+use snapshot_agent::Error;
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, SaveRequest, SavedReport, StoreFlags};
-use snapshot_agent::{Error, restore};
+use snapshot_agent::verbs::restore;
 
 mod listings;
 mod manifests;

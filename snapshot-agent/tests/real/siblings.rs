@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use etcd_client::{GetOptions, MemberAddOptions};
 use snapshot_agent::contract::{Compression, DATA_DIR, Engine, EtcdFlags, RestoreRequest};
-use snapshot_agent::{restore, save};
+use snapshot_agent::verbs::{restore, save};
 
 use crate::graft::ENGINES;
 use crate::support::{Etcd, eventually, file_store, restore_request, save_request};

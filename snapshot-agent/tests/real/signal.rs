@@ -10,7 +10,7 @@ use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
 use crate::support::{Etcd, S3, child, child_input, eventually, save_request};
 use futures::stream;
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass};
-use snapshot_agent::save;
+use snapshot_agent::verbs::save;
 
 /// Tells this process to stop.
 fn stop() {

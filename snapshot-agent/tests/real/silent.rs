@@ -8,10 +8,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::support::{Etcd, file_store, files, restore_request, save_request};
+use snapshot_agent::Error;
 use snapshot_agent::contract::{
     Compression, ExitClass, LatestRequest, ListRequest, RestoreRequest, SnapshotFlags, VerifyRequest,
 };
-use snapshot_agent::{Error, latest, list, restore, save, verify};
+use snapshot_agent::verbs::{latest, list, restore, save, verify};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_waits_for_a_silent_volume() {

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{
     Compression, CopyRequest, EtcdFlags, ExitClass, Level, SaveRequest, StoreFlags, ToStore,
 };
-use snapshot_agent::{copy, save};
+use snapshot_agent::verbs::{copy, save};
 
 use crate::age::PAIRS;
 use crate::faults::{messages, save_stream, snapshot};

@@ -13,7 +13,7 @@ use crate::support::{
 };
 use clap::Parser;
 use snapshot_agent::contract::{Compression, Engine, RestoreRequest};
-use snapshot_agent::{restore, save};
+use snapshot_agent::verbs::{restore, save};
 
 /// A third of a MiB a second for each connection.
 const RATE: u64 = 320 << 10;

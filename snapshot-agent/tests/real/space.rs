@@ -10,7 +10,7 @@ use crate::front::Mischief;
 use crate::support::{Etcd, S3, Small, bin, eventually, file_store, files, in_place_of, restore_request, save_request};
 use futures::stream;
 use snapshot_agent::contract::{Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, RestoreRequest};
-use snapshot_agent::{restore, save};
+use snapshot_agent::verbs::{restore, save};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_volume_gets_no_snapshot_and_keeps_none_of_it() {

@@ -16,8 +16,8 @@ use snapshot_agent::contract::{
     Compression, EtcdFlags, ExitClass, InspectRequest, LatestRequest, ListRequest, ProbeRequest, S3Checksum,
     SaveRequest, StoreFlags,
 };
-use snapshot_agent::probe::{Outcome, Trial};
-use snapshot_agent::{inspect, latest, list, probe, restore, save};
+use snapshot_agent::verbs::probe::{Outcome, Trial};
+use snapshot_agent::verbs::{inspect, latest, list, probe, restore, save};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

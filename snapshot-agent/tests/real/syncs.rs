@@ -33,7 +33,8 @@ async fn a_restore_is_startable_only_when_every_byte_and_name_of_it_is_on_the_di
     etcd.fill(1000, 60 << 10).await;
     let mount = tempfile::tempdir().unwrap();
     let store = file_store(mount.path());
-    let saved = snapshot_agent::save::run(save_request(etcd.flags(), store.clone(), Compression::Zstd)).await.unwrap();
+    let saved =
+        snapshot_agent::verbs::save::run(save_request(etcd.flags(), store.clone(), Compression::Zstd)).await.unwrap();
     for engine in ENGINES {
         let volume = tempfile::tempdir().unwrap();
         let request = RestoreRequest { engine, ..restore_request(store.clone(), &saved.key, volume.path()) };

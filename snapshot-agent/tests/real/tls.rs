@@ -12,7 +12,9 @@ use crate::support::{Running, child, eventually, file_store, files, free_port, s
 use futures::StreamExt;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, Level, SavedReport};
-use snapshot_agent::{Error, Result, save, source};
+use snapshot_agent::etcd::source;
+use snapshot_agent::verbs::save;
+use snapshot_agent::{Error, Result};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -436,7 +438,7 @@ async fn everything_is_heard() {
         EtcdFlags { server_name: Some("etcd.example.com".to_owned()), ..root.clone() },
     ] {
         let error = save_to_folder(flags).await.0.unwrap_err();
-        writeln!(told, "{error} {error:?} {}", snapshot_agent::report::render(&Err(error.clone()))).unwrap();
+        writeln!(told, "{error} {error:?} {}", snapshot_agent::verbs::report::render(&Err(error.clone()))).unwrap();
     }
     works("the right password", root).await;
     let heard = ear.heard();

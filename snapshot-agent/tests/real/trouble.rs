@@ -12,7 +12,7 @@ use crate::support::{S3, free_port, restore_request, save_request};
 use futures::future::join_all;
 use futures::stream;
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, S3Sse, StoreFlags};
-use snapshot_agent::restore;
+use snapshot_agent::verbs::restore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

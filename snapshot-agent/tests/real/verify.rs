@@ -9,13 +9,14 @@ use crate::age::{PAIRS, secret};
 use crate::server::LINES;
 use crate::support::{Etcd, S3, Small, bin, etcd_of, file_store, files, in_place_of, save_request};
 use serde_json::{Value, json};
+use snapshot_agent::Result;
+use snapshot_agent::catalog::proof::{Proof, Step};
 use snapshot_agent::contract::{
     Compression, ExitClass, Level, ListRequest, ProofLevel, SavedReport, SnapshotFlags, StoreFlags, VerifyRequest,
 };
-use snapshot_agent::list::NewestProof;
-use snapshot_agent::proof::{Proof, Step};
-use snapshot_agent::verify::{StoredVerified, Verified};
-use snapshot_agent::{Result, list, save, verify};
+use snapshot_agent::verbs::list::NewestProof;
+use snapshot_agent::verbs::verify::{StoredVerified, Verified};
+use snapshot_agent::verbs::{list, save, verify};
 
 const READ: [Step; 4] = [Step::StoredSha256, Step::Trailer, Step::Structure, Step::HashKV];
 const DRILLED: [Step; 7] = [

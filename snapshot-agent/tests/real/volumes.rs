@@ -6,7 +6,7 @@ use crate::graft::ENGINES;
 use crate::restore::Stored;
 use crate::support::{CLAIM, Etcd, NOTE, bin, files, in_place_of, restore_request, save_request};
 use snapshot_agent::contract::{Compression, DATA_DIR, ExitClass, MAY_START_EMPTY, RestoreRequest};
-use snapshot_agent::{restore, save};
+use snapshot_agent::verbs::{restore, save};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_on_the_volume_is_never_touched() {

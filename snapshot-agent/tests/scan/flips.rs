@@ -14,9 +14,9 @@ use crate::support::{BUDGET, Dice, Server, both_ways, scan};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use snapshot_agent::contract::{ExitClass, SnapshotFlags, VerifyRequest};
+use snapshot_agent::format::trailer::TRAILER;
 use snapshot_agent::scan::{Proven, Reader, ScanError};
-use snapshot_agent::trailer::TRAILER;
-use snapshot_agent::verify::{self, FileVerified, Verified};
+use snapshot_agent::verbs::verify::{self, FileVerified, Verified};
 
 /// A snapshot with a bit of everything: rows of pages, free pages, tombstones below the compact revision, other buckets.
 fn snapshot(line: &str) -> (Vec<u8>, Proven) {

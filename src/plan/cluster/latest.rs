@@ -2,7 +2,7 @@
 //!
 //! Decides when the store is asked, by one Job after the other, and what the answer means for the cluster. The answer is
 //! latched at once and never asked for again, so that no retry picks another snapshot; nothing is ever founded empty
-//! because no answer came (I2). Which snapshot it is, the agent decides (`snapshot_agent::latest`).
+//! because no answer came (I2). Which snapshot it is, the agent decides (`snapshot_agent::verbs::latest`).
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;

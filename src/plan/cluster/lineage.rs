@@ -4,7 +4,7 @@
 //! what was written down before it ran. Which snapshot is restored is decided in `restore.rs`.
 
 use snapshot_agent::contract::{Report, RestoredReport};
-use snapshot_agent::layout;
+use snapshot_agent::format::layout;
 
 use super::{Member, Observed};
 use crate::api::member::Birth;

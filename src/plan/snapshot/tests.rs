@@ -17,10 +17,9 @@ use snapshot_agent::contract::{ExitClass, Level, Report, SavedReport, Verificati
 
 use self::world::*;
 use super::*;
-use crate::api::EtcdSnapshotStatus;
 use crate::api::name::LocalRef;
 use crate::api::snapshot::{Age, Artifact, Encryption, External, Failure, Phase};
-use crate::api::{key, name};
+use crate::api::{EtcdSnapshotStatus, key, name};
 use crate::plan::{Act, Plan, Wake, safety};
 
 #[test]

@@ -13,8 +13,7 @@ use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::store::{Location, PvcLocation};
 use crate::api::{EtcdBackupStoreStatus, key};
 use crate::plan::build::store::url;
-use crate::plan::jobs;
-use crate::plan::{Note, Seen, held};
+use crate::plan::{Note, Seen, held, jobs};
 
 /// What was found of the store as it is now, if it was probed since its last change.
 pub(super) fn standing<'a>(seen: &'a Observed, inputs: &str) -> Option<&'a Probe> {

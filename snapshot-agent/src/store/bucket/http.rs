@@ -5,12 +5,11 @@
 //! that nothing is asked again that will not get better: certificates, redirects, refusals. What is asked, with which
 //! credentials and where, is not its business.
 
-use std::fs;
-use std::io;
 use std::path::Path as FilePath;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use std::{fs, io};
 
 use bytes::BytesMut;
 use futures::StreamExt;
@@ -29,7 +28,8 @@ use super::address::{self, NoStore, Resolver};
 use super::listing::{self, NoListing};
 use super::proxy;
 use crate::error::{Error, Result, io_error};
-use crate::store::class::{beneath, tls};
+use crate::store::error_class::{beneath, tls};
+use crate::util::crypto::install_crypto;
 
 /// A store that hiccups or asks to slow down gets this long, with jitter and growing pauses; what lasts longer is told
 /// while somebody still looks, and the Job tries again.
@@ -131,12 +131,6 @@ pub(in crate::store) fn retry() -> RetryConfig {
         max_retries: RETRIES,
         retry_timeout: RETRY_FOR,
     }
-}
-
-/// Chooses ring for TLS, once for the process; what the binary has chosen stands.
-pub fn install_crypto() {
-    // An error says that one is installed already.
-    let _installed_before = rustls::crypto::ring::default_provider().install_default();
 }
 
 /// The HTTP clients for one store: one for each set of time limits, however many clients of the store share it.

@@ -12,14 +12,14 @@ use jiff::Timestamp;
 use object_store::list::PaginatedListOptions;
 use serde::{Deserialize, Serialize};
 
-use super::super::class::classify;
 use super::super::{GRACE_SECONDS, at_it};
 use super::{Bucket, PAGE, Plan, unnamed};
-use crate::clock;
 use crate::contract::ExitClass;
 use crate::error::{Error, Result};
-use crate::layout::{Folder, Format, Key};
-use crate::manifest;
+use crate::format::layout::{Folder, Format, Key};
+use crate::format::manifest;
+use crate::store::error_class::classify;
+use crate::util::clock;
 
 /// What is under way.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]

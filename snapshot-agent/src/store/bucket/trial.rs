@@ -7,8 +7,8 @@ use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions, PutPa
 use super::http::Heard;
 use super::{Bucket, PAGE, intent};
 use crate::error::Result;
-use crate::layout::{Folder, Key};
-use crate::store::class::classify;
+use crate::format::layout::{Folder, Key};
+use crate::store::error_class::classify;
 use crate::store::trial::{Answer, Pin, Put};
 
 impl Bucket {

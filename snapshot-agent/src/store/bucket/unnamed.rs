@@ -10,8 +10,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Bucket, intent};
 use crate::error::Result;
-use crate::layout::{Folder, Format, Key, owner8_of};
-use crate::store::class::classify;
+use crate::format::layout::{Folder, Format, Key, owner8_of};
+use crate::store::error_class::classify;
 
 /// Far more than an intent takes to follow, with all that a store may hesitate.
 const UNNAMED_FOR: SignedDuration = SignedDuration::from_hours(1);

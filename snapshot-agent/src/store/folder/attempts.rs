@@ -7,10 +7,10 @@ use jiff::Timestamp;
 
 use super::in_the_way;
 use crate::error::Result;
-use crate::files::ignore_missing;
-use crate::layout::{Folder, Format, MANIFEST};
-use crate::save::random_uid;
+use crate::format::layout::{Folder, Format, MANIFEST};
 use crate::store::{GRACE_SECONDS, at_it};
+use crate::util::files::ignore_missing;
+use crate::util::process::random_uid;
 
 const TEMPORARY_PREFIX: &str = ".upload-until-";
 const TEMPORARY_SUFFIX: &str = ".tmp";

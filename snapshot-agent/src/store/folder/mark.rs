@@ -9,7 +9,7 @@ use cap_std::fs::{Dir, OpenOptions};
 
 use super::{FolderStore, once, sync};
 use crate::error::{Error, Result};
-use crate::layout::Key;
+use crate::format::layout::Key;
 
 /// How the temporary file of a mark begins.
 const TEMPORARY_MARK: &str = ".holdfast-store-";
@@ -19,7 +19,7 @@ impl FolderStore {
     pub(super) async fn put_mark(&self, key: &Key, content: Bytes) -> Result<()> {
         let doing = format!("writing {}", self.uri(key));
         let name = key.name().to_owned();
-        let temporary = format!("{TEMPORARY_MARK}{}.tmp", crate::save::random_uid()?);
+        let temporary = format!("{TEMPORARY_MARK}{}.tmp", crate::util::process::random_uid()?);
         let calls = move |root: &Dir| -> io::Result<bool> {
             let write = || {
                 let mut file = root.open_with(&temporary, OpenOptions::new().write(true).create_new(true))?;

@@ -11,9 +11,9 @@ use jiff::Timestamp;
 use super::FolderStore;
 use super::attempts::{is_mark, mark_name, names, over};
 use crate::error::Result;
-use crate::files::ignore_missing;
-use crate::layout::{Folder, Key};
+use crate::format::layout::{Folder, Key};
 use crate::store::at_it;
+use crate::util::files::ignore_missing;
 
 /// A mark that is in a dead one's place.
 #[derive(Debug)]

@@ -15,9 +15,9 @@ use crc_fast::CrcAlgorithm;
 use rustix::fs::Advice;
 use tokio::sync::mpsc;
 
-use crate::pool::PIECE;
-use crate::read_back::Fingerprint;
-use crate::writeback::Writeback;
+use crate::store::fingerprint::Fingerprint;
+use crate::util::pool::PIECE;
+use crate::util::writeback::Writeback;
 
 /// Only whole pages leave the kernel's cache (posix_fadvise(2)); those of every architecture are whole at multiples of this.
 const PAGES: u64 = 64 << 10;

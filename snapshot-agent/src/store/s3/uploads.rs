@@ -20,7 +20,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use crate::error::Result;
 use crate::store::bucket::http::{AtMost, Connector};
 use crate::store::bucket::{Registry, UnderWay, Uploads};
-use crate::store::class::classify;
+use crate::store::error_class::classify;
 
 /// One page of them; what stands behind it waits until that has gone.
 const PAGE: &str = "1000";

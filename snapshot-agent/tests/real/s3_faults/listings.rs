@@ -8,7 +8,7 @@ use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
 use crate::support::S3;
 use futures::stream;
 use snapshot_agent::contract::{ExitClass, InspectRequest, ListRequest, SaveRequest, StoreFlags, Verify};
-use snapshot_agent::{inspect, list};
+use snapshot_agent::verbs::{inspect, list};
 
 /// Everything that reads: a listing without end, one that nests too deep, an error without end.
 #[tokio::test(flavor = "multi_thread")]
@@ -134,7 +134,7 @@ async fn nothing_is_decided_by_a_listing_alone() {
 
     // What is there and not listed: it is not lost for who knows its key, and the next save does not touch it.
     let blind = S3Proxy::before(&s3, |a| each(a, Op::List, Fault::Answer(200, NOTHING.to_owned()))).await;
-    let manifest = snapshot_agent::recall::manifest(&blind.flags(&s3), &saved.key, 30).await.unwrap();
+    let manifest = snapshot_agent::catalog::recall::manifest(&blind.flags(&s3), &saved.key, 30).await.unwrap();
     assert_eq!(manifest.sha256, saved.sha256);
     let again = save_stream(request(blind.flags(&s3)), stream::iter(messages(&snapshot(64)))).await.unwrap();
     assert_ne!(again.key, saved.key);

@@ -8,9 +8,10 @@ use crate::s3_proxy::{Asked, Fault, Op, error};
 use crate::support::S3;
 use futures::future::join_all;
 use futures::stream;
+use snapshot_agent::Error;
 use snapshot_agent::contract::{ExitClass, LatestRequest, ListRequest};
-use snapshot_agent::list::{Entry, State};
-use snapshot_agent::{Error, latest, list};
+use snapshot_agent::verbs::list::{Entry, State};
+use snapshot_agent::verbs::{latest, list};
 
 /// Which put of a manifest this is, from 1 on: the intent's comes before.
 fn tried(asked: &Asked) -> Option<usize> {

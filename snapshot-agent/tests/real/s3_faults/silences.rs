@@ -12,7 +12,7 @@ use crate::support::{S3, eventually};
 use futures::future::join_all;
 use futures::stream;
 use snapshot_agent::contract::{ExitClass, InspectRequest, SaveRequest};
-use snapshot_agent::inspect;
+use snapshot_agent::verbs::inspect;
 
 fn is_manifest(asked: &Asked) -> bool {
     asked.op == Op::Put && asked.uri.contains("manifest.json")

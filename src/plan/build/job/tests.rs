@@ -5,12 +5,11 @@ use snapshot_agent::contract::{EtcdFlags, LockMode};
 
 use super::super::{budget, service};
 use super::*;
-use crate::api::EtcdCluster;
 use crate::api::name::LocalRef;
-use crate::api::role;
 use crate::api::store::{
     AzureLocation, GcsLocation, PvcLocation, S3Checksum, S3Encryption, S3Location, S3ObjectLock, S3Sse, S3Tag,
 };
+use crate::api::{EtcdCluster, role};
 use crate::plan::build::store::{self, Use};
 
 fn to_s3() -> AgentJob {

@@ -10,10 +10,10 @@ use crate::plan::meta;
 
 mod from_a_store {
     use super::*;
-    use crate::api::backup_store::Credentials;
+    use crate::api::EtcdBackupStore;
+    use crate::api::backup_store::{Credentials, Identity};
     use crate::api::condition::{Type, Wanted, merge};
-    use crate::api::store::{Location, S3Location};
-    use crate::api::{EtcdBackupStore, backup_store::Identity, store::StoredSnapshot};
+    use crate::api::store::{Location, S3Location, StoredSnapshot};
     use crate::plan::cluster::Observed;
 
     fn store(bucket: &str, ready: bool) -> EtcdBackupStore {

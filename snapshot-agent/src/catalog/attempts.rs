@@ -1,0 +1,99 @@
+//! Which folders of a store belong to a cluster: its lineages, and the attempts of one lineage.
+//!
+//! It reads names alone. What a folder holds is found out in `look.rs`.
+
+use crate::error::{Error, Result};
+use crate::format::layout::{Folder, attempt_time};
+use crate::store::{self, Store};
+
+/// Folders of one lineage that are looked at, each with three requests; a snapshot every ten minutes for almost two years.
+const MAX_FOLDERS: usize = 100_000;
+
+/// Lineages of one name.
+const MAX_LINEAGES: usize = 1_000;
+
+/// Requests under way: a store far away answers in tens of milliseconds.
+pub(crate) const AT_ONCE: usize = 16;
+
+/// The folders that one cluster's snapshots lie in: of one incarnation, or of all.
+pub(crate) async fn lineages(
+    store: &Store,
+    namespace: &str,
+    cluster: &str,
+    cluster_uid: Option<&str>,
+) -> Result<Vec<Folder>> {
+    let place = Folder::of_cluster(namespace, cluster, cluster_uid).map_err(|error| store::layout(&error))?;
+    if cluster_uid.is_some() {
+        return Ok(vec![place]);
+    }
+    let names = store.children(&place, MAX_LINEAGES, |_| true).await?.names;
+    Ok(names.iter().filter_map(|name| place.child(name).ok()).collect())
+}
+
+/// The folders of one lineage that a save has begun, the oldest first.
+pub(crate) async fn attempts(store: &Store, lineage: &Folder) -> Result<Vec<Folder>> {
+    all_attempts(store, lineage, MAX_FOLDERS).await
+}
+
+async fn all_attempts(store: &Store, lineage: &Folder, limit: usize) -> Result<Vec<Folder>> {
+    let (begun, folders) = last_attempts(store, lineage, limit, None).await?;
+    if begun > limit {
+        return Err(Error::config(format!(
+            "{} holds {begun} snapshots, and at most {limit} are looked at: remove old ones (of each its manifest.json \
+             first; a lifecycle rule of a bucket may do it), or name one by its key; `agent latest` finds the newest of \
+             however many",
+            store.uri(lineage)
+        )));
+    }
+    Ok(folders)
+}
+
+/// The newest `most` of them, the oldest first, and how many there are; of those alone that come before `before`, where
+/// that is given. A folder's name begins with when its save began, so the order of the names is the order of time.
+pub(crate) async fn last_attempts(
+    store: &Store,
+    lineage: &Folder,
+    most: usize,
+    before: Option<&Folder>,
+) -> Result<(usize, Vec<Folder>)> {
+    let before = before.map(|folder| folder.name().to_owned());
+    let wanted = move |name: &str| attempt_time(name).is_some() && before.as_deref().is_none_or(|before| name < before);
+    let found = store.last_children(lineage, most, wanted).await?;
+    Ok((found.wanted, found.names.iter().filter_map(|name| lineage.child(name).ok()).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::contract::{ExitClass, StoreFlags};
+
+    const LINEAGE: &str = "shop/orders/1a2b3c4d";
+
+    #[tokio::test]
+    async fn more_than_can_be_looked_at_says_what_helps() {
+        let mount = tempfile::tempdir().unwrap();
+        for second in 10..14 {
+            let name = format!("20261121T1000{second}Z-11111111-aaaaaaaa");
+            fs::create_dir_all(mount.path().join(LINEAGE).join(name)).unwrap();
+        }
+        fs::create_dir_all(mount.path().join(LINEAGE).join("uploads")).unwrap();
+        let url = format!("file://{}", mount.path().display());
+        let store = Store::open(&StoreFlags { url, ..StoreFlags::default() }).unwrap();
+        let lineage = Folder::parse("key", LINEAGE).unwrap();
+        assert_eq!(all_attempts(&store, &lineage, 4).await.unwrap().len(), 4, "what is no snapshot does not count");
+        let error = all_attempts(&store, &lineage, 3).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Config);
+        for words in ["1a2b3c4d holds 4 snapshots", "at most 3", "remove old ones", "by its key", "agent latest"] {
+            assert!(error.message().contains(words), "{words}: {error}");
+        }
+
+        let (begun, last) = last_attempts(&store, &lineage, 2, None).await.unwrap();
+        let seconds =
+            |folders: &[Folder]| folders.iter().map(|folder| folder.name()[13..15].to_owned()).collect::<Vec<_>>();
+        assert_eq!((begun, seconds(&last)), (4, vec!["12".to_owned(), "13".to_owned()]), "the newest of however many");
+        let (begun, before) = last_attempts(&store, &lineage, 2, last.first()).await.unwrap();
+        assert_eq!((begun, seconds(&before)), (2, vec!["10".to_owned(), "11".to_owned()]), "and those before them");
+    }
+}

@@ -1,0 +1,54 @@
+//! One folder of a store: whether it is a complete snapshot, by its manifest and the size of its data.
+//!
+//! It decides what a folder is. Which folders are looked at, and what is made of it, is for `inspect` and `list`.
+
+use crate::contract::ExitClass;
+use crate::error::{Error, Result};
+use crate::format::layout::Folder;
+use crate::format::manifest::{self, Manifest};
+use crate::store::Store;
+
+/// What one folder is.
+#[derive(Debug)]
+pub(crate) enum Looked {
+    /// Manifest and data are there, and fit each other.
+    Complete(Box<Manifest>),
+    /// A save that has not ended, or never will.
+    WithoutManifest,
+    /// The manifest is not one that was asked for.
+    Unwanted,
+    /// Something is there and cannot be right.
+    Broken(Error),
+}
+
+/// Looks at one folder. `Err`: the store could not be asked, so nothing is known.
+pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manifest) -> bool) -> Result<Looked> {
+    let at = folder.manifest();
+    let json = match store.get_small(&at, manifest::MAX_BYTES).await {
+        Ok(json) => json,
+        Err(error) if error.class() == ExitClass::NotFound => return Ok(Looked::WithoutManifest),
+        Err(error) if error.class() == ExitClass::Corrupt => return Ok(Looked::Broken(error)),
+        Err(error) => return Err(error),
+    };
+    let manifest = match Manifest::parse(&json) {
+        Ok(manifest) => manifest,
+        Err(error) => return Ok(Looked::Broken(error.context(store.uri(&at)))),
+    };
+    if !wanted(&manifest) {
+        return Ok(Looked::Unwanted);
+    }
+    let data = folder.data(manifest.format());
+    Ok(match store.stat(&data).await {
+        Ok(stat) if stat.bytes == manifest.stored_bytes => Looked::Complete(Box::new(manifest)),
+        Ok(stat) => Looked::Broken(Error::corrupt(format!(
+            "{} has {} bytes, its manifest says {}: it was cut or exchanged",
+            store.uri(&data),
+            stat.bytes,
+            manifest.stored_bytes
+        ))),
+        Err(error) if error.class() == ExitClass::NotFound => {
+            Looked::Broken(error.context("the manifest is there and its data is not"))
+        }
+        Err(error) => return Err(error),
+    })
+}

@@ -1,0 +1,225 @@
+//! What a later verification leaves beside a snapshot: `proofs/<time>-<level>.json`, written once and never again.
+//!
+//! It decides what is recorded and under which name. The manifest is not touched: it says what was proven when the
+//! snapshot was saved, a proof what was found later. A verification that found the snapshot broken is recorded too, as
+//! `<time>-<level>-failed.json`, so that a list need not open it.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::contract::ProofLevel;
+use crate::error::{Error, Result};
+use crate::format::layout::{Folder, Key, Proved};
+use crate::store::Store;
+use crate::util::sha256::Sha256;
+
+/// The format this version writes.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// A folder with more files than this is not looked through: a drill every hour for a year.
+const MAX_PROOFS: usize = 10_000;
+
+/// One thing that was found right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Step {
+    /// The stored object has the length and the sha256 that its manifest records.
+    StoredSha256,
+    /// The database has the sha256 at etcd's own end of the stream, and the manifest records the same.
+    Trailer,
+    /// Every page in use holds together as a database, and it has the revision and the keys that the manifest records.
+    Structure,
+    /// Its HashKV, worked out from the bytes, is the one that the manifest records.
+    HashKV,
+    /// etcdutl restored it, and that etcd started on it.
+    Restored,
+    /// That etcd's HashKV, at the same revision, is the same.
+    EtcdHashKV,
+    /// That etcd asks for a user, so it was stopped: the database that it ran on has the same HashKV, worked out from its
+    /// bytes.
+    RestoredHashKV,
+    /// That etcd counts as many keys.
+    EtcdKeys,
+}
+
+impl Step {
+    /// For people.
+    pub const fn says(self) -> &'static str {
+        match self {
+            Self::StoredSha256 => "the stored bytes are those that were saved",
+            Self::Trailer => "etcd's own sha256 of the database",
+            Self::Structure => "the structure of every page in use, and what is in them",
+            Self::HashKV => "HashKV, worked out from the bytes",
+            Self::Restored => "restored by etcdutl, and etcd started on it",
+            Self::EtcdHashKV => "HashKV, asked of that etcd",
+            Self::RestoredHashKV => "HashKV, worked out from the database that etcd ran on",
+            Self::EtcdKeys => "keys, counted by that etcd",
+        }
+    }
+}
+
+/// A verification of one stored snapshot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Proof {
+    /// [`FORMAT_VERSION`].
+    pub format_version: u32,
+    /// The snapshot's folder below the store's prefix.
+    pub key: String,
+    /// How far it was to be verified.
+    pub level: ProofLevel,
+    /// Whether nothing was found wrong.
+    pub passed: bool,
+    /// What was found right, in the order in which it was looked at.
+    pub proven: Vec<Step>,
+    /// What could not be looked at, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+    /// What was found wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// sha256 (hex) of the manifest that it was compared with.
+    pub manifest_sha256: String,
+    /// The revision of the key space, as found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// The revision below which history is gone, as found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compact_revision: Option<i64>,
+    /// Keys at that revision, as found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<u64>,
+    /// etcd's HashKV at that revision, as found.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "hashKV")]
+    pub hash_kv: Option<u32>,
+    /// Version of the etcd that was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd_version: Option<String>,
+    /// When it began.
+    #[schemars(with = "String", extend("format" = "date-time"))]
+    pub started_at: Timestamp,
+    /// When it was done.
+    #[schemars(with = "String", extend("format" = "date-time"))]
+    pub ended_at: Timestamp,
+    /// Version of the agent that wrote this.
+    pub agent_version: String,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl Proof {
+    /// Nothing is proven yet.
+    pub(crate) fn begin(key: &Folder, level: ProofLevel, manifest: &[u8], at: Timestamp) -> Self {
+        Self {
+            format_version: FORMAT_VERSION,
+            key: key.to_string(),
+            level,
+            passed: false,
+            proven: Vec::new(),
+            left_out: Vec::new(),
+            failure: None,
+            manifest_sha256: hex::encode(Sha256::digest(manifest)),
+            revision: None,
+            compact_revision: None,
+            keys: None,
+            hash_kv: None,
+            etcd_version: None,
+            started_at: at,
+            ended_at: at,
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            other: Map::new(),
+        }
+    }
+
+    /// Reads a proof.
+    pub fn parse(json: &[u8]) -> Result<Self> {
+        serde_json::from_slice(json).map_err(|error| Error::corrupt(format!("the proof cannot be read: {error}")))
+    }
+
+    /// Writes it beside the snapshot, and says where.
+    pub(crate) async fn keep(&self, store: &Store, folder: &Folder) -> Result<Key> {
+        let key = folder.proof(Proved { at: self.ended_at, level: self.level, passed: self.passed });
+        let mut json = serde_json::to_vec_pretty(self)
+            .map_err(|error| Error::corrupt(format!("the proof cannot be written: {error}")))?;
+        json.push(b'\n');
+        store.put_new(&key, json.into()).await?;
+        Ok(key)
+    }
+}
+
+/// All proofs that lie beside a snapshot, by their names, the newest last.
+async fn beside(store: &Store, folder: &Folder) -> Result<Vec<Proved>> {
+    let names = store.objects(&folder.proofs(), MAX_PROOFS).await?;
+    let mut proofs: Vec<_> = names.iter().filter_map(|name| Proved::of_name(name)).collect();
+    proofs.sort_by_key(|proved| proved.at);
+    Ok(proofs)
+}
+
+/// The newest proof that lies beside a snapshot, by its name.
+pub(crate) async fn newest(store: &Store, folder: &Folder) -> Result<Option<Proved>> {
+    Ok(beside(store, folder).await?.pop())
+}
+
+/// The verification that failed, where no later one of at least its level has passed: reading the bytes again does not
+/// make good that etcd could not start on them.
+pub(crate) async fn standing_failure(store: &Store, folder: &Folder) -> Result<Option<Proved>> {
+    let proofs = beside(store, folder).await?;
+    Ok(proofs
+        .into_iter()
+        .rev()
+        .try_fold(None, |passed: Option<ProofLevel>, proved| {
+            if proved.passed {
+                Ok(passed.max(Some(proved.level)))
+            } else if passed >= Some(proved.level) {
+                Ok(passed)
+            } else {
+                Err(proved)
+            }
+        })
+        .err())
+}
+
+/// The proof's JSON schema, for programs that read stores by themselves.
+pub fn schema() -> Value {
+    schemars::schema_for!(Proof).to_value()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::{ExitClass, StoreFlags};
+
+    #[tokio::test]
+    async fn a_proof_is_written_once_and_found_again() {
+        let mount = tempfile::tempdir().unwrap();
+        let flags = StoreFlags { url: format!("file://{}", mount.path().display()), ..StoreFlags::default() };
+        let store = Store::open(&flags).unwrap();
+        let folder = Folder::parse("key", "a/b/c/d").unwrap();
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let mut proof = Proof::begin(&folder, ProofLevel::Stored, b"{}", at("2026-11-21T10:00:00Z"));
+        assert_eq!(newest(&store, &folder).await, Ok(None));
+        // Where there is no snapshot, none is made up.
+        assert_eq!(proof.keep(&store, &folder).await.unwrap_err().class(), ExitClass::NotFound);
+        assert!(!mount.path().join("a").exists());
+
+        std::fs::create_dir_all(mount.path().join("a/b/c/d")).unwrap();
+        proof.passed = true;
+        let key = proof.keep(&store, &folder).await.unwrap();
+        assert_eq!(key.to_string(), "a/b/c/d/proofs/20261121T100000.000000Z-stored.json");
+        let json = store.get_small(&key, 1 << 20).await.unwrap();
+        assert_eq!(Proof::parse(&json).unwrap(), proof);
+        let mut other = proof.clone();
+        other.left_out.push("x".to_owned());
+        other.keep(&store, &folder).await.expect_err("an older proof was overwritten");
+
+        let failed = Proof { passed: false, ended_at: at("2026-11-21T11:00:00Z"), ..proof.clone() };
+        failed.keep(&store, &folder).await.unwrap();
+        let drill = Proof { level: ProofLevel::Drill, ended_at: at("2026-11-21T09:00:00Z"), ..proof };
+        drill.keep(&store, &folder).await.unwrap();
+        std::fs::write(mount.path().join("a/b/c/d/proofs/zzz.json"), "not ours").unwrap();
+        let found = newest(&store, &folder).await.unwrap().unwrap();
+        assert_eq!((found.level, found.passed, found.at), (ProofLevel::Stored, false, at("2026-11-21T11:00:00Z")));
+    }
+}

@@ -1,0 +1,110 @@
+//! The last step of a save and of a copy: the manifest, which makes data a snapshot.
+//!
+//! It decides what happens when this ends badly. From here on nothing is taken back on a guess: an answer may be lost
+//! although the manifest was written, and then the data has to stay.
+
+use bytes::Bytes;
+
+use crate::contract::ExitClass;
+use crate::error::{Error, Result};
+use crate::format::layout::Key;
+use crate::store::{Store, Upload};
+use crate::util::interrupt::Interrupt;
+
+/// Writes the manifest of this data, whose upload this run began, or an earlier one.
+pub(crate) async fn run(
+    store: &Store,
+    upload: Option<&mut Upload>,
+    data: &Key,
+    manifest: Bytes,
+    interrupt: &mut Interrupt,
+) -> Result<()> {
+    let key = data.folder().manifest();
+    // A class that is final says that it is not there: `put_new` has looked, wherever it may have been written unseen.
+    if let Err(error) = unless(store, interrupt, store.put_new(&key, manifest)).await {
+        if let Some(upload) = upload {
+            upload.unpublished(store, &key).await;
+        }
+        return Err(error.context("the manifest could not be written, and without it there is no snapshot"));
+    }
+    // What says that it is under way has served: beside a manifest nobody takes data back for it.
+    let told = async {
+        if let Some(upload) = upload {
+            upload.published().await;
+        }
+    };
+    // A run that stood still past its time may have been cleaned up after meanwhile (I6).
+    let (seen, ()) = tokio::join!(unless(store, interrupt, store.stat(data)), told);
+    match seen {
+        // Credentials that may only write.
+        Err(error) if error.class() != ExitClass::Denied => Err(unseen(error, interrupt.came())),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// A folder's calls are not interrupted: they go on when nobody waits for them, and a manifest must not come after its data
+/// was taken back.
+async fn unless<T>(store: &Store, interrupt: &mut Interrupt, work: impl Future<Output = Result<T>>) -> Result<T> {
+    match store {
+        Store::Bucket(_) => interrupt.unless(work).await,
+        Store::Folder(_) => work.await,
+    }
+}
+
+/// Why it is not known that manifest and data are there together.
+fn unseen(error: Error, interrupted: bool) -> Error {
+    let what = match error.class() {
+        ExitClass::NotFound => "and its data is gone: another run has cleaned up after this one",
+        _ if interrupted => "and there was no time left to look whether its data is still there",
+        _ => "and its data could not be looked at",
+    };
+    // Any other class would say that nothing is published, and the snapshot may be there, whole (I18).
+    let error = match error.class() {
+        ExitClass::NotFound | ExitClass::Transient | ExitClass::Deadline => error,
+        _ => Error::transient(error.message()),
+    };
+    error.context(format!("the manifest is written, {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::{Compression, StoreFlags};
+    use crate::format::layout::Folder;
+    use crate::store::Plan;
+    use crate::util::clock;
+
+    #[tokio::test]
+    async fn what_has_begun_in_a_folder_is_ended_however_late_it_is() {
+        let mount = tempfile::tempdir().unwrap();
+        let flags = StoreFlags { url: format!("file://{}", mount.path().display()), ..StoreFlags::default() };
+        let store = Store::open(&flags).unwrap();
+        let at = clock::now();
+        for number in 0..50 {
+            let folder = Folder::parse("key", &format!("shop/orders/1a2b3c4d/{number}")).unwrap();
+            let data = folder.data(Compression::None);
+            let plan = Plan { estimate: 1, at, until: at, read_back: true, patient: false };
+            let mut upload = store.begin(&data, plan).await.unwrap();
+            upload.write(Bytes::from_static(b"data")).await.unwrap();
+            upload.complete().await.unwrap();
+            let mut over = Interrupt::after(0).unwrap();
+            run(&store, Some(&mut upload), &data, Bytes::from_static(b"{}"), &mut over).await.unwrap();
+            let left = std::fs::read_dir(mount.path().join(folder.to_string())).unwrap();
+            let mut left: Vec<_> = left.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+            left.sort();
+            assert_eq!(left, ["manifest.json", "snapshot.db"]);
+        }
+    }
+
+    #[test]
+    fn what_is_told_of_data_that_was_not_seen_is_what_is_known() {
+        let told = |error: Error, interrupted| unseen(error, interrupted).message().to_owned();
+        assert!(told(Error::not_found("no such key"), false).contains("is gone"));
+        assert!(told(Error::transient("told to stop"), true).contains("no time left"));
+        assert!(told(Error::transient("503"), false).contains("could not be looked at"));
+        for class in ExitClass::ALL {
+            let final_still = unseen(Error::new(class, "no"), false).class() != ExitClass::Transient;
+            assert_eq!(final_still, matches!(class, ExitClass::NotFound | ExitClass::Deadline), "{class:?}");
+        }
+    }
+}

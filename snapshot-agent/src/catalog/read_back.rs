@@ -1,0 +1,157 @@
+//! Reads a stored object back and compares it with what was sent.
+//!
+//! It decides nothing but equality: a store that keeps something else than it was given is found out before a manifest
+//! calls it a snapshot. Against damage a checksum of 64 bits is as good as a long hash, and costs a tenth; against a store
+//! that means to deceive neither helps here: it may give back one thing now and another one later, and for that the
+//! manifest has a sha256.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use crc_fast::CrcAlgorithm;
+use futures::{Stream, StreamExt};
+use tokio::sync::mpsc;
+
+use crate::error::{Error, Result, task_error};
+use crate::format::layout::Key;
+use crate::store::fingerprint::{Fingerprint, Sum};
+use crate::store::{Ahead, Stat, Store, Upload};
+use crate::util::progress::Progress;
+use crate::util::sha256::Sha256;
+
+/// Pieces waiting to be hashed. Few: what the upload has used is still with the allocator.
+const PIECES: usize = 2;
+
+/// Fails unless the store gives back what was uploaded, which is complete. What was read while it was written is not read
+/// again.
+pub(crate) async fn uploaded(
+    store: &Store,
+    upload: &Upload,
+    key: &Key,
+    given: Fingerprint,
+    stall: Duration,
+) -> Result<()> {
+    match upload.given_back() {
+        Some(found) => judge(store, key, given.parts(), found.parts()),
+        None => match upload.seen() {
+            // The object was looked at when it was complete, and that very one is read.
+            Some(stat) => compare_seen(store, key, stat, given.parts(), stall).await,
+            None => compare(store, key, given.bytes, Sum::Crc64(given.crc64), stall).await,
+        },
+    }
+}
+
+/// Fails unless the store gives these bytes back.
+pub(crate) async fn compare(store: &Store, key: &Key, bytes: u64, sum: Sum, stall: Duration) -> Result<()> {
+    store.forget(key).await?;
+    let stat = store.stat(key).await?;
+    compare_seen(store, key, &stat, (bytes, sum), stall).await
+}
+
+/// The same of an object of which it is known which one it is.
+async fn compare_seen(store: &Store, key: &Key, stat: &Stat, (bytes, sum): (u64, Sum), stall: Duration) -> Result<()> {
+    let progress = Progress::new("reading back", bytes);
+    let stream = store.read(key, stat, Ahead::LITTLE, &progress);
+    let found = match sum {
+        Sum::Crc64(_) => progress.watch(stall, crc64(stream)).await?,
+        Sum::Sha256(_) => {
+            let (bytes, sha256) = progress.watch(stall, digest(stream)).await?;
+            (bytes, Sum::Sha256(sha256))
+        }
+    };
+    judge(store, key, (bytes, sum), found)
+}
+
+fn judge(store: &Store, key: &Key, given: (u64, Sum), found: (u64, Sum)) -> Result<()> {
+    if found == given {
+        return Ok(());
+    }
+    let (bytes, sum) = given;
+    Err(Error::corrupt(format!(
+        "{}: the store gives back {} bytes with {}, it was given {bytes} with {sum}; nothing was published",
+        store.uri(key),
+        found.0,
+        found.1,
+    )))
+}
+
+/// Length and checksum of a stream. It is faster than what brings the bytes, so it needs no thread of its own.
+async fn crc64(mut stream: impl Stream<Item = Result<Bytes>> + Unpin) -> Result<(u64, Sum)> {
+    let (mut crc, mut total) = (crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme), 0_u64);
+    while let Some(piece) = stream.next().await {
+        let piece = piece?;
+        crc.update(&piece);
+        total += piece.len() as u64;
+    }
+    Ok((total, Sum::Crc64(crc.finalize())))
+}
+
+/// Length and sha256 of a stream.
+pub(crate) async fn digest(mut stream: impl Stream<Item = Result<Bytes>> + Unpin) -> Result<(u64, [u8; 32])> {
+    let (to_hash, mut received) = mpsc::channel::<Bytes>(PIECES);
+    let hashing = tokio::task::spawn_blocking(move || {
+        let (mut hash, mut total) = (Sha256::new(), 0_u64);
+        while let Some(piece) = received.blocking_recv() {
+            hash.update(&piece);
+            total += piece.len() as u64;
+        }
+        (total, hash.finalize())
+    });
+    while let Some(piece) = stream.next().await {
+        if to_hash.send(piece?).await.is_err() {
+            break;
+        }
+    }
+    drop(to_hash);
+    hashing.await.map_err(|error| task_error(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::FileExt as _;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::contract::{Compression, ExitClass, StoreFlags};
+    use crate::format::layout::Folder;
+    use crate::store::Plan;
+    use crate::util::clock;
+
+    /// One byte changes after it was written and before the disk was asked for it.
+    #[tokio::test]
+    async fn a_folder_whose_disk_gives_back_something_else_is_found_out() {
+        let mount = tempfile::tempdir().unwrap();
+        let flags = StoreFlags { url: format!("file://{}", mount.path().display()), ..StoreFlags::default() };
+        let store = Store::open(&flags).unwrap();
+        let content = Bytes::from(vec![7; 3 << 20]);
+        let given = Fingerprint { bytes: 3 << 20, crc64: crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &content) };
+        let at = clock::now();
+        for (number, flipped) in [None, Some(0), Some((3 << 20) - 1)].into_iter().enumerate() {
+            let folder = Folder::parse("key", &format!("shop/orders/1a2b3c4d/{number}")).unwrap();
+            let (key, place) = (folder.data(Compression::None), mount.path().join(folder.to_string()));
+            let plan = Plan { estimate: 1, at, until: at, read_back: true, patient: false };
+            let mut upload = store.begin(&key, plan).await.unwrap();
+            upload.write(content.clone()).await.unwrap();
+            let written = wait_for(&place, given.bytes).await;
+            if let Some(flipped) = flipped {
+                fs::OpenOptions::new().write(true).open(written).unwrap().write_all_at(&[6], flipped).unwrap();
+            }
+            upload.complete().await.unwrap();
+            let compared = uploaded(&store, &upload, &key, given, Duration::from_mins(1)).await;
+            // Later, and with nobody who remembers: the same.
+            let again = compare(&store, &key, given.bytes, Sum::Crc64(given.crc64), Duration::from_mins(1)).await;
+            assert_eq!(compared, again, "{flipped:?}");
+            assert_eq!(compared.err().map(|error| error.class()), flipped.map(|_| ExitClass::Corrupt), "{flipped:?}");
+        }
+    }
+
+    /// The only file of a folder, when it has so many bytes.
+    async fn wait_for(folder: &std::path::Path, bytes: u64) -> PathBuf {
+        let file = fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
+        while fs::metadata(&file).unwrap().len() < bytes {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        file
+    }
+}

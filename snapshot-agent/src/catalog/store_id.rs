@@ -1,0 +1,254 @@
+//! Which store this is: a small object at its root, made once, by the first probe that finds the store usable.
+//!
+//! It decides what the mark says, and what follows from another one, or none, where one is expected: nothing is written
+//! there and nothing removed (I25). The same names may lead elsewhere one day, to another account's bucket or to an emptied
+//! volume. Who expects which mark is not decided here.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::contract::{ExitClass, NEW_STORE, S3Sse, StoreFlags, is_store_id};
+use crate::error::{Error, Result};
+use crate::format::layout::Key;
+use crate::store::{self, Store};
+use crate::util::clock;
+use crate::util::process::random_uid;
+
+/// The format this version writes.
+const FORMAT_VERSION: u32 = 1;
+
+/// A mark has about 120 bytes; later versions may add to it.
+const MAX_BYTES: u64 = 4096;
+
+/// The mark. Fields of later versions are passed over: a mark is never written again.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Mark {
+    format_version: u32,
+    id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    created_at: Option<Timestamp>,
+}
+
+/// What a store says it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// It has no mark.
+    Nothing,
+    /// This one.
+    Id(String),
+    /// Its mark makes no sense, and why.
+    Nonsense(String),
+}
+
+impl Found {
+    /// The mark, if there is one.
+    pub(crate) fn id(&self) -> Option<&str> {
+        match self {
+            Self::Id(id) => Some(id),
+            Self::Nothing | Self::Nonsense(_) => None,
+        }
+    }
+
+    /// For people.
+    pub(crate) fn says(&self) -> String {
+        match self {
+            Self::Nothing => "it has no mark".to_owned(),
+            Self::Id(id) => format!("its mark is {id}"),
+            Self::Nonsense(why) => {
+                format!("its mark makes no sense ({why}): remove that object if this place is meant")
+            }
+        }
+    }
+}
+
+/// What a store has to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected<'a> {
+    /// The one with this mark.
+    pub(crate) id: &'a str,
+    /// The one with this mark will do too; [`NEW_STORE`]: one without any.
+    pub(crate) or: Option<&'a str>,
+}
+
+/// A store as its mark is read and written: never with a key of a person's, which may come, change and go while the store
+/// stays the same, and never locked. A mark is no secret.
+pub(crate) fn store(flags: &StoreFlags) -> Result<Store> {
+    let s3_sse = flags.s3_sse.filter(|sse| *sse != S3Sse::Customer);
+    Store::open(&StoreFlags { s3_sse, ..store::unlocked(flags) })
+}
+
+/// Reads a store's mark.
+pub(crate) async fn read(store: &Store) -> Result<Found> {
+    let content = match store.find_small(&Key::of_store(), MAX_BYTES).await {
+        Ok(Some(content)) => content,
+        Ok(None) => return Ok(Found::Nothing),
+        // Too long to be one.
+        Err(error) if error.class() == ExitClass::Corrupt => return Ok(Found::Nonsense(error.message().to_owned())),
+        Err(error) => return Err(error),
+    };
+    Ok(match serde_json::from_slice::<Mark>(&content) {
+        Ok(Mark { id, .. }) if is_store_id(&id) => Found::Id(id),
+        Ok(_) => Found::Nonsense("its id is none".to_owned()),
+        Err(error) => Found::Nonsense(error.to_string()),
+    })
+}
+
+/// Whether a store is the one that is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is, or takes its place.
+    Right(Found),
+    /// It is another one, and what is said of it.
+    Another(Found, Error),
+    /// These credentials may not read its mark.
+    Unknown(Error),
+}
+
+/// Compares a store's mark with what is expected.
+pub(crate) async fn judge(store: &Store, expected: Expected<'_>) -> Result<Verdict> {
+    let found = match read(store).await {
+        Ok(found) => found,
+        Err(error) if error.class() == ExitClass::Denied => return Ok(Verdict::Unknown(error)),
+        Err(error) => return Err(error),
+    };
+    let right = match &found {
+        Found::Id(id) => id == expected.id || Some(id.as_str()) == expected.or,
+        Found::Nothing => expected.or == Some(NEW_STORE),
+        Found::Nonsense(_) => false,
+    };
+    if right {
+        return Ok(Verdict::Right(found));
+    }
+    let error = another(store, expected.id, &found);
+    Ok(Verdict::Another(found, error))
+}
+
+/// For those who write: refuses another store, where a mark is expected at all.
+pub(crate) async fn expect(flags: &StoreFlags, id: Option<&str>) -> Result<()> {
+    // Credentials that may only write are a careful choice, and a backup is worth more than a refusal.
+    if let Some(error) = doubt(flags, id).await? {
+        tracing::warn!(%error, "whether this is the store that is meant is not known: its mark could not be read");
+    }
+    Ok(())
+}
+
+/// For those who read what is to be restored. The volume and the lineage are as they should be; a place is named wrongly.
+pub(crate) async fn meant(flags: &StoreFlags, id: Option<&str>) -> Result<()> {
+    expect(flags, id).await.map_err(|error| match error.class() {
+        ExitClass::Refused => Error::config(error.message()),
+        _ => error,
+    })
+}
+
+/// For those who ask what was written: refuses another store as well, and gives why it is not known whether this is one,
+/// where these credentials may not read its mark.
+pub(crate) async fn doubt(flags: &StoreFlags, id: Option<&str>) -> Result<Option<Error>> {
+    let Some(id) = id else { return Ok(None) };
+    match judge(&store(flags)?, Expected { id, or: None }).await? {
+        Verdict::Right(_) => Ok(None),
+        Verdict::Another(_, error) => Err(error),
+        Verdict::Unknown(error) => Ok(Some(error)),
+    }
+}
+
+fn another(store: &Store, expected: &str, found: &Found) -> Error {
+    Error::refused(format!(
+        "{}: this is not the store that is meant: the mark {expected} is expected, and {}. Nothing was written or removed \
+         there. Have the endpoint, the credentials or the volume lead to where they led before, or accept this place",
+        store.uri(&Key::of_store()),
+        found.says()
+    ))
+}
+
+/// Reads the mark, or makes it: those who write may have other credentials than those who read. `create_only`: whether the
+/// store was seen to refuse what would overwrite.
+pub(crate) async fn make(reads: &Store, writes: &Store, create_only: bool) -> Result<Found> {
+    match read(reads).await {
+        Ok(Found::Nothing) => {}
+        // S3 says so of what is missing too, to those who may not list. But there may be one, and it is not to be lost.
+        Err(error) if error.class() == ExitClass::Denied && create_only => {}
+        known => return known,
+    }
+    let mark = Mark { format_version: FORMAT_VERSION, id: random_uid()?, created_at: Some(clock::now()) };
+    let mut json = serde_json::to_vec(&mark)
+        .map_err(|error| Error::config(format!("the store's mark cannot be written: {error}")))?;
+    json.push(b'\n');
+    let put = writes.put_new(&Key::of_store(), json.into()).await;
+    // Two at once: what is there now counts, whoever wrote it.
+    match (read(reads).await?, put) {
+        (Found::Nothing, Err(error)) => Err(error),
+        (Found::Nothing, Ok(())) => Err(Error::corrupt("the store's mark was written and is not there")),
+        (found, _) => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const ID: &str = "0a1b2c3d-0000-4000-8000-000000000000";
+    const OTHER: &str = "ffffffff-0000-4000-8000-000000000000";
+
+    fn folder() -> (tempfile::TempDir, StoreFlags, Store) {
+        let mount = tempfile::tempdir().unwrap();
+        let flags = StoreFlags { url: format!("file://{}", mount.path().display()), ..StoreFlags::default() };
+        let store = Store::open(&flags).unwrap();
+        (mount, flags, store)
+    }
+
+    #[tokio::test]
+    async fn a_mark_is_made_once_and_says_the_same_for_ever() {
+        let (mount, _, store) = folder();
+        assert_eq!(read(&store).await, Ok(Found::Nothing));
+        let (one, two) = tokio::join!(make(&store, &store, true), make(&store, &store, true));
+        let (one, two) = (one.unwrap(), two.unwrap());
+        assert!(one == two && one.id().is_some_and(is_store_id), "{one:?} {two:?}");
+        assert_eq!(make(&store, &store, true).await, Ok(one));
+        let json: serde_json::Value =
+            serde_json::from_slice(&fs::read(mount.path().join("holdfast-store.json")).unwrap()).unwrap();
+        assert!(json["formatVersion"] == 1 && json["createdAt"].is_string(), "{json}");
+    }
+
+    #[tokio::test]
+    async fn another_mark_is_refused_and_so_is_none() {
+        let (mount, flags, store) = folder();
+        let write = |content: &str| fs::write(mount.path().join("holdfast-store.json"), content).unwrap();
+        let later = format!(r#"{{"formatVersion":7,"id":"{ID}","createdAt":"2026-11-21T12:00:00Z","more":{{"x":1}}}}"#);
+        let other = format!(r#"{{"formatVersion":1,"id":"{OTHER}"}}"#);
+        let long = format!(r#"{{"formatVersion":1,"id":"{ID}","more":"{}"}}"#, "x".repeat(5000));
+        let nonsense = r#"{"formatVersion":1,"id":"new"}"#;
+        // What is there, and what is fine besides `ID`: nothing, the other one, none.
+        let rows = [
+            (Some(later.as_str()), [true, true, true], "never said"),
+            (Some(&other), [false, true, false], OTHER),
+            (None, [false, false, true], "no mark"),
+            (Some("{"), [false, false, false], "makes no sense"),
+            (Some(nonsense), [false, false, false], "makes no sense"),
+            (Some(&long), [false, false, false], "makes no sense"),
+        ];
+        for (content, taken, words) in rows {
+            match content {
+                Some(content) => write(content),
+                None => fs::remove_file(mount.path().join("holdfast-store.json")).unwrap(),
+            }
+            for (or, taken) in [None, Some(OTHER), Some(NEW_STORE)].into_iter().zip(taken) {
+                match judge(&store, Expected { id: ID, or }).await.unwrap() {
+                    Verdict::Right(_) => assert!(taken, "{content:?} was taken with {or:?}"),
+                    Verdict::Unknown(error) => panic!("{error}"),
+                    Verdict::Another(_, error) => {
+                        assert!(!taken, "{content:?} was refused with {or:?}: {error}");
+                        assert_eq!(error.class(), ExitClass::Refused, "{error}");
+                        for word in [ID, words, "Nothing was written", "accept this place"] {
+                            assert!(error.message().contains(word), "no {word:?} in {error}");
+                        }
+                    }
+                }
+            }
+            assert_eq!(expect(&flags, None).await, Ok(()), "nobody expects anything");
+            assert_eq!(expect(&flags, Some(ID)).await.is_ok(), taken[0]);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! One stored snapshot that is named by its key: its manifest, and its bytes compared with what the manifest says.
+//!
+//! It decides what has to agree before anything that was read may be used. What it is read for is the verbs' business.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+
+use crate::catalog::read_back;
+use crate::contract::ExitClass;
+use crate::error::{Error, Result};
+use crate::format::crypt::Identities;
+use crate::format::layout::{Folder, Key, MANIFEST};
+use crate::format::manifest::{Encryption, Manifest};
+use crate::format::unpack::Sink;
+use crate::format::{manifest, unpack};
+use crate::scan::{NEVER, Options, Proven};
+use crate::store::{self, Ahead, Stat, Store};
+use crate::util::memory::scan_budget;
+use crate::util::progress::Progress;
+
+/// A snapshot that was looked at and not read yet.
+pub(crate) struct Stored {
+    /// What is recorded.
+    pub(crate) manifest: Manifest,
+    /// The data object.
+    pub(crate) data: Key,
+    stat: Stat,
+}
+
+/// The snapshot's folder, or what is wrong with the key.
+pub(crate) fn folder(key: &str) -> Result<Folder> {
+    let folder = Folder::parse("key", key).map_err(|error| store::layout(&error))?;
+    let name = folder.name();
+    if name == MANIFEST || name.contains(".db") {
+        return Err(Error::config(format!(
+            "{key} names an object: give the folder that holds {MANIFEST}. A snapshot file without a manifest is not \
+             supported yet"
+        )));
+    }
+    Ok(folder)
+}
+
+/// The manifest of a snapshot, and its bytes.
+pub(crate) async fn manifest_of(store: &Store, folder: &Folder) -> Result<(Manifest, Bytes)> {
+    let json = store.get_small(&folder.manifest(), manifest::MAX_BYTES).await.map_err(|error| {
+        if error.class() == ExitClass::NotFound {
+            return error.context("no complete snapshot is there");
+        }
+        error
+    })?;
+    let manifest = Manifest::parse(&json).map_err(|error| error.context(store.uri(&folder.manifest())))?;
+    Ok((manifest, json))
+}
+
+/// The manifest of a snapshot that lies where it was saved, and its bytes: one that was copied to another place speaks of
+/// another snapshot. A restore takes it all the same: a person may have moved it, and says which by its sha256.
+pub(crate) async fn manifest_in_its_place(store: &Store, folder: &Folder) -> Result<(Manifest, Bytes)> {
+    let (manifest, json) = manifest_of(store, folder).await?;
+    if manifest.key != folder.as_str() {
+        return Err(Error::corrupt(format!(
+            "the manifest in {folder} is that of {}: it was put there by somebody else",
+            manifest.key
+        )));
+    }
+    Ok((manifest, json))
+}
+
+impl Stored {
+    /// Checks what can be checked without the data.
+    pub(crate) async fn of(store: &Store, folder: &Folder, manifest: Manifest) -> Result<Self> {
+        let data = folder.data(manifest.format());
+        let stat = store.stat(&data).await?;
+        if stat.bytes != manifest.stored_bytes {
+            return Err(Error::corrupt(format!(
+                "{} has {} bytes, its manifest says {}: it was cut or exchanged",
+                store.uri(&data),
+                stat.bytes,
+                manifest.stored_bytes
+            )));
+        }
+        Ok(Self { manifest, data, stat })
+    }
+
+    /// The stored bytes, in order.
+    pub(crate) fn read(&self, store: &Store, ahead: Ahead, progress: &Progress) -> BoxStream<'static, Result<Bytes>> {
+        store.read(&self.data, &self.stat, ahead, progress)
+    }
+
+    /// Reads the stored bytes and compares their hash alone.
+    pub(crate) async fn digest(&self, store: &Store, stall: Duration) -> Result<()> {
+        let progress = Progress::new("reading the snapshot", self.manifest.stored_bytes);
+        let stream = self.read(store, Ahead::FAR, &progress);
+        let (bytes, sha256) = progress.watch(stall, read_back::digest(stream)).await?;
+        self.agrees(
+            store,
+            &[
+                ("size", bytes.to_string(), self.manifest.stored_bytes.to_string()),
+                ("sha256", hex::encode(sha256), self.manifest.stored_sha256.clone()),
+            ],
+        )
+    }
+
+    /// Reads the data, unpacks it into a sink and compares everything that is known about it.
+    pub(crate) async fn unpack<S: Sink>(
+        &self,
+        store: &Store,
+        identities: Option<Identities>,
+        sink: S,
+        stall: Duration,
+    ) -> Result<S> {
+        let Manifest { db_bytes, stored_bytes, compression, .. } = self.manifest;
+        let progress = Progress::new("reading the snapshot", stored_bytes);
+        let stream = self.read(store, Ahead::UNPACKING, &progress);
+        let unpacking = unpack::run(stream, compression, identities, db_bytes, (sink, &progress));
+        let (unpacked, sink) = progress.watch(stall, unpacking).await.map_err(|error| match error.class() {
+            ExitClass::Corrupt => error.context(store.uri(&self.data)),
+            _ => error,
+        })?;
+        self.agrees(
+            store,
+            &[
+                ("size", unpacked.stored_bytes.to_string(), stored_bytes.to_string()),
+                ("sha256", hex::encode(unpacked.stored_sha256), self.manifest.stored_sha256.clone()),
+                ("database size", unpacked.database.db_bytes.to_string(), db_bytes.to_string()),
+                ("database sha256", hex::encode(unpacked.database.sha256), self.manifest.sha256.clone()),
+            ],
+        )?;
+        Ok(sink)
+    }
+
+    /// Compares revisions and numbers with those recorded, if any are.
+    pub(crate) fn structure_agrees(&self, store: &Store, found: &Proven) -> Result<()> {
+        let Some(recorded) = &self.manifest.contents else { return Ok(()) };
+        let compact = |revision: Option<i64>| revision.unwrap_or(NEVER).to_string();
+        let mut pairs = vec![
+            ("revision", found.revision.to_string(), recorded.revision.to_string()),
+            ("compact revision", compact(found.compact_revision), compact(recorded.compact_revision)),
+            ("number of records", found.revisions.to_string(), recorded.revisions.to_string()),
+        ];
+        if let (Some(found), Some(recorded)) = (found.keys, recorded.keys) {
+            pairs.push(("number of keys", found.to_string(), recorded.to_string()));
+        }
+        self.agrees(store, &pairs)
+    }
+
+    /// Compares HashKV with the one recorded; gives why it cannot be, if so.
+    pub(crate) fn hash_agrees(&self, store: &Store, found: &Proven) -> Result<Option<String>> {
+        let Some(recorded) = &self.manifest.contents else {
+            return Ok(Some("the manifest records nothing of the contents to compare it with".to_owned()));
+        };
+        match (found.hash_kv, recorded.hash_kv) {
+            (Ok(found), Some(recorded)) => {
+                self.agrees(store, &[("HashKV", found.hash.to_string(), recorded.to_string())])?;
+                Ok(None)
+            }
+            (Ok(_), None) => Ok(Some("the manifest records none to compare it with".to_owned())),
+            (Err(why), _) => Ok(Some(why.to_string())),
+        }
+    }
+
+    /// What a scan of the data is told beforehand.
+    pub(crate) fn scan_options(&self) -> Options {
+        let contents = self.manifest.contents.as_ref();
+        let compact_revision = contents.map(|contents| contents.compact_revision.unwrap_or(NEVER));
+        Options { compact_revision, budget_bytes: scan_budget(self.manifest.db_bytes) }
+    }
+
+    /// Whether what was found is what is recorded.
+    pub(crate) fn agrees(&self, store: &Store, pairs: &[(&str, String, String)]) -> Result<()> {
+        match pairs.iter().find(|(_, found, recorded)| !found.eq_ignore_ascii_case(recorded)) {
+            None => Ok(()),
+            Some((what, found, recorded)) => Err(Error::corrupt(format!(
+                "{}: its {what} is {found}, its manifest says {recorded}",
+                store.uri(&self.data)
+            ))),
+        }
+    }
+}
+
+/// The identities given, one of which has to be a recipient's. They are not read for a snapshot that is not encrypted:
+/// having keys does not say that all snapshots are, and encryption would not prove who wrote one either; that is what the
+/// expected sha256 is for.
+pub(crate) fn fitting(encryption: &Encryption, found: Identities, none: &str, remedy: &str) -> Result<Identities> {
+    let recipients = encryption.recipients.join(", ");
+    if found.is_empty() {
+        return Err(Error::config(format!(
+            "the snapshot is encrypted for {recipients}, and an identity is needed to read it: {none}. Please {remedy}"
+        )));
+    }
+    let given = found.recipients();
+    if given.iter().any(|recipient| encryption.recipients.contains(recipient)) {
+        return Ok(found);
+    }
+    Err(Error::config(format!(
+        "the snapshot is encrypted for {recipients}, and the identities given are those of {}: {remedy}",
+        given.join(", ")
+    )))
+}
+
+/// What was given with `--identity`, one of which has to be a recipient's.
+pub(crate) fn identities(encryption: &Encryption, files: &[PathBuf]) -> Result<Identities> {
+    let none = if files.is_empty() { "none is given" } else { "the files given hold none" };
+    let remedy = "name the identity file of one of these keys with --identity";
+    fitting(encryption, Identities::read_files(files)?, none, remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_a_folder() {
+        assert!(folder("a/b/c/20261121T162233Z-1-2").is_ok());
+        for bad in ["a/../b", "", "a/b/snapshot.db", "a/snapshot.db.zst", "a/manifest.json", "/etc/../x"] {
+            assert_eq!(folder(bad).unwrap_err().class(), ExitClass::Config, "{bad:?}");
+        }
+    }
+}

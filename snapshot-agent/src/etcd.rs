@@ -1,0 +1,15 @@
+//! Layer 5: etcd: its members over gRPC, its program etcdutl, its files on a volume.
+
+pub mod connect;
+pub(crate) mod data_dir;
+pub(crate) mod differences;
+pub(crate) mod etcdutl;
+pub(crate) mod folders;
+pub(crate) mod hash_kv;
+pub mod member;
+pub mod pod_annotations;
+pub mod source;
+pub(crate) mod tls;
+pub(crate) mod version;
+pub mod volume_identity;
+pub mod wal;

@@ -1,0 +1,416 @@
+//! A connection to exactly one member: everything that speaks to etcd gets it here.
+//!
+//! It decides how a member is spoken to (windows, time limits, certificates, user), and what an answer of etcd's means
+//! for the run. A client with several endpoints would balance, and calls must reach the member that was chosen, so each
+//! member has its own. What is asked is not decided here; what a failed handshake means is, in `etcd/tls.rs`.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use etcd_client::{Channel, Client, ConnectOptions, StatusResponse};
+use tonic::transport::{Endpoint, Uri};
+use tonic::{Code, Status};
+
+use super::folders;
+use super::tls::{self, Tls};
+use crate::contract::EtcdFlags;
+use crate::error::{Error, Result};
+
+/// HTTP/2 windows for a member that answers within [`NEAR`]: 800 MiB/s and more, and what waits there is memory.
+const WINDOW: u32 = 4 << 20;
+
+/// For one further away: hyper's own (2 MiB for a stream) allow 200 MiB/s at 10 ms and 50 at 40, these 400 at 40.
+const WINDOW_FAR: u32 = 16 << 20;
+
+/// How soon a member answers that is not far away: one in the same zone within 1 ms, a busy one within 5.
+const NEAR: Duration = Duration::from_millis(5);
+
+/// A member that does not answer its own status within this is not healthy. Longer than one election (1 s).
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Notices a dead connection in the middle of a stream.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// What etcd says when it does not know a login any more.
+const EXPIRED: &str = "invalid auth token";
+
+/// Connects to members, one at a time, with the certificates and the user that the flags name.
+///
+/// It holds a password and a key: it has no `Debug`, and nothing of them reaches a message.
+pub(crate) struct Dialer {
+    tls: Option<Tls>,
+    /// Whether `HOST:PORT` alone means https.
+    secure: bool,
+    user: Option<User>,
+    /// HTTP/2 windows that were asked for.
+    window: Option<u32>,
+}
+
+struct User {
+    name: String,
+    password: String,
+}
+
+impl Dialer {
+    /// Reads the files that the flags name, and contacts nobody.
+    pub(crate) fn of(flags: &EtcdFlags) -> Result<Self> {
+        let flags = &folders::opened(flags)?;
+        let given = tls_flags(flags);
+        let secure = !given.is_empty();
+        let urls: Vec<_> = flags.endpoints.iter().map(|endpoint| parse(endpoint, secure)).collect::<Result<_>>()?;
+        let https = urls.iter().any(is_https);
+        if secure && !https {
+            return Err(Error::config(format!(
+                "{} cannot be used: every endpoint is http://; write https:// in front of them, or leave the TLS flags out",
+                given.join(", ")
+            )));
+        }
+        let tls = if https { Some(Tls::of(flags)?) } else { None };
+        let user = user(flags)?;
+        if user.is_some() && !urls.iter().all(is_https) {
+            tracing::warn!("an endpoint is http://: the password goes over the network unencrypted");
+        }
+        Ok(Self { tls, secure, user, window: flags.http2_window })
+    }
+
+    /// Connects to this member and asks for its status, which proves that everything fits.
+    ///
+    /// A login lasts for some minutes, so calls are made through [`logged_in`]; a stream that is open goes on.
+    pub(crate) async fn dial(&self, endpoint: &str) -> Result<(Client, StatusResponse)> {
+        let url = parse(endpoint, self.secure)?;
+        match self.meet(endpoint, &url, self.window.unwrap_or(WINDOW)).await {
+            // A handshake that fails shows to a call as a connection that breaks.
+            Err(error) if error.class().retryable() => match self.explain(&url).await {
+                Some(why) => Err(why.context(endpoint)),
+                None => Err(error),
+            },
+            met => met,
+        }
+    }
+
+    /// Another connection to a member that took so long to answer, with windows for the way there; `None` for one that is
+    /// near, or when windows were asked for. They cannot be changed later.
+    pub(super) async fn widen(
+        &self,
+        endpoint: &str,
+        answered_in: Duration,
+    ) -> Result<Option<(Client, StatusResponse)>> {
+        if self.window.is_some() || answered_in <= NEAR {
+            return Ok(None);
+        }
+        self.meet(endpoint, &parse(endpoint, self.secure)?, WINDOW_FAR).await.map(Some)
+    }
+
+    async fn meet(&self, endpoint: &str, url: &Uri, window: u32) -> Result<(Client, StatusResponse)> {
+        let client = self.log_in(endpoint, url, window).await?;
+        let status = ask(endpoint, &client, |mut client| async move { client.status().await }).await?;
+        Ok((client, status))
+    }
+
+    async fn log_in(&self, endpoint: &str, url: &Uri, window: u32) -> Result<Client> {
+        let mut at = Endpoint::from(url.clone())
+            .connect_timeout(ANSWER_WITHIN)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE)
+            .initial_stream_window_size(window)
+            .initial_connection_window_size(window);
+        if let Some(tls) = self.tls.as_ref().filter(|_| is_https(url)) {
+            at = tls.wrap(at).map_err(|error| error.context(endpoint))?;
+        }
+        let channel = at.connect_lazy();
+        let Some(User { name, password }) = &self.user else {
+            return in_time(endpoint, Client::from_channel(Channel::Tonic(channel), None)).await;
+        };
+        let options = ConnectOptions::new().with_user(name, password);
+        let logged_in = async {
+            match Client::from_channel(Channel::Tonic(channel.clone()), Some(options)).await {
+                // As etcdctl: who asks for no login gets none.
+                Err(etcd_client::Error::GRpcStatus(status)) if said(&status) == "authentication is not enabled" => {
+                    tracing::warn!(endpoint, "authentication is off here: --user is not needed");
+                    Client::from_channel(Channel::Tonic(channel), None).await
+                }
+                client => client,
+            }
+        };
+        in_time(endpoint, logged_in).await
+    }
+
+    /// Why no call got through, when TLS knows.
+    async fn explain(&self, url: &Uri) -> Option<Error> {
+        let (host, port) = (host(url)?, url.port_u16()?);
+        match &self.tls {
+            Some(tls) if is_https(url) => tls.explain(host, port).await,
+            _ if is_https(url) => None,
+            _ => tls::speaks_tls(host, port).await.then(|| {
+                Error::config(
+                    "this member speaks TLS: write https:// in front of the endpoint, and name its CA with --cacert",
+                )
+            }),
+        }
+    }
+}
+
+/// The flags that only TLS has a use for.
+fn tls_flags(flags: &EtcdFlags) -> Vec<&'static str> {
+    let EtcdFlags { cacert, cert, key, server_name, .. } = flags;
+    [
+        ("--cacert", cacert.is_some()),
+        ("--cert", cert.is_some()),
+        ("--key", key.is_some()),
+        ("--server-name", server_name.is_some()),
+    ]
+    .into_iter()
+    .filter_map(|(flag, given)| given.then_some(flag))
+    .collect()
+}
+
+/// An endpoint as etcdctl takes it: a URL, or `HOST:PORT`, which is https where certificates are named (I15).
+fn parse(endpoint: &str, secure: bool) -> Result<Uri> {
+    if endpoint.contains('@') {
+        // Not repeated: it may hold a password.
+        return Err(Error::config("an endpoint holds a user: leave it out, and use --user and --password-file"));
+    }
+    let wrong = |why: &str| {
+        Error::config(format!("{endpoint} is no endpoint ({why}): https://HOST:PORT or http://HOST:PORT is expected"))
+    };
+    let url = match (endpoint.contains("://"), secure) {
+        (true, _) => endpoint.to_owned(),
+        (false, true) => format!("https://{endpoint}"),
+        (false, false) => format!("http://{endpoint}"),
+    };
+    let url = url.parse::<Uri>().map_err(|error| wrong(&error.to_string()))?;
+    match url.scheme_str() {
+        _ if host(&url).is_none_or(str::is_empty) => Err(wrong("no host")),
+        Some("http" | "https") if url.port_u16().is_none() => Err(wrong("no port; etcd's own is 2379")),
+        Some("http" | "https") => Ok(url),
+        _ => Err(wrong("another scheme")),
+    }
+}
+
+fn is_https(url: &Uri) -> bool {
+    url.scheme_str() == Some("https")
+}
+
+/// The host; an IPv6 address without its brackets.
+fn host(url: &Uri) -> Option<&str> {
+    let host = url.host()?;
+    Some(host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host))
+}
+
+fn user(flags: &EtcdFlags) -> Result<Option<User>> {
+    let (name, file) = match (&flags.user, &flags.password_file) {
+        (None, None) => return Ok(None),
+        // etcdctl takes NAME:PASSWORD here. Not repeated.
+        (Some(name), _) if name.contains(':') => {
+            return Err(Error::config("--user takes a name alone: put the password into a file for --password-file"));
+        }
+        (Some(name), _) if name.is_empty() => return Err(Error::config("--user is empty")),
+        (Some(_), None) => {
+            return Err(Error::config("--user needs --password-file: a password is only taken from a file"));
+        }
+        (None, Some(_)) => return Err(Error::config("--password-file needs --user")),
+        (Some(name), Some(file)) => (name, file),
+    };
+    let wrong = |what: &str| Error::config(format!("--password-file {}: {what}", file.display()));
+    let password = String::from_utf8(tls::read("--password-file", file)?).map_err(|_| wrong("it is no UTF-8 text"))?;
+    let password = password.strip_suffix('\n').unwrap_or(&password);
+    let password = password.strip_suffix('\r').unwrap_or(password);
+    if password.contains('\n') {
+        return Err(wrong("it has more than one line"));
+    }
+    Ok(Some(User { name: name.clone(), password: password.to_owned() }))
+}
+
+/// Waits for an answer that has to come soon.
+pub(super) async fn in_time<T>(endpoint: &str, call: impl Future<Output = Result<T, etcd_client::Error>>) -> Result<T> {
+    match tokio::time::timeout(ANSWER_WITHIN, call).await {
+        Ok(result) => result.map_err(|error| etcd_error(endpoint, &error)),
+        Err(_) => Err(Error::transient(format!("{endpoint} does not answer within {} s", ANSWER_WITHIN.as_secs()))),
+    }
+}
+
+/// Makes a call that has to be answered soon, logged in.
+pub(super) async fn ask<T, C>(endpoint: &str, client: &Client, call: impl Fn(Client) -> C) -> Result<T>
+where
+    C: Future<Output = Result<T, etcd_client::Error>>,
+{
+    in_time(endpoint, logged_in(client, call)).await
+}
+
+/// Makes a call; when the login has expired meanwhile, logs in again and makes it once more.
+///
+/// The client's own way to do that does not know how every line's maintenance calls say so (3.5: `auth: invalid auth
+/// token` with the code `Unknown`).
+pub(crate) async fn logged_in<T, C>(client: &Client, call: impl Fn(Client) -> C) -> Result<T, etcd_client::Error>
+where
+    C: Future<Output = Result<T, etcd_client::Error>>,
+{
+    // Clones share the connection and the login.
+    match call(client.clone()).await {
+        Err(etcd_client::Error::GRpcStatus(status)) if said(&status) == EXPIRED => {
+            client.refresh_token().await?;
+            call(client.clone()).await
+        }
+        answer => answer,
+    }
+}
+
+/// What etcd's answer means for the run.
+pub(crate) fn etcd_error(endpoint: &str, error: &etcd_client::Error) -> Error {
+    let etcd_client::Error::GRpcStatus(status) = error else {
+        return match error {
+            etcd_client::Error::InvalidArgs(_) | etcd_client::Error::InvalidUri(_) => {
+                Error::config(format!("{endpoint}: {error}"))
+            }
+            _ => Error::transient(format!("{endpoint}: {error}")),
+        };
+    };
+    if let Some(remedy) = remedy(said(status)) {
+        return Error::denied(format!("{endpoint}: {remedy} ({})", status.message()));
+    }
+    let message = match deepest(status) {
+        Some(word) if word != status.message() => format!("{endpoint}: {}: {word}", status.message()),
+        Some(_) | None => format!("{endpoint}: {}", status.message()),
+    };
+    match status.code() {
+        Code::Unauthenticated | Code::PermissionDenied => Error::denied(message),
+        Code::DataLoss => Error::corrupt(message),
+        Code::Unimplemented => Error::config(format!("{message} (is this etcd?)")),
+        _ => Error::transient(message),
+    }
+}
+
+/// etcd's own words, without the part of it that says them.
+fn said(status: &Status) -> &str {
+    let message = status.message();
+    ["etcdserver: ", "auth: "].into_iter().find_map(|who| message.strip_prefix(who)).unwrap_or(message)
+}
+
+/// What to do about a refusal. The words are looked at, because maintenance calls answer with the code `Unknown`.
+fn remedy(said: &str) -> Option<&'static str> {
+    match said {
+        "user name is empty" => {
+            Some("authentication is on: give --user and --password-file, of a user that has the role root")
+        }
+        "authentication failed, invalid user ID or password" | "user name not found" => {
+            Some("etcd does not know this user with this password: check --user and --password-file")
+        }
+        "permission denied" => Some("this user is not allowed to: a snapshot needs one that has the role root"),
+        EXPIRED => Some("etcd does not take its own login: are there two clusters behind this endpoint?"),
+        _ => None,
+    }
+}
+
+/// The last source is the operating system's own word.
+fn deepest(status: &Status) -> Option<String> {
+    let mut deepest = status.source()?;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    Some(deepest.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::contract::ExitClass;
+
+    fn flags(endpoints: &[&str]) -> EtcdFlags {
+        EtcdFlags { endpoints: endpoints.iter().map(|e| (*e).to_owned()).collect(), ..EtcdFlags::default() }
+    }
+
+    fn refused(flags: &EtcdFlags) -> String {
+        let error = Dialer::of(flags).err().expect("was taken");
+        assert_eq!(error.class(), ExitClass::Config, "{error}");
+        error.message().to_owned()
+    }
+
+    #[test]
+    fn endpoints_are_written_as_for_etcdctl() {
+        for (endpoint, secure, url) in [
+            ("etcd-0:2379", false, "http://etcd-0:2379/"),
+            ("etcd-0:2379", true, "https://etcd-0:2379/"),
+            ("http://etcd-0:2379", true, "http://etcd-0:2379/"),
+            ("https://[::1]:2379/", false, "https://[::1]:2379/"),
+        ] {
+            assert_eq!(parse(endpoint, secure).unwrap().to_string(), url);
+        }
+        assert_eq!(host(&parse("https://[::1]:2379", true).unwrap()), Some("::1"));
+        for endpoint in ["", "etcd-0", "https://etcd-0", "https://:2379", "unix:///run/etcd", "ftp://a:1", "a b:1"] {
+            let error = parse(endpoint, false).unwrap_err();
+            assert_eq!(error.class(), ExitClass::Config, "{endpoint}");
+            assert!(error.message().contains("https://HOST:PORT"), "{error}");
+        }
+        let error = refused(&flags(&["https://root:canary@etcd-0:2379"]));
+        assert!(error.contains("--password-file") && !error.contains("canary"), "{error}");
+    }
+
+    #[test]
+    fn tls_flags_need_an_endpoint_with_tls() {
+        let plain = flags(&["http://a:2379", "http://b:2379"]);
+        for (flag, flags) in [
+            ("--cacert", EtcdFlags { cacert: Some("/ca".into()), ..plain.clone() }),
+            ("--cert", EtcdFlags { cert: Some("/crt".into()), ..plain.clone() }),
+            ("--key", EtcdFlags { key: Some("/key".into()), ..plain.clone() }),
+            ("--server-name", EtcdFlags { server_name: Some("a".to_owned()), ..plain.clone() }),
+        ] {
+            let error = refused(&flags);
+            assert!(error.contains(flag) && error.contains("https://"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_password_comes_from_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, content: &[u8]| {
+            fs::write(folder.path().join(name), content).unwrap();
+            Some(folder.path().join(name))
+        };
+        let with = |user: Option<&str>, password_file| EtcdFlags {
+            user: user.map(str::to_owned),
+            password_file,
+            ..flags(&["http://a:2379"])
+        };
+        for (content, password) in [("canary", "canary"), ("canary\n", "canary"), ("canary \r\n", "canary ")] {
+            let flags = with(Some("root"), file("good", content.as_bytes()));
+            assert_eq!(user(&flags).unwrap().unwrap().password, password);
+        }
+        for (user, password_file, says) in [
+            (Some("root"), None, "--password-file"),
+            (None, file("a", b"canary"), "--user"),
+            (Some("root:canary"), None, "a name alone"),
+            (Some(""), file("b", b"canary"), "--user is empty"),
+            (Some("root"), file("c", b"canary\nmore"), "more than one line"),
+            (Some("root"), file("d", b"\n"), "is empty"),
+            (Some("root"), file("e", b"canary\xff"), "UTF-8"),
+            (Some("root"), Some(folder.path().join("none")), "none"),
+            (Some("root"), Some(folder.path().to_owned()), "cannot be read"),
+        ] {
+            let error = refused(&with(user, password_file));
+            assert!(error.contains(says) && !error.contains("canary"), "{says}: {error}");
+        }
+    }
+
+    #[test]
+    fn refusals_are_known_by_their_words() {
+        let class = |code, words: &str| {
+            let [server, store] = ["etcdserver", "auth"].map(|who| Status::new(code, format!("{who}: {words}")));
+            let [server, store] =
+                [server, store].map(|status| etcd_error("e", &etcd_client::Error::GRpcStatus(status)).class());
+            assert_eq!(server, store, "who says it does not matter");
+            server
+        };
+        for words in ["user name is empty", "permission denied", "authentication failed, invalid user ID or password"] {
+            for code in [Code::Unknown, Code::InvalidArgument, Code::PermissionDenied] {
+                assert_eq!(class(code, words), ExitClass::Denied, "{words}");
+            }
+        }
+        assert_eq!(class(Code::Unknown, "open /data/db: permission denied"), ExitClass::Transient, "its disk's word");
+        assert_eq!(class(Code::InvalidArgument, "revision of auth store is old"), ExitClass::Transient);
+        assert_eq!(class(Code::DataLoss, "corrupt"), ExitClass::Corrupt);
+        assert_eq!(class(Code::Unimplemented, "unknown method"), ExitClass::Config);
+    }
+}

@@ -1,0 +1,294 @@
+//! Runs etcdutl: it belongs to the target version, so what it makes is what that etcd reads.
+//!
+//! It decides what etcdutl's ways to end mean, and when it is stuck; what it says, `words.rs` beside this knows. The
+//! hash check is on wherever there is a hash to check. How far it has come, the size of the file that it writes tells; that
+//! it is at work, what the kernel counts of its reading and writing.
+
+pub(crate) mod disk;
+pub(crate) mod output;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use tokio::process::{Child, Command};
+
+use crate::contract::{ExitClass, RestoreRequest};
+use crate::error::{Error, Result, io_error};
+use crate::etcd::data_dir::DATABASE;
+use crate::etcd::etcdutl::output::heard;
+use crate::etcd::version::Minor;
+use crate::format::trailer::database_of;
+use crate::util::progress::Progress;
+
+/// What etcd's own files need beside the database: two preallocated WAL segments of 64 MiB.
+pub(crate) const BESIDE_DATABASE: u64 = 128 << 20;
+
+/// The copy of the snapshot and the database that etcdutl makes of it.
+pub(crate) const COPIES: u64 = 2;
+
+/// The one member that the rebuilt data names.
+pub(crate) struct Initial<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) peer_url: &'a str,
+    pub(crate) cluster: &'a str,
+    pub(crate) token: &'a str,
+}
+
+impl<'a> Initial<'a> {
+    pub(crate) fn of(request: &'a RestoreRequest) -> Result<Self> {
+        let cluster = request.initial_cluster.as_str();
+        let wrong = |what: &str| Error::config(format!("--initial-cluster={cluster:?} {what}"));
+        let (name, peer_url) = cluster.split_once('=').ok_or_else(|| wrong("is not name=peerURL"))?;
+        if peer_url.contains([',', '=']) {
+            return Err(wrong("names more than one member: a restore makes one seed, the others join it"));
+        }
+        if name != request.identity.member_name {
+            return Err(wrong(&format!("does not name the member {}", request.identity.member_name)));
+        }
+        if !(peer_url.starts_with("http://") || peer_url.starts_with("https://")) {
+            return Err(wrong("has no http or https peer URL"));
+        }
+        Ok(Self { name, peer_url, cluster, token: &request.identity.cluster_token })
+    }
+}
+
+/// `version` reads nothing and answers at once; a cold image on a slow disk takes a moment.
+const VERSION_WITHIN: Duration = Duration::from_secs(15);
+
+/// How long it may neither read nor write: while it waits for all that it has copied to come from memory to the disk, and
+/// while it works on what is in memory. Its slowest disk for that. Measured: 250 to 560 MiB/s.
+const RESTORE_BASE: Duration = Duration::from_mins(1);
+const RESTORE_BYTES_PER_SECOND: u64 = 4 << 20;
+
+/// An etcdutl that has told its version.
+pub(crate) struct Etcdutl {
+    program: PathBuf,
+    version: Minor,
+    /// A lock that lasts as long as it runs, also where that is longer than we do.
+    lock: Option<File>,
+}
+
+impl Etcdutl {
+    pub(crate) async fn find(program: &Path) -> Result<Self> {
+        let version = version_of(program, "etcdutl", "version", "etcdutl version:").await?;
+        Ok(Self { program: program.to_owned(), version, lock: None })
+    }
+
+    /// Has it keep a locked file open while it runs: an agent that is killed alone leaves it behind, at work.
+    pub(crate) fn holding(self, lock: File) -> Self {
+        Self { lock: Some(lock), ..self }
+    }
+
+    pub(crate) const fn version(&self) -> Minor {
+        self.version
+    }
+
+    /// Makes a data directory for one member out of a snapshot file, with its revision moved on by so much. `trailer`:
+    /// whether the file ends with etcd's sha256.
+    pub(crate) async fn restore(
+        &self,
+        snapshot: &Path,
+        data: &Path,
+        initial: &Initial<'_>,
+        bytes: u64,
+        bump: u64,
+        trailer: bool,
+    ) -> Result<()> {
+        let flag = |name: &str, value: &str| format!("--{name}={value}").into();
+        let path = |name: &str, value: &Path| {
+            let mut flag = std::ffi::OsString::from(format!("--{name}="));
+            flag.push(value);
+            flag
+        };
+        // Both or none (I10; etcd pull request 16029): without the compaction, watchers of what was lost wait for ever.
+        let bumped = (bump > 0).then(|| [flag("bump-revision", &bump.to_string()), "--mark-compacted".into()]);
+        let args = [
+            "snapshot".into(),
+            "restore".into(),
+            snapshot.as_os_str().to_owned(),
+            flag("name", initial.name),
+            flag("initial-cluster", initial.cluster),
+            flag("initial-cluster-token", initial.token),
+            flag("initial-advertise-peer-urls", initial.peer_url),
+            path("data-dir", data),
+        ];
+        let within = RESTORE_BASE + Duration::from_secs(bytes / RESTORE_BYTES_PER_SECOND);
+        // Without a trailer there is nothing to check, and etcdutl would take the last page for one.
+        let unchecked = (!trailer).then(|| "--skip-hash-check".into());
+        let args = args.into_iter().chain(bumped.into_iter().flatten()).chain(unchecked);
+        // It says nothing itself until it has ended.
+        let size = tokio::fs::metadata(snapshot).await.map_err(io_error("looking at the snapshot's file"))?.len();
+        let progress = Progress::new("copying the snapshot with etcdutl", database_of(size).0);
+        let database = data.join(DATABASE);
+        // It reads nothing there.
+        let stdin = match &self.lock {
+            Some(lock) => lock.try_clone().map_err(io_error("handing on the volume's lock"))?.into(),
+            None => Stdio::null(),
+        };
+        let output = at_work(&progress, &database, within, start(&self.program, args, stdin)?).await?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(failed(&output))
+    }
+}
+
+/// Waits for the process that writes this file, however slow it is; not for longer than this when it has stopped.
+async fn at_work(progress: &Progress, file: &Path, within: Duration, process: Started) -> Result<Output> {
+    let pid = process.child.id();
+    progress.watch(within, progress.follow(file, pid, process.ended())).await.map_err(|error| {
+        if error.class() != ExitClass::Deadline {
+            return error;
+        }
+        Error::deadline(format!(
+            "{}: the volume's disk is stuck or far too slow, so look at it and at what else uses it",
+            error.message()
+        ))
+    })
+}
+
+/// The version of one of etcd's programs, of this name: how it is asked, and what it says before its answer.
+pub(crate) async fn version_of(program: &Path, name: &str, ask: &str, before: &str) -> Result<Minor> {
+    let asked = start(program, [ask.into()], Stdio::null())?;
+    let output = tokio::time::timeout(VERSION_WITHIN, asked.ended()).await.unwrap_or_else(|_| {
+        let seconds = VERSION_WITHIN.as_secs();
+        Err(Error::deadline(format!("{} was not done within {seconds} s", program.display())))
+    })?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = text.lines().find_map(|line| line.strip_prefix(before)).and_then(Minor::of);
+    version.ok_or_else(|| Error::config(format!("{} does not tell an {name} version", program.display())))
+}
+
+/// A program that runs; it ends with this.
+struct Started {
+    program: PathBuf,
+    child: Child,
+}
+
+impl Started {
+    /// All that it has said, and how it has ended.
+    async fn ended(self) -> Result<Output> {
+        let Self { program, child } = self;
+        child.wait_with_output().await.map_err(io_error(format!("running {}", program.display())))
+    }
+}
+
+fn start(program: &Path, args: impl IntoIterator<Item = std::ffi::OsString>, stdin: Stdio) -> Result<Started> {
+    let mut command = Command::new(program);
+    // An argument vector and an empty environment: nothing of ours is read as a flag or a setting.
+    command.args(args).env_clear().stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let child = command.spawn().map_err(|error| {
+        let told = io_error(format!("running {}", program.display()))(error);
+        match told.class() {
+            // No word of a store's: it is this image that lacks it.
+            ExitClass::Denied | ExitClass::NotFound => Error::config(format!(
+                "{}. It comes with etcd: take an image that has it (spec.image), or say where it is",
+                told.message()
+            )),
+            _ => told,
+        }
+    })?;
+    Ok(Started { program: program.to_owned(), child })
+}
+
+fn failed(output: &Output) -> Error {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let (class, line) = heard(&text);
+    let message = format!("etcdutl could not restore ({}): {line}", output.status);
+    if text.contains("unknown flag: --bump-revision") {
+        Error::config(
+            "this etcdutl cannot move the revision on: etcd 3.5.10 and later can. Take a newer version, or revisionBump: 0 \
+             (--revision-bump=0)",
+        )
+    } else if text.contains("unknown flag: ") {
+        Error::config(format!("{message}. Take the etcdutl of an etcd that is supported"))
+    } else if output.status.code().is_none() && class != ExitClass::Full {
+        // Killed, most likely for memory; the same request may work on another node.
+        Error::transient(message)
+    } else {
+        Error::new(class, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use super::*;
+    use crate::contract::IdentityFlags;
+
+    fn class(raw: i32, stderr: &str) -> ExitClass {
+        let output = Output { status: ExitStatus::from_raw(raw), stdout: vec![], stderr: stderr.into() };
+        failed(&output).class()
+    }
+
+    #[test]
+    fn its_ways_to_fail() {
+        assert_eq!(class(1 << 8, "Error: write: no space left on device"), ExitClass::Full);
+        assert_eq!(class(1 << 8, "Error: unknown flag: --bump-revision"), ExitClass::Config);
+        assert_eq!(class(1 << 8, "Error: unknown flag: --initial-cluster\nUsage:\n"), ExitClass::Config);
+        assert_eq!(class(1 << 8, "Error: expected sha256 [1], got [2]"), ExitClass::Corrupt);
+        // Nothing of the snapshot is known by these.
+        for unknown in ["", "Error: it had a bad day", "Error: read snapshot.db: input/output error"] {
+            assert_eq!(class(1 << 8, unknown), ExitClass::Transient, "{unknown}");
+        }
+        assert_eq!(class(9, ""), ExitClass::Transient);
+        assert_eq!(class(9, "Error: expected sha256 [1], got [2]"), ExitClass::Transient);
+        assert_eq!(class(9, "Error: write: no space left on device"), ExitClass::Full);
+    }
+
+    /// A limit for the whole of it ended each try at the same place, where a volume was slow.
+    #[tokio::test]
+    async fn what_is_at_work_is_waited_for_and_what_is_stuck_names_the_disk() {
+        const WITHIN: Duration = Duration::from_secs(4);
+        let folder = tempfile::tempdir().unwrap();
+        let does = async |name: &str, does: &str| {
+            let file = folder.path().join(name);
+            let args = ["-c".into(), does.into(), file.clone().into_os_string()];
+            let started = start(Path::new("/bin/sh"), args, Stdio::null()).unwrap();
+            at_work(&Progress::new("copying", 100), &file, WITHIN, started).await
+        };
+        let writes = "for piece in 0 1 2 3 4 5; do echo piece >>\"$0\"; /bin/sleep 1; done";
+        let large = folder.path().join("large");
+        std::fs::write(&large, vec![7; 1 << 20]).unwrap();
+        let reads = format!("for time in 0 1 2 3 4 5; do /bin/cat {} >/dev/null; /bin/sleep 1; done", large.display());
+        let stands = format!("{writes}; while /bin/sleep 1; do :; done");
+        let (slow, reads, stuck) = tokio::join!(
+            // It grows for longer than that, and hashes for a while.
+            does("slow", writes),
+            // What is written is read again, for longer than that.
+            does("reads", &reads),
+            does("stuck", &stands),
+        );
+        assert!(slow.unwrap().status.success() && reads.unwrap().status.success());
+        let error = stuck.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Deadline, "{error}");
+        for word in ["nothing has moved for 4 s after 36 bytes", "the volume's disk", "stuck"] {
+            assert!(error.message().contains(word), "no {word:?} in {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn something_else_is_no_etcdutl() {
+        assert_eq!(Etcdutl::find(Path::new("/bin/true")).await.err().unwrap().class(), ExitClass::Config);
+        assert_eq!(Etcdutl::find(Path::new("/nonexistent")).await.err().unwrap().class(), ExitClass::Config);
+        let error = version_of(Path::new("/bin/true"), "etcd", "--version", "etcd Version:").await.unwrap_err();
+        assert!(error.class() == ExitClass::Config && error.message().contains("an etcd version"), "{error}");
+    }
+
+    #[test]
+    fn a_restore_names_exactly_its_own_member() {
+        let initial = |cluster: &str| {
+            let identity = IdentityFlags { member_name: "m".to_owned(), ..IdentityFlags::default() };
+            let request = RestoreRequest { initial_cluster: cluster.to_owned(), identity, ..RestoreRequest::default() };
+            Initial::of(&request).map(|initial| initial.peer_url.to_owned()).map_err(|error| error.class())
+        };
+        assert_eq!(initial("m=http://m.db.ns.svc:2380"), Ok("http://m.db.ns.svc:2380".to_owned()));
+        for bad in ["", "m", "m=", "x=http://m:1", "m=http://m:1,x=http://x:1", "m=ftp://m", "m=--force"] {
+            assert_eq!(initial(bad), Err(ExitClass::Config), "{bad:?}");
+        }
+    }
+}

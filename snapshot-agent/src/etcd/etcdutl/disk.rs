@@ -1,0 +1,132 @@
+//! Whether the snapshot or the local disk is to blame, when data that was proven on its way to the disk reads as broken
+//! from there.
+//!
+//! It decides by hashing the file once more: a disk that gives other bytes back than were written to it says nothing about
+//! the snapshot, and a snapshot that is once called corrupt stays so.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+
+use crate::contract::ExitClass;
+use crate::error::{Error, Result, io_error, task_error};
+use crate::etcd::etcdutl::output::COPIED;
+use crate::format::trailer::TRAILER;
+use crate::util::sha256::Sha256;
+
+/// Bytes that are read at once.
+const PIECE: usize = 1 << 20;
+
+/// A file with a database that had this sha256 (hex) when it was written.
+pub(crate) struct OnDisk {
+    pub(crate) file: Arc<File>,
+    pub(crate) db_bytes: u64,
+    /// Empty where it is not known.
+    pub(crate) sha256: String,
+    /// Whether etcd's copy of it follows the database, and is read too.
+    pub(crate) trailer: bool,
+    /// The disk that it is on, for people.
+    pub(crate) disk: String,
+}
+
+impl OnDisk {
+    /// The file that is at this place now: others open it by its name too.
+    pub(crate) fn at(path: &Path, db_bytes: u64, sha256: String, trailer: bool, disk: String) -> Result<Self> {
+        let file = File::open(path).map_err(io_error(format!("reading {}", path.display())))?;
+        Ok(Self { file: Arc::new(file), db_bytes, sha256, trailer, disk })
+    }
+
+    /// This error, or one that blames the disk where the file's hash is another one now.
+    pub(crate) async fn blame(self, error: Error) -> Error {
+        if error.class() != ExitClass::Corrupt || self.sha256.is_empty() {
+            return error;
+        }
+        let Self { file, db_bytes, sha256, trailer, disk } = self;
+        let read = match spawn_blocking(move || hash(&file, db_bytes, trailer)).await {
+            Ok(Ok((database, trailer))) => [Some(hex::encode(database)), trailer.map(hex::encode)],
+            Ok(Err(cut)) if cut.kind() == io::ErrorKind::UnexpectedEof => [Some("less of it".to_owned()), None],
+            Ok(Err(failed)) => return io_error(format!("{disk}: reading what was written there"))(failed),
+            Err(failed) => return task_error(&failed),
+        };
+        match read.into_iter().flatten().find(|read| !read.eq_ignore_ascii_case(&sha256)) {
+            // The file is what was proven, so what etcdutl read back is its own copy.
+            None if trailer && error.message().contains(COPIED) => other_bytes(&disk, error.message()),
+            None => error,
+            Some(read) => {
+                other_bytes(&disk, &format!("written was sha256 {sha256}, read is {read}; {}", error.message()))
+            }
+        }
+    }
+}
+
+/// This disk holds something else than was written to it.
+pub(crate) fn other_bytes(disk: &str, why: &str) -> Error {
+    Error::refused(format!(
+        "{disk} gives other bytes back than were written there ({why}). The snapshot was proven on its way and is not to \
+         blame: look at that disk, at the memory of its node and at the kernel's log, or use another one"
+    ))
+}
+
+/// The database's sha256, and what stands in the trailer's place.
+fn hash(file: &File, bytes: u64, trailer: bool) -> io::Result<([u8; 32], Option<[u8; TRAILER]>)> {
+    let mut hash = Sha256::new();
+    let mut piece = vec![0; PIECE];
+    let mut at = 0;
+    while at < bytes {
+        let most = usize::try_from(bytes - at).map_or(PIECE, |left| left.min(PIECE));
+        file.read_exact_at(&mut piece[..most], at)?;
+        hash.update(&piece[..most]);
+        at += most as u64;
+    }
+    let read = || {
+        let mut found = [0; TRAILER];
+        file.read_exact_at(&mut found, bytes).map(|()| found)
+    };
+    Ok((hash.finalize(), trailer.then(read).transpose()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    async fn blamed(error: Error, holds: &[u8], sha256: &str) -> Error {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(holds).unwrap();
+        let (file, sha256, disk) = (Arc::new(file), sha256.to_owned(), "--scratch=/x".to_owned());
+        let written = OnDisk { file, db_bytes: 3 << 20, sha256, trailer: true, disk };
+        written.blame(error).await
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_lies_is_told_and_the_snapshot_is_not_accused() {
+        let mut bytes = vec![7; 3 << 20];
+        let digest = Sha256::digest(&bytes);
+        let sha256 = hex::encode(digest);
+        bytes.extend(digest);
+        let corrupt = Error::corrupt("page 3 makes no sense");
+        assert_eq!(blamed(corrupt.clone(), &bytes, &sha256).await, corrupt, "it is what was written");
+        assert_eq!(blamed(corrupt.clone(), &bytes, &sha256.to_uppercase()).await, corrupt);
+        let transient = Error::transient("x");
+        for (what, at) in [("the database", (3 << 20) - 1), ("the trailer", 3 << 20)] {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1;
+            assert_eq!(blamed(corrupt.clone(), &bytes, "").await, corrupt, "{what}: nobody knows what was written");
+            assert_eq!(blamed(transient.clone(), &bytes, &sha256).await, transient);
+            let told = blamed(corrupt.clone(), &bytes, &sha256).await;
+            assert_eq!(told.class(), ExitClass::Refused, "{what}: {told}");
+            for word in ["--scratch=/x", &sha256, "page 3 makes no sense", "not to blame"] {
+                assert!(told.message().contains(word), "{what}: no {word:?} in {told}");
+            }
+        }
+        for length in [9, 3 << 20] {
+            let cut = blamed(corrupt.clone(), &bytes[..length], &sha256).await;
+            assert!(cut.class() == ExitClass::Refused && cut.message().contains("less of it"), "{cut}");
+        }
+    }
+}

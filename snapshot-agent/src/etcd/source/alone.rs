@@ -1,0 +1,103 @@
+//! What is left of a cluster whose quorum is gone: the member to read from when a person asks for that.
+//!
+//! It decides who has most of it. Whether anything that was acknowledged is missing nobody can say any more, so what is
+//! saved this way is marked. It is never tried before the usual way has failed, and never for an object of Kubernetes'.
+
+use std::cmp::Reverse;
+
+use super::{Met, Read, Source, each_once};
+use crate::contract::{EtcdFlags, ExitClass};
+use crate::error::{Error, Result};
+use crate::etcd::member::Candidate;
+
+/// Behind a reason that no member has a leader.
+pub(super) const REMEDY: &str = "; if most members are lost for good, `holdfast agent save --no-quorum` saves by hand \
+                                 what one of the others has";
+
+/// Behind what came of a login.
+const NO_LOGIN: &str = "; without a quorum etcd logs nobody in: instead of a user, give a client certificate whose common \
+                        name is root's";
+
+/// Members by how much they have, whatever they know of a leader: a learner only where no voter is left, one with a CORRUPT
+/// alarm never.
+fn rank(candidates: &[Candidate]) -> Vec<&Candidate> {
+    let mut ranked: Vec<_> = candidates.iter().filter(|candidate| !candidate.corrupt).collect();
+    // Only what was committed is applied, so the index alone says who has more.
+    ranked.sort_by_key(|candidate| (candidate.learner, Reverse(candidate.applied), candidate.member_id));
+    each_once(ranked)
+}
+
+/// How many voters answer, where that is more than half of all members, learners counted among these: then they elect a
+/// leader, or it is the network between them that has to be mended, and what one of them has is no last resort.
+fn most(answering: &[&Candidate], members: usize) -> Option<usize> {
+    let voters = answering.iter().filter(|candidate| !candidate.learner).count();
+    (members > 0 && 2 * voters > members).then_some(voters)
+}
+
+impl Met {
+    /// What was chosen, or the member that has most where nobody leads any more.
+    pub(super) async fn anyhow(&self, chosen: Result<Source>, flags: &EtcdFlags) -> Result<Source> {
+        let Err(error) = chosen else { return chosen };
+        let ranked = rank(&self.candidates);
+        if ranked.is_empty() {
+            let logs_in = flags.user.is_some() || flags.auth_dir.is_some();
+            return Err(if logs_in {
+                Error::new(error.class(), format!("{}{NO_LOGIN}", error.message()))
+            } else {
+                error
+            });
+        }
+        let led = self.candidates.iter().any(|candidate| !candidate.learner && candidate.leader != 0);
+        if led || error.class() == ExitClass::Denied {
+            return Err(error);
+        }
+        let source = self.best(&ranked, Read::Own).await?;
+        if let Some(voters) = most(&ranked, source.members.len()) {
+            return Err(Error::transient(format!(
+                "{}; but {voters} of {} members answer, which is no lost majority: try again, or name one of them alone",
+                error.message(),
+                source.members.len()
+            )));
+        }
+        tracing::warn!(%error, "no quorum answers: what is saved may lack writes that were acknowledged");
+        Ok(source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::healthy;
+    use super::*;
+
+    fn member(member_id: u64, applied: u64) -> Candidate {
+        Candidate { leader: 0, applied, ..healthy(member_id) }
+    }
+
+    #[test]
+    fn who_has_most_is_read() {
+        let order = |members: &[Candidate]| rank(members).iter().map(|member| member.member_id).collect::<Vec<_>>();
+        let (a, b) = (member(1, 10), member(2, 9_000));
+        assert_eq!(order(&[a.clone(), b.clone()]), [2, 1], "however far behind");
+        let learner = Candidate { learner: true, ..b.clone() };
+        assert_eq!(order(&[learner.clone(), a.clone()]), [1, 2]);
+        assert_eq!(order(&[learner]), [2], "better than nothing");
+        let corrupt = Candidate { corrupt: true, ..b };
+        assert_eq!(order(&[corrupt, a.clone(), a]), [1]);
+    }
+
+    #[test]
+    fn more_than_half_is_no_lost_majority() {
+        let (a, b) = (member(1, 10), member(2, 9));
+        let learner = Candidate { learner: true, ..member(3, 8) };
+        for (answering, members, voters) in [
+            (&[&a][..], 3, None),
+            (&[&a, &b], 3, Some(2)),
+            (&[&a, &b], 4, None),
+            (&[&a, &learner], 3, None),
+            // Who has said nothing of the others is a learner.
+            (&[&a], 0, None),
+        ] {
+            assert_eq!(most(answering, members), voters, "{answering:?} of {members}");
+        }
+    }
+}

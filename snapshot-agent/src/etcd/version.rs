@@ -1,0 +1,88 @@
+//! Versions of etcd, as far as storage formats depend on them: `major.minor`.
+//!
+//! It decides whether etcd of one version may take data of another.
+
+use std::fmt;
+
+use crate::error::{Error, Result};
+use crate::format::manifest::Manifest;
+use crate::scan::Proven;
+
+/// Data is restored into the version it was written with, or a newer one.
+pub(crate) fn check_version(manifest: &Manifest, target: Minor) -> Result<()> {
+    target.takes(manifest.storage_version.as_ref().unwrap_or(&manifest.etcd_version))
+}
+
+/// `major.minor`: all that storage formats depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Minor(u32, u32);
+
+impl Minor {
+    pub(crate) fn of(version: &str) -> Option<Self> {
+        let mut parts = version.trim().trim_start_matches('v').split('.');
+        Some(Self(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    }
+
+    /// Whether this version reads data of that storage version.
+    fn takes(self, storage: &str) -> Result<()> {
+        match Self::of(storage) {
+            Some(minor) if minor <= self => Ok(()),
+            Some(_) => Err(Error::config(format!(
+                "the snapshot has storage version {storage}, etcdutl is {self}: restore into that version or a newer one"
+            ))),
+            None => Err(Error::corrupt(format!("the snapshot's storage version {storage:?} is no version"))),
+        }
+    }
+
+    /// The same by the bytes, whatever is written down beside them: no hash covers a manifest's word. etcd before 3.6 says
+    /// nothing there.
+    pub(crate) fn takes_database(self, found: &Proven) -> Result<()> {
+        found.storage_version.as_deref().map_or(Ok(()), |storage| self.takes(storage))?;
+        // etcd of a lower minor ends at its start (server/etcdserver/version: MustDetectDowngrade), whatever the storage's is.
+        match found.cluster_version.as_deref().map(|version| (version, Self::of(version))) {
+            Some((version, Some(minor))) if minor > self => Err(Error::config(format!(
+                "the snapshot is of a cluster of version {version}, etcdutl is {self}: restore into that version or a newer \
+                 one"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Minor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::ExitClass;
+
+    #[test]
+    fn a_cluster_of_a_later_version_is_refused_by_its_bytes() {
+        let says = |storage: Option<&str>, cluster: Option<&str>| Proven {
+            storage_version: storage.map(str::to_owned),
+            cluster_version: cluster.map(str::to_owned),
+            ..Proven::of_nothing()
+        };
+        let target = Minor::of("3.5.26").unwrap();
+        for (storage, cluster) in [(None, None), (None, Some("3.5.0")), (Some("3.5.0"), Some("3.4.0"))] {
+            target.takes_database(&says(storage, cluster)).unwrap();
+        }
+        // Its storage version was not written yet, or taken out by `etcdutl migrate`.
+        for (storage, cluster) in [(None, Some("3.6.0")), (Some("3.5.0"), Some("3.6.0")), (Some("3.6.0"), None)] {
+            let refused = target.takes_database(&says(storage, cluster)).unwrap_err();
+            assert_eq!(refused.class(), ExitClass::Config, "{refused}");
+        }
+    }
+
+    #[test]
+    fn versions_compare_by_minor() {
+        assert!(Minor::of("3.6.16") == Minor::of("3.6.0\n") && Minor::of("3.10.0") > Minor::of("v3.9.1"));
+        assert_eq!(Minor::of("new"), None);
+        assert_eq!(Minor::of("3"), None);
+        assert_eq!(Minor::of(" 3.10.1").unwrap().to_string(), "3.10");
+    }
+}

@@ -1,0 +1,9 @@
+//! Layer 2: the format of a stored snapshot: keys, manifest, trailer, compression, encryption. It reads and writes bytes,
+//! and asks no store.
+
+pub mod crypt;
+pub mod layout;
+pub mod manifest;
+pub(crate) mod pack;
+pub mod trailer;
+pub(crate) mod unpack;

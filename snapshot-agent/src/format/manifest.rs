@@ -1,0 +1,389 @@
+//! The small object that is written last beside a snapshot's data: its presence means complete, and it is the truth.
+//!
+//! It decides what is recorded and which formats can be read. Fields that a later version adds are kept when an older
+//! one writes the manifest again. Manifests are never rewritten in a store.
+
+#[cfg(test)]
+pub(crate) mod sample;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::contract::{CameAlong, Compression, Lock, SavedReport, Verification};
+use crate::error::{Error, Result};
+use crate::format::layout::{Format, MAX_SEGMENT};
+
+/// The format this version writes, and the newest it reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// A manifest is about 1 KiB; a longer object under that name is something else.
+pub const MAX_BYTES: u64 = 1 << 20;
+
+/// What is known about one stored snapshot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Manifest {
+    /// [`FORMAT_VERSION`].
+    pub format_version: u32,
+    /// The folder below the store's prefix: tells a copied manifest from one in its place.
+    pub key: String,
+    /// Namespace of the cluster.
+    pub namespace: String,
+    /// Name of the cluster.
+    pub cluster: String,
+    /// UID of the cluster, when it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_uid: Option<String>,
+    /// Which object asked for this snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+    /// Key of the snapshot that the cluster's own data came from, where it was restored: tells its past from another
+    /// cluster of the same name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored_from: Option<String>,
+    /// UID of the Pod that wrote this, or what stood for it.
+    pub pod_uid: String,
+    /// The `spec` of the cluster's custom resource, without where its own first data came from: enough to make the cluster
+    /// again from the store alone. It names Secrets and holds none. Absent where there is no such object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_spec: Option<Map<String, Value>>,
+    /// etcd cluster ID (hex).
+    pub cluster_id: String,
+    /// ID (hex) of the member it came from.
+    pub member_id: String,
+    /// Name of the member it came from.
+    pub member: String,
+    /// etcd version of that member.
+    pub etcd_version: String,
+    /// Storage version of the data; etcd before 3.6 does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_version: Option<String>,
+    /// The member's raft term just before the stream.
+    pub raft_term: u64,
+    /// The member's applied index just before the stream: the snapshot holds at least this.
+    pub raft_applied_index: u64,
+    /// Bytes of the database, without etcd's 32-byte trailer.
+    pub db_bytes: u64,
+    /// sha256 (hex) of the database; the trailer holds the same.
+    pub sha256: String,
+    /// Bytes of the stored object.
+    pub stored_bytes: u64,
+    /// sha256 (hex) of the stored object.
+    pub stored_sha256: String,
+    /// How the stored object is compressed.
+    pub compression: Compression,
+    /// What is in the database; absent where its structure was not proven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contents: Option<Contents>,
+    /// How far it was proven before this was written; absent in manifests from before there was a proof.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verification: Option<Verification>,
+    /// Whether no quorum answered when it was saved, by hand: what its member had, and acknowledged writes may be missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_quorum: bool,
+    /// How the stored object is encrypted, after it was compressed; absent: it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<Encryption>,
+    /// Until when nobody may remove or overwrite it where it was saved to: a copy of it says the same, and is locked as its own
+    /// store does; absent: it is not locked there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<Lock>,
+    /// When the save began, some seconds before its stream was opened; the folder's name says the same time.
+    #[schemars(with = "String", extend("format" = "date-time"))]
+    pub started_at: Timestamp,
+    /// When the data was complete in the store.
+    #[schemars(with = "String", extend("format" = "date-time"))]
+    pub ended_at: Timestamp,
+    /// Version of the agent that wrote this.
+    pub agent_version: String,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// What is in a database, read from its pages as they went by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Contents {
+    /// The revision a member that starts on it reports.
+    pub revision: i64,
+    /// The revision below which history is gone; absent when there was no compaction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compact_revision: Option<i64>,
+    /// Keys that exist at that revision; absent where there were too many to count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<u64>,
+    /// Records: every revision of every key, tombstones included.
+    pub revisions: u64,
+    /// etcd's HashKV at that revision with that compact revision.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "hashKV")]
+    pub hash_kv: Option<u32>,
+    /// Raft index of the last entry applied to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consistent_index: Option<u64>,
+    /// IDs (hex) of the members; a restore replaces them.
+    pub members: Vec<String>,
+    /// How many of them were learners. Manifests of earlier versions do not say.
+    #[serde(default)]
+    pub learners: u64,
+    /// Leases.
+    pub leases: u64,
+    /// Alarms that were on.
+    pub alarms: u64,
+    /// Whether authentication is on: a restored cluster asks for these users.
+    pub auth_enabled: bool,
+    /// Users.
+    pub users: u64,
+    /// Roles.
+    pub roles: u64,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl From<&Contents> for CameAlong {
+    fn from(contents: &Contents) -> Self {
+        let Contents { learners, leases, alarms, users, roles, auth_enabled, .. } = *contents;
+        let members = contents.members.len() as u64;
+        Self { members, learners, leases, alarms, users, roles, auth_enabled, ..Self::default() }
+    }
+}
+
+/// The object that asked for a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Origin {
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its UID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// The manifest's JSON schema, for programs that read stores by themselves.
+pub fn schema() -> Value {
+    schemars::schema_for!(Manifest).to_value()
+}
+
+/// How a stored object is encrypted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Encryption {
+    /// [`AGE`].
+    pub kind: String,
+    /// Public keys of those who can decrypt, each alone, so that a person knows which key is asked for.
+    pub recipients: Vec<String>,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// The one kind of encryption there is: the age format.
+pub const AGE: &str = "age";
+
+impl Encryption {
+    /// Encrypted for these; `None`: for nobody, so it is not encrypted.
+    pub fn for_recipients(recipients: Vec<String>) -> Option<Self> {
+        (!recipients.is_empty()).then(|| Self { kind: AGE.to_owned(), recipients, other: Map::new() })
+    }
+}
+
+impl Manifest {
+    /// Reads a manifest, checking first that its format is one this version understands.
+    pub fn parse(json: &[u8]) -> Result<Self> {
+        /// What every format has had and will have.
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Head {
+            format_version: u32,
+        }
+        let broken = |error: serde_json::Error| Error::corrupt(format!("the manifest cannot be read: {error}"));
+        let head: Head = serde_json::from_slice(json).map_err(broken)?;
+        if head.format_version == 0 || head.format_version > FORMAT_VERSION {
+            return Err(Error::config(format!(
+                "the manifest has format {}, this agent reads up to {FORMAT_VERSION}: use a newer one",
+                head.format_version
+            )));
+        }
+        let manifest: Self = serde_json::from_slice(json).map_err(broken)?;
+        if let Some(other) = manifest.encryption.as_ref().filter(|encryption| encryption.kind != AGE) {
+            return Err(Error::config(format!(
+                "the snapshot is encrypted with {:?}, this agent knows only {AGE}: use a newer one",
+                other.kind
+            )));
+        }
+        for (what, name) in [("namespace", &manifest.namespace), ("cluster", &manifest.cluster)] {
+            if name.len() > MAX_SEGMENT {
+                return Err(Error::corrupt(format!("the manifest's {what} is longer than {MAX_SEGMENT} bytes")));
+            }
+        }
+        for (what, hash) in [("sha256", &manifest.sha256), ("storedSha256", &manifest.stored_sha256)] {
+            if hex::decode(hash).is_ok_and(|bytes| bytes.len() == 32) {
+                continue;
+            }
+            return Err(Error::corrupt(format!("the manifest's {what} is no sha256, so the data cannot be proven")));
+        }
+        Ok(manifest)
+    }
+
+    /// What was done to the stored object's bytes; its name says the same.
+    pub const fn format(&self) -> Format {
+        Format { compression: self.compression, encrypted: self.encryption.is_some() }
+    }
+
+    /// The manifest as it is stored: JSON for people and programs.
+    pub fn render(&self) -> Result<Vec<u8>> {
+        let mut json = serde_json::to_vec_pretty(self)
+            .map_err(|error| Error::corrupt(format!("the manifest cannot be written: {error}")))?;
+        json.push(b'\n');
+        Ok(json)
+    }
+
+    /// What a save reports of this snapshot, whose data is at `uri`.
+    pub fn saved(self, uri: String) -> SavedReport {
+        let contents = self.contents.as_ref();
+        let millis = self.ended_at.as_millisecond().saturating_sub(self.started_at.as_millisecond());
+        SavedReport {
+            key: self.key,
+            uri,
+            db_bytes: self.db_bytes,
+            stored_bytes: self.stored_bytes,
+            sha256: self.sha256,
+            stored_sha256: self.stored_sha256,
+            compression: self.compression,
+            encrypted: self.encryption.is_some(),
+            member: self.member,
+            member_id: self.member_id,
+            cluster_id: self.cluster_id,
+            etcd_version: self.etcd_version,
+            storage_version: self.storage_version,
+            revision: contents.map(|contents| contents.revision),
+            compact_revision: contents.and_then(|contents| contents.compact_revision),
+            keys: contents.and_then(|contents| contents.keys),
+            hash_kv: contents.and_then(|contents| contents.hash_kv),
+            verification: self.verification,
+            without_quorum: self.without_quorum,
+            lock: self.lock,
+            millis: u64::try_from(millis).unwrap_or(0),
+            peak_rss_bytes: None,
+        }
+    }
+
+    /// `namespace/name` of the cluster.
+    pub fn from_cluster(&self) -> String {
+        format!("{}/{}", self.namespace, self.cluster)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::contract::ExitClass;
+
+    fn good() -> Value {
+        let other = json!({
+            "key": "a/b/c/d", "namespace": "a", "cluster": "b", "member": "b-x", "storageVersion": "3.6.0",
+            "raftAppliedIndex": u64::MAX, "storedBytes": 1000,
+        });
+        sample::but(sample::manifest(""), &other)
+    }
+
+    fn parse(value: &Value) -> Result<Manifest> {
+        Manifest::parse(value.to_string().as_bytes())
+    }
+
+    fn refused(change: impl FnOnce(&mut Value)) -> ExitClass {
+        let mut value = good();
+        change(&mut value);
+        parse(&value).expect_err("was taken").class()
+    }
+
+    /// What the first version wrote is read for ever, so nothing may be added that a reader cannot do without.
+    #[test]
+    fn what_format_1_requires_never_changes() {
+        let mut required: Vec<String> = serde_json::from_value(schema()["required"].clone()).unwrap();
+        required.sort();
+        let first: Vec<String> =
+            good().as_object().unwrap().keys().filter(|key| *key != "storageVersion").cloned().collect();
+        assert_eq!(required, first);
+        assert_eq!(parse(&good()).unwrap().verification, None);
+    }
+
+    /// They come along with a restored cluster, and into reports that kubelet cuts at 4 KiB.
+    #[test]
+    fn no_name_is_longer_than_a_key_could_have_it() {
+        for name in ["namespace", "cluster"] {
+            let longest = "x".repeat(MAX_SEGMENT);
+            assert!(
+                parse(&{
+                    let mut value = good();
+                    value[name] = longest.clone().into();
+                    value
+                })
+                .is_ok(),
+                "{name}"
+            );
+            assert_eq!(refused(|value| value[name] = format!("{longest}x").into()), ExitClass::Corrupt, "{name}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_survive() {
+        let mut value = good();
+        value["hashKv"] = json!({"revision": 7, "list": [1, 2]});
+        value["origin"] = json!({"uid": "u", "kind": "EtcdSnapshot"});
+        let again: Value = serde_json::from_slice(&parse(&value).unwrap().render().unwrap()).unwrap();
+        assert_eq!(again, value);
+    }
+
+    #[test]
+    fn what_says_nothing_of_encryption_is_not_encrypted() {
+        let plain = parse(&good()).unwrap();
+        assert_eq!(plain.format().name(), "snapshot.db.zst");
+        assert!(!plain.saved(String::new()).encrypted);
+        let mut value = good();
+        value["encryption"] = json!({"kind": "age", "recipients": ["age1x"], "later": 1});
+        let encrypted = parse(&value).unwrap();
+        assert_eq!(encrypted.format().name(), "snapshot.db.zst.age");
+        let again: Value = serde_json::from_slice(&encrypted.render().unwrap()).unwrap();
+        assert_eq!(again, value);
+        assert!(encrypted.saved(String::new()).encrypted);
+    }
+
+    #[test]
+    fn what_says_nothing_of_a_quorum_had_one() {
+        let plain = parse(&good()).unwrap();
+        assert!(
+            !plain.without_quorum && !String::from_utf8(plain.render().unwrap()).unwrap().contains("withoutQuorum")
+        );
+        let mut value = good();
+        value["withoutQuorum"] = json!(true);
+        let alone = parse(&value).unwrap();
+        let again: Value = serde_json::from_slice(&alone.render().unwrap()).unwrap();
+        assert_eq!(again, value);
+        assert!(alone.saved(String::new()).without_quorum);
+    }
+
+    #[test]
+    fn one_wrong_field_at_a_time() {
+        assert_eq!(refused(|m| m["formatVersion"] = json!(2)), ExitClass::Config);
+        assert_eq!(refused(|m| m["formatVersion"] = json!(0)), ExitClass::Config);
+        assert_eq!(refused(|m| m["formatVersion"] = json!("1")), ExitClass::Corrupt);
+        assert_eq!(refused(|m| m["compression"] = json!("xz")), ExitClass::Corrupt);
+        assert_eq!(refused(|m| m["encryption"] = json!({"kind": "gpg", "recipients": []})), ExitClass::Config);
+        assert_eq!(refused(|m| m["encryption"] = json!({"kind": "age"})), ExitClass::Corrupt);
+        assert_eq!(refused(|m| m["sha256"] = json!("")), ExitClass::Corrupt);
+        assert_eq!(refused(|m| m["storedSha256"] = json!("zz")), ExitClass::Corrupt);
+        assert_eq!(refused(|m| m["dbBytes"] = json!(-1)), ExitClass::Corrupt);
+        assert_eq!(Manifest::parse(b"{").unwrap_err().class(), ExitClass::Corrupt);
+        assert_eq!(Manifest::parse(b"[]").unwrap_err().class(), ExitClass::Corrupt);
+    }
+}

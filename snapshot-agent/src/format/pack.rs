@@ -1,0 +1,128 @@
+//! Compresses what goes by, and the way back is in `format/unpack.rs`.
+//!
+//! It decides that with zstd each piece is a frame of its own: frames after one another are one file (RFC 8878, 3.1), for
+//! `zstd -d` and whatever else reads on over frames. That one is missing at the end does not show there: the length, the
+//! sha256 and etcd's trailer say so. A frame over all of it would have the encoder copy every byte into a window of its own,
+//! and look for repetitions across that window's seam most of the time. Measured on half random values: pieces of 512 KiB
+//! are packed in 0.83 to 0.86 of that time, and the whole is larger by 0.15 %.
+
+use std::io::{self, Write};
+
+use flate2::write::GzEncoder;
+use zstd::bulk::Compressor;
+use zstd::zstd_safe::compress_bound;
+
+use crate::contract::Compression;
+
+/// zstd's fastest ordinary level; on etcd data as small as level 3.
+const ZSTD_LEVEL: i32 = 1;
+
+/// One of the compressions, in front of what takes the packed bytes.
+pub(crate) enum Packing<W: Write> {
+    Zstd(Frames<W>),
+    Gzip(GzEncoder<W>),
+    None(W),
+}
+
+impl<W: Write> Packing<W> {
+    pub(crate) fn new(compression: Compression, to: W) -> io::Result<Self> {
+        Ok(match compression {
+            Compression::Zstd => Self::Zstd(Frames::new(to)?),
+            Compression::Gzip => Self::Gzip(GzEncoder::new(to, flate2::Compression::fast())),
+            Compression::None => Self::None(to),
+        })
+    }
+
+    /// Takes the next piece; large ones are packed best.
+    pub(crate) fn write_all(&mut self, piece: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Zstd(frames) => frames.write(piece),
+            Self::Gzip(encoder) => encoder.write_all(piece),
+            Self::None(to) => to.write_all(piece),
+        }
+    }
+
+    /// Gives back what has taken all of it.
+    pub(crate) fn finish(self) -> io::Result<W> {
+        match self {
+            Self::Zstd(frames) => frames.finish(),
+            Self::Gzip(encoder) => encoder.finish(),
+            Self::None(to) => Ok(to),
+        }
+    }
+}
+
+/// A zstd frame after the other.
+pub(crate) struct Frames<W: Write> {
+    compressor: Compressor<'static>,
+    /// One frame, packed.
+    frame: Vec<u8>,
+    /// Whether there is one: no frame at all is no zstd file.
+    begun: bool,
+    to: W,
+}
+
+impl<W: Write> Frames<W> {
+    fn new(to: W) -> io::Result<Self> {
+        let mut compressor = Compressor::new(ZSTD_LEVEL)?;
+        // So that `zstd -t` alone says something about an object.
+        compressor.include_checksum(true)?;
+        Ok(Self { compressor, frame: Vec::new(), begun: false, to })
+    }
+
+    fn write(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.frame.clear();
+        self.frame.reserve(compress_bound(piece.len()));
+        self.compressor.compress_to_buffer(piece, &mut self.frame)?;
+        self.begun = true;
+        self.to.write_all(&self.frame)
+    }
+
+    fn finish(mut self) -> io::Result<W> {
+        if !self.begun {
+            self.write(&[])?;
+        }
+        Ok(self.to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn packed(pieces: &[&[u8]]) -> Vec<u8> {
+        let mut packing = Packing::new(Compression::Zstd, Vec::new()).unwrap();
+        for piece in pieces {
+            packing.write_all(piece).unwrap();
+        }
+        packing.finish().unwrap()
+    }
+
+    #[test]
+    fn nothing_is_a_file_too() {
+        let packed = packed(&[]);
+        assert!(!packed.is_empty());
+        assert_eq!(zstd::decode_all(&packed[..]).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_flipped_byte_of_any_frame_is_found_by_zstd_itself() {
+        let packed = packed(&[&[7; 10_000], b"between", &[8; 10_000]]);
+        for at in 0..packed.len() {
+            let mut broken = packed.clone();
+            broken[at] ^= 1;
+            let whole = [&[7; 10_000][..], b"between", &[8; 10_000]].concat();
+            assert_ne!(zstd::decode_all(&broken[..]).ok(), Some(whole), "byte {at}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_pieces_come_back(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..3_000), 0..8)) {
+            let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+            prop_assert_eq!(zstd::decode_all(&packed(&pieces)[..]).unwrap(), pieces.concat());
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! How much memory a scan may take: what this process is held to says it.
+//!
+//! It decides the budget of a scan, in flight or of a file, and nothing else. A container is killed at its limit, so the
+//! scan gets what the other parts of a save leave of it; where there is no limit, as by hand, it may take what proves any
+//! database that etcd supports. Both are upper bounds: what is really taken grows with the number of records, about 25 bytes
+//! for each.
+
+use std::fs;
+
+/// What everything but the scan may take, the kernel's buffers for its connections included (`verbs/save/pipe.rs`; measured: up to
+/// 118 MiB where a store is slow).
+const OTHERS: u64 = 144 << 20;
+
+/// For the smallest database, and where the limit leaves nothing.
+const LEAST: u64 = 16 << 20;
+
+/// 20 million records: 8 GiB, the most that etcd suggests, of 400 bytes each.
+const MOST: u64 = 512 << 20;
+
+/// Without a limit: room for ten million records in each gigabyte of database, so of about 100 bytes each.
+const PART_OF_DATABASE: u64 = 4;
+
+/// Where the kernel says what this process is held to: cgroup v2, then v1. A container sees its own cgroup as the root.
+const LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+
+/// Bytes of memory for the scan of a database of about this size.
+pub(crate) fn scan_budget(db_bytes: u64) -> usize {
+    let limit = LIMITS.iter().find_map(|file| fs::read_to_string(file).ok()).and_then(|text| limit(&text));
+    usize::try_from(budget(db_bytes, limit)).unwrap_or(usize::MAX)
+}
+
+/// The same for a file that lies here whole, whatever its size: more than this proves no database that etcd supports.
+pub(crate) fn file_budget() -> usize {
+    scan_budget(u64::MAX)
+}
+
+/// The limit that such a file names. Without one it has the word `max`, or in v1 a number that no machine reaches.
+fn limit(text: &str) -> Option<u64> {
+    text.trim().parse().ok().filter(|limit| *limit < 1 << 50)
+}
+
+fn budget(db_bytes: u64, limit: Option<u64>) -> u64 {
+    match limit {
+        // All of it: whoever gives more gets more.
+        Some(limit) => limit.saturating_sub(OTHERS).clamp(LEAST, MOST),
+        None => (LEAST + db_bytes / PART_OF_DATABASE).min(MOST),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_scan_takes_what_the_other_parts_leave() {
+        for (db_mib, limit_mib, budget_mib) in [
+            // By hand: by the database's size.
+            (0, None, 16),
+            (1024, None, 272),
+            (8192, None, 512),
+            // A Job's usual limit, that for 16 GiB, and those that a person has set.
+            (0, Some(256), 112),
+            (1024, Some(256), 112),
+            (16_384, Some(384), 240),
+            (8192, Some(1024), 512),
+            (8192, Some(512), 368),
+            (8192, Some(64), 16),
+            // Of any size, as of a file.
+            (u64::MAX >> 20, None, 512),
+            (u64::MAX >> 20, Some(256), 112),
+        ] {
+            let budget = budget(db_mib * MIB, limit_mib.map(|limit| limit * MIB));
+            assert_eq!(budget, budget_mib * MIB, "{db_mib} MiB within {limit_mib:?}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_a_number_that_a_machine_can_have() {
+        for (text, found) in
+            [("268435456\n", Some(256 * MIB)), ("max\n", None), ("9223372036854771712\n", None), ("", None)]
+        {
+            assert_eq!(limit(text), found, "{text:?}");
+        }
+    }
+}

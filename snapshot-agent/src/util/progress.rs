@@ -1,0 +1,318 @@
+//! How far a run has come: a bar at a terminal, a log line every few seconds elsewhere, and the proof that something
+//! still moves.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::error::{Error, Result};
+
+/// Often enough to see that it lives, rare enough for a log.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// How often the bar and the stall are looked at.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Over how long a rate is measured that has to be kept.
+const PACE: Duration = Duration::from_mins(1);
+
+/// A counter of bytes that clones share.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    doing: &'static str,
+    bytes: AtomicU64,
+    /// Signs of life that are no bytes of the whole.
+    moves: AtomicU64,
+    /// There are no more bytes: what goes on now is not counted.
+    ended: AtomicBool,
+    total: u64,
+    since: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    /// Begins to count towards about `total` bytes.
+    pub fn new(doing: &'static str, total: u64) -> Self {
+        Self::with(doing, total, std::io::stderr().is_terminal().then(|| bar(doing, total)))
+    }
+
+    /// Counts, and says nothing.
+    pub fn silent() -> Self {
+        Self::with("", 0, None)
+    }
+
+    fn with(doing: &'static str, total: u64, bar: Option<ProgressBar>) -> Self {
+        let (bytes, moves) = (AtomicU64::new(0), AtomicU64::new(0));
+        let ended = AtomicBool::new(false);
+        Self { shared: Arc::new(Shared { doing, bytes, moves, ended, total, since: Instant::now(), bar }) }
+    }
+
+    /// So many bytes more.
+    pub fn add(&self, bytes: usize) {
+        self.shared.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Something moves that is not counted: what was read already is on its way to the store.
+    pub(crate) fn moved(&self) {
+        self.shared.moves.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Waits for work. Where that has time limits of its own, it is no stall while it lasts.
+    pub(crate) async fn outlast<T>(&self, has_limits: bool, work: impl Future<Output = T>) -> T {
+        let (mut work, mut tick) = (std::pin::pin!(work), tokio::time::interval(LOOK));
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                _ = tick.tick(), if has_limits => self.moved(),
+            }
+        }
+    }
+
+    /// Waits for the work of another process, of which only a file tells: its length is what is done. It may grow beyond
+    /// the total, or be made anew; neither is told. What the process reads and writes elsewhere is no stall either: a
+    /// database that is larger than its memory comes from the disk again, and no file grows by that.
+    pub(crate) async fn follow<T>(&self, file: &Path, process: Option<u32>, work: impl Future<Output = T>) -> T {
+        let (mut work, mut tick) = (std::pin::pin!(work), tokio::time::interval(LOOK));
+        let mut before = 0;
+        loop {
+            let look = async {
+                tick.tick().await;
+                let length = tokio::fs::metadata(file).await.map_or(0, |metadata| metadata.len());
+                (length, transferred(process).await)
+            };
+            tokio::select! {
+                done = &mut work => return done,
+                (length, transfers) = look => {
+                    self.shared.bytes.fetch_max(length.min(self.total()), Ordering::Relaxed);
+                    if transfers >= before + AT_WORK {
+                        self.moved();
+                        before = transfers;
+                    }
+                }
+            }
+        }
+    }
+
+    /// There are no more bytes to come.
+    pub(crate) fn ended(&self) {
+        self.shared.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Bytes so far.
+    pub fn bytes(&self) -> u64 {
+        self.shared.bytes.load(Ordering::Relaxed)
+    }
+
+    /// About how many it will be.
+    pub fn total(&self) -> u64 {
+        self.shared.total
+    }
+
+    /// Runs this work while telling how far it is; ends it when nothing has moved for `stall`.
+    pub async fn watch<T>(&self, stall: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.watch_pace(stall, 0, work).await
+    }
+
+    /// As [`Progress::watch`], and ends it when it is slower than so many bytes a second for a minute, until
+    /// [`Progress::ended`].
+    pub(crate) async fn watch_pace<T>(
+        &self,
+        stall: Duration,
+        least: u64,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let result = tokio::select! {
+            result = work => result,
+            stalled = self.stalled(stall, least) => Err(stalled),
+        };
+        if let Some(bar) = &self.shared.bar {
+            bar.set_position(self.bytes());
+            bar.finish_and_clear();
+        }
+        result
+    }
+
+    async fn stalled(&self, limit: Duration, least: u64) -> Error {
+        let mut tick = tokio::time::interval(LOOK);
+        let (mut moved, mut told, mut seen) = (Instant::now(), Instant::now(), (0, 0));
+        let mut pace = Pace { least, since: Instant::now(), before: 0 };
+        loop {
+            tick.tick().await;
+            let bytes = self.bytes();
+            let now = (bytes, self.shared.moves.load(Ordering::Relaxed));
+            if now != seen {
+                (moved, seen) = (Instant::now(), now);
+            }
+            if moved.elapsed() >= limit {
+                return Error::deadline(format!(
+                    "{}: nothing has moved for {} s after {bytes} bytes",
+                    self.shared.doing,
+                    limit.as_secs()
+                ));
+            }
+            if let Some(rate) = pace.too_slow(Instant::now(), bytes)
+                && !self.shared.ended.load(Ordering::Relaxed)
+            {
+                return too_slow(self.shared.doing, rate, least);
+            }
+            if let Some(bar) = &self.shared.bar {
+                bar.set_position(bytes);
+            } else if told.elapsed() >= EVERY {
+                told = Instant::now();
+                self.tell(bytes);
+            }
+        }
+    }
+
+    fn tell(&self, bytes: u64) {
+        let Shared { doing, total, since, .. } = &*self.shared;
+        let seconds = since.elapsed().as_secs().max(1);
+        let rate = bytes / seconds;
+        let left = total.saturating_sub(bytes).checked_div(rate);
+        tracing::info!(
+            bytes,
+            total,
+            kib_per_s = rate >> 10,
+            seconds_left = left,
+            "{doing}: {} of about {} MiB",
+            bytes >> 20,
+            total >> 20
+        );
+    }
+}
+
+/// Less than this is no work: Go's runtime writes a few bytes to itself now and then, whatever its program waits for.
+const AT_WORK: u64 = 64 << 10;
+
+/// Bytes that a process has read and written so far, by calls and by pages of files in its memory (proc(5): `/proc/pid/io`).
+async fn transferred(process: Option<u32>) -> u64 {
+    let Some(process) = process else { return 0 };
+    let told = tokio::fs::read_to_string(format!("/proc/{process}/io")).await.unwrap_or_default();
+    let counts = told.lines().filter_map(|line| line.split_once(": "));
+    let bytes = counts.filter(|(name, _)| matches!(*name, "rchar" | "wchar" | "read_bytes" | "write_bytes"));
+    bytes.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).fold(0, u64::saturating_add)
+}
+
+/// A rate that has to be kept, minute by minute.
+struct Pace {
+    /// Bytes a second.
+    least: u64,
+    since: Instant,
+    before: u64,
+}
+
+impl Pace {
+    /// The rate of the minute that has just ended, if it was too low.
+    fn too_slow(&mut self, now: Instant, bytes: u64) -> Option<u64> {
+        if now.duration_since(self.since) < PACE {
+            return None;
+        }
+        let rate = (bytes - self.before) / PACE.as_secs();
+        (self.since, self.before) = (now, bytes);
+        (rate < self.least).then_some(rate)
+    }
+}
+
+/// What is meant by it and what helps.
+fn too_slow(doing: &str, rate: u64, least: u64) -> Error {
+    Error::deadline(format!(
+        "{doing}: {} KiB a second for a minute, less than the {} KiB of --min-throughput-kib (spec.minimumThroughput): while \
+         it waits, etcd keeps everything that is deleted. Look at the store and the network between; let it wait on a \
+         volume (spec.spool, --spool-dir); or ask for less",
+        rate >> 10,
+        least >> 10
+    ))
+}
+
+fn bar(doing: &'static str, total: u64) -> ProgressBar {
+    let template = "{msg} {bytes}/{total_bytes} [{bar:30}] {binary_bytes_per_sec} {eta} left";
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(total).with_style(style).with_message(doing)
+}
+
+/// Without a byte from etcd, or room for one, for this long, the stream only pins etcd's read transaction.
+pub(crate) const STALL: Duration = Duration::from_mins(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::ExitClass;
+
+    #[tokio::test]
+    async fn a_stall_ends_the_work() {
+        let progress = Progress::silent();
+        let error = progress.watch(Duration::ZERO, std::future::pending::<Result<()>>()).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Deadline);
+    }
+
+    #[test]
+    fn a_trickle_is_told_after_a_minute_and_a_flood_never() {
+        let begun = Instant::now();
+        for (bytes_per_second, slow) in [(9 << 10, true), (10 << 10, false), (u64::MAX >> 20, false)] {
+            let mut pace = Pace { least: 10 << 10, since: begun, before: 0 };
+            let mut told = vec![];
+            for second in 1..=180 {
+                let now = begun + Duration::from_secs(second);
+                told.extend(pace.too_slow(now, bytes_per_second * second).map(|rate| (second, rate)));
+            }
+            let expected = if slow { vec![(60, 9 << 10), (120, 9 << 10), (180, 9 << 10)] } else { vec![] };
+            assert_eq!(told, expected, "{bytes_per_second}");
+        }
+        // One good minute does not make up for a bad one.
+        let mut pace = Pace { least: 10 << 10, since: begun, before: 0 };
+        assert_eq!(pace.too_slow(begun + PACE, 1 << 30), None);
+        assert_eq!(pace.too_slow(begun + PACE * 2, (1 << 30) + 6000), Some(100));
+    }
+
+    #[tokio::test]
+    async fn work_that_moves_is_left_alone() {
+        let progress = Progress::silent();
+        let work = async {
+            for _ in 0..6 {
+                progress.add(1);
+                tokio::time::sleep(LOOK).await;
+            }
+            Ok(progress.bytes())
+        };
+        assert_eq!(progress.watch(LOOK * 3, work).await, Ok(6));
+    }
+
+    #[tokio::test]
+    async fn a_file_is_followed_up_to_the_total_and_never_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("db");
+        let progress = Progress::with("copying", 1000, None);
+        let work = async {
+            tokio::time::sleep(LOOK * 2).await;
+            let mut seen = vec![progress.bytes()];
+            for length in [300, 200, 5000] {
+                std::fs::File::create(&path).unwrap().set_len(length).unwrap();
+                tokio::time::sleep(LOOK * 6).await;
+                seen.push(progress.bytes());
+            }
+            seen
+        };
+        assert_eq!(progress.follow(&path, None, work).await, [0, 300, 300, 1000]);
+    }
+
+    #[tokio::test]
+    async fn what_has_a_limit_of_its_own_may_take_longer_than_a_stall() {
+        let progress = Progress::silent();
+        let slow = || async {
+            tokio::time::sleep(LOOK * 6).await;
+            Ok(1)
+        };
+        assert_eq!(progress.watch(LOOK * 3, progress.outlast(true, slow())).await, Ok(1));
+        let error = progress.watch(LOOK * 3, progress.outlast(false, slow())).await.unwrap_err();
+        assert_eq!(error.class(), ExitClass::Deadline);
+    }
+}

@@ -1,0 +1,85 @@
+//! A folder for what is needed only now: made below one that was named, and gone when its owner is.
+//!
+//! It decides nothing about what is put there. Before anything is, it asks whether there is room.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result, io_error};
+use crate::util::files::free_bytes;
+use crate::util::process::random_uid;
+
+/// A folder of our own, for our eyes only: what was encrypted lies open in it.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes one, if there is room for so many bytes.
+    pub(crate) fn new(below: &Path, needed: u64) -> Result<Self> {
+        let doing = || format!("making a folder below --scratch={}", below.display());
+        let free = free_bytes(below).map_err(io_error(doing()))?;
+        if free < needed {
+            return Err(Error::full(format!(
+                "{}: {} MiB of free space are needed and there are {} MiB: name another folder with --scratch",
+                doing(),
+                needed.div_ceil(1 << 20),
+                free >> 20
+            )));
+        }
+        let path = below.join(format!("holdfast-{}", random_uid()?));
+        DirBuilder::new().mode(0o700).create(&path).map_err(io_error(doing()))?;
+        Ok(Self(path))
+    }
+
+    /// Where something of this name is, or will be.
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A new file.
+    pub(crate) fn file(&self, name: &str) -> Result<(PathBuf, File)> {
+        let path = self.join(name);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
+        let file = file.map_err(io_error(format!("making {}", path.display())))?;
+        Ok((path, file))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::warn!(path = %self.0.display(), %error, "the scratch folder stays behind");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::contract::ExitClass;
+
+    #[test]
+    fn it_is_for_us_alone_and_gone_afterwards() {
+        let below = tempfile::tempdir().unwrap();
+        let scratch = Scratch::new(below.path(), 1).unwrap();
+        let (path, _file) = scratch.file("snapshot.db").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+        drop(scratch);
+        assert_eq!(fs::read_dir(below.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn where_there_is_no_room_nothing_is_made() {
+        let below = tempfile::tempdir().unwrap();
+        let error = Scratch::new(below.path(), u64::MAX).unwrap_err();
+        assert_eq!(error.class(), ExitClass::Full);
+        assert!(error.message().contains("--scratch"), "{error}");
+        assert_eq!(fs::read_dir(below.path()).unwrap().count(), 0);
+        let error = Scratch::new(Path::new("/nonexistent"), 1).unwrap_err();
+        assert!(error.class() == ExitClass::NotFound && error.message().contains("/nonexistent"), "{error}");
+    }
+}

@@ -1,0 +1,218 @@
+//! Keys put together by their prefixes, with how many there are and how much they take.
+//!
+//! It decides where a prefix ends: behind the separator that was asked for, counted from the end of the prefix that all
+//! keys have in common, a separator right at its beginning aside. A key with fewer separators is counted with those
+//! beside it.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use crate::contract::ContentsRequest;
+use crate::error::{Error, Result};
+use crate::util::table::printable;
+
+/// More prefixes than anybody reads, in about 100 MiB with what they take themselves.
+const MAX_PREFIXES: usize = 500_000;
+
+/// The most bytes of all prefixes together. People's have some tens each; a crafted file's may have a megabyte (I24).
+const MAX_BYTES: usize = 64 << 20;
+
+/// What lies below one prefix.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Prefix {
+    /// The prefix. What is no text is written as `\xNN`.
+    pub prefix: String,
+    /// Keys that exist.
+    pub keys: u64,
+    /// Bytes of these keys and their values.
+    pub bytes: u64,
+    /// Records: every revision that is still there, tombstones included.
+    pub records: u64,
+    /// Bytes of the keys and values of all these records.
+    pub record_bytes: u64,
+}
+
+impl Prefix {
+    fn record(&mut self, bytes: u64) {
+        self.records += 1;
+        self.record_bytes += bytes;
+    }
+
+    fn live(&mut self, bytes: u64) {
+        self.keys += 1;
+        self.bytes += bytes;
+    }
+}
+
+/// Counts as records go by.
+pub(super) struct Prefixes<'a> {
+    common: &'a [u8],
+    separator: &'a [u8],
+    depth: usize,
+    total: Prefix,
+    found: HashMap<Vec<u8>, Prefix>,
+    /// Bytes of their names.
+    bytes: usize,
+    too_many: bool,
+}
+
+impl<'a> Prefixes<'a> {
+    pub(super) fn of(request: &'a ContentsRequest) -> Result<Self> {
+        if request.separator.is_empty() {
+            return Err(Error::config("--separator is empty: give the text that keys are parted by, for example /"));
+        }
+        Ok(Self {
+            common: request.prefix.as_bytes(),
+            separator: request.separator.as_bytes(),
+            depth: usize::try_from(request.depth).unwrap_or(usize::MAX),
+            total: Prefix { prefix: printable(request.prefix.as_bytes()), ..Prefix::default() },
+            found: HashMap::new(),
+            bytes: 0,
+            too_many: false,
+        })
+    }
+
+    /// Counts a record, if it is below the prefix; one of a revision bump has no key.
+    pub(super) fn record(&mut self, key: &[u8], value: &[u8]) {
+        self.count(key, value, Prefix::record);
+    }
+
+    /// Counts a key that exists, and says whether it is below the prefix.
+    pub(super) fn live(&mut self, key: &[u8], value: &[u8]) -> bool {
+        self.count(key, value, Prefix::live)
+    }
+
+    fn count(&mut self, key: &[u8], value: &[u8], count: impl Fn(&mut Prefix, u64)) -> bool {
+        let Some(rest) = key.strip_prefix(self.common).filter(|_| !key.is_empty()) else { return false };
+        let bytes = (key.len() as u64).saturating_add(value.len() as u64);
+        count(&mut self.total, bytes);
+        let end = self.common.len() + self.end(rest);
+        let prefix = key.get(..end).unwrap_or_default();
+        if let Some(found) = self.found.get_mut(prefix) {
+            count(found, bytes);
+        } else if self.found.len() == MAX_PREFIXES || self.bytes + prefix.len() > MAX_BYTES {
+            self.too_many = true;
+        } else {
+            self.bytes += prefix.len();
+            count(self.found.entry(prefix.to_vec()).or_default(), bytes);
+        }
+        true
+    }
+
+    /// Bytes of what follows the common prefix that belong to the key's own prefix.
+    fn end(&self, rest: &[u8]) -> usize {
+        let step = self.separator.len();
+        // A separator at the very beginning parts nothing.
+        let (mut end, mut depth) = if rest.starts_with(self.separator) { (step, 0) } else { (0, 0) };
+        while depth < self.depth {
+            let from = rest.get(end..).unwrap_or_default();
+            let Some(at) = from.windows(step).position(|bytes| bytes == self.separator) else { break };
+            end += at + step;
+            depth += 1;
+        }
+        end
+    }
+
+    /// The sum, the largest prefixes, and how many more there are.
+    pub(super) fn finish(self, top: usize) -> Result<(Prefix, Vec<Prefix>, usize)> {
+        if self.too_many {
+            return Err(Error::config(format!(
+                "more than {MAX_PREFIXES} prefixes, or {} MiB of them, are at this depth: choose a smaller --depth, or a \
+                 --prefix",
+                MAX_BYTES >> 20
+            )));
+        }
+        let mut found: Vec<(Vec<u8>, Prefix)> = self.found.into_iter().collect();
+        found
+            .sort_by(|(a, x), (b, y)| (y.bytes, y.record_bytes).cmp(&(x.bytes, x.record_bytes)).then_with(|| a.cmp(b)));
+        let more = found.len().saturating_sub(top);
+        found.truncate(top);
+        let shown = found.into_iter().map(|(key, prefix)| Prefix { prefix: printable(&key), ..prefix });
+        Ok((self.total, shown.collect(), more))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(prefix: &str, depth: u32, separator: &str, keys: &[&str]) -> Vec<(String, u64)> {
+        let request = ContentsRequest {
+            prefix: prefix.to_owned(),
+            depth,
+            separator: separator.to_owned(),
+            ..ContentsRequest::default()
+        };
+        let mut prefixes = Prefixes::of(&request).unwrap();
+        for key in keys {
+            prefixes.record(key.as_bytes(), b"value");
+            prefixes.live(key.as_bytes(), b"value");
+        }
+        let (total, found, more) = prefixes.finish(usize::MAX).unwrap();
+        assert_eq!((total.keys, more), (found.iter().map(|p| p.keys).sum(), 0));
+        let mut found: Vec<_> = found.into_iter().map(|p| (p.prefix, p.keys)).collect();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn long_prefixes_are_too_many_sooner_than_short_ones() {
+        let request = ContentsRequest { depth: 1, separator: "/".to_owned(), ..ContentsRequest::default() };
+        let mut prefixes = Prefixes::of(&request).unwrap();
+        for n in 0..65_u8 {
+            let mut key = vec![b'a'; 1 << 20];
+            key.extend([n + b'!' + 15, b'/']);
+            assert!(prefixes.live(&key, b""));
+        }
+        assert!(prefixes.bytes <= MAX_BYTES && prefixes.too_many);
+        let error = prefixes.finish(10).unwrap_err();
+        assert!(error.message().contains("--depth") && error.message().contains("--prefix"), "{error}");
+    }
+
+    #[test]
+    fn a_prefix_ends_behind_a_separator() {
+        let registry =
+            ["/registry/pods/a/x", "/registry/pods/a/y", "/registry/pods/b/x", "/registry/health", "flat", ""];
+        let all = |pairs: &[(&str, u64)]| pairs.iter().map(|(p, n)| ((*p).to_owned(), *n)).collect::<Vec<_>>();
+        assert_eq!(counted("", 1, "/", &registry), all(&[("", 1), ("/registry/", 4)]));
+        assert_eq!(counted("", 2, "/", &registry), all(&[("", 1), ("/registry/", 1), ("/registry/pods/", 3)]));
+        assert_eq!(
+            counted("/registry/pods/", 1, "/", &registry),
+            all(&[("/registry/pods/a/", 2), ("/registry/pods/b/", 1)])
+        );
+        assert_eq!(
+            counted("/registry/pods", 1, "/", &registry),
+            all(&[("/registry/pods/a/", 2), ("/registry/pods/b/", 1)])
+        );
+        assert_eq!(counted("", 0, "/", &registry), all(&[("", 1), ("/", 4)]));
+        assert_eq!(counted("", 1, "::", &["a::b::c", "a::d", "a:x"]), all(&[("", 1), ("a::", 2)]));
+        assert_eq!(counted("none", 1, "/", &registry), all(&[]));
+    }
+
+    #[test]
+    fn the_largest_are_shown_and_the_others_counted() {
+        let request = ContentsRequest { separator: "/".to_owned(), depth: 1, ..ContentsRequest::default() };
+        let mut prefixes = Prefixes::of(&request).unwrap();
+        prefixes.live(b"small/1", b"");
+        prefixes.live(b"large/1", &[0; 100]);
+        prefixes.record(b"old/1", &[0; 50]);
+        let (total, found, more) = prefixes.finish(2).unwrap();
+        let names: Vec<_> = found.iter().map(|p| p.prefix.as_str()).collect();
+        assert_eq!((names, more), (vec!["large/", "small/"], 1));
+        assert_eq!((total.keys, total.bytes, total.records, total.record_bytes), (2, 114, 1, 55));
+    }
+
+    #[test]
+    fn what_is_no_text_is_written_so() {
+        assert_eq!(printable(b"a\xff\x1b[2Jb"), "a\\xff\\x1b[2Jb");
+        assert_eq!(printable("schlüssel".as_bytes()), "schlüssel");
+    }
+
+    #[test]
+    fn an_empty_separator_is_refused() {
+        let error = Prefixes::of(&ContentsRequest::default()).err().unwrap();
+        assert!(error.message().contains("--separator"), "{error}");
+    }
+}

@@ -1,0 +1,314 @@
+//! `agent copy`: complete snapshots from one store to another, under the same key, verified on the way.
+//!
+//! It decides what may stand at the destination, and the order: the stored bytes go through with their hash compared
+//! with the manifest, they are read back from the destination, and only then the manifest follows, byte for byte. What
+//! differs is never published and never overwritten; what is there already is left as it is, and is no copy if it is not
+//! locked as was asked for. Nothing is decrypted or unpacked, so no key is needed. Proofs stay where they are: they speak of
+//! the store that they lie in.
+
+use bytes::Bytes;
+use crc_fast::CrcAlgorithm;
+use futures::StreamExt;
+use indicatif::HumanBytes;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::catalog::attempts::{attempts, lineages};
+use crate::catalog::stored::Stored;
+use crate::catalog::{publish, read_back, store_id, stored};
+use crate::contract::{CopyRequest, ExitClass};
+use crate::error::{Error, Result};
+use crate::format::layout::{Folder, Key, attempt_time};
+use crate::format::manifest::{self, Manifest};
+use crate::store;
+use crate::store::fingerprint::{Fingerprint, Sum};
+use crate::store::{Ahead, Plan, Store, Upload};
+use crate::util::clock;
+use crate::util::interrupt::Interrupt;
+use crate::util::progress::{Progress, STALL};
+use crate::util::sha256::Sha256;
+use crate::util::table::align_columns;
+
+mod left;
+
+/// How one snapshot ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Ended {
+    /// It is at the destination now.
+    Copied,
+    /// It was there already, the same.
+    Already,
+    /// It has no manifest: a save that is under way, or one that died.
+    Incomplete,
+    /// It could not be copied.
+    Failed,
+}
+
+/// One snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Copied {
+    /// Its folder below both stores' prefixes.
+    pub key: String,
+    /// How it ended.
+    pub ended: Ended,
+    /// Bytes that are stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stored_bytes: Option<u64>,
+    /// Why it could not be copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// All of them, and what the run ends with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copies {
+    /// One after the other.
+    pub copies: Vec<Copied>,
+    /// The first thing that went wrong.
+    pub failed: Option<Error>,
+}
+
+/// Copies what was asked for. What is wrong with one of several does not keep the others.
+pub async fn run(request: CopyRequest) -> Result<Copies> {
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    let (from, to) = (Store::open(&request.store)?, Store::open(&request.to.0)?);
+    let at = clock::now();
+    let until = clock::later(at, request.deadline_seconds)?;
+    // Before the first upload, whose beginning cleans up after dead ones (I25).
+    interrupt.unless(store_id::expect(&request.to.0, request.to_expect_store_id.as_deref())).await?;
+    let folders = match &request.key {
+        Some(key) => vec![stored::folder(key)?],
+        None => interrupt.unless(all(&from, &request)).await?,
+    };
+    let (mut copies, mut failed) = (Vec::new(), None);
+    for folder in &folders {
+        let one = One { from: &from, to: &to, folder, at, until };
+        let mut copied = Copied { key: folder.to_string(), ended: Ended::Failed, stored_bytes: None, problem: None };
+        match one.copy(&mut interrupt).await {
+            Ok((ended, bytes)) => (copied.ended, copied.stored_bytes) = (ended, Some(bytes)),
+            Err(Trouble::Incomplete(_)) if request.all => copied.ended = Ended::Incomplete,
+            Err(Trouble::Incomplete(error) | Trouble::Failed(error)) => {
+                copied.problem = Some(error.message().to_owned());
+                failed.get_or_insert(error);
+            }
+        }
+        copies.push(copied);
+        // Told to stop, or out of time: nothing more is begun.
+        if interrupt.came() {
+            break;
+        }
+    }
+    Ok(Copies { copies, failed })
+}
+
+/// Every folder of a cluster that may be a snapshot, the oldest first.
+async fn all(from: &Store, request: &CopyRequest) -> Result<Vec<Folder>> {
+    let (Some(namespace), Some(cluster)) = (&request.namespace, &request.cluster) else {
+        return Err(Error::config("--all needs --namespace and --cluster"));
+    };
+    let places = match &request.lineage {
+        None => lineages(from, namespace, cluster, None).await?,
+        Some(lineage) => {
+            let place = Folder::of_cluster(namespace, cluster, None).and_then(|cluster| cluster.child(lineage));
+            vec![place.map_err(|error| store::layout(&error))?]
+        }
+    };
+    let mut folders = Vec::new();
+    for place in places {
+        folders.extend(attempts(from, &place).await?.into_iter().map(|folder| (attempt_time(folder.name()), folder)));
+    }
+    if folders.is_empty() {
+        return Err(Error::not_found(format!("there is no snapshot of {namespace}/{cluster} to copy")));
+    }
+    folders.sort();
+    Ok(folders.into_iter().map(|(_, folder)| folder).collect())
+}
+
+/// Why one snapshot was not copied.
+enum Trouble {
+    /// It has no manifest.
+    Incomplete(Error),
+    /// Anything else.
+    Failed(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// One snapshot on its way.
+struct One<'a> {
+    from: &'a Store,
+    to: &'a Store,
+    folder: &'a Folder,
+    at: Timestamp,
+    until: Timestamp,
+}
+
+impl One<'_> {
+    async fn copy(&self, interrupt: &mut Interrupt) -> Result<(Ended, u64), Trouble> {
+        let found = interrupt.unless(stored::manifest_in_its_place(self.from, self.folder)).await;
+        let (manifest, json) = found.map_err(|error| match error.class() {
+            ExitClass::NotFound => Trouble::Incomplete(error),
+            _ => Trouble::Failed(error),
+        })?;
+        let bytes = manifest.stored_bytes;
+        let there = interrupt.unless(self.there(&manifest, &json)).await?;
+        if there == There::Complete {
+            for key in [self.folder.data(manifest.format()), self.folder.manifest()] {
+                interrupt.unless(self.locked(&key, there)).await?;
+            }
+            return Ok((Ended::Already, bytes));
+        }
+        // Who has begun it may yet take back what he has written (I6).
+        if let Some(until) = interrupt.unless(self.to.held(self.folder, self.at)).await? {
+            return Err(Error::transient(format!("{}: {}", self.to.uri(self.folder), store::at_it(until))).into());
+        }
+        let stored = interrupt.unless(Stored::of(self.from, self.folder, manifest)).await?;
+        if there == There::Data {
+            self.publish_left(&stored, json, interrupt).await?;
+            return Ok((Ended::Copied, bytes));
+        }
+        let plan = Plan { estimate: bytes, at: self.at, until: self.until, read_back: true, patient: true };
+        let mut upload = self.to.begin_unless(&self.folder.data(stored.manifest.format()), plan, interrupt).await?;
+        if let Err(error) = self.data(&stored, &json, &mut upload, interrupt).await {
+            upload.abort().await;
+            return Err(error.into());
+        }
+        publish::run(self.to, Some(&mut upload), &stored.data, json, interrupt).await?;
+        tracing::info!(uri = self.to.uri(&stored.data), bytes, "copied");
+        Ok((Ended::Copied, bytes))
+    }
+
+    /// What stands at the destination.
+    async fn there(&self, manifest: &Manifest, json: &Bytes) -> Result<There> {
+        let data = self.folder.data(manifest.format());
+        let size = match self.to.stat(&data).await {
+            Ok(stat) => Some(stat.bytes),
+            Err(error) if error.class() == ExitClass::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let refused = |what: &str| {
+            Error::refused(format!(
+                "{}: {what}. Nothing was touched: what is stored is never overwritten",
+                self.to.uri(self.folder)
+            ))
+        };
+        let published = match self.to.get_small(&self.folder.manifest(), manifest::MAX_BYTES).await {
+            Ok(there) if there == *json => true,
+            Ok(_) => return Err(refused("another manifest is there")),
+            Err(error) if error.class() == ExitClass::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        match (size, published) {
+            (Some(bytes), _) if bytes != manifest.stored_bytes => {
+                let said = manifest.stored_bytes;
+                Err(refused(&format!("data of {bytes} bytes is there, and the manifest says {said}")))
+            }
+            (Some(_), true) => Ok(There::Complete),
+            (Some(_), false) => Ok(There::Data),
+            (None, true) => Err(refused("this manifest is there, and its data is not")),
+            (None, false) => Ok(There::Nothing),
+        }
+    }
+
+    /// Whether what stands at the destination is locked as what this copy stores there: it cannot be locked any more.
+    async fn locked(&self, key: &Key, there: There) -> Result<()> {
+        let Some(lock) = self.to.lock_of(key).await? else { return Ok(()) };
+        // A copy that is whole was to be kept since it was made; data that becomes one now has all of its time before it.
+        let from = if there == There::Complete { lock.stored } else { self.at };
+        if lock.lasts(from, self.at) {
+            return Ok(());
+        }
+        let kept = lock.kept.map_or_else(
+            || "not locked, or these credentials lack the right s3:GetObjectRetention".to_owned(),
+            |kept| format!("locked until {kept} and no longer"),
+        );
+        Err(Error::config(format!(
+            "{}: an earlier copy has left it, {kept}. --to-s3-object-lock asks for more, and nothing is locked afterwards: \
+             remove that copy and try again, or leave the lock out",
+            self.to.uri(key)
+        )))
+    }
+
+    /// Sends the data, and has it read back.
+    async fn data(&self, stored: &Stored, json: &Bytes, upload: &mut Upload, interrupt: &mut Interrupt) -> Result<()> {
+        // Another copy may have ended between the look at what is there and this one's beginning.
+        if interrupt.unless(self.there(&stored.manifest, json)).await? != There::Nothing {
+            return Err(Error::transient(format!("{}: another run has just copied it", self.to.uri(self.folder))));
+        }
+        let Manifest { stored_bytes, ref stored_sha256, .. } = stored.manifest;
+        let progress = Progress::new("copying", stored_bytes);
+        let sending = async {
+            let mut stream = stored.read(self.from, Ahead::FAR, &progress);
+            let (mut hash, mut bytes) = (Sha256::new(), 0_u64);
+            let mut crc = crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme);
+            while let Some(piece) = stream.next().await {
+                let piece = piece?;
+                hash.update(&piece);
+                crc.update(&piece);
+                bytes += piece.len() as u64;
+                progress.outlast(upload.is_patient(), upload.write(piece)).await?;
+            }
+            Ok((bytes, hex::encode(hash.finalize()), crc.finalize()))
+        };
+        let (bytes, sha256, crc64) = interrupt.unless(progress.watch(STALL, sending)).await?;
+        stored.agrees(
+            self.from,
+            &[("size", bytes.to_string(), stored_bytes.to_string()), ("sha256", sha256, stored_sha256.clone())],
+        )?;
+        interrupt.unless(upload.complete()).await?;
+        let given = Fingerprint { bytes, crc64 };
+        interrupt.unless(read_back::uploaded(self.to, upload, &stored.data, given, STALL)).await
+    }
+
+    /// Whether the destination gives back what its manifest is going to say: of data that an earlier copy has left.
+    async fn read_back(&self, stored: &Stored) -> Result<()> {
+        let Manifest { stored_bytes, ref stored_sha256, .. } = stored.manifest;
+        let mut sha256 = [0; 32];
+        hex::decode_to_slice(stored_sha256, &mut sha256)
+            .map_err(|_| Error::corrupt("the manifest's storedSha256 is no sha256"))?;
+        read_back::compare(self.to, &stored.data, stored_bytes, Sum::Sha256(sha256), STALL).await
+    }
+}
+
+/// What stands at the destination, and is no reason to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum There {
+    /// This snapshot.
+    Complete,
+    /// Data of its size, and no manifest.
+    Data,
+    /// Neither.
+    Nothing,
+}
+
+impl Copies {
+    /// For people: a line for each, and their number.
+    pub fn table(&self) -> String {
+        let head = ["", "STORED", "KEY"].map(str::to_owned);
+        let rows = self.copies.iter().map(|copied| {
+            let ended = match copied.ended {
+                Ended::Copied => "copied",
+                Ended::Already => "already there",
+                Ended::Incomplete => "incomplete",
+                Ended::Failed => "FAILED",
+            };
+            let bytes = copied.stored_bytes.map_or_else(|| "-".to_owned(), |bytes| HumanBytes(bytes).to_string());
+            let problem = copied.problem.as_ref().map(|problem| format!("  ({problem})")).unwrap_or_default();
+            [ended.to_owned(), bytes, format!("{}{problem}", copied.key)]
+        });
+        let count = |ended| self.copies.iter().filter(|copied| copied.ended == ended).count();
+        format!(
+            "{}{} copied, {} already there, {} incomplete, {} failed\n",
+            align_columns(&std::iter::once(head).chain(rows).collect::<Vec<_>>()),
+            count(Ended::Copied),
+            count(Ended::Already),
+            count(Ended::Incomplete),
+            count(Ended::Failed)
+        )
+    }
+}

@@ -1,0 +1,331 @@
+//! Whether etcd may start on a volume: a member never starts on one that is not its own.
+//!
+//! This file decides, purely: [`decide`] looks at facts and gives a value. `verbs/gate/run.rs` collects the facts, writes the
+//! identity and becomes etcd; it runs at every start of the container, not only at the Pod's first. It fails closed:
+//! what is empty, unreadable or unknown is refused, because an emptied volume under an unchanged member loses
+//! acknowledged writes, with either cluster state. Whether the volume may be empty is the operator's word, given as an
+//! annotation and taken back before the member may acknowledge anything.
+//!
+//! The gate alone chooses `--initial-cluster-state=new`. A volume that was rolled back to a copy from before the latest
+//! Pod that was seen serving is refused, by the Pods' numbers (I27). A copy made after that Pod's start is not seen.
+
+mod run;
+
+use crate::contract::{GateReport, GateRequest, IdentityFlags, MAY_START_EMPTY, STARTED, joined_as};
+use crate::etcd::pod_annotations::Annotations;
+use crate::etcd::volume_identity::{IDENTITY_FILE, Identity, Part};
+use crate::etcd::wal::Metadata;
+
+pub(crate) use crate::contract::hex_id;
+
+pub use run::run;
+
+/// Why a start is refused: a closed list, for conditions and runbooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Nothing is on the volume, and nobody allowed that.
+    EmptyVolume,
+    /// The volume has to be filled by a restore first, and that has not ended.
+    RestoreIncomplete,
+    /// There is data that no gate or restore of ours has written.
+    ForeignVolume,
+    /// The data belongs to another cluster, or to an earlier incarnation of this one.
+    WrongCluster,
+    /// The data belongs to another member.
+    WrongMember,
+    /// The data was written under another claim: the volume was copied, or came back from a backup.
+    WrongClaim,
+    /// The data comes from another restore than the one asked for.
+    WrongRestore,
+    /// The member has started here before, and its log or its database is gone.
+    EmptiedVolume,
+    /// A later Pod of this member has served than any that this volume has seen: it is an older copy.
+    OlderVolume,
+    /// What the operator says on the Pod cannot be read, so nobody knows what the volume must hold.
+    UnreadableAnnotations,
+    /// The identity file is there and cannot be understood.
+    UnreadableIdentity,
+    /// The write-ahead log is there and cannot be understood.
+    UnreadableWal,
+    /// The write-ahead log belongs to another cluster or member than at the last start.
+    WrongWal,
+}
+
+impl Verdict {
+    /// All verdicts.
+    pub const ALL: [Self; 13] = [
+        Self::EmptyVolume,
+        Self::RestoreIncomplete,
+        Self::ForeignVolume,
+        Self::WrongCluster,
+        Self::WrongMember,
+        Self::WrongClaim,
+        Self::WrongRestore,
+        Self::EmptiedVolume,
+        Self::OlderVolume,
+        Self::UnreadableAnnotations,
+        Self::UnreadableIdentity,
+        Self::UnreadableWal,
+        Self::WrongWal,
+    ];
+
+    /// The name, as in a condition's reason.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::EmptyVolume => "EmptyVolume",
+            Self::RestoreIncomplete => "RestoreIncomplete",
+            Self::ForeignVolume => "ForeignVolume",
+            Self::WrongCluster => "WrongCluster",
+            Self::WrongMember => "WrongMember",
+            Self::WrongClaim => "WrongClaim",
+            Self::WrongRestore => "WrongRestore",
+            Self::EmptiedVolume => "EmptiedVolume",
+            Self::OlderVolume => "OlderVolume",
+            Self::UnreadableAnnotations => "UnreadableAnnotations",
+            Self::UnreadableIdentity => "UnreadableIdentity",
+            Self::UnreadableWal => "UnreadableWal",
+            Self::WrongWal => "WrongWal",
+        }
+    }
+}
+
+/// What is on the volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Names at the volume's root, without the data directory.
+    pub beside: Vec<String>,
+    /// Names in the data directory, without the identity file; empty when there is none.
+    pub data: Vec<String>,
+    /// The identity file.
+    pub identity: Result<Option<Identity>, String>,
+    /// The write-ahead log's metadata; `None` when there is no segment.
+    pub wal: Result<Option<Metadata>, String>,
+    /// Whether the database (`member/snap/db`) is there and holds anything. etcd makes it before its log.
+    pub database: bool,
+}
+
+impl Facts {
+    /// All looks have to agree: what appeared between two of them is not nothing.
+    fn empty(&self) -> bool {
+        let leftover = format!(".{IDENTITY_FILE}.new");
+        let nothing_read = matches!(self.wal, Ok(None)) && !self.database;
+        nothing_read && self.beside.is_empty() && self.data.iter().all(|name| *name == leftover)
+    }
+}
+
+/// `--initial-cluster-state`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterState {
+    /// Found a cluster.
+    New,
+    /// Join one, or go on.
+    Existing,
+}
+
+impl ClusterState {
+    /// The flag for etcd.
+    pub const fn flag(self) -> &'static str {
+        match self {
+            Self::New => "--initial-cluster-state=new",
+            Self::Existing => "--initial-cluster-state=existing",
+        }
+    }
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Write this identity, then become etcd.
+    Start {
+        /// The identity to leave on the volume, this start counted.
+        identity: Box<Identity>,
+        /// What to tell etcd.
+        state: ClusterState,
+        /// Whether etcd has never written its log here.
+        first: bool,
+    },
+    /// Touch nothing, say why.
+    Refuse(GateReport),
+}
+
+/// Decides, from what is on the volume and what the operator says on the Pod.
+pub fn decide(facts: &Facts, request: &GateRequest, told: &Annotations) -> Decision {
+    let wanted = &request.identity;
+    let found = match &facts.identity {
+        Ok(found) => found.as_ref(),
+        Err(why) => return refuse(Verdict::UnreadableIdentity, wanted, why),
+    };
+    let stranger = match found {
+        Some(found) => differs(found, wanted, request.restore_uid.as_deref()),
+        None if facts.empty() => None,
+        None => {
+            let mut names: Vec<_> = facts.beside.iter().chain(&facts.data).take(3).map(String::as_str).collect();
+            if names.is_empty() {
+                names.push("a log or a database");
+            }
+            Some((Verdict::ForeignVolume, format!("it holds {}", names.join(", "))))
+        }
+    };
+    if let Some((verdict, why)) = stranger {
+        return refuse(verdict, wanted, &why);
+    }
+    let (started, joined) = match (&told.started, &told.joined) {
+        (Ok(started), Ok(joined)) => (*started, joined.as_deref()),
+        (Err(why), _) | (_, Err(why)) => return refuse(Verdict::UnreadableAnnotations, wanted, why),
+    };
+    let permitted = request.restore_uid.is_none() && told.permit_empty(&wanted.claim_uid);
+    let Some(found) = found else {
+        return match &request.restore_uid {
+            // I3: it has served, so an empty volume has lost what it acknowledged, whatever else is allowed.
+            _ if started > 0 => {
+                let why = format!("its Pod number {started} has served, and nothing is there now");
+                refuse(Verdict::EmptiedVolume, wanted, &why)
+            }
+            _ if let Some(joined) = joined => {
+                let why = format!("it has joined etcd as {joined} (cluster/member), and nothing is there now");
+                refuse(Verdict::EmptiedVolume, wanted, &why)
+            }
+            None if permitted => start(Identity::new(wanted), request, None),
+            None => refuse(Verdict::EmptyVolume, wanted, &annotation_seen(told.may_start_empty.as_deref())),
+            Some(uid) => refuse(Verdict::RestoreIncomplete, wanted, &format!("restore {uid} is not there")),
+        };
+    };
+    // I27: no member goes back in time.
+    if found.pod_start < started {
+        let why = format!(
+            "the latest of its Pods to run here was number {}, and number {started} has served since ({STARTED})",
+            found.pod_start
+        );
+        return refuse(Verdict::OlderVolume, wanted, &why);
+    }
+    match &facts.wal {
+        Err(why) => refuse(Verdict::UnreadableWal, wanted, why),
+        Ok(None) if permitted && found.restored.is_none() && found.member_id.is_none() => {
+            start(found.clone(), request, None)
+        }
+        Ok(None) => {
+            let why = format!("it was started here {} times and has no log now", found.start_count);
+            refuse(Verdict::EmptiedVolume, wanted, &why)
+        }
+        // I3: etcd would replay the log onto an empty database; of a restored one only the restored data would be missing.
+        Ok(Some(_)) if !facts.database => {
+            refuse(Verdict::EmptiedVolume, wanted, "its log is there and its database (member/snap/db) is not")
+        }
+        Ok(Some(wal)) => {
+            // I5: by the identity file, which knows the IDs from the second start on, and by the operator, who has them from
+            // etcd, a moment after its first answer.
+            let (cluster_id, member_id) = (hex_id(wal.cluster_id), hex_id(wal.member_id));
+            let latched = |known: &Option<String>, id: &String| known.as_ref().is_none_or(|known| known == id);
+            let here = latched(&found.cluster_id, &cluster_id) && latched(&found.member_id, &member_id);
+            match joined.filter(|joined| *joined != joined_as(&cluster_id, &member_id)) {
+                None if here => start(found.clone(), request, Some(*wal)),
+                joined => {
+                    let known = joined.map(|joined| format!("; it has joined as {joined} (cluster/member)"));
+                    let why = format!(
+                        "the log names cluster {cluster_id} and member {member_id}{}",
+                        known.unwrap_or_default()
+                    );
+                    refuse(Verdict::WrongWal, wanted, &why)
+                }
+            }
+        }
+    }
+}
+
+fn start(mut identity: Identity, request: &GateRequest, wal: Option<Metadata>) -> Decision {
+    identity.start_count = identity.start_count.saturating_add(1);
+    identity.pod_start = identity.pod_start.max(request.start);
+    if let Some(wal) = wal {
+        identity.cluster_id = Some(hex_id(wal.cluster_id));
+        identity.member_id = Some(hex_id(wal.member_id));
+    }
+    let first = wal.is_none();
+    // Only a seed without a log founds a cluster (I2); with a log etcd does not look at the flag.
+    let state = if request.seed && first { ClusterState::New } else { ClusterState::Existing };
+    Decision::Start { identity: Box::new(identity), state, first }
+}
+
+/// The first thing in which the volume's identity is not the one wanted.
+fn differs(found: &Identity, wanted: &IdentityFlags, restore_uid: Option<&str>) -> Option<(Verdict, String)> {
+    let (part, why) = found.difference(wanted, restore_uid)?;
+    let verdict = match part {
+        Part::Cluster => Verdict::WrongCluster,
+        Part::Member => Verdict::WrongMember,
+        Part::Claim => Verdict::WrongClaim,
+        Part::Restore => Verdict::WrongRestore,
+    };
+    Some((verdict, why))
+}
+
+fn annotation_seen(value: Option<&str>) -> String {
+    match value {
+        None => format!("the Pod has no annotation {MAY_START_EMPTY}"),
+        Some(value) => format!("the Pod's annotation {MAY_START_EMPTY} names {value:?}"),
+    }
+}
+
+/// What is left to do about data that is gone: no member is replaced in its place.
+const GONE: &str = "save a snapshot while others serve (if none does, take the last one), and restore it as a new cluster \
+                    (runbook VolumeRefused)";
+
+fn refuse(verdict: Verdict, wanted: &IdentityFlags, why: &str) -> Decision {
+    let member = &wanted.member_name;
+    let claim = &wanted.claim_uid;
+    let message = match verdict {
+        Verdict::EmptyVolume => format!(
+            "the volume of member {member} (claim {claim}) is empty and may not be ({why}). Starting here could lose \
+             acknowledged writes. If a wrong volume was mounted, mount the right one; if the data is really gone, {GONE}"
+        ),
+        Verdict::RestoreIncomplete => format!(
+            "the volume of member {member} must hold restored data before it starts, and does not ({why}). Look at the \
+             restore's init container; correct the snapshot's place or credentials"
+        ),
+        Verdict::ForeignVolume => format!(
+            "the volume of member {member} holds data that Holdfast has not put there ({why}). Nothing was touched. \
+             Mount an empty volume, or move that data away"
+        ),
+        Verdict::WrongCluster => format!(
+            "the volume of member {member} belongs to another cluster ({why}). Nothing was touched. Mount the right \
+             volume; if there is none any more, {GONE}"
+        ),
+        Verdict::WrongMember => format!(
+            "the volume belongs to another member than {member} ({why}). Nothing was touched. Mount the right volume; \
+             if there is none any more, {GONE}"
+        ),
+        Verdict::WrongClaim => format!(
+            "the data of member {member} was written under another claim ({why}): a copy, or a volume from a backup. It \
+             may be older than what this member has acknowledged. Instead, {GONE}"
+        ),
+        Verdict::WrongRestore => format!(
+            "the volume of member {member} was filled by another restore ({why}). Delete the member's claim, so that \
+             this restore gets a volume of its own"
+        ),
+        Verdict::EmptiedVolume => format!(
+            "the volume of member {member} has lost its data ({why}). Starting here could lose acknowledged writes. \
+             Instead, {GONE}"
+        ),
+        Verdict::OlderVolume => format!(
+            "the volume of member {member} is an older copy ({why}): writes acknowledged since then are missing. \
+             Nothing was touched. Mount the newest volume; if it is gone, {GONE}"
+        ),
+        Verdict::UnreadableAnnotations => format!(
+            "nobody can tell what the volume of member {member} must hold, for its Pod's annotations cannot be read \
+             ({why}). Nothing was touched. Delete the Pod, so that it is made anew"
+        ),
+        Verdict::UnreadableIdentity => format!(
+            "nobody can tell whose data is on the volume of member {member} ({why}). Nothing was touched. Put the file \
+             back from a copy of the volume; if there is none, {GONE}"
+        ),
+        Verdict::UnreadableWal => {
+            format!("the log on the volume of member {member} is damaged ({why}). Nothing was touched. Instead, {GONE}")
+        }
+        Verdict::WrongWal => format!(
+            "the log on the volume of member {member} is not this member's ({why}). Nothing was touched. Mount the \
+             right volume; if there is none any more, {GONE}"
+        ),
+    };
+    Decision::Refuse(GateReport { verdict: verdict.name().to_owned(), message })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! What the gate does: looks at the volume, asks `decide`, writes the identity, waits for earlier joiners, becomes etcd.
+
+use std::convert::Infallible;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use super::{Decision, Facts, decide};
+use crate::contract::{AFTER_PATIENCE_SECONDS, DATA_DIR, ExitClass, GateRequest};
+use crate::error::{Error, Result, io_error, may_pass};
+use crate::etcd::data_dir::{DATABASE, WAL};
+use crate::etcd::pod_annotations::Annotations;
+use crate::etcd::volume_identity::{IDENTITY_FILE, Identity, Unread};
+use crate::etcd::wal::{self, WalError};
+use crate::util::files;
+
+/// Decides whether etcd may start on this volume; if so, the process becomes etcd and this never returns.
+pub async fn run(request: GateRequest) -> Result<Infallible> {
+    let (program, args) =
+        request.exec.split_first().ok_or_else(|| Error::config("nothing to start: --exec is missing"))?;
+    if let Some(flag) = args.iter().find(|arg| arg.trim_start_matches('-').starts_with("initial-cluster-state")) {
+        return Err(Error::config(format!("{flag} is the gate's to choose: leave it out")));
+    }
+    let data_dir = request.volume.join(DATA_DIR);
+    let facts = observe(&request.volume, &data_dir)?;
+    let (identity, state, first) = match decide(&facts, &request, &Annotations::read(&request.annotations)) {
+        Decision::Start { identity, state, first } => (identity, state, first),
+        Decision::Refuse(report) => return Err(Error::gate(report)),
+    };
+    match prepare(&request.volume, &data_dir, &identity) {
+        // A full volume is no reason to keep etcd from what it may do there: it starts without new blocks, and removes what
+        // a defragmentation has left (etcd: cleanupSnapdir). Nothing but the count of its starts would be new.
+        Err(full) if full.class() == ExitClass::Full && is_known(&facts, &identity) => {
+            tracing::warn!(error = %full, "the number of this start is not written down");
+        }
+        prepared => prepared?,
+    }
+    if first {
+        wait_for(&request.after, Duration::from_secs(AFTER_PATIENCE_SECONDS)).await;
+    }
+    tracing::info!(
+        member = %identity.member_name, start = identity.start_count, pod = identity.pod_start, state = state.flag(),
+        first, "starting etcd"
+    );
+    let error = Command::new(program).args(args).arg(state.flag()).exec();
+    Err(Error::config(format!("{program} cannot be started: {error}")))
+}
+
+/// Collects what `decide` needs to know. Nothing is written.
+pub(super) fn observe(volume: &Path, data_dir: &Path) -> Result<Facts> {
+    let doing = || format!("looking at the volume {}", volume.display());
+    let mut beside = files::names(volume)
+        .map_err(io_error(doing()))?
+        .ok_or_else(|| Error::config(format!("there is no volume at {}", volume.display())))?;
+    beside.retain(|name| name != DATA_DIR);
+    let mut data = files::names(data_dir).map_err(io_error(doing()))?.unwrap_or_default();
+    data.retain(|name| name != IDENTITY_FILE);
+    Ok(Facts {
+        beside,
+        data,
+        // What the disk does not give is no word on what is there: it is asked again.
+        identity: match Identity::read(data_dir) {
+            Ok(found) => Ok(found),
+            Err(Unread::Nonsense(why)) => Err(why),
+            Err(Unread::Io(kind, said)) => return Err(io_error(doing())(io::Error::new(kind, said))),
+        },
+        wal: match wal::metadata_of(&data_dir.join(WAL)) {
+            Err(WalError::Io(kind, said)) if may_pass(kind) => {
+                return Err(io_error(doing())(io::Error::new(kind, said)));
+            }
+            found => found.map_err(|error| error.to_string()),
+        },
+        database: match fs::metadata(data_dir.join(DATABASE)) {
+            Ok(metadata) => metadata.len() > 0,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(io_error(doing())(error)),
+        },
+    })
+}
+
+/// Whether the volume says the same of this member already, but for how often it was started.
+pub(super) fn is_known(facts: &Facts, identity: &Identity) -> bool {
+    let there = facts.identity.as_ref().ok().and_then(Option::as_ref);
+    there.is_some_and(|there| Identity { start_count: there.start_count, ..identity.clone() } == *there)
+}
+
+/// Leaves the identity on the volume, durably, before etcd can write anything.
+fn prepare(volume: &Path, data_dir: &Path, identity: &Identity) -> Result<()> {
+    // etcd itself wants 0700 and complains about anything wider.
+    if let Err(error) = fs::DirBuilder::new().mode(0o700).create(data_dir)
+        && error.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(io_error(format!("making {}", data_dir.display()))(error));
+    }
+    // Whoever made it may have ended before its name was durable.
+    files::sync_folder(volume).map_err(io_error("syncing the volume"))?;
+    identity.write(data_dir)
+}
+
+/// Between two looks at the same peer: short beside the 7 s that are to be saved.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+/// Waits until every one of these peers has answered once, or until patience ends.
+async fn wait_for(peers: &[String], patience: Duration) {
+    if peers.is_empty() {
+        return;
+    }
+    crate::util::crypto::install_crypto();
+    // No certificates: peers speak plain HTTP, and etcd's image holds none, without which no client would be built.
+    let client = match reqwest::Client::builder().timeout(Duration::from_secs(2)).no_proxy().tls_certs_only([]).build()
+    {
+        Ok(client) => client,
+        Err(error) => {
+            tracing::warn!(%error, "cannot ask other members; starting without waiting");
+            return;
+        }
+    };
+    let until = Instant::now() + patience;
+    for peer in peers {
+        let url = format!("{}/version", peer.trim_end_matches('/'));
+        loop {
+            match client.get(&url).send().await {
+                Ok(answer) if answer.status().is_success() => break,
+                Ok(answer) => tracing::debug!(%url, status = %answer.status(), "not up yet"),
+                Err(error) => tracing::debug!(%url, %error, "not up yet"),
+            }
+            if Instant::now() + ASK_AGAIN >= until {
+                tracing::warn!(%url, "did not answer in time; starting anyway");
+                break;
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+}

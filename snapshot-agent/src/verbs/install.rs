@@ -1,0 +1,58 @@
+//! Copies the running binary, and the CA certificates of its image, to where another container finds them: etcd's own
+//! image holds neither.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use crate::error::{Error, Result, io_error};
+use crate::util::files;
+
+/// The public CA certificates of our image.
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// What their copy beside the program is called. A container without any names it in `SSL_CERT_FILE`.
+pub const CERTIFICATES_COPY: &str = "ca-certificates.crt";
+
+/// Copies this program to `target`, whole or not at all, executable for everybody.
+pub async fn run(target: &Path) -> Result<()> {
+    let target = target.to_owned();
+    let copy = move || {
+        // By its open file, not by its name: the name may be gone or mean something else.
+        let mut source = File::open("/proc/self/exe").map_err(io_error("opening the running program"))?;
+        if target.is_dir() {
+            return Err(Error::config(format!("{} is a folder: name the file", target.display())));
+        }
+        files::put(&target, 0o755, |file| io::copy(&mut source, file).map(drop))?;
+        match File::open(CERTIFICATES) {
+            // By hand there may be none; then the machine's own are used.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(io_error(format!("opening {CERTIFICATES}"))(error)),
+            Ok(mut certificates) => files::put(&target.with_file_name(CERTIFICATES_COPY), 0o644, |file| {
+                io::copy(&mut certificates, file).map(drop)
+            }),
+        }
+    };
+    tokio::task::spawn_blocking(copy).await.map_err(|error| crate::error::task_error(&error))?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::contract::ExitClass;
+
+    #[tokio::test]
+    async fn the_copy_is_whole_and_executable_and_can_be_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("holdfast");
+        for _ in 0..2 {
+            run(&target).await.unwrap();
+        }
+        assert_eq!(fs::read(&target).unwrap(), fs::read("/proc/self/exe").unwrap());
+        assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(run(folder.path()).await.unwrap_err().class(), ExitClass::Config);
+    }
+}

@@ -1,0 +1,76 @@
+//! `agent latest`: which snapshot "the newest one of this cluster" is.
+//!
+//! It decides by what manifests say. A cluster that was made anew under the same name begins at revision 1 again, and its
+//! first, empty snapshot must not take the place of the data that somebody wants back: so one lineage is chosen first, and
+//! in it the time counts, as long as no revision speaks against it. A save by hand belongs to the lineage of the same etcd
+//! cluster ID. A manifest that this version cannot read is never a reason to take an older snapshot. Where a lineage is
+//! named, only its snapshots count. In doubt it stops and says so (I2). It changes nothing; a restore is then told the key
+//! and the hash.
+
+mod lineage;
+
+use crate::catalog::attempts::lineages;
+use crate::catalog::store_id;
+use crate::contract::{LatestReport, LatestRequest};
+use crate::error::{Error, Result};
+use crate::format::layout::Folder;
+use crate::store::{self, Store};
+use crate::util::interrupt::Interrupt;
+use lineage::Lineage;
+
+/// Clusters that are told where there is a doubt.
+const MAX_CLUSTERS: usize = 8;
+
+/// Finds the newest complete snapshot.
+pub async fn run(request: LatestRequest) -> Result<LatestReport> {
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    let store = Store::open(&request.store)?;
+    interrupt
+        .unless(async {
+            store_id::meant(&request.store, request.expect_store_id.as_deref()).await?;
+            find(&store, &request).await
+        })
+        .await
+}
+
+async fn find(store: &Store, request: &LatestRequest) -> Result<LatestReport> {
+    let LatestRequest { namespace, cluster, lineage, .. } = request;
+    let place = Folder::of_cluster(namespace, cluster, None).map_err(|error| store::layout(&error))?;
+    let place = store.uri(&place);
+    let mut found = Vec::new();
+    // All of them, whichever is named: only what is in a folder says whether it belongs to another one.
+    for folder in lineages(store, namespace, cluster, None).await? {
+        found.push(Lineage::of(store, folder, request).await?);
+    }
+    the_one(found, &place, lineage.as_deref())?.newest(store, &place).await
+}
+
+/// The lineage that is meant: the only one that is nobody's past. Else nobody but a person knows (I2).
+fn the_one(found: Vec<Lineage>, place: &str, wanted: Option<&str>) -> Result<Lineage> {
+    let is_meant = |one: &Lineage| wanted.is_none_or(|wanted| one.is_called(wanted));
+    let (found, others): (Vec<_>, Vec<_>) = lineage::joined(found).into_iter().partition(is_meant);
+    if let Some(error) = found.iter().find_map(|one| one.unread(&others)) {
+        return Err(error);
+    }
+    let is_past = |one: &&Lineage| found.iter().any(|other| one.is_past_of(other));
+    let mut tips: Vec<&Lineage> = found.iter().filter(|one| one.holds_something() && !is_past(one)).collect();
+    match tips.as_slice() {
+        [] => {
+            let of = wanted.map(|wanted| format!(" of {wanted}")).unwrap_or_default();
+            return Err(Error::not_found(format!("no complete snapshot{of} is below {place}")));
+        }
+        [one] => return Ok((*one).clone()),
+        _ => {}
+    }
+    tips.sort_by_key(|lineage| std::cmp::Reverse(lineage.newest_at()));
+    let names: Vec<_> = tips.iter().map(|lineage| lineage.told()).take(MAX_CLUSTERS).collect();
+    Err(Error::refused(format!(
+        "below {place} are snapshots of {} clusters that had this name, and none of them is another one's past: {}. Say \
+         which is meant (--lineage; bootstrap.restore.latest.lineage)",
+        tips.len(),
+        names.join(", ")
+    )))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,365 @@
+//! The snapshots of one incarnation of a cluster, the newest of them, and what was there before.
+//!
+//! It decides the order of snapshots that one cluster has made, and when that order is in doubt; that is where some of
+//! them can be read by a later version of this program alone, too.
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::catalog::attempts::{AT_ONCE, last_attempts};
+use crate::catalog::look::{Looked, look};
+use crate::catalog::proof;
+use crate::contract::{ExitClass, LatestReport, LatestRequest};
+use crate::error::{Error, Result};
+use crate::format::layout::{Folder, attempt_time, first8};
+use crate::format::manifest::Manifest;
+use crate::store::Store;
+use crate::util::clock;
+
+/// Complete ones that are compared with the newest one. A folder's name says when its save began, and a manifest stands
+/// only in its own: so the newest are looked at first, and all the older ones need not be.
+const NEIGHBOURS: usize = 32;
+
+/// Clocks of one Kubernetes cluster differ by seconds, and signatures are refused where it is a quarter of an hour.
+const MOST_AHEAD: SignedDuration = SignedDuration::from_mins(15);
+
+/// Names that are kept at a time, of however many there are: about a megabyte. Where none of these was ever completed, the
+/// next so many are looked for.
+const NAMES: usize = 10_000;
+
+/// Newer ones that are told with why they were passed over.
+const MAX_TOLD: usize = 5;
+
+/// One complete snapshot.
+#[derive(Clone, Debug, PartialEq)]
+struct Taken {
+    /// When its save began; its stream was opened some seconds later.
+    at: Timestamp,
+    /// When its save had ended.
+    ended: Timestamp,
+    folder: Folder,
+    uri: String,
+    sha256: String,
+    revision: Option<i64>,
+    cluster_id: String,
+    restored_from: Option<String>,
+    without_quorum: bool,
+}
+
+/// What cannot be restored.
+#[derive(Clone, Debug, PartialEq)]
+struct Unfit {
+    at: Option<Timestamp>,
+    why: String,
+}
+
+/// The snapshots of one incarnation of a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Lineage {
+    /// Where they are; more than one where snapshots by hand were joined.
+    folders: Vec<Folder>,
+    /// All that were begun.
+    attempts: usize,
+    /// Complete ones, the newest first, [`NEIGHBOURS`] or a few more.
+    complete: Vec<Taken>,
+    /// What has a manifest and cannot be restored.
+    broken: Vec<Unfit>,
+    /// Saves that are under way or died, and what somebody has put there: never a backup.
+    others: Vec<Unfit>,
+    /// What a later version of this program has written: nothing before it was looked at any more.
+    unread: Option<Error>,
+    /// Whether nothing speaks against one of the complete ones.
+    sound: bool,
+}
+
+impl Lineage {
+    pub(super) async fn of(store: &Store, folder: Folder, request: &LatestRequest) -> Result<Self> {
+        Self::seen_by(store, folder, request, NAMES).await
+    }
+
+    /// The same, keeping so many names at a time.
+    pub(super) async fn seen_by(store: &Store, folder: Folder, request: &LatestRequest, names: usize) -> Result<Self> {
+        let (attempts, mut begun) = last_attempts(store, &folder, names, None).await?;
+        let folders = vec![folder.clone()];
+        let mut lineage =
+            Self { folders, attempts, complete: vec![], broken: vec![], others: vec![], unread: None, sound: false };
+        let mut left = attempts;
+        loop {
+            lineage.look_at(store, &begun, request).await?;
+            let enough = lineage.sound || lineage.unread.is_some();
+            let older = begun.first().filter(|_| left > begun.len() && !enough);
+            let Some(oldest) = older else { break };
+            (left, begun) = last_attempts(store, &folder, names, Some(oldest)).await?;
+        }
+        lineage.sort();
+        Ok(lineage)
+    }
+
+    /// Looks at some that were begun, the newest of them first, until enough complete ones are found and a sound one among
+    /// them, or one that cannot be read here.
+    async fn look_at(&mut self, store: &Store, begun: &[Folder], request: &LatestRequest) -> Result<()> {
+        for some in begun.rchunks(2 * AT_ONCE) {
+            let looks = some.iter().map(|folder| async move {
+                look(store, folder, |manifest| is_wanted(manifest, folder, request))
+                    .await
+                    .map(|looked| (folder, looked))
+            });
+            let looked: Vec<_> = stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await?;
+            let before = self.complete.len();
+            for (folder, looked) in looked {
+                self.add(store, folder, looked);
+            }
+            for taken in self.complete.iter().skip(before) {
+                self.sound = self.sound || proof::standing_failure(store, &taken.folder).await?.is_none();
+            }
+            if (self.complete.len() >= NEIGHBOURS && self.sound) || self.unread.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, store: &Store, folder: &Folder, looked: Looked) {
+        let at = attempt_time(folder.name());
+        let unfit = |why: &str| Unfit { at, why: format!("{folder}: {why}") };
+        match looked {
+            Looked::Complete(manifest) => self.complete.push(Taken::of(store, folder.clone(), *manifest)),
+            // A later version of this program wrote it: an older snapshot is no answer.
+            Looked::Broken(error) if error.class() == ExitClass::Config => self.unread = Some(error),
+            Looked::Broken(error) => self.broken.push(unfit(error.message())),
+            Looked::WithoutManifest => self.others.push(unfit("a save that is under way, or died")),
+            Looked::Unwanted => self.others.push(unfit("its manifest is that of another place or another cluster")),
+        }
+    }
+
+    fn sort(&mut self) {
+        self.complete.sort_by(|a, b| (b.at, &b.folder).cmp(&(a.at, &a.folder)));
+    }
+
+    /// Whether anything here was a snapshot once.
+    pub(super) const fn holds_something(&self) -> bool {
+        !self.complete.is_empty() || !self.broken.is_empty()
+    }
+
+    /// Whether it is what somebody calls so: one of its folders is.
+    pub(super) fn is_called(&self, wanted: &str) -> bool {
+        self.folders.iter().any(|folder| is_called(folder, wanted))
+    }
+
+    /// Why one of these may not be taken for the newest: another one of them cannot be read here, or one of another lineage
+    /// that may be of the same etcd.
+    pub(super) fn unread(&self, others: &[Self]) -> Option<Error> {
+        if let Some(own) = &self.unread {
+            return Some(own.clone());
+        }
+        // Two clusters never share an etcd. Of what was saved by hand only the manifests of a cluster tell that it is its.
+        let mut clusters = others.iter().filter(|other| self.is_by_hand() && !other.is_by_hand());
+        let (other, error) = clusters.find_map(|other| Some((other, other.unread.clone()?)))?;
+        let names: Vec<_> = other.folders.iter().map(Folder::as_str).collect();
+        Some(error.context(format!(
+            "{} may hold newer snapshots of the same etcd (name the one that is meant by its key: \
+             bootstrap.restore.source)",
+            names.join(" with ")
+        )))
+    }
+
+    /// Whether all of it was saved by hand.
+    fn is_by_hand(&self) -> bool {
+        self.folders.iter().all(|folder| etcd_of(folder).is_some())
+    }
+
+    /// The ID of its etcd, as the newest says; where none can be read, its folder's name may say it.
+    fn etcd(&self) -> Option<&str> {
+        let said = self.complete.first().map(|taken| taken.cluster_id.as_str());
+        let named = || self.folders.iter().filter(|_| self.unread.is_some()).find_map(etcd_of);
+        said.or_else(named).map(|id| id.trim_start_matches('0'))
+    }
+
+    fn newest_one(&self) -> Option<&Taken> {
+        newest_of(self.complete.iter())
+    }
+
+    /// When the newest one was taken.
+    pub(super) fn newest_at(&self) -> Option<Timestamp> {
+        self.newest_one().map(|taken| taken.at)
+    }
+
+    /// Whether this is the past of the other one: that was restored from one of these, and from the last of them. A cluster
+    /// that has saved more since lives on, or what it wrote after that was lost by the restore; both are a doubt.
+    pub(super) fn is_past_of(&self, other: &Self) -> bool {
+        let from = other.complete.iter().find_map(|taken| taken.restored_from.as_deref());
+        let Some(from) = from.and_then(|key| Folder::parse("key", key).ok()) else { return false };
+        let ours = from.parent().is_some_and(|parent| self.folders.contains(&parent));
+        self.folders != other.folders && ours && self.ends_with(&from)
+    }
+
+    /// Whether nothing was saved after this one, nor beside it with more in it.
+    fn ends_with(&self, last: &Folder) -> bool {
+        let Some(newest) = self.newest_one() else { return true };
+        let there = self.complete.iter().find(|taken| taken.folder == *last);
+        // Of one that is gone the name is left.
+        let began = there.map(|taken| taken.at).or_else(|| attempt_time(last.name()));
+        let after = |taken: &Taken| Some(taken.at) > began;
+        let less = |taken: &Taken| taken.folder == *last && taken.revision < newest.revision;
+        newest.folder == *last || !self.complete.iter().any(|taken| after(taken) || less(taken))
+    }
+
+    /// For people who have to choose. Whichever of the folders they name, they get what is told here.
+    pub(super) fn told(&self) -> String {
+        let (names, count) = (self.folders.iter().map(Folder::name).collect::<Vec<_>>(), self.attempts);
+        let name = names.join(" with ");
+        match self.newest_one() {
+            Some(newest) => {
+                let revision = newest.revision.map(|revision| format!(" at revision {revision}")).unwrap_or_default();
+                format!("{name} ({count} saved, the newest on {}{revision})", newest.at)
+            }
+            None => format!("{name} ({count} saved, none of which can be restored)"),
+        }
+    }
+
+    /// The newest that nothing speaks against, and what is newer.
+    pub(super) async fn newest(self, store: &Store, place: &str) -> Result<LatestReport> {
+        let Self { complete, broken, others, .. } = self;
+        let (mut left, mut failed) = (complete.iter().collect::<Vec<_>>(), Vec::new());
+        let chosen = loop {
+            let Some(taken) = newest_of(left.iter().copied()) else {
+                let why = broken.into_iter().chain(failed).map(|unfit| unfit.why).take(MAX_TOLD).collect::<Vec<_>>();
+                return Err(Error::corrupt(format!("no snapshot below {place} can be restored: {}", why.join("; "))));
+            };
+            let Some(found) = proof::standing_failure(store, &taken.folder).await? else { break taken };
+            let why = format!("{}: {} verification failed at {}", taken.folder, found.level.as_str(), found.at);
+            failed.push(Unfit { at: Some(taken.at), why });
+            left.retain(|other| other.folder != taken.folder);
+        };
+        if let Some((newer, higher)) = fall(chosen, &complete) {
+            let alone = if newer.without_quorum { "it was saved without a quorum and lacks writes, or " } else { "" };
+            return Err(Error::refused(format!(
+                "below {place}, {} was taken after {}, and has a lower revision: {alone}an etcd was made anew under the \
+                 same identity, or a clock was wrong. Name the one that is meant by its key (bootstrap.restore.source)",
+                newer.folder, higher.folder
+            )));
+        }
+        if let Some(ahead) = ahead(&complete, clock::now()) {
+            return Err(Error::refused(format!(
+                "below {place}, {} was taken at {}, which is yet to come: a clock was wrong, and what was saved since may \
+                 have an earlier name. Name the one that is meant by its key (bootstrap.restore.source)",
+                ahead.folder, ahead.at
+            )));
+        }
+        Ok(chosen.report(failed, broken.into_iter().chain(others)))
+    }
+}
+
+/// The newest of these, which are sorted by when their saves began, the last one first. Of saves that overlap, either may
+/// have opened its stream first: the one with the higher revision opened it later.
+fn newest_of<'a>(mut sorted: impl Iterator<Item = &'a Taken>) -> Option<&'a Taken> {
+    let last = sorted.next()?;
+    // What cannot be compared is no reason to take an earlier one.
+    let beside =
+        |taken: &&Taken| last.revision.is_some() && taken.cluster_id == last.cluster_id && taken.ended > last.at;
+    let higher = |most: &'a Taken, taken: &'a Taken| if taken.revision > most.revision { taken } else { most };
+    Some(sorted.filter(beside).fold(last, higher))
+}
+
+/// One that was taken later than it is now, of these, the last one first: so many of them may hide all that was saved since
+/// a clock was put right that no revision is seen to fall.
+fn ahead(complete: &[Taken], now: Timestamp) -> Option<&Taken> {
+    complete.first().filter(|last| last.at.duration_since(now) > MOST_AHEAD)
+}
+
+/// One that began no earlier than the chosen one, often that itself, and one of the same etcd that had ended before it with
+/// a higher revision: revisions never fall. What was passed over tells of it too.
+fn fall<'a>(chosen: &Taken, complete: &'a [Taken]) -> Option<(&'a Taken, &'a Taken)> {
+    let same: Vec<&Taken> = complete.iter().filter(|taken| taken.cluster_id == chosen.cluster_id).collect();
+    same.iter().filter(|later| later.at >= chosen.at && later.revision.is_some()).find_map(|later| {
+        let higher = same.iter().find(|one| one.ended <= later.at && one.revision > later.revision)?;
+        Some((*later, *higher))
+    })
+}
+
+/// Lineages of one and the same etcd are one: what was saved of it by hand lies under its own ID.
+pub(super) fn joined(found: Vec<Lineage>) -> Vec<Lineage> {
+    let mut joined: Vec<Lineage> = Vec::new();
+    for lineage in found {
+        let id = lineage.etcd();
+        let same = |there: &&mut Lineage| id.is_some() && there.etcd() == id;
+        match joined.iter_mut().find(same) {
+            Some(there) => {
+                there.folders.extend(lineage.folders);
+                there.folders.sort();
+                there.attempts += lineage.attempts;
+                there.complete.extend(lineage.complete);
+                there.broken.extend(lineage.broken);
+                there.others.extend(lineage.others);
+                there.unread = there.unread.take().or(lineage.unread);
+                there.sort();
+            }
+            None => joined.push(lineage),
+        }
+    }
+    joined
+}
+
+/// The etcd whose snapshots by hand a lineage's folder holds.
+fn etcd_of(lineage: &Folder) -> Option<&str> {
+    lineage.name().strip_prefix("etcd-")
+}
+
+/// Whether a lineage's folder is the one of this UID, of its first characters, or called so.
+fn is_called(lineage: &Folder, wanted: &str) -> bool {
+    let name = lineage.name();
+    name == wanted || first8("lineage", wanted).is_ok_and(|short| short == name)
+}
+
+/// Whether a manifest stands in its place, and is of the cluster that is meant: eight characters prove nothing.
+fn is_wanted(manifest: &Manifest, folder: &Folder, request: &LatestRequest) -> bool {
+    let is_cut = |wanted: &str| folder.parent().is_some_and(|it| it.name() != wanted && is_called(&it, wanted));
+    // A whole UID, not just the part of it that stands in the key. It says nothing of other folders: what was saved by hand
+    // has no UID, and is told by its etcd.
+    let uid = request.lineage.as_ref().filter(|wanted| wanted.len() > 8 && is_cut(wanted));
+    manifest.key == folder.as_str()
+        && (&manifest.namespace, &manifest.cluster) == (&request.namespace, &request.cluster)
+        && uid.is_none_or(|uid| manifest.cluster_uid.as_ref() == Some(uid))
+}
+
+impl Taken {
+    fn of(store: &Store, folder: Folder, manifest: Manifest) -> Self {
+        Self {
+            at: manifest.started_at,
+            ended: manifest.ended_at,
+            uri: store.uri(&folder.data(manifest.format())),
+            folder,
+            sha256: manifest.sha256,
+            revision: manifest.contents.map(|contents| contents.revision),
+            cluster_id: manifest.cluster_id,
+            restored_from: manifest.restored_from,
+            without_quorum: manifest.without_quorum,
+        }
+    }
+
+    /// What is told of it: with all that was passed over for it, and of the rest with what is newer.
+    fn report(&self, mut newer: Vec<Unfit>, rest: impl Iterator<Item = Unfit>) -> LatestReport {
+        newer.extend(rest.filter(|unfit| unfit.at.is_none_or(|at| at > self.at)));
+        newer.sort_by_key(|unfit| std::cmp::Reverse(unfit.at));
+        let passed_over: Vec<_> = newer.into_iter().map(|unfit| unfit.why).take(MAX_TOLD).collect();
+        if !passed_over.is_empty() {
+            tracing::warn!(?passed_over, "newer ones cannot be restored");
+        }
+        if self.without_quorum {
+            tracing::warn!(key = %self.folder, "the newest was saved without a quorum: acknowledged writes may be missing");
+        }
+        tracing::info!(key = %self.folder, taken_at = %self.at, revision = self.revision, "the newest");
+        LatestReport {
+            key: self.folder.to_string(),
+            uri: self.uri.clone(),
+            sha256: self.sha256.clone(),
+            taken_at: self.at.to_string(),
+            revision: self.revision,
+            without_quorum: self.without_quorum,
+            passed_over,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,293 @@
+//! `agent list`: what a store holds, of all clusters or of one, newest first: complete snapshots, unfinished and broken
+//! ones.
+//!
+//! It reads manifests, asks for the size of data and for the names of proofs, and changes nothing. Of a cluster that was
+//! deleted and made anew the earlier lineages are listed too, unless one is named. What else lies in the store is passed
+//! over.
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use indicatif::{HumanBytes, HumanDuration};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::catalog::attempts::{AT_ONCE, attempts, lineages};
+use crate::catalog::look::{Looked, look};
+use crate::catalog::proof;
+use crate::contract::{Level, ListRequest, ProofLevel};
+use crate::error::Result;
+use crate::format::layout::{Folder, Proved, attempt_time};
+use crate::store::{self, Store};
+use crate::util::interrupt::Interrupt;
+use crate::util::table::align_columns;
+
+/// Namespaces of a store, and clusters of a namespace.
+const MAX_NAMES: usize = 1_000;
+
+/// What a folder is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum State {
+    /// It can be restored.
+    Complete,
+    /// It has no manifest: a save that is under way, or one that died. The next save of its lineage cleans up.
+    Incomplete,
+    /// Its manifest cannot be read, or its data is missing or of another size.
+    Broken,
+}
+
+/// One folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// The folder below the store's prefix: `bootstrap.restore.source.key` takes it.
+    pub key: String,
+    /// What it is.
+    pub state: State,
+    /// When the save began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_at: Option<Timestamp>,
+    /// Bytes of the database.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub db_bytes: Option<u64>,
+    /// Bytes that are stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stored_bytes: Option<u64>,
+    /// The revision of the key space.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// Keys that exist at that revision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<u64>,
+    /// How far it was proven; absent for what was saved before this was recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified: Option<Level>,
+    /// Whether no quorum answered when it was saved: acknowledged writes may be missing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub without_quorum: bool,
+    /// The newest later verification.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof: Option<NewestProof>,
+    /// The member's etcd version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub etcd_version: Option<String>,
+    /// What is wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// What is known of the newest verification by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NewestProof {
+    /// How far it went.
+    pub level: ProofLevel,
+    /// When it was done.
+    pub at: Timestamp,
+    /// Whether nothing was found wrong.
+    pub passed: bool,
+}
+
+impl From<Proved> for NewestProof {
+    fn from(Proved { at, level, passed }: Proved) -> Self {
+        Self { level, at, passed }
+    }
+}
+
+impl Entry {
+    fn new(folder: &Folder, state: State) -> Self {
+        Self {
+            key: folder.as_str().to_owned(),
+            state,
+            taken_at: attempt_time(folder.name()),
+            db_bytes: None,
+            stored_bytes: None,
+            revision: None,
+            keys: None,
+            verified: None,
+            without_quorum: false,
+            proof: None,
+            etcd_version: None,
+            problem: None,
+        }
+    }
+
+    fn of(folder: &Folder, looked: Looked) -> Option<Self> {
+        Some(match looked {
+            Looked::Complete(manifest) => Self {
+                taken_at: Some(manifest.started_at),
+                db_bytes: Some(manifest.db_bytes),
+                stored_bytes: Some(manifest.stored_bytes),
+                revision: manifest.contents.as_ref().map(|contents| contents.revision),
+                keys: manifest.contents.as_ref().and_then(|contents| contents.keys),
+                verified: manifest.verification.map(|verification| verification.level),
+                without_quorum: manifest.without_quorum,
+                etcd_version: Some(manifest.etcd_version),
+                ..Self::new(folder, State::Complete)
+            },
+            Looked::WithoutManifest => Self::new(folder, State::Incomplete),
+            Looked::Broken(error) => {
+                Self { problem: Some(error.message().to_owned()), ..Self::new(folder, State::Broken) }
+            }
+            Looked::Unwanted => return None,
+        })
+    }
+}
+
+/// Looks at all folders that were asked for.
+pub async fn run(request: ListRequest) -> Result<Vec<Entry>> {
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    let store = Store::open(&request.store)?;
+    interrupt.unless(list(&store, &request)).await
+}
+
+async fn list(store: &Store, request: &ListRequest) -> Result<Vec<Entry>> {
+    let mut folders = Vec::new();
+    for (namespace, cluster) in clusters(store, request).await? {
+        for lineage in lineages(store, &namespace, &cluster, request.cluster_uid.as_deref()).await? {
+            folders.extend(attempts(store, &lineage).await?);
+        }
+    }
+    let looks = folders.iter().map(|folder| async move {
+        let looked = look(store, folder, |manifest| manifest.key == folder.as_str()).await?;
+        let Some(mut entry) = Entry::of(folder, looked) else { return Ok(None) };
+        if entry.state == State::Complete {
+            entry.proof = proof::newest(store, folder).await?.map(NewestProof::from);
+        }
+        Ok(Some(entry))
+    });
+    let entries: Vec<Option<Entry>> = stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await?;
+    let mut entries: Vec<Entry> = entries.into_iter().flatten().collect();
+    entries.sort_by(|a, b| (b.taken_at, &b.key).cmp(&(a.taken_at, &a.key)));
+    Ok(entries)
+}
+
+/// Namespaces and names of the clusters that are meant.
+async fn clusters(store: &Store, request: &ListRequest) -> Result<Vec<(String, String)>> {
+    let inside = async |folder: &Folder, named: Option<&String>| match named {
+        Some(name) => Ok(vec![name.clone()]),
+        // What cannot be a name of ours is somebody else's.
+        None => store.children(folder, MAX_NAMES, Folder::is_name).await.map(|found| found.names),
+    };
+    let mut found = Vec::new();
+    for namespace in inside(&Folder::top(), request.namespace.as_ref()).await? {
+        let folder = Folder::top().child(&namespace).map_err(|error| store::layout(&error))?;
+        let names = inside(&folder, request.cluster.as_ref()).await?;
+        found.extend(names.into_iter().map(|cluster| (namespace.clone(), cluster)));
+    }
+    Ok(found)
+}
+
+/// The list for people.
+pub fn table(entries: &[Entry]) -> String {
+    table_at(entries, crate::util::clock::now())
+}
+
+fn table_at(entries: &[Entry], now: Timestamp) -> String {
+    const HEAD: [&str; 9] = ["STATE", "AGE", "REVISION", "KEYS", "SIZE", "STORED", "VERIFIED", "PROOF", "KEY"];
+    let dash = || "-".to_owned();
+    let bytes = |bytes: Option<u64>| bytes.map_or_else(dash, |bytes| HumanBytes(bytes).to_string());
+    let age = |at: Timestamp| now.duration_since(at).try_into().ok().map(|age| format!("{:#}", HumanDuration(age)));
+    let rows = entries.iter().map(|entry| {
+        let proof = entry.proof.map(|NewestProof { level, at, passed }| {
+            let failed = if passed { "" } else { "FAILED " };
+            format!("{failed}{} {}", level.as_str(), age(at).unwrap_or_else(dash))
+        });
+        let alone = if entry.without_quorum { ", no quorum" } else { "" };
+        [
+            format!("{:?}", entry.state),
+            entry.taken_at.and_then(age).unwrap_or_else(dash),
+            entry.revision.map_or_else(dash, |revision| revision.to_string()),
+            entry.keys.map_or_else(dash, |keys| keys.to_string()),
+            bytes(entry.db_bytes),
+            bytes(entry.stored_bytes),
+            entry.verified.map_or_else(dash, |level| level.as_str().to_owned()) + alone,
+            proof.unwrap_or_else(dash),
+            entry.problem.as_ref().map_or_else(|| entry.key.clone(), |problem| format!("{}  ({problem})", entry.key)),
+        ]
+    });
+    align_columns(&std::iter::once(HEAD.map(str::to_owned)).chain(rows).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::contract::StoreFlags;
+    use crate::format::manifest::sample;
+
+    const LINEAGE: &str = "shop/orders/1a2b3c4d";
+
+    #[tokio::test]
+    async fn everything_is_listed_newest_first_and_for_what_it_is() {
+        let mount = tempfile::tempdir().unwrap();
+        let put = |name: &str, manifest: Option<serde_json::Value>, data: &str| {
+            let folder = mount.path().join(LINEAGE).join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("snapshot.db.zst"), data).unwrap();
+            if let Some(mut manifest) = manifest {
+                manifest["key"] = json!(format!("{LINEAGE}/{name}"));
+                fs::write(folder.join("manifest.json"), manifest.to_string()).unwrap();
+            }
+        };
+        let manifest = |at: &str| sample::but(sample::manifest(""), &json!({"startedAt": at, "endedAt": at}));
+        let mut proven = manifest("2026-11-21T10:00:00Z");
+        proven["contents"] = json!({
+            "revision": 9, "keys": 3, "revisions": 6, "members": [], "leases": 0, "alarms": 0, "authEnabled": false,
+            "users": 0, "roles": 0,
+        });
+        proven["verification"] = json!({"level": "HashKV"});
+        put("20261121T100000Z-11111111-aaaaaaaa", Some(proven), "12345");
+        put("20261121T110000Z-22222222-bbbbbbbb", None, "1");
+        put("20261121T120000Z-33333333-cccccccc", Some(manifest("2026-11-21T12:00:00Z")), "1234");
+        put("20261121T130000Z-44444444-dddddddd", Some(manifest("2026-11-21T13:00:00Z")), "12345");
+        fs::create_dir_all(mount.path().join(LINEAGE).join("uploads")).unwrap();
+        for (name, proofs) in [
+            ("20261121T100000Z-11111111-aaaaaaaa", &["20261121T110000.000Z-drill", "20261121T130000.001Z-stored"][..]),
+            ("20261121T130000Z-44444444-dddddddd", &["20261121T140000.000Z-stored-failed", "x"]),
+        ] {
+            let folder = mount.path().join(LINEAGE).join(name).join("proofs");
+            fs::create_dir(&folder).unwrap();
+            for proof in proofs {
+                fs::write(folder.join(format!("{proof}.json")), "{}").unwrap();
+            }
+        }
+
+        let request = ListRequest {
+            store: StoreFlags { url: format!("file://{}", mount.path().display()), ..StoreFlags::default() },
+            namespace: Some("shop".to_owned()),
+            cluster: Some("orders".to_owned()),
+            deadline_seconds: 20,
+            ..ListRequest::default()
+        };
+        let entries = run(request.clone()).await.unwrap();
+        let states: Vec<_> = entries.iter().map(|entry| entry.state).collect();
+        assert_eq!(states, [State::Complete, State::Broken, State::Incomplete, State::Complete]);
+        assert_eq!((entries[0].verified, entries[3].verified), (None, Some(Level::HashKV)));
+        assert!(entries[1].problem.as_ref().unwrap().contains("its manifest says 5"));
+        let now = "2026-11-21T15:00:00Z".parse().unwrap();
+        let table = table_at(&entries, now);
+        let lines: Vec<_> = table.lines().collect();
+        assert!(lines[0].starts_with("STATE       AGE  REVISION  KEYS  SIZE"), "{table}");
+        assert!(lines[1].contains("  -         FAILED stored 60m  shop/"), "{table}");
+        assert!(lines[2].starts_with("Broken      3h   -"), "{table}");
+        assert!(
+            lines[4]
+                .starts_with("Complete    5h   9         3     4.00 KiB  5 B     HashKV    stored 2h          shop/"),
+            "{table}"
+        );
+
+        // A store is read without knowing what is in it, and what is somebody else's is passed over.
+        for foreign in ["other/orders/not-a-lineage", ".trash/x/y", "shop/.hidden/y", "lost+found"] {
+            fs::create_dir_all(mount.path().join(foreign)).unwrap();
+        }
+        for (namespace, cluster) in [(None, None), (request.namespace.clone(), None)] {
+            let all = ListRequest { namespace, cluster, ..request.clone() };
+            assert_eq!(run(all).await.as_ref(), Ok(&entries));
+        }
+        let other = ListRequest { cluster_uid: Some("ffffffff-0000".to_owned()), ..request.clone() };
+        assert_eq!(run(other).await, Ok(vec![]));
+        assert_eq!(run(ListRequest { cluster: Some("other".to_owned()), ..request }).await, Ok(vec![]));
+    }
+}

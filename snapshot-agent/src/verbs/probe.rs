@@ -1,0 +1,527 @@
+//! `agent probe`: what a store really does, found out by trying it.
+//!
+//! It decides what is tried and what follows from it. Real servers answer 200 to things they do not do, so every result
+//! comes from reading back. Without some things nothing can be saved or restored; without others less is promised, and
+//! that is a warning. All of it happens below one folder of the probe's own, which is removed again at every end; only the
+//! mark of a store that is usable stays, and what a store keeps of removed objects by itself: that is told. Where the mark
+//! is not the expected one, nothing is tried (I25). With whose credentials something is asked is decided in `sides.rs`.
+
+mod sides;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::timeout;
+
+use crate::catalog::store_id::{self, Expected, Found, Verdict};
+use crate::contract::{Compression, ExitClass, FailedReport, ProbeRequest};
+pub use crate::contract::{Finding, Outcome, Probed, Trial};
+use crate::error::{Error, Result};
+use crate::format::layout::{Folder, Key};
+use crate::store;
+use crate::store::trial::{Answer, Pin, Put};
+use crate::store::{Ahead, NO_LOCK, Plan, Store, Upload};
+use crate::util::clock;
+use crate::util::interrupt::Interrupt;
+use crate::util::progress::Progress;
+use sides::Sides;
+
+/// One part of the usual size and the beginning of a second.
+const LARGE: usize = (8 << 20) + (64 << 10);
+
+/// What becomes of everything that is removed from a store that keeps versions: no right to remove those is asked for.
+const STAYS: &str = "what is removed stays there as an old version, more than 8 MiB after each whole probe, until a \
+                     lifecycle rule of the bucket on noncurrent versions removes it";
+
+/// What it means that nothing may be removed: a careful choice for those who only save.
+const GARBAGE: &str = "what each probe writes stays, more than 8 MiB, and so does what killed saves leave: remove \
+                       it by hand, or have a lifecycle rule of the bucket remove it (a probe's keys begin with \
+                       .holdfast-probe- below the prefix)";
+
+/// Stands for the folder of any probe.
+const ANY_FOLDER: &str = ".holdfast-probe-*";
+
+/// To take everything back, after whatever ended the probe.
+const CLEAR_WITHIN: Duration = Duration::from_secs(20);
+
+/// What is left behind is garbage to everybody after so long.
+const TRIED_SECONDS: u32 = 3600;
+
+/// S3 refuses requests that are 15 minutes off; a third of it is a machine whose clock nobody keeps.
+const MOST_SKEW: SignedDuration = SignedDuration::from_mins(5);
+
+/// What was found, and the first thing without which nothing works.
+#[derive(Debug)]
+pub struct Ended {
+    /// What was found until then.
+    pub probed: Probed,
+    /// Why the store is not usable.
+    pub failed: Option<Error>,
+}
+
+/// Tries a store. An error means that it could not even be opened.
+pub async fn run(request: ProbeRequest) -> Result<Ended> {
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    let sides = Sides::open(&request)?;
+    let folder = Folder::of_probe(&crate::util::process::random_uid()?).map_err(|error| store::layout(&error))?;
+    let uri = sides.writes.uri(&folder);
+    let mut probe = Probe {
+        sides,
+        attempt: folder.child("try").map_err(|error| store::layout(&error))?,
+        folder,
+        findings: Vec::new(),
+        store_id: None,
+    };
+    let expected = request.expect_store_id.as_deref();
+    let expected = expected.map(|id| Expected { id, or: request.accept_store_id.as_deref() });
+    let failed = interrupt.unless(probe.everything(expected)).await.err();
+    // In a store that is another one nothing was tried, so nothing is cleared (I25).
+    let refused = failed.as_ref().is_some_and(|error| error.class() == ExitClass::Refused);
+    let cleared = refused || matches!(timeout(CLEAR_WITHIN, probe.sides.clear(&probe.folder)).await, Ok(Ok(())));
+    let left_behind = (!cleared).then_some(uri);
+    let Probe { mut findings, store_id, folder, .. } = probe;
+    for found in &mut findings {
+        found.detail = steady(&found.detail, &folder);
+    }
+    for trial in Trial::ALL {
+        if !findings.iter().any(|found| found.trial == trial) {
+            let detail = "not tried".to_owned();
+            findings.push(Finding { trial, outcome: Outcome::NotTried, needed: trial.needed(), detail });
+        }
+    }
+    let order = |trial| Trial::ALL.iter().position(|other| *other == trial);
+    findings.sort_by_key(|found| order(found.trial));
+    let report = failed.as_ref().map(|e| FailedReport { class: e.class(), message: steady(e.message(), &folder) });
+    let usable = failed.is_none();
+    let probed = Probed { store: request.store.url, usable, findings, store_id, left_behind, failed: report };
+    Ok(Ended { probed, failed })
+}
+
+/// What is said without the name that is another one each time: conditions quote it, and those of everything that waits
+/// for the store quote them (I17).
+fn steady(said: &str, folder: &Folder) -> String {
+    said.replace(folder.name(), ANY_FOLDER)
+}
+
+struct Probe {
+    sides: Sides,
+    folder: Folder,
+    attempt: Folder,
+    findings: Vec<Finding>,
+    store_id: Option<String>,
+}
+
+impl Probe {
+    /// In this order: whether it may be tried at all, then what shows wrong credentials first.
+    async fn everything(&mut self, expected: Option<Expected<'_>>) -> Result<()> {
+        let marked = self.same(expected).await?;
+        self.small_objects().await?;
+        // Where versions are kept a large object stays for long: nothing that ends the probe comes after it if it can come
+        // before.
+        self.versions().await;
+        self.lock().await?;
+        self.large_objects().await?;
+        self.checksums().await;
+        self.delete().await;
+        self.clock().await;
+        if !marked {
+            let create_only = |found: &Finding| (found.trial, found.outcome) == (Trial::CreateOnly, Outcome::Yes);
+            let create_only = self.findings.iter().any(create_only);
+            let made = store_id::make(&self.sides.marked, &self.sides.marks, create_only).await;
+            if expected.is_some() && !matches!(made, Ok(Found::Id(_))) {
+                // Whoever saves expects one: a store without it is of no use.
+                let error = made.err().unwrap_or_else(|| Error::corrupt("the store's mark makes no sense"));
+                self.note(Trial::Mark, Outcome::No, error.message());
+                return Err(error);
+            }
+            let made = made.map(|found| self.known(&found));
+            self.weigh(Trial::Mark, made);
+        }
+        Ok(())
+    }
+
+    /// Whether the store is the one that is expected; `false`: its mark is still to be read or made.
+    async fn same(&mut self, expected: Option<Expected<'_>>) -> Result<bool> {
+        let Some(expected) = expected else { return Ok(false) };
+        let (ended, (outcome, detail)) = match store_id::judge(&self.sides.marked, expected).await {
+            Ok(Verdict::Right(Found::Nothing)) => return Ok(false),
+            Ok(Verdict::Right(found)) => (Ok(true), self.known(&found)),
+            Ok(Verdict::Unknown(error)) => {
+                let detail = format!("an exchanged store would not be noticed: {}", error.message());
+                (Ok(true), (Outcome::No, detail))
+            }
+            // Which one it is instead is told, so that a person can accept it.
+            Ok(Verdict::Another(found, error)) => {
+                let (_, detail) = self.known(&found);
+                (Err(error), (Outcome::No, detail))
+            }
+            Err(error) => {
+                let detail = error.message().to_owned();
+                (Err(error), (Outcome::No, detail))
+            }
+        };
+        self.note(Trial::Mark, outcome, detail);
+        ended
+    }
+
+    /// What a mark means.
+    fn known(&mut self, found: &Found) -> (Outcome, String) {
+        self.store_id = found.id().map(str::to_owned);
+        let outcome = if self.store_id.is_some() { Outcome::Yes } else { Outcome::No };
+        (outcome, found.says())
+    }
+
+    fn note(&mut self, trial: Trial, outcome: Outcome, detail: impl Into<String>) {
+        self.findings.push(Finding { trial, outcome, needed: trial.needed(), detail: detail.into() });
+    }
+
+    /// Notes what became of a trial that only weakens; an error of the store's is a `No` with its words.
+    fn weigh(&mut self, trial: Trial, tried: Result<(Outcome, String)>) {
+        match tried {
+            Ok((outcome, detail)) => self.note(trial, outcome, detail),
+            Err(error) => self.note(trial, Outcome::No, error.message()),
+        }
+    }
+
+    /// Notes what became of a trial without which nothing works, and ends there if it failed.
+    fn insist<T>(&mut self, trial: Trial, detail: &str, tried: Result<T>) -> Result<T> {
+        match &tried {
+            Ok(_) => self.note(trial, Outcome::Yes, detail),
+            Err(error) => self.note(trial, Outcome::No, error.message()),
+        }
+        tried
+    }
+
+    async fn small_objects(&mut self) -> Result<()> {
+        // The large object's upload makes the folder that a mounted volume needs.
+        let began = self.upload(Compression::Gzip, 1).await;
+        let (key, first) = (self.attempt.manifest(), Bytes::from_static(b"first"));
+        let wrote = async {
+            began?;
+            self.sides.writes.put_new(&key, first.clone()).await?;
+            let read = self.sides.reads.get_small(&key, 100).await?;
+            same(&self.sides.reads, &key, &read, &first)
+        };
+        let wrote = wrote.await;
+        self.insist(Trial::ReadAfterWrite, "what was written is read at once", wrote)?;
+        let created = self.create_only(&key, &first).await;
+        self.weigh(Trial::CreateOnly, created);
+        let listed = self.sides.reads.children(&self.folder, 1000, |_| true).await.map(|children| {
+            if children.names.iter().any(|name| name == "try") {
+                (Outcome::Yes, "what was written is listed at once".to_owned())
+            } else {
+                (Outcome::No, "a listing lacks what was just written: a lost report may not be found again".to_owned())
+            }
+        });
+        self.weigh(Trial::ListAfterWrite, listed);
+        Ok(())
+    }
+
+    async fn create_only(&self, key: &Key, first: &Bytes) -> Result<(Outcome, String)> {
+        let put = self.sides.writes.try_put(key, Bytes::from_static(b"second"), true).await;
+        let kept = self.sides.reads.get_small(key, 100).await? == first;
+        let unsafe_ = "keys are unique all the same, so only another program could overwrite a manifest";
+        Ok(match (put, kept) {
+            (Ok(Put::Refused), true) => {
+                (Outcome::Yes, "a second put was refused and the first content kept".to_owned())
+            }
+            (Ok(Put::Taken(_)), true) => {
+                (Outcome::No, format!("a second put was answered with success and not carried out: {unsafe_}"))
+            }
+            (Ok(Put::Refused), false) => (Outcome::No, format!("a second put was refused and carried out: {unsafe_}")),
+            (Ok(Put::Taken(_)), false) => (Outcome::No, format!("a second put overwrote the first: {unsafe_}")),
+            (Err(error), _) => (Outcome::No, format!("{}: {unsafe_}", error.message())),
+        })
+    }
+
+    async fn large_objects(&mut self) -> Result<()> {
+        let content = self.upload(Compression::None, LARGE).await;
+        let key = self.place(Compression::None)?.data(Compression::None);
+        let whole = async {
+            let content = content?;
+            let store = &self.sides.reads;
+            let stat = store.stat(&key).await?;
+            let pieces: Vec<Bytes> = store.read(&key, &stat, Ahead::LITTLE, &Progress::silent()).try_collect().await?;
+            same(store, &key, &pieces.concat(), &content)?;
+            Ok((stat, content))
+        };
+        let whole = whole.await;
+        let (stat, content) = self.insist(Trial::Multipart, "two parts, read back whole", whole)?;
+        // Across the border of the two parts.
+        let (from, to) = (LARGE - (65 << 10), LARGE - (63 << 10));
+        let pin = Pin { etag: stat.etag, version: None };
+        match self.sides.reads.try_get(&key, from as u64, to as u64, &pin).await {
+            Ok(None) => self.note(Trial::RangeRead, Outcome::Yes, "a folder's files are read in order"),
+            Ok(Some(Answer::Bytes(bytes))) => {
+                let right = same(&self.sides.reads, &key, &bytes, content.get(from..to).unwrap_or_default());
+                self.insist(Trial::RangeRead, "2 KiB across the border of two parts", right)?;
+            }
+            Ok(Some(Answer::Exchanged)) => {
+                let uri = self.sides.reads.uri(&key);
+                let error = Error::corrupt(format!("{uri}: the store calls its own ETag wrong"));
+                self.insist::<()>(Trial::RangeRead, "", Err(error))?;
+            }
+            Err(error) => self.insist::<()>(Trial::RangeRead, "", Err(error))?,
+        }
+        let aborted = self.aborted().await;
+        self.weigh(Trial::AbortedUpload, aborted);
+        Ok(())
+    }
+
+    async fn begin(&self, compression: Compression, bytes: usize) -> Result<(Upload, Bytes)> {
+        let at = clock::now();
+        let until = clock::later(at, TRIED_SECONDS)?;
+        let plan = Plan { estimate: bytes as u64, at, until, read_back: true, patient: false };
+        let mut upload = self.sides.writes.begin(&self.place(compression)?.data(compression), plan).await?;
+        let content = noise(bytes);
+        if let Err(error) = upload.write(content.clone()).await {
+            upload.abort().await;
+            return Err(error);
+        }
+        Ok((upload, content))
+    }
+
+    /// An attempt's folder is made once: each upload has its own, the manifest's with the first.
+    fn place(&self, compression: Compression) -> Result<Folder> {
+        if compression == Compression::Gzip {
+            return Ok(self.attempt.clone());
+        }
+        self.folder.child(compression.as_str()).map_err(|error| store::layout(&error))
+    }
+
+    async fn upload(&mut self, compression: Compression, bytes: usize) -> Result<Bytes> {
+        let (mut upload, content) = self.begin(compression, bytes).await?;
+        if let Err(error) = upload.complete().await {
+            upload.abort().await;
+            return Err(error);
+        }
+        upload.published().await;
+        Ok(content)
+    }
+
+    async fn aborted(&self) -> Result<(Outcome, String)> {
+        let (mut upload, _) = self.begin(Compression::Zstd, LARGE).await?;
+        upload.abort().await;
+        let key = self.place(Compression::Zstd)?.data(Compression::Zstd);
+        Ok(match self.sides.reads.stat(&key).await {
+            Err(error) if error.class() == ExitClass::NotFound => {
+                (Outcome::Yes, "an upload that was given up is no object".to_owned())
+            }
+            Err(error) => return Err(error),
+            Ok(stat) => (Outcome::No, format!("an upload that was given up is an object of {} bytes", stat.bytes)),
+        })
+    }
+
+    async fn versions(&mut self) {
+        let key = self.folder.manifest();
+        let tried = async {
+            let mut pins = Vec::new();
+            for content in [&b"older"[..], b"newer"] {
+                if let Put::Taken(pin) = self.sides.writes.try_put(&key, Bytes::from_static(content), false).await? {
+                    pins.push(pin);
+                }
+            }
+            let Some(older) = pins.into_iter().next() else { return Ok::<_, Error>(None) };
+            let tied = Pin { version: None, ..older.clone() };
+            let pinned = if tied.etag.is_some() { self.sides.reads.try_get(&key, 0, 5, &tied).await? } else { None };
+            let kept = match &older.version {
+                Some(_) => self.sides.reads.try_get(&key, 0, 5, &Pin { etag: None, ..older }).await,
+                None => Ok(None),
+            };
+            Ok(Some((pinned, kept)))
+        };
+        match tried.await {
+            Ok(Some((pinned, kept))) => {
+                let pinned = match pinned {
+                    None => (Outcome::NotThere, "this kind of store has no ETags"),
+                    Some(Answer::Exchanged) => (Outcome::Yes, "a read tied to the older content was refused"),
+                    Some(Answer::Bytes(_)) => {
+                        (Outcome::No, "ETags are not looked at: an exchanged object shows by its hash alone")
+                    }
+                };
+                self.note(Trial::PinnedRead, pinned.0, pinned.1);
+                let kept = match kept {
+                    Ok(None) => (Outcome::NotThere, "the store keeps no versions here".to_owned()),
+                    Ok(Some(Answer::Bytes(bytes))) if bytes == "older" => {
+                        (Outcome::Yes, format!("the older content is read by its version: {STAYS}"))
+                    }
+                    Ok(Some(_)) => (Outcome::No, "the older version's content is another".to_owned()),
+                    // To read a version is a right of its own (S3: s3:GetObjectVersion); that it has an ID says enough.
+                    Err(error) if error.class() == ExitClass::Denied => {
+                        (Outcome::No, format!("{}: {STAYS}", error.message()))
+                    }
+                    Err(error) => (Outcome::No, error.message().to_owned()),
+                };
+                self.note(Trial::Versions, kept.0, kept.1);
+            }
+            Ok(None) => self.note(Trial::PinnedRead, Outcome::No, "an object could not be written again"),
+            Err(error) => self.note(Trial::PinnedRead, Outcome::No, error.message()),
+        }
+    }
+
+    async fn checksums(&mut self) {
+        /// And its sha256 in base64.
+        const CONTENT: (&[u8], &str) = (b"holdfast", "0VgNLffyS29eKoYeuikYdVw6cka3BogX40nYrcZqhWY=");
+        let Some(checksums) = &self.sides.checksums else {
+            for trial in [Trial::ChecksumKept, Trial::ChecksumChecked] {
+                self.note(
+                    trial,
+                    Outcome::NotThere,
+                    "no checksum can be chosen here: the protocol has none, or it does not go with --s3-sse=SSE-C",
+                );
+            }
+            return;
+        };
+        let content = Bytes::from_static(CONTENT.0);
+        let kept = checksums.kept(&self.attempt.intent(), content.clone()).await.map(|kept| match kept {
+            Some(sum) if sum == CONTENT.1 => (Outcome::Yes, "the sha256 of an object is told, and right".to_owned()),
+            Some(_) => (Outcome::No, "the sha256 that is told of an object is wrong".to_owned()),
+            None => (Outcome::No, "no sha256 is told of an object: --s3-checksum has no use here".to_owned()),
+        });
+        let checked = checksums.refuses_wrong(&self.folder.data(Compression::Gzip), content).await.map(|refused| {
+            if refused {
+                (Outcome::Yes, "an object with a wrong sha256 was kept out".to_owned())
+            } else {
+                (
+                    Outcome::No,
+                    "an object with a wrong sha256 was taken: damage on the way shows at a restore".to_owned(),
+                )
+            }
+        });
+        self.weigh(Trial::ChecksumKept, kept);
+        self.weigh(Trial::ChecksumChecked, checked);
+    }
+
+    /// Whoever asks for it relies on it.
+    async fn lock(&mut self) -> Result<()> {
+        let Some(locks) = &self.sides.locks else {
+            self.note(Trial::ObjectLock, Outcome::NotThere, "it is not asked for (--s3-object-lock)");
+            return Ok(());
+        };
+        let kept = locks.kept(&self.folder.data(Compression::Zstd), Bytes::from_static(b"locked")).await;
+        let kept = kept.and_then(|kept| if kept { Ok(()) } else { Err(Error::config(NO_LOCK)) });
+        self.insist(Trial::ObjectLock, "the store says until when an object is locked", kept)
+    }
+
+    async fn delete(&mut self) {
+        let tried = self.removed(&self.attempt.manifest()).await;
+        self.weigh(Trial::Delete, tried);
+    }
+
+    async fn removed(&self, key: &Key) -> Result<(Outcome, String)> {
+        match self.sides.writes.try_delete(key).await {
+            Err(error) if error.class() == ExitClass::Denied => {
+                return Ok((Outcome::No, format!("{}: {GARBAGE}", error.message())));
+            }
+            tried => tried?,
+        }
+        Ok(match self.sides.reads.get_small(key, 100).await {
+            Err(error) if error.class() == ExitClass::NotFound => (Outcome::Yes, "what was removed is gone".to_owned()),
+            Err(error) => return Err(error),
+            Ok(_) => (Outcome::No, "an object is there after it was removed: dead saves leave garbage".to_owned()),
+        })
+    }
+
+    async fn clock(&mut self) {
+        let tried = self.sides.reads.try_head(&self.attempt.data(Compression::Gzip)).await;
+        let tried = tried.map(|heard| match heard.map(|heard| heard.date) {
+            None => (Outcome::NotThere, "a folder has no clock".to_owned()),
+            Some(None) => (Outcome::NotThere, "the store does not tell its time".to_owned()),
+            Some(Some(date)) => skew(&date, clock::now()),
+        });
+        self.weigh(Trial::Clock, tried);
+    }
+}
+
+/// How far the store's clock is off.
+fn skew(date: &str, now: Timestamp) -> (Outcome, String) {
+    let Ok(theirs) = jiff::fmt::rfc2822::parse(date) else {
+        return (Outcome::No, "the store's date makes no sense".to_owned());
+    };
+    // The header has whole seconds.
+    let skew = theirs.timestamp().duration_since(now);
+    let detail = format!(
+        "the store's is {} s {} ours",
+        skew.as_secs().abs(),
+        if skew.is_negative() { "behind" } else { "before" }
+    );
+    if skew.abs() <= MOST_SKEW {
+        (Outcome::Yes, detail)
+    } else {
+        (Outcome::No, format!("{detail}: signatures will be refused, and garbage of dead saves misjudged"))
+    }
+}
+
+fn same(store: &Store, key: &Key, read: &[u8], written: &[u8]) -> Result<()> {
+    if read == written {
+        return Ok(());
+    }
+    Err(Error::corrupt(format!(
+        "{}: {} bytes were written and {} others read back",
+        store.uri(key),
+        written.len(),
+        read.len()
+    )))
+}
+
+/// Bytes that no store could make up.
+fn noise(bytes: usize) -> Bytes {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut out = Vec::with_capacity(bytes + 8);
+    while out.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        out.extend_from_slice(&state.to_le_bytes());
+    }
+    out.truncate(bytes);
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::StoreFlags;
+
+    #[test]
+    fn what_is_said_of_one_probe_s_folder_is_said_of_any() {
+        let said = |random: &str| {
+            let folder = Folder::of_probe(random).unwrap();
+            steady(&format!("reading s3://b/{folder}/try/manifest.json: no; {folder}"), &folder)
+        };
+        assert_eq!(said("0a1b2c3d-0000"), "reading s3://b/.holdfast-probe-*/try/manifest.json: no; .holdfast-probe-*");
+        assert_eq!(said("0a1b2c3d-0000"), said("ffffffff-0000"));
+    }
+
+    #[test]
+    fn a_clock_may_be_off_by_minutes() {
+        let now: Timestamp = "2026-11-21T16:22:33.5Z".parse().unwrap();
+        assert_eq!(skew("Sat, 21 Nov 2026 16:22:30 GMT", now).0, Outcome::Yes);
+        let (outcome, detail) = skew("Sat, 21 Nov 2026 16:12:30 GMT", now);
+        assert!(outcome == Outcome::No && detail.contains("603 s behind"), "{detail}");
+        assert_eq!(skew("Sat, 21 Nov 2026 16:32:30 GMT", now).0, Outcome::No);
+        assert_eq!(skew("yesterday", now).0, Outcome::No);
+    }
+
+    #[tokio::test]
+    async fn a_folder_does_all_that_a_folder_can() {
+        let mount = tempfile::tempdir().unwrap();
+        let url = format!("file://{}", mount.path().display());
+        let flags = StoreFlags { url, ..StoreFlags::default() };
+        let request = ProbeRequest { store: flags, deadline_seconds: 60, ..ProbeRequest::default() };
+        let ended = run(request.clone()).await.unwrap();
+        assert!(ended.failed.is_none() && ended.probed.usable, "{:?}", ended.failed);
+        for found in &ended.probed.findings {
+            assert!(matches!(found.outcome, Outcome::Yes | Outcome::NotThere), "{found:?}");
+        }
+        assert_eq!(ended.probed.findings.len(), Trial::ALL.len());
+        let left: Vec<_> = std::fs::read_dir(mount.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["holdfast-store.json"], "all but the mark is taken back");
+        let id = ended.probed.store_id.clone().unwrap();
+        let known = ProbeRequest { expect_store_id: Some(id), ..request };
+        assert_eq!(run(known).await.unwrap().probed.findings, ended.probed.findings, "the same store is as usable");
+        assert!(ended.probed.table().contains("create-only put    yes"), "{}", ended.probed.table());
+    }
+}

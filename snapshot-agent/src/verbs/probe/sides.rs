@@ -1,0 +1,129 @@
+//! A store's two sides: who writes and removes, and who reads. As a rule with the same credentials; where a store has
+//! some for each, both are tried, since restores and inquiries depend on those that read as saves do on the others.
+//!
+//! It decides which side is opened with what, and how a probe's folder is emptied by both of them together.
+
+use crate::catalog::store_id;
+use crate::contract::{ExitClass, ProbeRequest, StoreFlags};
+use crate::error::{Error, Result};
+use crate::format::layout::{Folder, LayoutError};
+use crate::store::trial::{Checksums, Locks, READERS};
+use crate::store::{self, Store};
+
+/// More than a probe makes, in any of its folders.
+const MOST: usize = 100;
+
+/// An opened store, by what is asked of it.
+pub(super) struct Sides {
+    /// Writes and removes.
+    pub(super) writes: Store,
+    /// Reads; its errors say whose credentials were asked with.
+    pub(super) reads: Store,
+    /// Writes the mark.
+    pub(super) marks: Store,
+    /// Reads it.
+    pub(super) marked: Store,
+    /// The sha256 of objects, where the protocol knows them.
+    pub(super) checksums: Option<Checksums>,
+    /// Locks, where they are asked for.
+    pub(super) locks: Option<Locks>,
+    /// Whether the two have credentials of their own.
+    apart: bool,
+}
+
+impl Sides {
+    /// Reads all credentials and contacts nobody.
+    pub(super) fn open(request: &ProbeRequest) -> Result<Self> {
+        let ProbeRequest { store, read_credentials_dir, .. } = request;
+        // What is tried is taken back, so it is not locked.
+        let plain = store::unlocked(store);
+        let (writes, marks) = (Store::open(&plain)?, store_id::store(&plain)?);
+        // Its flags are looked at as a save would.
+        Store::open(store)?;
+        let readers =
+            read_credentials_dir.clone().map(|folder| StoreFlags { credentials_dir: Some(folder), ..plain.clone() });
+        let (reads, marked) = match &readers {
+            None => (writes.clone(), marks.clone()),
+            Some(_) if matches!(writes, Store::Folder(_)) => {
+                return Err(Error::config(format!(
+                    "--read-credentials-dir does not go with --store={}: leave it out",
+                    store.url
+                )));
+            }
+            Some(flags) => readable(flags).map_err(|error| error.context(READERS))?,
+        };
+        let checksums = Checksums::of(&plain, readers.as_ref())?;
+        let locks = Locks::of(store, readers.as_ref())?;
+        Ok(Self { writes, reads, marks, marked, checksums, locks, apart: readers.is_some() })
+    }
+
+    /// Removes what a probe has written: who may remove need not be allowed to see it.
+    pub(super) async fn clear(&self, folder: &Folder) -> Result<()> {
+        match self.writes.try_clear(folder).await {
+            Err(denied) if self.apart && denied.class() == ExitClass::Denied => self.clear_seen(folder).await,
+            cleared => cleared,
+        }
+    }
+
+    /// One side says what is there, the other removes it.
+    async fn clear_seen(&self, folder: &Folder) -> Result<()> {
+        let mut places = vec![folder.clone()];
+        for name in self.reads.children(folder, MOST, |_| true).await?.names {
+            places.push(inside(folder.child(&name))?);
+        }
+        for place in places {
+            for name in self.reads.objects(&place, MOST).await? {
+                let key = inside(place.child(&name))?.as_object();
+                self.writes.try_delete(&key).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A store and its mark, for those who read.
+fn readable(flags: &StoreFlags) -> Result<(Store, Store)> {
+    Ok((Store::open(flags)?.by(READERS), store_id::store(flags)?.by(READERS)))
+}
+
+fn inside(place: Result<Folder, LayoutError>) -> Result<Folder> {
+    place.map_err(|error| store::layout(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_those_who_read_names_them() {
+        let (writes, reads) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in ["accessKeyID", "secretAccessKey"] {
+            fs::write(writes.path().join(name), "key").unwrap();
+        }
+        let bucket = StoreFlags {
+            url: "s3://bkt".to_owned(),
+            credentials_dir: Some(writes.path().to_owned()),
+            ..StoreFlags::default()
+        };
+        let mut request = ProbeRequest { store: bucket, ..ProbeRequest::default() };
+        let sides = Sides::open(&request).unwrap();
+        assert!(!sides.apart && !format!("{:?}", sides.reads).contains(READERS));
+
+        request.read_credentials_dir = Some(reads.path().to_owned());
+        let error = Sides::open(&request).err().expect("was taken");
+        assert_eq!(error.class(), ExitClass::Config, "{error}");
+        assert!(error.message().starts_with(READERS) && error.message().contains("accessKeyID"), "{error}");
+
+        request.read_credentials_dir = Some(writes.path().to_owned());
+        let sides = Sides::open(&request).unwrap();
+        assert!(sides.apart && format!("{:?}", sides.reads).contains(READERS), "{:?}", sides.reads);
+        assert!(!format!("{:?}", sides.writes).contains(READERS), "{:?}", sides.writes);
+
+        let mount = tempfile::tempdir().unwrap();
+        request.store.url = format!("file://{}", mount.path().display());
+        let error = Sides::open(&request).err().expect("was taken");
+        assert!(error.message().contains("--read-credentials-dir"), "{error}");
+    }
+}

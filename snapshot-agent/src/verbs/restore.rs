@@ -1,0 +1,379 @@
+//! `agent restore`: one seed member's data directory, rebuilt from one stored snapshot.
+//!
+//! It decides the order, and that nothing half done can ever start: everything happens in a staging folder that etcd
+//! does not look at, and one rename at the end makes the volume startable. Every step can be repeated; a volume that is
+//! complete ends the run before a Secret or a source is read. Hash checks are never skipped.
+//!
+//! A file that is not ours is `verbs/restore/raw.rs`'s. What is on the volume is judged in `verbs/restore/volume.rs`, etcdutl is run in
+//! `etcd/etcdutl.rs` and understood in `etcd/etcdutl/output.rs`, the way that writes once is `verbs/restore/graft.rs`, what is inside
+//! is looked at in `verbs/restore/contents.rs`, how far its revision moves on is `verbs/restore/bump.rs`'s, and whether etcd would
+//! write into it `verbs/restore/quota.rs`'s. What was refused is not read again at once: `verbs/restore/refused.rs`.
+
+mod bump;
+mod contents;
+mod graft;
+mod ours;
+mod quota;
+mod raw;
+mod refused;
+mod volume;
+
+use std::time::{Duration, Instant};
+
+use crate::catalog::{store_id, stored};
+use crate::contract::{Engine, MAY_START_EMPTY, RestoreRequest, RestoredReport, hex_id};
+use crate::error::{Error, Result};
+use crate::etcd::data_dir::WAL;
+use crate::etcd::etcdutl::disk::OnDisk;
+use crate::etcd::etcdutl::{BESIDE_DATABASE, COPIES, Etcdutl, Initial};
+use crate::etcd::pod_annotations::Annotations;
+use crate::etcd::version::check_version;
+use crate::etcd::volume_identity::{Identity, Restored};
+use crate::etcd::wal;
+use crate::format::layout::{Folder, Key};
+use crate::store::Store;
+use crate::util::files;
+use crate::util::interrupt::Interrupt;
+
+use ours::{Chosen, Ends};
+use raw::Raw;
+use refused::Found;
+use volume::{Room, Staging, State, Volume, ran_out};
+
+/// Rebuilds the data directory, or finds it complete.
+pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
+    let since = Instant::now();
+    let volume = Volume::alone(&request.volume).await?;
+    match volume.state()? {
+        State::Ours(identity) => return already(&volume, &request, &identity, since),
+        State::Foreign(names) => {
+            return Err(Error::refused(format!(
+                "the volume holds data that this restore has not put there ({}). Nothing was touched. Give the restore \
+                 an empty volume",
+                names.join(", ")
+            )));
+        }
+        State::Empty => {}
+    }
+    permitted(&request)?;
+    // As the first process of its container a signal would not end it: the Pod would take its whole grace period to go.
+    let mut interrupt = Interrupt::by_signal()?;
+    if let Some(refused) = interrupt.unless(async { Ok(refused::standing(&volume, &request).await) }).await? {
+        return Err(refused);
+    }
+    let found = Found::default();
+    let rebuilt = interrupt.unless(in_time(&request, &volume, &found)).await;
+    // Nothing comes between from here on: a volume is published, or it is not.
+    let published = match rebuilt {
+        Ok(rebuilt) => publish(rebuilt).await,
+        Err(error) => Err(error),
+    };
+    let (restored, engine, fell_back) =
+        published.inspect_err(|error| refused::leave(&volume, &request, &found, error))?;
+    let report = RestoredReport { engine: Some(engine), fell_back, ..report(restored, false, since) };
+    let engine = engine.as_str();
+    tracing::info!(uri = report.uri, db_bytes = report.db_bytes, engine, millis = report.millis, "restored");
+    Ok(report)
+}
+
+/// Within the time that is given, if any.
+async fn in_time(request: &RestoreRequest, volume: &Volume, found: &Found) -> Result<Rebuilt> {
+    let Some(seconds) = request.deadline_seconds else { return rebuild(request, volume, found).await };
+    let rebuilding = tokio::time::timeout(Duration::from_secs(seconds.into()), rebuild(request, volume, found));
+    rebuilding.await.unwrap_or_else(|_| {
+        Err(Error::deadline(format!(
+            "not done within the {seconds} s given; nothing is startable. Give it more (deadlineSeconds), or look at the \
+             store and the network"
+        )))
+    })
+}
+
+/// Makes it startable: one rename.
+async fn publish(rebuilt: Rebuilt) -> Result<(Restored, Engine, Option<String>)> {
+    let Rebuilt { staging, restored, engine, fell_back } = rebuilt;
+    let published = tokio::task::spawn_blocking(move || staging.publish()).await;
+    published.map_err(|error| crate::error::task_error(&error))??;
+    Ok((restored, engine, fell_back))
+}
+
+/// Makes the data directory in the staging folder of an empty volume.
+async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Result<Rebuilt> {
+    let initial = Initial::of(request)?;
+    let named = Named::of(&request.key)?;
+    let store = Store::open(&request.store)?;
+    // At once, since each waits for somebody else, and told of in this order. No data is asked for before (I25).
+    let meant = async { Ok::<_, Error>(store_id::meant(&request.store, request.expect_store_id.as_deref()).await) };
+    let first = async {
+        let (etcdutl, meant) = tokio::try_join!(Etcdutl::find(&request.etcdutl), meant)?;
+        meant.map(|()| etcdutl)
+    };
+    let look = async { Ok::<_, Error>(Source::look(&store, named, request).await) };
+    let (etcdutl, source) = tokio::try_join!(first, look)?;
+    let (etcdutl, source) = (etcdutl.holding(volume.lock()?), source?);
+    match &source {
+        Source::Ours(chosen) => {
+            check_version(chosen.manifest(), etcdutl.version())?;
+            quota::check(request, chosen.db_bytes())?;
+        }
+        Source::Raw(raw) => _ = found.file.get_or_init(|| raw.stat().clone()),
+    }
+    Job { request, volume, found, store: &store, source, etcdutl, initial }.run().await
+}
+
+/// All that a rebuilding needs; everything was looked at.
+struct Job<'a> {
+    request: &'a RestoreRequest,
+    volume: &'a Volume,
+    found: &'a Found,
+    store: &'a Store,
+    source: Source,
+    etcdutl: Etcdutl,
+    initial: Initial<'a>,
+}
+
+/// What came of it: complete, and where etcd does not look.
+struct Rebuilt {
+    staging: Staging,
+    restored: Restored,
+    engine: Engine,
+    fell_back: Option<String>,
+}
+
+/// A reason is for one sentence in a report.
+const MAX_REASON: usize = 300;
+
+impl Job<'_> {
+    /// The steps that write: all in the staging folder.
+    async fn run(&self) -> Result<Rebuilt> {
+        let (staging, restored, engine, fell_back) = match self.request.engine {
+            Engine::Etcdutl => {
+                let (staging, restored) = self.copy().await?;
+                (staging, restored, Engine::Etcdutl, None)
+            }
+            Engine::Graft => match graft::rebuild(self).await {
+                Ok((staging, restored)) => (staging, restored, Engine::Graft, None),
+                Err(graft::Failed::Run(error)) => return Err(error),
+                Err(graft::Failed::Unfit(why)) => {
+                    let why: String = why.to_string().chars().take(MAX_REASON).collect();
+                    tracing::warn!(why, "the graft was not made: starting over with etcdutl");
+                    self.found.needs.get_or_init(|| self.needs(Engine::Etcdutl).bytes);
+                    let copied = self.copy().await;
+                    let (staging, restored) = copied.map_err(|error| {
+                        error.context(format!("the graft was not made ({why}), and etcdutl could not do it all"))
+                    })?;
+                    (staging, restored, Engine::Etcdutl, Some(why))
+                }
+            },
+        };
+        let data = staging.data();
+        let written = identity(self.request, &data, restored.clone())?.write(&data);
+        written.map_err(|error| ran_out(self.needs(engine), error))?;
+        Ok(Rebuilt { staging, restored, engine, fell_back })
+    }
+
+    /// Free space; and what else could be done, unless that is what was tried.
+    fn needs(&self, engine: Engine) -> Room {
+        let db_bytes = self.source.db_bytes();
+        let copied = db_bytes.saturating_mul(COPIES).saturating_add(BESIDE_DATABASE);
+        let grafted = db_bytes.saturating_add(graft::ADDED).saturating_add(BESIDE_DATABASE);
+        match engine {
+            Engine::Etcdutl => {
+                let asked_for = self.request.engine == Engine::Etcdutl;
+                Room { bytes: copied, grafted: asked_for.then_some(grafted) }
+            }
+            Engine::Graft => Room { bytes: grafted, grafted: None },
+        }
+    }
+
+    /// An empty staging folder, where there is room for all that this engine makes.
+    fn stage(&self, engine: Engine) -> Result<Staging> {
+        let staging = self.volume.stage()?;
+        self.volume.check_space(self.needs(engine))?;
+        Ok(staging)
+    }
+
+    /// Lets etcdutl make a data directory of the whole snapshot.
+    async fn copy(&self) -> Result<(Staging, Restored)> {
+        let staging = self.stage(Engine::Etcdutl)?;
+        let copied = self.copy_to(&staging).await;
+        copied.map(|restored| (staging, restored)).map_err(|error| ran_out(self.needs(Engine::Etcdutl), error))
+    }
+
+    async fn copy_to(&self, staging: &Staging) -> Result<Restored> {
+        let Self { source, etcdutl, initial, .. } = self;
+        let db_bytes = source.db_bytes();
+        let (snapshot, file) = staging.snapshot()?;
+        let (restored, bump, trailer) = match source {
+            Source::Ours(chosen) => {
+                let ours::Placed { restored, bump, .. } = chosen.place(self, file, Ends::Hashed).await?;
+                (restored, bump, true)
+            }
+            Source::Raw(raw) => {
+                let (restored, bump) = raw.fetch(self, (&snapshot, file)).await?;
+                (restored, bump, raw.has_trailer())
+            }
+        };
+        let made = etcdutl.restore(&snapshot, &staging.data(), initial, db_bytes, bump, trailer).await;
+        if let Err(error) = made {
+            let (sha256, disk) = (restored.sha256, disk_of(self.request));
+            return Err(OnDisk::at(&snapshot, db_bytes, sha256, trailer, disk)?.blame(error).await);
+        }
+        staging.drop_snapshot()?;
+        Ok(restored)
+    }
+}
+
+/// The disk that all of it is on, for people.
+fn disk_of(request: &RestoreRequest) -> String {
+    format!("the volume {}", request.volume.display())
+}
+
+/// A complete volume, if it is really this request's.
+fn already(volume: &Volume, request: &RestoreRequest, found: &Identity, since: Instant) -> Result<RestoredReport> {
+    if let Some((_, why)) = found.difference(&request.identity, Some(&request.restore_uid)) {
+        return Err(Error::refused(format!(
+            "the volume is complete, but not for this restore: {why}. Nothing was touched. Give the restore an empty \
+             volume"
+        )));
+    }
+    // `difference` has compared the restore's UID, so there is one.
+    let restored = found.restored.clone().ok_or_else(|| Error::refused("the volume was never restored"))?;
+    if let Some(why) = another(&restored, request)? {
+        return Err(Error::refused(format!(
+            "the volume is complete, and of another restore under the same UID: {why}. Nothing was touched. Give the restore \
+             an empty volume"
+        )));
+    }
+    volume.tidy();
+    // Whoever renamed it may have ended before its name was durable.
+    files::sync_folder(&request.volume).map_err(volume::trouble("syncing the volume"))?;
+    tracing::info!(uri = restored.uri, "the volume is complete already: nothing to do");
+    Ok(report(restored, true, since))
+}
+
+/// What was restored here that is not what is asked for now: a person may use the same UID again.
+fn another(restored: &Restored, request: &RestoreRequest) -> Result<Option<String>> {
+    let key = match Named::of(&request.key)? {
+        Named::Folder(folder) => folder.to_string(),
+        Named::File(key) => key.to_string(),
+    };
+    let is_it = restored.uri.ends_with(&format!("/{key}")) || restored.uri.contains(&format!("/{key}/"));
+    let bump = request.revision_bump;
+    Ok(match &request.expect_sha256 {
+        _ if !is_it => Some(format!("it holds {}, not {key}", restored.uri)),
+        Some(expected) if !expected.eq_ignore_ascii_case(&restored.sha256) => {
+            Some(format!("its database has the sha256 {}, not {expected}", restored.sha256))
+        }
+        _ if restored.revision_bump != bump => {
+            Some(format!("its revision was moved on by {}, not by {bump}", restored.revision_bump))
+        }
+        _ => None,
+    })
+}
+
+/// Whether the operator (still) wants this empty volume filled.
+fn permitted(request: &RestoreRequest) -> Result<()> {
+    let Some(annotations) = &request.annotations else { return Ok(()) };
+    let claim = &request.identity.claim_uid;
+    let told = Annotations::read(annotations);
+    if told.permit_empty(claim) {
+        return Ok(());
+    }
+    let why = match (told.started, told.joined) {
+        (Err(why), _) | (_, Err(why)) => format!("the Pod's annotations cannot be read: {why}"),
+        (Ok(0), Ok(None)) => format!("the Pod's annotation {MAY_START_EMPTY} does not allow to fill it"),
+        (Ok(0), Ok(Some(joined))) => format!("this member has joined etcd as {joined} (cluster/member)"),
+        (Ok(number), Ok(_)) => format!("Pod number {number} of this member has served"),
+    };
+    Err(Error::refused(format!(
+        "the volume (claim {claim}) is empty and is not filled: {why}. A member that has served is never restored again: \
+         restore the snapshot as a new cluster"
+    )))
+}
+
+/// What a key names.
+enum Named {
+    /// A snapshot of ours.
+    Folder(Folder),
+    /// A raw file.
+    File(Key),
+}
+
+impl Named {
+    fn of(key: &str) -> Result<Self> {
+        match raw::key(key)? {
+            Some(file) => Ok(Self::File(file)),
+            None => stored::folder(key).map(Self::Folder),
+        }
+    }
+}
+
+/// What is restored, looked at and not read yet.
+enum Source {
+    Ours(Box<Chosen>),
+    Raw(Raw),
+}
+
+impl Source {
+    /// Looks at all that is known of it without its data.
+    async fn look(store: &Store, named: Named, request: &RestoreRequest) -> Result<Self> {
+        Ok(match named {
+            Named::Folder(folder) => Self::Ours(Box::new(Chosen::look(store, &folder, request).await?)),
+            Named::File(key) => Self::Raw(Raw::look(store, key, request).await?),
+        })
+    }
+
+    const fn db_bytes(&self) -> u64 {
+        match self {
+            Self::Ours(chosen) => chosen.db_bytes(),
+            Self::Raw(raw) => raw.db_bytes(),
+        }
+    }
+}
+
+/// The identity of the rebuilt directory, with the IDs that etcdutl has given it.
+fn identity(request: &RestoreRequest, data: &std::path::Path, restored: Restored) -> Result<Identity> {
+    let log =
+        wal::metadata_of(&data.join(WAL)).ok().flatten().ok_or_else(|| Error::transient("etcdutl has left no log"))?;
+    Ok(Identity {
+        restored: Some(restored),
+        cluster_id: Some(hex_id(log.cluster_id)),
+        member_id: Some(hex_id(log.member_id)),
+        ..Identity::new(&request.identity)
+    })
+}
+
+fn report(restored: Restored, already: bool, since: Instant) -> RestoredReport {
+    let Restored {
+        restore_uid,
+        uri,
+        db_bytes,
+        sha256,
+        taken_at,
+        from_cluster,
+        without_quorum,
+        revision,
+        revision_bump,
+        came_along,
+        not_compared,
+        other: _,
+    } = restored;
+    let millis = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+    RestoredReport {
+        restore_uid,
+        uri,
+        db_bytes,
+        sha256,
+        taken_at,
+        from_cluster,
+        without_quorum,
+        revision,
+        revision_bump,
+        came_along,
+        not_compared,
+        engine: None,
+        fell_back: None,
+        already,
+        millis,
+    }
+}

@@ -1,0 +1,372 @@
+//! What a refused restore leaves for its next start: kubelet starts a failed step again and again, the operator makes its
+//! Pod anew, and each time the whole snapshot would be downloaded to find the same.
+//!
+//! It decides which refusals stand without another download, for how long, and for which request: users that nobody can log
+//! in as, a file that does not fit what was asked, a graft that was not made where there is no room for etcdutl, and a disk
+//! that gives other bytes back. What follows from the bytes alone stands for as long as the store has the same ones.
+//! Bytes that came broken are none: they may have broken on the way. The note lies in the staging folder: nothing there
+//! can be started, and it goes with the next attempt that is another one.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::raw;
+use super::volume::Volume;
+use crate::catalog::stored;
+use crate::contract::{ExitClass, RestoreRequest};
+use crate::error::{Error, Result};
+use crate::store::{Stat, Store};
+use crate::util::memory::file_budget;
+use crate::util::sha256::Sha256;
+use crate::util::{clock, files};
+
+/// How long it stands unasked: what nobody has said here, somebody may have mended by then.
+const STANDS: SignedDuration = SignedDuration::from_hours(1);
+
+/// A disk may come to its senses.
+const DISK_STANDS: SignedDuration = SignedDuration::from_mins(10);
+
+/// Waiting for a store to tell of a file; it says nothing if it takes longer.
+const TOLD_WITHIN: Duration = Duration::from_secs(10);
+
+/// A note has about 600 bytes.
+const MAX_BYTES: u64 = 64 << 10;
+
+/// What an attempt has found out by the time it fails.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// All of its bytes, and that they are what was saved: what is refused now is refused for what is in it.
+    pub(super) whole: OnceLock<()>,
+    /// Somebody else's file: another one may be put in its place.
+    pub(super) file: OnceLock<Stat>,
+    /// The sha256 (hex) of a database that is refused for what was proven to be in it, and for nothing else. Empty:
+    /// nobody knows it.
+    pub(super) content: OnceLock<String>,
+    /// Bytes that etcdutl's way takes, when the graft was not made.
+    pub(super) needs: OnceLock<u64>,
+}
+
+/// What was refused. No secret is in it: an error's message has none, nor has a request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Note {
+    /// Stands for all that was asked, and for the etcdutl it was asked with.
+    request: String,
+    /// The file, as the store told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    /// The sha256 (hex) of the database, where nothing but its content was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
+    /// It stands while the volume has less room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    needs: Option<u64>,
+    class: ExitClass,
+    message: String,
+    at: Timestamp,
+}
+
+impl Note {
+    /// `None`: another attempt may end otherwise.
+    fn of(request: &RestoreRequest, found: &Found, error: &Error, at: Timestamp) -> Option<Self> {
+        let needs = found.needs.get().copied().filter(|_| error.class() == ExitClass::Full);
+        let stands = match error.class() {
+            ExitClass::AuthRequired => request.refuse_auth,
+            // Before, it may be a key or a store's setting: a corrected Secret has to show at once.
+            ExitClass::Config | ExitClass::Refused => found.whole.get().is_some(),
+            ExitClass::Full => needs.is_some(),
+            ExitClass::Denied
+            | ExitClass::NotFound
+            | ExitClass::Corrupt
+            | ExitClass::Transient
+            | ExitClass::Deadline => false,
+        };
+        stands.then(|| Self {
+            request: fingerprint(request),
+            file: found.file.get().map(told),
+            content: found.content.get().cloned().filter(|_| error.class() == ExitClass::AuthRequired),
+            needs,
+            class: error.class(),
+            message: error.message().to_owned(),
+            at,
+        })
+    }
+
+    /// Whether this is of the same request, and there is no more room than would be needed.
+    fn is_of(&self, request: &RestoreRequest, free: u64) -> bool {
+        self.request == fingerprint(request) && self.needs.is_none_or(|needs| free < needs)
+    }
+
+    /// Whether it stands without a look at the store. A clock that went back tells nothing.
+    fn is_fresh(&self, now: Timestamp) -> bool {
+        (SignedDuration::ZERO..self.lasts()).contains(&now.duration_since(self.at))
+    }
+
+    fn lasts(&self) -> SignedDuration {
+        if self.class == ExitClass::Refused { DISK_STANDS } else { STANDS }
+    }
+
+    /// Whether another file lies in the place of the one that was refused. A store that does not answer says nothing.
+    async fn is_of_another_file(&self, request: &RestoreRequest) -> bool {
+        let (Some(refused), Ok(Some(key)), Ok(store)) =
+            (&self.file, raw::key(&request.key), Store::open(&request.store))
+        else {
+            return false;
+        };
+        let stat = tokio::time::timeout(TOLD_WITHIN, store.stat(&key)).await;
+        stat.is_ok_and(|stat| stat.is_ok_and(|stat| told(&stat) != *refused))
+    }
+
+    /// Whether the store says that these bytes, whose content was refused, are still those that it has: a large file
+    /// would be downloaded again and again to find the same. Where it does not say so, they are looked at.
+    async fn is_of_the_same_content(&self, request: &RestoreRequest) -> bool {
+        let (Some(sha256), Ok(store)) = (&self.content, Store::open(&request.store)) else { return false };
+        let same = async {
+            if let Some(key) = raw::key(&request.key)? {
+                return Ok::<_, Error>(self.file == Some(told(&store.stat(&key).await?)));
+            }
+            let (manifest, _) = stored::manifest_of(&store, &stored::folder(&request.key)?).await?;
+            Ok(manifest.sha256.eq_ignore_ascii_case(sha256))
+        };
+        tokio::time::timeout(TOLD_WITHIN, same).await.is_ok_and(|same| same == Ok(true))
+    }
+}
+
+/// All that is asked, the programs it is asked of, and the memory for it: another version takes what this one does not, and
+/// more memory is what some refusals ask for.
+fn fingerprint(request: &RestoreRequest) -> String {
+    let program = request.etcdutl.metadata().ok().map(|file| (file.len(), file.modified().ok()));
+    let memory = file_budget();
+    let asked = format!("{:?} {program:?} {} {memory}", request.to_args(), env!("CARGO_PKG_VERSION"));
+    hex::encode(&Sha256::digest(asked)[..8])
+}
+
+fn told(Stat { bytes, etag, written }: &Stat) -> String {
+    format!("{bytes} {} {}", etag.as_deref().unwrap_or_default(), written.as_deref().unwrap_or_default())
+}
+
+/// The refusal of an earlier start, if it stands. What else an earlier attempt has left goes.
+pub(super) async fn standing(volume: &Volume, request: &RestoreRequest) -> Option<Error> {
+    let free = files::free_bytes(&request.volume).unwrap_or(u64::MAX);
+    let note = read(&volume.refusal()).filter(|note| note.is_of(request, free));
+    let stands = match &note {
+        Some(note) if note.is_fresh(clock::now()) => !note.is_of_another_file(request).await,
+        Some(note) => note.is_of_the_same_content(request).await,
+        None => false,
+    };
+    let Some(Note { class, message, at, .. }) = note.filter(|_| stands) else {
+        volume.tidy();
+        return None;
+    };
+    tracing::info!(key = request.key, %at, "refused at an earlier start: the snapshot is not read again");
+    Some(Error::new(class, message))
+}
+
+/// Ends a failed attempt, whose own folder has gone with it; a refusal that took a download is kept.
+pub(super) fn leave(volume: &Volume, request: &RestoreRequest, found: &Found, error: &Error) {
+    // Else its manifest was enough, and that is read in a moment.
+    let downloaded = volume.is_staged();
+    volume.end();
+    if downloaded
+        && let Some(note) = Note::of(request, found, error, clock::now())
+        && let Err(error) = write(volume, &note)
+    {
+        tracing::warn!(%error, "the refusal could not be kept: the next start reads the snapshot again");
+        volume.end();
+    }
+}
+
+/// What cannot be read or understood is no note: another look at the snapshot is always right.
+fn read(path: &Path) -> Option<Note> {
+    let metadata = path.symlink_metadata().ok()?;
+    if !metadata.is_file() || metadata.len() > MAX_BYTES {
+        return None;
+    }
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn write(volume: &Volume, note: &Note) -> Result<()> {
+    volume.keep()?;
+    files::put(&volume.refusal(), 0o600, |file| {
+        serde_json::to_writer(&mut *file, note).map_err(io::Error::from)?;
+        file.write_all(b"\n")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::volume::State;
+    use super::*;
+    use crate::contract::StoreFlags;
+    use crate::format::manifest::sample;
+
+    fn request(volume: &Path) -> RestoreRequest {
+        RestoreRequest {
+            store: StoreFlags { url: "s3://bkt/pre".to_owned(), ..StoreFlags::default() },
+            key: "shop/orders/1a2b3c4d/20261121T162233Z-1-2".to_owned(),
+            restore_uid: "restore-1".to_owned(),
+            volume: volume.to_owned(),
+            refuse_auth: true,
+            ..RestoreRequest::default()
+        }
+    }
+
+    #[test]
+    fn a_refusal_stands_for_an_hour_and_for_the_same_request() {
+        let folder = tempfile::tempdir().unwrap();
+        let request = request(folder.path());
+        let at = Timestamp::from_second(1_800_000_000).unwrap();
+        let note = Note::of(&request, &Found::default(), &Error::auth_required("users"), at).unwrap();
+        let after = |seconds| at + SignedDuration::from_secs(seconds);
+        for (seconds, stands) in [(0, true), (3599, true), (3600, false), (-1, false), (-86_400, false)] {
+            assert_eq!(note.is_fresh(after(seconds)), stands, "{seconds}");
+        }
+        assert!(note.is_of(&request, 0));
+        let another_etcdutl = folder.path().join("etcdutl");
+        fs::write(&another_etcdutl, "3.7").unwrap();
+        let changes: [&dyn Fn(&mut RestoreRequest); 6] = [
+            &|request| request.refuse_auth = false,
+            &|request| request.restore_uid.push('2'),
+            &|request| request.key.insert(0, 'x'),
+            &|request| request.store.url.push('x'),
+            &|request| request.quota_backend_bytes = Some(1 << 30),
+            &|request| request.etcdutl.clone_from(&another_etcdutl),
+        ];
+        for (n, change) in changes.into_iter().enumerate() {
+            let mut another = request.clone();
+            change(&mut another);
+            assert!(!note.is_of(&another, 0), "change {n}");
+        }
+    }
+
+    #[test]
+    fn what_another_attempt_may_do_otherwise_is_not_kept() {
+        let request = request(Path::new("/volume"));
+        let unasked = RestoreRequest { refuse_auth: false, ..request.clone() };
+        let (grafted, whole) = (Found::default(), Found::default());
+        grafted.needs.set(100).unwrap();
+        whole.whole.set(()).unwrap();
+        for class in ExitClass::ALL {
+            let kept = |request: &RestoreRequest, found: &Found| {
+                Note::of(request, found, &Error::new(class, "x"), clock::now())
+            };
+            let users = class == ExitClass::AuthRequired;
+            assert_eq!(kept(&request, &Found::default()).is_some(), users, "{class:?}");
+            let content = matches!(class, ExitClass::Config | ExitClass::Refused);
+            assert_eq!(kept(&request, &whole).is_some(), users || content, "{class:?}");
+            assert_eq!(kept(&unasked, &whole).is_some(), content, "{class:?}");
+            assert_eq!(kept(&unasked, &grafted).is_some(), class == ExitClass::Full, "{class:?}");
+        }
+        let full = Note::of(&request, &grafted, &Error::full("x"), clock::now()).unwrap();
+        assert!(full.is_of(&request, 99) && !full.is_of(&request, 100), "room was made");
+        whole.needs.set(100).unwrap();
+        let disk = Note::of(&request, &whole, &Error::refused("x"), clock::now()).unwrap();
+        let after = |minutes| disk.at + SignedDuration::from_mins(minutes);
+        assert!(disk.is_fresh(after(9)) && !disk.is_fresh(after(10)), "a disk is tried again");
+        let other = Note::of(&request, &whole, &Error::config("x"), clock::now()).unwrap();
+        assert!(other.is_of(&request, 100), "room is not what was missing");
+        whole.content.set("5a".to_owned()).unwrap();
+        for class in ExitClass::ALL {
+            let note = Note::of(&request, &whole, &Error::new(class, "x"), clock::now());
+            let content = note.and_then(|note| note.content);
+            assert_eq!(content.is_some(), class == ExitClass::AuthRequired, "{class:?}: it may be mended elsewhere");
+        }
+    }
+
+    /// A large file would be downloaded every hour for ever, to find the same in it.
+    #[tokio::test]
+    async fn what_is_refused_for_its_content_stands_for_as_long_as_the_store_has_it() {
+        let (store, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let volume = Volume::alone(folder.path()).await.unwrap();
+        let (ours, sha256) = ("shop/orders/1a2b3c4d/20261121T162233Z-1-2", "5a".repeat(32));
+        let put = |sha256: &str, raw: &str| {
+            sample::put(store.path(), ours, &sample::but(sample::manifest(ours), &json!({ "sha256": sha256 })));
+            fs::write(store.path().join("raw.db"), raw).unwrap();
+        };
+        let error = Error::auth_required("it has 2 users");
+        for key in [ours, "raw.db"] {
+            let url = format!("file://{}", store.path().display());
+            let flags = StoreFlags { url, ..StoreFlags::default() };
+            let request = RestoreRequest { store: flags.clone(), key: key.to_owned(), ..request(folder.path()) };
+            let opened = Store::open(&flags).unwrap();
+            put(&sha256, "one");
+            let found = Found::default();
+            found.whole.set(()).unwrap();
+            if let Some(key) = raw::key(key).unwrap() {
+                found.file.set(opened.stat(&key).await.unwrap()).unwrap();
+            }
+            let long_ago = clock::now() - SignedDuration::from_hours(500);
+            let left = |at| {
+                write(&volume, &Note::of(&request, &found, &error, at).unwrap()).unwrap();
+            };
+            left(long_ago);
+            assert_eq!(standing(&volume, &request).await, None, "{key}: it is not known to be its content");
+            found.content.set(if key == ours { sha256.clone() } else { String::new() }).unwrap();
+            for at in [long_ago, clock::now(), clock::now() + SignedDuration::from_hours(500)] {
+                left(at);
+                for _ in 0..2 {
+                    assert_eq!(standing(&volume, &request).await, Some(error.clone()), "{key}: {at}");
+                }
+            }
+            left(long_ago);
+            let another = RestoreRequest { refuse_auth: false, ..request.clone() };
+            assert_eq!(standing(&volume, &another).await, None, "{key}: another request");
+            left(long_ago);
+            put(&"a5".repeat(32), "another");
+            assert_eq!(standing(&volume, &request).await, None, "{key}: another one");
+            left(long_ago);
+            fs::remove_dir_all(store.path().join("shop")).unwrap();
+            fs::remove_file(store.path().join("raw.db")).unwrap();
+            assert_eq!(standing(&volume, &request).await, None, "{key}: the store says nothing");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_what_took_a_download_is_kept_in_mind_and_any_other_attempt_forgets_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = Volume::alone(folder.path()).await.unwrap();
+        let request = request(folder.path());
+        let count = || fs::read_dir(folder.path()).unwrap().count();
+        let found = Found::default();
+        found.whole.set(()).unwrap();
+        let leave = |error: &Error| leave(&volume, &request, &found, error);
+        let users = Error::auth_required("it has 2 users");
+        // The manifest was enough.
+        leave(&users);
+        assert_eq!(count(), 0);
+        volume.stage().unwrap();
+        leave(&Error::corrupt("x"));
+        assert_eq!(count(), 0);
+        for error in [users.clone(), Error::config("too new")] {
+            for _ in 0..2 {
+                volume.stage().unwrap();
+                leave(&error);
+                let note = volume.refusal();
+                assert_eq!(files::names(note.parent().unwrap()).unwrap().unwrap(), ["refused.json"]);
+                assert_eq!(volume.state(), Ok(State::Empty));
+                for _ in 0..2 {
+                    assert_eq!(standing(&volume, &request).await, Some(error.clone()));
+                }
+            }
+        }
+        for nonsense in ["", "{", "{}", "null"] {
+            volume.stage().unwrap();
+            fs::write(volume.refusal(), nonsense).unwrap();
+            assert_eq!(standing(&volume, &request).await, None, "{nonsense:?}");
+            assert_eq!(count(), 0, "{nonsense:?}");
+        }
+        volume.stage().unwrap();
+        leave(&users);
+        let another = RestoreRequest { restore_uid: "restore-2".to_owned(), ..request.clone() };
+        assert_eq!(standing(&volume, &another).await, None);
+        assert_eq!((count(), standing(&volume, &request).await), (0, None));
+    }
+}

@@ -1,0 +1,499 @@
+//! What is on the volume before a restore, and the staging folder in which everything happens until the end.
+//!
+//! It decides what counts as empty, as ours and as somebody else's, and that one restore at a time is at work. The only
+//! thing it ever deletes is the staging folder, by its own name.
+
+use std::fmt::Display;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::contract::{DATA_DIR, ExitClass};
+use crate::error::{Error, Result, io_error};
+use crate::etcd::data_dir::{DATABASE, SNAP, WAL};
+use crate::etcd::volume_identity::{Identity, Unread};
+use crate::util::files::{self, ignore_missing};
+use crate::util::process::random_uid;
+
+/// Where everything is until it is whole, each attempt's in a folder of its own. The name is ours: what is in it may be
+/// deleted.
+pub(super) const STAGING: &str = ".holdfast-staging";
+
+const ADOPTING: &str = "putting etcd's log beside the database";
+
+/// How long a lock may outlast its owner.
+const LETTING_GO: Duration = Duration::from_secs(3);
+
+/// A mounted volume that no other restore is at work on.
+pub(super) struct Volume {
+    root: PathBuf,
+    /// The folder itself, locked: no file is left for etcd to find, and however this process ends, the lock goes with it.
+    /// (Of a folder on NFS the other nodes do not see the lock.)
+    alone: File,
+}
+
+/// What a volume holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing, or a staging folder that a dead or a refused attempt has left.
+    Empty,
+    /// A data directory with an identity file, ours or another's.
+    Ours(Box<Identity>),
+    /// Anything else: some of the names.
+    Foreign(Vec<String>),
+}
+
+/// What the volume's file system says, for `map_err`: no store has a part in it, so it has no class that is told as a
+/// store's.
+pub(super) fn trouble(doing: impl Display) -> impl FnOnce(io::Error) -> Error {
+    move |error| {
+        let told = io_error(doing)(error);
+        if !matches!(told.class(), ExitClass::Denied | ExitClass::NotFound) {
+            return told;
+        }
+        Error::refused(format!(
+            "the volume: {}. It has to be there, and writable for the user and the group that this runs as (in a Pod 65532, \
+             by fsGroup), and not be mounted read-only",
+            told.message()
+        ))
+    }
+}
+
+impl Volume {
+    /// Waits a moment: a lock outlasts whoever was killed until the kernel is done with him, and whoever was forked meanwhile
+    /// until he is another program.
+    pub(super) async fn alone(root: &Path) -> Result<Self> {
+        let until = Instant::now() + LETTING_GO;
+        loop {
+            match Self::open(root) {
+                Err(busy) if busy.class().retryable() && Instant::now() < until => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    fn open(root: &Path) -> Result<Self> {
+        if !root.is_dir() {
+            return Err(Error::config(format!("there is no volume at {}", root.display())));
+        }
+        let alone = File::open(root).map_err(trouble("opening the volume"))?;
+        match alone.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::transient(
+                    "another restore is at work on this volume. Nothing was touched. Where there should be none, look for a \
+                     Pod that was deleted by force: it may still run on its node; or for an etcdutl whose agent was killed",
+                ));
+            }
+            Err(TryLockError::Error(error)) => {
+                tracing::warn!(%error, "the volume cannot be locked: two restores at a time would take each other's work away");
+            }
+        }
+        Ok(Self { root: root.to_owned(), alone })
+    }
+
+    /// The same lock, for a program of ours that works on the volume: it lasts until both have ended.
+    pub(super) fn lock(&self) -> Result<File> {
+        self.alone.try_clone().map_err(trouble("handing on the volume's lock"))
+    }
+
+    /// Looks, and touches nothing. Only what is empty here may be filled (I9).
+    pub(super) fn state(&self) -> Result<State> {
+        let names = files::names(&self.root).map_err(trouble("looking at the volume"))?.unwrap_or_default();
+        let names: Vec<_> = names.into_iter().filter(|name| !is_staging(name)).collect();
+        if names.is_empty() {
+            return Ok(State::Empty);
+        }
+        Ok(match Identity::read(&self.root.join(DATA_DIR)) {
+            Ok(Some(identity)) => State::Ours(Box::new(identity)),
+            Ok(None) => State::Foreign(names.into_iter().take(3).collect()),
+            Err(Unread::Nonsense(why)) => State::Foreign(vec![why]),
+            Err(Unread::Io(kind, said)) => {
+                return Err(trouble("reading whose the volume is")(io::Error::new(kind, said)));
+            }
+        })
+    }
+
+    /// A folder of this attempt's own in the staging folder, which is empty then: what an earlier attempt has left in it goes.
+    /// Under a name that two have, one would make startable what the other one is half done with, where no lock keeps them
+    /// apart.
+    pub(super) fn stage(&self) -> Result<Staging> {
+        let staging = self.root.join(STAGING);
+        let path = staging.join(random_uid()?);
+        let make = |path: &Path| DirBuilder::new().mode(0o700).create(path);
+        let made = remove(&self.root).and_then(|()| make(&staging)).and_then(|()| make(&path));
+        made.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists => taken_over(&error),
+            _ => trouble("making the staging folder")(error),
+        })?;
+        Ok(Staging { path, root: self.root.clone() })
+    }
+
+    /// Whether there is a staging folder.
+    pub(super) fn is_staged(&self) -> bool {
+        self.root.join(STAGING).symlink_metadata().is_ok_and(|metadata| metadata.is_dir())
+    }
+
+    /// Where a refused attempt leaves why it was refused.
+    pub(super) fn refusal(&self) -> PathBuf {
+        self.root.join(STAGING).join("refused.json")
+    }
+
+    /// The staging folder, for what is left there.
+    pub(super) fn keep(&self) -> Result<()> {
+        let made = DirBuilder::new().mode(0o700).recursive(true).create(self.root.join(STAGING));
+        made.map_err(trouble("making the staging folder"))
+    }
+
+    /// Ends an attempt whose own folder is gone. Another one's stays: it may be at work.
+    pub(super) fn end(&self) {
+        let _more_is_in_it = fs::remove_dir(self.root.join(STAGING));
+    }
+
+    /// Removes a staging folder that a finished restore had no time to remove.
+    pub(super) fn tidy(&self) {
+        tidy(&self.root);
+    }
+
+    /// Whether all that it needs fits, before the first byte is written.
+    pub(super) fn check_space(&self, room: Room) -> Result<()> {
+        let free = files::free_bytes(&self.root).map_err(trouble("asking for the volume's free space"))?;
+        if free >= room.bytes {
+            return Ok(());
+        }
+        Err(Error::full(format!(
+            "the restore needs {} MiB of free space on the volume and there are {} MiB: {}",
+            room.bytes.div_ceil(1 << 20),
+            free >> 20,
+            room.remedy()
+        )))
+    }
+}
+
+/// The free space that a restore needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub(super) bytes: u64,
+    /// What a graft would need, where none was asked for.
+    pub(super) grafted: Option<u64>,
+}
+
+impl Room {
+    fn remedy(self) -> String {
+        let graft = self.grafted.map(|bytes| {
+            let mib = bytes.div_ceil(1 << 20);
+            format!(", or engine: graft (--engine=graft), which needs {mib} MiB")
+        });
+        format!("use a larger volume{}", graft.unwrap_or_default())
+    }
+}
+
+/// A failure that is for want of space says how much there has to be, also where there was enough when it began.
+pub(super) fn ran_out(room: Room, error: Error) -> Error {
+    if error.class() != ExitClass::Full {
+        return error;
+    }
+    error.context(format!(
+        "the restore needs {} MiB of free space on the volume, which were there when it began and are not any more: {}",
+        room.bytes.div_ceil(1 << 20),
+        room.remedy()
+    ))
+}
+
+/// Whoever finds his folder gone, or made by somebody else.
+fn taken_over(why: &dyn Display) -> Error {
+    Error::transient(format!(
+        "another restore has taken this volume over meanwhile ({why}): look for a Pod that was deleted by force, it may still \
+         run on its node"
+    ))
+}
+
+fn tidy(root: &Path) {
+    if let Err(error) = remove(root) {
+        tracing::warn!(%error, "the staging folder stays behind");
+    }
+}
+
+/// Deletes the staging folder, whatever of it is there. Where nothing locks, another attempt may be at work in it, so names
+/// go first: that of the folder, by which it finds its own, and in there that of the data, which it makes startable by it.
+/// So that attempt has either ended before, or fails, and never gives etcd what is half deleted.
+fn remove(root: &Path) -> io::Result<()> {
+    let nameless = || random_uid().map_err(io::Error::other);
+    ignore_missing(fs::rename(root.join(STAGING), root.join(format!("{STAGING}-{}", nameless()?))))?;
+    // What one left that was ended here goes too.
+    for name in files::names(root)?.unwrap_or_default().iter().filter(|name| is_staging(name)) {
+        let aside = root.join(name);
+        // What a link leads to is not ours.
+        let is_folder = aside.symlink_metadata().is_ok_and(|found| found.is_dir());
+        let attempts = if is_folder { files::names(&aside)? } else { None };
+        for attempt in attempts.unwrap_or_default() {
+            let attempt = aside.join(attempt);
+            if attempt.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+                ignore_missing(fs::rename(attempt.join(DATA_DIR), attempt.join(nameless()?)))?;
+            }
+        }
+        ignore_missing(fs::remove_dir_all(&aside))?;
+    }
+    Ok(())
+}
+
+/// Whether this is the staging folder, or one that is being removed.
+fn is_staging(name: &str) -> bool {
+    name.strip_prefix(STAGING).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+/// The staging folder of one attempt; it goes with it.
+pub(super) struct Staging {
+    path: PathBuf,
+    root: PathBuf,
+}
+
+impl Staging {
+    /// The file for the downloaded snapshot.
+    pub(super) fn snapshot(&self) -> Result<(PathBuf, File)> {
+        let path = self.path.join("snapshot.db");
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
+        Ok((path, file.map_err(trouble("making the snapshot's file"))?))
+    }
+
+    /// Where etcdutl puts the data directory; it insists on making it.
+    pub(super) fn data(&self) -> PathBuf {
+        self.path.join(DATA_DIR)
+    }
+
+    /// The database in its place in the data directory, to be written and read.
+    pub(super) fn database(&self) -> Result<(PathBuf, File)> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(self.data().join(SNAP));
+        made.map_err(trouble("making the data directory"))?;
+        let path = self.data().join(DATABASE);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
+        Ok((path, file.map_err(trouble("making the database's file"))?))
+    }
+
+    /// The file for the small database that etcdutl restores for a graft, written whole.
+    pub(super) fn small(&self, bytes: &[u8]) -> Result<PathBuf> {
+        let path = self.path.join("small.db");
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all(bytes)).map_err(trouble("writing the small database"))?;
+        Ok(path)
+    }
+
+    /// Where etcdutl puts the data directory that it makes of the small database.
+    pub(super) fn small_data(&self) -> PathBuf {
+        self.path.join("small")
+    }
+
+    /// The database in there.
+    pub(super) fn small_database(&self) -> PathBuf {
+        self.small_data().join(DATABASE)
+    }
+
+    /// Moves what is beside the small database, etcd's log and its snapshot of the membership, to the large one; the rest
+    /// goes.
+    pub(super) fn adopt(&self) -> Result<()> {
+        let (from, to) = (self.small_data(), self.data());
+        let adopt = || -> io::Result<()> {
+            for entry in fs::read_dir(from.join(SNAP))? {
+                let name = entry?.file_name();
+                if from.join(SNAP).join(&name) != from.join(DATABASE) {
+                    fs::rename(from.join(SNAP).join(&name), to.join(SNAP).join(&name))?;
+                }
+            }
+            fs::rename(from.join(WAL), to.join(WAL))?;
+            fs::remove_dir_all(&from)?;
+            fs::remove_file(self.path.join("small.db"))
+        };
+        // One that is not there was not made: that says nothing of the volume.
+        adopt().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => io_error(ADOPTING)(error),
+            _ => trouble(ADOPTING)(error),
+        })
+    }
+
+    /// The snapshot has done its service; the space is needed.
+    pub(super) fn drop_snapshot(&self) -> Result<()> {
+        fs::remove_file(self.path.join("snapshot.db")).map_err(trouble("removing the snapshot's file"))
+    }
+
+    /// Makes everything durable, then startable: the rename is the one moment that counts.
+    pub(super) fn publish(self) -> Result<()> {
+        let database = self.data().join(DATABASE);
+        // A disk that is sick does not say that nothing is there.
+        let is_gone = || matches!(database.try_exists(), Ok(false));
+        self.rename(&database).map_err(|error| if is_gone() { taken_over(&error) } else { error })?;
+        files::sync_folder(&self.root).map_err(trouble("syncing the volume"))?;
+        tidy(&self.root);
+        Ok(())
+    }
+
+    fn rename(&self, database: &Path) -> Result<()> {
+        files::sync_tree(&self.path).map_err(trouble("syncing the restored data"))?;
+        let target = self.root.join(DATA_DIR);
+        // A rename onto an empty folder would succeed; there was none when we looked, so somebody else is here.
+        if target.symlink_metadata().is_ok() {
+            return Err(Error::refused("somebody else has put data on the volume meanwhile"));
+        }
+        // As late as can be: whoever takes the volume over may be at it.
+        database.symlink_metadata().map_err(trouble("looking at the restored database"))?;
+        fs::rename(self.data(), &target).map_err(trouble("putting the restored data in its place"))
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if let Err(error) = ignore_missing(fs::remove_dir_all(&self.path)) {
+            tracing::warn!(%error, "the attempt's folder stays behind");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::IdentityFlags;
+
+    fn volume() -> (tempfile::TempDir, Volume) {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = Volume::open(folder.path()).unwrap();
+        (folder, volume)
+    }
+
+    #[test]
+    fn what_counts_as_what() {
+        let (folder, volume) = volume();
+        assert_eq!(volume.state(), Ok(State::Empty));
+        fs::create_dir(folder.path().join("lost+found")).unwrap();
+        fs::create_dir_all(folder.path().join(STAGING).join("data/member")).unwrap();
+        assert_eq!(volume.state(), Ok(State::Empty));
+        fs::create_dir(folder.path().join(DATA_DIR)).unwrap();
+        assert_eq!(volume.state(), Ok(State::Foreign(vec!["data".to_owned()])));
+        let identity = Identity::new(&IdentityFlags::default());
+        identity.write(&folder.path().join(DATA_DIR)).unwrap();
+        assert_eq!(volume.state(), Ok(State::Ours(Box::new(identity))));
+        fs::write(folder.path().join(DATA_DIR).join(crate::etcd::volume_identity::IDENTITY_FILE), "{").unwrap();
+        assert!(matches!(volume.state(), Ok(State::Foreign(_))));
+    }
+
+    #[tokio::test]
+    async fn one_restore_at_a_time_and_no_file_says_so() {
+        let (folder, volume) = volume();
+        let error = Volume::open(folder.path()).err().unwrap();
+        assert_eq!(error.class(), ExitClass::Transient);
+        assert!(error.message().contains("another restore is at work on this volume"), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        drop(volume);
+        assert_eq!(Volume::alone(folder.path()).await.unwrap().state(), Ok(State::Empty));
+    }
+
+    /// Of a volume on NFS the nodes may each have their own locks.
+    #[test]
+    fn two_that_do_not_see_each_others_lock_never_publish_each_others_halves() {
+        let made = |staging: &Staging, content: &str| {
+            let (path, _) = staging.database().unwrap();
+            fs::write(path, content).unwrap();
+        };
+        let published =
+            |folder: &tempfile::TempDir| fs::read_to_string(folder.path().join(DATA_DIR).join(DATABASE)).ok();
+        for (what, first_is_late, whole) in [
+            ("the first one is slow", true, "second"),
+            ("the first one is done when the second is half way", false, "first"),
+        ] {
+            let (folder, volume) = volume();
+            let first = volume.stage().unwrap();
+            made(&first, "first");
+            if first_is_late {
+                let second = volume.stage().unwrap();
+                made(&second, "half");
+                let error = first.publish().unwrap_err();
+                assert_eq!(error.class(), ExitClass::Transient, "{what}: {error}");
+                let words = ["another restore has taken this volume over", "deleted by force"];
+                assert!(words.iter().all(|words| error.message().contains(words)), "{error}");
+                assert_eq!(published(&folder), None, "{what}");
+                fs::write(second.data().join(DATABASE), "second").unwrap();
+                second.publish().unwrap();
+            } else {
+                // It was at work before, and is seen no more.
+                let second = Staging { path: folder.path().join(STAGING).join("2"), root: folder.path().to_owned() };
+                made(&second, "half");
+                first.publish().unwrap();
+                assert!(second.publish().is_err(), "{what}");
+            }
+            assert_eq!(published(&folder).as_deref(), Some(whole), "{what}");
+            assert_eq!(files::names(folder.path()).unwrap().unwrap(), [DATA_DIR], "{what}");
+        }
+    }
+
+    /// The removal of what a dead one left is met in its middle by one that is alive after all.
+    #[test]
+    fn what_is_being_taken_away_cannot_be_published() {
+        let (folder, volume) = volume();
+        let staging = volume.stage().unwrap();
+        staging.database().unwrap();
+        remove(folder.path()).unwrap();
+        // It goes on, and makes what it still has to make.
+        fs::create_dir_all(staging.data().join(WAL)).unwrap();
+        fs::write(staging.data().join(WAL).join("0.wal"), "x").unwrap();
+        assert_eq!(staging.publish().unwrap_err().class(), ExitClass::Transient);
+        assert!(!folder.path().join(DATA_DIR).exists());
+    }
+
+    #[test]
+    fn one_that_ends_leaves_what_another_one_makes() {
+        let (folder, volume) = volume();
+        let first = volume.stage().unwrap();
+        let second = volume.stage().unwrap();
+        second.database().unwrap();
+        assert!(first.snapshot().is_err(), "it finds its own no more");
+        drop(first);
+        volume.end();
+        second.publish().unwrap();
+        assert_eq!(files::names(folder.path()).unwrap().unwrap(), [DATA_DIR]);
+    }
+
+    /// It died while it removed what a dead one had left.
+    #[test]
+    fn what_was_half_removed_is_no_data_and_goes() {
+        let (folder, volume) = volume();
+        for name in ["holdfast-staging-1", ".holdfast-staging-1/a/data/member", ".holdfast-staging/data/member"] {
+            fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        assert_eq!(volume.state(), Ok(State::Foreign(vec!["holdfast-staging-1".to_owned()])));
+        fs::remove_dir(folder.path().join("holdfast-staging-1")).unwrap();
+        assert_eq!(volume.state(), Ok(State::Empty));
+        let staging = volume.stage().unwrap();
+        assert_eq!(files::names(folder.path()).unwrap().unwrap(), [STAGING]);
+        drop(staging);
+        volume.end();
+        assert_eq!(files::names(folder.path()).unwrap().unwrap(), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn staging_begins_empty_and_a_link_in_its_place_is_not_followed() {
+        let (folder, volume) = volume();
+        let precious = tempfile::tempdir().unwrap();
+        fs::write(precious.path().join("f"), "x").unwrap();
+        std::os::unix::fs::symlink(precious.path(), folder.path().join(STAGING)).unwrap();
+        let _refused_or_replaced = volume.stage();
+        assert!(precious.path().join("f").exists());
+    }
+
+    #[test]
+    fn space_is_asked_for_before_anything_is_written() {
+        let (_folder, volume) = volume();
+        let room = |bytes, grafted| volume.check_space(Room { bytes, grafted });
+        assert_eq!(room(0, None), Ok(()));
+        let error = room(u64::MAX, None).unwrap_err();
+        assert_eq!(error.class(), ExitClass::Full);
+        // Who has asked for a graft is not told of it.
+        assert!(error.message().ends_with("use a larger volume"), "{error}");
+        let error = room(u64::MAX, Some(300 << 20)).unwrap_err();
+        assert!(error.message().contains("engine: graft") && error.message().contains("needs 300 MiB"), "{error}");
+        let error = ran_out(Room { bytes: 1, grafted: Some(300 << 20) }, error);
+        assert!(error.message().contains("not any more: use a larger volume, or engine: graft"), "{error}");
+        assert_eq!(Volume::open(Path::new("/nonexistent")).err().unwrap().class(), ExitClass::Config);
+    }
+}

@@ -1,0 +1,324 @@
+//! `agent save`: one snapshot of one etcd, proven before it is published.
+//!
+//! It decides the order: the store has to be the one that is meant; the upload is begun first, so that wrong credentials
+//! show before etcd has sent a byte; it is completed only when etcd's own hash at the end of the stream agrees and the
+//! database's structure is sound; it is read back if that is asked for; and only when no member says that it holds
+//! something else does the manifest come, which makes it a backup. The members are asked when the stream has ended, and
+//! not when a slow store has all of it: until then they may have compacted what they would be asked for. While they hash,
+//! data that is read back, and could be taken back again (`Upload::can_be_taken_back`), is completed already.
+//! Every other way out takes the upload back. How bytes flow is in `verbs/save/pipe.rs`, where they go in `store.rs`, how members are
+//! asked meanwhile in `verbs/save/ask.rs`, and when two of them last agreed is found out in `verbs/save/past.rs`.
+
+mod ask;
+mod back;
+pub mod dry_run;
+mod past;
+mod pipe;
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures::Stream;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use tokio::sync::{oneshot, watch};
+
+use crate::catalog::{publish, store_id};
+use crate::contract::{DEFAULT_SPOOL_MIB, MAX_CLUSTER_SPEC, SaveRequest, SavedReport, Verification, Verify, hex_id};
+use crate::error::{Error, Result};
+use crate::etcd::hash_kv::LARGE;
+use crate::etcd::member::Member;
+use crate::etcd::source;
+use crate::format::crypt::Recipients;
+use crate::format::layout::{Attempt, Folder, Format};
+use crate::format::manifest::{Contents, Encryption, FORMAT_VERSION, Manifest, Origin};
+use crate::store::{self, Plan, Store, Upload};
+use crate::util::clock;
+use crate::util::interrupt::Interrupt;
+use crate::util::process::{peak_rss_bytes, random_uid};
+use crate::util::progress::{Progress, STALL};
+use crate::util::spool::Spool;
+use crate::verbs::save::pipe::{Sent, Streamed};
+pub(crate) use ask::Ask;
+use back::{Back, Found};
+use past::Past;
+
+/// Saves one snapshot and says where it is.
+pub async fn run(request: SaveRequest) -> Result<SavedReport> {
+    run_with(request, LARGE).await
+}
+
+/// [`run`] where so many bytes are a large database: for tests of how seldom members hash one, whose databases are small.
+pub async fn run_with(request: SaveRequest, large: u64) -> Result<SavedReport> {
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    // Before anybody is asked for anything.
+    Recipients::parse(&request.age_recipients)?;
+    let store = Store::open(&request.store)?;
+    let mut source = interrupt.unless(Box::pin(source::choose(&request))).await?;
+    let attempt = Saving::begin(&request, &store, source.member(), &mut interrupt).await?;
+    let opened = interrupt.unless(source.open()).await;
+    let past = (source.facts.db_bytes >= large).then(|| attempt.past());
+    attempt.finish(opened, Ask::of(&source).about(large, past), &mut interrupt).await
+}
+
+/// A stream that is proven, and in the store as far as that went meanwhile.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    pub(crate) streamed: Streamed,
+    pub(crate) sent: Sent,
+    pub(crate) verification: Verification,
+    /// Whether the upload is complete already, and what came of reading it back.
+    pub(crate) found: Option<Found>,
+}
+
+/// Sends a stream into an upload, and asks the members about it. Any error means: abort the upload.
+///
+/// `early`: the upload is completed and read back while the members hash, if it could be taken back again.
+pub(crate) async fn pass(
+    stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
+    request: &SaveRequest,
+    (recipients, spool): (&Recipients, Option<Spool>),
+    upload: &mut Upload,
+    early: Option<&Back<'_>>,
+    progress: &Progress,
+    ask: &Ask,
+) -> Result<Passed> {
+    let (proven, streamed) = oneshot::channel();
+    let least = request.min_throughput_kib.saturating_mul(1 << 10);
+    let (being_made, _) = watch::channel(false);
+    let sending = async {
+        let pipe = pipe::run(stream, request.compression, recipients, spool, upload, progress, proven);
+        let sent = progress.watch_pace(STALL, least, pipe).await?;
+        // What is sent already goes on while the members compute theirs.
+        upload.flush().await?;
+        let Some(early) = early.filter(|_| upload.can_be_taken_back()) else { return Ok((sent, None)) };
+        being_made.send_replace(true);
+        let made = upload.complete().await;
+        being_made.send_replace(false);
+        made?;
+        tracing::debug!("the upload is complete");
+        let found = early.read(upload, &sent).await?;
+        Ok((sent, Some(found)))
+    };
+    let asked = ask.beside(sending, streamed, request.ask_members, &being_made).await?;
+    let (streamed, (sent, found), verification) = asked;
+    Ok(Passed { streamed, sent, verification, found })
+}
+
+/// Saves one snapshot from any stream of bytes: [`run`] without etcd, for tests of streams that go wrong. No member is
+/// asked.
+pub async fn from_stream<S>(request: SaveRequest, member: Member, stream: Result<(String, S)>) -> Result<SavedReport>
+where
+    S: Stream<Item = Result<Bytes>> + Send + Unpin,
+{
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    let store = Store::open(&request.store)?;
+    let attempt = Saving::begin(&request, &store, member, &mut interrupt).await?;
+    attempt.finish(stream, Ask::nobody(), &mut interrupt).await
+}
+
+/// Data that is whole in the store, and what is known of it.
+struct Data {
+    storage_version: Option<String>,
+    passed: Passed,
+}
+
+/// One attempt whose upload has begun.
+pub(crate) struct Saving<'a> {
+    request: &'a SaveRequest,
+    store: &'a Store,
+    member: Member,
+    folder: Folder,
+    format: Format,
+    recipients: Recipients,
+    pod_uid: String,
+    spool: Option<Spool>,
+    cluster_spec: Option<Map<String, Value>>,
+    upload: Upload,
+    at: Timestamp,
+    since: Instant,
+}
+
+impl<'a> Saving<'a> {
+    /// Begins the upload.
+    pub(crate) async fn begin(
+        request: &'a SaveRequest,
+        store: &'a Store,
+        member: Member,
+        interrupt: &mut Interrupt,
+    ) -> Result<Self> {
+        let (at, since) = (clock::now(), Instant::now());
+        let recipients = Recipients::parse(&request.age_recipients)?;
+        let spool = match &request.spool_dir {
+            Some(folder) => Some(Spool::open(folder, request.spool_mib.unwrap_or(DEFAULT_SPOOL_MIB) << 20)?),
+            None => None,
+        };
+        let cluster_spec = request.cluster_spec.as_deref().map(cluster_spec).transpose()?;
+        let pod_uid = match &request.pod_uid {
+            Some(uid) => uid.clone(),
+            None => random_uid()?,
+        };
+        let folder = Folder::of_attempt(&Attempt {
+            namespace: &request.namespace,
+            cluster: &request.cluster,
+            cluster_uid: request.cluster_uid.as_deref(),
+            cluster_id: member.facts.cluster_id,
+            owner_uid: request.owner_uid.as_deref(),
+            pod_uid: &pod_uid,
+            at,
+        })
+        .map_err(|error| store::layout(&error))?;
+        let until = clock::later(at, request.deadline_seconds)?;
+        let read_back = request.verify == Verify::Stored;
+        let patient = spool.is_some();
+        let plan = Plan { estimate: member.facts.db_bytes, at, until, read_back, patient };
+        let format = Format { compression: request.compression, encrypted: !recipients.is_empty() };
+        // Before anything is written, and before the beginning cleans up after dead attempts (I25).
+        interrupt.unless(store_id::expect(&request.store, request.expect_store_id.as_deref())).await?;
+        let upload = store.begin_unless(&folder.data(format), plan, interrupt).await?;
+        Ok(Self { request, store, member, folder, format, recipients, pod_uid, spool, cluster_spec, upload, at, since })
+    }
+
+    /// Where earlier saves tell who has agreed.
+    fn past(&self) -> Past {
+        Past {
+            store: self.store.clone(),
+            attempt: self.folder.clone(),
+            at: self.at,
+            cluster_id: hex_id(self.member.facts.cluster_id),
+            source: self.member.name.clone(),
+        }
+    }
+
+    /// Takes the upload back, and says for whom it would have been encrypted and where it would have waited.
+    pub(crate) async fn abandon(mut self) -> (Recipients, Option<Spool>) {
+        self.upload.abort().await;
+        (self.recipients, self.spool)
+    }
+
+    async fn finish<S>(
+        mut self,
+        stream: Result<(String, S)>,
+        ask: Ask,
+        interrupt: &mut Interrupt,
+    ) -> Result<SavedReport>
+    where
+        S: Stream<Item = Result<Bytes>> + Send + Unpin,
+    {
+        let data = match self.data(stream, ask, interrupt).await {
+            Ok(data) => data,
+            Err(error) => {
+                self.upload.abort().await;
+                return Err(error);
+            }
+        };
+        let manifest = self.manifest(data);
+        let content = manifest.render()?;
+        let data = self.folder.data(manifest.format());
+        publish::run(self.store, Some(&mut self.upload), &data, content.into(), interrupt).await?;
+        Ok(self.report(manifest))
+    }
+
+    /// Streams, proves, completes: after this the data is whole in the store, and no backup yet.
+    async fn data<S>(&mut self, stream: Result<(String, S)>, ask: Ask, interrupt: &mut Interrupt) -> Result<Data>
+    where
+        S: Stream<Item = Result<Bytes>> + Send + Unpin,
+    {
+        let (version, stream) = stream?;
+        let progress = Progress::new("saving", self.member.facts.db_bytes);
+        let spool = self.spool.take();
+        let waits = (&self.recipients, spool);
+        let back = Back { store: self.store, key: self.folder.data(self.format), verify: self.request.verify };
+        let passing = pass(stream, self.request, waits, &mut self.upload, Some(&back), &progress, &ask);
+        let mut passed = interrupt.unless(passing).await?;
+        let passed_in = self.since.elapsed();
+        let Found { read_back, reason } = match passed.found.take() {
+            Some(found) => found,
+            None => interrupt.unless(self.complete(&back, &passed.sent)).await?,
+        };
+        passed.verification.read_back = read_back;
+        passed.verification.read_back_reason = reason;
+        tracing::debug!(?passed_in, whole = ?self.since.elapsed(), "how the time went");
+        let said = &self.member.facts.storage_version;
+        let storage_version = [&version, said].into_iter().find(|version| !version.is_empty()).cloned();
+        Ok(Data { storage_version, passed })
+    }
+
+    /// Completes the upload when all is known, and reads it back.
+    async fn complete(&mut self, back: &Back<'_>, sent: &Sent) -> Result<Found> {
+        self.upload.complete().await?;
+        back.read(&self.upload, sent).await
+    }
+
+    fn manifest(&self, data: Data) -> Manifest {
+        let Data { storage_version, passed: Passed { streamed, sent, verification, .. } } = data;
+        let (request, facts) = (self.request, &self.member.facts);
+        let origin = (request.owner_name.is_some() || request.owner_uid.is_some()).then(|| Origin {
+            name: request.owner_name.clone(),
+            uid: request.owner_uid.clone(),
+            other: serde_json::Map::new(),
+        });
+        Manifest {
+            format_version: FORMAT_VERSION,
+            key: self.folder.to_string(),
+            namespace: request.namespace.clone(),
+            cluster: request.cluster.clone(),
+            cluster_uid: request.cluster_uid.clone(),
+            cluster_spec: self.cluster_spec.clone(),
+            restored_from: request.restored_from.clone(),
+            origin,
+            pod_uid: self.pod_uid.clone(),
+            cluster_id: hex_id(facts.cluster_id),
+            member_id: hex_id(facts.member_id),
+            member: self.member.name.clone(),
+            etcd_version: facts.version.clone(),
+            storage_version,
+            raft_term: facts.term,
+            raft_applied_index: facts.applied,
+            db_bytes: streamed.database.db_bytes,
+            sha256: hex::encode(streamed.database.sha256),
+            stored_bytes: sent.bytes,
+            stored_sha256: hex::encode(sent.sha256),
+            compression: request.compression,
+            contents: streamed.scanned.as_ref().ok().map(Contents::from),
+            verification: Some(verification),
+            without_quorum: self.member.without_quorum,
+            encryption: Encryption::for_recipients(self.recipients.iter().map(ToString::to_string).collect()),
+            lock: self.upload.lock(),
+            started_at: self.at,
+            ended_at: clock::now(),
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            other: serde_json::Map::new(),
+        }
+    }
+
+    fn report(self, manifest: Manifest) -> SavedReport {
+        let uri = self.store.uri(&self.folder.data(manifest.format()));
+        let report = SavedReport {
+            millis: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+            peak_rss_bytes: peak_rss_bytes(),
+            ..manifest.saved(uri)
+        };
+        tracing::info!(
+            uri = report.uri,
+            db_bytes = report.db_bytes,
+            stored_bytes = report.stored_bytes,
+            revision = report.revision,
+            keys = report.keys,
+            verified = report.verification.as_ref().map(|verification| verification.level.as_str()),
+            millis = report.millis,
+            peak_rss_bytes = report.peak_rss_bytes,
+            "saved"
+        );
+        report
+    }
+}
+
+/// The spec is handed through, and read by whoever makes a cluster of it.
+fn cluster_spec(json: &str) -> Result<Map<String, Value>> {
+    if json.len() > MAX_CLUSTER_SPEC {
+        return Err(Error::config(format!("--cluster-spec is longer than {MAX_CLUSTER_SPEC} bytes")));
+    }
+    // What is wrong with it is told by its place: the text may be long.
+    serde_json::from_str(json).map_err(|error| Error::config(format!("--cluster-spec is no JSON object: {error}")))
+}

@@ -1,0 +1,221 @@
+//! The members' word on a snapshot, asked for while the rest of it is on its way.
+//!
+//! It decides when: the members when the stream has ended, the store about earlier saves while it streams, so that nobody
+//! waits for the store's answer who does not need it. Whom to ask and what the answers mean is decided in `etcd/hash_kv.rs`.
+
+use std::time::Duration;
+
+use futures::future::{Either, select};
+use jiff::Timestamp;
+use tokio::sync::{oneshot, watch};
+
+use super::past::Past;
+use crate::contract::{AskMembers, Verification};
+use crate::error::{Error, Result};
+use crate::etcd::hash_kv::LARGE;
+use crate::etcd::member::Voter;
+use crate::etcd::source::Source;
+use crate::etcd::{differences, hash_kv};
+use crate::scan::Proven;
+use crate::verbs::save::pipe::Streamed;
+
+/// Stores that copy the parts take about a second for a gigabyte. One that takes longer than this leaves the object, if
+/// there is one at last, to the next run.
+const MADE_WITHIN: Duration = Duration::from_secs(20);
+
+/// What the proven database is compared with.
+pub(crate) struct Ask {
+    voters: Vec<Voter>,
+    /// The member that was read.
+    member: String,
+    /// What was acknowledged before the stream has at most this revision, so the snapshot must reach it.
+    at_least: i64,
+    /// From so many bytes on a second voter is asked once a day.
+    large: u64,
+    /// Where it is looked up when that was; without it a second voter is asked.
+    past: Option<Past>,
+}
+
+impl Ask {
+    pub(crate) fn of(source: &Source) -> Self {
+        Self {
+            voters: source.voters(),
+            member: source.name.clone(),
+            at_least: source.revision,
+            large: LARGE,
+            past: None,
+        }
+    }
+
+    /// For streams that come from no member.
+    pub(super) const fn nobody() -> Self {
+        Self { voters: Vec::new(), member: String::new(), at_least: 0, large: LARGE, past: None }
+    }
+
+    /// With what counts as large, and what earlier saves say where this one is.
+    pub(super) fn about(self, large: u64, past: Option<Past>) -> Self {
+        Self { large, past, ..self }
+    }
+
+    /// Asks when it is known what for, while the rest is on its way. Where one of the two fails, nobody waits for the other,
+    /// but for an object that is just `being_made`: it is best taken back when it is there.
+    pub(super) async fn beside<T>(
+        &self,
+        sending: impl Future<Output = Result<T>>,
+        streamed: oneshot::Receiver<Streamed>,
+        ask_members: AskMembers,
+        being_made: &watch::Sender<bool>,
+    ) -> Result<(Streamed, T, Verification)> {
+        let (mut tell, told) = oneshot::channel::<Option<Timestamp>>();
+        let asked = async {
+            // Nothing comes of the stream, and sending it ends with the reason.
+            let Ok(streamed) = streamed.await else { return std::future::pending().await };
+            let last = async { told.await.ok().flatten() };
+            let verification = self.verify(&streamed, ask_members, last).await?;
+            tracing::debug!("what the members say is known");
+            Ok((streamed, verification))
+        };
+        let both = async {
+            let (asked, sending) = (Box::pin(asked), Box::pin(sending));
+            let ((streamed, verification), sent) = match select(asked, sending).await {
+                Either::Left((Ok(answer), sending)) => (answer, sending.await?),
+                Either::Right((Ok(sent), asked)) => (asked.await?, sent),
+                Either::Right((Err(error), _)) => return Err(error),
+                Either::Left((Err(error), sending)) => {
+                    let mut made = being_made.subscribe();
+                    if *made.borrow() {
+                        tracing::warn!(%error, "it is taken back when the store has made an object of it");
+                        tokio::select! {
+                            _ended = sending => {}
+                            _made = made.wait_for(|being_made| !being_made) => {}
+                            () = tokio::time::sleep(MADE_WITHIN) => {}
+                        }
+                    }
+                    return Err(error);
+                }
+            };
+            Ok((streamed, sent, verification))
+        };
+        let looked = async {
+            tokio::select! {
+                last = self.last_agreed(ask_members) => {
+                    let _heard = tell.send(last);
+                }
+                // Nobody asks for it any more.
+                () = tell.closed() => {}
+            }
+        };
+        let (both, ()) = tokio::join!(both, looked);
+        both
+    }
+
+    /// When two members last agreed, where it matters: there is another one that would be asked.
+    async fn last_agreed(&self, ask_members: AskMembers) -> Option<Timestamp> {
+        let another = self.voters.iter().skip(1).any(|voter| !voter.leader);
+        match &self.past {
+            Some(past) if another && ask_members == AskMembers::Auto => past.agreed().await,
+            Some(_) | None => None,
+        }
+    }
+
+    /// Compares what went by with what the members say (I14).
+    async fn verify(
+        &self,
+        streamed: &Streamed,
+        ask_members: AskMembers,
+        last: impl Future<Output = Option<Timestamp>>,
+    ) -> Result<Verification> {
+        if let Ok(Proven { revision, .. }) = &streamed.scanned
+            && *revision < self.at_least
+        {
+            return Err(Error::corrupt(format!(
+                "the snapshot of {} ends at revision {revision}, and {} was read from it before: acknowledged writes are \
+                 missing; nothing was published",
+                self.member, self.at_least
+            )));
+        }
+        let mut verification = hash_kv::verify(&self.voters, ask_members, &streamed.scanned, self.large, last).await?;
+        if ask_members != AskMembers::Never
+            && let (Some(source), Ok(proven)) = (self.voters.first(), &streamed.scanned)
+        {
+            verification.differences = differences::differences(source, proven).await;
+        }
+        Ok(verification)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use etcd_client::Client;
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::contract::ExitClass;
+    use crate::format::trailer;
+    use crate::scan::HashKv;
+
+    /// A snapshot that ends at this revision.
+    fn ends_at(revision: i64) -> Streamed {
+        let hash_kv = Ok(HashKv { hash: 7, revision, compact_revision: -1 });
+        let scanned = Proven { revision, hash_kv, ..Proven::of_nothing() };
+        Streamed { database: trailer::Proven { db_bytes: 0, sha256: [0; 32] }, scanned: Ok(scanned) }
+    }
+
+    #[tokio::test]
+    async fn what_fails_first_waits_for_nobody() {
+        // Takes connections, and says nothing.
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", silent.local_addr().unwrap());
+        let client = Client::connect([&endpoint], None).await.unwrap();
+        let voter = Voter { client, endpoint, member_id: 1, name: "m1".to_owned(), leader: false };
+        let ask = Ask { voters: vec![voter], member: "m1".to_owned(), at_least: 9, ..Ask::nobody() };
+        for (heard, full, class) in [
+            (Some(ends_at(8)), false, ExitClass::Corrupt),
+            (Some(ends_at(9)), true, ExitClass::Full),
+            (None, true, ExitClass::Full),
+        ] {
+            let (proven, streamed) = oneshot::channel();
+            match heard {
+                Some(heard) => proven.send(heard).unwrap(),
+                None => drop(proven),
+            }
+            let sending = async {
+                if full {
+                    tokio::task::yield_now().await;
+                    return Err(Error::full("the store is full"));
+                }
+                std::future::pending::<Result<()>>().await
+            };
+            let (being_made, _) = watch::channel(false);
+            let asked = ask.beside(sending, streamed, AskMembers::Auto, &being_made);
+            let passed = timeout(Duration::from_secs(30), asked).await;
+            let error = passed.unwrap().unwrap_err();
+            assert_eq!(error.class(), class, "{error}");
+        }
+    }
+
+    /// An object that is just being made is there a moment later, and whoever takes it back finds it. What comes after that
+    /// is not waited for.
+    #[tokio::test]
+    async fn an_object_that_is_being_made_is_waited_for() {
+        let ask = Ask { at_least: 9, ..Ask::nobody() };
+        for making in [true, false] {
+            let (proven, streamed) = oneshot::channel();
+            proven.send(ends_at(8)).unwrap();
+            let (being_made, _) = watch::channel(making);
+            let made = AtomicBool::new(false);
+            let sending = async {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                made.store(true, Ordering::Relaxed);
+                being_made.send_replace(false);
+                std::future::pending::<Result<()>>().await
+            };
+            let asked = timeout(Duration::from_secs(10), ask.beside(sending, streamed, AskMembers::Auto, &being_made));
+            assert_eq!(asked.await.unwrap().unwrap_err().class(), ExitClass::Corrupt);
+            assert_eq!(made.load(Ordering::Relaxed), making);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `agent save --dry-run`: everything a save does but storing.
+//!
+//! It decides what is left out: the store is asked whether it would take an upload, and gets no byte of it; the member's
+//! snapshot is read, proven, compressed and compared with the members as for a save. Nothing is left behind.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::contract::{Compression, SaveRequest, Verification, hex_id};
+use crate::error::Result;
+use crate::etcd::source;
+use crate::store::{Store, Upload};
+use crate::util::interrupt::Interrupt;
+use crate::util::process::peak_rss_bytes;
+use crate::util::progress::Progress;
+use crate::verbs::save::{self, Ask, Passed, Saving};
+
+/// What a save would have stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rehearsed {
+    /// Name of the member that was read.
+    pub member: String,
+    /// Its ID (hex).
+    pub member_id: String,
+    /// etcd cluster ID (hex).
+    pub cluster_id: String,
+    /// The member's etcd version.
+    pub etcd_version: String,
+    /// Bytes of the database.
+    pub db_bytes: u64,
+    /// Bytes that would be stored.
+    pub stored_bytes: u64,
+    /// How they were compressed.
+    pub compression: Compression,
+    /// The revision of the key space.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// Keys that exist at that revision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<u64>,
+    /// How far it is proven.
+    pub verification: Verification,
+    /// Whether no quorum answered: acknowledged writes may be missing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub without_quorum: bool,
+    /// Milliseconds from the first byte to the members' answers.
+    pub millis: u64,
+    /// The most memory the process held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_rss_bytes: Option<u64>,
+}
+
+/// Reads and proves one snapshot, and stores nothing.
+pub async fn run(request: SaveRequest) -> Result<Rehearsed> {
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    let store = Store::open(&request.store)?;
+    let mut source = interrupt.unless(Box::pin(source::choose(&request))).await?;
+    let attempt = Saving::begin(&request, &store, source.member(), &mut interrupt).await?;
+    let (recipients, spool) = attempt.abandon().await;
+
+    let since = Instant::now();
+    let (_, stream) = interrupt.unless(source.open()).await?;
+    let progress = Progress::new("reading", source.facts.db_bytes);
+    let mut nowhere = Upload::Nowhere;
+    let ask = Ask::of(&source);
+    let passing = save::pass(stream, &request, (&recipients, spool), &mut nowhere, None, &progress, &ask);
+    let Passed { streamed, sent, verification, .. } = interrupt.unless(passing).await?;
+    let proven = streamed.scanned.as_ref().ok();
+    Ok(Rehearsed {
+        member: source.name.clone(),
+        member_id: hex_id(source.facts.member_id),
+        cluster_id: hex_id(source.facts.cluster_id),
+        etcd_version: source.facts.version.clone(),
+        db_bytes: streamed.database.db_bytes,
+        stored_bytes: sent.bytes,
+        compression: request.compression,
+        revision: proven.map(|proven| proven.revision),
+        keys: proven.and_then(|proven| proven.keys),
+        verification,
+        without_quorum: source.without_quorum,
+        millis: u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX),
+        peak_rss_bytes: peak_rss_bytes(),
+    })
+}

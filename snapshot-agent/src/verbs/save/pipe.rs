@@ -1,0 +1,287 @@
+//! The way down: snapshot stream → proof → compression → encryption → hash of what is stored → upload, in one pass.
+//!
+//! It decides how much is in memory at a time, and that hashing and compressing never hold up the network: they have
+//! threads of their own, so on two cores the stream runs at the speed of the slowest step and not of their sum.
+//! It does not publish: whether the upload is completed is for the caller, after he has seen the proof. That is told as
+//! soon as the stream has ended, however long a store takes to empty a spool.
+//!
+//! Budget, whatever the database's size (a test measures it): HTTP/2 windows 4 MiB (16 from afar), parts of an S3 upload 5 × 8 MiB,
+//! queues between the steps 8 MiB, one frame of zstd's 1 MiB; the rest up to 96 MiB is the program and its allocator.
+//! The scan adds what it keeps of each page: about 5 MiB for a gigabyte of 8 KiB values, and what `util/memory.rs` allows at most.
+
+use std::io::{self, Write};
+
+use bytes::Bytes;
+use crc_fast::CrcAlgorithm;
+use futures::{Stream, StreamExt};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::contract::Compression;
+use crate::error::{Error, Result, io_error, task_error};
+use crate::format::crypt::{Recipients, Sealing};
+use crate::format::pack::Packing;
+use crate::format::trailer::{self, Proven, TrailerError};
+use crate::scan::{self, ScanError, SnapshotScan};
+use crate::store::Upload;
+use crate::util::memory::scan_budget;
+use crate::util::pool::{Buffer, Pool};
+use crate::util::progress::Progress;
+use crate::util::sha256::Sha256;
+use crate::util::spool::Spool;
+
+/// Pieces waiting for a step. Few: they only bridge the jitter between steps.
+const PIECES: usize = 4;
+
+/// What went by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Streamed {
+    /// The database, proven by etcd's own hash.
+    pub(crate) database: Proven,
+    /// What is in it; the only error is that it did not fit the memory budget.
+    pub(crate) scanned: std::result::Result<scan::Proven, ScanError>,
+}
+
+/// What went out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Bytes that were stored.
+    pub(crate) bytes: u64,
+    /// sha256 of the bytes that were stored.
+    pub(crate) sha256: [u8; 32],
+    /// CRC64NVME of the same.
+    pub(crate) crc64: u64,
+}
+
+/// Sends a whole stream into an upload. Any error means: abort the upload.
+///
+/// `proven` hears what went by when the stream has ended; the rest may be on its way for long then. Where it hears nothing,
+/// this ends in an error.
+pub(crate) async fn run(
+    stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
+    compression: Compression,
+    recipients: &Recipients,
+    spool: Option<Spool>,
+    upload: &mut Upload,
+    progress: &Progress,
+    proven: oneshot::Sender<Streamed>,
+) -> Result<Sent> {
+    let pool = Pool::default();
+    let (to_proof, proof_in) = mpsc::channel::<Bytes>(PIECES);
+    let (to_scan, scan_in) = mpsc::channel::<Bytes>(PIECES);
+    let (to_encoder, encoder_in) = mpsc::channel::<Bytes>(PIECES);
+    let (to_store, store_in) = mpsc::channel::<Bytes>(PIECES);
+    let steps = [to_proof, to_scan, to_encoder];
+    let budget = scan_budget(progress.total());
+    let proof = tokio::task::spawn_blocking(move || prove(proof_in));
+    let scan = tokio::task::spawn_blocking(move || look(scan_in, budget));
+    let outlet = Outlet::new(to_store, &pool);
+    let recipients = recipients.clone();
+    let encoder = tokio::task::spawn_blocking(move || encode(encoder_in, compression, &recipients, outlet));
+
+    let proving = async {
+        let whole = feed(stream, &pool, steps, progress).await?;
+        let (database, scanned) = (ended(proof).await?, ended(scan).await?);
+        // Of a stream that another step has cut short these two say nothing, and that step says why.
+        if whole {
+            // First, for where the end is missing both are wrong, and only this one says that trying again may help.
+            let database = database?;
+            let scanned = scanned?;
+            // Who has gone meanwhile has a reason of his own.
+            let _heard = proven.send(Streamed { database, scanned });
+        }
+        Ok(whole)
+    };
+    let (mut store_in, fills, drains) = match spool {
+        None => (store_in, None, None),
+        Some(spool) => {
+            let (filling, draining) = spool.halves(pool.clone());
+            let (to_upload, upload_in) = mpsc::channel::<Bytes>(PIECES);
+            let fills = tokio::task::spawn_blocking(move || filling.run(store_in));
+            let drains = tokio::task::spawn_blocking(move || draining.run(&to_upload));
+            (upload_in, Some(fills), Some(drains))
+        }
+    };
+    let store = async {
+        while let Some(bytes) = store_in.recv().await {
+            progress.outlast(upload.is_patient(), upload.write(bytes)).await?;
+            progress.moved();
+        }
+        Ok(())
+    };
+    let sending = async {
+        // Before the encoder, which fails too when one of these does.
+        tokio::try_join!(store, spooled(fills), spooled(drains))?;
+        let sent = ended(encoder).await?;
+        sent.map_err(|error| Error::transient(format!("compressing or encrypting failed: {error}")))
+    };
+    let (whole, sent) = tokio::try_join!(proving, sending)?;
+    // All that would have said why has ended well.
+    if whole { Ok(sent) } else { Err(Error::transient("the stream was not read to its end; nothing was published")) }
+}
+
+/// Hands the whole stream to all steps. `false`: one of them has ended before it.
+async fn feed(
+    mut stream: impl Stream<Item = Result<Bytes>> + Send + Unpin,
+    pool: &Pool,
+    steps: [mpsc::Sender<Bytes>; 3],
+    progress: &Progress,
+) -> Result<bool> {
+    // etcd's messages of 32 KiB are copied together: their own memory is free again at once.
+    let mut piece = pool.take();
+    while let Some(message) = stream.next().await {
+        let message = message?;
+        progress.add(message.len());
+        let mut rest = message.as_ref();
+        while let Some(full) = piece.fill(&mut rest) {
+            if !hand_on(full, &steps).await {
+                progress.ended();
+                return Ok(false);
+            }
+        }
+    }
+    progress.ended();
+    Ok(hand_on(piece, &steps).await)
+}
+
+/// Waits for half of a spool, where there is one. When it breaks, the stream is cut short, and no other step is to blame.
+async fn spooled(half: Option<JoinHandle<io::Result<()>>>) -> Result<()> {
+    match half {
+        None => Ok(()),
+        Some(half) => ended(half).await?.map_err(io_error("spooling the snapshot (--spool-dir)")),
+    }
+}
+
+async fn ended<T>(step: JoinHandle<T>) -> Result<T> {
+    step.await.map_err(|error| task_error(&error))
+}
+
+/// Gives the same bytes to all steps. `false`: one of them has ended.
+async fn hand_on(piece: Buffer, steps: &[mpsc::Sender<Bytes>]) -> bool {
+    let bytes = piece.freeze();
+    if bytes.is_empty() {
+        return true;
+    }
+    for step in steps {
+        if step.send(bytes.clone()).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+fn prove(mut pieces: mpsc::Receiver<Bytes>) -> Result<Proven> {
+    let mut hasher = trailer::Hasher::default();
+    while let Some(piece) = pieces.blocking_recv() {
+        hasher.update(&piece);
+    }
+    hasher.finish().map_err(|error| {
+        let message = format!("{error}; nothing was published");
+        match error {
+            // A member that was stopped in the middle may end its stream as if all were well.
+            TrailerError::Empty(_) | TrailerError::Cut(_) => Error::transient(message),
+            TrailerError::Mismatch(_) => Error::corrupt(message),
+        }
+    })
+}
+
+/// Reads the database's pages as they go by. Running out of memory is no fault of the database.
+fn look(
+    mut pieces: mpsc::Receiver<Bytes>,
+    budget_bytes: usize,
+) -> Result<std::result::Result<scan::Proven, ScanError>> {
+    let mut scan = SnapshotScan::new(scan::Options { compact_revision: None, budget_bytes });
+    while let Some(piece) = pieces.blocking_recv() {
+        scan.push(&piece);
+    }
+    match scan.finish() {
+        Err(error) if !matches!(error, ScanError::OverBudget { .. }) => {
+            Err(Error::corrupt(format!("the snapshot is no sound database: {error}; nothing was published")))
+        }
+        scanned => Ok(scanned),
+    }
+}
+
+fn encode(
+    mut pieces: mpsc::Receiver<Bytes>,
+    compression: Compression,
+    recipients: &Recipients,
+    outlet: Outlet,
+) -> io::Result<Sent> {
+    let mut packing = Packing::new(compression, Sealing::new(recipients, outlet)?)?;
+    while let Some(piece) = pieces.blocking_recv() {
+        packing.write_all(&piece)?;
+    }
+    packing.finish()?.finish()?.finish()
+}
+
+/// Counts and hashes what is stored, and sends it on in pieces.
+struct Outlet {
+    to_store: mpsc::Sender<Bytes>,
+    piece: Buffer,
+    hash: Sha256,
+    crc: crc_fast::Digest,
+    bytes: u64,
+}
+
+impl Outlet {
+    fn new(to_store: mpsc::Sender<Bytes>, pool: &Pool) -> Self {
+        let (hash, crc) = (Sha256::new(), crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme));
+        Self { to_store, piece: pool.take(), hash, crc, bytes: 0 }
+    }
+
+    fn send(&mut self, piece: Buffer) -> io::Result<()> {
+        let piece = piece.freeze();
+        self.hash.update(&piece);
+        self.crc.update(&piece);
+        self.bytes += piece.len() as u64;
+        self.to_store.blocking_send(piece).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn finish(mut self) -> io::Result<Sent> {
+        self.flush()?;
+        Ok(Sent { bytes: self.bytes, sha256: self.hash.finalize(), crc64: self.crc.finalize() })
+    }
+}
+
+impl Write for Outlet {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut rest = bytes;
+        while let Some(full) = self.piece.fill(&mut rest) {
+            self.send(full)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.piece.is_empty() {
+            return Ok(());
+        }
+        let filled = self.piece.take();
+        self.send(filled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::*;
+
+    /// A spool breaks in the middle: neither the member nor the encoder is blamed for what is missing.
+    #[tokio::test]
+    async fn a_spool_that_breaks_says_so_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let piece = Bytes::from(vec![7; 1 << 20]);
+        // Far more than what waits between the steps.
+        let stream = stream::iter((0..64).map(|_| Ok(piece.clone())));
+        let (proven, streamed) = oneshot::channel();
+        let recipients = Recipients::parse(&[]).unwrap();
+        let (spool, mut upload) = (Spool::broken(folder.path()), Upload::Nowhere);
+        let progress = Progress::silent();
+        let sent = run(stream, Compression::None, &recipients, Some(spool), &mut upload, &progress, proven).await;
+        let error = sent.unwrap_err();
+        assert!(error.message().contains("--spool-dir"), "{error}");
+        assert!(streamed.await.is_err(), "there is nothing to ask the members for");
+    }
+}

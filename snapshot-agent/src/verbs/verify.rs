@@ -1,0 +1,66 @@
+//! `agent verify`: whether a snapshot is whole and sound, and what is in it.
+//!
+//! It decides which of three ways is taken: a file on this disk (`verbs/verify/file.rs`), a stored snapshot read once
+//! (`verbs/verify/stored.rs`), or one that is restored and started as well (`verbs/verify/drill.rs`). A snapshot is never changed; of
+//! a stored one a proof is kept beside it (`catalog/proof.rs`).
+
+mod compare;
+mod drill;
+mod etcd;
+mod file;
+mod stored;
+
+use serde::Serialize;
+
+use crate::contract::VerifyRequest;
+use crate::error::{Result, task_error};
+use crate::verbs::common::neither;
+
+pub use file::FileVerified;
+pub use stored::StoredVerified;
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Verified {
+    /// Of a file.
+    File(FileVerified),
+    /// Of a stored snapshot.
+    Stored(Box<StoredVerified>),
+}
+
+impl Verified {
+    /// For people.
+    pub fn lines(&self) -> String {
+        match self {
+            Self::File(found) => found.lines(),
+            Self::Stored(found) => found.lines(),
+        }
+    }
+}
+
+/// Looks at one snapshot.
+pub async fn run(request: VerifyRequest) -> Result<Verified> {
+    let snapshot = request.snapshot.clone();
+    match (snapshot.file, snapshot.store, snapshot.key) {
+        (Some(file), None, None) => {
+            let found = tokio::task::spawn_blocking(move || file::verify(&file)).await;
+            found.map_err(|error| task_error(&error))?.map(Verified::File)
+        }
+        (None, Some(store), Some(key)) => stored::run(&request, &store, &key).await.map(Box::new).map(Verified::Stored),
+        _ => Err(neither()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::{ExitClass, SnapshotFlags, StoreFlags};
+
+    #[tokio::test]
+    async fn a_store_without_a_key_names_what_is_missing() {
+        let snapshot = SnapshotFlags { store: Some(StoreFlags::default()), ..SnapshotFlags::default() };
+        let error = run(VerifyRequest { snapshot, ..VerifyRequest::default() }).await.unwrap_err();
+        assert!(error.class() == ExitClass::Config && error.message().contains("--key"), "{error}");
+    }
+}

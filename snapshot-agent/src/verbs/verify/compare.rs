@@ -1,0 +1,22 @@
+//! What is in a database, compared with what its manifest records. It decides what a proof may say of it.
+
+use crate::catalog::proof::{Proof, Step};
+use crate::catalog::stored::Stored;
+use crate::error::Result;
+use crate::scan::Proven;
+use crate::store::Store;
+
+/// Compares what is in the database with what the manifest records.
+pub(super) fn compare(store: &Store, stored: &Stored, found: &Proven, proof: &mut Proof) -> Result<()> {
+    proof.revision = Some(found.revision);
+    proof.compact_revision = found.compact_revision;
+    proof.keys = found.keys;
+    proof.hash_kv = found.hash_kv.ok().map(|found| found.hash);
+    stored.structure_agrees(store, found)?;
+    proof.proven.push(Step::Structure);
+    match stored.hash_agrees(store, found)? {
+        None => proof.proven.push(Step::HashKV),
+        Some(why) => proof.left_out.push(format!("HashKV: {why}")),
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! An etcd of our own for a drill: on loopback alone, on ports that nobody uses, and stopped at the end.
+//!
+//! It decides how it is started and when it is the one that answers: ports are free when they are chosen, and another
+//! drill's etcd may take them first. It runs with nothing of our environment, and without syncing its files: nobody needs
+//! them afterwards.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use etcd_client::{Client, StatusResponse};
+use serde::Deserialize;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep};
+
+use crate::contract::{EtcdFlags, ExitClass, hex_id};
+use crate::error::{Error, Result, io_error};
+use crate::etcd::connect::Dialer;
+use crate::etcd::data_dir::WAL;
+use crate::etcd::etcdutl::output::heard;
+use crate::etcd::wal::{self, Metadata};
+
+/// What etcd needs before it opens its database, and its slowest disk.
+const START_BASE: Duration = Duration::from_mins(1);
+const START_BYTES_PER_SECOND: u64 = 16 << 20;
+
+/// A health check is a read that a quorum agrees on, and here that is one member.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// The header in which etcd tells its peers its cluster's ID.
+const CLUSTER_ID: &str = "x-etcd-cluster-id";
+
+/// Between two looks at whether it answers.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Ports that were free may be taken when etcd opens them.
+const TRIES: usize = 3;
+const TAKEN: &str = "address already in use";
+
+/// A running etcd.
+pub(super) struct Etcd {
+    program: PathBuf,
+    data: PathBuf,
+    log: PathBuf,
+    /// Whom it was restored as, which is nobody else.
+    ids: Metadata,
+    child: Child,
+    at: Urls,
+}
+
+/// Where it listens.
+struct Urls {
+    client: String,
+    peer: String,
+}
+
+/// An etcd that answers.
+pub(super) struct Ready {
+    /// Connected to it; `None`: it asks for a user.
+    pub(super) client: Option<Client>,
+    pub(super) endpoint: String,
+    pub(super) member_id: u64,
+    pub(super) version: String,
+}
+
+impl Etcd {
+    /// Starts one on a data directory that was restored with a token of its own.
+    pub(super) fn spawn(program: &Path, data: &Path, log: PathBuf) -> Result<Self> {
+        let ids = wal::metadata_of(&data.join(WAL));
+        let ids = ids.ok().flatten().ok_or_else(|| Error::transient("etcdutl has left no log"))?;
+        let (child, at) = spawn(program, data, &log)?;
+        Ok(Self { program: program.to_owned(), data: data.to_owned(), log, ids, child, at })
+    }
+
+    /// Waits until it has a leader, which is itself.
+    pub(super) async fn ready(&mut self, db_bytes: u64) -> Result<Ready> {
+        let within = START_BASE + Duration::from_secs(db_bytes / START_BYTES_PER_SECOND);
+        let until = Instant::now() + within;
+        let mut tries = TRIES;
+        loop {
+            let endpoint = self.at.client.clone();
+            let flags = EtcdFlags { endpoints: vec![endpoint.clone()], ..EtcdFlags::default() };
+            match Dialer::of(&flags)?.dial(&endpoint).await {
+                Ok((client, status)) if status.leader() != 0 && is_of(&status, self.ids) => {
+                    let (member_id, version) = (self.ids.member_id, status.version().to_owned());
+                    return Ok(Ready { client: Some(client), endpoint, member_id, version });
+                }
+                Err(error) if error.class() == ExitClass::Denied => {
+                    if let Some(version) = healthy(&self.at, self.ids).await? {
+                        return Ok(Ready { client: None, endpoint, member_id: self.ids.member_id, version });
+                    }
+                }
+                Ok(_) | Err(_) => {}
+            }
+            if let Some(status) = self.child.try_wait().map_err(io_error("waiting for etcd"))? {
+                let said = said(&self.log);
+                tries -= 1;
+                if !said.contains(TAKEN) || tries == 0 {
+                    return Err(not_started(status, &said));
+                }
+                (self.child, self.at) = spawn(&self.program, &self.data, &self.log)?;
+            }
+            if Instant::now() > until {
+                let (_, line) = heard(&said(&self.log));
+                return Err(Error::deadline(format!("etcd gives no answer within {} s: {line}", within.as_secs())));
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Stops it, and comes back when it is gone.
+    pub(super) async fn stop(mut self) {
+        if let Err(error) = self.child.kill().await {
+            tracing::warn!(%error, "etcd could not be stopped");
+        }
+    }
+}
+
+/// Whether this answer is of the member with these IDs.
+fn is_of(status: &StatusResponse, ids: Metadata) -> bool {
+    let Metadata { cluster_id, member_id } = ids;
+    status.header().is_some_and(|header| (header.cluster_id(), header.member_id()) == (cluster_id, member_id))
+}
+
+fn spawn(program: &Path, data: &Path, log: &Path) -> Result<(Child, Urls)> {
+    let [client, peer] = ports().map_err(io_error("choosing ports for etcd"))?;
+    let (client, peer) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
+    let mut folder = std::ffi::OsString::from("--data-dir=");
+    folder.push(data);
+    let log = File::create(log).map_err(io_error(format!("making {}", log.display())))?;
+    let errors = log.try_clone().map_err(io_error("making etcd's log"))?;
+    let child = Command::new(program)
+        .arg(folder)
+        .arg("--name=drill")
+        .arg(format!("--listen-client-urls={client}"))
+        .arg(format!("--advertise-client-urls={client}"))
+        .arg(format!("--listen-peer-urls={peer}"))
+        .arg(format!("--initial-advertise-peer-urls={peer}"))
+        .arg(format!("--initial-cluster=drill={peer}"))
+        .arg("--unsafe-no-fsync")
+        .arg("--log-level=warn")
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(errors)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(io_error(format!("starting {}", program.display())))?;
+    Ok((child, Urls { client, peer }))
+}
+
+/// The version of an etcd that asks for a user, once it is healthy: that is told to everybody. A database that is full is
+/// none the worse. Whose it is it tells its peers alone, and it opens its clients' port before it answers them.
+async fn healthy(at: &Urls, ids: Metadata) -> Result<Option<String>> {
+    /// What etcd says at `/version`.
+    #[derive(Deserialize)]
+    struct Version {
+        etcdserver: String,
+    }
+    crate::util::crypto::install_crypto();
+    // It speaks plain HTTP, and where there are no certificates at all no client would be built with them.
+    let client = reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy().tls_certs_only([]).build();
+    let client = client.map_err(|error| Error::config(format!("asking etcd: {error}")))?;
+    let cluster = hex_id(ids.cluster_id);
+    let is_ours = |answer: reqwest::Response| answer.headers().get(CLUSTER_ID).is_some_and(|id| *id == cluster);
+    if !get(&client, &at.peer, "members").await.is_ok_and(is_ours)
+        || get(&client, &at.client, "health?exclude=NOSPACE").await.is_err()
+    {
+        return Ok(None);
+    }
+    let version = match get(&client, &at.client, "version").await {
+        Ok(answer) => answer.text().await.ok(),
+        Err(_) => None,
+    };
+    Ok(version.and_then(|json| serde_json::from_str(&json).ok()).map(|Version { etcdserver }| etcdserver))
+}
+
+async fn get(client: &reqwest::Client, url: &str, path: &str) -> reqwest::Result<reqwest::Response> {
+    client.get(format!("{url}/{path}")).send().await?.error_for_status()
+}
+
+/// Two ports that are free now.
+fn ports() -> std::io::Result<[u16; 2]> {
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    // Both are held until both are known, so that they differ.
+    let (one, other) = (listen()?, listen()?);
+    Ok([one.local_addr()?.port(), other.local_addr()?.port()])
+}
+
+/// All that it has said.
+fn said(log: &Path) -> String {
+    fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+/// No reason to call the snapshot broken: its pages are proven by now, and memory, a disk or a flag do this as well.
+fn not_started(status: ExitStatus, said: &str) -> Error {
+    let (class, line) = heard(said);
+    let class = if class == ExitClass::Full { class } else { ExitClass::Transient };
+    Error::new(
+        class,
+        format!(
+            "etcd does not start on what was restored ({status}): {line}. It may be this machine: no proof is kept"
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn that_it_does_not_start_is_not_held_against_the_snapshot() {
+        for (raw, said, class) in [
+            (2 << 8, "flag provided but not defined: -unsafe-no-fsync\nUsage:\n", ExitClass::Transient),
+            (1 << 8, "{\"level\":\"fatal\",\"error\":\"read wal: input/output error\"}", ExitClass::Transient),
+            (2 << 8, "fatal error: runtime: out of memory\n\ngoroutine 1:\n", ExitClass::Transient),
+            (2 << 8, "panic: freelist\n", ExitClass::Transient),
+            (9, "", ExitClass::Transient),
+            (1 << 8, "write wal: no space left on device\n", ExitClass::Full),
+        ] {
+            let error = not_started(ExitStatus::from_raw(raw), said);
+            assert_eq!(error.class(), class, "{error}");
+            assert!(error.message().contains(said.lines().next().unwrap_or("it says nothing")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! A snapshot file on this disk.
+//!
+//! It decides which proofs a file gets: etcd's sha256 where the file ends with one, and always the structure of the
+//! database and etcd's HashKV, recomputed from the bytes (`scan.rs`). It changes nothing and asks nobody; a compressed
+//! snapshot is unpacked before (`zstd -d`, `gzip -d`).
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::contract::hex_id;
+use crate::error::{Error, Result, io_error};
+use crate::format::trailer::{Hasher, database_of};
+use crate::scan::{NoHashKv, Reader};
+use crate::util::memory::file_budget;
+use crate::verbs::common::unsound;
+
+/// Pieces that the file is hashed in.
+const PIECE: usize = 1 << 20;
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FileVerified {
+    /// Bytes of the database, without etcd's trailer.
+    pub db_bytes: u64,
+    /// sha256 (hex) of the database, equal to the trailer's; absent where the file has no trailer, as a copy of a
+    /// member's own file has none. Then only the structure is proven.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// The revision a member that starts on it reports.
+    pub revision: i64,
+    /// The revision below which history is gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compact_revision: Option<i64>,
+    /// Keys that exist at that revision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<u64>,
+    /// Records: every revision of every key, tombstones included.
+    pub revisions: u64,
+    /// etcd's HashKV at that revision, as `etcdctl endpoint hashkv` shows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_kv: Option<u32>,
+    /// Why there is no HashKV.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_hash_kv: Option<String>,
+    /// Storage version (etcd 3.6 and later).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage_version: Option<String>,
+    /// Members by ID (hex) and name; a restore replaces them.
+    pub members: Vec<String>,
+    /// Leases.
+    pub leases: usize,
+    /// Whether authentication is on: a restored cluster asks for these users.
+    pub auth_enabled: bool,
+    /// Users.
+    pub users: u64,
+}
+
+impl FileVerified {
+    /// For people.
+    pub(super) fn lines(&self) -> String {
+        let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+        let sha256 = match &self.sha256 {
+            Some(sha256) => format!("{sha256} (as at its end)"),
+            None => "- (the file has none at its end: only the structure is proven)".to_owned(),
+        };
+        let hash_kv = self.hash_kv.map(|hash| hash.to_string()).or_else(|| self.no_hash_kv.clone());
+        let lines = [
+            ("database", format!("{} bytes, sound", self.db_bytes)),
+            ("sha256", sha256),
+            ("HashKV", optional(hash_kv)),
+            ("revision", self.revision.to_string()),
+            ("compacted", optional(self.compact_revision.map(|revision| revision.to_string()))),
+            ("keys", optional(self.keys.map(|keys| keys.to_string()))),
+            ("records", self.revisions.to_string()),
+            ("storage", optional(self.storage_version.clone())),
+            ("members", self.members.join(", ")),
+            ("leases", self.leases.to_string()),
+            ("users", format!("{}, authentication {}", self.users, if self.auth_enabled { "on" } else { "off" })),
+        ];
+        let lines = lines.map(|(what, value)| format!("{what:<10} {value}\n"));
+        lines.concat()
+    }
+}
+
+pub(super) fn verify(path: &Path) -> Result<FileVerified> {
+    let reading = || format!("reading {}", path.display());
+    let mut file = File::open(path).map_err(io_error(reading()))?;
+    let bytes = file.metadata().map_err(io_error(reading()))?.len();
+    let (db_bytes, trailer) = database_of(bytes);
+    let sha256 = if trailer { Some(hashed(&mut file, &reading())?) } else { None };
+    let at = path.display().to_string();
+    let mut reader = Reader::open(&file, db_bytes, file_budget()).map_err(|error| unsound(&at, &error))?;
+    let proven = reader.prove(None).map_err(|error| unsound(&at, &error))?;
+    Ok(FileVerified {
+        db_bytes,
+        sha256,
+        revision: proven.revision,
+        compact_revision: proven.compact_revision,
+        keys: proven.keys,
+        revisions: proven.revisions,
+        hash_kv: proven.hash_kv.as_ref().ok().map(|found| found.hash),
+        no_hash_kv: proven.hash_kv.as_ref().err().map(NoHashKv::to_string),
+        storage_version: proven.storage_version,
+        members: proven.members.iter().map(|m| format!("{} {}", hex_id(m.id), m.name)).collect(),
+        leases: proven.leases.len(),
+        auth_enabled: proven.auth_enabled,
+        users: proven.users,
+    })
+}
+
+/// The sha256 of all but the trailer, which has to say the same.
+fn hashed(file: &mut File, reading: &str) -> Result<String> {
+    let (mut hasher, mut piece) = (Hasher::default(), vec![0; PIECE]);
+    loop {
+        match file.read(&mut piece).map_err(io_error(reading))? {
+            0 => break,
+            got => hasher.update(piece.get(..got).unwrap_or_default()),
+        }
+    }
+    let proven = hasher.finish().map_err(|error| Error::corrupt(format!("{reading}: {error}")))?;
+    Ok(hex::encode(proven.sha256))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::ExitClass;
+
+    #[test]
+    fn what_is_no_database_is_refused_in_its_own_words() {
+        let at = |bytes: &[u8]| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), bytes).unwrap();
+            file
+        };
+        for (bytes, says) in [
+            (vec![], "not an etcd database"),
+            (vec![0; 8192], "not an etcd database"),
+            (vec![0; 8192 + 32], "does not match the sha256 at its end"),
+        ] {
+            let file = at(&bytes);
+            let error = verify(file.path()).unwrap_err();
+            assert_eq!(error.class(), ExitClass::Corrupt);
+            assert!(error.message().contains(says), "{error}");
+        }
+        let error = verify(Path::new("/nonexistent/snapshot.db")).unwrap_err();
+        assert!(error.message().contains("/nonexistent/snapshot.db"), "{error}");
+    }
+}

@@ -1,0 +1,192 @@
+//! A stored snapshot, read once from its store and proven on the way, in memory that does not depend on its size.
+//!
+//! It decides what is compared with the manifest, and that a proof is kept: also when the snapshot was found broken, and
+//! never where nothing was found out about it. A store that takes no proof does not make the snapshot worse.
+
+use std::fmt::Write as _;
+use std::io;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::compare::compare;
+use super::drill;
+use crate::catalog::proof::{Proof, Step};
+use crate::catalog::stored::{self, Stored};
+use crate::contract::{ExitClass, ProofLevel, StoreFlags, VerifyRequest};
+use crate::error::{Error, Result};
+use crate::format::crypt::Identities;
+use crate::format::manifest::Manifest;
+use crate::format::unpack::Sink;
+use crate::scan::{ScanError, SnapshotScan};
+use crate::store::Store;
+use crate::util::clock;
+use crate::util::interrupt::Interrupt;
+use crate::util::progress::STALL;
+use crate::verbs::common::unsound;
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredVerified {
+    /// URI of the data object.
+    pub uri: String,
+    /// What was proven.
+    #[serde(flatten)]
+    pub proof: Proof,
+    /// URI of the proof that was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof_uri: Option<String>,
+    /// Why none was written, though one was wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proof_not_kept: Option<String>,
+}
+
+impl StoredVerified {
+    /// For people.
+    pub(super) fn lines(&self) -> String {
+        let proof = &self.proof;
+        let mut lines = format!("{}\n", self.uri);
+        for step in &proof.proven {
+            let _ = writeln!(lines, "  proven    {}", step.says());
+        }
+        for left_out in &proof.left_out {
+            let _ = writeln!(lines, "  left out  {left_out}");
+        }
+        if let Some(revision) = proof.revision {
+            let or = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+            let (keys, hash) = (or(proof.keys.map(|n| n.to_string())), or(proof.hash_kv.map(|n| n.to_string())));
+            let compacted = proof.compact_revision.map(|at| format!(", compacted at {at}")).unwrap_or_default();
+            let _ = writeln!(lines, "revision {revision}{compacted}, {keys} keys, HashKV {hash}");
+        }
+        if let Some(version) = &proof.etcd_version {
+            let _ = writeln!(lines, "etcd {version} was started on it, and is stopped");
+        }
+        match (&self.proof_uri, &self.proof_not_kept) {
+            (Some(uri), _) => drop(writeln!(lines, "proof {uri}")),
+            (None, Some(why)) => drop(writeln!(lines, "the proof could not be kept: {why}")),
+            (None, None) => {}
+        }
+        lines
+    }
+}
+
+/// What no look at the bytes can make up for.
+const ALONE: &str = "whether all that was acknowledged is in it: it was saved without a quorum";
+
+/// What a snapshot is decrypted with.
+enum Lock {
+    /// It is not encrypted, or these fit.
+    Open(Option<Identities>),
+    /// It is encrypted, and nothing was given, for these.
+    Closed(String),
+}
+
+/// Verifies one stored snapshot.
+pub(super) async fn run(request: &VerifyRequest, flags: &StoreFlags, key: &str) -> Result<StoredVerified> {
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    let folder = stored::folder(key)?;
+    let store = Store::open(flags)?;
+    let (manifest, json) = interrupt.unless(stored::manifest_in_its_place(&store, &folder)).await?;
+    let lock = lock(&manifest, request)?;
+    let mut drill = match (request.level, &lock) {
+        (ProofLevel::Stored, _) => None,
+        (ProofLevel::Drill, Lock::Open(_)) => Some(interrupt.unless(drill::Drill::prepare(request, &manifest)).await?),
+        (ProofLevel::Drill, Lock::Closed(recipients)) => {
+            return Err(Error::config(format!(
+                "the snapshot is encrypted for {recipients}: a drill needs --identity with the file of one of these keys"
+            )));
+        }
+    };
+    let mut proof = Proof::begin(&folder, request.level, &json, clock::now());
+    if manifest.without_quorum {
+        proof.left_out.push(ALONE.to_owned());
+    }
+    let uri = store.uri(&folder.data(manifest.format()));
+    let ended = {
+        let looked = interrupt.unless(Stored::of(&store, &folder, manifest)).await;
+        match looked {
+            Err(error) if error.class() == ExitClass::NotFound => {
+                Err(Error::corrupt(error.message()).context("the manifest is there and its data is not"))
+            }
+            Err(error) => Err(error),
+            Ok(stored) => interrupt.unless(prove(&store, &stored, lock, drill.as_mut(), &mut proof)).await,
+        }
+    };
+    // Whatever came between: no etcd stays behind.
+    if let Some(drill) = drill {
+        drill.end().await;
+    }
+    if let Err(error) = &ended {
+        if error.class() != ExitClass::Corrupt {
+            return Err(error.clone());
+        }
+        proof.failure = Some(error.message().to_owned());
+    }
+    proof.passed = ended.is_ok();
+    proof.ended_at = clock::now();
+    let kept = if request.no_proof { None } else { Some(interrupt.unless(proof.keep(&store, &folder)).await) };
+    let (proof_uri, proof_not_kept) = match kept {
+        None => (None, None),
+        Some(Ok(key)) => (Some(store.uri(&key)), None),
+        Some(Err(error)) => (None, Some(error.message().to_owned())),
+    };
+    if let Some(why) = &proof_not_kept {
+        tracing::warn!(why, "the proof could not be kept");
+    }
+    ended?;
+    Ok(StoredVerified { uri, proof, proof_uri, proof_not_kept })
+}
+
+fn lock(manifest: &Manifest, request: &VerifyRequest) -> Result<Lock> {
+    let Some(encryption) = &manifest.encryption else { return Ok(Lock::Open(None)) };
+    let identities = &request.snapshot.identities;
+    if identities.is_empty() {
+        return Ok(Lock::Closed(encryption.recipients.join(", ")));
+    }
+    stored::identities(encryption, identities).map(Some).map(Lock::Open)
+}
+
+async fn prove(
+    store: &Store,
+    stored: &Stored,
+    lock: Lock,
+    drill: Option<&mut drill::Drill>,
+    proof: &mut Proof,
+) -> Result<()> {
+    match (lock, drill) {
+        (Lock::Closed(recipients), _) => {
+            stored.digest(store, STALL).await?;
+            proof.proven.push(Step::StoredSha256);
+            proof
+                .left_out
+                .push(format!("what is in it: it is encrypted for {recipients}, and no --identity was given"));
+            Ok(())
+        }
+        (Lock::Open(identities), None) => read(store, stored, identities, proof).await,
+        (Lock::Open(identities), Some(drill)) => drill.run(store, stored, identities, proof).await,
+    }
+}
+
+/// Reads it in one pass.
+async fn read(store: &Store, stored: &Stored, identities: Option<Identities>, proof: &mut Proof) -> Result<()> {
+    let scan = stored.unpack(store, identities, SnapshotScan::new(stored.scan_options()), STALL).await?;
+    proof.proven.extend([Step::StoredSha256, Step::Trailer]);
+    match scan.finish() {
+        Ok(found) => compare(store, stored, &found, proof),
+        Err(error @ ScanError::OverBudget { .. }) => {
+            proof
+                .left_out
+                .push(format!("structure and HashKV: {error}. A drill reads them from a file and needs less"));
+            Ok(())
+        }
+        Err(error) => Err(unsound(&store.uri(&stored.data), &error)),
+    }
+}
+
+impl Sink for SnapshotScan {
+    fn take(&mut self, bytes: &Bytes) -> io::Result<()> {
+        self.push(bytes);
+        Ok(())
+    }
+}
