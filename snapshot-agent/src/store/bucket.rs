@@ -37,13 +37,11 @@ mod intent;
 pub(super) mod listing;
 pub(super) mod proxy;
 mod trial;
-mod unnamed;
 mod upload;
 
 use http::{AtMost, Client, Clients, Eraser, Heard, RETRY_FOR, TooLong};
 pub(super) use intent::Taken;
 pub use proxy::{no_proxy, proxy};
-pub(super) use unnamed::{Registry, UnderWay, Uploads};
 pub(super) use upload::BucketUpload;
 pub(crate) use upload::NO_LOCK;
 
@@ -90,8 +88,6 @@ pub struct Bucket {
     clients: Clients,
     /// Where object_store's own way to remove one object asks for more rights than that.
     eraser: Option<Eraser>,
-    /// Where it can be asked which uploads are under way.
-    registry: Option<Arc<dyn Registry>>,
 }
 
 /// object_store's own output holds the session token.
@@ -103,17 +99,12 @@ impl fmt::Debug for Bucket {
 
 impl Bucket {
     pub(super) fn new(place: Place, at: String, protocol: Protocol, options: Options, clients: Clients) -> Self {
-        Self { place, at, protocol, options, clients, eraser: None, registry: None }
+        Self { place, at, protocol, options, clients, eraser: None }
     }
 
     /// With another way to remove one object.
     pub(super) fn erasing(self, eraser: Eraser) -> Self {
         Self { eraser: Some(eraser), ..self }
-    }
-
-    /// With a way to ask which uploads are under way.
-    pub(super) fn asking(self, registry: impl Registry + 'static) -> Self {
-        Self { registry: Some(Arc::new(registry)), ..self }
     }
 
     /// Asked with these credentials: errors say so.

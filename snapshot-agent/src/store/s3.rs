@@ -2,9 +2,6 @@
 //!
 //! Every request is signed, and so is its payload but for what is read back and compared. Options are checked as far
 //! as they can be without the store; what the store does not take, it says at the first request, and the flag is named.
-//! Which uploads are under way is asked in `s3/uploads.rs`.
-
-mod uploads;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -22,9 +19,7 @@ use super::bucket::{Bucket, Options, Protocol, address};
 use super::location::Place;
 use crate::contract::{LockMode, S3Checksum, S3Sse, StoreFlags};
 use crate::error::{Error, Result};
-use crate::store::error_class::classify;
 use crate::util::clock;
-use uploads::Asked;
 
 /// S3's limit for one upload.
 const PROTOCOL: Protocol = Protocol { scheme: "s3", most_parts: 10_000, parts_stay: false };
@@ -85,14 +80,12 @@ pub(super) fn open_until(
         clients = clients.sealing(build(&builder, connectors.asking.clone(), &headers)?);
     }
     let region = region(flags)?;
-    let asker = build(&builder, connectors.asking.clone(), header.as_slice())?;
-    let uploads = Asked::of(asker, region, &connectors.asking, http::plain(flags.s3_endpoint.as_ref()))?;
     let through = match &flags.s3_endpoint {
         Some(endpoint) => through(endpoint),
         None => through(&format!("https://s3.{region}.amazonaws.com")),
     };
     let at = format!("{}, region {region}{through}", flags.s3_endpoint.as_deref().unwrap_or("AWS"));
-    Ok(Bucket::new(place, at, PROTOCOL, Options { lock, ..options(flags)? }, clients).asking(uploads))
+    Ok(Bucket::new(place, at, PROTOCOL, Options { lock, ..options(flags)? }, clients))
 }
 
 fn builder(flags: &StoreFlags, bucket: &str) -> Result<AmazonS3Builder> {

@@ -5,14 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::backends::hands;
 use crate::faults::{messages, save_stream, snapshot};
 use crate::front::Mischief;
-use crate::s3_proxy::{Fault, Op, S3Proxy, error};
+use crate::s3_proxy::{Fault, Op, S3Proxy};
 use crate::support::{Cli, Etcd, S3, child, child_input, eventually, file_store, save_request};
 use clap::Parser;
 use futures::stream;
-use object_store::multipart::MultipartStore;
 use serde_json::{Value, json};
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass, InspectRequest, ProbeRequest, SaveRequest};
 use snapshot_agent::verbs::{inspect, probe, save};
@@ -163,93 +161,6 @@ async fn an_intent_that_was_forgotten_takes_no_backup_along() {
     assert!(s3.file(&published.key, "snapshot.db.zst").exists(), "{files:?}");
     assert!(!s3.file(&orphan.key, "snapshot.db.zst").exists(), "{files:?}");
     assert_eq!(intents(&s3, "1a2b3c4d").len(), 2, "only what says nothing stays: {files:?}");
-}
-
-/// Where the server keeps its uploads, each in a folder of its own, parts or none.
-fn uploads(s3: &S3) -> Vec<PathBuf> {
-    let below = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path());
-    below(s3.bucket().join(".sgwtmp/multipart")).flat_map(below).collect()
-}
-
-/// A writer may die when the store has begun its upload and nobody was told: it has no parts, and no intent names it. What
-/// may still live, has parts, is named, or is nobody's attempt stays.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_was_never_named_is_given_up_when_its_writer_must_be_dead() {
-    let etcd = Etcd::start().await;
-    let s3 = S3::start().await;
-    // The intent never arrives.
-    let proxy = S3Proxy::before(&s3, |asked| match asked.op {
-        Op::Put => Fault::Silence,
-        _ => Fault::Pass,
-    })
-    .await;
-    let dies = SaveRequest {
-        pod_uid: Some("dead-0000".to_owned()),
-        ..save_request(etcd.flags(), proxy.flags(&s3), Compression::Zstd)
-    };
-    let mut command = child("orphans::is_killed_while_saving", &dies.to_args().join("\n"));
-    let mut process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    eventually("its intent is on its way", async || (proxy.count(Op::Put) > 0).then_some(())).await;
-    process.kill().unwrap();
-    process.wait().unwrap();
-    let [dead] = &uploads(&s3)[..] else { panic!("one upload: {:?}", uploads(&s3)) };
-
-    // Others that look much like it.
-    let hands = hands(&s3);
-    let begin = async |key: &str| {
-        let path = object_store::path::Path::from(format!("pre/fix/shop/orders/{key}"));
-        (hands.create_multipart(&path).await.unwrap(), path)
-    };
-    let attempt = |pod: &str| format!("1a2b3c4d/20240101T000000Z-99887766-{pod}");
-    begin(&format!("{}/theirs.db", attempt("aaaaaaaa"))).await;
-    begin("ffffffff/20240101T000000Z-99887766-aaaaaaaa/snapshot.db.zst").await;
-    begin("1a2b3c4d/mine/snapshot.db.zst").await;
-    begin(&format!("{}/snapshot.db.zst", attempt("bbbbbbbb"))).await;
-    let named = s3.file("shop/orders", "1a2b3c4d").join("uploads/20240101T000000Z-99887766-bbbbbbbb.json");
-    fs::create_dir_all(named.parent().unwrap()).unwrap();
-    let intent = json!({"name": "snapshot.db.zst", "uploadId": "another", "until": "2094-01-01T00:00:00Z"});
-    fs::write(named, intent.to_string()).unwrap();
-    let (upload, path) = begin(&format!("{}/snapshot.db.zst", attempt("cccccccc"))).await;
-    hands.put_part(&path, &upload, 0, bytes::Bytes::from_static(b"part").into()).await.unwrap();
-    let others: Vec<_> = uploads(&s3).into_iter().filter(|upload| upload != dead).collect();
-    assert_eq!(others.len(), 5);
-    let begun = |ago: u64| {
-        let at = std::time::SystemTime::now() - std::time::Duration::from_secs(ago);
-        for upload in uploads(&s3) {
-            fs::File::open(&upload).unwrap().set_modified(at).unwrap();
-        }
-    };
-
-    let next = |pod: &str| SaveRequest {
-        pod_uid: Some(pod.to_owned()),
-        ..save_request(EtcdFlags::default(), s3.flags(), Compression::Zstd)
-    };
-    begun(50 * 60);
-    save_small(&next("next-0000")).await;
-    assert_eq!(uploads(&s3).len(), 6, "its writer may yet live");
-    begun(70 * 60);
-    // A store that does not tell, or something else in its place: the save is none the worse, and nothing is given up.
-    let html = "<html><body>Sign in</body></html>".to_owned();
-    for (number, (op, fault)) in [
-        (Op::Uploads, Fault::Answer(403, error("AccessDenied"))),
-        (Op::Uploads, Fault::Answer(501, error("NotImplemented"))),
-        (Op::Uploads, Fault::Answer(200, html.clone())),
-        (Op::Parts, Fault::Answer(403, error("AccessDenied"))),
-        (Op::Parts, Fault::Answer(404, error("NoSuchUpload"))),
-        (Op::Parts, Fault::Answer(200, html)),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let proxy = S3Proxy::before(&s3, move |asked| if asked.op == op { fault.clone() } else { Fault::Pass }).await;
-        let request = next(&format!("t{number}ells-0"));
-        save_small(&SaveRequest { store: proxy.flags(&s3), ..request }).await;
-        assert!(proxy.count(op) > 0, "it was not asked");
-        assert_eq!(uploads(&s3).len(), 6, "{:?}", proxy.asked());
-    }
-    save_small(&next("later-000")).await;
-    let left: BTreeSet<_> = uploads(&s3).into_iter().collect();
-    assert_eq!(left, others.into_iter().collect::<BTreeSet<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -34,10 +34,6 @@ pub(crate) enum Op {
     Get,
     Head,
     List,
-    /// Which uploads are under way.
-    Uploads,
-    /// Which parts one has.
-    Parts,
     Delete,
 }
 
@@ -214,8 +210,6 @@ fn operation(request: &Request<Incoming>) -> Op {
         Method::DELETE if has("uploadId") => Op::Abort,
         Method::DELETE => Op::Delete,
         _ if has("list-type") => Op::List,
-        _ if has("uploads") => Op::Uploads,
-        _ if has("uploadId") => Op::Parts,
         _ => Op::Get,
     }
 }

@@ -3,7 +3,7 @@
 //! It is written as soon as the store has given the upload a name, before the first byte of data, and removed at the
 //! end. A later run of the same lineage takes back what a dead writer has left (I21): judged by the time in the intent
 //! and by the absence of a manifest, never by the store's dates. What a writer leaves that dies between the upload's
-//! beginning and its intent is judged in `unnamed.rs`.
+//! beginning and its intent, a lifecycle rule of the bucket aborts.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use object_store::list::PaginatedListOptions;
 use serde::{Deserialize, Serialize};
 
 use super::super::{GRACE_SECONDS, at_it};
-use super::{Bucket, PAGE, Plan, unnamed};
+use super::{Bucket, PAGE, Plan};
 use crate::contract::ExitClass;
 use crate::error::{Error, Result};
 use crate::format::layout::{Folder, Format, Key};
@@ -115,7 +115,7 @@ async fn clean(store: &Bucket, lineage: &Folder, now: Timestamp) -> Result<()> {
             tracing::debug!(attempt = %attempt, %error, "left alone");
         }
     }
-    unnamed::clean(store, lineage, now).await
+    Ok(())
 }
 
 /// Takes back what a dead attempt has left, and says whether there was one.
@@ -135,11 +135,6 @@ pub(super) async fn held(store: &Bucket, attempt: &Folder, now: Timestamp) -> Re
     let Some(json) = store.find_small(&attempt.intent(), MAX_BYTES).await? else { return Ok(None) };
     let over = Intent::parse(store, attempt, &json)?.over()?;
     Ok(Some(over).filter(|over| *over >= now))
-}
-
-/// Whether there is an intent of this attempt, whatever it says.
-pub(super) async fn is_there(store: &Bucket, attempt: &Folder) -> Result<bool> {
-    Ok(store.find_small(&attempt.intent(), MAX_BYTES).await?.is_some())
 }
 
 /// Removes an attempt's intent if it is this upload's. A copy shares its key with others of the same snapshot.
