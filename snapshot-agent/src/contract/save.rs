@@ -162,10 +162,11 @@ impl Verify {
 /// Whether members are asked if they hold what the snapshot holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum AskMembers {
-    /// Yes, except a leader with 1 GiB or more: its clients would wait while it hashes.
+    /// The member that was read and a second one. From 1 GiB up only the one, and never a leader: clients would wait while
+    /// it hashes.
     #[default]
     Auto,
-    /// Yes, whatever it costs.
+    /// The member that was read and a second one, whatever it costs.
     Always,
     /// No: only the snapshot's own structure is proven.
     Never,

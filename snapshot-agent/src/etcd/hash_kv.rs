@@ -5,13 +5,10 @@
 //!
 //! A member holds its backend's read lock while it hashes (0.1 to 0.9 s for a gigabyte), and commits wait for it: so the
 //! source is asked, which is a follower where there is one, and a leader of much data only if told to. A second voter is
-//! asked too, about much data once a day (`etcd/hash_kv/due.rs`): the source alone would bless its own divergence.
-
-pub(crate) mod due;
+//! asked too, since the source alone would bless its own divergence; about much data only if told to.
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Code;
 
@@ -21,7 +18,7 @@ use crate::etcd::connect::{etcd_error, logged_in};
 use crate::etcd::member::Voter;
 use crate::scan::{HashKv, NoHashKv, Proven, ScanError};
 
-/// From this size on hashing is felt by clients: no leader is asked, and a second voter once a day.
+/// From this size on hashing is felt by clients: without `--ask-members always` no leader is asked, and no second voter.
 pub(crate) const LARGE: u64 = 1 << 30;
 
 /// A member hashes some gigabytes a second; etcd supports databases of 8 GiB.
@@ -42,14 +39,12 @@ pub(crate) enum Answer {
 /// Asks the voters, the snapshot's source first, and says how far the snapshot is proven. An error: it is not that key
 /// space, and must not be published.
 ///
-/// A database of `large` bytes is much. When two members last agreed on such a one is waited for when one has agreed on
-/// this one; `None`: not within a day, or nobody knows.
+/// A database of `large` bytes is much.
 pub(crate) async fn verify(
     voters: &[Voter],
     ask_members: AskMembers,
     scanned: &std::result::Result<Proven, ScanError>,
     large: u64,
-    last: impl Future<Output = Option<Timestamp>>,
 ) -> Result<Verification> {
     let proven = match scanned {
         Ok(proven) => proven,
@@ -61,14 +56,9 @@ pub(crate) async fn verify(
     };
     let large = proven.bytes >= large;
     let (mut agreed_by, mut reasons, mut spared) = (Vec::new(), Vec::new(), None);
-    let mut last = Some(last);
     for voter in voters {
-        if !agreed_by.is_empty()
-            && due::is_once_a_day(ask_members, large)
-            && let Some(last) = last.take()
-            && let Some(last) = last.await
-        {
-            spared = Some(due::spared(last));
+        if !agreed_by.is_empty() && large && ask_members == AskMembers::Auto {
+            spared = Some(SPARED.to_owned());
             break;
         }
         match ask_members {
@@ -102,6 +92,9 @@ pub(crate) async fn verify(
     reasons.extend(spared);
     Ok(concluded(agreed_by, reasons))
 }
+
+/// Why nobody else was asked.
+const SPARED: &str = "from 1 GiB up a second member is asked only with --ask-members always";
 
 /// One member's word is proof; that the second one's is missing is told.
 fn concluded(agreed_by: Vec<String>, mut reasons: Vec<String>) -> Verification {
@@ -229,7 +222,7 @@ mod tests {
     #[tokio::test]
     async fn what_could_not_be_compared_is_told_and_no_failure() {
         let over = Err(ScanError::OverBudget { budget: 7 });
-        let said = verify(&[], AskMembers::Auto, &over, LARGE, async { None }).await.unwrap();
+        let said = verify(&[], AskMembers::Auto, &over, LARGE).await.unwrap();
         assert_eq!((said.level, said.agreed_by.len()), (Level::Trailer, 0));
         assert!(said.reason.unwrap().contains("memory budget"));
     }

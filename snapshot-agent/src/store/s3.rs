@@ -19,6 +19,7 @@ use super::bucket::{Bucket, Options, Protocol, address};
 use super::location::Place;
 use crate::contract::{LockMode, S3Checksum, S3Sse, StoreFlags};
 use crate::error::{Error, Result};
+use crate::store::error_class::classify;
 use crate::util::clock;
 
 /// S3's limit for one upload.

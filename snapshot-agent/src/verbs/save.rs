@@ -6,13 +6,12 @@
 //! something else does the manifest come, which makes it a backup. The members are asked when the stream has ended, and
 //! not when a slow store has all of it: until then they may have compacted what they would be asked for. While they hash,
 //! data that is read back, and could be taken back again (`Upload::can_be_taken_back`), is completed already.
-//! Every other way out takes the upload back. How bytes flow is in `verbs/save/pipe.rs`, where they go in `store.rs`, how members are
-//! asked meanwhile in `verbs/save/ask.rs`, and when two of them last agreed is found out in `verbs/save/past.rs`.
+//! Every other way out takes the upload back. How bytes flow is in `save/pipe.rs`, where they go in `store.rs`, and how
+//! members are asked meanwhile in `save/ask.rs`.
 
 mod ask;
 mod back;
 pub mod dry_run;
-mod past;
 mod pipe;
 
 use std::time::Instant;
@@ -41,7 +40,6 @@ use crate::util::spool::Spool;
 use crate::verbs::save::pipe::{Sent, Streamed};
 pub(crate) use ask::Ask;
 use back::{Back, Found};
-use past::Past;
 
 /// Saves one snapshot and says where it is.
 pub async fn run(request: SaveRequest) -> Result<SavedReport> {
@@ -57,8 +55,7 @@ pub async fn run_with(request: SaveRequest, large: u64) -> Result<SavedReport> {
     let mut source = interrupt.unless(Box::pin(source::choose(&request))).await?;
     let attempt = Saving::begin(&request, &store, source.member(), &mut interrupt).await?;
     let opened = interrupt.unless(source.open()).await;
-    let past = (source.facts.db_bytes >= large).then(|| attempt.past());
-    attempt.finish(opened, Ask::of(&source).about(large, past), &mut interrupt).await
+    attempt.finish(opened, Ask::of(&source).about(large), &mut interrupt).await
 }
 
 /// A stream that is proven, and in the store as far as that went meanwhile.
@@ -177,17 +174,6 @@ impl<'a> Saving<'a> {
         interrupt.unless(store_id::expect(&request.store, request.expect_store_id.as_deref())).await?;
         let upload = store.begin_unless(&folder.data(format), plan, interrupt).await?;
         Ok(Self { request, store, member, folder, format, recipients, pod_uid, spool, cluster_spec, upload, at, since })
-    }
-
-    /// Where earlier saves tell who has agreed.
-    fn past(&self) -> Past {
-        Past {
-            store: self.store.clone(),
-            attempt: self.folder.clone(),
-            at: self.at,
-            cluster_id: hex_id(self.member.facts.cluster_id),
-            source: self.member.name.clone(),
-        }
     }
 
     /// Takes the upload back, and says for whom it would have been encrypted and where it would have waited.

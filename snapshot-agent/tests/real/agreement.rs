@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::CompactionOptions;
-use jiff::SignedDuration;
 use snapshot_agent::Result;
 use snapshot_agent::contract::{
     AskMembers, Compression, EtcdFlags, ExitClass, Level, SavedReport, StoreFlags, Verification,
@@ -34,8 +33,9 @@ async fn saved_to(etcd: EtcdFlags, store: StoreFlags, ask_members: AskMembers) -
 }
 
 /// As a database of 1 GiB and more is saved.
-async fn saved_as_large(etcd: EtcdFlags, store: StoreFlags) -> Result<SavedReport> {
+async fn saved_as_large(etcd: EtcdFlags, store: StoreFlags, ask_members: AskMembers) -> Result<SavedReport> {
     let mut request = save_request(etcd, store, Compression::Zstd);
+    request.ask_members = ask_members;
     request.pod_uid = Some(format!("{:08x}", rand_id()));
     save::run_with(request, 1).await
 }
@@ -201,11 +201,10 @@ async fn a_member_that_has_other_data_stops_the_snapshot() {
     assert!(error.message().contains("members differ") && error.message().contains(&names), "{error}");
     assert_eq!(files(mount.path()), kept, "nothing was published and nothing is left over");
 
-    // With much data leaders are let alone, and each of the two followers would agree with itself for ever.
-    lead(&members, (at + 1) % members.len()).await;
+    // With much data a second one is asked where that is wanted.
     let mount = tempfile::tempdir().unwrap();
-    let error = eventually("two followers are compared", async || {
-        let saved = saved_as_large(flags.clone(), file_store(mount.path())).await;
+    let error = eventually("two members are compared", async || {
+        let saved = saved_as_large(flags.clone(), file_store(mount.path()), AskMembers::Always).await;
         saved.err().filter(|e| e.class() != ExitClass::Transient)
     })
     .await;
@@ -302,67 +301,20 @@ async fn three() -> (Vec<Etcd>, EtcdFlags) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn about_much_data_a_second_follower_is_asked_once_a_day() {
+async fn about_much_data_a_second_member_is_asked_where_that_is_wanted() {
     let (members, flags) = three().await;
-    let a_day = SignedDuration::from_hours(24);
-    let (leads, saves) = eventually("saves under one leader", async || {
-        let leads = leader(&members).await;
-        let mount = tempfile::tempdir().unwrap();
-        let manifest = |saved: &SavedReport| mount.path().join(&saved.key).join("manifest.json");
-        let began = |saved: &SavedReport, later: SignedDuration| {
-            let mut changed = Manifest::parse(&fs::read(manifest(saved)).unwrap()).unwrap();
-            changed.started_at += later;
-            fs::write(manifest(saved), changed.render().unwrap()).unwrap();
-        };
-        let save = async || saved_as_large(flags.clone(), file_store(mount.path())).await.ok();
-        let first = save().await?;
-        let (second, third) = (save().await?, save().await?);
-        began(&first, -a_day);
-        let a_day_later = save().await?;
-        began(&a_day_later, a_day);
-        let by_a_clock_that_went_back = save().await?;
-        fs::write(manifest(&by_a_clock_that_went_back), "{").unwrap();
-        let beside_what_cannot_be_read = save().await?;
-        let last = save().await?;
-        let saves = [
-            (first, 2),
-            (second, 1),
-            (third, 1),
-            (a_day_later, 2),
-            (by_a_clock_that_went_back, 2),
-            (beside_what_cannot_be_read, 2),
-            (last, 1),
-        ];
-        (leader(&members).await == leads).then_some((leads, saves))
-    })
-    .await;
-    for (number, (saved, agreed)) in saves.iter().enumerate() {
-        assert_eq!(proof(saved), (Level::HashKV, *agreed), "{number}: {saved:?}");
-        let Verification { agreed_by, agreed_by_reason, .. } = saved.verification.clone().unwrap();
-        assert!(!agreed_by.contains(&format!("m{leads}")), "{number}: the leader is let alone");
-        let spared = agreed_by_reason.is_some_and(|why| why.starts_with("asked once a day from 1 GiB up; last agreed"));
-        assert_eq!(spared, *agreed == 1, "{number}: {saved:?}");
-    }
-}
-
-/// Credentials that may only write know of no earlier save, so none spares anybody; and no save fails for it.
-#[tokio::test(flavor = "multi_thread")]
-async fn about_much_data_who_may_only_write_asks_a_second_follower_each_time() {
-    let ((members, flags), s3) = (three().await, S3::start().await);
-    let proxy = S3Proxy::before(&s3, |asked| match asked.op {
-        Op::Get | Op::Head | Op::List | Op::Delete | Op::Abort => Fault::Answer(403, error("AccessDenied")),
-        _ => Fault::Pass,
-    })
-    .await;
-    let saves = eventually("saves under one leader", async || {
-        let leads = leader(&members).await;
-        let save = async || saved_as_large(flags.clone(), proxy.flags(&s3)).await.ok();
-        let saves = [save().await?, save().await?];
-        (leader(&members).await == leads).then_some(saves)
-    })
-    .await;
-    for saved in saves {
-        let verification = saved.verification.unwrap();
-        assert_eq!((verification.agreed_by.len(), &verification.agreed_by_reason), (2, &None), "{verification:?}");
+    for (ask_members, agreed) in [(AskMembers::Auto, 1), (AskMembers::Always, 2)] {
+        let (leads, saved) = eventually("a save under one leader", async || {
+            let leads = leader(&members).await;
+            let mount = tempfile::tempdir().unwrap();
+            let saved = saved_as_large(flags.clone(), file_store(mount.path()), ask_members).await.ok()?;
+            (leader(&members).await == leads).then_some((leads, saved))
+        })
+        .await;
+        assert_eq!(proof(&saved), (Level::HashKV, agreed), "{ask_members:?}: {saved:?}");
+        let Verification { agreed_by, agreed_by_reason, .. } = saved.verification.unwrap();
+        assert!(agreed == 2 || !agreed_by.contains(&format!("m{leads}")), "the leader is let alone: {agreed_by:?}");
+        let spared = agreed_by_reason.is_some_and(|why| why.contains("only with --ask-members always"));
+        assert_eq!(spared, agreed == 1, "{ask_members:?}");
     }
 }

@@ -1,15 +1,13 @@
 //! The members' word on a snapshot, asked for while the rest of it is on its way.
 //!
-//! It decides when: the members when the stream has ended, the store about earlier saves while it streams, so that nobody
-//! waits for the store's answer who does not need it. Whom to ask and what the answers mean is decided in `etcd/hash_kv.rs`.
+//! It decides when: as soon as the stream has ended. Whom to ask and what the answers mean is decided in
+//! `etcd/hash_kv.rs`.
 
 use std::time::Duration;
 
 use futures::future::{Either, select};
-use jiff::Timestamp;
 use tokio::sync::{oneshot, watch};
 
-use super::past::Past;
 use crate::contract::{AskMembers, Verification};
 use crate::error::{Error, Result};
 use crate::etcd::hash_kv::LARGE;
@@ -30,31 +28,23 @@ pub(crate) struct Ask {
     member: String,
     /// What was acknowledged before the stream has at most this revision, so the snapshot must reach it.
     at_least: i64,
-    /// From so many bytes on a second voter is asked once a day.
+    /// From so many bytes on members are spared what is not asked for.
     large: u64,
-    /// Where it is looked up when that was; without it a second voter is asked.
-    past: Option<Past>,
 }
 
 impl Ask {
     pub(crate) fn of(source: &Source) -> Self {
-        Self {
-            voters: source.voters(),
-            member: source.name.clone(),
-            at_least: source.revision,
-            large: LARGE,
-            past: None,
-        }
+        Self { voters: source.voters(), member: source.name.clone(), at_least: source.revision, large: LARGE }
     }
 
     /// For streams that come from no member.
     pub(super) const fn nobody() -> Self {
-        Self { voters: Vec::new(), member: String::new(), at_least: 0, large: LARGE, past: None }
+        Self { voters: Vec::new(), member: String::new(), at_least: 0, large: LARGE }
     }
 
-    /// With what counts as large, and what earlier saves say where this one is.
-    pub(super) fn about(self, large: u64, past: Option<Past>) -> Self {
-        Self { large, past, ..self }
+    /// With what counts as large.
+    pub(super) fn about(self, large: u64) -> Self {
+        Self { large, ..self }
     }
 
     /// Asks when it is known what for, while the rest is on its way. Where one of the two fails, nobody waits for the other,
@@ -66,65 +56,36 @@ impl Ask {
         ask_members: AskMembers,
         being_made: &watch::Sender<bool>,
     ) -> Result<(Streamed, T, Verification)> {
-        let (mut tell, told) = oneshot::channel::<Option<Timestamp>>();
         let asked = async {
             // Nothing comes of the stream, and sending it ends with the reason.
             let Ok(streamed) = streamed.await else { return std::future::pending().await };
-            let last = async { told.await.ok().flatten() };
-            let verification = self.verify(&streamed, ask_members, last).await?;
+            let verification = self.verify(&streamed, ask_members).await?;
             tracing::debug!("what the members say is known");
             Ok((streamed, verification))
         };
-        let both = async {
-            let (asked, sending) = (Box::pin(asked), Box::pin(sending));
-            let ((streamed, verification), sent) = match select(asked, sending).await {
-                Either::Left((Ok(answer), sending)) => (answer, sending.await?),
-                Either::Right((Ok(sent), asked)) => (asked.await?, sent),
-                Either::Right((Err(error), _)) => return Err(error),
-                Either::Left((Err(error), sending)) => {
-                    let mut made = being_made.subscribe();
-                    if *made.borrow() {
-                        tracing::warn!(%error, "it is taken back when the store has made an object of it");
-                        tokio::select! {
-                            _ended = sending => {}
-                            _made = made.wait_for(|being_made| !being_made) => {}
-                            () = tokio::time::sleep(MADE_WITHIN) => {}
-                        }
+        let (asked, sending) = (Box::pin(asked), Box::pin(sending));
+        let ((streamed, verification), sent) = match select(asked, sending).await {
+            Either::Left((Ok(answer), sending)) => (answer, sending.await?),
+            Either::Right((Ok(sent), asked)) => (asked.await?, sent),
+            Either::Right((Err(error), _)) => return Err(error),
+            Either::Left((Err(error), sending)) => {
+                let mut made = being_made.subscribe();
+                if *made.borrow() {
+                    tracing::warn!(%error, "it is taken back when the store has made an object of it");
+                    tokio::select! {
+                        _ended = sending => {}
+                        _made = made.wait_for(|being_made| !being_made) => {}
+                        () = tokio::time::sleep(MADE_WITHIN) => {}
                     }
-                    return Err(error);
                 }
-            };
-            Ok((streamed, sent, verification))
-        };
-        let looked = async {
-            tokio::select! {
-                last = self.last_agreed(ask_members) => {
-                    let _heard = tell.send(last);
-                }
-                // Nobody asks for it any more.
-                () = tell.closed() => {}
+                return Err(error);
             }
         };
-        let (both, ()) = tokio::join!(both, looked);
-        both
-    }
-
-    /// When two members last agreed, where it matters: there is another one that would be asked.
-    async fn last_agreed(&self, ask_members: AskMembers) -> Option<Timestamp> {
-        let another = self.voters.iter().skip(1).any(|voter| !voter.leader);
-        match &self.past {
-            Some(past) if another && ask_members == AskMembers::Auto => past.agreed().await,
-            Some(_) | None => None,
-        }
+        Ok((streamed, sent, verification))
     }
 
     /// Compares what went by with what the members say (I14).
-    async fn verify(
-        &self,
-        streamed: &Streamed,
-        ask_members: AskMembers,
-        last: impl Future<Output = Option<Timestamp>>,
-    ) -> Result<Verification> {
+    async fn verify(&self, streamed: &Streamed, ask_members: AskMembers) -> Result<Verification> {
         if let Ok(Proven { revision, .. }) = &streamed.scanned
             && *revision < self.at_least
         {
@@ -134,7 +95,7 @@ impl Ask {
                 self.member, self.at_least
             )));
         }
-        let mut verification = hash_kv::verify(&self.voters, ask_members, &streamed.scanned, self.large, last).await?;
+        let mut verification = hash_kv::verify(&self.voters, ask_members, &streamed.scanned, self.large).await?;
         if ask_members != AskMembers::Never
             && let (Some(source), Ok(proven)) = (self.voters.first(), &streamed.scanned)
         {
