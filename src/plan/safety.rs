@@ -1,12 +1,11 @@
-//! Rules that hold for every plan, whoever made it; checked in tests and, before anything is done, in production.
+//! Rules that hold for every plan about a cluster or a member, whoever made it; checked in tests and, before anything is
+//! done, in production. Snapshots and stores only start Jobs, each under a name that is taken once.
 //!
 //! Decides only yes or no, from what was seen and what is about to be done, with reasoning of its own: it shares no
 //! decision with the plans it judges. A violation means that nothing is done and a person looks.
 
 mod cluster;
 mod member;
-mod snapshot;
-mod store;
 #[cfg(test)]
 mod tests;
 
@@ -14,8 +13,6 @@ use std::fmt;
 
 pub use cluster::cluster;
 pub use member::member;
-pub use snapshot::snapshot;
-pub use store::store;
 
 use crate::plan::Target;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -10,7 +10,6 @@ mod status;
 
 pub use job::inspection;
 pub use observed::*;
-pub(in crate::plan) use place::on as made_for;
 pub use plan::plan;
 
 #[cfg(test)]

@@ -49,6 +49,6 @@ pub(super) fn recorded(seen: &Observed) -> Option<StoreRecord> {
 }
 
 /// The store that a Job was made for.
-pub(in crate::plan) fn on(job: &Job) -> Option<StoreRecord> {
+pub(super) fn on(job: &Job) -> Option<StoreRecord> {
     serde_json::from_str(job.metadata.annotations.as_ref()?.get(key::STORE_RECORD)?).ok()
 }

@@ -1,4 +1,4 @@
-//! One fact at a time is changed in a good world; every plan keeps the safety rules.
+//! One fact at a time is changed in a good world.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
@@ -14,7 +14,7 @@ use crate::api::condition::Reason;
 use crate::api::name::LocalRef;
 use crate::api::store::{Location, PvcLocation, S3Location};
 use crate::api::{EtcdBackupStore, EtcdBackupStoreSpec, EtcdBackupStoreStatus, component, key};
-use crate::plan::{Act, Plan, Proxies, Seen, Settings, Wake, safety};
+use crate::plan::{Act, Plan, Proxies, Seen, Settings, Wake};
 
 mod clocks;
 mod held;
@@ -74,9 +74,7 @@ fn fresh() -> Observed {
 }
 
 fn planned(seen: &Observed) -> Plan<EtcdBackupStoreStatus> {
-    let plan = plan(seen, now());
-    safety::store(seen, &plan).unwrap();
-    plan
+    plan(seen, now())
 }
 
 fn started(plan: &Plan<EtcdBackupStoreStatus>) -> &Job {
@@ -435,25 +433,4 @@ fn a_store_is_used_only_when_it_is_known_to_be_usable_as_it_is() {
     let (reason, message) = usable("vault", Some(&written(seen, &plan).store)).unwrap_err();
     assert_eq!(reason, Reason::WaitingForStore);
     assert!(message.contains("StoreAccessDenied") && message.contains("the store said so"), "{message}");
-}
-
-#[test]
-fn safety_knows_what_a_store_may_start() {
-    let seen = fresh();
-    let plan = planned(&seen);
-    let breaks = |seen: &Observed, change: &dyn Fn(&mut Job)| {
-        let mut plan = plan.clone();
-        let Some(Act::StartJob(job)) = &mut plan.act else { panic!() };
-        change(job);
-        safety::store(seen, &plan).is_err()
-    };
-    assert!(!breaks(&seen, &|_| {}));
-    assert!(breaks(&seen, &|job| job.metadata.owner_references = None));
-    assert!(breaks(&seen, &|job| job.metadata.namespace = Some("other".to_owned())));
-    let command = |job: &mut Job, verb: &str| {
-        let pod = job.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
-        pod.containers[0].command = Some(["/holdfast", "agent", verb].map(str::to_owned).to_vec());
-    };
-    assert!(breaks(&seen, &|job| command(job, "save")));
-    assert!(breaks(&with(fresh(), vec![]), &|_| {}), "a second one");
 }

@@ -230,11 +230,7 @@ fn what_a_store_shows_too_soon_is_told_once_and_asked_again() {
                  far, and is asked again at 2026-11-21T12:00:58Z: until then what was sent to it may be carried out, or \
                  listed, late";
     assert_eq!(told(&first).3, words);
-    let later = |seen: &Observed, seconds: i64| {
-        let plan = plan(seen, ago(-seconds).0);
-        safety::snapshot(seen, &plan).unwrap();
-        plan
-    };
+    let later = |seen: &Observed, seconds: i64| plan(seen, ago(-seconds).0);
     for (seconds, left) in [(0, 58_000), (20, 38_000), (57, 1_000)] {
         let plan = later(&seen, seconds);
         assert_eq!((plan.act, plan.notes, plan.wake), (None, vec![], Wake::AfterMillis(left)), "{seconds} s");

@@ -160,13 +160,3 @@ fn another_place_is_another_store_and_how_it_is_reached_is_not() {
     seen.store.spec.credentials.as_mut().unwrap().write = "others".to_owned();
     assert_eq!(told_to(&seen).0.as_deref(), Some(MARK), "the name of a Secret is no place");
 }
-
-#[test]
-fn safety_knows_that_a_known_store_is_expected() {
-    let seen = found(24 * 3600);
-    let mut plan = planned(&seen);
-    let Some(Act::StartJob(job)) = &mut plan.act else { panic!() };
-    let pod = job.spec.as_mut().unwrap().template.spec.as_mut().unwrap();
-    pod.containers[0].args.as_mut().unwrap().retain(|arg| !arg.starts_with("--expect-store-id"));
-    assert_eq!(safety::store(&seen, &plan).unwrap_err().invariant, "I25");
-}
