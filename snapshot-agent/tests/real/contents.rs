@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::age::{PAIRS, secret};
 use crate::support::{Etcd, Small, bin, child, child_input, eventually, file_store, files, save_request};
@@ -183,16 +183,20 @@ async fn what_is_damaged_or_has_no_room_is_not_shown() {
     assert_eq!(files(scratch.path()), [] as [&str; 0]);
 }
 
+/// The child half: the process that gets the signal.
+#[ignore = "the child half of a test"]
+#[tokio::test(flavor = "multi_thread")]
+async fn is_stopped_while_it_unpacks() {
+    let input = child_input();
+    let (mount, rest) = input.split_once('\n').unwrap();
+    let (key, scratch) = rest.split_once('\n').unwrap();
+    let error = look(request(stored(file_store(Path::new(mount)), key), Path::new(scratch))).await.unwrap_err();
+    assert!(error.message().contains("SIGTERM"), "{error}");
+}
+
 /// Told to stop while it unpacks, it takes its scratch folder along.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_leaves_nothing_unpacked() {
-    if let Some(input) = child_input() {
-        let (mount, rest) = input.split_once('\n').unwrap();
-        let (key, scratch) = rest.split_once('\n').unwrap();
-        let error = look(request(stored(file_store(Path::new(mount)), key), Path::new(scratch))).await.unwrap_err();
-        assert!(error.message().contains("SIGTERM"), "{error}");
-        return;
-    }
     let etcd = Etcd::start().await;
     etcd.fill(10, 10_000).await;
     let (mount, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -208,7 +212,7 @@ async fn a_signal_leaves_nothing_unpacked() {
     fs::write(&manifest, text.replace(&said, "\"storedBytes\": 0")).unwrap();
     let writer = fs::OpenOptions::new().read(true).write(true).open(&data).unwrap();
     let input = format!("{}\n{}\n{}", mount.path().display(), saved.key, scratch.path().display());
-    let mut running = child("contents::a_signal_leaves_nothing_unpacked", &input).spawn().unwrap();
+    let running = child("contents::is_stopped_while_it_unpacks", &input).stdout(Stdio::piped()).spawn().unwrap();
     eventually("the scratch folder", async || {
         (fs::read_dir(scratch.path()).unwrap().count() == 1 && !files(scratch.path()).is_empty()).then_some(())
     })
@@ -219,6 +223,7 @@ async fn a_signal_leaves_nothing_unpacked() {
     eventually("its scratch folder to go", gone).await;
     // A thread that waits for the file system cannot be stopped, and holds up the process's end.
     drop(writer);
-    assert!(running.wait().unwrap().success());
+    let ended = running.wait_with_output().unwrap();
+    assert!(ended.status.success() && String::from_utf8_lossy(&ended.stdout).contains("1 passed"), "{ended:?}");
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
 }

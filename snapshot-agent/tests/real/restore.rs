@@ -186,10 +186,11 @@ fn restored(volume: &Path) -> bool {
     Identity::read(&volume.join(DATA_DIR)).unwrap().is_some_and(|identity| identity.restore_uid() == Some(RESTORE))
 }
 
-/// Not a test by itself: the process that is killed.
+/// The child half: the process that is killed.
+#[ignore = "the child half of a test"]
 #[tokio::test(flavor = "multi_thread")]
 async fn is_killed() {
-    let Some(args) = child_input() else { return };
+    let args = child_input();
     let cli = Cli::<RestoreRequest>::parse_from(std::iter::once("restore").chain(args.lines()));
     restore::run(cli.request).await.unwrap();
 }
@@ -465,10 +466,8 @@ async fn a_snapshot_whose_hash_is_not_compared_says_so() {
     for engine in ENGINES {
         let volume = tempfile::tempdir().unwrap();
         let request = RestoreRequest { engine, ..restore_request(stored.flags(), &stored.saved.key, volume.path()) };
-        let mut command = child("slow::says_how_far_it_is", &request.to_args().join("\n"));
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success() && restored(volume.path()), "{engine:?}: {said}");
+        let said = crate::slow::said(&request).await;
+        assert!(restored(volume.path()), "{engine:?}: {said}");
         let warned = |line: &str| line.contains("WARN") && line.contains("HashKV was not compared");
         let line = said.lines().find(|line| warned(line)).unwrap_or_else(|| panic!("{engine:?}: {said}"));
         assert!(line.contains("the manifest records nothing of the contents"), "{line}");

@@ -7,7 +7,7 @@ use crate::faults::save_stream;
 use crate::front::Mischief;
 use crate::orphans::uploads_with_parts;
 use crate::s3_proxy::{Asked, Fault, Op, S3Proxy};
-use crate::support::{Etcd, S3, child, child_input, eventually, save_request};
+use crate::support::{Etcd, S3, child_input, eventually, run_child, save_request};
 use futures::stream;
 use snapshot_agent::contract::{Compression, EtcdFlags, ExitClass};
 use snapshot_agent::verbs::save;
@@ -20,16 +20,14 @@ fn stop() {
 
 #[test]
 fn a_save_that_is_told_to_stop_takes_its_upload_back() {
-    let output = child("signal::is_told_to_stop", "").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    run_child("signal::is_told_to_stop", "");
 }
 
-/// Not a test by itself: the process that gets the signal.
+/// The child half: the process that gets the signal.
+#[ignore = "the child half of a test"]
 #[tokio::test(flavor = "multi_thread")]
 async fn is_told_to_stop() {
-    if child_input().is_none() {
-        return;
-    }
+    child_input();
     let etcd = Etcd::start().await;
     etcd.fill(40, 1 << 20).await;
     let s3 = S3::start().await;
@@ -48,8 +46,7 @@ async fn is_told_to_stop() {
 
 #[test]
 fn a_save_that_is_told_to_stop_at_its_beginning_leaves_nothing() {
-    let output = child("signal::is_told_to_stop_at_its_beginning", "").output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    run_child("signal::is_told_to_stop_at_its_beginning", "");
 }
 
 /// Whether it is this request.
@@ -63,12 +60,11 @@ const HELD: [(&str, Picks); 4] = [
     ("whether it may be read", |a| a.op == Op::Get && a.uri.contains("/uploads/")),
 ];
 
-/// Not a test by itself: the process that gets the signal.
+/// The child half: the process that gets the signal.
+#[ignore = "the child half of a test"]
 #[tokio::test(flavor = "multi_thread")]
 async fn is_told_to_stop_at_its_beginning() {
-    if child_input().is_none() {
-        return;
-    }
+    child_input();
     let s3 = S3::start().await;
     for (what, held) in HELD {
         let (go, ready) = tokio::sync::watch::channel(false);
@@ -87,4 +83,11 @@ async fn is_told_to_stop_at_its_beginning() {
         assert_eq!((proxy.count(Op::Create), proxy.count(Op::Abort)), (1, 1), "{what}: its upload is given up");
         assert_eq!(s3.files(), [] as [&str; 0], "{what}: nothing stays behind");
     }
+}
+
+/// The halves are named by strings: one that was renamed must not pass as one that ran.
+#[test]
+#[should_panic(expected = "0 passed")]
+fn a_child_half_that_does_not_exist_fails_its_test() {
+    run_child("signal::is_no_test", "");
 }

@@ -9,7 +9,7 @@ use crate::front::Mischief;
 use crate::graft::ENGINES;
 use crate::restore::{begin, in_s3, signal};
 use crate::support::{
-    Cli, Etcd, bin, child, child_input, eventually, file_store, files, restore_request, save_request,
+    Cli, Etcd, bin, child_input, eventually, file_store, files, restore_request, run_child, save_request,
 };
 use clap::Parser;
 use snapshot_agent::contract::{Compression, Engine, RestoreRequest};
@@ -18,22 +18,21 @@ use snapshot_agent::verbs::{restore, save};
 /// A third of a MiB a second for each connection.
 const RATE: u64 = 320 << 10;
 
-/// Not a test by itself: the process whose log is read. What a thread of another test does not hear it takes for silent.
+/// The child half: the process whose log is read. What a thread of another test does not hear it takes for silent.
+#[ignore = "the child half of a test"]
 #[tokio::test(flavor = "multi_thread")]
 async fn says_how_far_it_is() {
-    let Some(args) = child_input() else { return };
+    let args = child_input();
     tracing_subscriber::fmt().with_ansi(false).with_writer(std::io::stderr).init();
     let cli = Cli::<RestoreRequest>::parse_from(std::iter::once("restore").chain(args.lines()));
     restore::run(cli.request).await.unwrap();
 }
 
 /// What a restore says that succeeds.
-async fn said(request: &RestoreRequest) -> String {
-    let mut command = child("slow::says_how_far_it_is", &request.to_args().join("\n"));
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{:?}: {said}", request.engine);
-    said
+pub(crate) async fn said(request: &RestoreRequest) -> String {
+    let input = request.to_args().join("\n");
+    let run = move || run_child("slow::says_how_far_it_is", &input);
+    String::from_utf8(tokio::task::spawn_blocking(run).await.unwrap().stderr).unwrap()
 }
 
 /// A number in a line of the log.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use snapshot_agent::contract::{Compression, EtcdFlags, IdentityFlags, RestoreRequest, SaveRequest, StoreFlags};
@@ -57,19 +57,32 @@ fn start_at(program: &Path, args: &[String], log: &Path) -> Running {
     Running(command.spawn().unwrap())
 }
 
-/// Set in a child of this program: what it is told.
+/// Set in a child of this program: the input of the child half of a test.
 const CHILD: &str = "HOLDFAST_TEST_CHILD";
 
-/// What this process was told, when it is the child that is to run this test's other half.
-pub(crate) fn child_input() -> Option<String> {
-    std::env::var_os(CHILD).map(|input| input.into_string().unwrap())
+/// The input of this process, which runs the child half of a test: [`child`] starts it.
+pub(crate) fn child_input() -> String {
+    std::env::var(CHILD).expect("this is the child half of a test; the test starts it")
 }
 
-/// This program again, running only the test of this name.
+/// This program again, running only the child half of this name. A child half is an ignored test: no run counts it.
 pub(crate) fn child(test: &str, input: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]).env(CHILD, input).stdin(Stdio::null());
+    command.args(["--exact", test, "--ignored", "--nocapture"]).env(CHILD, input).stdin(Stdio::null());
     command
+}
+
+/// Runs a child half to its end.
+pub(crate) fn run_child(test: &str, input: &str) -> Output {
+    finish_child(child(test, input))
+}
+
+/// Waits for the end of a child half. The exit code alone proves nothing: a name that matches no test ends with 0 too.
+pub(crate) fn finish_child(mut command: Command) -> Output {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(output.status.success() && stdout.contains("test result: ok. 1 passed"), "{command:?}: {stdout}{stderr}");
+    output
 }
 
 /// Any request as a command line.

@@ -6,10 +6,10 @@ mod trace;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::graft::ENGINES;
-use crate::support::{Etcd, child, file_store, files, restore_request, save_request};
+use crate::support::{Etcd, child, file_store, files, finish_child, restore_request, save_request};
 use snapshot_agent::contract::{Compression, DATA_DIR, RestoreRequest, Verify};
 use trace::{CALLS, Trace};
 
@@ -21,8 +21,7 @@ fn traced(root: &Path, test: &str, args: &[String]) -> Trace {
     command.args(["-f", "-qq", "-y", "-s", "256", "-e", CALLS, "-o"]).arg(told.path());
     command.arg(inner.get_program()).args(inner.get_args());
     command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status().unwrap();
-    assert!(status.success(), "{test}: {status}");
+    finish_child(command);
     Trace::read(root, &fs::read_to_string(told.path()).unwrap())
 }
 
