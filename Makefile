@@ -27,14 +27,14 @@ check: ## formatting, lints, unit and golden tests; no cluster (2 min; 10 min co
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	cargo clippy --release --test e2e -- -D warnings
-	cargo test --release --lib --bins --test golden --test layering --test lockfile --test scenarios --test plan_props
+	cargo test --profile bench --lib --bins --test suite
 
 fuzz: ## a minute of libFuzzer for the page scan and one for manifests, with the stable compiler (2.5 min; 4 min cold); TIME=600 for longer
 	@tests/bin/deps && tests/bin/fuzz $(TIME)
 
 golden: ## rewrite crds/, charts/manifests/, jobs/, docs/schemas/ and scenario transcripts from the code (1 min)
 	@tests/bin/deps
-	UPDATE_GOLDEN=1 cargo test --release --test golden --test scenarios
+	UPDATE_GOLDEN=1 cargo test --profile bench --test suite golden:: scenarios::
 	@git status --short crds charts jobs docs/schemas tests/scenarios
 
 image: ## the container image, loaded into the testbed if it runs (1 min; 8 min cold)

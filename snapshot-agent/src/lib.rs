@@ -24,7 +24,7 @@
 //! * Memory is bounded, and grows by 5 MiB a gigabyte of usual values (`verbs/save/pipe.rs` has the budget, a test measures it).
 //! * Every end has a class, which is the exit code ([`contract::ExitClass`]), and a sentence without secrets.
 //!
-//! Layers, from the bottom; a module imports only from layers below its own (`tests/layering.rs` holds it):
+//! Layers, from the bottom; a module imports only from layers below its own (`tests/suite/layering.rs` holds it):
 //!
 //! ```text
 //! 0  contract/ error.rs   requests, reports, exit codes: with format/layout.rs the part that a planner may use

@@ -36,6 +36,21 @@ step() {
 	return $code
 }
 
+# The profile of test programs (Cargo.toml): dependencies as in the image, our own crates quickly compiled. Without
+# optimisation a future takes more of the stack.
+test_profile=(--profile bench --workspace)
+export RUST_MIN_STACK=16777216
+
+# test_programs [TARGET...]: compiles the test programs (all but the stories; or these targets), and prints the path of each.
+# They are run as they are, not by cargo: it would put its own holdfast, of the test profile, in the place of the one that
+# ships.
+test_programs() {
+	local targets=("$@")
+	[ ${#targets[@]} -gt 0 ] || targets=(--lib --bins --tests)
+	cargo test "${test_profile[@]}" "${targets[@]}" --no-run --message-format=json-render-diagnostics |
+		sed -n 's/.*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1/p'
+}
+
 # The cluster that demo and end-to-end tests use: somebody's own by HOLDFAST_KUBECONFIG, else the testbed.
 use_cluster() {
 	if [ -n "${HOLDFAST_KUBECONFIG:-}" ]; then

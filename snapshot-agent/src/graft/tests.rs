@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::scan::{Proven, Reader};
 
-#[path = "../../tests/scan/support/bolt.rs"]
+#[path = "../../tests/real/scan/support/bolt.rs"]
 pub(crate) mod bolt;
 
 use bolt::{Bolt, Entry};

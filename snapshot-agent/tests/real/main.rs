@@ -51,8 +51,7 @@ mod restore;
 mod round_trip;
 mod s3_faults;
 mod s3_proxy;
-#[path = "../scan/support/mod.rs"]
-mod server;
+mod scan;
 mod siblings;
 mod signal;
 mod silent;
@@ -70,7 +69,8 @@ mod trouble;
 mod verify;
 mod volumes;
 
-use server::bolt;
+use scan::support as server;
+use scan::support::bolt;
 
 /// The allocator of the binary: what is measured is what ships.
 #[global_allocator]

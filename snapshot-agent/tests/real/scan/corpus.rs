@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::files;
-use crate::oracle::{self, Steering};
-use crate::props::{database, entries, meta, rows};
-use crate::support::Server;
-use crate::support::bolt::{Bolt, Entry, header, key_value, leaf_body, rev};
+use crate::scan::files;
+use crate::scan::oracle::{self, Steering};
+use crate::scan::props::{database, entries, meta, rows};
+use crate::scan::support::Server;
+use crate::scan::support::bolt::{Bolt, Entry, header, key_value, leaf_body, rev};
 use serde_json::json;
 use snapshot_agent::scan::ScanError;
 

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::scan::support::seed::seed;
+use crate::scan::support::{Checked, Dice, Server, both_ways, minor, reader, scan};
 use crate::soak::soak;
-use crate::support::seed::seed;
-use crate::support::{Checked, Dice, Server, both_ways, minor, reader, scan};
 use serde_json::json;
 use snapshot_agent::scan::{NoHashKv, Proven};
 
@@ -305,7 +305,7 @@ fn contents(line: &str) {
     // HashKV asks for no credentials on a member itself, its status does: the snapshot is what counts here.
     let (path, bytes) = server.save();
     let proven = Proven { bytes: proven.bytes, ..both_ways(&bytes) };
-    crate::support::compare_with_etcdutl(&path, &proven, &server.bin);
+    crate::scan::support::compare_with_etcdutl(&path, &proven, &server.bin);
     assert_eq!((proven.auth_enabled, proven.users, proven.roles), (true, 3, 2));
     assert_eq!(proven.first_users, [&b"platform_operator"[..], b"root", b"u3"]);
     let leases: Vec<_> = proven.leases.iter().map(|lease| (lease.id, lease.ttl)).collect();

@@ -1,31 +1,13 @@
 //! Stories of clusters, told by the real plans in a simulated world. Each story is a text file: lines that begin with
 //! `$` are what happens to the world, the lines below are what followed. `UPDATE_GOLDEN=1` writes them anew.
 
-#![allow(
-    unreachable_pub,
-    missing_docs,
-    clippy::unwrap_in_result,
-    clippy::pedantic,
-    clippy::collapsible_if,
-    clippy::manual_div_ceil,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "tests end by panicking, read the environment, and favour plain words over idiom"
-)]
-
-#[path = "support/world.rs"]
-#[allow(dead_code, reason = "shared with another test")]
-mod world;
-
 use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
 
+use crate::world::World;
 use holdfast::api::snapshot::Phase;
 use snapshot_agent::contract::ExitClass;
-use world::World;
 
 /// Two minutes: more than any story needs.
 const PATIENCE: u64 = 1200;
@@ -169,5 +151,5 @@ fn the_stories_are_told_as_written() {
             ));
         }
     }
-    assert!(wrong.is_empty(), "{}\nUPDATE_GOLDEN=1 cargo test --release --test scenarios", wrong.join("\n"));
+    assert!(wrong.is_empty(), "{}\nmake golden", wrong.join("\n"));
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::bolt::{Bolt, Entry, header, key_value, leaf_body, rev};
-use crate::support::{both_ways, scan, scan_within};
+use crate::scan::support::bolt::{Bolt, Entry, header, key_value, leaf_body, rev};
+use crate::scan::support::{both_ways, scan, scan_within};
 use proptest::prelude::*;
 use snapshot_agent::scan::{NoHashKv, Proven, Reader, ScanError};
 
@@ -114,7 +114,7 @@ proptest! {
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
         cuts.extend([0, bytes.len()]);
         cuts.sort_unstable();
-        let options = snapshot_agent::scan::Options { compact_revision: Some(5), budget_bytes: crate::support::BUDGET };
+        let options = snapshot_agent::scan::Options { compact_revision: Some(5), budget_bytes: crate::scan::support::BUDGET };
         let mut pieces = snapshot_agent::scan::Scan::new(options);
         cuts.windows(2).for_each(|cut| pieces.push(&bytes[cut[0]..cut[1]]));
         prop_assert_eq!(pieces.finish(), scan(&bytes, Some(5), bytes.len()));
@@ -132,7 +132,7 @@ proptest! {
         records in proptest::collection::vec(a_record(), 1..80),
         damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 1..12),
         piece in 1_usize..9_000,
-        budget in prop_oneof![Just(crate::support::BUDGET), 0_usize..1_000_000],
+        budget in prop_oneof![Just(crate::scan::support::BUDGET), 0_usize..1_000_000],
     ) {
         let mut bytes = database(1_024, &records, Some(9), |_| {});
         for (at, byte, in_header) in damage {
@@ -172,7 +172,7 @@ fn a_small_budget_costs_the_hash_first() {
 fn crafted_trees_are_refused() {
     let what = |bytes: &[u8]| {
         let streamed = scan(bytes, None, 1 << 20).unwrap_err();
-        let mut reader = Reader::open(bytes, bytes.len() as u64, crate::support::BUDGET).unwrap();
+        let mut reader = Reader::open(bytes, bytes.len() as u64, crate::scan::support::BUDGET).unwrap();
         let read = reader.prove(Some(-1)).unwrap_err();
         (streamed.to_string(), read.to_string())
     };
@@ -312,7 +312,8 @@ fn a_row_that_is_left_out_does_not_hide_what_is_broken() {
         let mut bytes = bytes.clone();
         // Another page's number.
         bytes[page * 4_096] ^= 0x55;
-        let read = Reader::open(&bytes[..], bytes.len() as u64, crate::support::BUDGET).and_then(|mut r| r.prove(None));
+        let read =
+            Reader::open(&bytes[..], bytes.len() as u64, crate::scan::support::BUDGET).and_then(|mut r| r.prove(None));
         let streamed = scan(&bytes, None, 1 << 20);
         match read {
             Ok(read) => assert_eq!(streamed, Ok(read), "page {page}"),
@@ -330,7 +331,8 @@ fn rows_within_rows_are_not_read_for_ever() {
     let records: Vec<(u8, usize, bool)> = (0..200).map(|i| (i, 9_000, false)).collect();
     for depth in [20, 4_000] {
         let bytes = database(4_096, &records, None, rows(depth));
-        let proven = Reader::open(&bytes[..], bytes.len() as u64, crate::support::BUDGET).unwrap().prove(None).unwrap();
+        let proven =
+            Reader::open(&bytes[..], bytes.len() as u64, crate::scan::support::BUDGET).unwrap().prove(None).unwrap();
         for piece in [10_000, 1 << 20, bytes.len()] {
             let began = std::time::Instant::now();
             let result = scan(&bytes, None, piece);
@@ -344,7 +346,7 @@ fn rows_within_rows_are_not_read_for_ever() {
             assert!(began.elapsed().as_secs() < 15);
             match result {
                 Err(error) => {
-                    assert_eq!((error, depth), (ScanError::OverBudget { budget: crate::support::BUDGET }, 4_000))
+                    assert_eq!((error, depth), (ScanError::OverBudget { budget: crate::scan::support::BUDGET }, 4_000))
                 }
                 Ok(result) => assert_eq!(result, proven),
             }

@@ -1,14 +1,6 @@
 //! What the binary prints is checked in: `crds/`, `charts/manifests/`, `jobs/`; and the shape of what it stores,
 //! `docs/schemas/`. A change of the code shows as a change of these files, where people read it.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "tests end by panicking, and read the environment"
-)]
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

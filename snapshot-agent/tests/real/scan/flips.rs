@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt as _;
 
-use crate::support::roles::Role;
-use crate::support::seed::seed;
-use crate::support::{BUDGET, Dice, Server, both_ways, scan};
+use crate::scan::support::roles::Role;
+use crate::scan::support::seed::seed;
+use crate::scan::support::{BUDGET, Dice, Server, both_ways, scan};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use snapshot_agent::contract::{ExitClass, SnapshotFlags, VerifyRequest};
@@ -48,7 +48,7 @@ fn snapshot(line: &str) -> (Vec<u8>, Proven) {
 
 /// A stored database.
 fn stored(name: &str) -> (Vec<u8>, Proven) {
-    let bytes = crate::files::database(name);
+    let bytes = crate::scan::files::database(name);
     let proven = both_ways(&bytes);
     (bytes, proven)
 }
@@ -120,7 +120,7 @@ impl AtRest {
 fn flips(what: &str, (mut bytes, proven): (Vec<u8>, Proven)) {
     let seed = seed(what, 2_026);
     let compact = proven.compact_revision;
-    let roles = crate::support::roles::roles(&bytes, compact.unwrap_or(-1));
+    let roles = crate::scan::support::roles::roles(&bytes, compact.unwrap_or(-1));
     let trailer: [u8; TRAILER] = Sha256::digest(&bytes).into();
     let at_rest = AtRest::of(&bytes, &trailer);
     assert_eq!(at_rest.verified().unwrap().sha256, Some(hex::encode(trailer)));

@@ -5,27 +5,9 @@
 //! a plan that breaks a safety rule, a status that is written again and again. `HOLDFAST_SOAK=n` tries n histories;
 //! without it a seeded sample is tried, the same each time.
 
-#![allow(
-    unreachable_pub,
-    missing_docs,
-    clippy::unwrap_in_result,
-    clippy::pedantic,
-    clippy::collapsible_if,
-    clippy::manual_div_ceil,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "tests end by panicking, read the environment, and favour plain words over idiom"
-)]
-
-#[path = "support/world.rs"]
-#[allow(dead_code, reason = "shared with another test")]
-mod world;
-
+use crate::world::{Fault, World};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use world::{Fault, World};
 
 /// Five minutes for what takes seconds undisturbed: nine members one by one, each after a back-off or two.
 const PATIENCE: u64 = 3_000;

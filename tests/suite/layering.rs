@@ -2,19 +2,13 @@
 //!
 //! `main`, `cli` → `operator` → `plan` → `api` → `snapshot_agent`'s pure part. Never the other way.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    reason = "tests end by panicking, and read the environment"
-)]
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use holdfast::api::condition::Reason;
+
+use crate::imports::{Imports, Module};
 
 /// Longest file: a room, not a hall.
 const MAX_LINES: usize = 600;
@@ -78,7 +72,7 @@ const RULES: &[Rule] = &[
 ];
 
 /// The parts of the agent's crate that a planner and the operator may use: values, no effects.
-const PURE_PART: [&str; 2] = ["contract", "layout"];
+const PURE_PART: [&str; 2] = ["contract", "format::layout"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -134,8 +128,7 @@ fn breaches(path: &str, text: &str) -> Vec<String> {
         let pure_only =
             ["src/plan/", "src/api/", "src/operator/", "src/manifests/"].iter().any(|f| path.starts_with(f));
         if pure_only && let Some((_, rest)) = line.split_once("snapshot_agent::") {
-            let part: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-            if !PURE_PART.contains(&part.as_str()) {
+            if !PURE_PART.iter().any(|part| rest.starts_with(part)) {
                 out.push(format!("{path}:{}: snapshot_agent::{rest}: only {PURE_PART:?} are values", number + 1));
             }
         }
@@ -170,6 +163,73 @@ fn each_step_up_is_noticed() {
     ] {
         assert_eq!(breaches("src/plan/x.rs", fine), Vec::<String>::new());
     }
+}
+
+/// The layers of the agent, from the bottom: a file imports files of layers below its own, and of its own module.
+const LAYERS: [&[&str]; 8] = [
+    &["contract"],
+    &["error"],
+    &["util"],
+    &["format"],
+    &["scan"],
+    &["store"],
+    &["catalog", "etcd", "graft"],
+    &["verbs"],
+];
+
+/// What the verbs share; no verb imports another one.
+const SHARED: &str = "common";
+
+/// Files that the gate, which runs before etcd at every start, may reach by imports.
+const GATE_REACHES: usize = 25;
+
+fn layer_of(module: &Module) -> usize {
+    let place = LAYERS.iter().position(|names| module.first().is_some_and(|top| names.contains(&top.as_str())));
+    place.unwrap_or_else(|| panic!("{module:?} belongs to no layer: name it in LAYERS"))
+}
+
+fn agent() -> Imports {
+    Imports::of(&root().join("snapshot-agent/src"))
+}
+
+#[test]
+fn the_agent_imports_only_from_layers_below() {
+    let mut found = vec![];
+    for (module, imported) in agent().0.iter().filter(|(module, _)| !module.is_empty()) {
+        for other in imported {
+            let same = module[0] == other[0];
+            let upward = !same && layer_of(other) >= layer_of(module);
+            let of_another_verb = same
+                && module[0] == "verbs"
+                && module.len() > 1
+                && other.get(1).is_some_and(|verb| *verb != module[1] && verb != SHARED);
+            if upward || of_another_verb {
+                found.push(format!("{} imports {}", module.join("::"), other.join("::")));
+            }
+        }
+    }
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    let mut found = vec![];
+    for folder in ["snapshot-agent/src", "src"] {
+        for circle in Imports::of(&root().join(folder)).circles() {
+            let names: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
+            found.push(format!("{folder}: {}", names.join(", ")));
+        }
+    }
+    assert!(found.is_empty(), "move what they share into a file of its own:\n{}\n", found.join("\n"));
+}
+
+#[test]
+fn the_gate_reaches_few_files() {
+    let reached = agent().reached_from(&["verbs".to_owned(), "gate".to_owned()]);
+    let names: Vec<String> = reached.iter().map(|module| module.join("::")).collect();
+    println!("the gate reaches {} files: {}", names.len(), names.join(", "));
+    // An empty answer would mean that nothing was read.
+    assert!(names.contains(&"etcd::wal".to_owned()) && names.len() <= GATE_REACHES, "{names:?}");
 }
 
 #[test]

@@ -16,13 +16,10 @@
 mod corpus;
 mod files;
 mod flips;
+mod memory;
 /// The promises that the fuzzer holds the scan to.
-#[path = "../../../fuzz/src/oracle.rs"]
+#[path = "../../../../fuzz/src/oracle.rs"]
 mod oracle;
-#[path = "../common/ports.rs"]
-mod ports;
 mod props;
-#[path = "../common/soak.rs"]
-mod soak;
-mod support;
+pub(crate) mod support;
 mod truth;

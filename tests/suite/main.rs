@@ -1,0 +1,24 @@
+//! Everything that needs no server: the rules of the house, what is checked in, and the planner's stories. One program,
+//! because linking the library costs more than running the tests.
+
+#![allow(
+    unreachable_pub,
+    missing_docs,
+    clippy::unwrap_in_result,
+    clippy::pedantic,
+    clippy::collapsible_if,
+    clippy::manual_div_ceil,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "tests end by panicking, read the environment, and favour plain words over idiom"
+)]
+
+mod golden;
+mod imports;
+mod layering;
+mod lockfile;
+mod plan_props;
+mod scenarios;
+mod world;
