@@ -13,7 +13,7 @@ use object_store::azure::{
 use object_store::client::{HttpClient, HttpConnector, HttpRequest, HttpRequestBody};
 use reqwest::Method;
 
-use super::bucket::http::{self, Clients, Connectors, Eraser};
+use super::bucket::http::{self, Clients, Connector, Eraser};
 use super::bucket::proxy::through;
 use super::bucket::{Bucket, Options, Protocol};
 use super::location::Place;
@@ -48,17 +48,15 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
         at = format!("{scheme}://{rest}");
         builder = builder.with_endpoint(at.clone());
     }
-    let connectors = Connectors::trusting(flags.azure_ca_file.as_deref(), None)?;
+    let connector = Connector::trusting(flags.azure_ca_file.as_deref(), None)?;
     let opening = |error: object_store::Error| classify("opening the store", &error);
-    let build = |connector| builder.clone().with_http_connector(connector).build().map_err(opening);
-    let clients = Clients::of(&connectors, build)?;
-    let connector = connectors.asking;
+    let store = builder.with_http_connector(connector.clone()).build().map_err(opening)?;
     let client =
         connector.connect(&ClientOptions::new().with_allow_http(at.starts_with("http://"))).map_err(opening)?;
     let base = format!("{}/{}", at.trim_end_matches('/'), place.name);
-    let eraser = eraser(client, build(connector)?.credentials().clone(), account.clone(), base);
+    let eraser = eraser(client, Arc::clone(store.credentials()), account.clone(), base);
     let at = format!("{at}, account {account}{}", through(&at));
-    Ok(Bucket::new(place, at, PROTOCOL, Options::default(), clients).erasing(eraser))
+    Ok(Bucket::new(place, at, PROTOCOL, Options::default(), Clients::of(store)).erasing(eraser))
 }
 
 /// One request for one object: object_store's own is a batch at the account, and a signature for one container does

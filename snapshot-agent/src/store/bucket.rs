@@ -19,6 +19,7 @@ use object_store::{
     Attribute, Attributes, GetOptions, GetRange, ListResult, ObjectMeta, ObjectStoreExt, PutMode, PutMultipartOptions,
     PutOptions, PutPayload, TagSet,
 };
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::location::Place;
@@ -27,7 +28,8 @@ use super::{Ahead, Children, Most, Plan, Stat};
 use crate::contract::{ExitClass, LockMode};
 use crate::error::{Error, Result};
 use crate::format::layout::{Folder, Key};
-use crate::store::error_class::{self, classify};
+use crate::store::error_class;
+use crate::store::error_class::classify;
 use crate::util::pool::Pool;
 use crate::util::progress::Progress;
 
@@ -39,7 +41,8 @@ pub(super) mod proxy;
 mod trial;
 mod upload;
 
-use http::{AtMost, Client, Clients, Eraser, Heard, RETRY_FOR, TooLong};
+pub use http::install_crypto;
+use http::{AtMost, Client, Clients, Download, Eraser, Heard, READ_WITHIN, RETRY_FOR, TooLong, late};
 pub(super) use intent::Taken;
 pub use proxy::{no_proxy, proxy};
 pub(super) use upload::BucketUpload;
@@ -116,7 +119,7 @@ impl Bucket {
     async fn erase(&self, path: &Path) -> object_store::Result<()> {
         gone(match &self.eraser {
             Some(eraser) => eraser(path.clone()).await,
-            None => self.clients.asker.delete(path).await,
+            None => self.clients.usual.delete(path).await,
         })
     }
 
@@ -202,7 +205,7 @@ impl Bucket {
                 page_token: page_token.clone(),
                 ..PaginatedListOptions::default()
             };
-            let page = self.clients.asker.list_paginated(Some(&prefix), options).await;
+            let page = self.clients.usual.list_paginated(Some(&prefix), options).await;
             let page = page.map_err(|error| classify(&doing, &error))?;
             look(page.result).map_err(|error| error.context(&doing))?;
             match page.page_token {
@@ -229,13 +232,13 @@ impl Bucket {
 
     /// Gives up an unfinished upload and what it has sent. `false`: the store knows of none, which is no error.
     async fn give_up(&self, path: &Path, id: &str) -> object_store::Result<bool> {
-        let asker = &self.clients.asker;
-        let was_there = match asker.abort_multipart(path, &id.to_owned()).await {
+        let usual = &self.clients.usual;
+        let was_there = match usual.abort_multipart(path, &id.to_owned()).await {
             Err(object_store::Error::NotFound { .. }) => false,
             aborted => aborted.map(|()| true)?,
         };
         if self.protocol.parts_stay {
-            asker.complete_multipart(path, &id.to_owned(), Vec::new()).await?;
+            usual.complete_multipart(path, &id.to_owned(), Vec::new()).await?;
             self.erase(path).await?;
         }
         Ok(was_there)
@@ -321,7 +324,7 @@ impl Bucket {
             object_store::Error::NotImplemented { .. } | object_store::Error::Generic { .. }
                 if error.to_string().contains("NotImplemented") || error.to_string().contains("status code: 501") =>
             {
-                match self.clients.asker.head(&path).await {
+                match self.clients.usual.head(&path).await {
                     // Credentials that may only write cannot look, and keys are used once.
                     Err(error) if !absent_or_hidden(&error) => Err(classify(&doing, &error)),
                     Err(_) => match client.put(&path, PutPayload::from_bytes(content.clone())).await {
@@ -358,12 +361,12 @@ impl Bucket {
     /// What the store has, and what its answer says beside that.
     async fn look(&self, path: &Path) -> object_store::Result<(ObjectMeta, Heard)> {
         let options = GetOptions { head: true, ..GetOptions::default() };
-        let mut result = self.clients.asker.get_opts(path, options).await?;
+        let mut result = self.clients.usual.get_opts(path, options).await?;
         Ok((result.meta, result.extensions.remove().unwrap_or_default()))
     }
 
     pub(super) async fn stat(&self, key: &Key) -> Result<Stat> {
-        let meta = self.clients.asker.head(&self.path(key)?).await;
+        let meta = self.clients.usual.head(&self.path(key)?).await;
         let meta = meta.map_err(|error| classify(&self.doing("looking at", key), &error))?;
         Ok(Stat { bytes: meta.size, etag: meta.e_tag, written: None })
     }
@@ -403,7 +406,7 @@ impl Bucket {
         // Not by a range: an empty object has none, and stores refuse to give it.
         let mut options = GetOptions::default();
         options.extensions.insert(AtMost(limit));
-        let mut result = self.clients.asker.get_opts(path, options).await?;
+        let mut result = self.clients.usual.get_opts(path, options).await?;
         let heard = result.extensions.remove().unwrap_or_default();
         Ok((result.bytes().await?, heard))
     }
@@ -423,7 +426,7 @@ impl Bucket {
         };
         let doing = self.doing("reading", key);
         let (store, etag, size, progress) =
-            (Arc::clone(&self.clients.reader), stat.etag.clone(), stat.bytes, progress.clone());
+            (Arc::clone(&self.clients.usual), stat.etag.clone(), stat.bytes, progress.clone());
         let pool = Pool::default();
         stream::iter((0..size).step_by(usize::try_from(ahead.range).unwrap_or(usize::MAX)))
             .map(move |from| {
@@ -465,19 +468,25 @@ async fn fetch(
     let (mut pieces, mut from, mut buffer) = (Vec::new(), range.start, pool.take());
     loop {
         let (asked, before) = (Instant::now(), from);
-        let options = GetOptions {
+        let mut options = GetOptions {
             if_match: etag.clone(),
             range: Some(GetRange::Bounded(from..range.end)),
             ..GetOptions::default()
         };
+        options.extensions.insert(Download);
         let result = store.get_opts(&path, options).await.map_err(|error| classify(&doing, &error))?;
         let end = result.range.end;
         let mut body = result.into_stream();
         let mut broken = None;
-        while let Some(piece) = body.next().await {
-            let piece = match piece {
-                Ok(piece) => piece,
-                Err(error) => {
+        loop {
+            let next = timeout(READ_WITHIN, body.next()).await.unwrap_or_else(|_| {
+                let source = Box::new(late(READ_WITHIN));
+                Some(Err(object_store::Error::Generic { store: "store", source }))
+            });
+            let piece = match next {
+                None => break,
+                Some(Ok(piece)) => piece,
+                Some(Err(error)) => {
                     broken = Some(error);
                     break;
                 }

@@ -4,7 +4,7 @@ use object_store::ClientOptions;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use serde_json::Value;
 
-use super::bucket::http::{self, Clients, Connectors};
+use super::bucket::http::{self, Clients, Connector};
 use super::bucket::proxy::through;
 use super::bucket::{Bucket, Options, Protocol};
 use super::location::Place;
@@ -37,16 +37,13 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
         .with_skip_signature(false)
         .with_client_options(ClientOptions::new().with_allow_http(http::plain(flags.gcs_endpoint.as_ref())))
         .with_retry(http::retry());
-    let connectors = Connectors::trusting(flags.gcs_ca_file.as_deref(), Some(IDENTITY))?;
-    let clients = Clients::of(&connectors, |connector| {
-        let store = builder.clone().with_http_connector(connector).build();
-        store.map_err(|error| match &account {
-            // What it says of a key may hold a part of it.
-            Some(_) => broken("private_key is no RSA key in PEM"),
-            None => classify("opening the store", &error),
-        })
+    let connector = Connector::trusting(flags.gcs_ca_file.as_deref(), Some(IDENTITY))?;
+    let store = builder.with_http_connector(connector).build().map_err(|error| match &account {
+        // What it says of a key may hold a part of it.
+        Some(_) => broken("private_key is no RSA key in PEM"),
+        None => classify("opening the store", &error),
     })?;
-    Ok(Bucket::new(place, at, PROTOCOL, Options::default(), clients))
+    Ok(Bucket::new(place, at, PROTOCOL, Options::default(), Clients::of(store)))
 }
 
 /// A service account's key from a mounted Secret, or what the environment provides (a workload's identity).

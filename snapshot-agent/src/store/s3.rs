@@ -4,6 +4,7 @@
 //! as they can be without the store; what the store does not take, it says at the first request, and the flag is named.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -13,7 +14,7 @@ use object_store::{ClientOptions, TagSet};
 use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::bucket::http::{self, Clients, Connectors};
+use super::bucket::http::{self, Clients, Connector};
 use super::bucket::proxy::through;
 use super::bucket::{Bucket, Options, Protocol, address};
 use super::location::Place;
@@ -58,27 +59,27 @@ pub(super) fn open_until(
     lock: Option<(LockMode, Timestamp)>,
 ) -> Result<Bucket> {
     let builder = builder(flags, &place.name)?;
-    let connectors = Connectors::trusting(flags.s3_ca_file.as_deref(), None)?;
-    let build = |builder: &AmazonS3Builder, connector, headers: &[(&str, &str)]| {
+    let connector = Connector::trusting(flags.s3_ca_file.as_deref(), None)?;
+    let build = |builder: AmazonS3Builder, headers: &[(&str, &str)]| {
         let mut client = ClientOptions::new().with_allow_http(http::plain(flags.s3_endpoint.as_ref()));
         let headers: Option<HeaderMap> = headers
             .iter()
             .map(|(name, value)| HeaderName::try_from(*name).ok().zip(HeaderValue::try_from(*value).ok()))
             .collect();
         client = client.with_default_headers(headers.ok_or_else(|| Error::config("a header that cannot be"))?);
-        let store = builder.clone().with_client_options(client).with_http_connector(connector).build();
+        let store = builder.with_client_options(client).with_http_connector(connector.clone()).build();
         store.map_err(|error| classify("opening the store", &error))
     };
-    let mut clients = Clients::of(&connectors, |connector| build(&builder, connector, header.as_slice()))?;
+    let mut clients = Clients::of(build(builder.clone(), header.as_slice())?);
     if !has_checksum(flags) {
         let unsigned = builder.clone().with_unsigned_payload(true);
-        clients = clients.unsigned(&connectors, |connector| build(&unsigned, connector, header.as_slice()))?;
+        clients.unsigned = Some(Arc::new(build(unsigned, header.as_slice())?));
     }
     if let Some((mode, until)) = lock {
         let until = until.to_string();
         let headers = [("x-amz-object-lock-mode", mode.as_str()), ("x-amz-object-lock-retain-until-date", &until)];
         // On what makes an object and on nothing else: S3 knows these headers there alone.
-        clients = clients.sealing(build(&builder, connectors.asking.clone(), &headers)?);
+        clients.sealer = Arc::new(build(builder, &headers)?);
     }
     let region = region(flags)?;
     let through = match &flags.s3_endpoint {

@@ -23,13 +23,13 @@ use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 use reqwest::{Certificate, Url};
+use tokio::time::timeout;
 
 use super::address::{self, NoStore, Resolver};
 use super::listing::{self, NoListing};
 use super::proxy;
 use crate::error::{Error, Result, io_error};
 use crate::store::error_class::{beneath, tls};
-use crate::util::crypto::install_crypto;
 
 /// A store that hiccups or asks to slow down gets this long, with jitter and growing pauses; what lasts longer is told
 /// while somebody still looks, and the Job tries again.
@@ -54,8 +54,8 @@ pub(super) const PATIENT_WITHIN: Duration = Duration::from_mins(10);
 /// acknowledges.
 const SILENT_FOR: Duration = WRITE_WITHIN;
 
-/// Between two pieces of an answer's body; the run's own stall limit (20 s) ends it anyway.
-const READ_WITHIN: Duration = Duration::from_secs(15);
+/// To the beginning of a download, and between two of its pieces; the run's own stall limit (20 s) ends it anyway.
+pub(super) const READ_WITHIN: Duration = Duration::from_secs(15);
 
 /// The most of an answer that is not a download: a page of a thousand names of a kilobyte each has about 2 MiB.
 const ANSWER: u64 = 16 << 20;
@@ -68,56 +68,22 @@ pub(in crate::store) trait Client: ObjectStore + MultipartStore + PaginatedListS
 
 impl<T: ObjectStore + MultipartStore + PaginatedListStore> Client for T {}
 
-/// One bucket, spoken to with four time limits and by one more client for what is to stay.
+/// One bucket, spoken to by one client, and by others where the protocol has what is asked for in the client itself.
 #[derive(Clone)]
 pub(in crate::store) struct Clients {
-    /// For small requests.
-    pub(super) asker: Arc<dyn Client>,
+    /// For everything that the others are not for.
+    pub(in crate::store) usual: Arc<dyn Client>,
     /// For small requests that make an object which stays: with what is asked for about that, on every request.
-    pub(super) sealer: Arc<dyn Client>,
-    /// For parts.
-    pub(super) writer: Arc<dyn Client>,
+    pub(in crate::store) sealer: Arc<dyn Client>,
     /// For parts that are read back and compared before they count, where the protocol hashes them otherwise.
-    pub(super) unsigned: Option<Arc<dyn Client>>,
-    /// The same two for parts that no stream waits for; this one also makes them an object, which may take minutes.
-    pub(super) patient: Arc<dyn Client>,
-    /// The same.
-    pub(super) patient_unsigned: Option<Arc<dyn Client>>,
-    /// For downloads: a limit between pieces, none for the whole.
-    pub(super) reader: Arc<dyn Client>,
+    pub(in crate::store) unsigned: Option<Arc<dyn Client>>,
 }
 
 impl Clients {
-    /// Makes them with a provider's own builder. Nobody is contacted.
-    pub(in crate::store) fn of<C: Client>(
-        connectors: &Connectors,
-        build: impl Fn(Connector) -> Result<C>,
-    ) -> Result<Self> {
-        let asker: Arc<dyn Client> = Arc::new(build(connectors.asking.clone())?);
-        Ok(Self {
-            sealer: Arc::clone(&asker),
-            asker,
-            unsigned: None,
-            patient_unsigned: None,
-            writer: Arc::new(build(connectors.writing.clone())?),
-            patient: Arc::new(build(connectors.patient.clone())?),
-            reader: Arc::new(build(connectors.reading.clone())?),
-        })
-    }
-
-    /// With another client for what is to stay.
-    pub(in crate::store) fn sealing<C: Client>(self, sealer: C) -> Self {
-        Self { sealer: Arc::new(sealer), ..self }
-    }
-
-    /// With other clients for parts that are read back.
-    pub(in crate::store) fn unsigned<C: Client>(
-        self,
-        connectors: &Connectors,
-        build: impl Fn(Connector) -> Result<C>,
-    ) -> Result<Self> {
-        let (unsigned, patient) = (build(connectors.writing.clone())?, build(connectors.patient.clone())?);
-        Ok(Self { unsigned: Some(Arc::new(unsigned)), patient_unsigned: Some(Arc::new(patient)), ..self })
+    /// The one for everything.
+    pub(in crate::store) fn of(usual: impl Client) -> Self {
+        let usual: Arc<dyn Client> = Arc::new(usual);
+        Self { sealer: Arc::clone(&usual), usual, unsigned: None }
     }
 }
 
@@ -133,55 +99,68 @@ pub(in crate::store) fn retry() -> RetryConfig {
     }
 }
 
-/// The HTTP clients for one store: one for each set of time limits, however many clients of the store share it.
-pub(in crate::store) struct Connectors {
-    /// For small requests.
-    pub(in crate::store) asking: Connector,
-    /// For parts.
-    writing: Connector,
-    /// For parts that no stream waits for.
-    patient: Connector,
-    /// For downloads.
-    reading: Connector,
+/// Chooses ring for TLS, once for the process; what the binary has chosen stands.
+pub fn install_crypto() {
+    // An error says that one is installed already.
+    let _installed_before = rustls::crypto::ring::default_provider().install_default();
 }
 
-impl Connectors {
-    /// That trust the CA certificates of this file, or the public ones. Nobody is contacted. `identity`: the name at
-    /// which the provider's own client asks for the node's identity.
-    pub(in crate::store) fn trusting(file: Option<&FilePath>, identity: Option<&'static str>) -> Result<Self> {
-        install_crypto();
-        proxy::check()?;
-        let certificates = certificates(file)?;
-        let connector = |whole, between, silent| {
-            let settings = Settings { certificates: certificates.clone(), whole, between, silent, identity };
-            Connector { settings, made: Arc::default() }
-        };
-        Ok(Self {
-            asking: connector(Some(ASK_WITHIN), None, None),
-            writing: connector(Some(WRITE_WITHIN), None, None),
-            patient: connector(Some(PATIENT_WITHIN), None, Some(SILENT_FOR)),
-            reading: connector(None, Some(READ_WITHIN), None),
-        })
-    }
+tokio::task_local! {
+    /// How long each request of this task's may take, where that is not [`ASK_WITHIN`].
+    static WITHIN: Duration;
 }
 
-/// Makes an HTTP client once. object_store's own would follow redirects to other hosts, and ask a store again whose
-/// certificate it has just refused.
+/// Lets each request that is made in `doing` take so long: object_store has no such option.
+pub(super) fn within<T>(limit: Duration, doing: impl Future<Output = T>) -> impl Future<Output = T> {
+    WITHIN.scope(limit, doing)
+}
+
+/// What was waited for too long.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("nothing within {} s", .0.as_secs())]
+struct Late(Duration);
+
+/// The error of a request that has taken so long.
+pub(super) fn late(limit: Duration) -> HttpError {
+    HttpError::new(HttpErrorKind::Timeout, Late(limit))
+}
+
+/// Makes the HTTP client of a store, once however many clients of the store share it. object_store's own would follow
+/// redirects to other hosts, and ask a store again whose certificate it has just refused.
 #[derive(Clone, Debug)]
 pub(in crate::store) struct Connector {
-    settings: Settings,
+    certificates: Option<Vec<Certificate>>,
+    identity: Option<&'static str>,
     /// With TLS alone, and without.
     made: Arc<[OnceLock<HttpClient>; 2]>,
 }
 
-/// Whom an HTTP client trusts, and how long it waits.
-#[derive(Clone, Debug)]
-struct Settings {
-    certificates: Option<Vec<Certificate>>,
-    whole: Option<Duration>,
-    between: Option<Duration>,
-    silent: Option<Duration>,
-    identity: Option<&'static str>,
+impl Connector {
+    /// That trusts the CA certificates of this file, or the public ones. Nobody is contacted. `identity`: the name at
+    /// which the provider's own client asks for the node's identity.
+    pub(in crate::store) fn trusting(file: Option<&FilePath>, identity: Option<&'static str>) -> Result<Self> {
+        install_crypto();
+        proxy::check()?;
+        Ok(Self { certificates: certificates(file)?, identity, made: Arc::default() })
+    }
+
+    fn client(&self, plain: bool) -> object_store::Result<HttpClient> {
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("holdfast/", env!("CARGO_PKG_VERSION")))
+            .http1_only()
+            .https_only(!plain)
+            .connect_timeout(CONNECT_WITHIN)
+            .tcp_user_timeout(SILENT_FOR)
+            .dns_resolver(Arc::new(Resolver { identity: self.identity }))
+            .redirect(reqwest::redirect::Policy::none());
+        if let Some(certificates) = &self.certificates {
+            builder = builder.tls_certs_only(certificates.iter().cloned());
+        }
+        match builder.build() {
+            Ok(client) => Ok(HttpClient::new(Speaker { client })),
+            Err(error) => Err(object_store::Error::Generic { store: "store", source: Box::new(error) }),
+        }
+    }
 }
 
 impl HttpConnector for Connector {
@@ -193,33 +172,7 @@ impl HttpConnector for Connector {
         let made = if plain { insecure } else { secure };
         match made.get() {
             Some(client) => Ok(client.clone()),
-            None => self.settings.client(plain).map(|client| made.get_or_init(|| client).clone()),
-        }
-    }
-}
-
-impl Settings {
-    fn client(&self, plain: bool) -> object_store::Result<HttpClient> {
-        let mut builder = reqwest::Client::builder()
-            .user_agent(concat!("holdfast/", env!("CARGO_PKG_VERSION")))
-            .http1_only()
-            .https_only(!plain)
-            .connect_timeout(CONNECT_WITHIN)
-            .tcp_user_timeout(self.silent)
-            .dns_resolver(Arc::new(Resolver { identity: self.identity }))
-            .redirect(reqwest::redirect::Policy::none());
-        if let Some(certificates) = &self.certificates {
-            builder = builder.tls_certs_only(certificates.iter().cloned());
-        }
-        if let Some(whole) = self.whole {
-            builder = builder.timeout(whole);
-        }
-        if let Some(between) = self.between {
-            builder = builder.read_timeout(between);
-        }
-        match builder.build() {
-            Ok(client) => Ok(HttpClient::new(Speaker { client, downloads: self.between.is_some() })),
-            Err(error) => Err(object_store::Error::Generic { store: "store", source: Box::new(error) }),
+            None => self.client(plain).map(|client| made.get_or_init(|| client).clone()),
         }
     }
 }
@@ -249,6 +202,10 @@ impl Heard {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store) struct AtMost(pub(in crate::store) u64);
 
+/// Beside a request: its answer is read piece by piece by somebody who counts, and who waits [`READ_WITHIN`] for each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Download;
+
 /// An answer with more in it than anybody reads.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("it has more than {0} bytes")]
@@ -258,22 +215,33 @@ pub(super) struct TooLong(u64);
 #[derive(Debug)]
 struct Speaker {
     client: reqwest::Client,
-    /// Whether answers are read piece by piece by somebody who counts.
-    downloads: bool,
 }
 
 impl Speaker {
+    /// What is answered, and what its headers say.
+    async fn answer(&self, request: HttpRequest) -> std::result::Result<HttpResponse, HttpError> {
+        let lists = listing::asked(&request);
+        let most = match request.extensions().get::<Download>() {
+            Some(Download) => None,
+            None => Some(request.extensions().get::<AtMost>().map_or(ANSWER, |AtMost(most)| *most)),
+        };
+        let mut answer = self.client.call(request).await?;
+        let heard = Heard::of(&answer);
+        answer.extensions_mut().insert(heard);
+        Self::bounded(answer, most, lists).await
+    }
+
     /// object_store collects what is no download in memory, and errors of every kind.
     async fn bounded(
-        &self,
         answer: HttpResponse,
-        most: u64,
+        most: Option<u64>,
         lists: bool,
     ) -> std::result::Result<HttpResponse, HttpError> {
         let refusal = !answer.status().is_success();
-        if self.downloads && !refusal {
-            return Ok(answer);
-        }
+        let most = match most {
+            None if !refusal => return Ok(answer),
+            most => most.unwrap_or(ANSWER),
+        };
         let (head, body) = answer.into_parts();
         let (mut pieces, mut whole) = (body.bytes_stream(), BytesMut::new());
         while let Some(piece) = pieces.next().await {
@@ -305,19 +273,15 @@ impl HttpService for Speaker {
         Self: 'b,
     {
         Box::pin(async move {
-            let lists = listing::asked(&request);
-            let most = request.extensions().get::<AtMost>().map_or(ANSWER, |AtMost(most)| *most);
-            match self.client.call(request).await {
-                Ok(mut answer) => {
-                    let heard = Heard::of(&answer);
-                    answer.extensions_mut().insert(heard);
-                    self.bounded(answer, most, lists).await
-                }
+            let usual = if request.extensions().get::<Download>().is_some() { READ_WITHIN } else { ASK_WITHIN };
+            let limit = WITHIN.try_with(|limit| *limit).unwrap_or(usual);
+            match timeout(limit, self.answer(request)).await {
                 // The kind `Unknown` is not asked again.
-                Err(error) if tls(&error).is_some() || beneath::<NoStore>(&error).is_some() => {
+                Ok(Err(error)) if tls(&error).is_some() || beneath::<NoStore>(&error).is_some() => {
                     Err(HttpError::new(HttpErrorKind::Unknown, error))
                 }
-                Err(error) => Err(error),
+                Ok(answered) => answered,
+                Err(_) => Err(late(limit)),
             }
         })
     }

@@ -68,7 +68,7 @@ const CLEAN_WITHIN: Duration = Duration::from_secs(5);
 pub(super) async fn announce(store: &Bucket, data: &Key, upload_id: &str, plan: Plan) -> Result<()> {
     let intent = Intent { name: data.name().to_owned(), upload_id: upload_id.to_owned(), until: plan.until };
     // Never locked: it has to go.
-    store.put_by(&store.clients.asker, &data.folder().intent(), intent.json()?).await
+    store.put_by(&store.clients.usual, &data.folder().intent(), intent.json()?).await
 }
 
 /// How long a part waits for the word on how it is to be sent: etcd waits with it.
@@ -106,7 +106,7 @@ async fn clean(store: &Bucket, lineage: &Folder, now: Timestamp) -> Result<()> {
     let doing = store.doing("listing the intents of", lineage);
     let prefix = store.below(&lineage.intents())?;
     let options = PaginatedListOptions { max_keys: Some(PAGE), ..PaginatedListOptions::default() };
-    let page = store.clients.asker.list_paginated(Some(&prefix), options).await;
+    let page = store.clients.usual.list_paginated(Some(&prefix), options).await;
     for object in page.map_err(|error| classify(&doing, &error))?.result.objects {
         // The object's name says whose it is; what it says itself is anybody's who may write here.
         let Some(attempt) = object.location.filename().and_then(|name| lineage.of_intent(name)) else { continue };
@@ -210,7 +210,7 @@ impl Bucket {
             Err(denied) if denied.class() == ExitClass::Denied => return Ok(None),
             removed => removed?,
         }
-        self.put_by(&self.clients.asker, &attempt.intent(), own.json()?).await?;
+        self.put_by(&self.clients.usual, &attempt.intent(), own.json()?).await?;
         Ok(Some(Taken { store: self.clone(), attempt: attempt.clone(), own, before }))
     }
 }
@@ -222,7 +222,7 @@ impl Taken {
         let let_go = async {
             stands(&store, &attempt, &own).await?;
             remove(&store, &attempt).await?;
-            if published { Ok(()) } else { store.put_by(&store.clients.asker, &attempt.intent(), before).await }
+            if published { Ok(()) } else { store.put_by(&store.clients.usual, &attempt.intent(), before).await }
         };
         match tokio::time::timeout(CLEAN_WITHIN, let_go).await {
             Ok(Ok(())) => {}

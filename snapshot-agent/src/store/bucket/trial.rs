@@ -16,7 +16,7 @@ impl Bucket {
     pub(in crate::store) async fn try_put(&self, key: &Key, content: Bytes, create: bool) -> Result<Put> {
         let mode = if create { PutMode::Create } else { PutMode::Overwrite };
         let options = PutOptions { mode, tags: self.options.tags.clone(), ..PutOptions::default() };
-        let put = self.clients.asker.put_opts(&self.path(key)?, PutPayload::from_bytes(content), options).await;
+        let put = self.clients.usual.put_opts(&self.path(key)?, PutPayload::from_bytes(content), options).await;
         match put {
             Ok(put) => Ok(Put::Taken(Pin { etag: put.e_tag, version: put.version })),
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
@@ -35,7 +35,7 @@ impl Bucket {
             ..GetOptions::default()
         };
         let doing = self.doing("reading", key);
-        let result = match self.clients.asker.get_opts(&self.path(key)?, options).await {
+        let result = match self.clients.usual.get_opts(&self.path(key)?, options).await {
             Ok(result) => result,
             Err(object_store::Error::Precondition { .. } | object_store::Error::NotModified { .. }) => {
                 return Ok(Answer::Exchanged);
@@ -62,7 +62,7 @@ impl Bucket {
         let doing = self.doing("clearing", folder);
         let prefix = self.below(folder)?;
         let options = PaginatedListOptions { max_keys: Some(PAGE), ..PaginatedListOptions::default() };
-        let page = self.clients.asker.list_paginated(Some(&prefix), options).await;
+        let page = self.clients.usual.list_paginated(Some(&prefix), options).await;
         let objects = page.map_err(|error| classify(&doing, &error))?.result.objects;
         // Of an upload that was cut short nothing but its intent can be listed.
         for attempt in objects.iter().filter_map(|object| folder.whatever_of_intent(object.location.filename()?)) {

@@ -13,13 +13,13 @@ use object_store::{ObjectStoreExt, PutPayload};
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::http::{Heard, PATIENT_WITHIN, WRITE_WITHIN};
+use super::http::{Heard, PATIENT_WITHIN, WRITE_WITHIN, within};
 use super::intent::Shown;
-use super::{Bucket, Plan, classify, intent};
+use super::{Bucket, Clients, Plan, class, classify, intent};
 use crate::contract::{ExitClass, Lock};
 use crate::error::{Error, Result, task_error};
 use crate::format::layout::Key;
-use crate::store::{Stat, error_class};
+use crate::store::Stat;
 
 /// The usual part. Measured: above 8 MiB the size hardly matters for speed, and 16 MiB would break the memory budget.
 pub(crate) const PART: u64 = 8 << 20;
@@ -104,8 +104,8 @@ const AGAIN_WITHIN: Duration = Duration::from_secs(20);
 fn is_worth_another(error: &object_store::Error, patient: bool, begun: Instant) -> bool {
     let in_time = patient || begun.elapsed() < AGAIN_WITHIN;
     in_time
-        && !error_class::repeated(error)
-        && !error_class::timed_out(error)
+        && !class::repeated(error)
+        && !class::timed_out(error)
         && classify("", error).class() == ExitClass::Transient
 }
 
@@ -216,12 +216,11 @@ impl BucketUpload {
         }
         self.filled = 0;
         let payload: PutPayload = std::mem::take(&mut self.filling).into_iter().collect();
-        let clients = self.store.clients.clone();
-        let (writer, unsigned) =
-            if self.patient { (clients.patient, clients.patient_unsigned) } else { (clients.writer, clients.unsigned) };
+        let Clients { usual: writer, unsigned, .. } = self.store.clients.clone();
         let (signed, path, id) = (Arc::clone(&self.signed), self.path.clone(), self.id.clone());
         let (patient, begun) = (self.patient, Instant::now());
-        self.under_way.spawn(async move {
+        let limit = if patient { PATIENT_WITHIN } else { WRITE_WITHIN };
+        self.under_way.spawn(within(limit, async move {
             let mut again = true;
             if let Some(unsigned) = unsigned.filter(|_| !signed.load(Ordering::Relaxed)) {
                 match unsigned.put_part(&path, &id, at, payload.clone()).await {
@@ -239,7 +238,7 @@ impl BucketUpload {
                 }
                 sent => (at, sent),
             }
-        });
+        }));
         Ok(())
     }
 
@@ -251,7 +250,7 @@ impl BucketUpload {
                 self.stored.insert(at, part);
                 Ok(())
             }
-            Some(Ok((_, Err(error)))) if error_class::timed_out(&error) => {
+            Some(Ok((_, Err(error)))) if class::timed_out(&error) => {
                 Err(Error::transient(format!("{}: {}", self.doing(), too_slow(self.patient, self.part))))
             }
             Some(Ok((_, Err(error)))) => Err(self.store.error(&self.doing(), &error)),
@@ -284,7 +283,8 @@ impl BucketUpload {
         self.completion = Completion::Asked;
         let parts = std::mem::take(&mut self.stored).into_values().collect();
         // All of it has been sent, so no stream waits: stores that put the parts together byte by byte get their time.
-        let completed = self.store.clients.patient.complete_multipart(&self.path, &self.id, parts).await;
+        let completed = self.store.clients.usual.complete_multipart(&self.path, &self.id, parts);
+        let completed = within(PATIENT_WITHIN, completed).await;
         if completed.is_ok() {
             self.completion = Completion::Done;
         }
@@ -358,7 +358,7 @@ impl BucketUpload {
             aborted = given_up.map_err(|error| classify("aborting the upload", &error))?;
         }
         if nobodys && self.completion != Completion::Before {
-            let erased = match self.store.clients.asker.head(&self.path).await {
+            let erased = match self.store.clients.usual.head(&self.path).await {
                 Ok(_) => self.store.erase(&self.path).await,
                 // That the upload is unknown by now may mean that the store is just making the object of it.
                 Err(object_store::Error::NotFound { .. })
