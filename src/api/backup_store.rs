@@ -230,9 +230,7 @@ pub struct Probe {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tried {
-    /// What: `readAfterWrite`, `createOnly`, `listAfterWrite`, `multipart`, `rangeRead`, `abortedUpload`, `pinnedRead`,
-    /// `versions`, `checksumKept`, `checksumChecked`, `objectLock`, `delete`,
-    /// `clock`, `mark`.
+    /// What: `readAfterWrite`, `createOnly`, `listAfterWrite`, `multipart`, `versions`, `objectLock`, `delete`, `mark`.
     pub name: String,
     /// `Yes`: the store does it. `No`: it does not. `NotThere`: this kind of store has no such thing. `NotTried`: the
     /// probe had ended before.

@@ -41,23 +41,13 @@ const MOST_TAGS: usize = 10;
 
 /// Reads the credentials and contacts nobody.
 pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
-    open_with(flags, place, None)
-}
-
-/// With one more header on every request, signed like the others.
-pub(super) fn open_with(flags: &StoreFlags, place: Place, header: Option<(&str, &str)>) -> Result<Bucket> {
     let lock = lock(flags)?;
     let until = lock.map(|(_, days)| locked_for(days.saturating_mul(86_400))).transpose()?;
-    open_until(flags, place, header, lock.map(|(mode, _)| mode).zip(until))
+    open_until(flags, place, lock.map(|(mode, _)| mode).zip(until))
 }
 
 /// With everything that stays locked until then.
-pub(super) fn open_until(
-    flags: &StoreFlags,
-    place: Place,
-    header: Option<(&str, &str)>,
-    lock: Option<(LockMode, Timestamp)>,
-) -> Result<Bucket> {
+pub(super) fn open_until(flags: &StoreFlags, place: Place, lock: Option<(LockMode, Timestamp)>) -> Result<Bucket> {
     let builder = builder(flags, &place.name)?;
     let connector = Connector::trusting(flags.s3_ca_file.as_deref(), None)?;
     let build = |builder: AmazonS3Builder, headers: &[(&str, &str)]| {
@@ -70,10 +60,10 @@ pub(super) fn open_until(
         let store = builder.with_client_options(client).with_http_connector(connector.clone()).build();
         store.map_err(|error| classify("opening the store", &error))
     };
-    let mut clients = Clients::of(build(builder.clone(), header.as_slice())?);
+    let mut clients = Clients::of(build(builder.clone(), &[])?);
     if !has_checksum(flags) {
         let unsigned = builder.clone().with_unsigned_payload(true);
-        clients.unsigned = Some(Arc::new(build(unsigned, header.as_slice())?));
+        clients.unsigned = Some(Arc::new(build(unsigned, &[])?));
     }
     if let Some((mode, until)) = lock {
         let until = until.to_string();
@@ -174,7 +164,7 @@ fn reached(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result
 }
 
 /// Whether every request that carries data has a checksum beside it.
-pub(super) fn has_checksum(flags: &StoreFlags) -> bool {
+fn has_checksum(flags: &StoreFlags) -> bool {
     flags.s3_object_lock.is_some() || !matches!(flags.s3_checksum, None | Some(S3Checksum::WhenRequired))
 }
 

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::TryStreamExt;
-use jiff::{SignedDuration, Timestamp};
 use tokio::time::timeout;
 
 use crate::catalog::store_id::{self, Expected, Found, Verdict};
@@ -21,7 +20,7 @@ pub use crate::contract::{Finding, Outcome, Probed, Trial};
 use crate::error::{Error, Result};
 use crate::format::layout::{Folder, Key};
 use crate::store;
-use crate::store::trial::{Answer, Pin, Put};
+use crate::store::trial::Put;
 use crate::store::{Ahead, NO_LOCK, Plan, Store, Upload};
 use crate::util::clock;
 use crate::util::interrupt::Interrupt;
@@ -48,9 +47,6 @@ const CLEAR_WITHIN: Duration = Duration::from_secs(20);
 
 /// What is left behind is garbage to everybody after so long.
 const TRIED_SECONDS: u32 = 3600;
-
-/// S3 refuses requests that are 15 minutes off; a third of it is a machine whose clock nobody keeps.
-const MOST_SKEW: SignedDuration = SignedDuration::from_mins(5);
 
 /// What was found, and the first thing without which nothing works.
 #[derive(Debug)]
@@ -123,9 +119,7 @@ impl Probe {
         self.versions().await;
         self.lock().await?;
         self.large_objects().await?;
-        self.checksums().await;
         self.delete().await;
-        self.clock().await;
         if !marked {
             let create_only = |found: &Finding| (found.trial, found.outcome) == (Trial::CreateOnly, Outcome::Yes);
             let create_only = self.findings.iter().any(create_only);
@@ -186,9 +180,9 @@ impl Probe {
     }
 
     /// Notes what became of a trial without which nothing works, and ends there if it failed.
-    fn insist<T>(&mut self, trial: Trial, detail: &str, tried: Result<T>) -> Result<T> {
+    fn insist(&mut self, trial: Trial, detail: &str, tried: Result<()>) -> Result<()> {
         match &tried {
-            Ok(_) => self.note(trial, Outcome::Yes, detail),
+            Ok(()) => self.note(trial, Outcome::Yes, detail),
             Err(error) => self.note(trial, Outcome::No, error.message()),
         }
         tried
@@ -243,31 +237,12 @@ impl Probe {
             let content = content?;
             let store = &self.sides.reads;
             let stat = store.stat(&key).await?;
+            // By several ranges.
             let pieces: Vec<Bytes> = store.read(&key, &stat, Ahead::LITTLE, &Progress::silent()).try_collect().await?;
-            same(store, &key, &pieces.concat(), &content)?;
-            Ok((stat, content))
+            same(store, &key, &pieces.concat(), &content)
         };
         let whole = whole.await;
-        let (stat, content) = self.insist(Trial::Multipart, "two parts, read back whole", whole)?;
-        // Across the border of the two parts.
-        let (from, to) = (LARGE - (65 << 10), LARGE - (63 << 10));
-        let pin = Pin { etag: stat.etag, version: None };
-        match self.sides.reads.try_get(&key, from as u64, to as u64, &pin).await {
-            Ok(None) => self.note(Trial::RangeRead, Outcome::Yes, "a folder's files are read in order"),
-            Ok(Some(Answer::Bytes(bytes))) => {
-                let right = same(&self.sides.reads, &key, &bytes, content.get(from..to).unwrap_or_default());
-                self.insist(Trial::RangeRead, "2 KiB across the border of two parts", right)?;
-            }
-            Ok(Some(Answer::Exchanged)) => {
-                let uri = self.sides.reads.uri(&key);
-                let error = Error::corrupt(format!("{uri}: the store calls its own ETag wrong"));
-                self.insist::<()>(Trial::RangeRead, "", Err(error))?;
-            }
-            Err(error) => self.insist::<()>(Trial::RangeRead, "", Err(error))?,
-        }
-        let aborted = self.aborted().await;
-        self.weigh(Trial::AbortedUpload, aborted);
-        Ok(())
+        self.insist(Trial::Multipart, "two parts, read back whole", whole)
     }
 
     async fn begin(&self, compression: Compression, bytes: usize) -> Result<(Upload, Bytes)> {
@@ -301,97 +276,27 @@ impl Probe {
         Ok(content)
     }
 
-    async fn aborted(&self) -> Result<(Outcome, String)> {
-        let (mut upload, _) = self.begin(Compression::Zstd, LARGE).await?;
-        upload.abort().await;
-        let key = self.place(Compression::Zstd)?.data(Compression::Zstd);
-        Ok(match self.sides.reads.stat(&key).await {
-            Err(error) if error.class() == ExitClass::NotFound => {
-                (Outcome::Yes, "an upload that was given up is no object".to_owned())
-            }
-            Err(error) => return Err(error),
-            Ok(stat) => (Outcome::No, format!("an upload that was given up is an object of {} bytes", stat.bytes)),
-        })
-    }
-
     async fn versions(&mut self) {
         let key = self.folder.manifest();
         let tried = async {
-            let mut pins = Vec::new();
-            for content in [&b"older"[..], b"newer"] {
-                if let Put::Taken(pin) = self.sides.writes.try_put(&key, Bytes::from_static(content), false).await? {
-                    pins.push(pin);
-                }
-            }
-            let Some(older) = pins.into_iter().next() else { return Ok::<_, Error>(None) };
-            let tied = Pin { version: None, ..older.clone() };
-            let pinned = if tied.etag.is_some() { self.sides.reads.try_get(&key, 0, 5, &tied).await? } else { None };
-            let kept = match &older.version {
-                Some(_) => self.sides.reads.try_get(&key, 0, 5, &Pin { etag: None, ..older }).await,
-                None => Ok(None),
-            };
-            Ok(Some((pinned, kept)))
+            let older = self.sides.writes.try_put(&key, Bytes::from_static(b"older"), false).await?;
+            self.sides.writes.try_put(&key, Bytes::from_static(b"newer"), false).await?;
+            let Put::Taken(Some(version)) = older else { return Ok::<_, Error>(None) };
+            Ok(Some(self.sides.reads.try_version(&key, version).await))
         };
-        match tried.await {
-            Ok(Some((pinned, kept))) => {
-                let pinned = match pinned {
-                    None => (Outcome::NotThere, "this kind of store has no ETags"),
-                    Some(Answer::Exchanged) => (Outcome::Yes, "a read tied to the older content was refused"),
-                    Some(Answer::Bytes(_)) => {
-                        (Outcome::No, "ETags are not looked at: an exchanged object shows by its hash alone")
-                    }
-                };
-                self.note(Trial::PinnedRead, pinned.0, pinned.1);
-                let kept = match kept {
-                    Ok(None) => (Outcome::NotThere, "the store keeps no versions here".to_owned()),
-                    Ok(Some(Answer::Bytes(bytes))) if bytes == "older" => {
-                        (Outcome::Yes, format!("the older content is read by its version: {STAYS}"))
-                    }
-                    Ok(Some(_)) => (Outcome::No, "the older version's content is another".to_owned()),
-                    // To read a version is a right of its own (S3: s3:GetObjectVersion); that it has an ID says enough.
-                    Err(error) if error.class() == ExitClass::Denied => {
-                        (Outcome::No, format!("{}: {STAYS}", error.message()))
-                    }
-                    Err(error) => (Outcome::No, error.message().to_owned()),
-                };
-                self.note(Trial::Versions, kept.0, kept.1);
+        let tried = tried.await.map(|kept| match kept {
+            Some(Ok(bytes)) if bytes == "older" => {
+                (Outcome::Yes, format!("the older content is read by its version: {STAYS}"))
             }
-            Ok(None) => self.note(Trial::PinnedRead, Outcome::No, "an object could not be written again"),
-            Err(error) => self.note(Trial::PinnedRead, Outcome::No, error.message()),
-        }
-    }
-
-    async fn checksums(&mut self) {
-        /// And its sha256 in base64.
-        const CONTENT: (&[u8], &str) = (b"holdfast", "0VgNLffyS29eKoYeuikYdVw6cka3BogX40nYrcZqhWY=");
-        let Some(checksums) = &self.sides.checksums else {
-            for trial in [Trial::ChecksumKept, Trial::ChecksumChecked] {
-                self.note(
-                    trial,
-                    Outcome::NotThere,
-                    "no checksum can be chosen here: the protocol has none, or it does not go with --s3-sse=SSE-C",
-                );
+            // To read a version is a right of its own (S3: s3:GetObjectVersion); that it has an ID says enough.
+            Some(Err(error)) if error.class() == ExitClass::Denied => {
+                (Outcome::No, format!("{}: {STAYS}", error.message()))
             }
-            return;
-        };
-        let content = Bytes::from_static(CONTENT.0);
-        let kept = checksums.kept(&self.attempt.intent(), content.clone()).await.map(|kept| match kept {
-            Some(sum) if sum == CONTENT.1 => (Outcome::Yes, "the sha256 of an object is told, and right".to_owned()),
-            Some(_) => (Outcome::No, "the sha256 that is told of an object is wrong".to_owned()),
-            None => (Outcome::No, "no sha256 is told of an object: --s3-checksum has no use here".to_owned()),
+            // Google has an ID for each content, and keeps the older ones only where that is asked for.
+            Some(Err(error)) if error.class() != ExitClass::NotFound => (Outcome::No, error.message().to_owned()),
+            None | Some(Ok(_) | Err(_)) => (Outcome::NotThere, "the store keeps no versions here".to_owned()),
         });
-        let checked = checksums.refuses_wrong(&self.folder.data(Compression::Gzip), content).await.map(|refused| {
-            if refused {
-                (Outcome::Yes, "an object with a wrong sha256 was kept out".to_owned())
-            } else {
-                (
-                    Outcome::No,
-                    "an object with a wrong sha256 was taken: damage on the way shows at a restore".to_owned(),
-                )
-            }
-        });
-        self.weigh(Trial::ChecksumKept, kept);
-        self.weigh(Trial::ChecksumChecked, checked);
+        self.weigh(Trial::Versions, tried);
     }
 
     /// Whoever asks for it relies on it.
@@ -422,35 +327,6 @@ impl Probe {
             Err(error) => return Err(error),
             Ok(_) => (Outcome::No, "an object is there after it was removed: dead saves leave garbage".to_owned()),
         })
-    }
-
-    async fn clock(&mut self) {
-        let tried = self.sides.reads.try_head(&self.attempt.data(Compression::Gzip)).await;
-        let tried = tried.map(|heard| match heard.map(|heard| heard.date) {
-            None => (Outcome::NotThere, "a folder has no clock".to_owned()),
-            Some(None) => (Outcome::NotThere, "the store does not tell its time".to_owned()),
-            Some(Some(date)) => skew(&date, clock::now()),
-        });
-        self.weigh(Trial::Clock, tried);
-    }
-}
-
-/// How far the store's clock is off.
-fn skew(date: &str, now: Timestamp) -> (Outcome, String) {
-    let Ok(theirs) = jiff::fmt::rfc2822::parse(date) else {
-        return (Outcome::No, "the store's date makes no sense".to_owned());
-    };
-    // The header has whole seconds.
-    let skew = theirs.timestamp().duration_since(now);
-    let detail = format!(
-        "the store's is {} s {} ours",
-        skew.as_secs().abs(),
-        if skew.is_negative() { "behind" } else { "before" }
-    );
-    if skew.abs() <= MOST_SKEW {
-        (Outcome::Yes, detail)
-    } else {
-        (Outcome::No, format!("{detail}: signatures will be refused, and garbage of dead saves misjudged"))
     }
 }
 
@@ -493,16 +369,6 @@ mod tests {
         };
         assert_eq!(said("0a1b2c3d-0000"), "reading s3://b/.holdfast-probe-*/try/manifest.json: no; .holdfast-probe-*");
         assert_eq!(said("0a1b2c3d-0000"), said("ffffffff-0000"));
-    }
-
-    #[test]
-    fn a_clock_may_be_off_by_minutes() {
-        let now: Timestamp = "2026-11-21T16:22:33.5Z".parse().unwrap();
-        assert_eq!(skew("Sat, 21 Nov 2026 16:22:30 GMT", now).0, Outcome::Yes);
-        let (outcome, detail) = skew("Sat, 21 Nov 2026 16:12:30 GMT", now);
-        assert!(outcome == Outcome::No && detail.contains("603 s behind"), "{detail}");
-        assert_eq!(skew("Sat, 21 Nov 2026 16:32:30 GMT", now).0, Outcome::No);
-        assert_eq!(skew("yesterday", now).0, Outcome::No);
     }
 
     #[tokio::test]

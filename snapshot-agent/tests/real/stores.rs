@@ -241,15 +241,8 @@ impl RestoreIn {
 }
 
 /// What a store has to do to be usable, but for removing what was written.
-pub(crate) const NEEDED: [Trial; 7] = [
-    Trial::ReadAfterWrite,
-    Trial::CreateOnly,
-    Trial::ListAfterWrite,
-    Trial::Multipart,
-    Trial::RangeRead,
-    Trial::AbortedUpload,
-    Trial::Mark,
-];
+pub(crate) const NEEDED: [Trial; 5] =
+    [Trial::ReadAfterWrite, Trial::CreateOnly, Trial::ListAfterWrite, Trial::Multipart, Trial::Mark];
 
 pub(crate) fn probing(store: &StoreFlags, readers: Option<&Path>) -> ProbeRequest {
     let read_credentials_dir = readers.map(Path::to_owned);
@@ -278,10 +271,6 @@ async fn a_probe_says_what_a_store_does_and_leaves_its_mark_alone() {
         for trial in NEEDED.into_iter().chain([Trial::Delete]) {
             assert_eq!(outcome(&ended, trial), Outcome::Yes, "{name}:\n{table}");
         }
-        let folder = name == "folder";
-        assert_eq!(outcome(&ended, Trial::PinnedRead) == Outcome::NotThere, folder, "{name}:\n{table}");
-        assert_eq!(outcome(&ended, Trial::Clock) == Outcome::NotThere, folder, "{name}:\n{table}");
-        assert_eq!(outcome(&ended, Trial::ChecksumKept) == Outcome::NotThere, name != "versitygw", "{name}:\n{table}");
 
         for (store, wanted) in
             [(backend.wrong.as_ref(), ExitClass::Denied), (Some(&backend.missing), ExitClass::NotFound)]

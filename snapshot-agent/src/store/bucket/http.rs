@@ -180,21 +180,14 @@ impl HttpConnector for Connector {
 /// What an answer's headers say and object_store passes over; it hands on what is put beside an answer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heard {
-    /// The store's clock.
-    pub(crate) date: Option<String>,
-    /// Names and values of the checksums that the store says the object has.
-    pub(crate) checksums: Vec<(String, String)>,
     /// Until when the object is locked, as far as these credentials may know.
     pub(crate) locked_until: Option<Timestamp>,
 }
 
 impl Heard {
     fn of(answer: &HttpResponse) -> Self {
-        let text = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let checksums = ["x-amz-checksum-crc64nvme", "x-amz-checksum-sha256"];
-        let said = checksums.into_iter().filter_map(|name| Some((name.to_owned(), text(name)?)));
-        let locked_until = text("x-amz-object-lock-retain-until-date").and_then(|until| until.parse().ok());
-        Self { date: text("date"), checksums: said.collect(), locked_until }
+        let until = answer.headers().get("x-amz-object-lock-retain-until-date");
+        Self { locked_until: until.and_then(|until| until.to_str().ok()?.parse().ok()) }
     }
 }
 

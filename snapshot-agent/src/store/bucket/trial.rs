@@ -2,14 +2,14 @@
 
 use bytes::Bytes;
 use object_store::list::PaginatedListOptions;
-use object_store::{GetOptions, GetRange, ObjectStore, PutMode, PutOptions, PutPayload};
+use object_store::{GetOptions, ObjectStore, PutMode, PutOptions, PutPayload};
 
 use super::http::Heard;
 use super::{Bucket, PAGE, intent};
 use crate::error::Result;
 use crate::format::layout::{Folder, Key};
 use crate::store::error_class::classify;
-use crate::store::trial::{Answer, Pin, Put};
+use crate::store::trial::Put;
 
 impl Bucket {
     /// Puts an object, with or without the condition that there is none.
@@ -18,7 +18,7 @@ impl Bucket {
         let options = PutOptions { mode, tags: self.options.tags.clone(), ..PutOptions::default() };
         let put = self.clients.usual.put_opts(&self.path(key)?, PutPayload::from_bytes(content), options).await;
         match put {
-            Ok(put) => Ok(Put::Taken(Pin { etag: put.e_tag, version: put.version })),
+            Ok(put) => Ok(Put::Taken(put.version)),
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
                 Ok(Put::Refused)
             }
@@ -26,26 +26,15 @@ impl Bucket {
         }
     }
 
-    /// Reads a part of an object, tied to a version of it.
-    pub(in crate::store) async fn try_get(&self, key: &Key, from: u64, to: u64, pin: &Pin) -> Result<Answer> {
-        let options = GetOptions {
-            if_match: pin.etag.clone(),
-            version: pin.version.clone(),
-            range: Some(GetRange::Bounded(from..to)),
-            ..GetOptions::default()
-        };
-        let doing = self.doing("reading", key);
-        let result = match self.clients.usual.get_opts(&self.path(key)?, options).await {
-            Ok(result) => result,
-            Err(object_store::Error::Precondition { .. } | object_store::Error::NotModified { .. }) => {
-                return Ok(Answer::Exchanged);
-            }
-            Err(error) => return Err(classify(&doing, &error)),
-        };
-        result.bytes().await.map(Answer::Bytes).map_err(|error| classify(&doing, &error))
+    /// Reads a version of an object.
+    pub(in crate::store) async fn try_version(&self, key: &Key, version: String) -> Result<Bytes> {
+        let options = GetOptions { version: Some(version), ..GetOptions::default() };
+        let path = self.path(key)?;
+        let read = async { self.clients.usual.get_opts(&path, options).await?.bytes().await };
+        read.await.map_err(|error| classify(&self.doing("reading", key), &error))
     }
 
-    /// What an answer's headers say of an object and of the store.
+    /// What an answer's headers say of an object.
     pub(in crate::store) async fn try_head(&self, key: &Key) -> Result<Heard> {
         let looked = self.look(&self.path(key)?).await;
         looked.map(|(_, heard)| heard).map_err(|error| classify(&self.doing("looking at", key), &error))

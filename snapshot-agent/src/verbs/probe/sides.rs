@@ -7,8 +7,9 @@ use crate::catalog::store_id;
 use crate::contract::{ExitClass, ProbeRequest, StoreFlags};
 use crate::error::{Error, Result};
 use crate::format::layout::{Folder, LayoutError};
-use crate::store::trial::{Checksums, Locks, READERS};
-use crate::store::{self, Store};
+use crate::store;
+use crate::store::Store;
+use crate::store::trial::{Locks, READERS};
 
 /// More than a probe makes, in any of its folders.
 const MOST: usize = 100;
@@ -23,8 +24,6 @@ pub(super) struct Sides {
     pub(super) marks: Store,
     /// Reads it.
     pub(super) marked: Store,
-    /// The sha256 of objects, where the protocol knows them.
-    pub(super) checksums: Option<Checksums>,
     /// Locks, where they are asked for.
     pub(super) locks: Option<Locks>,
     /// Whether the two have credentials of their own.
@@ -52,9 +51,8 @@ impl Sides {
             }
             Some(flags) => readable(flags).map_err(|error| error.context(READERS))?,
         };
-        let checksums = Checksums::of(&plain, readers.as_ref())?;
         let locks = Locks::of(store, readers.as_ref())?;
-        Ok(Self { writes, reads, marks, marked, checksums, locks, apart: readers.is_some() })
+        Ok(Self { writes, reads, marks, marked, locks, apart: readers.is_some() })
     }
 
     /// Removes what a probe has written: who may remove need not be allowed to see it.
