@@ -42,21 +42,15 @@ fn named(proven: &Proven) -> CameAlong {
 /// What a scan has found, if it is admitted. `None`: it held more records than there is memory for; whether anybody has
 /// to log in is asked of the file then.
 pub(super) fn found(job: &Job<'_>, restored: &mut Restored, proven: Option<&Proven>, file: &File) -> Result<()> {
-    let Job { request, found: looked, .. } = job;
+    let Job { request, .. } = job;
     if let Some(proven) = proven {
         let came_along = named(proven);
-        // These bytes will say the same whenever they are read.
-        admit(request, &came_along).inspect_err(|_| {
-            looked.content.get_or_init(|| restored.sha256.clone());
-        })?;
+        admit(request, &came_along)?;
         (restored.came_along, restored.revision) = (Some(came_along), Some(proven.revision));
     } else if request.refuse_auth {
         match graft::auth_enabled(file, restored.db_bytes) {
             Ok(false) => {}
-            Ok(true) => {
-                looked.content.get_or_init(|| restored.sha256.clone());
-                return Err(refused(""));
-            }
+            Ok(true) => return Err(refused("")),
             Err(why) => {
                 return Err(Error::auth_required(format!(
                     "whether the snapshot has authentication on cannot be told: {why}"

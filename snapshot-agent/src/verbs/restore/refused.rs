@@ -3,7 +3,7 @@
 //!
 //! It decides which refusals stand without another download, for how long, and for which request: users that nobody can log
 //! in as, a file that does not fit what was asked, a graft that was not made where there is no room for etcdutl, and a disk
-//! that gives other bytes back. What follows from the bytes alone stands for as long as the store has the same ones.
+//! that gives other bytes back.
 //! Bytes that came broken are none: they may have broken on the way. The note lies in the staging folder: nothing there
 //! can be started, and it goes with the next attempt that is another one.
 
@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 
 use super::raw;
 use super::volume::Volume;
-use crate::catalog::stored;
 use crate::contract::{ExitClass, RestoreRequest};
 use crate::error::{Error, Result};
 use crate::store::{Stat, Store};
@@ -45,9 +44,6 @@ pub(super) struct Found {
     pub(super) whole: OnceLock<()>,
     /// Somebody else's file: another one may be put in its place.
     pub(super) file: OnceLock<Stat>,
-    /// The sha256 (hex) of a database that is refused for what was proven to be in it, and for nothing else. Empty:
-    /// nobody knows it.
-    pub(super) content: OnceLock<String>,
     /// Bytes that etcdutl's way takes, when the graft was not made.
     pub(super) needs: OnceLock<u64>,
 }
@@ -61,9 +57,6 @@ struct Note {
     /// The file, as the store told of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     file: Option<String>,
-    /// The sha256 (hex) of the database, where nothing but its content was refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    content: Option<String>,
     /// It stands while the volume has less room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     needs: Option<u64>,
@@ -90,7 +83,6 @@ impl Note {
         stands.then(|| Self {
             request: fingerprint(request),
             file: found.file.get().map(told),
-            content: found.content.get().cloned().filter(|_| error.class() == ExitClass::AuthRequired),
             needs,
             class: error.class(),
             message: error.message().to_owned(),
@@ -122,20 +114,6 @@ impl Note {
         let stat = tokio::time::timeout(TOLD_WITHIN, store.stat(&key)).await;
         stat.is_ok_and(|stat| stat.is_ok_and(|stat| told(&stat) != *refused))
     }
-
-    /// Whether the store says that these bytes, whose content was refused, are still those that it has: a large file
-    /// would be downloaded again and again to find the same. Where it does not say so, they are looked at.
-    async fn is_of_the_same_content(&self, request: &RestoreRequest) -> bool {
-        let (Some(sha256), Ok(store)) = (&self.content, Store::open(&request.store)) else { return false };
-        let same = async {
-            if let Some(key) = raw::key(&request.key)? {
-                return Ok::<_, Error>(self.file == Some(told(&store.stat(&key).await?)));
-            }
-            let (manifest, _) = stored::manifest_of(&store, &stored::folder(&request.key)?).await?;
-            Ok(manifest.sha256.eq_ignore_ascii_case(sha256))
-        };
-        tokio::time::timeout(TOLD_WITHIN, same).await.is_ok_and(|same| same == Ok(true))
-    }
 }
 
 /// All that is asked, the programs it is asked of, and the memory for it: another version takes what this one does not, and
@@ -157,8 +135,7 @@ pub(super) async fn standing(volume: &Volume, request: &RestoreRequest) -> Optio
     let note = read(&volume.refusal()).filter(|note| note.is_of(request, free));
     let stands = match &note {
         Some(note) if note.is_fresh(clock::now()) => !note.is_of_another_file(request).await,
-        Some(note) => note.is_of_the_same_content(request).await,
-        None => false,
+        Some(_) | None => false,
     };
     let Some(Note { class, message, at, .. }) = note.filter(|_| stands) else {
         volume.tidy();
@@ -201,12 +178,9 @@ fn write(volume: &Volume, note: &Note) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::super::volume::State;
     use super::*;
     use crate::contract::StoreFlags;
-    use crate::format::manifest::sample;
 
     fn request(volume: &Path) -> RestoreRequest {
         RestoreRequest {
@@ -273,60 +247,6 @@ mod tests {
         assert!(disk.is_fresh(after(9)) && !disk.is_fresh(after(10)), "a disk is tried again");
         let other = Note::of(&request, &whole, &Error::config("x"), clock::now()).unwrap();
         assert!(other.is_of(&request, 100), "room is not what was missing");
-        whole.content.set("5a".to_owned()).unwrap();
-        for class in ExitClass::ALL {
-            let note = Note::of(&request, &whole, &Error::new(class, "x"), clock::now());
-            let content = note.and_then(|note| note.content);
-            assert_eq!(content.is_some(), class == ExitClass::AuthRequired, "{class:?}: it may be mended elsewhere");
-        }
-    }
-
-    /// A large file would be downloaded every hour for ever, to find the same in it.
-    #[tokio::test]
-    async fn what_is_refused_for_its_content_stands_for_as_long_as_the_store_has_it() {
-        let (store, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let volume = Volume::alone(folder.path()).await.unwrap();
-        let (ours, sha256) = ("shop/orders/1a2b3c4d/20261121T162233Z-1-2", "5a".repeat(32));
-        let put = |sha256: &str, raw: &str| {
-            sample::put(store.path(), ours, &sample::but(sample::manifest(ours), &json!({ "sha256": sha256 })));
-            fs::write(store.path().join("raw.db"), raw).unwrap();
-        };
-        let error = Error::auth_required("it has 2 users");
-        for key in [ours, "raw.db"] {
-            let url = format!("file://{}", store.path().display());
-            let flags = StoreFlags { url, ..StoreFlags::default() };
-            let request = RestoreRequest { store: flags.clone(), key: key.to_owned(), ..request(folder.path()) };
-            let opened = Store::open(&flags).unwrap();
-            put(&sha256, "one");
-            let found = Found::default();
-            found.whole.set(()).unwrap();
-            if let Some(key) = raw::key(key).unwrap() {
-                found.file.set(opened.stat(&key).await.unwrap()).unwrap();
-            }
-            let long_ago = clock::now() - SignedDuration::from_hours(500);
-            let left = |at| {
-                write(&volume, &Note::of(&request, &found, &error, at).unwrap()).unwrap();
-            };
-            left(long_ago);
-            assert_eq!(standing(&volume, &request).await, None, "{key}: it is not known to be its content");
-            found.content.set(if key == ours { sha256.clone() } else { String::new() }).unwrap();
-            for at in [long_ago, clock::now(), clock::now() + SignedDuration::from_hours(500)] {
-                left(at);
-                for _ in 0..2 {
-                    assert_eq!(standing(&volume, &request).await, Some(error.clone()), "{key}: {at}");
-                }
-            }
-            left(long_ago);
-            let another = RestoreRequest { refuse_auth: false, ..request.clone() };
-            assert_eq!(standing(&volume, &another).await, None, "{key}: another request");
-            left(long_ago);
-            put(&"a5".repeat(32), "another");
-            assert_eq!(standing(&volume, &request).await, None, "{key}: another one");
-            left(long_ago);
-            fs::remove_dir_all(store.path().join("shop")).unwrap();
-            fs::remove_file(store.path().join("raw.db")).unwrap();
-            assert_eq!(standing(&volume, &request).await, None, "{key}: the store says nothing");
-        }
     }
 
     #[tokio::test]
