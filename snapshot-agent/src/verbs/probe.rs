@@ -75,7 +75,8 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
     let failed = interrupt.unless(probe.everything(expected)).await.err();
     // In a store that is another one nothing was tried, so nothing is cleared (I25).
     let refused = failed.as_ref().is_some_and(|error| error.class() == ExitClass::Refused);
-    let cleared = refused || matches!(timeout(CLEAR_WITHIN, probe.sides.clear(&probe.folder)).await, Ok(Ok(())));
+    let cleared =
+        refused || matches!(timeout(CLEAR_WITHIN, probe.sides.writes.try_clear(&probe.folder)).await, Ok(Ok(())));
     let left_behind = (!cleared).then_some(uri);
     let Probe { mut findings, store_id, folder, .. } = probe;
     for found in &mut findings {

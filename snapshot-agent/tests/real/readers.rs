@@ -79,21 +79,6 @@ async fn what_only_writes_makes_a_usable_store_with_what_reads() {
     assert_eq!(alone.failed.unwrap().class(), ExitClass::Denied);
 }
 
-/// Who may remove and not list is told by the other side what there is.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_one_side_sees_the_other_removes() {
-    let (s3, readers) = two_users().await;
-    let proxy = S3Proxy::before(&s3, |asked| match asked.op {
-        Op::Delete | Op::Abort if by(asked, WRITERS) => Fault::Pass,
-        _ => each_its_own(asked),
-    })
-    .await;
-    let ended = probed(&proxy.flags(&s3), Some(readers.path())).await;
-    assert!(ended.probed.usable && ended.probed.left_behind.is_none(), "{:?}", ended.probed);
-    assert_eq!(outcome(&ended, Trial::Delete), Outcome::Yes, "{}", ended.probed.table());
-    assert_eq!(s3.files(), ["pre/fix/holdfast-store.json"]);
-}
-
 /// Restores depend on it: what cannot be read with these credentials is of no use, whatever the others may do. And each
 /// probe says so in the same words (I17).
 #[tokio::test(flavor = "multi_thread")]

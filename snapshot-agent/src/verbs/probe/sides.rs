@@ -1,18 +1,14 @@
 //! A store's two sides: who writes and removes, and who reads. As a rule with the same credentials; where a store has
 //! some for each, both are tried, since restores and inquiries depend on those that read as saves do on the others.
 //!
-//! It decides which side is opened with what, and how a probe's folder is emptied by both of them together.
+//! It decides which side is opened with what.
 
 use crate::catalog::store_id;
-use crate::contract::{ExitClass, ProbeRequest, StoreFlags};
+use crate::contract::{ProbeRequest, StoreFlags};
 use crate::error::{Error, Result};
-use crate::format::layout::{Folder, LayoutError};
 use crate::store;
 use crate::store::Store;
 use crate::store::trial::{Locks, READERS};
-
-/// More than a probe makes, in any of its folders.
-const MOST: usize = 100;
 
 /// An opened store, by what is asked of it.
 pub(super) struct Sides {
@@ -26,8 +22,6 @@ pub(super) struct Sides {
     pub(super) marked: Store,
     /// Locks, where they are asked for.
     pub(super) locks: Option<Locks>,
-    /// Whether the two have credentials of their own.
-    apart: bool,
 }
 
 impl Sides {
@@ -52,30 +46,7 @@ impl Sides {
             Some(flags) => readable(flags).map_err(|error| error.context(READERS))?,
         };
         let locks = Locks::of(store, readers.as_ref())?;
-        Ok(Self { writes, reads, marks, marked, locks, apart: readers.is_some() })
-    }
-
-    /// Removes what a probe has written: who may remove need not be allowed to see it.
-    pub(super) async fn clear(&self, folder: &Folder) -> Result<()> {
-        match self.writes.try_clear(folder).await {
-            Err(denied) if self.apart && denied.class() == ExitClass::Denied => self.clear_seen(folder).await,
-            cleared => cleared,
-        }
-    }
-
-    /// One side says what is there, the other removes it.
-    async fn clear_seen(&self, folder: &Folder) -> Result<()> {
-        let mut places = vec![folder.clone()];
-        for name in self.reads.children(folder, MOST, |_| true).await?.names {
-            places.push(inside(folder.child(&name))?);
-        }
-        for place in places {
-            for name in self.reads.objects(&place, MOST).await? {
-                let key = inside(place.child(&name))?.as_object();
-                self.writes.try_delete(&key).await?;
-            }
-        }
-        Ok(())
+        Ok(Self { writes, reads, marks, marked, locks })
     }
 }
 
@@ -84,15 +55,12 @@ fn readable(flags: &StoreFlags) -> Result<(Store, Store)> {
     Ok((Store::open(flags)?.by(READERS), store_id::store(flags)?.by(READERS)))
 }
 
-fn inside(place: Result<Folder, LayoutError>) -> Result<Folder> {
-    place.map_err(|error| store::layout(&error))
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use super::*;
+    use crate::contract::ExitClass;
 
     #[test]
     fn what_is_wrong_with_those_who_read_names_them() {
@@ -107,7 +75,7 @@ mod tests {
         };
         let mut request = ProbeRequest { store: bucket, ..ProbeRequest::default() };
         let sides = Sides::open(&request).unwrap();
-        assert!(!sides.apart && !format!("{:?}", sides.reads).contains(READERS));
+        assert!(!format!("{:?}", sides.reads).contains(READERS));
 
         request.read_credentials_dir = Some(reads.path().to_owned());
         let error = Sides::open(&request).err().expect("was taken");
@@ -116,7 +84,7 @@ mod tests {
 
         request.read_credentials_dir = Some(writes.path().to_owned());
         let sides = Sides::open(&request).unwrap();
-        assert!(sides.apart && format!("{:?}", sides.reads).contains(READERS), "{:?}", sides.reads);
+        assert!(format!("{:?}", sides.reads).contains(READERS), "{:?}", sides.reads);
         assert!(!format!("{:?}", sides.writes).contains(READERS), "{:?}", sides.writes);
 
         let mount = tempfile::tempdir().unwrap();
