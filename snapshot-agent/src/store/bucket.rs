@@ -41,7 +41,6 @@ pub(super) mod proxy;
 mod trial;
 mod upload;
 
-pub use http::install_crypto;
 use http::{AtMost, Client, Clients, Download, Eraser, Heard, READ_WITHIN, RETRY_FOR, TooLong, late};
 pub(super) use intent::Taken;
 pub use proxy::{no_proxy, proxy};

@@ -30,6 +30,7 @@ use super::listing::{self, NoListing};
 use super::proxy;
 use crate::error::{Error, Result, io_error};
 use crate::store::error_class::{beneath, tls};
+use crate::util::crypto::install_crypto;
 
 /// A store that hiccups or asks to slow down gets this long, with jitter and growing pauses; what lasts longer is told
 /// while somebody still looks, and the Job tries again.
@@ -97,12 +98,6 @@ pub(in crate::store) fn retry() -> RetryConfig {
         max_retries: RETRIES,
         retry_timeout: RETRY_FOR,
     }
-}
-
-/// Chooses ring for TLS, once for the process; what the binary has chosen stands.
-pub fn install_crypto() {
-    // An error says that one is installed already.
-    let _installed_before = rustls::crypto::ring::default_provider().install_default();
 }
 
 tokio::task_local! {

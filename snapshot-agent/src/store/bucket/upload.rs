@@ -15,11 +15,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::http::{Heard, PATIENT_WITHIN, WRITE_WITHIN, within};
 use super::intent::Shown;
-use super::{Bucket, Clients, Plan, class, classify, intent};
+use super::{Bucket, Clients, Plan, classify, intent};
 use crate::contract::{ExitClass, Lock};
 use crate::error::{Error, Result, task_error};
 use crate::format::layout::Key;
 use crate::store::Stat;
+use crate::store::error_class;
 
 /// The usual part. Measured: above 8 MiB the size hardly matters for speed, and 16 MiB would break the memory budget.
 pub(crate) const PART: u64 = 8 << 20;
@@ -104,8 +105,8 @@ const AGAIN_WITHIN: Duration = Duration::from_secs(20);
 fn is_worth_another(error: &object_store::Error, patient: bool, begun: Instant) -> bool {
     let in_time = patient || begun.elapsed() < AGAIN_WITHIN;
     in_time
-        && !class::repeated(error)
-        && !class::timed_out(error)
+        && !error_class::repeated(error)
+        && !error_class::timed_out(error)
         && classify("", error).class() == ExitClass::Transient
 }
 
@@ -250,7 +251,7 @@ impl BucketUpload {
                 self.stored.insert(at, part);
                 Ok(())
             }
-            Some(Ok((_, Err(error)))) if class::timed_out(&error) => {
+            Some(Ok((_, Err(error)))) if error_class::timed_out(&error) => {
                 Err(Error::transient(format!("{}: {}", self.doing(), too_slow(self.patient, self.part))))
             }
             Some(Ok((_, Err(error)))) => Err(self.store.error(&self.doing(), &error)),
