@@ -106,7 +106,7 @@ fn whole(stored: &Stored, engine: Engine) -> Duration {
 async fn killed(engine: Engine) {
     let stored = Stored::of(100, Compression::Zstd, false).await;
     let mut whole = whole(&stored, engine);
-    let kills = soak(30, 300);
+    let kills = soak(12, 300);
     let mut complete = 0;
     for n in 0..kills {
         let volume = tempfile::tempdir().unwrap();
@@ -247,7 +247,7 @@ async fn cut_at_any_page_a_snapshot_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flipped_byte_anywhere_is_refused() {
-    let each = soak(10, 167);
+    let each = soak(6, 167);
     for (compression, age) in [(Compression::None, false), (Compression::Zstd, false), (Compression::Zstd, true)] {
         let stored = Stored::of(1, compression, age).await;
         let folder = stored.mount.path().join(&stored.saved.key);
@@ -332,7 +332,7 @@ async fn without_power_at_any_moment_a_restore_is_nothing_or_the_snapshot() {
         let mut whole = begun.elapsed();
         // It has said that it is done: now it is there whatever happens.
         stored.serves(&disk.without_power(None).mount, &first);
-        let cuts = soak(5, 50);
+        let cuts = soak(3, 50);
         let (mut n, mut early, mut complete) = (0, 0, 0);
         // The machine may have been slower when it was measured: more of them then, within less.
         while n < cuts || (early * 2 < cuts && n < cuts * 5) {

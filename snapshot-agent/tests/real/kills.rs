@@ -1,7 +1,7 @@
 //! Saves that are killed at any moment: never a manifest whose snapshot does not verify, leftovers are gone after the
 //! next run, and what is not ours is untouched.
 //!
-//! Twenty moments, two hundred with HOLDFAST_SOAK=1; the moments look random and are the same every time. And each request
+//! Ten moments, two hundred with HOLDFAST_SOAK=1; the moments look random and are the same every time. And each request
 //! at the end of a save, before the store has carried it out and after.
 
 use std::collections::BTreeMap;
@@ -87,7 +87,7 @@ async fn killed_anywhere(etcd: &Etcd, flags: StoreFlags, everything: &Path, stor
         assert!(run(&request(format!("f000000{undisturbed}-0"))).wait().unwrap().success());
         whole = whole.min(begun.elapsed());
     }
-    let moments = soak(20_u64, 200) / 2;
+    let moments = soak(10_u64, 200) / 2;
     for moment in 0..moments {
         // Each part of the run is met once; where in it, the moment's number says.
         let part = u32::try_from(moment).unwrap();

@@ -131,7 +131,7 @@ fn flips(what: &str, (mut bytes, proven): (Vec<u8>, Proven)) {
     }
     let mut counts: BTreeMap<(Role, &str), usize> = BTreeMap::new();
     let mut dice = Dice(seed);
-    let count = crate::soak::soak(500, 10_000);
+    let count = crate::soak::soak(200, 10_000);
     // A third anywhere, which is free pages most often; a third in what HashKV covers; a third in what is few bytes:
     // structure and other buckets.
     let among = |wanted: &dyn Fn(&Role) -> bool| -> Vec<usize> {

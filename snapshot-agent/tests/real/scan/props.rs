@@ -60,7 +60,7 @@ fn a_record() -> impl Strategy<Value = (u8, usize, bool)> {
 }
 
 fn cases() -> u32 {
-    if std::env::var_os("HOLDFAST_SOAK").is_some_and(|v| !v.is_empty()) { 10_000 } else { 200 }
+    if std::env::var_os("HOLDFAST_SOAK").is_some_and(|v| !v.is_empty()) { 10_000 } else { 100 }
 }
 
 /// Pages with a header that looks right and content that is anything.
