@@ -61,7 +61,11 @@ use_cluster() {
 		# The image has it already where one is built here.
 		step "binary built" cargo build --release --bin holdfast
 	else
+		# Go and cargo side by side: on a bare machine each leaves a processor idle in its long last steps.
+		cargo build --release --bin holdfast >&2 &
+		local binary=$!
 		step "testbed up" "$testbed" up
+		step "binary built" wait "$binary"
 		eval "$("$testbed" env)"
 		kubeconfig=$HOLDFAST_TESTBED_KUBECONFIG
 		HOLDFAST_IMAGE=$(tests/bin/image)

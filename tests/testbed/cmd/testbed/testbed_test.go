@@ -175,6 +175,21 @@ func TestExportsNameEveryMinor(t *testing.T) {
 	}
 }
 
+func TestOneMinorAloneOnRequest(t *testing.T) {
+	v, err := readVersions(source(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOLDFAST_TESTBED_ETCD", v["CONTROL_PLANE_ETCD"])
+	s, err := newPartSet(layout{source: source(t)}, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.minors) != 1 || s.minors[0] != v["CONTROL_PLANE_ETCD"] {
+		t.Fatalf("%v, wanted %s alone", s.minors, v["CONTROL_PLANE_ETCD"])
+	}
+}
+
 // Pods of every minor start from one repository, by the version alone.
 func TestEveryMinorHasAnImage(t *testing.T) {
 	v, err := readVersions(source(t))
