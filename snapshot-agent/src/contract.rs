@@ -309,7 +309,7 @@ pub fn joined_as(cluster_id: &str, member_id: &str) -> String {
 }
 
 /// IDs as etcdctl prints them.
-pub(crate) fn hex_id(id: u64) -> String {
+pub fn hex_id(id: u64) -> String {
     format!("{id:x}")
 }
 

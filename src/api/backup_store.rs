@@ -8,8 +8,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::agent::Agent;
 use crate::api::name::{LocalRef, OBJECT_NAME};
-use crate::api::snapshot::Agent;
 use crate::api::store::{Location, Place};
 
 /// One place for backups: where, how, and with which credentials.

@@ -5,6 +5,7 @@
 #![allow(unreachable_pub, reason = "the schema derive writes `pub` items into private scopes")]
 #![allow(clippy::duplicated_attributes, reason = "printer columns repeat their keys by nature")]
 
+pub mod agent;
 pub mod backup_store;
 pub mod cluster;
 pub mod condition;

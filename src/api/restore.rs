@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use snapshot_agent::contract::{CameAlong, Engine};
 
+use crate::api::agent::Agent;
 use crate::api::name::{LocalRef, OBJECT_NAME};
-use crate::api::snapshot::Agent;
 use crate::api::store::{Place, StoredSnapshot};
 
 /// Where the first data comes from.

@@ -2,9 +2,6 @@
 //!
 //! Decides fields, defaults and what CEL refuses.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
@@ -12,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use snapshot_agent::contract::{Compression, Level, Verify};
 
+use crate::api::agent::Agent;
 use crate::api::backup_store::StoreRecord;
 use crate::api::name::{LocalRef, OBJECT_NAME};
 use crate::api::store::Destination;
@@ -161,46 +159,6 @@ pub struct Age {
     /// saves cannot. Without any of the identities the data is lost: keep them elsewhere than in this Kubernetes cluster.
     #[schemars(length(min = 1, max = 10), inner(length(min = 62, max = 62), regex(pattern = r"^age1[0-9a-z]+$")))]
     pub recipients: Vec<String>,
-}
-
-/// The agent's Pod.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Agent {
-    /// Resources; default of a Job: requests of 100m CPU and 128Mi memory, and a limit of 256Mi memory, or for saves
-    /// of a cluster whose quota is above 8 GiB, of 128Mi and 16Mi for each GiB of the quota.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<ResourceRequirements>,
-    /// Service account of the Pod, for a store that takes a workload's identity instead of a Secret; default: the
-    /// namespace's own. It gets no token of the Kubernetes API.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
-    pub service_account_name: Option<String>,
-    /// Labels and annotations added to the Pod, for example for a service mesh or a cost report. Keys of Holdfast win.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod_metadata: Option<PodMetadata>,
-}
-
-/// Labels and annotations for a Pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PodMetadata {
-    /// Labels.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
-    /// Annotations.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub annotations: BTreeMap<String, String>,
-}
-
-impl PodMetadata {
-    /// Without keys of our domain: under these nobody else's values may stand.
-    #[must_use]
-    pub fn foreign(mut self) -> Self {
-        self.labels.retain(|name, _| !crate::api::key::is_ours(name));
-        self.annotations.retain(|name, _| !crate::api::key::is_ours(name));
-        self
-    }
 }
 
 /// How far a snapshot is.

@@ -6,10 +6,11 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 
-use super::caches::{Cached, Reader};
+use super::caches::Cached;
 use super::error::Error;
 use super::etcd::Address;
 use super::observe;
+use super::reader::Reader;
 use crate::api::cluster::Latches;
 use crate::api::{
     EtcdBackupStore, EtcdBackupStoreStatus, EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, EtcdSnapshot,

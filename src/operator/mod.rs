@@ -31,6 +31,7 @@ mod malformed;
 mod metrics;
 mod observe;
 mod queues;
+mod reader;
 mod reconcile;
 mod status;
 mod wake;

@@ -13,12 +13,12 @@ use tracing::{Instrument, Span, field};
 
 use super::act::{self, Actor, Done};
 use super::backoff::jitter;
-use super::caches::{Reader, View};
 use super::clock;
 use super::context::Context;
 use super::error::Error;
 use super::events;
 use super::kinds::Kind;
+use super::reader::{Reader, View};
 use super::status;
 use crate::api::condition::{self, Reason};
 use crate::plan::safety::Violation;

@@ -14,7 +14,7 @@ use crate::plan::build::container;
 const MAX_WORDS: usize = 500;
 
 /// How the Pod's latest container to fail did so: init containers first, since etcd cannot have run before them.
-pub fn of(pod: &Pod) -> Option<LastFailure> {
+pub(super) fn of(pod: &Pod) -> Option<LastFailure> {
     container::ALL.into_iter().find_map(|name| {
         let status = pods::status(pod, name)?;
         // An init container that has succeeded since is no trouble any more.
@@ -87,13 +87,13 @@ fn cut(said: &str) -> String {
 }
 
 /// The reason of a failure that was found earlier.
-pub fn reason(failure: &LastFailure) -> Reason {
+pub(super) fn reason(failure: &LastFailure) -> Reason {
     let told = failure.reason.as_deref().and_then(Reason::named);
     told.or_else(|| ExitClass::from_code(failure.exit_code).map(Reason::from)).unwrap_or(Reason::MemberRestarting)
 }
 
 /// A failure in words, with what to do about it.
-pub fn explain(failure: &LastFailure) -> String {
+pub(super) fn explain(failure: &LastFailure) -> String {
     let LastFailure { container: name, exit_code, reason, message } = failure;
     let restores = name == container::RESTORE;
     let remedy = match ExitClass::from_code(*exit_code) {
@@ -133,7 +133,7 @@ pub fn explain(failure: &LastFailure) -> String {
 
 /// What keeps a Pod from running.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HoldUp {
+pub(super) struct HoldUp {
     /// In the words of kubelet or the scheduler.
     pub message: String,
     /// Whether it lasts until somebody does something.
@@ -141,7 +141,7 @@ pub struct HoldUp {
 }
 
 /// What keeps a Pod from running, where kubelet or the scheduler has said so.
-pub fn hold_up(pod: &Pod) -> Option<HoldUp> {
+pub(super) fn hold_up(pod: &Pod) -> Option<HoldUp> {
     let status = pod.status.as_ref()?;
     let all = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
     let waiting = all.filter_map(|s| s.state.as_ref()?.waiting.as_ref());

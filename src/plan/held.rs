@@ -6,7 +6,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::jobs::{self, Fact};
+use super::fact::Fact;
 use super::{meta, pods};
 use crate::api::condition::{Reason, Type};
 
@@ -63,13 +63,10 @@ pub(in crate::plan) fn last_told(message: &str) -> Option<Fact> {
 }
 
 /// The same where its Job's time is over: none of its Pods ran, as far as that is known.
-pub(in crate::plan) fn to_the_end<'a>(told: &'a str, all: &[Pod]) -> Option<&'a str> {
+pub(in crate::plan) fn to_the_end<'a>(told: &'a str, all: &[Pod], ran: impl Fn(&Pod) -> bool) -> Option<&'a str> {
     let words = held_up(told)?;
     let name = words.strip_prefix("Pod ").and_then(|rest| rest.split(' ').next());
-    let began = all
-        .iter()
-        .filter(|pod| Some(meta::name(&pod.metadata)) == name)
-        .any(|pod| jobs::ran(std::slice::from_ref(pod)));
+    let began = all.iter().filter(|pod| Some(meta::name(&pod.metadata)) == name).any(ran);
     // It is gone by now, and nobody has to tell its node so any more.
     words.split(pods::IF_OFF).next().filter(|_| !began)
 }

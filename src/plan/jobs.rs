@@ -6,8 +6,9 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
-use snapshot_agent::contract::{ExitClass, FailedReport, Report, SavedReport};
+use snapshot_agent::contract::{ExitClass, FailedReport, Report};
 
+pub(in crate::plan) use super::fact::Fact;
 use super::held::{self, HELD, NO_POD, NOT_MADE, NOT_YET, SILENT};
 use super::{failure, meta, pods};
 use crate::api::condition::Reason;
@@ -29,49 +30,6 @@ const UNKNOWN_END: &str = "ContainerStatusUnknown";
 
 /// In its message where the container had run (Kubernetes: `convertStatusToAPIStatus` in kubelet_pods.go).
 const USED_TO_RUN: &str = "used to be Running";
-
-/// What is known of a Job.
-#[derive(Clone, Debug, PartialEq)]
-pub(in crate::plan) enum Fact {
-    /// No Pod of it runs, and why.
-    Pending(String),
-    /// It works.
-    Running(String),
-    /// It cannot go on before somebody does something.
-    Held(Reason, String),
-    /// It ended, and the last words of a Pod may still be on their way.
-    Settling,
-    /// It ended well, and nobody knows with what.
-    Lost,
-    /// A Pod stored the snapshot.
-    Stored {
-        /// What it said.
-        report: Box<SavedReport>,
-        /// When it ended.
-        at: Option<Timestamp>,
-    },
-    /// It was given up.
-    Failed {
-        /// The class, where the agent or the Job gave one.
-        class: Option<ExitClass>,
-        /// What happened.
-        message: String,
-        /// When.
-        at: Option<Timestamp>,
-    },
-}
-
-impl Fact {
-    /// The reason a failure of this class is told by.
-    pub(in crate::plan) fn reason(class: Option<ExitClass>) -> Reason {
-        match class {
-            // A save touches no volume of a member's: what it refuses is a store with another mark.
-            Some(ExitClass::Refused) => Reason::StoreExchanged,
-            Some(class) => Reason::from(class),
-            None => Reason::AgentCrashed,
-        }
-    }
-}
 
 /// Reads a Job of ours and its Pods, oldest first. `refusal`: why the API server takes no Pod of it. `told`: what the
 /// condition that tells of it says so far; when its time is over, its Pods have gone with what they said.
@@ -196,7 +154,9 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod], told: Option<&str>) -> Fac
     if end.reason.as_deref() == Some(DEADLINE) {
         let seconds = job.spec.as_ref().and_then(|s| s.active_deadline_seconds).unwrap_or_default();
         let does = Does::of(job);
-        let why = if let Some(held) = told.and_then(|told| held::to_the_end(told, all)) {
+        let why = if let Some(held) =
+            told.and_then(|told| held::to_the_end(told, all, |pod| ran(std::slice::from_ref(pod))))
+        {
             // At the end, where it is looked for again.
             format!(". Mend what held it up{}: {held}", does.then())
         } else {

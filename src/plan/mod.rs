@@ -20,7 +20,8 @@ use crate::plan::cluster::Alarm;
 pub mod build;
 pub mod cluster;
 pub mod drift;
-pub mod failure;
+pub mod fact;
+mod failure;
 pub mod fingerprint;
 #[cfg(test)]
 pub mod fixtures;

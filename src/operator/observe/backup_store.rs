@@ -5,8 +5,8 @@ use kube::ResourceExt;
 
 use super::snapshot::{pods_of, refusal};
 use crate::api::EtcdBackupStore;
-use crate::operator::caches::Reader;
 use crate::operator::error::Error;
+use crate::operator::reader::Reader;
 use crate::plan::store::{Observed, inputs, job_name, secrets};
 
 /// The store of this name and UID with its probe; `None` when it is gone.

@@ -13,9 +13,9 @@ use super::snapshot::{pods_of, refusal};
 use super::{labelled, owned_by};
 use crate::api::restore::Restore;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, component, key, name};
-use crate::operator::caches::{Only, Reader};
 use crate::operator::error::Error;
 use crate::operator::etcd::{self, Address};
+use crate::operator::reader::{Only, Reader};
 use crate::plan::Seen;
 use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed, Search};
 
@@ -235,8 +235,8 @@ mod tests {
     use kube::api::ObjectMeta;
     use serde_json::json;
 
-    use crate::operator::caches::View;
     use crate::operator::fake::Fake;
+    use crate::operator::reader::View;
     use crate::plan::fixtures::{noon, seeding};
 
     fn member(name: &str, uid: &str) -> EtcdMember {

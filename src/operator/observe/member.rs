@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 
 use crate::api::{EtcdCluster, EtcdMember, name};
-use crate::operator::caches::Reader;
 use crate::operator::error::Error;
+use crate::operator::reader::Reader;
 use crate::plan::Seen;
 use crate::plan::member::Observed;
 

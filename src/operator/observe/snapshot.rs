@@ -9,9 +9,9 @@ use kube::{Api, Resource, ResourceExt};
 use super::labelled;
 use crate::api::snapshot::Phase;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
-use crate::operator::caches::{Only, Reader};
 use crate::operator::clock;
 use crate::operator::error::Error;
+use crate::operator::reader::{Only, Reader};
 use crate::plan::build::job::{CONTAINER, saves};
 use crate::plan::jobs::over;
 use crate::plan::snapshot::{Inspection, Observed, inspection};
@@ -141,8 +141,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::operator::caches::View;
     use crate::operator::fake::Fake;
+    use crate::operator::reader::View;
 
     /// Labels can be taken away, and the first of them is cleaned away before the last.
     #[tokio::test]

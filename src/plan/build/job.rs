@@ -21,10 +21,11 @@ use snapshot_agent::contract::{
 
 use super::store::{self, Use};
 use super::{container_security, external, literal, pod_security, spool};
+use crate::api::agent::{Agent, PodMetadata};
 use crate::api::backup_store::StoreRecord;
 use crate::api::cluster::Placement;
 use crate::api::name::{LocalRef, label_value};
-use crate::api::snapshot::{Agent, External, PodMetadata, Spool};
+use crate::api::snapshot::{External, Spool};
 use crate::api::store::Location;
 use crate::api::{component, key};
 use crate::plan::Proxies;

@@ -19,9 +19,10 @@ use snapshot_agent::contract::{DEFAULT_RESTORE_STALL_SECONDS, GateRequest, Ident
 use super::etcd_args::{VOLUME, etcd_args};
 use super::store::{Opened, Use, mount, open, proxies};
 use super::{container, literal, port};
+use crate::api::agent::{Agent, PodMetadata};
 use crate::api::cluster::Placement;
 use crate::api::restore::Restoring;
-use crate::api::snapshot::{Agent, PodMetadata};
+
 use crate::api::store::Location;
 use crate::api::{EtcdMember, component, key, name, role};
 use crate::plan::valid::{Server, Version};

@@ -8,9 +8,10 @@ use super::pod::{Start, pod};
 use super::store::{Use, open};
 use super::*;
 use crate::api::EtcdMember;
+use crate::api::agent::{Agent, PodMetadata};
 use crate::api::cluster::{CompactionMode, Image, Options, Placement};
 use crate::api::name::LocalRef;
-use crate::api::snapshot::{Agent, PodMetadata};
+
 use crate::api::store::{Location, PvcLocation, S3Location};
 use crate::plan::fixtures::{etcd_cluster, joined_member, restoring, settings, stored};
 use crate::plan::{Proxies, Settings, pods, valid};

@@ -3,14 +3,14 @@
 //! Decides the order joined → no empty start → vote → clients, member by member. In that order nobody can acknowledge a
 //! write through a member whose emptied volume the gate would still accept (I3).
 
-use super::facts::hex;
-use super::plan::SOON;
+use super::pace::SOON;
 use super::{Listed, Member, Membership, Observed};
 use crate::api::condition::Reason;
 use crate::api::member::Joined;
 use crate::api::{key, role};
 use crate::plan::build::budget::quorum;
 use crate::plan::{Act, Next, Target, meta, pods};
+use snapshot_agent::contract::hex_id;
 
 /// How far behind the leader a learner may be when it gets its vote. etcd itself is content with a tenth of the whole
 /// log, and then every write waits for the rest.
@@ -50,7 +50,7 @@ fn newcomers(seen: &Observed, etcd: &Membership) -> Option<Next> {
     })?;
     Some(Next::act(Act::LatchJoined {
         member: Target::of(&member.object.metadata),
-        joined: Joined { member_id: hex(listed.id), cluster_id: hex(etcd.cluster_id) },
+        joined: Joined { member_id: hex_id(listed.id), cluster_id: hex_id(etcd.cluster_id) },
     }))
 }
 

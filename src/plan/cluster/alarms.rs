@@ -6,12 +6,12 @@
 //! then and is none now: it speaks of another cluster's data. Every other `CORRUPT` stays: etcd does not forget the alarm of
 //! a member that is removed, and whose data are right is for a person to say.
 
-use super::facts::hex;
 use super::{Alarm, AlarmKind, Member, Membership, Observed};
 use crate::api::cluster::Formed;
 use crate::api::restore::Restoring;
 use crate::plan::valid::Wanted;
 use crate::plan::{Act, Next, Wake};
+use snapshot_agent::contract::hex_id;
 
 /// Between two alarms that are cleared.
 const NEXT_ONE: Wake = Wake::AfterMillis(1_000);
@@ -44,14 +44,14 @@ pub(super) fn came_along(seen: &Observed, etcd: &Membership, restored_from: Opti
         return vec![];
     }
     let mut ids: Vec<String> =
-        of_kind(etcd, AlarmKind::Corrupt).filter(|a| !listed(etcd, a)).map(|a| hex(a.member_id)).collect();
+        of_kind(etcd, AlarmKind::Corrupt).filter(|a| !listed(etcd, a)).map(|a| hex_id(a.member_id)).collect();
     ids.sort();
     ids
 }
 
 /// An alarm in words, and what a person can do where the operator does not clear it.
 pub(super) fn told(seen: &Observed, etcd: &Membership, alarm: &Alarm) -> String {
-    let whose = format!("{} on member {}", alarm.kind.as_str(), hex(alarm.member_id));
+    let whose = format!("{} on member {}", alarm.kind.as_str(), hex_id(alarm.member_id));
     if alarm.kind == AlarmKind::NoSpace && alarm.member_id != 0 && !listed(etcd, alarm) {
         return format!(
             "{whose} (no member of this cluster: it is cleared when every member answers and is below nine tenths of its \
@@ -90,7 +90,7 @@ fn foreign(seen: &Observed, etcd: &Membership, alarm: &Alarm) -> bool {
 }
 
 fn known(formed: &Formed, alarm: &Alarm) -> bool {
-    formed.corrupt_came_along.contains(&hex(alarm.member_id))
+    formed.corrupt_came_along.contains(&hex_id(alarm.member_id))
 }
 
 fn listed(etcd: &Membership, alarm: &Alarm) -> bool {

@@ -5,8 +5,7 @@
 
 use jiff::Timestamp;
 
-use super::facts::hex;
-use super::plan::SOON;
+use super::pace::SOON;
 use super::{Member, Membership, Observed, alarms, restore};
 use crate::api::cluster::{Formed, Latches};
 use crate::api::condition::Reason;
@@ -14,6 +13,7 @@ use crate::api::member::{Birth, Joined};
 use crate::api::restore::Restoring;
 use crate::api::{key, name, role};
 use crate::plan::{Act, Next, Seen, Target, Wake, build, meta, pods};
+use snapshot_agent::contract::hex_id;
 
 /// What to do while no cluster ID has been latched.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
@@ -130,7 +130,7 @@ fn serves_alone(seen: &Observed, etcd: &Membership, seed: &Member) -> Option<Joi
     let listed = seen.listed(etcd, seed.name()).filter(|l| etcd.members.len() == 1 && !l.learner)?;
     seen.serving(etcd, listed, seed.name())?;
     seed.live_pod()?;
-    Some(Joined { member_id: hex(listed.id), cluster_id: hex(etcd.cluster_id) })
+    Some(Joined { member_id: hex_id(listed.id), cluster_id: hex_id(etcd.cluster_id) })
 }
 
 /// A member has joined: no start on an empty volume any more, then the latch, and only later clients (I3).
@@ -143,7 +143,7 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
         return seen.locked_out().unwrap_or_else(wait);
     };
     let mut others = seen.members.iter().filter_map(|m| m.object.spec.joined.as_ref());
-    if hex(etcd.cluster_id) != joined.cluster_id || others.any(|j| j.cluster_id != joined.cluster_id) {
+    if hex_id(etcd.cluster_id) != joined.cluster_id || others.any(|j| j.cluster_id != joined.cluster_id) {
         let message = format!(
             "members have served cluster {} and now answer for {:x}: nothing is done. Find out whose servers these are",
             joined.cluster_id, etcd.cluster_id

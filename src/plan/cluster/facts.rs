@@ -5,18 +5,13 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
-use super::plan::{POLL, SOON};
+use super::pace::{POLL, SOON};
 use super::{Answer, Listed, Member, Membership, Observed, WHO_ASKS, memberless};
 use crate::api::cluster::Latches;
 use crate::api::condition::{Reason, Type};
 use crate::plan::build::budget::quorum;
 use crate::plan::build::container;
 use crate::plan::{Next, Seen, Wake, build, meta, pods};
-
-/// An ID as etcdctl prints it.
-pub(super) fn hex(id: u64) -> String {
-    format!("{id:x}")
-}
 
 impl Member {
     /// Its name.

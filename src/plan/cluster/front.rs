@@ -9,7 +9,7 @@ use kube::Resource;
 use serde::Serialize;
 
 use super::Observed;
-use super::plan::POLL;
+use super::pace::POLL;
 use crate::api::condition::Reason;
 use crate::api::{EtcdCluster, GROUP};
 use crate::plan::drift::differs;

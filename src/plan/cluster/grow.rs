@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-use super::plan::{POLL, SOON};
+use super::pace::{POLL, SOON};
 use super::{AlarmKind, Member, Membership, Observed, alarms};
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;

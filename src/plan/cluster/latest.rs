@@ -10,7 +10,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, ExitClass, LatestReport, LatestRequest, Report};
 
-use super::restore::readers;
+use super::reading::readers;
 use super::{Observed, Search};
 use crate::api::condition::{Reason, Type};
 use crate::api::name;
@@ -166,7 +166,7 @@ fn named(seen: &Observed, question: &str, number: i32) -> String {
 /// What is asked, where, and by what kind of Pod: a corrected one is another question, and so is another store in its place;
 /// how the store is written to is not.
 fn question(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>)) -> String {
-    let (place, agent) = (Place::from(readers(store.clone())), super::restore::agent(seen));
+    let (place, agent) = (Place::from(readers(store.clone())), super::reading::agent(seen));
     match id {
         Some(id) => hash(&(asked, place, agent, id)),
         None => hash(&(asked, place, agent)),
@@ -194,7 +194,7 @@ fn start(seen: &Observed, asked: &Latest, (store, id): (&Location, Option<&str>)
         namespace: meta.namespace.clone(),
         owner: Some(build::owner(&seen.cluster)),
         cluster: Some(own_name.to_owned()),
-        agent: super::restore::agent(seen).cloned().unwrap_or_default(),
+        agent: super::reading::agent(seen).cloned().unwrap_or_default(),
         placement: seen.cluster.spec.placement.clone(),
         attempts_before: number,
         proxies: seen.settings.proxies.clone(),

@@ -3,7 +3,7 @@
 //! Decides what that means and what is told; it never leads to an act. A status outlives its object where a tool brings the
 //! object back with it: then it speaks of another life, and a latch that a cluster has formed holds all the same (I2, I9).
 
-use super::plan::POLL;
+use super::pace::POLL;
 use super::{ForeignVolume, Observed};
 use crate::api::cluster::MemberSummary;
 use crate::api::condition::Reason;

@@ -5,19 +5,14 @@
 
 use jiff::Timestamp;
 
-use super::facts::hex;
+use super::pace::POLL;
 use super::{Observed, admit, alarms, bootstrap, front, grow, seed, status};
 use crate::api::cluster::Formed;
 use crate::api::condition::Reason;
 use crate::api::{EtcdClusterSpec, EtcdClusterStatus};
 use crate::plan::valid::{self, Wanted};
 use crate::plan::{Ensure, Next, Note, Plan, Seen, Wake, meta};
-
-/// How often a settled cluster is looked at: member Status cannot be watched.
-pub(super) const POLL: Wake = Wake::AfterMillis(10_000);
-
-/// How often a member that starts is asked whether it serves: a look costs a millisecond, waiting costs the user's time.
-pub(super) const SOON: Wake = Wake::AfterMillis(100);
+use snapshot_agent::contract::hex_id;
 
 /// What to do next.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdClusterStatus> {
@@ -58,7 +53,7 @@ fn formed_next(seen: &Observed, wanted: Result<&Wanted, Next>, formed: &Formed, 
         // Without a linearizable view of the membership nothing about it is touched (I1).
         Seen::Unknown(why) => return seen.silent(why, now),
     };
-    if hex(etcd.cluster_id) != formed.cluster_id {
+    if hex_id(etcd.cluster_id) != formed.cluster_id {
         let message = format!(
             "the members answer for cluster {:x}, but this cluster formed as {}: nothing is done. Find out whose servers \
              these are",

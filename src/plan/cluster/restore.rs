@@ -5,13 +5,15 @@
 use jiff::Timestamp;
 use snapshot_agent::contract::{DEFAULT_REVISION_BUMP, Engine, LatestReport};
 
+use super::reading::{agent, asked, readers};
 use super::{Observed, latest, reach};
+use crate::api::agent::Agent;
 use crate::api::backup_store::Right;
 use crate::api::condition::Reason;
 use crate::api::name::LocalRef;
 use crate::api::restore::{Latest, Newest, Restore, Restoring};
-use crate::api::snapshot::{Agent, Phase};
-use crate::api::store::{Location, S3Location, S3Sse, StoredSnapshot};
+use crate::api::snapshot::Phase;
+use crate::api::store::{Location, StoredSnapshot};
 use crate::plan::{Next, Seen, Waiting, Wake, build, fingerprint, meta, store};
 
 /// Whatever is named is watched; this is against a missed event.
@@ -35,7 +37,7 @@ pub(super) fn wanted(seen: &Observed, now: Timestamp) -> Result<Option<Restoring
 /// begun and that the spec does not set; a store's mark that was not known then or is not known now; or options that
 /// matter only for writing to the store.
 fn as_begun(seen: &Observed, new: Restoring) -> Restoring {
-    let asked = spec(seen).and_then(|r| r.revision_bump).is_some_and(|bump| bump != 0);
+    let asked = asked(seen).and_then(|r| r.revision_bump).is_some_and(|bump| bump != 0);
     let Some(old) = seen.under_way() else { return new };
     let mut like_new = Restoring { restore_uid: new.restore_uid.clone(), ..old.clone() };
     if !asked && old.revision_bump.is_none() {
@@ -59,24 +61,10 @@ fn to_read(source: &StoredSnapshot) -> StoredSnapshot {
     }
 }
 
-/// The location without the options that matter only for writing: storage class, tags, locks, checksums and the store's
-/// own encryption.
-pub(super) fn readers(location: Location) -> Location {
-    match location {
-        Location::S3(s3) => {
-            let sse = s3.sse.filter(|sse| sse.kind == S3Sse::Customer);
-            // With a customer's key the agent takes no checksum, whatever it does.
-            let checksum = s3.checksum.filter(|_| sse.is_some());
-            Location::S3(S3Location { sse, checksum, storage_class: None, tags: vec![], object_lock: None, ..s3 })
-        }
-        other @ (Location::Azure(_) | Location::Gcs(_) | Location::Pvc(_)) => other,
-    }
-}
-
 /// What a person has to put right where the spec asks for other data than those that a first member was made with: it serves
 /// them, and nothing is restored over them. Where the data are the same it does not matter how they were read.
 pub(super) fn corrected_too_late(seen: &Observed, made: Option<&Restoring>) -> Option<String> {
-    let (made, asked) = match (made, spec(seen)) {
+    let (made, asked) = match (made, asked(seen)) {
         (None, None) => return None,
         (None, Some(_)) => {
             let message = "the first member was founded empty and serves already, so spec.bootstrap.restore, which was added \
@@ -129,7 +117,7 @@ fn asks_for(asked: &Restore, made: &Restoring) -> bool {
 }
 
 fn asked_for(seen: &Observed, now: Timestamp) -> Result<Option<Restoring>, Box<Next>> {
-    let Some(restore) = spec(seen) else { return Ok(None) };
+    let Some(restore) = asked(seen) else { return Ok(None) };
     let waits = |waiting| Box::new(Next::Wait(waiting, WAITED_FOR));
     match (&restore.snapshot_ref, &restore.source, &restore.latest) {
         (Some(named), _, _) => of_snapshot(seen, named).map(Some).map_err(waits),
@@ -298,7 +286,7 @@ impl Observed {
 }
 
 fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, named: Named) -> Restoring {
-    let restore = spec(seen);
+    let restore = asked(seen);
     let identity_secret_refs = restore.map(|r| r.identity_secret_refs.clone()).unwrap_or_default();
     let how = How {
         revision_bump: restore.and_then(|r| r.revision_bump).unwrap_or(DEFAULT_REVISION_BUMP.cast_signed()),
@@ -327,16 +315,6 @@ fn attempt(seen: &Observed, source: StoredSnapshot, sha256: Option<String>, name
         newest,
         agent: how.agent.cloned(),
     }
-}
-
-/// What the spec says of the Pods that look for a snapshot and restore it.
-pub(super) fn agent(seen: &Observed) -> Option<&Agent> {
-    spec(seen)?.agent.as_ref().filter(|agent| **agent != Agent::default())
-}
-
-/// What the spec says of it.
-fn spec(seen: &Observed) -> Option<&Restore> {
-    seen.cluster.spec.bootstrap.as_ref()?.restore.as_ref()
 }
 
 /// What is done with a source, whichever it is.

@@ -5,7 +5,6 @@
 
 use jiff::Timestamp;
 
-use super::facts::hex;
 use super::{Listed, Member, Membership, Observed, alarms, latest, lineage, memberless};
 use crate::api::cluster::MemberSummary;
 use crate::api::condition::{Reason, Type, Wanted as Condition, merge};
@@ -14,6 +13,7 @@ use crate::api::{EtcdClusterStatus, key, role};
 use crate::plan::build;
 use crate::plan::valid::{Version, Wanted};
 use crate::plan::{Act, Next, Seen, failure, meta, pods};
+use snapshot_agent::contract::hex_id;
 
 /// The status as it is now, before what comes next.
 pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: Timestamp) -> EtcdClusterStatus {
@@ -42,7 +42,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
 
 /// Whether these servers are the ones the cluster formed with (or it has not formed).
 fn is_ours(seen: &Observed, etcd: &Membership) -> bool {
-    seen.latches().formed.is_none_or(|f| f.cluster_id == hex(etcd.cluster_id))
+    seen.latches().formed.is_none_or(|f| f.cluster_id == hex_id(etcd.cluster_id))
 }
 
 fn count<T>(items: impl Iterator<Item = T>) -> i32 {
@@ -87,7 +87,7 @@ fn summary(seen: &Observed, etcd: Option<&Membership>, member: &Member, old: &[M
     MemberSummary {
         name: member.name().to_owned(),
         member_id: listed
-            .map(|l| hex(l.id))
+            .map(|l| hex_id(l.id))
             .or_else(|| member.object.spec.joined.as_ref().map(|j| j.member_id.clone())),
         // While etcd is silent the last known role stands.
         role: match etcd {

@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-use super::plan::{cluster, unformed};
+use super::facts::{cluster, unformed};
 use super::{Observed, pod};
 use crate::api::cluster::Retention;
 use crate::api::condition::Reason;

@@ -1,6 +1,7 @@
 //! Decides what to do about one `EtcdMember`. See `plan.rs` for the order of decisions.
 
 mod end;
+mod facts;
 mod observed;
 mod plan;
 mod pod;

@@ -4,9 +4,10 @@
 
 use jiff::Timestamp;
 
+use super::facts::cluster;
 use super::{Observed, end, pod, status, volume};
+use crate::api::EtcdMemberStatus;
 use crate::api::condition::Reason;
-use crate::api::{EtcdCluster, EtcdMemberStatus};
 use crate::plan::{Next, Plan, Seen, Wake, meta, valid};
 
 /// What to do next.
@@ -76,14 +77,4 @@ fn kept(seen: &Observed, now: Timestamp) -> Next {
         Next::Wait(waiting, wake) if !waiting.reason.needs_a_person() => told(wake),
         other => other,
     }
-}
-
-/// The cluster, where it is known to be there.
-pub(super) fn cluster(seen: &Observed) -> Option<&EtcdCluster> {
-    seen.cluster.known()?.as_ref()
-}
-
-/// Whether the cluster is known to be there and not to have formed.
-pub(super) fn unformed(seen: &Observed) -> bool {
-    cluster(seen).is_some_and(|c| c.status.as_ref().is_none_or(|s| s.latches.formed.is_none()))
 }

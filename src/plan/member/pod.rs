@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use snapshot_agent::contract::ExitClass;
 
 use super::Observed;
-use super::plan::{cluster, unformed};
+use super::facts::{cluster, unformed};
 use crate::api::condition::Reason;
 use crate::api::member::{Birth, Joined};
 use crate::api::{EtcdMember, key, role};

@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::plan::cluster;
+use super::facts::cluster;
 use super::{Observed, end};
 use crate::api::EtcdMemberStatus;
 use crate::api::condition::{Reason, Type, Wanted, merge};

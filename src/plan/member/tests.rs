@@ -9,11 +9,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
+use crate::api::agent::Agent;
 use crate::api::cluster::Retention;
 use crate::api::condition::Reason;
 use crate::api::member::Birth;
 use crate::api::restore::Restoring;
-use crate::api::snapshot::Agent;
 use crate::api::{EtcdCluster, EtcdMemberStatus, key, role};
 use crate::plan::build::container;
 use crate::plan::fixtures::{earlier, etcd_cluster, failed, labels, noon, pod_of, restoring, running, serving, unborn};

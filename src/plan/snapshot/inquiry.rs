@@ -8,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use snapshot_agent::contract::ExitClass;
 
-use super::plan::SLOW;
-use super::{Inspection, Observed, job, place, status};
+use super::stage::{Inquiry, SETTLING, SLOW};
+use super::{Inspection, Observed, job, place};
 use crate::api::backup_store::Right;
 use crate::api::condition::{Reason, Type};
 use crate::plan::jobs::{self, Fact};
@@ -31,35 +31,6 @@ pub(super) enum Answer {
     Taken(Box<Job>),
     /// Nothing yet.
     Open(Inquiry),
-}
-
-/// How far asking has come.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Inquiry {
-    /// The Job that is made now, and asks.
-    pub(super) ask: Option<Box<Job>>,
-    /// How far the Job is that asks, where one does; or what the store shows so far.
-    pub(super) words: String,
-    /// Why the store did not answer the last time.
-    pub(super) silent: Option<String>,
-    /// Whether that was because these credentials may not look.
-    pub(super) denied: bool,
-    /// When it is asked again, where that is not now.
-    pub(super) pause: Option<Wake>,
-    /// What a person has to see to first, where the words tell of such a thing.
-    pub(super) trouble: Option<Reason>,
-}
-
-impl Inquiry {
-    /// Something else is waited for.
-    pub(super) fn waits(words: String) -> Self {
-        Self { words, ..Self::default() }
-    }
-
-    /// When to look again.
-    pub(super) fn wake(&self) -> Wake {
-        self.pause.unwrap_or(SLOW)
-    }
 }
 
 /// What the store says; where it has not been asked, or has not answered, a Job is made that asks it.
@@ -116,7 +87,7 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
         Fact::Running(words) => Answer::Open(still(seen, before, words, None, now)),
         Fact::Settling => Answer::Open(match held_up(seen).filter(|_| jobs::never_ran(&last.job, &last.pods)) {
             Some(told) => Inquiry::waits(told.to_owned()),
-            None => still(seen, before, status::SETTLING.to_owned(), told(seen), now),
+            None => still(seen, before, SETTLING.to_owned(), told(seen), now),
         }),
     }
 }

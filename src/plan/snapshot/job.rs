@@ -11,7 +11,7 @@ use snapshot_agent::contract::{
 
 use super::Observed;
 use super::place::Place;
-use super::plan::Source;
+use super::stage::Source;
 use crate::api::cluster::EtcdClusterSpec;
 use crate::api::snapshot::EXTERNAL;
 use crate::api::{EtcdSnapshot, name};

@@ -6,6 +6,7 @@ mod job;
 mod observed;
 mod place;
 mod plan;
+mod stage;
 mod status;
 
 pub use job::inspection;

@@ -10,7 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use snapshot_agent::contract::ExitClass;
 
 use super::doubt::doubtful;
-use super::inquiry::{self, Answer, Inquiry};
+use super::inquiry::{self, Answer};
+use super::stage::{Doubt, Inquiry, SETTLING, SLOW, Source, Stage, witnessed};
 use super::{Observed, job, place, status};
 use crate::api::backup_store::Right;
 use crate::api::condition::{Reason, Type};
@@ -18,35 +19,6 @@ use crate::api::snapshot::{Failure, Phase};
 use crate::api::{EtcdSnapshotStatus, name};
 use crate::plan::jobs::{self, Fact};
 use crate::plan::{Act, Next, Plan, Wake, held, meta, pods};
-
-/// While something is waited for that the operator watches anyway: against a missed event.
-pub(super) const SLOW: Wake = Wake::AfterMillis(15_000);
-
-/// What stands, and what follows from it.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Stage {
-    /// Nothing is to be done and nothing changes: final (I18), or being deleted.
-    Rest,
-    /// What has to be there first is not, or something stands in the way.
-    Blocked(Reason, String),
-    /// No Job stands: this one is made.
-    Start(Box<Job>),
-    /// Its Job stands, or did, and this is known of it.
-    Job(Fact),
-    /// Only the store knows whether the snapshot is there, and it has not said.
-    Doubt(Doubt),
-}
-
-/// An end that leaves open whether the snapshot is stored.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Doubt {
-    /// Whether a Job of the snapshot is known to have been made, or it is merely old enough for one.
-    pub(super) witnessed: bool,
-    /// How saving failed, where that is known.
-    pub(super) failed: Option<Failure>,
-    /// How far asking the store has come.
-    pub(super) inquiry: Inquiry,
-}
 
 /// A fresh object gets its first status within seconds. An older one without any has lost it, and the snapshot may be
 /// stored all the same.
@@ -215,12 +187,6 @@ fn began(seen: &Observed, now: Timestamp) -> bool {
     }
 }
 
-/// Whether a Job of this snapshot, or a Pod of one, was ever seen.
-pub(super) fn witnessed(seen: &Observed) -> bool {
-    let told = |s: &EtcdSnapshotStatus| s.started_at.is_some() || s.attempts > 0 || s.error.is_some();
-    !seen.strays.is_empty() || seen.snapshot.status.as_ref().is_some_and(told)
-}
-
 /// Since when `Ready` has been what it is: the Job was named then or later.
 fn ready_since(status: &EtcdSnapshotStatus) -> Option<Timestamp> {
     status.conditions.iter().find(|c| c.type_ == Type::Ready.as_str()).map(|c| c.last_transition_time.0)
@@ -239,22 +205,9 @@ fn next(stage: Stage) -> Next {
         Stage::Job(Fact::Running(message)) => Next::wait(Reason::JobRunning, message, SLOW),
         // What is lost is asked of the store and does not come so far.
         Stage::Job(Fact::Settling | Fact::Lost) => {
-            Next::wait(Reason::JobRunning, status::SETTLING, Wake::AfterMillis(jobs::PATIENCE_MILLIS))
+            Next::wait(Reason::JobRunning, SETTLING, Wake::AfterMillis(jobs::PATIENCE_MILLIS))
         }
     }
-}
-
-/// What a Job needs to know of the cluster; empty for an etcd that is not ours.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Source {
-    /// Client URLs of the members with a vote.
-    pub(super) endpoints: Vec<String>,
-    /// UID of the cluster.
-    pub(super) cluster_uid: Option<String>,
-    /// etcd's cluster ID, hexadecimal.
-    pub(super) cluster_id: Option<String>,
-    /// Key of the snapshot that its own data came from.
-    pub(super) restored_from: Option<String>,
 }
 
 /// The cluster and its members with a vote, or what is missing. Something missing is waited for: that a snapshot was

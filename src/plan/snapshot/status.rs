@@ -6,8 +6,7 @@
 use jiff::Timestamp;
 use snapshot_agent::contract::{ExitClass, Level, SavedReport};
 
-use super::inquiry::Inquiry;
-use super::plan::{Doubt, Stage, witnessed};
+use super::stage::{Doubt, Inquiry, SETTLING, Stage, witnessed};
 use super::{Observed, job, place};
 use crate::api::EtcdSnapshotStatus;
 use crate::api::condition::{Reason, Type, Wanted, merge};
@@ -65,9 +64,6 @@ pub(super) fn doubt(doubt: &Doubt) -> (Reason, String) {
 pub(super) fn failure(class: Option<ExitClass>, message: &str) -> Failure {
     Failure { class: class.map_or("Crashed", ExitClass::as_str).to_owned(), message: message.to_owned() }
 }
-
-/// What is told of a Job that has just ended.
-pub(super) const SETTLING: &str = "the Job has ended; its report is on its way";
 
 /// The status as it is now, before what comes next.
 pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnapshotStatus {

@@ -6,6 +6,7 @@ mod inputs;
 mod observed;
 mod plan;
 mod probe;
+mod stage;
 mod status;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use k8s_openapi::api::batch::v1::Job;
 use snapshot_agent::contract::{DEFAULT_PROBE_DEADLINE_SECONDS, ExitClass, ProbeRequest};
 
 use super::probe::{self, Progress};
+use super::stage::{Stage, class};
 use super::{Observed, identity, inputs, job_name, status};
 use crate::api::backup_store::{Probe, Right};
 use crate::api::condition::Reason;
@@ -35,23 +36,6 @@ const WAITED_FOR_MILLIS: u64 = 15_000;
 const POLL_MILLIS: u64 = 300_000;
 
 const WAITED_FOR: Wake = Wake::AfterMillis(WAITED_FOR_MILLIS);
-
-/// What stands, and what follows from it.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Stage {
-    /// It is being deleted: nothing is done and nothing changes.
-    Rest,
-    /// What has to be there first is not, or something stands in the way.
-    Blocked(Reason, String),
-    /// It is probed: this Job is made.
-    Start(Box<Job>),
-    /// It is being probed.
-    Probing(String),
-    /// Its probe cannot go on before somebody does something.
-    Held(Reason, String),
-    /// This is what was found of it as it is now.
-    Found(Probe),
-}
 
 /// What to do next.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdBackupStoreStatus> {
@@ -113,11 +97,6 @@ fn due(probe: &Probe) -> Option<Timestamp> {
         Some(ExitClass::NotFound | ExitClass::Full | ExitClass::Refused | ExitClass::AuthRequired) => LATER,
     };
     at.checked_add(pause).ok()
-}
-
-/// The agent's class of this name.
-pub(super) fn class(name: &str) -> Option<ExitClass> {
-    ExitClass::ALL.into_iter().find(|class| class.as_str() == name)
 }
 
 /// The Job that probes.

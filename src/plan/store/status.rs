@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use snapshot_agent::contract::{ExitClass, NEW_STORE, Trial};
 
-use super::plan::{Stage, class};
+use super::stage::{Stage, class};
 use super::{Observed, identity};
 use crate::api::backup_store::{Probe, Tried};
 use crate::api::condition::{Reason, Type, Wanted, merge};

@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStateRunning};
 use snapshot_agent::contract::{CameAlong, Engine, Report, RestoredReport};
 
 use super::*;
+use crate::api::agent::Agent;
 use crate::api::restore::{RestorePhase, RestoreStatus, Restoring};
-use crate::api::snapshot::Agent;
 use crate::plan::meta;
 
 mod from_a_store {

@@ -9,8 +9,8 @@ use snapshot_agent::contract::{ExitClass, FailedReport, LatestReport, Report};
 mod held;
 
 use super::*;
+use crate::api::agent::Agent;
 use crate::api::restore::{Latest, RestorePhase, Restoring};
-use crate::api::snapshot::Agent;
 use crate::api::store::{Location, S3Location};
 use crate::plan::cluster::latest::RARELY;
 use crate::plan::meta;

@@ -1,0 +1,9 @@
+//! How soon a cluster is looked at again.
+
+use crate::plan::Wake;
+
+/// How often a settled cluster is looked at: member Status cannot be watched.
+pub(super) const POLL: Wake = Wake::AfterMillis(10_000);
+
+/// How often a member that starts is asked whether it serves: a look costs a millisecond, waiting costs the user's time.
+pub(super) const SOON: Wake = Wake::AfterMillis(100);

@@ -1,0 +1,29 @@
+//! What stands of one store: the value between the decision and its status.
+
+use k8s_openapi::api::batch::v1::Job;
+use snapshot_agent::contract::ExitClass;
+
+use crate::api::backup_store::Probe;
+use crate::api::condition::Reason;
+
+/// What stands, and what follows from it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Stage {
+    /// It is being deleted: nothing is done and nothing changes.
+    Rest,
+    /// What has to be there first is not, or something stands in the way.
+    Blocked(Reason, String),
+    /// It is probed: this Job is made.
+    Start(Box<Job>),
+    /// It is being probed.
+    Probing(String),
+    /// Its probe cannot go on before somebody does something.
+    Held(Reason, String),
+    /// This is what was found of it as it is now.
+    Found(Probe),
+}
+
+/// The agent's class of this name.
+pub(super) fn class(name: &str) -> Option<ExitClass> {
+    ExitClass::ALL.into_iter().find(|class| class.as_str() == name)
+}
