@@ -127,10 +127,10 @@ pub fn who_holds(pod: &Pod) -> String {
     let held = pod.metadata.finalizers.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
     match pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) {
         Some(node) if held.is_empty() => format!(
-            "its Pod was told to end and node {node} does not say that it has{IF_OFF}kubectl taint nodes {node} \
+            "its Pod is being deleted, and the kubelet of node {node} does not report its end{IF_OFF}kubectl taint nodes {node} \
              node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
         ),
-        _ => format!("its Pod was told to end and stays: look for who holds it, by its finalizers ({held})"),
+        _ => format!("its Pod is being deleted, and finalizers hold it: {held}. Ask the controllers that own them"),
     }
 }
 

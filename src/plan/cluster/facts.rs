@@ -98,9 +98,9 @@ impl Observed {
     /// What is told where etcd asks for a login. It answers, so there is a quorum, and this is no lost one.
     pub(super) fn locked_out(&self) -> Option<Next> {
         let Seen::Unknown(why) = &self.etcd else { return None };
-        let message = "authentication is on in etcd (etcdctl auth enable), and this version of Holdfast cannot log in: clients \
-                       are served, but nobody is added or promoted, and a Pod that is made anew gets no clients. Turn it off \
-                       again: etcdctl --user root auth disable";
+        let message = "etcd has authentication enabled, and this version of Holdfast cannot log in. Members serve clients, but \
+                       Holdfast adds and promotes none, and a new Pod gets no clients. Disable authentication: etcdctl --user \
+                       root auth disable";
         why.contains(WHO_ASKS).then(|| Next::wait(Reason::AuthRequiredNotConfigured, message, POLL))
     }
 

@@ -16,10 +16,9 @@ pub(super) fn next(seen: &Observed) -> Next {
     let uid = meta::uid(&seen.cluster.metadata);
     let Some(earlier) = another_life(seen) else {
         let message = format!(
-            "this cluster has formed (etcd cluster {formed}), and no EtcdMember of it is left: somebody has removed them \
-             past their finalizers. Nothing is founded or restored in its place. What is left of its volumes: kubectl get \
-             pvc -l {}={uid}. Save what is needed of them; then delete this EtcdCluster and create it anew, with \
-             bootstrap.restore",
+            "this cluster formed etcd cluster {formed}, and all its EtcdMembers were removed past their finalizers. \
+             Holdfast founds and restores nothing in its place. List the volumes that are left: kubectl get pvc -l {}={uid}. \
+             Save their data; then delete this EtcdCluster and create it again with bootstrap.restore",
             key::CLUSTER_UID
         );
         return Next::wait(Reason::QuorumLost, message, POLL);

@@ -22,37 +22,37 @@ pub(super) fn doubt(doubt: &Doubt) -> (Reason, String) {
     match (&doubt.failed, silent) {
         (None, None) if ask.is_some() && words.is_empty() => {
             let message = if doubt.witnessed {
-                "the Job's report is gone: the store is asked whether it is there"
+                "The Job's report is gone. Holdfast asks the store whether the snapshot exists"
             } else {
-                "nobody has seen a Job of this snapshot, and there may have been one: the store is asked whether it is \
-                 there"
+                "No Job of this snapshot is known, but one may have run. Holdfast asks the store whether the snapshot \
+                 exists"
             };
             (Reason::AskingStore, message.to_owned())
         }
         (None, None) => (asking, words.clone()),
         (Some(failed), None) => {
             let words = if words.is_empty() { String::new() } else { format!(": {words}") };
-            let message = format!("{}; the store is asked whether it is stored all the same{words}", failed.message);
+            let message = format!("{}. Holdfast asks the store whether the snapshot exists{words}", failed.message);
             (asking, message)
         }
         (None, Some(why)) if !doubt.witnessed => {
             let message = format!(
-                "nobody has seen a Job of this snapshot, and there may have been one, so the store is asked first; \
-                 asking it failed, and is tried again: {why}"
+                "No Job of this snapshot is known, but one may have run, so Holdfast asks the store first. The store did not \
+                 answer, and Holdfast asks again: {why}"
             );
             (Reason::AskingStore, message)
         }
         (None, Some(why)) => {
             let message = format!(
-                "the Job's report is gone, so only the store knows whether the snapshot is there; asking it failed, and is \
-                 tried again: {why}"
+                "The Job's report is gone, and only the store knows whether the snapshot exists. The store did not answer, \
+                 and Holdfast asks again: {why}"
             );
             (Reason::ReportLost, message)
         }
         (Some(failed), Some(why)) => {
             let class = ExitClass::ALL.into_iter().find(|class| class.as_str() == failed.class);
             let message = format!(
-                "{}; whether it is stored all the same could not be asked yet, and is asked again: {why}",
+                "{}. The store did not answer whether the snapshot exists, and Holdfast asks again: {why}",
                 failed.message
             );
             (Fact::reason(class), message)

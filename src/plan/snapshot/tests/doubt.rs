@@ -155,7 +155,7 @@ fn lost() -> Observed {
 #[test]
 fn a_store_that_is_down_is_asked_until_it_answers() {
     let down = written(long_over(gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1)));
-    assert!(told(down.snapshot.status.as_ref().unwrap()).3.starts_with("the store said 502; the store is asked"));
+    assert!(told(down.snapshot.status.as_ref().unwrap()).3.starts_with("the store said 502. Holdfast asks the store"));
     let mut seen = written(asked(down, silence()));
     let first = seen.snapshot.status.clone().unwrap();
     assert_eq!(told(&first).2, "StoreUnavailable");
@@ -226,7 +226,7 @@ fn what_a_store_shows_too_soon_is_told_once_and_asked_again() {
     let failing = gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1);
     let seen = written(nothing_after(&failing, 60, 2));
     let first = seen.snapshot.status.clone().unwrap();
-    let words = "the store said 502; the store is asked whether it is stored all the same: the store shows nothing of it so \
+    let words = "the store said 502. Holdfast asks the store whether the snapshot exists: the store shows nothing of it so \
                  far, and is asked again at 2026-11-21T12:00:58Z: until then what was sent to it may be carried out, or \
                  listed, late";
     assert_eq!(told(&first).3, words);

@@ -34,7 +34,7 @@ fn what_held_a_saving_pod_up_is_told_to_the_end() {
         (with(vec![]), "has no Pod yet; if that stays, `kubectl describe job"),
         (
             with(vec![silent()]),
-            "Pod p-1 is not seen to end: its Pod was told to end and node n7 does not say that it has",
+            "Pod p-1 is not seen to end: its Pod is being deleted, and the kubelet of node n7 does not report its end",
         ),
     ];
     for (seen, says) in cases {
