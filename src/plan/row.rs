@@ -1,7 +1,9 @@
 //! Jobs that ask the same, one after the other.
 //!
-//! Decides which they are, and which of them each is: by what a Job says of its number, where its name is made of the
-//! question and that number. When the next one asks is decided elsewhere.
+//! Decides which they are, and which of them each is: by their names, which are made of the question and the number, and
+//! which nobody can take away. What a Job says of its number is a hint. When the next one asks is decided elsewhere.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::batch::v1::Job;
 
@@ -11,7 +13,16 @@ use crate::api::key;
 /// Those of `all` whose Jobs have one of these names, each with its number, in order.
 pub fn of<T>(all: Vec<T>, job: impl Fn(&T) -> &Job, name: impl Fn(i32) -> String) -> Vec<(i32, T)> {
     let numbered = all.into_iter().map(|one| (said(job(&one)), one));
-    let mut row: Vec<_> = numbered.filter(|(number, one)| meta::name(&job(one).metadata) == name(*number)).collect();
+    let (mut row, others): (Vec<_>, Vec<_>) =
+        numbered.partition(|(number, one)| meta::name(&job(one).metadata) == name(*number));
+    if !others.is_empty() {
+        // Each was made after one that was there, so no number is further away.
+        let more = i32::try_from(others.len()).unwrap_or(i32::MAX);
+        let most = row.iter().map(|(number, _)| *number).max().unwrap_or(0).saturating_add(more);
+        let names: BTreeMap<String, i32> = (0..=most).map(|number| (name(number), number)).collect();
+        let found = |one: T| Some((*names.get(meta::name(&job(&one).metadata))?, one));
+        row.extend(others.into_iter().filter_map(|(_, one)| found(one)));
+    }
     row.sort_by_key(|(number, _)| *number);
     row
 }
@@ -34,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_known_by_its_number_and_the_name_made_of_it() {
+    fn a_job_is_known_by_its_name_whatever_is_left_of_what_it_says() {
         let row = |all: Vec<Job>| {
             let row = of(all, |job| job, |number| format!("ask-{number}"));
             row.into_iter().map(|(number, job)| (number, job.metadata.name.unwrap())).collect::<Vec<_>>()
@@ -45,8 +56,9 @@ mod tests {
         let all = vec![named("ask-7", Some("7")), named("other", Some("9")), named("ask-0", None)];
         assert_eq!(row(all), is(&[0, 7]));
         for lost in [None, Some("x"), Some("-3"), Some("2")] {
-            let all = vec![named("ask-8", lost), named("ask-7", Some("7")), named("ask-0", None)];
-            assert_eq!(row(all), is(&[0, 7]), "{lost:?}");
+            let all = vec![named("ask-8", lost), named("ask-7", Some("7")), named("ask-9", lost), named("ask-3", lost)];
+            assert_eq!(row(all), is(&[3, 7, 8, 9]), "{lost:?}");
+            assert_eq!(row(vec![named("ask-0", lost), named("ask-1", lost)]), is(&[0, 1]), "{lost:?}");
         }
     }
 }

@@ -160,7 +160,7 @@ mod tests {
         };
         let [second, third, far] = [1, 2, 9].map(|number| inspection(&snapshot, None, number));
         let jobs = json!({"apiVersion": "batch/v1", "kind": "JobList", "metadata": {},
-            "items": [job(&second, "1"), job(&third, "2"), job(&far, "3"), job("another", "0")]});
+            "items": [job(&second, "1"), job(&third, "of no use"), job(&far, "3"), job("another", "0")]});
         let pods = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": []});
         let api = Fake::start(vec![("GET", "/jobs", 200, jobs), ("GET", "/pods", 200, pods)]).await;
         let reader = Reader { ctx: &api.ctx, namespace: "prod", view: View::Live };

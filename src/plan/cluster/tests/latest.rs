@@ -212,6 +212,36 @@ fn an_answer_that_is_lost_is_asked_for_again() {
     started(&seen);
 }
 
+/// A person or a tool takes them away: it has asked all the same, and is not asked for again and again.
+#[test]
+fn a_job_without_its_annotations_is_known_by_its_name() {
+    let bare = |mut search: Search| {
+        search.job.metadata.annotations = None;
+        search
+    };
+    let seen = asking(latest("b"));
+    let with = |ends: &[Option<(i64, &Report)>]| {
+        let mut seen = seen.clone();
+        for end in ends {
+            let next = search(&seen, *end);
+            seen.searches.push(bare(next));
+        }
+        seen
+    };
+    let failed = failed_with(ExitClass::NotFound);
+    assert_eq!(waits(&with(&[None])), Some(Reason::AskingStore));
+    assert!(matches!(act(&with(&[Some((1, &found()))])), Some(Act::Latch(_))), "what it answers counts");
+    let again = [Some((400, &failed)), Some((200, &failed)), None];
+    assert_eq!(waits(&with(&again)), Some(Reason::ArtifactNotFound));
+    let three = with(&[Some((600, &failed)), Some((400, &failed)), Some((200, &failed))]);
+    let fourth = started(&three).metadata.name;
+    assert!(three.searches.iter().all(|search| search.job.metadata.name != fourth));
+    assert!(matches!(
+        act(&with(&[Some((400, &failed)), Some((200, &failed)), Some((1, &found()))])),
+        Some(Act::Latch(_))
+    ));
+}
+
 #[test]
 fn another_question_is_asked_anew_and_a_moved_store_is_the_same_snapshot() {
     let (mut seen, restoring) = answered(asking(latest("b")));
