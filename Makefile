@@ -34,7 +34,7 @@ fuzz: ## a minute of libFuzzer for the page scan and one for manifests, with the
 
 golden: ## rewrite crds/, charts/manifests/, jobs/, docs/schemas/ and scenario transcripts from the code (1 min)
 	@tests/bin/deps
-	UPDATE_GOLDEN=1 cargo test --profile bench --test suite golden:: scenarios::
+	UPDATE_GOLDEN=1 cargo test --profile bench --test suite -- golden:: scenarios::
 	@git status --short crds charts jobs docs/schemas tests/scenarios
 
 image: ## the container image, loaded into the testbed if it runs (1 min; 8 min cold)

@@ -300,6 +300,7 @@ impl CreateFlags {
                 destination,
                 compression: self.compression,
                 verify: Verify::default(),
+                ask_members: None,
                 encryption: (!recipients.is_empty()).then_some(Encryption { age: Age { recipients } }),
                 minimum_throughput: None,
                 deadline_seconds: self.deadline_seconds,

@@ -37,7 +37,7 @@ step() {
 }
 
 # The profile of test programs (Cargo.toml): dependencies as in the image, our own crates quickly compiled. Without
-# optimisation a future takes more of the stack.
+# optimisation a future takes more of the stack (.cargo/config.toml says the same to programs that cargo runs).
 test_profile=(--profile bench --workspace)
 export RUST_MIN_STACK=16777216
 

@@ -160,7 +160,7 @@ impl Verify {
 }
 
 /// Whether members are asked if they hold what the snapshot holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema)]
 pub enum AskMembers {
     /// The member that was read and a second one. From 1 GiB up only the one, and never a leader: clients would wait while
     /// it hashes.

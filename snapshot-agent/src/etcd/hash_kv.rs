@@ -94,7 +94,7 @@ pub(crate) async fn verify(
 }
 
 /// Why nobody else was asked.
-const SPARED: &str = "from 1 GiB up a second member is asked only with --ask-members always";
+const SPARED: &str = "from 1 GiB up a second voter is asked only with spec.askMembers: Always (--ask-members always)";
 
 /// One member's word is proof; that the second one's is missing is told.
 fn concluded(agreed_by: Vec<String>, mut reasons: Vec<String>) -> Verification {

@@ -314,7 +314,7 @@ async fn about_much_data_a_second_member_is_asked_where_that_is_wanted() {
         assert_eq!(proof(&saved), (Level::HashKV, agreed), "{ask_members:?}: {saved:?}");
         let Verification { agreed_by, agreed_by_reason, .. } = saved.verification.unwrap();
         assert!(agreed == 2 || !agreed_by.contains(&format!("m{leads}")), "the leader is let alone: {agreed_by:?}");
-        let spared = agreed_by_reason.is_some_and(|why| why.contains("only with --ask-members always"));
+        let spared = agreed_by_reason.is_some_and(|why| why.contains("only with spec.askMembers: Always"));
         assert_eq!(spared, agreed == 1, "{ask_members:?}");
     }
 }

@@ -98,6 +98,7 @@ fn whole(stored: &Stored, engine: Engine) -> Duration {
         let volume = tempfile::tempdir().unwrap();
         let begun = Instant::now();
         assert!(begin(&stored.request(volume.path(), engine)).wait().unwrap().success());
+        assert!(volume.path().join(DATA_DIR).exists(), "the child half did not run");
         begun.elapsed()
     });
     runs.into_iter().min().unwrap()

@@ -427,7 +427,7 @@ mod standing {
         assert!(plan.waiting.unwrap().message.contains("kubectl taint nodes n7 "));
         seen.pod.as_mut().unwrap().metadata.finalizers = Some(vec!["example.com/mesh".to_owned()]);
         let message = planned_at(&seen, noon() + SignedDuration::from_secs(30)).waiting.unwrap().message;
-        assert!(message.contains("(example.com/mesh)") && !message.contains("taint"), "{message}");
+        assert!(message.contains("hold it: example.com/mesh.") && !message.contains("taint"), "{message}");
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
         owner_uid: Some(own_uid.to_owned()),
         compression: snapshot.spec.compression,
         verify: snapshot.spec.verify,
+        ask_members: snapshot.spec.ask_members.unwrap_or_default(),
         age_recipients: snapshot.spec.encryption.as_ref().map(|e| e.age.recipients.clone()).unwrap_or_default(),
         min_throughput_kib: least(snapshot.spec.minimum_throughput.as_ref()),
         deadline_seconds: snapshot.spec.deadline_seconds.unwrap_or(DEFAULT_SAVE_DEADLINE_SECONDS),

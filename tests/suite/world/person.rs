@@ -32,6 +32,7 @@ impl World {
                 destination: backups().into(),
                 compression: snapshot_agent::contract::Compression::Zstd,
                 verify: snapshot_agent::contract::Verify::default(),
+                ask_members: None,
                 encryption: None,
                 minimum_throughput: None,
                 deadline_seconds: None,

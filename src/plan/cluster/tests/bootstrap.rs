@@ -119,6 +119,7 @@ pub(super) fn snapshot(phase: Phase) -> EtcdSnapshot {
         destination: Destination { place: restoring("k").source.place, ..Destination::default() },
         compression: snapshot_agent::contract::Compression::Zstd,
         verify: snapshot_agent::contract::Verify::default(),
+        ask_members: None,
         encryption: None,
         minimum_throughput: None,
         deadline_seconds: None,

@@ -1,6 +1,8 @@
 //! Snapshots that go to an `EtcdBackupStore`.
 
 use super::*;
+use snapshot_agent::contract::AskMembers;
+
 use crate::api::EtcdBackupStore;
 use crate::api::backup_store::{Credentials, Identity};
 use crate::api::condition::{Reason, Type, Wanted, merge};
@@ -152,4 +154,12 @@ fn a_lost_status_is_not_taken_for_a_new_snapshot_when_the_store_is_gone() {
     seen.snapshot.status = Some(plan.status);
     assert!(args(&started(&seen)).iter().any(|arg| arg.starts_with("--owner-uid")));
     assert_eq!(secret(&started(&seen)).as_deref(), Some("reads"));
+}
+
+#[test]
+fn a_second_voter_of_a_large_database_is_asked_where_the_spec_says_so() {
+    let mut seen = fresh();
+    assert!(!args(&started(&seen)).iter().any(|arg| arg.starts_with("--ask-members")));
+    seen.snapshot.spec.ask_members = Some(AskMembers::Always);
+    assert!(args(&started(&seen)).contains(&"--ask-members=always".to_owned()), "{:?}", args(&started(&seen)));
 }

@@ -48,6 +48,7 @@ pub(super) fn fresh() -> Observed {
         destination: Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }).into(),
         compression: snapshot_agent::contract::Compression::Zstd,
         verify: snapshot_agent::contract::Verify::default(),
+        ask_members: None,
         encryption: None,
         minimum_throughput: None,
         deadline_seconds: None,
