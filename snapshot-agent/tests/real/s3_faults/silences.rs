@@ -80,21 +80,29 @@ async fn a_store_that_falls_silent_at_the_end_is_told_in_time() {
     let rows = ROWS.into_iter().map(async |row| {
         let Row { what, point, onwards, deadline_seconds, ends, manifests } = row;
         let s3 = S3::start().await;
-        let silent = AtomicBool::new(false);
-        let rule = move |asked: &Asked| {
-            let here = point(asked);
-            if here && onwards {
-                silent.store(true, Ordering::SeqCst);
+        // A busy machine may take all the time of a save before it comes to that.
+        let mut tries = 0;
+        let saved = loop {
+            let silent = AtomicBool::new(false);
+            let rule = move |asked: &Asked| {
+                let here = point(asked);
+                if here && onwards {
+                    silent.store(true, Ordering::SeqCst);
+                }
+                if here || silent.load(Ordering::SeqCst) { Fault::Silence } else { Fault::Pass }
+            };
+            let proxy = S3Proxy::before(&s3, rule).await;
+            let request = SaveRequest { deadline_seconds, ..request(proxy.flags(&s3)) };
+            let begun = Instant::now();
+            let saved = save_stream(request, stream::iter(messages(&STREAM))).await;
+            println!("{what}, {:.1} s: {saved:?}", begun.elapsed().as_secs_f32());
+            assert!(begun.elapsed() < Duration::from_secs(100), "{what}: {:?}", begun.elapsed());
+            if proxy.asked().iter().any(point) {
+                break saved;
             }
-            if here || silent.load(Ordering::SeqCst) { Fault::Silence } else { Fault::Pass }
+            tries += 1;
+            assert!(tries < 5, "{what}: it did not come to that: {saved:?}");
         };
-        let proxy = S3Proxy::before(&s3, rule).await;
-        let request = SaveRequest { deadline_seconds, ..request(proxy.flags(&s3)) };
-        let begun = Instant::now();
-        let saved = save_stream(request, stream::iter(messages(&STREAM))).await;
-        println!("{what}, {:.1} s: {saved:?}", begun.elapsed().as_secs_f32());
-        assert!(begun.elapsed() < Duration::from_secs(100), "{what}: {:?}", begun.elapsed());
-        assert!(proxy.asked().iter().any(point), "{what}: it did not come to that: {saved:?}");
         match (saved, ends) {
             (Ok(_), None) => {}
             (Err(error), Some((class, word))) => {
