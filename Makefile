@@ -10,10 +10,10 @@ export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## the whole story on a throwaway Kubernetes (75 s; 17 min on a bare machine)
+demo: ## the whole story on a throwaway Kubernetes (75 s; about 25 min on a bare machine)
 	@tests/bin/deps && tests/bin/demo
 
-test: ## everything, with seeded samples of the long sweeps (18 min, 26 after a change; 33 min on a bare machine)
+test: ## everything, with seeded samples of the long sweeps (34 min; about 55 min on a bare machine)
 	@tests/bin/test
 
 soak: ## everything, with the full counts (2 h)
