@@ -10,8 +10,8 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, Args, Parser, Subcommand, ValueEnum};
 use snapshot_agent::contract::{
-    Compression, ContentsRequest, CopyRequest, GateRequest, InspectRequest, LatestRequest, ListRequest, ProbeRequest,
-    RestoreRequest, SaveRequest, Verify, VerifyRequest,
+    Compression, ContentsRequest, CopyRequest, FAILURES, GateRequest, InspectRequest, LatestRequest, ListRequest,
+    ProbeRequest, RestoreRequest, SaveRequest, Verify, VerifyRequest,
 };
 use snapshot_agent::format::crypt::Recipients;
 use snapshot_agent::store::{no_proxy, proxy};
@@ -69,7 +69,7 @@ pub enum Command {
     #[command(subcommand, disable_help_subcommand = true)]
     Snapshot(Snapshot),
     /// Move data between an etcd and a store; needs no Kubernetes.
-    #[command(subcommand, disable_help_subcommand = true, after_help = EXIT_CODES)]
+    #[command(subcommand, disable_help_subcommand = true, after_help = exit_codes())]
     Agent(Agent),
     /// Decide whether etcd may start on a volume, then become etcd.
     Gate(Box<GateRequest>),
@@ -387,20 +387,19 @@ fn json() -> Arg {
 }
 
 /// Of every verb.
-const EXIT_CODES: &str = "\
-The exit code says why it ended:
-   0  done
-   1  none of the others fits: the output says why
-   2  a flag is unknown, missing or makes no sense
-  64  the request is wrong: a location, a Secret without its keys, another store than the one to restore from
-  65  denied: credentials are missing, wrong, or not allowed to do this
-  66  not found: a bucket, an object, a manifest
-  67  corrupt: bytes are not what they have to be
-  68  the same may succeed later: network, an unhealthy member, a store's 5xx
-  69  no space on the volume, or the store's quota
-  70  out of time
-  71  refused: the volume, the store or the lineage is not the one that is meant, or a disk gives other bytes back
-  72  users have to log in, and there are no credentials";
+/// The table of failures, for the help of `agent`.
+fn exit_codes() -> String {
+    let mut rows = FAILURES.to_vec();
+    rows.sort_by_key(|row| row.code);
+    let own = rows.iter().map(|row| format!("{}  {}", row.code, row.cause));
+    let all: Vec<_> =
+        ["1   none of the others fits: the output says why", "2   a flag is unknown, missing or makes no sense"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(own)
+            .collect();
+    format!("Exit codes (0 is success; docs/exit-codes.md name the runbooks):\n  {}", all.join("\n  "))
+}
 
 /// By hand, against any etcd.
 const SAVE_EXAMPLES: &str = "\

@@ -4,6 +4,7 @@
 //! Every request renders to flags with `to_args` and is read back by clap; a property test holds the round trip.
 
 mod args;
+mod failure;
 mod outcome;
 mod probed;
 mod restore;
@@ -17,9 +18,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+pub use failure::{ExitClass, FAILURES, Failure, Origin, Retry};
 pub use outcome::{
-    CameAlong, ExitClass, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport,
-    Verification,
+    CameAlong, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,
 };
 pub use probed::{Finding, Outcome, Probed, Trial};
 pub use restore::{

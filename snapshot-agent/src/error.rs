@@ -1,19 +1,21 @@
-//! One error type: a class, which is the exit code, and a sentence for the person who reads it.
+//! One error type: a class and an origin, and a sentence for the person who reads it.
 //!
-//! It decides which class an operating system error belongs to. What a store's or etcd's answer means is decided
+//! It decides which class an operating system error belongs to. Exit code and reason follow from the table in
+//! `contract/failure.rs`. What a store's or etcd's answer means is decided
 //! beside the calls, in `store/error_class.rs` and `etcd/connect.rs`. Messages never hold a secret: they are shown in a custom
 //! resource's status.
 
 use std::fmt::Display;
 use std::io;
 
-use crate::contract::{ExitClass, GateReport};
+use crate::contract::{ExitClass, Failure, GateReport, Origin};
 
 /// Why a run ended without doing what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
     class: ExitClass,
+    origin: Option<Origin>,
     message: String,
     gate: Option<GateReport>,
 }
@@ -24,7 +26,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error of this class.
     pub fn new(class: ExitClass, message: impl Into<String>) -> Self {
-        Self { class, message: message.into(), gate: None }
+        Self { class, origin: None, message: message.into(), gate: None }
     }
 
     /// The request itself is wrong.
@@ -67,6 +69,16 @@ impl Error {
         Self::new(ExitClass::Refused, message)
     }
 
+    /// The store is not the expected one; nothing was written or removed there (I25).
+    pub fn exchanged(message: impl Into<String>) -> Self {
+        Self::refused(message).with_origin(Origin::Store)
+    }
+
+    /// The request fits several lineages; none was chosen (I9).
+    pub fn unclear(message: impl Into<String>) -> Self {
+        Self::refused(message).with_origin(Origin::Request)
+    }
+
     /// The data asks for credentials that there are none of.
     pub fn auth_required(message: impl Into<String>) -> Self {
         Self::new(ExitClass::AuthRequired, message)
@@ -74,10 +86,32 @@ impl Error {
 
     /// A gate's refusal, with its verdict for the report.
     pub(crate) fn gate(report: GateReport) -> Self {
-        Self { class: ExitClass::Refused, message: report.message.clone(), gate: Some(report) }
+        Self {
+            class: ExitClass::Refused,
+            origin: Some(Origin::Volume),
+            message: report.message.clone(),
+            gate: Some(report),
+        }
     }
 
-    /// The class, which is also the exit code.
+    /// The same error, with this origin.
+    #[must_use]
+    pub const fn with_origin(mut self, origin: Origin) -> Self {
+        self.origin = Some(origin);
+        self
+    }
+
+    /// Where the error comes from; `None`: where errors of its class usually do.
+    pub const fn origin(&self) -> Option<Origin> {
+        self.origin
+    }
+
+    /// The row of the table of failures: exit code, retry, reason.
+    pub fn failure(&self) -> &'static Failure {
+        Failure::of(self.class, self.origin)
+    }
+
+    /// The class.
     pub const fn class(&self) -> ExitClass {
         self.class
     }
@@ -100,9 +134,25 @@ impl Error {
     }
 }
 
-/// Turns an operating system error into ours, saying what was being done; for `map_err`.
+/// Turns an operating system error into ours, saying what was being done; for `map_err`. Its origin is a volume: stores
+/// set their own.
 pub(crate) fn io_error(doing: impl Display) -> impl FnOnce(io::Error) -> Error {
-    move |error| Error::new(io_class(error.kind()), format!("{doing}: {error}"))
+    move |error| Error::new(io_class(error.kind()), format!("{doing}: {error}")).with_origin(Origin::Volume)
+}
+
+/// Sets the store as the origin; for `map_err`.
+pub(crate) const fn of_store(error: Error) -> Error {
+    error.with_origin(Origin::Store)
+}
+
+/// Sets etcd as the origin; for `map_err`.
+pub(crate) const fn of_etcd(error: Error) -> Error {
+    error.with_origin(Origin::Etcd)
+}
+
+/// Sets the request as the origin; for `map_err`.
+pub(crate) const fn of_request(error: Error) -> Error {
+    error.with_origin(Origin::Request)
 }
 
 /// What an operating system error means for the run.
@@ -125,7 +175,7 @@ pub(crate) fn may_pass(kind: io::ErrorKind) -> bool {
 
 /// A task of ours that was cancelled or died; there is no more to say about it.
 pub(crate) fn task_error(error: &tokio::task::JoinError) -> Error {
-    Error::transient(format!("a worker ended early: {error}"))
+    Error::transient(format!("a worker ended early: {error}")).with_origin(Origin::Own)
 }
 
 #[cfg(test)]

@@ -211,6 +211,9 @@ pub struct Probe {
     /// store than before, or `Crashed` where the agent ended without saying why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
+    /// The origin of the failure, where the runbook depends on it: `Request`, `Store`, `Volume`, `Etcd`, `Own`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
     /// The same in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,

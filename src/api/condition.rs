@@ -4,7 +4,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use snapshot_agent::contract::ExitClass;
+use snapshot_agent::contract::Failure;
 
 /// Types of conditions we write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -152,7 +152,7 @@ reasons! {
     QuotaTight => runbook,
     /// The version has known defects that lose or corrupt data.
     UnsafeVersion => runbook,
-    /// The agent was refused by the store.
+    /// The store refuses the agent's credentials.
     StoreAccessDenied => runbook,
     /// Another store than the one that is meant is there now, by its mark.
     StoreExchanged => runbook,
@@ -172,11 +172,17 @@ reasons! {
     NoSpace => runbook,
     /// The agent's time was up, or nothing moved for too long.
     AgentTimedOut => runbook,
-    /// Network or server trouble; it is tried again.
+    /// The store does not answer; the operator or the Job tries again.
     StoreUnavailable => runbook,
+    /// No member of the etcd that is to be saved answers.
+    EtcdUnavailable => runbook,
+    /// etcd refuses the credentials of the agent.
+    EtcdAccessDenied => runbook,
+    /// A volume of the Pod cannot be read or written.
+    VolumeUnusable => runbook,
     /// A snapshot's report is lost, and the store does not answer either.
     ReportLost => runbook,
-    /// The agent ended without saying why.
+    /// The agent or etcdutl crashed, or ended without a report.
     AgentCrashed => runbook,
     /// A member that has served lost its claim.
     ClaimLost => runbook,
@@ -184,20 +190,10 @@ reasons! {
     MemberNotListed => runbook,
 }
 
-impl From<ExitClass> for Reason {
-    /// The reason a person sees when an agent ended with this class.
-    fn from(class: ExitClass) -> Self {
-        match class {
-            ExitClass::Config => Self::AgentMisconfigured,
-            ExitClass::Denied => Self::StoreAccessDenied,
-            ExitClass::NotFound => Self::ArtifactNotFound,
-            ExitClass::Corrupt => Self::ArtifactCorrupt,
-            ExitClass::Transient => Self::StoreUnavailable,
-            ExitClass::Full => Self::NoSpace,
-            ExitClass::Deadline => Self::AgentTimedOut,
-            ExitClass::Refused => Self::VolumeRefused,
-            ExitClass::AuthRequired => Self::AuthRequiredNotConfigured,
-        }
+impl From<&Failure> for Reason {
+    /// The reason that the table of failures names. A test holds that each of them exists.
+    fn from(failure: &Failure) -> Self {
+        Self::named(failure.reason).unwrap_or(Self::AgentCrashed)
     }
 }
 
@@ -308,6 +304,8 @@ fn cut(message: &str) -> String {
 mod tests {
     use jiff::SignedDuration;
 
+    use snapshot_agent::contract::FAILURES;
+
     use super::*;
 
     fn noon() -> Timestamp {
@@ -397,9 +395,10 @@ mod tests {
     }
 
     #[test]
-    fn every_class_of_the_agent_has_a_reason_with_a_runbook() {
-        for class in ExitClass::ALL {
-            assert!(Reason::from(class).needs_a_person(), "{class:?}");
+    fn every_failure_of_the_agent_has_a_reason_with_a_runbook() {
+        for failure in &FAILURES {
+            let reason = Reason::named(failure.reason);
+            assert!(reason.is_some_and(Reason::needs_a_person), "{failure:?}");
         }
     }
 }

@@ -330,6 +330,9 @@ pub struct Failure {
     /// The class: `Config`, `Denied`, `NotFound`, `Corrupt`, `Transient`, `Full`, `Deadline`, `Refused`, or
     /// `Crashed` where the agent ended without saying why.
     pub class: String,
+    /// The origin, where the runbook depends on it: `Request`, `Store`, `Volume`, `Etcd`, `Own`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
     /// What happened and what to do.
     pub message: String,
 }

@@ -1,7 +1,7 @@
 //! What is known of a Job of ours. How it is read from the Job and its Pods is decided in `jobs.rs`.
 
 use jiff::Timestamp;
-use snapshot_agent::contract::{ExitClass, SavedReport};
+use snapshot_agent::contract::{ExitClass, Failure, Origin, SavedReport};
 
 use crate::api::condition::Reason;
 
@@ -27,8 +27,8 @@ pub(in crate::plan) enum Fact {
     },
     /// It was given up.
     Failed {
-        /// The class, where the agent or the Job gave one.
-        class: Option<ExitClass>,
+        /// The row of the table of failures, where the agent or the Job gave a class.
+        failure: Option<&'static Failure>,
         /// What happened.
         message: String,
         /// When.
@@ -36,14 +36,13 @@ pub(in crate::plan) enum Fact {
     },
 }
 
-impl Fact {
-    /// The reason a failure of this class is told by.
-    pub(in crate::plan) fn reason(class: Option<ExitClass>) -> Reason {
-        match class {
-            // A save touches no volume of a member's: what it refuses is a store with another mark.
-            Some(ExitClass::Refused) => Reason::StoreExchanged,
-            Some(class) => Reason::from(class),
-            None => Reason::AgentCrashed,
-        }
-    }
+/// The reason of a failure; without a row, the agent crashed.
+pub(in crate::plan) fn reason_of(failure: Option<&Failure>) -> Reason {
+    failure.map_or(Reason::AgentCrashed, Reason::from)
+}
+
+/// The row of a failure that a status records by the names of its class and origin.
+pub(in crate::plan) fn recorded(class: &str, origin: Option<&str>) -> Option<&'static Failure> {
+    let class = ExitClass::ALL.into_iter().find(|known| known.as_str() == class)?;
+    Some(Failure::of(class, Origin::ALL.into_iter().find(|known| Some(known.as_str()) == origin)))
 }

@@ -3,7 +3,7 @@
 //! Decides the reason and the remedy. What a Pod's status says is read in `pods.rs`.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
-use snapshot_agent::contract::{ExitClass, Report};
+use snapshot_agent::contract::{ExitClass, Failure, Origin, Report};
 
 use super::{meta, pods};
 use crate::api::condition::Reason;
@@ -22,27 +22,18 @@ pub(super) fn of(pod: &Pod) -> Option<LastFailure> {
             return None;
         }
         let end = pods::last_end(status).filter(|t| t.exit_code != 0)?;
-        let own = || (ExitClass::from_code(end.exit_code).map(|class| reason_of(name, class)), words(end));
+        let own = || (Failure::of_code(end.exit_code).map(Reason::from), words(end));
         let (reason, message) = out_of_memory(pod, name, end).unwrap_or_else(own);
         let reason = reason.map(|reason| reason.as_str().to_owned());
         Some(LastFailure { container: name.to_owned(), exit_code: end.exit_code, reason, message })
     })
 }
 
-/// What a class means where a container ended with it: no store is asked by the gate, which has nothing but the volume.
-fn reason_of(name: &str, class: ExitClass) -> Reason {
-    if name == container::ETCD && is_of_the_volume(class) { Reason::MemberRestarting } else { Reason::from(class) }
-}
-
-const fn is_of_the_volume(class: ExitClass) -> bool {
-    matches!(class, ExitClass::Denied | ExitClass::NotFound | ExitClass::Transient | ExitClass::Deadline)
-}
-
 /// A container that was killed for its memory, and what it needs. Its own words say nothing of it: they are the last lines
 /// of its log, since there is no report (`FallbackToLogsOnError`).
 fn out_of_memory(pod: &Pod, name: &str, end: &ContainerStateTerminated) -> Option<(Option<Reason>, String)> {
     // The kernel may have ended etcdutl alone (cgroup v1). The agent lives on, and calls that something that may pass.
-    let killed = ExitClass::from_code(end.exit_code).is_none_or(|class| class == ExitClass::Transient);
+    let killed = Failure::of_code(end.exit_code).is_none_or(|failure| failure.class == ExitClass::Transient);
     if !killed || end.reason.as_deref() != Some("OOMKilled") {
         return None;
     }
@@ -89,16 +80,17 @@ fn cut(said: &str) -> String {
 /// The reason of a failure that was found earlier.
 pub(super) fn reason(failure: &LastFailure) -> Reason {
     let told = failure.reason.as_deref().and_then(Reason::named);
-    told.or_else(|| ExitClass::from_code(failure.exit_code).map(Reason::from)).unwrap_or(Reason::MemberRestarting)
+    told.or_else(|| Failure::of_code(failure.exit_code).map(Reason::from)).unwrap_or(Reason::MemberRestarting)
 }
 
 /// A failure in words, with what to do about it.
 pub(super) fn explain(failure: &LastFailure) -> String {
     let LastFailure { container: name, exit_code, reason, message } = failure;
     let restores = name == container::RESTORE;
-    let remedy = match ExitClass::from_code(*exit_code) {
-        Some(class) if name == container::ETCD && is_of_the_volume(class) => {
-            "The gate could not use the member's volume: look at its claim, and at its node. It is tried again"
+    let known = Failure::of_code(*exit_code);
+    let remedy = match known.map(|failure| failure.class) {
+        _ if known.is_some_and(|failure| failure.origin == Some(Origin::Volume)) => {
+            "Check the member's claim and its node. kubelet starts the container again"
         }
         Some(ExitClass::Config) if restores => {
             "Correct what it names: spec.bootstrap.restore and its Secrets in place. spec.version, spec.storage and \

@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
-use snapshot_agent::contract::{ExitClass, FailedReport, Report};
+use snapshot_agent::contract::{ExitClass, Failure, Report};
 
 pub(in crate::plan) use super::fact::Fact;
 use super::held::{self, HELD, NO_POD, NOT_MADE, NOT_YET, SILENT};
@@ -164,17 +164,17 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod], told: Option<&str>) -> Fac
             format!("{before}. {}", does.late())
         };
         let message = format!("the Job's {seconds} s were over{why}");
-        return Fact::Failed { class: Some(ExitClass::Deadline), message, at };
+        return Fact::Failed { failure: Some(Failure::of(ExitClass::Deadline, None)), message, at };
     }
-    let (class, message) = last.unwrap_or_else(|| {
+    let (failure, message) = last.unwrap_or_else(|| {
         let said = end.message.as_deref().unwrap_or("no Pod of it is left to say why");
         (None, format!("the Job failed: {said}"))
     });
-    Fact::Failed { class, message, at }
+    Fact::Failed { failure, message, at }
 }
 
 /// How a Pod failed, in words; `None` while it has not.
-fn explain(pod: &Pod, job: &Job) -> Option<(Option<ExitClass>, String)> {
+fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
     let name = meta::name(&pod.metadata);
     let Some(end) = end(pod) else {
         // Evicted before the agent ran, for example.
@@ -187,8 +187,8 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<ExitClass>, String)> {
             .unwrap_or("no reason given");
         return Some((None, format!("Pod {name} failed before the agent ran: {why}")));
     };
-    if let Some(Report::Failed(FailedReport { class, message })) = pods::report(pod, CONTAINER) {
-        return Some((Some(class), message));
+    if let Some(Report::Failed(failed)) = pods::report(pod, CONTAINER) {
+        return Some((Some(failed.failure()), failed.message));
     }
     if end.reason.as_deref() == Some("OOMKilled") {
         let limit = memory_limit(job).unwrap_or("its node's");
@@ -202,13 +202,13 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<ExitClass>, String)> {
             Does::Probe => "give spec.agent.resources more",
         };
         let message = format!("the agent ran out of memory (limit {limit}): {remedy}");
-        return Some((Some(ExitClass::Config), message));
+        return Some((Some(Failure::of(ExitClass::Config, None)), message));
     }
     let code = end.exit_code;
     (code != 0).then(|| {
         let message =
             format!("the agent ended with code {code} and no report; `kubectl logs {name}` has its last words");
-        (ExitClass::from_code(code), message)
+        (Failure::of_code(code), message)
     })
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory;
 use holdfast::cli::Cli;
 use holdfast::manifests::{self, IMAGE, Options, Part, Scope, jobs};
+use snapshot_agent::contract::{FAILURES, Failure, Origin, Retry};
 
 /// Folders that hold nothing but what is printed.
 const FOLDERS: [&str; 4] = ["crds", "charts/manifests", "jobs", "docs/schemas"];
@@ -84,9 +85,36 @@ fn wanted() -> BTreeMap<String, String> {
     }
     let schema = serde_json::to_string_pretty(&snapshot_agent::format::manifest::schema()).unwrap();
     files.insert("docs/schemas/manifest.json".to_owned(), schema + "\n");
+    files.insert(
+        "docs/exit-codes.md".to_owned(),
+        with_exit_codes(&fs::read_to_string(root().join("docs/exit-codes.md")).unwrap()),
+    );
     let schema = serde_json::to_string_pretty(&snapshot_agent::catalog::proof::schema()).unwrap();
     files.insert("docs/schemas/proof.json".to_owned(), schema + "\n");
     files
+}
+
+/// The document with the table of failures between its marks as the code has the table.
+fn with_exit_codes(document: &str) -> String {
+    let (begin, end) = ("<!-- begin: the table of failures -->\n", "<!-- end -->");
+    let (head, rest) = document.split_once(begin).unwrap();
+    let (_, tail) = rest.split_once(end).unwrap();
+    let mut rows = FAILURES.to_vec();
+    rows.sort_by_key(|row| row.code);
+    let mut table =
+        "| code | class | origin | cause | retry | reason, and runbook |\n|---|---|---|---|---|---|\n".to_owned();
+    for Failure { class, origin, code, retry, reason, cause } in rows {
+        let origin = origin.map_or("", Origin::as_str);
+        let retry = match retry {
+            Retry::Again => "the Job",
+            Retry::Later => "the operator",
+            Retry::AfterChange => "after a change",
+        };
+        let class = class.as_str();
+        table +=
+            &format!("| {code} | `{class}` | {origin} | {cause} | {retry} | [{reason}](../runbooks/{reason}.md) |\n");
+    }
+    format!("{head}{begin}{table}{end}{tail}")
 }
 
 /// The lines that differ, with a few around them.

@@ -153,7 +153,7 @@ pub(crate) async fn doubt(flags: &StoreFlags, id: Option<&str>) -> Result<Option
 }
 
 fn another(store: &Store, expected: &str, found: &Found) -> Error {
-    Error::refused(format!(
+    Error::exchanged(format!(
         "{}: this is not the store that is meant: the mark {expected} is expected, and {}. Nothing was written or removed \
          there. Have the endpoint, the credentials or the volume lead to where they led before, or accept this place",
         store.uri(&Key::of_store()),

@@ -1,92 +1,10 @@
-//! How a run ends: the exit code as a class, and the report as JSON.
+//! The report of a run, as JSON.
 //!
-//! Decides the wire shape only; which class an error has is decided where it occurs.
+//! Decides the wire shape only. Exit codes are in `failure.rs`.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Compression, Engine, LatestReport, Lock, Probed};
-
-/// Why an agent run ended, as the process's exit code.
-///
-/// The Job's `podFailurePolicy` is written from this table: only [`ExitClass::Transient`] is tried again.
-/// Codes start at 64 so that none collides with a shell's, a runtime's or Rust's own (1, 2, 101, 125..=137).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum ExitClass {
-    /// The request itself is wrong: a flag, a location, a Secret without its keys.
-    Config,
-    /// Credentials are missing, wrong, or not allowed to do this.
-    Denied,
-    /// A bucket, object, file or manifest is not there.
-    NotFound,
-    /// Bytes are not what they have to be: trailer, hash, size, format.
-    Corrupt,
-    /// Network, an unhealthy member, a store's 5xx: the same request may succeed later.
-    Transient,
-    /// No space on the volume, or the store's quota.
-    Full,
-    /// The time given was not enough, or nothing moved for too long.
-    Deadline,
-    /// The volume holds data that is not this request's, the store is not the one that is meant, or it is not clear which
-    /// cluster's snapshot is meant: nothing was touched (I2, I9, I25).
-    Refused,
-    /// The snapshot has authentication on, and no credentials were given: nothing was made startable.
-    AuthRequired,
-}
-
-impl ExitClass {
-    /// All classes, in the order of their codes.
-    pub const ALL: [Self; 9] = [
-        Self::Config,
-        Self::Denied,
-        Self::NotFound,
-        Self::Corrupt,
-        Self::Transient,
-        Self::Full,
-        Self::Deadline,
-        Self::Refused,
-        Self::AuthRequired,
-    ];
-
-    /// The process's exit code.
-    pub const fn code(self) -> u8 {
-        match self {
-            Self::Config => 64,
-            Self::Denied => 65,
-            Self::NotFound => 66,
-            Self::Corrupt => 67,
-            Self::Transient => 68,
-            Self::Full => 69,
-            Self::Deadline => 70,
-            Self::Refused => 71,
-            Self::AuthRequired => 72,
-        }
-    }
-
-    /// The name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Config => "Config",
-            Self::Denied => "Denied",
-            Self::NotFound => "NotFound",
-            Self::Corrupt => "Corrupt",
-            Self::Transient => "Transient",
-            Self::Full => "Full",
-            Self::Deadline => "Deadline",
-            Self::Refused => "Refused",
-            Self::AuthRequired => "AuthRequired",
-        }
-    }
-
-    /// The class of an exit code, if it is one of ours.
-    pub fn from_code(code: i32) -> Option<Self> {
-        Self::ALL.into_iter().find(|c| i32::from(c.code()) == code)
-    }
-
-    /// Whether the same request may succeed later without anybody changing anything.
-    pub const fn retryable(self) -> bool {
-        matches!(self, Self::Transient)
-    }
-}
+use super::{Compression, Engine, ExitClass, Failure, LatestReport, Lock, Origin, Probed};
 
 /// What an agent leaves in its container's termination message: JSON of less than [`MAX_REPORT_BYTES`].
 /// It is a hint; the manifest in the store is the truth.
@@ -362,8 +280,18 @@ pub struct GateReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailedReport {
-    /// The class, also the exit code.
+    /// The class of the failure.
     pub class: ExitClass,
+    /// Where the failure comes from; absent in reports of older agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// What happened and what to do; never a secret.
     pub message: String,
+}
+
+impl FailedReport {
+    /// The row of the table of failures.
+    pub fn failure(&self) -> &'static Failure {
+        Failure::of(self.class, self.origin)
+    }
 }

@@ -172,7 +172,7 @@ mod tests {
             needed: trial.needed(),
             detail: detail.to_owned(),
         });
-        let failed = FailedReport { class: ExitClass::Denied, message: detail.to_owned() };
+        let failed = FailedReport { class: ExitClass::Denied, origin: None, message: detail.to_owned() };
         let store = "s3://b".to_owned();
         let findings = findings.to_vec();
         Probed { store, usable: false, findings, store_id: None, left_behind: None, failed: Some(failed) }

@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 
 use super::folders;
 use super::tls::{self, Tls};
-use crate::contract::EtcdFlags;
+use crate::contract::{EtcdFlags, ExitClass};
 use crate::error::{Error, Result};
 
 /// HTTP/2 windows for a member that answers within [`NEAR`]: 800 MiB/s and more, and what waits there is memory.
@@ -80,7 +80,7 @@ impl Dialer {
         let url = parse(endpoint, self.secure)?;
         match self.meet(endpoint, &url, self.window.unwrap_or(WINDOW)).await {
             // A handshake that fails shows to a call as a connection that breaks.
-            Err(error) if error.class().retryable() => match self.explain(&url).await {
+            Err(error) if error.class() == ExitClass::Transient => match self.explain(&url).await {
                 Some(why) => Err(why.context(endpoint)),
                 None => Err(error),
             },
@@ -316,7 +316,6 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::contract::ExitClass;
 
     fn flags(endpoints: &[&str]) -> EtcdFlags {
         EtcdFlags { endpoints: endpoints.iter().map(|e| (*e).to_owned()).collect(), ..EtcdFlags::default() }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::process::{Child, Command};
 
-use crate::contract::{ExitClass, RestoreRequest};
+use crate::contract::{ExitClass, Origin, RestoreRequest};
 use crate::error::{Error, Result, io_error};
 use crate::etcd::data_dir::DATABASE;
 use crate::etcd::etcdutl::output::heard;
@@ -206,7 +206,7 @@ fn failed(output: &Output) -> Error {
         Error::config(format!("{message}. Take the etcdutl of an etcd that is supported"))
     } else if output.status.code().is_none() && class != ExitClass::Full {
         // Killed, most likely for memory; the same request may work on another node.
-        Error::transient(message)
+        Error::transient(message).with_origin(Origin::Own)
     } else {
         Error::new(class, message)
     }

@@ -16,8 +16,8 @@ use etcd_client::{Client, GetOptions, StatusResponse};
 use futures::future::join_all;
 use futures::stream::{self, Stream, StreamExt};
 
-use crate::contract::{EtcdFlags, SaveRequest};
-use crate::error::{Error, Result};
+use crate::contract::{EtcdFlags, ExitClass, SaveRequest};
+use crate::error::{Error, Result, of_etcd};
 use crate::etcd::connect::{Dialer, ask, etcd_error, in_time};
 use crate::etcd::member::{Candidate, Member, Voter};
 
@@ -70,9 +70,10 @@ fn each_once(mut ranked: Vec<&Candidate>) -> Vec<&Candidate> {
 ///
 /// Without a quorum it fails, unless the request wants what is left.
 pub async fn choose(request: &SaveRequest) -> Result<Source> {
-    let met = Met::of(&request.etcd, request.expect_cluster_id.as_deref()).await?;
+    let met = Met::of(&request.etcd, request.expect_cluster_id.as_deref()).await.map_err(of_etcd)?;
     let chosen = met.usual().await;
-    if request.no_quorum { met.anyhow(chosen, &request.etcd).await } else { chosen }
+    let chosen = if request.no_quorum { met.anyhow(chosen, &request.etcd).await } else { chosen };
+    chosen.map_err(of_etcd)
 }
 
 /// How a member is asked for its revision.
@@ -158,7 +159,7 @@ impl Met {
 fn nobody(candidates: &[Candidate], errors: &[Error]) -> Error {
     if candidates.is_empty() {
         // A member that is away may come back; what the others refuse, they will refuse again.
-        let last = errors.iter().max_by_key(|error| !error.class().retryable()).cloned();
+        let last = errors.iter().max_by_key(|error| error.class() != ExitClass::Transient).cloned();
         return last.unwrap_or_else(|| Error::config("no endpoint was given"));
     }
     let why = |c: &Candidate| {
@@ -174,7 +175,8 @@ fn nobody(candidates: &[Candidate], errors: &[Error]) -> Error {
     let lost = candidates.iter().all(|candidate| candidate.leader == 0);
     let remedy = if lost { alone::REMEDY } else { "" };
     // A member without the alarm may serve again after an election; the alarm itself stays.
-    let others = candidates.iter().any(|c| !c.corrupt) || errors.iter().any(|error| error.class().retryable());
+    let others =
+        candidates.iter().any(|c| !c.corrupt) || errors.iter().any(|error| error.class() == ExitClass::Transient);
     let alarm = if others && candidates.iter().any(|c| c.corrupt) { ALARM } else { "" };
     let message = format!("no member can be read from: {}{remedy}{alarm}", all.join("; "));
     if others { Error::transient(message) } else { Error::corrupt(message) }
@@ -310,14 +312,15 @@ impl Source {
     pub async fn open(&mut self) -> Result<(String, impl Stream<Item = Result<Bytes>> + Send + Unpin + use<>)> {
         let endpoint = self.facts.endpoint.clone();
         // The upload was begun meanwhile, so the login may have expired.
-        let mut messages = ask(&endpoint, &self.client, |mut client| async move { client.snapshot().await }).await?;
-        let first = in_time(&endpoint, messages.message()).await?;
+        let mut messages =
+            ask(&endpoint, &self.client, |mut client| async move { client.snapshot().await }).await.map_err(of_etcd)?;
+        let first = in_time(&endpoint, messages.message()).await.map_err(of_etcd)?;
         let version = first.as_ref().map(|first| first.version().to_owned()).unwrap_or_default();
         let rest = stream::unfold((messages, endpoint), |(mut messages, endpoint)| async move {
             let next = match messages.message().await {
                 Ok(None) => return None,
                 Ok(Some(message)) => Ok(Bytes::from_owner(Blob(message))),
-                Err(error) => Err(etcd_error(&endpoint, &error)),
+                Err(error) => Err(of_etcd(etcd_error(&endpoint, &error))),
             };
             Some((next, (messages, endpoint)))
         });
@@ -359,7 +362,6 @@ impl AsRef<[u8]> for Blob {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::ExitClass;
 
     /// A healthy member; 1 leads.
     pub(super) fn healthy(member_id: u64) -> Candidate {

@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::{Children, Most, Plan, Stat};
-use crate::error::{Error, Result, io_error, task_error};
+use crate::error::{Error, Result, io_error, of_store, task_error};
 use crate::format::layout::{Folder, Key, MANIFEST};
 use crate::store::fingerprint::Fingerprint;
 use crate::util::files::ignore_missing;
@@ -57,8 +57,8 @@ fn promptly<T: Send + 'static>(
         // Nobody may wait any more.
         let _told = done.send(calls());
     });
-    calling.map_err(io_error(doing))?;
-    told.recv_timeout(within).map_err(|_| silent(doing, within))?.map_err(io_error(doing))
+    calling.map_err(folder_error(doing))?;
+    told.recv_timeout(within).map_err(|_| silent(doing, within))?.map_err(folder_error(doing))
 }
 
 fn silent(doing: &str, within: Duration) -> Error {
@@ -177,7 +177,7 @@ impl FolderStore {
     ) -> Result<T> {
         let root = Arc::clone(&self.root);
         let result = tokio::task::spawn_blocking(move || calls(&root)).await;
-        result.map_err(|error| task_error(&error))?.map_err(io_error(doing))
+        result.map_err(|error| task_error(&error))?.map_err(folder_error(doing))
     }
 
     /// The same for calls that change nothing: nobody waits long for them. One that writes is never left alone, because it
@@ -338,7 +338,7 @@ impl FolderStore {
                 }
             };
             if let Err(error) = read() {
-                let _nobody_reads = pieces.blocking_send(Err(io_error(doing)(error)));
+                let _nobody_reads = pieces.blocking_send(Err(folder_error(doing)(error)));
             }
         });
         stream::unfold(received, |mut received| async move { Some((received.recv().await?, received)) }).boxed()
@@ -380,7 +380,7 @@ impl FolderUpload {
     pub(super) async fn flush(&mut self) -> Result<()> {
         if let Some((pieces, writer)) = self.writer.take() {
             drop(pieces);
-            let written = writer.await.map_err(|error| task_error(&error))?.map_err(io_error(self.doing()))?;
+            let written = writer.await.map_err(|error| task_error(&error))?.map_err(folder_error(self.doing()))?;
             self.written = Some(written);
         }
         Ok(())
@@ -461,6 +461,11 @@ impl FolderUpload {
 /// A folder's path below the root.
 fn inside(folder: &Folder) -> String {
     if folder.is_top() { ".".to_owned() } else { folder.to_string() }
+}
+
+/// Turns an operating system error into ours: the folder is the store, not a volume of the agent's own.
+fn folder_error(doing: impl Display) -> impl FnOnce(io::Error) -> Error {
+    move |error| of_store(io_error(doing)(error))
 }
 
 /// What is there and is no folder of this volume is a link, planted or by mistake: trying again will not help.

@@ -90,7 +90,11 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
     }
     let order = |trial| Trial::ALL.iter().position(|other| *other == trial);
     findings.sort_by_key(|found| order(found.trial));
-    let report = failed.as_ref().map(|e| FailedReport { class: e.class(), message: steady(e.message(), &folder) });
+    let report = failed.as_ref().map(|e| FailedReport {
+        class: e.class(),
+        origin: e.origin(),
+        message: steady(e.message(), &folder),
+    });
     let usable = failed.is_none();
     let probed = Probed { store: request.store.url, usable, findings, store_id, left_behind, failed: report };
     Ok(Ended { probed, failed })

@@ -22,14 +22,14 @@ pub fn finish(outcome: &Result<Report, Error>) -> u8 {
     leave(&render(outcome));
     match outcome {
         Ok(_) => 0,
-        Err(error) => error.class().code(),
+        Err(error) => error.failure().code,
     }
 }
 
 /// The same for a probe: what was found is reported also when it is not enough.
 pub fn finish_probe(probed: &Probed) -> u8 {
     leave(&fit(Report::Probed(probed.clone())));
-    probed.failed.as_ref().map_or(0, |failed| failed.class.code())
+    probed.failed.as_ref().map_or(0, |failed| failed.failure().code)
 }
 
 fn leave(report: &str) {
@@ -51,7 +51,11 @@ pub fn render(outcome: &Result<Report, Error>) -> String {
         Ok(report) => report.clone(),
         Err(error) => match error.gate_report() {
             Some(report) => Report::Gate(report.clone()),
-            None => Report::Failed(FailedReport { class: error.class(), message: error.message().to_owned() }),
+            None => Report::Failed(FailedReport {
+                class: error.class(),
+                origin: error.origin(),
+                message: error.message().to_owned(),
+            }),
         },
     })
 }
@@ -113,7 +117,7 @@ mod tests {
             needed: trial.needed(),
             detail: "the store said \"<html>\n\".".repeat(100),
         });
-        let failed = FailedReport { class: ExitClass::Denied, message: "\"".repeat(5000) };
+        let failed = FailedReport { class: ExitClass::Denied, origin: None, message: "\"".repeat(5000) };
         let store = "s3://b".to_owned();
         let (findings, store_id) = (findings.to_vec(), Some("x".repeat(64)));
         let probed = Probed { store, usable: false, findings, store_id, left_behind: None, failed: Some(failed) };

@@ -21,7 +21,7 @@ mod volume;
 use std::time::{Duration, Instant};
 
 use crate::catalog::{store_id, stored};
-use crate::contract::{Engine, MAY_START_EMPTY, RestoreRequest, RestoredReport, hex_id};
+use crate::contract::{Engine, MAY_START_EMPTY, Origin, RestoreRequest, RestoredReport, hex_id};
 use crate::error::{Error, Result};
 use crate::etcd::data_dir::WAL;
 use crate::etcd::etcdutl::disk::OnDisk;
@@ -333,8 +333,10 @@ impl Source {
 
 /// The identity of the rebuilt directory, with the IDs that etcdutl has given it.
 fn identity(request: &RestoreRequest, data: &std::path::Path, restored: Restored) -> Result<Identity> {
-    let log =
-        wal::metadata_of(&data.join(WAL)).ok().flatten().ok_or_else(|| Error::transient("etcdutl has left no log"))?;
+    let log = wal::metadata_of(&data.join(WAL))
+        .ok()
+        .flatten()
+        .ok_or_else(|| Error::transient("etcdutl has left no log").with_origin(Origin::Own))?;
     Ok(Identity {
         restored: Some(restored),
         cluster_id: Some(hex_id(log.cluster_id)),

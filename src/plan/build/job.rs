@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use snapshot_agent::contract::{
-    EtcdFlags, ExitClass, InspectRequest, LatestRequest, ProbeRequest, SaveRequest, StoreFlags,
+    EtcdFlags, FAILURES, InspectRequest, LatestRequest, ProbeRequest, Retry, SaveRequest, StoreFlags,
 };
 
 use super::store::{self, Use};
@@ -423,8 +423,10 @@ pub(crate) const USAGE: i32 = 2;
 /// Evictions and drains do not count; what no repetition can mend ends the Job at once. The first rule that fits wins,
 /// so an agent that was cut short by a drain is not taken at its exit code.
 fn failure_policy() -> PodFailurePolicy {
-    let ends = ExitClass::ALL.into_iter().filter(|class| !class.retryable()).map(|class| i32::from(class.code()));
-    let codes = std::iter::once(USAGE).chain(ends);
+    let ends = FAILURES.iter().filter(|failure| failure.retry != Retry::Again).map(|failure| i32::from(failure.code));
+    let mut codes: Vec<i32> = std::iter::once(USAGE).chain(ends).collect();
+    // The API server refuses an unsorted list.
+    codes.sort_unstable();
     PodFailurePolicy {
         rules: vec![
             PodFailurePolicyRule {
@@ -440,7 +442,7 @@ fn failure_policy() -> PodFailurePolicy {
                 on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
                     container_name: Some(CONTAINER.to_owned()),
                     operator: "In".to_owned(),
-                    values: codes.collect(),
+                    values: codes,
                 }),
                 on_pod_conditions: None,
             },

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use snapshot_agent::contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, ExitClass, LatestReport, LatestRequest, Report};
+use snapshot_agent::contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, LatestReport, LatestRequest, Report};
 
 use super::reading::readers;
 use super::{Observed, Search};
@@ -18,7 +18,7 @@ use crate::api::restore::Latest;
 use crate::api::store::{Location, Place};
 use crate::plan::build::job::{AgentJob, CONTAINER, Work, job};
 use crate::plan::jobs::{self, Fact};
-use crate::plan::{Act, Next, Wake, build, held, meta, pods, row};
+use crate::plan::{Act, Next, Wake, build, fact, held, meta, pods, row};
 
 /// Between two questions where the answer was a doubt: only an edit of the spec (which is another question) or a person at
 /// the store can resolve it. Jobs are kept for much longer, so the last answer stays visible while the next one asks.
@@ -122,14 +122,8 @@ impl Failure {
     /// What a Job that has ended says of it; `None` where it has not, or said something else.
     fn of(fact: Fact, search: &Search, now: Timestamp) -> Option<Self> {
         match fact {
-            Fact::Failed { class, message, at } => {
-                let reason = match class {
-                    // Whose snapshot it is, only a person knows.
-                    Some(ExitClass::Refused) => Reason::LineageUnclear,
-                    Some(class) => Reason::from(class),
-                    None => Reason::AgentCrashed,
-                };
-                Some(Self { reason, message, at: at.unwrap_or(now) })
+            Fact::Failed { failure, message, at } => {
+                Some(Self { reason: fact::reason_of(failure), message, at: at.unwrap_or(now) })
             }
             Fact::Lost => Some(Self::silent(jobs::created(&search.job).unwrap_or(now))),
             Fact::Held(reason @ Reason::NodeSilent, message) => {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use snapshot_agent::contract::ExitClass;
+use snapshot_agent::contract::{ExitClass, Failure};
 
 use super::Observed;
 use super::facts::{cluster, unformed};
@@ -25,10 +25,10 @@ use crate::plan::{Act, Next, Target, Wake, failure, meta, pods};
 /// minutes, and a corrected Secret or source must show sooner.
 const RETRY_RESTORE: SignedDuration = SignedDuration::from_secs(30);
 
-/// Exit codes of a restore step that a new Pod of the same attempt does not mend: users that nobody can log in as, and
+/// Classes of a restore step's failure that a new Pod of the same attempt does not mend: users that nobody can log in as, and
 /// bytes that are not those that were saved. A corrected spec is another attempt with a Pod of its own; until then each try
 /// may download all of it.
-const FINAL: [i32; 2] = [ExitClass::AuthRequired.code() as i32, ExitClass::Corrupt.code() as i32];
+const FINAL: [ExitClass; 2] = [ExitClass::AuthRequired, ExitClass::Corrupt];
 
 /// How long a member that has served waits for what it was restored from. After a node's restart kubelet needs some seconds
 /// for what is there.
@@ -211,15 +211,17 @@ fn outdated(there: &Pod, want: &Pod) -> bool {
         .any(|name| pods::arguments(there, name) != pods::arguments(want, name))
 }
 
+fn is_final(code: i32) -> bool {
+    Failure::of_code(code).is_some_and(|failure| FINAL.contains(&failure.class))
+}
+
 /// When a restore step that has failed, and that kubelet holds back, is tried again; one of [`FINAL`] is left to kubelet's
 /// own back-off.
 fn retry_at(pod: &Pod) -> Option<Timestamp> {
     let status = pods::status(pod, container::RESTORE)?;
     status.state.as_ref()?.waiting.as_ref()?;
-    let ended = pods::last_end(status)
-        .filter(|end| end.exit_code != 0 && !FINAL.contains(&end.exit_code))?
-        .finished_at
-        .as_ref()?;
+    let ended =
+        pods::last_end(status).filter(|end| end.exit_code != 0 && !is_final(end.exit_code))?.finished_at.as_ref()?;
     // By its node's clock, which may be behind: never before the Pod itself, which the API server has dated.
     let made = pod.metadata.creation_timestamp.as_ref().map_or(ended.0, |made| made.0);
     Some(ended.0.max(made) + RETRY_RESTORE)

@@ -560,14 +560,14 @@ mod standing {
     /// The gate asks no store.
     #[test]
     fn trouble_with_the_members_own_volume_is_not_a_stores() {
-        for (class, code) in [("Denied", 65), ("NotFound", 66), ("Transient", 68)] {
+        for (class, code) in [("Denied", 77), ("NotFound", 78), ("Transient", 79)] {
             let mut seen = unborn(None);
             let words =
                 format!(r#"{{"kind":"failed","class":"{class}","message":"/var/lib/etcd: read-only file system"}}"#);
             failed(seen.pod.as_mut().unwrap(), "etcd", code, &words, Time(noon()));
             let (reason, message) = degraded(&seen);
-            assert_eq!(reason, "MemberRestarting", "{message}");
-            assert!(message.contains("read-only") && message.contains("look at its claim"), "{message}");
+            assert_eq!(reason, "VolumeUnusable", "{message}");
+            assert!(message.contains("read-only") && message.contains("Check the member's claim"), "{message}");
             assert!(!message.contains("credentials") && !message.contains("store"), "{message}");
         }
     }

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use snapshot_agent::contract::{ExitClass, Report};
+use snapshot_agent::contract::{Report, Retry};
 
 use crate::plan::build::job::CONTAINER;
 use crate::plan::jobs::{Fact, end};
@@ -50,16 +50,10 @@ fn published_nothing(pod: &Pod) -> bool {
         return !runs;
     };
     match pods::report(pod, CONTAINER) {
-        Some(Report::Failed(failed)) => match failed.class {
-            ExitClass::Transient | ExitClass::Deadline => false,
-            ExitClass::Config
-            | ExitClass::Denied
-            | ExitClass::NotFound
-            | ExitClass::Corrupt
-            | ExitClass::Full
-            | ExitClass::Refused
-            | ExitClass::AuthRequired => end.exit_code == i32::from(failed.class.code()),
-        },
+        Some(Report::Failed(failed)) => {
+            let failure = failed.failure();
+            failure.retry == Retry::AfterChange && end.exit_code == i32::from(failure.code)
+        }
         Some(Report::Saved(_) | Report::Restored(_) | Report::Gate(_) | Report::Probed(_) | Report::Latest(_))
         | None => false,
     }

@@ -6,7 +6,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
-use snapshot_agent::contract::ExitClass;
+use snapshot_agent::contract::{ExitClass, Failure};
 
 use super::stage::{Inquiry, SETTLING, SLOW};
 use super::{Inspection, Observed, job, place};
@@ -58,9 +58,14 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
     match fact {
         stored @ Fact::Stored { .. } => Answer::Stored(stored),
         // Said of no other store, and of none that is missing: those are silent, and asked again.
-        Fact::Failed { class: Some(ExitClass::NotFound), message, .. } => Answer::Nothing(message),
+        Fact::Failed { failure: Some(Failure { class: ExitClass::NotFound, origin: None, .. }), message, .. } => {
+            Answer::Nothing(message)
+        }
         ended @ (Fact::Failed { .. } | Fact::Lost | Fact::Held(Reason::NodeSilent, _)) => {
-            let denied = matches!(ended, Fact::Failed { class: Some(ExitClass::Denied), .. });
+            let denied = matches!(
+                ended,
+                Fact::Failed { failure: Some(Failure { class: ExitClass::Denied, origin: None, .. }), .. }
+            );
             let (why, at) = silence(ended, last).unwrap_or_default();
             let held = held_up(seen).filter(|_| jobs::never_ran(&last.job, &last.pods));
             let at = at.unwrap_or(now);
@@ -125,7 +130,9 @@ fn still(seen: &Observed, before: &[&Inspection], words: String, told: Option<&s
 /// When the store is asked again, where the last of these was begun so soon after the end that it says little to have
 /// found nothing. Where nobody knows of an end, the Job was cleaned away since, and what was found is what there is.
 fn too_soon(seen: &Observed, asked: &[&Inspection], fact: &Fact) -> Option<Timestamp> {
-    let Fact::Failed { class: Some(ExitClass::NotFound), at, .. } = fact else { return None };
+    let Fact::Failed { failure: Some(Failure { class: ExitClass::NotFound, origin: None, .. }), at, .. } = fact else {
+        return None;
+    };
     let since = jobs::created(&asked.first()?.job)?;
     let shown = jobs::last_end(seen.job.as_ref()?, &seen.pods)? + SHOWN_WITHIN;
     let soon = jobs::created(&asked.last()?.job)? < shown;

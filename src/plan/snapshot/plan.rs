@@ -7,7 +7,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use snapshot_agent::contract::ExitClass;
+use snapshot_agent::contract::{self as agent, ExitClass};
 
 use super::doubt::doubtful;
 use super::inquiry::{self, Answer};
@@ -18,7 +18,7 @@ use crate::api::condition::{Reason, Type};
 use crate::api::snapshot::{Failure, Phase};
 use crate::api::{EtcdSnapshotStatus, name};
 use crate::plan::jobs::{self, Fact};
-use crate::plan::{Act, Next, Plan, Wake, held, meta, pods};
+use crate::plan::{Act, Next, Plan, Wake, fact, held, meta, pods};
 
 /// A fresh object gets its first status within seconds. An older one without any has lost it, and the snapshot may be
 /// stored all the same.
@@ -100,7 +100,7 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
     }
     // The first word stands: when the Pods are gone, the Job itself says less.
     let told = match &fact {
-        Fact::Failed { class, message, .. } => Some(status::failure(*class, message)),
+        Fact::Failed { failure, message, .. } => Some(status::failure(*failure, message)),
         _ => None,
     };
     let (failed, at) = (failed_before(seen).or(told), jobs::ended(job));
@@ -110,7 +110,7 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
         Answer::Nothing(why) => Stage::Job(match failed {
             Some(failed) => given_up(failed, at),
             None => Fact::Failed {
-                class: Some(ExitClass::NotFound),
+                failure: Some(agent::Failure::of(ExitClass::NotFound, None)),
                 message: format!("the Job ended well, and nothing of this snapshot is in the store: {why}"),
                 at: None,
             },
@@ -167,8 +167,8 @@ fn failed_before(seen: &Observed) -> Option<Failure> {
 
 /// The store has nothing: what was told of the failure is the end.
 fn given_up(failed: Failure, at: Option<Timestamp>) -> Fact {
-    let class = ExitClass::ALL.into_iter().find(|class| class.as_str() == failed.class);
-    Fact::Failed { class, message: failed.message, at }
+    let failure = fact::recorded(&failed.class, failed.origin.as_deref());
+    Fact::Failed { failure, message: failed.message, at }
 }
 
 /// Whether a Job was made for this snapshot, by all that is known.

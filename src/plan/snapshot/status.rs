@@ -4,7 +4,7 @@
 //! with the phase that makes it final (I7).
 
 use jiff::Timestamp;
-use snapshot_agent::contract::{ExitClass, Level, SavedReport};
+use snapshot_agent::contract::{self as agent, Level, SavedReport};
 
 use super::stage::{Doubt, Inquiry, SETTLING, Stage, witnessed};
 use super::{Observed, job, place};
@@ -12,7 +12,7 @@ use crate::api::EtcdSnapshotStatus;
 use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::snapshot::{Artifact, Failure, Phase, Source, Verification};
 use crate::plan::jobs::Fact;
-use crate::plan::{Note, meta};
+use crate::plan::{Note, fact, meta};
 
 /// What is told while neither the Job nor the store has said whether the snapshot is stored: how saving failed, where that is
 /// known, and how far asking the store has come.
@@ -50,19 +50,22 @@ pub(super) fn doubt(doubt: &Doubt) -> (Reason, String) {
             (Reason::ReportLost, message)
         }
         (Some(failed), Some(why)) => {
-            let class = ExitClass::ALL.into_iter().find(|class| class.as_str() == failed.class);
             let message = format!(
                 "{}. The store did not answer whether the snapshot exists, and Holdfast asks again: {why}",
                 failed.message
             );
-            (Fact::reason(class), message)
+            (fact::reason_of(fact::recorded(&failed.class, failed.origin.as_deref())), message)
         }
     }
 }
 
 /// A failure as the status has it.
-pub(super) fn failure(class: Option<ExitClass>, message: &str) -> Failure {
-    Failure { class: class.map_or("Crashed", ExitClass::as_str).to_owned(), message: message.to_owned() }
+pub(super) fn failure(failure: Option<&agent::Failure>, message: &str) -> Failure {
+    Failure {
+        class: failure.map_or("Crashed", |row| row.class.as_str()).to_owned(),
+        origin: failure.and_then(|row| row.origin).map(|origin| origin.as_str().to_owned()),
+        message: message.to_owned(),
+    }
 }
 
 /// The status as it is now, before what comes next.
@@ -119,9 +122,9 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
             verification: verification(report),
             ..base
         },
-        Stage::Job(Fact::Failed { class, message, at }) => EtcdSnapshotStatus {
+        Stage::Job(Fact::Failed { failure: failed, message, at }) => EtcdSnapshotStatus {
             completed_at: Some(at.unwrap_or(now).to_string()),
-            error: Some(failure(*class, message)),
+            error: Some(failure(*failed, message)),
             ..base
         },
         // The Job and its Pods are cleaned away in time; what they said is kept.
@@ -179,7 +182,7 @@ fn ready(stage: &Stage) -> Wanted {
             ((reason, message), Some(_)) => Wanted::unknown(Type::Ready, reason, message),
         },
         Stage::Job(Fact::Stored { report, .. }) => Wanted::yes(Type::Ready, Reason::Stored, stored_words(report)),
-        Stage::Job(Fact::Failed { class, message, .. }) => no(Fact::reason(*class), message),
+        Stage::Job(Fact::Failed { failure, message, .. }) => no(fact::reason_of(*failure), message),
     }
 }
 

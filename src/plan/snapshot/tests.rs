@@ -12,7 +12,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use proptest::prelude::*;
-use snapshot_agent::contract::{ExitClass, Level, Report, SavedReport, Verification};
+use snapshot_agent::contract::{self as agent, ExitClass, Level, Origin, Report, SavedReport, Verification};
 
 use self::world::*;
 use super::*;
@@ -305,12 +305,10 @@ fn a_failure_is_told_by_class() {
         let plan = planned(&seen);
         let (phase, ready, reason, message) = told(&plan.status);
         assert_eq!((phase, ready, message), (Phase::Failed, "False", "what happened, and what to do"));
-        match class {
-            // Of a snapshot's it is not the volume that is another's.
-            ExitClass::Refused => assert_eq!(reason, "StoreExchanged"),
-            _ => assert_eq!(reason, crate::api::condition::Reason::from(class).as_str()),
-        }
-        let error = Failure { class: class.as_str().to_owned(), message: message.to_owned() };
+        let origin = (class == ExitClass::Refused).then_some(Origin::Store);
+        assert_eq!(reason, agent::Failure::of(class, origin).reason);
+        let origin = origin.map(|origin| origin.as_str().to_owned());
+        let error = Failure { class: class.as_str().to_owned(), origin, message: message.to_owned() };
         assert_eq!(plan.status.error, Some(error));
         assert_eq!(plan.status.completed_at.as_deref(), Some(ended));
         assert_eq!((plan.notes[0].reason.as_str(), plan.notes[0].warning), ("SnapshotFailed", true));

@@ -10,7 +10,7 @@ use k8s_openapi::api::batch::v1::Job;
 use snapshot_agent::contract::{DEFAULT_PROBE_DEADLINE_SECONDS, ExitClass, ProbeRequest};
 
 use super::probe::{self, Progress};
-use super::stage::{Stage, class};
+use super::stage::{Stage, failure};
 use super::{Observed, identity, inputs, job_name, status};
 use crate::api::backup_store::{Probe, Right};
 use crate::api::condition::Reason;
@@ -86,7 +86,7 @@ fn stage(seen: &Observed, inputs: &str, now: Timestamp) -> Stage {
 /// When the store is probed again although nothing has changed here.
 fn due(probe: &Probe) -> Option<Timestamp> {
     let at = probe.at.parse::<Timestamp>().ok()?;
-    let class = probe.class.as_deref().and_then(class);
+    let class = failure(probe).map(|failure| failure.class);
     let pause = match class {
         _ if probe.usable => DAILY,
         None | Some(ExitClass::Transient | ExitClass::Deadline) => SOON,

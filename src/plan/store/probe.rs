@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use snapshot_agent::contract::{ExitClass, Outcome, Probed, Report};
+use snapshot_agent::contract::{Failure, Outcome, Probed, Report};
 
 use super::Observed;
 use crate::api::backup_store::{Probe, Tried};
@@ -43,15 +43,16 @@ pub(super) fn read(seen: &Observed, job: &Job, inputs: &str, now: Timestamp) -> 
             failed(inputs, None, "the probe's report is another's", at)
         }
         Fact::Lost => failed(inputs, None, "the probe ended well, and its report is gone", now),
-        Fact::Failed { class, message, at } => failed(inputs, class, &message, at.unwrap_or(now)),
+        Fact::Failed { failure, message, at } => failed(inputs, failure, &message, at.unwrap_or(now)),
     }
 }
 
-fn failed(inputs: &str, class: Option<ExitClass>, message: &str, at: Timestamp) -> Progress {
+fn failed(inputs: &str, failure: Option<&Failure>, message: &str, at: Timestamp) -> Progress {
     Progress::Ended(Probe {
         at: at.to_string(),
         inputs: inputs.to_owned(),
-        class: Some(class.map_or("Crashed", ExitClass::as_str).to_owned()),
+        class: Some(failure.map_or("Crashed", |row| row.class.as_str()).to_owned()),
+        origin: failure.and_then(|row| row.origin).map(|origin| origin.as_str().to_owned()),
         message: Some(message.to_owned()),
         ..Probe::default()
     })
@@ -76,6 +77,7 @@ fn reported(pod: &Pod, job: &Job, inputs: &str, now: Timestamp) -> Option<Probe>
         usable,
         failing_since: None,
         class: failed.as_ref().map(|failed| failed.class.as_str().to_owned()),
+        origin: failed.as_ref().and_then(|failed| failed.origin).map(|origin| origin.as_str().to_owned()),
         message: failed.map(|failed| failed.message),
         trials: trials.collect(),
         store_id,

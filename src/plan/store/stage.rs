@@ -1,10 +1,11 @@
 //! What stands of one store: the value between the decision and its status.
 
 use k8s_openapi::api::batch::v1::Job;
-use snapshot_agent::contract::ExitClass;
+use snapshot_agent::contract::Failure;
 
 use crate::api::backup_store::Probe;
 use crate::api::condition::Reason;
+use crate::plan::fact;
 
 /// What stands, and what follows from it.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +24,7 @@ pub(super) enum Stage {
     Found(Probe),
 }
 
-/// The agent's class of this name.
-pub(super) fn class(name: &str) -> Option<ExitClass> {
-    ExitClass::ALL.into_iter().find(|class| class.as_str() == name)
+/// How the probe failed; `None`: the probe's Pod crashed, or the store is usable.
+pub(super) fn failure(probe: &Probe) -> Option<&'static Failure> {
+    fact::recorded(probe.class.as_deref()?, probe.origin.as_deref())
 }

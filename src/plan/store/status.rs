@@ -6,14 +6,14 @@
 use jiff::Timestamp;
 use snapshot_agent::contract::{ExitClass, NEW_STORE, Trial};
 
-use super::stage::{Stage, class};
+use super::stage::{Stage, failure};
 use super::{Observed, identity};
 use crate::api::backup_store::{Probe, Tried};
 use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::store::{Location, PvcLocation};
 use crate::api::{EtcdBackupStoreStatus, key};
 use crate::plan::build::store::url;
-use crate::plan::{Note, Seen, held, jobs};
+use crate::plan::{Note, Seen, fact, held, jobs};
 
 /// What was found of the store as it is now, if it was probed since its last change.
 pub(super) fn standing<'a>(seen: &'a Observed, inputs: &str) -> Option<&'a Probe> {
@@ -68,7 +68,7 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
     let still = told.filter(|_| !jobs::ran(&seen.pods));
     let given_up = seen.job.as_ref().is_some_and(|job| jobs::never_ran(job, &seen.pods));
     let goes_on = match (stage, before) {
-        (Stage::Found(probe), _) => probe.class.as_deref().and_then(class) == Some(ExitClass::Deadline),
+        (Stage::Found(probe), _) => failure(probe).is_some_and(|failure| failure.class == ExitClass::Deadline),
         (Stage::Probing(_), _) if given_up => true,
         (Stage::Start(_) | Stage::Probing(_), Some(probe)) => !probe.usable,
         _ => false,
@@ -117,18 +117,19 @@ pub(super) fn found(probe: &Probe) -> Wanted {
         let message = format!("snapshots can be saved there and restored from there{weak}{versions}");
         return Wanted::yes(Type::Ready, Reason::StoreUsable, message);
     }
-    let class = probe.class.as_deref().and_then(class);
+    let failure = failure(probe);
+    let class = failure.map(|failure| failure.class);
+    let reason = fact::reason_of(failure);
     let message = probe.message.as_deref().unwrap_or("the agent gave no reason");
-    if class == Some(ExitClass::Refused) {
+    if reason == Reason::StoreExchanged {
         let accept = probe.store_id.as_deref().unwrap_or(NEW_STORE);
         let remedy = format!(
             "It is accepted with the annotation {}={accept} on the EtcdBackupStore; if it says so already, take it away \
              first",
             key::ACCEPT_STORE
         );
-        return Wanted::no(Type::Ready, Reason::StoreExchanged, format!("{message}. {remedy}"));
+        return Wanted::no(Type::Ready, reason, format!("{message}. {remedy}"));
     }
-    let reason = class.map_or(Reason::AgentCrashed, Reason::from);
     // It ends with what held the Pod up, and that is what is to be mended.
     if class == Some(ExitClass::Deadline) && held::held_up(message).is_some() {
         return Wanted::no(Type::Ready, reason, message);

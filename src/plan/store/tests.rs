@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, Pod, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
-use snapshot_agent::contract::{ExitClass, FailedReport, Finding, Outcome, Probed, Report, Trial};
+use snapshot_agent::contract::{ExitClass, FailedReport, Finding, Origin, Outcome, Probed, Report, Trial};
 
 use super::*;
 use crate::api::backup_store::{Credentials, Probe, StoreRecord};
@@ -124,12 +124,22 @@ fn probed(not: &[Trial], failed: Option<ExitClass>) -> Probed {
         findings: findings.to_vec(),
         store_id: failed.is_none().then(|| MARK.to_owned()),
         left_behind: None,
-        failed: failed.map(|class| FailedReport { class, message: "the store said so".to_owned() }),
+        failed: failed.map(|class| failed_report(class, "the store said so")),
     }
 }
 
+fn failed_report(class: ExitClass, message: &str) -> FailedReport {
+    FailedReport { class, origin: (class == ExitClass::Refused).then_some(Origin::Store), message: message.to_owned() }
+}
+
+/// The exit code that goes with a report.
+fn code(report: &Probed) -> u8 {
+    report.failed.as_ref().map_or(0, |failed| failed.failure().code)
+}
+
 fn answered(not: &[Trial], failed: Option<ExitClass>) -> Pod {
-    ended(failed.map_or(0, ExitClass::code), Some(&Report::Probed(probed(not, failed))))
+    let report = probed(not, failed);
+    ended(code(&report), Some(&Report::Probed(report)))
 }
 
 /// The same world with the Job that its plan wanted, as the API server keeps it, and these Pods.
@@ -267,8 +277,7 @@ fn each_class_has_its_reason_and_its_remedy() {
         assert_eq!(after.status, plan.status);
     }
     // The store could not even be opened.
-    let report =
-        Report::Failed(FailedReport { class: ExitClass::Config, message: "accessKeyID is missing".to_owned() });
+    let report = Report::Failed(failed_report(ExitClass::Config, "accessKeyID is missing"));
     let plan = planned(&with(fresh(), vec![ended(64, Some(&report))]));
     assert_eq!(told(&plan), ("False", "AgentMisconfigured"));
     assert!(ready(&plan).message.contains("accessKeyID is missing"));

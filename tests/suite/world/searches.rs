@@ -3,7 +3,7 @@
 use holdfast::api::restore::Latest;
 use holdfast::plan::cluster::Search;
 use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
-use snapshot_agent::contract::LatestReport;
+use snapshot_agent::contract::{LatestReport, Origin};
 
 use super::*;
 
@@ -38,7 +38,9 @@ impl World {
             self.answers += 1;
             let report = match trouble {
                 Some(class) => {
-                    Report::Failed(FailedReport { class, message: format!("the store answers {}", class.as_str()) })
+                    let origin = (class == ExitClass::Refused).then_some(Origin::Request);
+                    let message = format!("the store answers {}", class.as_str());
+                    Report::Failed(FailedReport { class, origin, message })
                 }
                 None => Report::Latest(LatestReport {
                     key: format!("newest-{}", self.answers),
@@ -79,7 +81,7 @@ impl World {
 /// The Job has ended with these words of its Pod.
 fn ended(job: &mut Job, report: &Report, at: Timestamp) -> Pod {
     let code = match report {
-        Report::Failed(failed) => i32::from(failed.class.code()),
+        Report::Failed(failed) => i32::from(failed.failure().code),
         _ => 0,
     };
     let condition = JobCondition {

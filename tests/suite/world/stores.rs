@@ -1,5 +1,7 @@
 //! Stores in the small world: what people say of them, and probes that take a while and end as the story wants.
 
+use snapshot_agent::contract::Origin;
+
 use super::*;
 
 /// Ticks a probe of a store takes.
@@ -96,16 +98,21 @@ fn probe_pod(trouble: Option<ExitClass>, store_id: Option<String>, at: Timestamp
         needed: trial.needed(),
         detail: String::new(),
     });
+    let failed = trouble.map(|class| {
+        let origin = (class == ExitClass::Refused).then_some(Origin::Store);
+        FailedReport { class, origin, message: format!("the store answers {}", class.as_str()) }
+    });
+    let exit_code = failed.as_ref().map_or(0, |failed| failed.failure().code.into());
     let report = Report::Probed(Probed {
         store: "s3://".to_owned(),
         usable: trouble.is_none(),
         findings: findings.to_vec(),
         store_id,
         left_behind: None,
-        failed: trouble.map(|class| FailedReport { class, message: format!("the store answers {}", class.as_str()) }),
+        failed,
     });
     let end = ContainerStateTerminated {
-        exit_code: trouble.map_or(0, |class| class.code().into()),
+        exit_code,
         message: serde_json::to_string(&report).ok(),
         finished_at: Some(Time(at)),
         ..ContainerStateTerminated::default()

@@ -17,7 +17,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use zeroize::Zeroizing;
 
-use crate::error::{Error, Result, io_error};
+use crate::error::{Error, Result, io_error, of_request};
 
 /// How the text of a private key begins, in small letters.
 const IDENTITY: &str = "age-secret-key-";
@@ -121,7 +121,7 @@ impl Identities {
     pub fn read(folders: &[impl AsRef<Path>]) -> Result<Self> {
         let mut all = Self::default();
         for folder in folders {
-            all.read_folder(folder.as_ref())?;
+            all.read_folder(folder.as_ref()).map_err(of_request)?;
         }
         Ok(all)
     }
@@ -130,7 +130,7 @@ impl Identities {
     pub fn read_files(files: &[impl AsRef<Path>]) -> Result<Self> {
         let mut all = Self::default();
         for file in files {
-            all.read_file(file.as_ref()).map_err(|error| error.context("--identity"))?;
+            all.read_file(file.as_ref()).map_err(|error| of_request(error).context("--identity"))?;
         }
         Ok(all)
     }

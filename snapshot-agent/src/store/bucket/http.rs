@@ -28,7 +28,7 @@ use tokio::time::timeout;
 use super::address::{self, NoStore, Resolver};
 use super::listing::{self, NoListing};
 use super::proxy;
-use crate::error::{Error, Result, io_error};
+use crate::error::{Error, Result, io_error, of_request};
 use crate::store::error_class::{beneath, tls};
 use crate::util::crypto::install_crypto;
 
@@ -281,7 +281,7 @@ pub(in crate::store) fn secret(folder: &FilePath, name: &str) -> Result<Option<S
         Ok(value) if value.trim().is_empty() => Ok(None),
         Ok(value) => Ok(Some(value.trim().to_owned())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io_error(format!("reading the credentials' {name}"))(error)),
+        Err(error) => Err(of_request(io_error(format!("reading the credentials' {name}"))(error))),
     }
 }
 
@@ -341,7 +341,7 @@ fn certificates(file: Option<&FilePath>) -> Result<Option<Vec<Certificate>>> {
     let Some(file) = file else { return Ok(None) };
     let pem = fs::read(file).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::config(format!("there is no CA file {}: {OF_A_SECRET}", file.display())),
-        _ => io_error(format!("reading the CA file {}", file.display()))(error),
+        _ => of_request(io_error(format!("reading the CA file {}", file.display()))(error)),
     })?;
     let certificates = Certificate::from_pem_bundle(&pem).ok().filter(|certificates| !certificates.is_empty());
     let none = || Error::config(format!("{} holds no PEM certificate", file.display()));

@@ -233,14 +233,14 @@ impl Lineage {
         };
         if let Some((newer, higher)) = fall(chosen, &complete) {
             let alone = if newer.without_quorum { "it was saved without a quorum and lacks writes, or " } else { "" };
-            return Err(Error::refused(format!(
+            return Err(Error::unclear(format!(
                 "below {place}, {} was taken after {}, and has a lower revision: {alone}an etcd was made anew under the \
                  same identity, or a clock was wrong. Name the one that is meant by its key (bootstrap.restore.source)",
                 newer.folder, higher.folder
             )));
         }
         if let Some(ahead) = ahead(&complete, clock::now()) {
-            return Err(Error::refused(format!(
+            return Err(Error::unclear(format!(
                 "below {place}, {} was taken at {}, which is yet to come: a clock was wrong, and what was saved since may \
                  have an earlier name. Name the one that is meant by its key (bootstrap.restore.source)",
                 ahead.folder, ahead.at

@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::contract::{DATA_DIR, ExitClass};
+use crate::contract::{DATA_DIR, ExitClass, Origin};
 use crate::error::{Error, Result, io_error};
 use crate::etcd::data_dir::{DATABASE, SNAP, WAL};
 use crate::etcd::volume_identity::{Identity, Unread};
@@ -68,7 +68,7 @@ impl Volume {
         let until = Instant::now() + LETTING_GO;
         loop {
             match Self::open(root) {
-                Err(busy) if busy.class().retryable() && Instant::now() < until => {
+                Err(busy) if busy.class() == ExitClass::Transient && Instant::now() < until => {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 opened => return opened,
@@ -87,7 +87,8 @@ impl Volume {
                 return Err(Error::transient(
                     "another restore is at work on this volume. Nothing was touched. Where there should be none, look for a \
                      Pod that was deleted by force: it may still run on its node; or for an etcdutl whose agent was killed",
-                ));
+                )
+                .with_origin(Origin::Volume));
             }
             Err(TryLockError::Error(error)) => {
                 tracing::warn!(%error, "the volume cannot be locked: two restores at a time would take each other's work away");
@@ -210,6 +211,7 @@ fn taken_over(why: &dyn Display) -> Error {
         "another restore has taken this volume over meanwhile ({why}): look for a Pod that was deleted by force, it may still \
          run on its node"
     ))
+    .with_origin(Origin::Volume)
 }
 
 fn tidy(root: &Path) {

@@ -9,7 +9,7 @@ use futures::future::{Either, select};
 use tokio::sync::{oneshot, watch};
 
 use crate::contract::{AskMembers, Verification};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, of_etcd};
 use crate::etcd::hash_kv::LARGE;
 use crate::etcd::member::Voter;
 use crate::etcd::source::Source;
@@ -95,7 +95,8 @@ impl Ask {
                 self.member, self.at_least
             )));
         }
-        let mut verification = hash_kv::verify(&self.voters, ask_members, &streamed.scanned, self.large).await?;
+        let mut verification =
+            hash_kv::verify(&self.voters, ask_members, &streamed.scanned, self.large).await.map_err(of_etcd)?;
         if ask_members != AskMembers::Never
             && let (Some(source), Ok(proven)) = (self.voters.first(), &streamed.scanned)
         {

@@ -1,7 +1,7 @@
 //! One mutation of a good Job at a time.
 
 use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, PodAntiAffinity, Toleration};
-use snapshot_agent::contract::{EtcdFlags, LockMode};
+use snapshot_agent::contract::{EtcdFlags, FAILURES, LockMode, Retry};
 
 use super::super::{budget, service};
 use super::*;
@@ -149,9 +149,9 @@ fn the_failure_policy_is_the_table_of_exit_classes() {
     let codes = rules[1].on_exit_codes.clone().unwrap();
     assert_eq!(codes.container_name.as_deref(), Some(pod.containers[0].name.as_str()));
     assert_eq!(codes.operator, "In");
-    for class in ExitClass::ALL {
-        let ends = codes.values.contains(&i32::from(class.code()));
-        assert_eq!(ends, !class.retryable(), "{class:?}");
+    for failure in &FAILURES {
+        let ends = codes.values.contains(&i32::from(failure.code));
+        assert_eq!(ends, failure.retry != Retry::Again, "{failure:?}");
     }
     assert!(codes.values.contains(&USAGE), "a flag that is unknown stays so");
     assert!(codes.values.is_sorted(), "the API server refuses an unsorted list");

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use snapshot_agent::contract::{ExitClass, FailedReport, LatestReport, Report};
+use snapshot_agent::contract::{ExitClass, FailedReport, LatestReport, Origin, Report};
 
 mod held;
 
@@ -91,7 +91,8 @@ fn found() -> Report {
 }
 
 fn failed_with(class: ExitClass) -> Report {
-    Report::Failed(FailedReport { class, message: "the store said so".to_owned() })
+    let origin = (class == ExitClass::Refused).then_some(Origin::Request);
+    Report::Failed(FailedReport { class, origin, message: "the store said so".to_owned() })
 }
 
 /// What is latched when the store has answered.

@@ -1,6 +1,7 @@
 //! Saving has failed, and only the store knows whether the snapshot is there all the same.
 
 use super::*;
+use crate::plan::fact;
 
 /// A Job that was given up after these Pods, of the number that it counted.
 fn gave_up(pods: Vec<Pod>, counted: i32) -> Observed {
@@ -42,8 +43,8 @@ fn a_failure_that_leaves_it_open_has_the_store_asked() {
         let plan = planned(&asked(seen, silence()));
         let (phase, ready, reason, message) = told(&plan.status);
         assert_eq!((phase, ready), (Phase::Running, "Unknown"));
-        let class = ExitClass::ALL.into_iter().find(|class| class.as_str() == error.class);
-        assert_eq!(reason, class.map_or("AgentCrashed", |class| crate::api::condition::Reason::from(class).as_str()));
+        let row = fact::recorded(&error.class, error.origin.as_deref());
+        assert_eq!(reason, fact::reason_of(row).as_str());
         assert!(message.starts_with(&error.message) && message.ends_with("the store said 503"), "{message}");
         assert!(!message.contains("report is gone"), "{message}");
         assert_eq!((plan.notes[0].reason.as_str(), plan.notes[0].message.as_str()), (reason, message));
@@ -68,7 +69,11 @@ fn a_pod_that_may_have_taken_anothers_place_does_not_speak_for_it() {
             if !first {
                 assert_eq!(planned(&asked(seen.clone(), vec![saved()])).status.phase, Phase::Complete);
                 let status = planned(&asked(long_over(seen.clone()), nothing())).status;
-                let error = Failure { class: class.as_str().to_owned(), message: "as the second said".to_owned() };
+                let error = Failure {
+                    class: class.as_str().to_owned(),
+                    origin: None,
+                    message: "as the second said".to_owned(),
+                };
                 assert_eq!((status.phase, status.error), (Phase::Failed, Some(error)));
             }
             // One that never ran, and is still there, tells nothing of one between the two.
@@ -159,7 +164,7 @@ fn a_store_that_is_down_is_asked_until_it_answers() {
     let mut seen = written(asked(down, silence()));
     let first = seen.snapshot.status.clone().unwrap();
     assert_eq!(told(&first).2, "StoreUnavailable");
-    let error = Failure { class: "Transient".to_owned(), message: "the store said 502".to_owned() };
+    let error = Failure { class: "Transient".to_owned(), origin: None, message: "the store said 502".to_owned() };
     assert_eq!(first.error, Some(error.clone()));
     // Always later, and never less often than every two minutes.
     for wait in [28, 58, 118, 119, 119] {
@@ -253,7 +258,7 @@ fn what_a_store_shows_too_soon_is_told_once_and_asked_again() {
     assert_eq!(again(vec![running()], None), first, "while that looks");
     assert_eq!(again(vec![saved()], Some("Complete")).phase, Phase::Complete, "it was there all the time");
     let status = again(nothing(), Some("Failed"));
-    let error = Failure { class: "Transient".to_owned(), message: "the store said 502".to_owned() };
+    let error = Failure { class: "Transient".to_owned(), origin: None, message: "the store said 502".to_owned() };
     assert_eq!((status.phase, status.error), (Phase::Failed, Some(error)));
     let status = again(silence(), Some("Failed"));
     let (phase, ready, reason, message) = told(&status);

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
     PodCondition, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use snapshot_agent::contract::{ExitClass, FailedReport, Level, Report, SavedReport, Verification};
+use snapshot_agent::contract::{ExitClass, FailedReport, Level, Origin, Report, SavedReport, Verification};
 
 use super::super::{Inspection, Observed, plan};
 use crate::api::cluster::{EtcdClusterStatus, Formed, Latches, MemberSummary};
@@ -268,8 +268,11 @@ pub(super) fn saved_and(verification: Verification) -> Pod {
 }
 
 pub(super) fn failed(name: &str, class: ExitClass, message: &str) -> Pod {
-    let report = Report::Failed(FailedReport { class, message: message.to_owned() });
-    terminated(name, class.code().into(), "Error", Some(serde_json::to_string(&report).unwrap()))
+    let origin = (class == ExitClass::Refused).then_some(Origin::Store);
+    let failed = FailedReport { class, origin, message: message.to_owned() };
+    let code = failed.failure().code.into();
+    let report = Report::Failed(failed);
+    terminated(name, code, "Error", Some(serde_json::to_string(&report).unwrap()))
 }
 
 /// Phase, and state, reason and message of `Ready`.

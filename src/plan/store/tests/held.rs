@@ -78,7 +78,7 @@ fn what_holds_up_the_pods_of_a_probe_is_told_until_one_runs() {
     // It runs: what holds it up is over, and its own deadline is the store's.
     seen.pods = vec![runs("p-4")];
     assert_ne!(ready(&planned(&seen)).reason, "PodHeldUp");
-    let late = ended(71, Some(&Report::Failed(FailedReport { class: ExitClass::Deadline, message: "x".to_owned() })));
+    let late = ended(71, Some(&Report::Failed(failed_report(ExitClass::Deadline, "x"))));
     assert_eq!(told(&planned(&with(written(next(&seen), &planned(&seen)), vec![late]))), ("False", "AgentTimedOut"));
 }
 

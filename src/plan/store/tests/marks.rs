@@ -18,7 +18,7 @@ fn told_to(seen: &Observed) -> (Option<String>, Option<String>) {
 fn says(found: Option<&str>, refused: bool) -> Pod {
     let failed = refused.then_some(ExitClass::Refused);
     let report = Probed { store_id: found.map(str::to_owned), ..probed(&[], failed) };
-    ended(failed.map_or(0, ExitClass::code), Some(&Report::Probed(report)))
+    ended(code(&report), Some(&Report::Probed(report)))
 }
 
 /// The world after its next probe has said this.
