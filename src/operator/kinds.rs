@@ -16,7 +16,7 @@ use crate::api::{
     EtcdBackupStore, EtcdBackupStoreStatus, EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, EtcdSnapshot,
     EtcdSnapshotStatus,
 };
-use crate::plan::safety::{self, Violation};
+use crate::plan::safety::{Broken, Checked};
 use crate::plan::{Plan, cluster, member, snapshot, store};
 
 /// One kind that we reconcile.
@@ -38,11 +38,8 @@ pub(super) trait Kind: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<Self::Seen>, Error>> + Send;
     /// Decides.
     fn plan(seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status>;
-    /// Whether the plan keeps the rules, where the kind has any.
-    fn check(seen: &Self::Seen, plan: &Plan<Self::Status>) -> Result<(), Violation> {
-        let _ = (seen, plan);
-        Ok(())
-    }
+    /// Checks the plan against the rules of the kind.
+    fn check(seen: &Self::Seen, plan: Plan<Self::Status>) -> Result<Checked<Self::Status>, Broken<Self::Status>>;
     /// The object that was seen.
     fn object(seen: &Self::Seen) -> &Self::Object;
     /// Its status.
@@ -95,8 +92,8 @@ impl Kind for Clusters {
     fn plan(seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status> {
         cluster::plan(seen, now)
     }
-    fn check(seen: &Self::Seen, plan: &Plan<Self::Status>) -> Result<(), Violation> {
-        safety::cluster(seen, plan)
+    fn check(seen: &Self::Seen, plan: Plan<Self::Status>) -> Result<Checked<Self::Status>, Broken<Self::Status>> {
+        Checked::cluster(seen, plan)
     }
     fn object(seen: &Self::Seen) -> &EtcdCluster {
         &seen.cluster
@@ -137,8 +134,8 @@ impl Kind for Members {
     fn plan(seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status> {
         member::plan(seen, now)
     }
-    fn check(seen: &Self::Seen, plan: &Plan<Self::Status>) -> Result<(), Violation> {
-        safety::member(seen, plan)
+    fn check(seen: &Self::Seen, plan: Plan<Self::Status>) -> Result<Checked<Self::Status>, Broken<Self::Status>> {
+        Checked::member(seen, plan)
     }
     fn object(seen: &Self::Seen) -> &EtcdMember {
         &seen.member
@@ -169,6 +166,9 @@ impl Kind for Snapshots {
     fn plan(seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status> {
         snapshot::plan(seen, now)
     }
+    fn check(_: &Self::Seen, plan: Plan<Self::Status>) -> Result<Checked<Self::Status>, Broken<Self::Status>> {
+        Checked::starts_jobs(plan)
+    }
     fn object(seen: &Self::Seen) -> &EtcdSnapshot {
         &seen.snapshot
     }
@@ -197,6 +197,9 @@ impl Kind for BackupStores {
     }
     fn plan(seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status> {
         store::plan(seen, now)
+    }
+    fn check(_: &Self::Seen, plan: Plan<Self::Status>) -> Result<Checked<Self::Status>, Broken<Self::Status>> {
+        Checked::starts_jobs(plan)
     }
     fn object(seen: &Self::Seen) -> &EtcdBackupStore {
         &seen.store

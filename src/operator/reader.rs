@@ -80,7 +80,7 @@ impl Reader<'_> {
                 format!("{uid}/{version}")
             }))),
             Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_forbidden()) => {
-                Ok(Seen::Unknown("the operator may not get Secrets".to_owned()))
+                Ok(Seen::unknown("the operator may not get Secrets"))
             }
             Err(error) => Err(error),
         }

@@ -21,7 +21,7 @@ use super::kinds::Kind;
 use super::reader::{Reader, View};
 use super::status;
 use crate::api::condition::{self, Reason};
-use crate::plan::safety::Violation;
+use crate::plan::safety::{Checked, Violation};
 use crate::plan::{Act, Note, Plan, Wake};
 
 /// Passes over one object in a row before others get their turn.
@@ -158,15 +158,14 @@ async fn pass<K: Kind>(ctx: &Context, id: &Id, view: View) -> Result<Passed, Err
     }
     // The caches would write: look at what is there now, and do only what that calls for (I26).
     let Some(seen) = look(View::Live).await? else { return Ok(gone) };
-    let mut plan = decide::<K>(ctx, id, &seen, now);
-    let stop = K::check(&seen, &plan).err();
-    if let Some(stop) = &stop {
-        stopped::<K>(ctx, &seen, &mut plan, stop, now);
-    }
-    let outcome = write::<K>(ctx, id, &seen, plan.clone()).await?;
-    let outcome = if stop.is_some() { Outcome::Stopped } else { outcome };
+    let (checked, stopped) = match K::check(&seen, decide::<K>(ctx, id, &seen, now)) {
+        Ok(checked) => (checked, false),
+        Err((plan, violation)) => (stop::<K>(ctx, &seen, *plan, &violation, now), true),
+    };
+    let (wake, outcome) = write::<K>(ctx, id, &seen, checked).await?;
+    let outcome = if stopped { Outcome::Stopped } else { outcome };
     Span::current().record("outcome", outcome.as_str());
-    Ok(Passed { outcome, wake: plan.wake, hurry: K::hurry(&seen, now) })
+    Ok(Passed { outcome, wake, hurry: K::hurry(&seen, now) })
 }
 
 /// The plan, with what keeps failing told in its conditions: a plan cannot know what the API server refuses (I20).
@@ -182,14 +181,18 @@ fn decide<K: Kind>(ctx: &Context, id: &Id, seen: &K::Seen, now: jiff::Timestamp)
 }
 
 /// Nothing of a plan that breaks a rule is carried out; the status says so.
-fn stopped<K: Kind>(ctx: &Context, seen: &K::Seen, plan: &mut Plan<K::Status>, stop: &Violation, now: jiff::Timestamp) {
+fn stop<K: Kind>(
+    ctx: &Context,
+    seen: &K::Seen,
+    mut plan: Plan<K::Status>,
+    stop: &Violation,
+    now: jiff::Timestamp,
+) -> Checked<K::Status> {
     tracing::error!(invariant = stop.invariant, act = plan.act.as_ref().map(act::label), "{}", stop.message);
     ctx.metrics.violation(stop.invariant);
     let message = format!("nothing is done, because it would break rule {}: {}", stop.invariant, stop.message);
-    degrade::<K>(plan, seen, Reason::SafetyStop, &message, now);
-    plan.act = None;
-    plan.ensures.clear();
-    plan.wake = Wake::OnChange;
+    degrade::<K>(&mut plan, seen, Reason::SafetyStop, &message, now);
+    Checked::status_only(plan)
 }
 
 fn degrade<K: Kind>(plan: &mut Plan<K::Status>, seen: &K::Seen, reason: Reason, message: &str, now: jiff::Timestamp) {
@@ -201,8 +204,13 @@ fn degrade<K: Kind>(plan: &mut Plan<K::Status>, seen: &K::Seen, reason: Reason, 
 }
 
 /// Status, then ensures, then the one act.
-async fn write<K: Kind>(ctx: &Context, id: &Id, seen: &K::Seen, plan: Plan<K::Status>) -> Result<Outcome, Error> {
-    let Plan { ensures, mut act, status: mut wanted, notes, waiting, wake: _ } = plan;
+async fn write<K: Kind>(
+    ctx: &Context,
+    id: &Id,
+    seen: &K::Seen,
+    plan: Checked<K::Status>,
+) -> Result<(Wake, Outcome), Error> {
+    let Plan { ensures, mut act, status: mut wanted, notes, waiting, wake } = plan.into_plan();
     let object = K::object(seen);
     let mut outcome = if waiting.is_some() { Outcome::Waiting } else { Outcome::Settled };
     let mut wrote = false;
@@ -268,7 +276,7 @@ async fn write<K: Kind>(ctx: &Context, id: &Id, seen: &K::Seen, plan: Plan<K::St
             ctx.events.say(&id.reference, "Plan", note);
         }
     }
-    Ok(outcome)
+    Ok((wake, outcome))
 }
 
 /// Tells of an act: log, metric, Event.

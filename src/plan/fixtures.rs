@@ -283,7 +283,7 @@ pub fn latches(seen: &mut cluster::Observed) -> &mut Latches {
 /// A cluster with its Services and nothing else.
 pub fn bare(wanted: i32) -> cluster::Observed {
     let mut seen = formed(0, wanted);
-    seen.etcd = Seen::Unknown("there is no Pod to ask".to_owned());
+    seen.etcd = Seen::unknown("there is no Pod to ask");
     seen.cluster.status = None;
     seen
 }

@@ -5,6 +5,7 @@
 //! choice of its own. Nothing is remembered between passes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -43,10 +44,31 @@ pub enum Seen<T> {
     /// It was read.
     Known(T),
     /// It could not be read, and why.
-    Unknown(String),
+    Unknown(Unread),
+}
+
+/// Why something could not be read. Displays as a text for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// etcd answers, and requires a login.
+    LoginRequired(String),
+    /// Every other cause.
+    Other(String),
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::LoginRequired(text) | Self::Other(text)) = self;
+        f.write_str(text)
+    }
 }
 
 impl<T> Seen<T> {
+    /// Not known, for this cause.
+    pub fn unknown(cause: impl Into<String>) -> Self {
+        Self::Unknown(Unread::Other(cause.into()))
+    }
+
     /// The value, if it is known.
     pub const fn known(&self) -> Option<&T> {
         match self {

@@ -14,7 +14,8 @@ use std::fmt;
 pub use cluster::cluster;
 pub use member::member;
 
-use crate::plan::Target;
+use crate::api::{EtcdClusterStatus, EtcdMemberStatus};
+use crate::plan::{Act, Plan, Target, Wake};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// A rule that a plan broke.
@@ -33,6 +34,70 @@ impl fmt::Display for Violation {
 }
 
 type Verdict = Result<(), Violation>;
+
+/// A plan that keeps the rules. Only this file makes one, and the operator writes nothing else.
+#[derive(Clone, Debug)]
+pub struct Checked<S>(Plan<S>);
+
+/// A plan that breaks a rule.
+pub type Broken<S> = (Box<Plan<S>>, Violation);
+
+impl<S> Checked<S> {
+    fn of(plan: Plan<S>, verdict: Verdict) -> Result<Self, Broken<S>> {
+        match verdict {
+            Ok(()) => Ok(Self(plan)),
+            Err(violation) => Err((Box::new(plan), violation)),
+        }
+    }
+
+    /// The plan of a kind that only starts Jobs, each under a name that is taken once.
+    ///
+    /// # Errors
+    /// The plan wants something else.
+    pub fn starts_jobs(plan: Plan<S>) -> Result<Self, Broken<S>> {
+        let holds = plan.ensures.is_empty() && matches!(plan.act, None | Some(Act::StartJob(_)));
+        Self::of(plan, rule("I12", holds, "a snapshot or a store does nothing but start Jobs"))
+    }
+
+    /// The status of a plan, without its act and its ensures.
+    #[must_use]
+    pub fn status_only(plan: Plan<S>) -> Self {
+        Self(Plan { ensures: vec![], act: None, wake: Wake::OnChange, ..plan })
+    }
+
+    /// The plan.
+    pub fn into_plan(self) -> Plan<S> {
+        self.0
+    }
+}
+
+impl Checked<EtcdClusterStatus> {
+    /// The plan of a cluster.
+    ///
+    /// # Errors
+    /// The plan breaks a rule.
+    pub fn cluster(
+        seen: &crate::plan::cluster::Observed,
+        plan: Plan<EtcdClusterStatus>,
+    ) -> Result<Self, Broken<EtcdClusterStatus>> {
+        let verdict = cluster::cluster(seen, &plan);
+        Self::of(plan, verdict)
+    }
+}
+
+impl Checked<EtcdMemberStatus> {
+    /// The plan of a member.
+    ///
+    /// # Errors
+    /// The plan breaks a rule.
+    pub fn member(
+        seen: &crate::plan::member::Observed,
+        plan: Plan<EtcdMemberStatus>,
+    ) -> Result<Self, Broken<EtcdMemberStatus>> {
+        let verdict = member::member(seen, &plan);
+        Self::of(plan, verdict)
+    }
+}
 
 /// `holds`, or a violation of `invariant`.
 fn rule(invariant: &'static str, holds: bool, message: &str) -> Verdict {

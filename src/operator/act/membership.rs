@@ -97,6 +97,7 @@ async fn change(
 fn refused(what: &str, failure: Failure) -> Result<Done, Error> {
     match failure {
         Failure::Refused(why) => Ok(Done::NotYet(why)),
+        login @ Failure::LoginRequired => Ok(Done::NotYet(login.to_string())),
         Failure::Silent(_) => Err(Error::Timeout { what: what.to_owned(), writes: false }),
         Failure::Unreachable(message) => Err(Error::Etcd { what: what.to_owned(), message }),
     }

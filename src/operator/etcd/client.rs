@@ -15,6 +15,7 @@ use tonic::transport::Endpoint;
 
 use super::Address;
 use crate::operator::clock;
+use crate::plan::Unread;
 use crate::plan::cluster::{Alarm, AlarmKind, Answer, Listed, Membership};
 
 /// Deadline of dialling: Pods are one hop away, and a vanished one must not cost a pass much.
@@ -24,18 +25,31 @@ const READ: Duration = Duration::from_secs(2);
 /// Deadline of membership changes: they go through the log and the disks of a quorum.
 const CHANGE: Duration = Duration::from_secs(5);
 
+/// What etcd answers to a client without a login, when authentication is enabled (etcd: `ErrUserEmpty`).
+const USER_EMPTY: &str = "etcdserver: user name is empty";
+
 /// Why a call had no good answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::operator) enum Failure {
     /// etcd answered, and said no.
     #[error("etcd says: {0}")]
     Refused(String),
+    /// etcd answered, and requires a login.
+    #[error("etcd says: {USER_EMPTY}")]
+    LoginRequired,
     /// Nobody answered in time; the call may have been carried out.
     #[error("no answer within {} s", .0.as_secs())]
     Silent(Duration),
     /// No connection.
     #[error("{0}")]
     Unreachable(String),
+}
+
+impl Failure {
+    /// The cause, for an observation that failed.
+    pub(super) fn unread(&self, text: String) -> Unread {
+        if *self == Self::LoginRequired { Unread::LoginRequired(text) } else { Unread::Other(text) }
+    }
 }
 
 /// What one member's server said.
@@ -195,6 +209,7 @@ fn alarm(text: &str) -> Option<Alarm> {
 /// What a client error means for us.
 fn told(error: &ClientError) -> Failure {
     match error {
+        ClientError::GRpcStatus(status) if status.message() == USER_EMPTY => Failure::LoginRequired,
         ClientError::GRpcStatus(status) => match status.code() {
             // tonic's own codes for a broken connection carry no message of etcd's.
             Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
@@ -220,7 +235,6 @@ fn chain(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::cluster::WHO_ASKS;
 
     #[test]
     fn a_no_of_etcd_is_told_from_a_broken_connection() {
@@ -228,9 +242,8 @@ mod tests {
         assert_eq!(told(&ClientError::GRpcStatus(no)), Failure::Refused("etcdserver: unhealthy cluster".to_owned()));
         let no = tonic::Status::failed_precondition("etcdserver: can only promote a learner member");
         assert!(matches!(told(&ClientError::GRpcStatus(no)), Failure::Refused(_)));
-        // By these words the plan knows that nobody is missing but a login.
-        let login = told(&ClientError::GRpcStatus(tonic::Status::invalid_argument(WHO_ASKS)));
-        assert!(matches!(&login, Failure::Refused(_)) && login.to_string().contains(WHO_ASKS), "{login}");
+        let login = tonic::Status::invalid_argument(USER_EMPTY);
+        assert_eq!(told(&ClientError::GRpcStatus(login)), Failure::LoginRequired);
         let broken = tonic::Status::unavailable("tcp connect error");
         assert!(matches!(told(&ClientError::GRpcStatus(broken)), Failure::Unreachable(_)));
     }

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 
+use super::client::Failure;
 use super::{Address, Pool};
-use crate::plan::Seen;
 use crate::plan::cluster::{Alarm, Answer, Membership};
+use crate::plan::{Seen, Unread};
 
 /// What the members' servers said, and the alarms they know of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::operator) struct Round {
     /// By member name.
-    pub(in crate::operator) answers: BTreeMap<String, Result<Answer, String>>,
+    pub(in crate::operator) answers: BTreeMap<String, Result<Answer, Unread>>,
     /// Of all who answered, each once.
     pub(in crate::operator) alarms: Vec<Alarm>,
 }
@@ -33,7 +34,7 @@ pub(in crate::operator) async fn answers(pool: &Pool, members: &[Address]) -> Ro
                 }
                 Ok(said.answer)
             }
-            Err(failure) => Err(failure.to_string()),
+            Err(failure) => Err(failure.unread(failure.to_string())),
         };
         round.answers.insert(at.member.clone(), answer);
     }
@@ -52,13 +53,17 @@ pub(in crate::operator) async fn membership(pool: &Pool, members: &[Address], ro
     order.retain(|(_, answer)| !answer.learner && answer.leader != 0);
     order.sort_by_key(|(_, answer)| answer.leader != answer.member_id);
     let Some(((first, answer), rest)) = order.split_first() else {
-        return Seen::Unknown("no voter that answers knows a leader".to_owned());
+        return Seen::unknown("no voter that answers knows a leader");
     };
     let known = |membership: Membership| Seen::Known(Membership { alarms: round.alarms.clone(), ..membership });
-    let mut causes = vec![];
+    let (mut causes, mut login) = (vec![], false);
+    let mut note = |member: &str, failure: &Failure| {
+        login |= *failure == Failure::LoginRequired;
+        causes.push(format!("{member}: {failure}"));
+    };
     match pool.membership(first, Some(answer.leader)).await {
         Ok(membership) => return known(membership),
-        Err(failure) => causes.push(format!("{}: {failure}", first.member)),
+        Err(failure) => note(&first.member, &failure),
     }
     let mut others: FuturesUnordered<_> = rest
         .iter()
@@ -67,24 +72,27 @@ pub(in crate::operator) async fn membership(pool: &Pool, members: &[Address], ro
     while let Some((member, got)) = others.next().await {
         match got {
             Ok(membership) => return known(membership),
-            Err(failure) => causes.push(format!("{member}: {failure}")),
+            Err(failure) => note(member, &failure),
         }
     }
     causes.sort();
-    Seen::Unknown(format!("no linearizable read succeeded ({})", causes.join("; ")))
+    let text = format!("no linearizable read succeeded ({})", causes.join("; "));
+    Seen::Unknown(if login { Unread::LoginRequired(text) } else { Unread::Other(text) })
 }
 
 /// Why nobody could be asked for the membership.
-fn nobody(members: &[Address], round: &Round) -> String {
+fn nobody(members: &[Address], round: &Round) -> Unread {
     if members.is_empty() {
-        return "no member has a Pod with an address".to_owned();
+        return Unread::Other("no member has a Pod with an address".to_owned());
     }
     let causes: Vec<String> = round
         .answers
         .iter()
         .filter_map(|(member, said)| said.as_ref().err().map(|why| format!("{member}: {why}")))
         .collect();
-    format!("no member answers ({})", causes.join("; "))
+    let text = format!("no member answers ({})", causes.join("; "));
+    let login = round.answers.values().any(|said| matches!(said, Err(Unread::LoginRequired(_))));
+    if login { Unread::LoginRequired(text) } else { Unread::Other(text) }
 }
 
 #[cfg(test)]
@@ -95,7 +103,7 @@ mod tests {
         Address { member: member.to_owned(), pod_uid: member.to_owned(), ip: "127.0.0.1".parse().unwrap() }
     }
 
-    fn round(answers: Vec<(&str, Result<Answer, String>)>) -> Round {
+    fn round(answers: Vec<(&str, Result<Answer, Unread>)>) -> Round {
         Round { answers: answers.into_iter().map(|(m, a)| (m.to_owned(), a)).collect(), alarms: vec![] }
     }
 
@@ -104,18 +112,18 @@ mod tests {
         let pool = Pool::default();
         assert_eq!(
             membership(&pool, &[], &Round::default()).await,
-            Seen::Unknown("no member has a Pod with an address".to_owned())
+            Seen::unknown("no member has a Pod with an address")
         );
-        let silent = round(vec![("a", Err("connection refused".to_owned()))]);
+        let silent = round(vec![("a", Err(Unread::Other("connection refused".to_owned())))]);
         assert_eq!(
             membership(&pool, &[at("a")], &silent).await,
-            Seen::Unknown("no member answers (a: connection refused)".to_owned())
+            Seen::unknown("no member answers (a: connection refused)")
         );
         let learner = Answer { learner: true, leader: 7, ..Answer::default() };
         let lone = Answer { leader: 0, ..Answer::default() };
         assert_eq!(
             membership(&pool, &[at("a"), at("b")], &round(vec![("a", Ok(learner)), ("b", Ok(lone))])).await,
-            Seen::Unknown("no voter that answers knows a leader".to_owned())
+            Seen::unknown("no voter that answers knows a leader")
         );
     }
 }

@@ -16,8 +16,8 @@ use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, compone
 use crate::operator::error::Error;
 use crate::operator::etcd::{self, Address};
 use crate::operator::reader::{Only, Reader};
-use crate::plan::Seen;
 use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed, Search};
+use crate::plan::{Seen, Unread};
 
 /// The cluster of this name and UID with all it has; `None` when it is gone.
 pub(in crate::operator) async fn observe(
@@ -177,7 +177,7 @@ pub(in crate::operator) fn leader(seen: &Observed) -> Option<Address> {
 }
 
 /// What a member said, for the plan. Silence of a Pod that does not run yet says nothing.
-fn heard(members: &[Member], member: String, said: Result<Answer, String>) -> Option<(String, Seen<Answer>)> {
+fn heard(members: &[Member], member: String, said: Result<Answer, Unread>) -> Option<(String, Seen<Answer>)> {
     let runs = || {
         members
             .iter()
@@ -302,9 +302,9 @@ mod tests {
     fn silence_counts_only_from_pods_that_run() {
         let said = |phase| {
             let whole = [with_parts(member("a", "u1"), &[pod("u1", phase, Some("10.0.0.1"))], &[])];
-            heard(&whole, "a".to_owned(), Err("refused".to_owned()))
+            heard(&whole, "a".to_owned(), Err(Unread::Other("refused".to_owned())))
         };
-        assert_eq!(said("Running"), Some(("a".to_owned(), Seen::Unknown("refused".to_owned()))));
+        assert_eq!(said("Running"), Some(("a".to_owned(), Seen::unknown("refused"))));
         assert_eq!(said("Pending"), None);
     }
 

@@ -27,7 +27,7 @@ pub(in crate::operator) async fn observe(
     // A cluster that could not be read is not an absent one: nothing may be deleted for it.
     let cluster = match cluster {
         Ok(found) => Seen::Known(found.filter(|c| c.uid().as_deref() == Some(&member.spec.cluster_ref.uid))),
-        Err(error) => Seen::Unknown(error.to_string()),
+        Err(error) => Seen::unknown(error.to_string()),
     };
     Ok(Some(Observed { member, cluster, pod: pod?, claim: claim?, settings: reader.ctx.settings.clone() }))
 }

@@ -6,12 +6,12 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 use super::pace::{POLL, SOON};
-use super::{Answer, Listed, Member, Membership, Observed, WHO_ASKS, memberless};
+use super::{Answer, Listed, Member, Membership, Observed, memberless};
 use crate::api::cluster::Latches;
 use crate::api::condition::{Reason, Type};
 use crate::plan::build::budget::quorum;
 use crate::plan::build::container;
-use crate::plan::{Next, Seen, Wake, build, meta, pods};
+use crate::plan::{Next, Seen, Unread, Wake, build, meta, pods};
 
 impl Member {
     /// Its name.
@@ -97,15 +97,15 @@ impl Observed {
 
     /// What is told where etcd asks for a login. It answers, so there is a quorum, and this is no lost one.
     pub(super) fn locked_out(&self) -> Option<Next> {
-        let Seen::Unknown(why) = &self.etcd else { return None };
+        let Seen::Unknown(Unread::LoginRequired(_)) = &self.etcd else { return None };
         let message = "etcd has authentication enabled, and this version of Holdfast cannot log in. Members serve clients, but \
                        Holdfast adds and promotes none, and a new Pod gets no clients. Disable authentication: etcdctl --user \
                        root auth disable";
-        why.contains(WHO_ASKS).then(|| Next::wait(Reason::AuthRequiredNotConfigured, message, POLL))
+        Some(Next::wait(Reason::AuthRequiredNotConfigured, message, POLL))
     }
 
     /// Why etcd is silent: it wants a login, members start, or a quorum is lost.
-    pub(super) fn silent(&self, why: &str, now: Timestamp) -> Next {
+    pub(super) fn silent(&self, why: &Unread, now: Timestamp) -> Next {
         if let Some(next) = self.locked_out() {
             return next;
         }

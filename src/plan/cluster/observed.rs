@@ -87,10 +87,6 @@ pub struct Membership {
     pub alarms: Vec<Alarm>,
 }
 
-/// What etcd says to somebody who has not logged in, where authentication is on (etcd: `ErrUserEmpty`). It stands in the
-/// words of an unknown membership.
-pub const WHO_ASKS: &str = "etcdserver: user name is empty";
-
 /// One member as etcd lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {

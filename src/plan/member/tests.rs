@@ -232,7 +232,7 @@ mod standing {
         assert!(!pods::may_start_empty(&made));
         assert!(!pods::arguments(&made, "etcd").unwrap().iter().any(|a| a == "--seed" || a.starts_with("--after")));
         // Also while the cluster cannot be read.
-        seen.cluster = Seen::Unknown("timeout".to_owned());
+        seen.cluster = Seen::unknown("timeout");
         assert_eq!(act(&seen), Some(Act::CreatePod(made)));
     }
 
@@ -242,7 +242,7 @@ mod standing {
         seen.pod = None;
         let Some(Act::CreatePod(made)) = act(&seen) else { panic!() };
         assert!(pods::arguments(&made, "restore").unwrap().contains(&"--key=k".to_owned()));
-        seen.cluster = Seen::Unknown("timeout".to_owned());
+        seen.cluster = Seen::unknown("timeout");
         assert_eq!(waits(&seen), Some(Reason::WaitingForReference));
         let mut seen = unborn(Some(restoring("k")));
         seen.pod = None;

@@ -75,7 +75,7 @@ fn formed_is_latched_once_and_in_order() {
     assert_eq!(broken(&seen, latch(&Latches { formed: Some(other), ..good.clone() })), Some("I2"));
     seen.members[0].pod = annotated;
     assert_eq!(broken(&seen, latch(&good)), Some("I3"), "it may still start empty");
-    seen.etcd = Seen::Unknown("no".to_owned());
+    seen.etcd = Seen::unknown("no");
     assert_eq!(broken(&seen, latch(&good)), Some("I1"));
 }
 
@@ -113,7 +113,7 @@ fn members_are_made_under_a_latched_name() {
     let mut full = formed(2, 2);
     latches(&mut full).pending_member = Some("a-x".to_owned());
     assert_eq!(broken(&full, create(joiner.clone())), Some("I11"));
-    full.etcd = Seen::Unknown("no".to_owned());
+    full.etcd = Seen::unknown("no");
     assert_eq!(broken(&full, create(joiner)), Some("I1"));
 }
 
@@ -144,7 +144,7 @@ fn learners_are_added_to_healthy_clusters_one_at_a_time() {
     let changes: [(&str, Change); 6] = [
         ("I1", |s| drop(s.answers.remove(&named(2)))),
         ("I1", |s| drop(s.answers.insert(named(2), Seen::Known(Answer { cluster_id: 9, ..answer(2) })))),
-        ("I1", |s| s.etcd = Seen::Unknown("no".to_owned())),
+        ("I1", |s| s.etcd = Seen::unknown("no")),
         ("I2", |s| latches(s).formed = None),
         ("I3", |s| etcd(s).alarms.push(Alarm { member_id: 0, kind: AlarmKind::Corrupt })),
         ("I12", |s| s.members[3].object.metadata.deletion_timestamp = Some(earlier())),
@@ -371,7 +371,7 @@ fn members_that_count_are_never_deleted() {
     assert_eq!(broken(&seen, delete(&seen, 1)), Some("I4"), "etcd lists it");
     etcd(&mut seen).members.pop();
     assert_eq!(broken(&seen, delete(&seen, 1)), None);
-    seen.etcd = Seen::Unknown("no".to_owned());
+    seen.etcd = Seen::unknown("no");
     assert_eq!(broken(&seen, delete(&seen, 1)), Some("I1"));
 }
 
@@ -395,7 +395,7 @@ fn only_a_pod_with_a_restore_step_ends_while_its_member_serves() {
     let changes: [(&str, Change); 18] = [
         ("I4", |s| s.members[0].claim.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier())),
         ("I4", |s| s.members[1].claim = None),
-        ("I1", |s| s.etcd = Seen::Unknown("no".to_owned())),
+        ("I1", |s| s.etcd = Seen::unknown("no")),
         ("I2", |s| latches(s).formed = None),
         ("I2", |s| etcd(s).cluster_id = 9),
         ("I13", |s| s.members[0].pod.as_mut().unwrap().metadata.owner_references = None),
@@ -520,7 +520,7 @@ fn nothing_of_a_member_that_counts_is_deleted() {
     seen.pod = None;
     assert_eq!(wrong(&seen, claim(&seen)), Some("I4"));
     assert_eq!(wrong(&seen, release(&seen)), Some("I4"));
-    seen.cluster = Seen::Unknown("no".to_owned());
+    seen.cluster = Seen::unknown("no");
     assert_eq!(wrong(&seen, claim(&seen)), Some("I4"));
     // Its cluster is gone: the claim goes after the Pod, and only as policy and label say.
     seen.cluster = Seen::Known(None);

@@ -232,7 +232,7 @@ fn secrets_are_waited_for_and_no_job_is_made_before() {
         assert!(plan.act.is_none() && plan.wake == Wake::AfterMillis(15_000));
     }
     let mut seen = fresh();
-    seen.secrets.insert("writes".to_owned(), Seen::Unknown("the operator may not get Secrets".to_owned()));
+    seen.secrets.insert("writes".to_owned(), Seen::unknown("the operator may not get Secrets"));
     started(&planned(&seen));
 }
 
@@ -358,7 +358,7 @@ fn what_only_a_person_can_mend_is_tried_the_more_rarely_the_longer_it_lasts() {
     }
     // A Secret that may not be looked at may have been corrected.
     let mut blind = fresh();
-    blind.secrets.insert("writes".to_owned(), Seen::Unknown("the operator may not get Secrets".to_owned()));
+    blind.secrets.insert("writes".to_owned(), Seen::unknown("the operator may not get Secrets"));
     let plan = planned(&with(blind, vec![answered(&[], Some(ExitClass::Denied))]));
     assert_eq!(probe(&plan).failing_since, None);
 }

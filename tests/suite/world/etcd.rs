@@ -50,7 +50,7 @@ impl World {
 
     pub(super) fn answer(&self, name: &str) -> Option<Seen<Answer>> {
         if self.now < self.silent_until {
-            return Some(Seen::Unknown("timed out".to_owned()));
+            return Some(Seen::unknown("timed out"));
         }
         if let Some((data, process)) = self.serving(name) {
             let group = &self.groups[&data.group];
@@ -67,12 +67,12 @@ impl World {
             }));
         }
         let booting = self.processes.get(name).is_some_and(|p| p.stage == Stage::Booting);
-        booting.then(|| Seen::Unknown("connection refused".to_owned()))
+        booting.then(|| Seen::unknown("connection refused"))
     }
 
     pub(super) fn membership(&self) -> Seen<Membership> {
         if self.now < self.silent_until {
-            return Seen::Unknown("timed out".to_owned());
+            return Seen::unknown("timed out");
         }
         let asked = self.pods.keys().filter_map(|n| self.serving(n)).map(|(d, _)| d.group);
         for id in asked {
@@ -82,7 +82,7 @@ impl World {
                 return Seen::Known(Membership { cluster_id: id, leader: group.leader, members, alarms: vec![] });
             }
         }
-        Seen::Unknown("no member answers".to_owned())
+        Seen::unknown("no member answers")
     }
 
     pub(super) fn add_learner(&mut self, peer_url: &str, cluster_id: u64) -> Result<(), ()> {

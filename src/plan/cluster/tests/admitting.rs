@@ -26,7 +26,7 @@ fn clients_reach_nobody_for_whom_another_answers() {
     assert_eq!(act(&seen), Some(admits.clone()));
     let other_cluster = Answer { cluster_id: CLUSTER_ID + 1, ..answer(1) };
     let other_member = Answer { member_id: 0x99, ..answer(1) };
-    for said in [Seen::Known(other_cluster), Seen::Known(other_member), Seen::Unknown("silent".to_owned())] {
+    for said in [Seen::Known(other_cluster), Seen::Known(other_member), Seen::unknown("silent")] {
         seen.answers.insert(named(1), said.clone());
         assert_ne!(act(&seen), Some(admits.clone()), "{said:?}");
     }

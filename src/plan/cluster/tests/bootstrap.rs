@@ -181,7 +181,7 @@ fn a_snapshot_has_to_be_complete() {
         named_snapshot(&mut seen, found);
         assert_eq!(waits(&seen), Some(Reason::WaitingForReference));
     }
-    seen.snapshot = Some(Seen::Unknown("timeout".to_owned()));
+    seen.snapshot = Some(Seen::unknown("timeout"));
     assert_eq!(waits(&seen), Some(Reason::WaitingForReference));
     named_snapshot(&mut seen, Some(snapshot(Phase::Complete)));
     let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
@@ -359,8 +359,8 @@ fn joined_then_no_empty_start_then_formed_then_clients() {
 fn a_seed_counts_only_alone_and_as_itself() {
     type Change = fn(&mut Observed);
     let changes: [(&str, Change); 6] = [
-        ("etcd is silent", |s| s.etcd = Seen::Unknown("no".to_owned())),
-        ("its own server is silent", |s| drop(s.answers.insert(named(0), Seen::Unknown("no".to_owned())))),
+        ("etcd is silent", |s| s.etcd = Seen::unknown("no")),
+        ("its own server is silent", |s| drop(s.answers.insert(named(0), Seen::unknown("no")))),
         ("its server is of another cluster", |s| {
             s.answers.insert(named(0), Seen::Known(Answer { cluster_id: 9, ..answer(0) }));
         }),
@@ -387,7 +387,7 @@ fn a_seed_counts_only_alone_and_as_itself() {
 /// A seed that is restored from `k1`, and has not served yet.
 fn rebuilding() -> Observed {
     let mut seen = seeding(3);
-    seen.etcd = Seen::Unknown("no".to_owned());
+    seen.etcd = Seen::unknown("no");
     seen.answers.clear();
     seen.members[0].object.spec.restore = Some(restoring("k1"));
     latches(&mut seen).restoring = Some(restoring("k1"));
@@ -555,7 +555,7 @@ fn a_failed_restore_gives_the_reason() {
         [(65, "StoreAccessDenied"), (66, "ArtifactNotFound"), (67, "ArtifactCorrupt"), (69, "NoSpace")]
     {
         let mut seen = seeding(1);
-        seen.etcd = Seen::Unknown("no".to_owned());
+        seen.etcd = Seen::unknown("no");
         seen.answers.clear();
         seen.members[0].object.spec.restore = Some(restoring("k"));
         latches(&mut seen).restoring = Some(restoring("k"));
@@ -583,7 +583,7 @@ fn two_seeds_are_a_matter_for_a_person() {
 fn a_lost_status_is_read_back() {
     // A seed that restores: its own spec says from what.
     let mut seen = seeding(1);
-    seen.etcd = Seen::Unknown("no".to_owned());
+    seen.etcd = Seen::unknown("no");
     seen.members[0].object.spec.restore = Some(restoring("k"));
     restore(&mut seen, Some("k"));
     seen.cluster.status = None;
@@ -593,6 +593,6 @@ fn a_lost_status_is_read_back() {
     let mut seen = formed(3, 3);
     seen.cluster.status = None;
     assert!(matches!(act(&seen), Some(Act::Latch(l)) if l.formed.as_ref().unwrap().cluster_id == "c1"));
-    seen.etcd = Seen::Unknown("no".to_owned());
+    seen.etcd = Seen::unknown("no");
     assert_eq!(act(&seen), None);
 }

@@ -83,7 +83,7 @@ fn otherwise_one_by_one() {
 #[test]
 fn nobody_is_added_to_what_is_not_well() {
     let mut seen = two_made();
-    seen.answers.insert(named(0), Seen::Unknown("no".to_owned()));
+    seen.answers.insert(named(0), Seen::unknown("no"));
     assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd));
     let mut seen = two_made();
     etcd(&mut seen).alarms.push(Alarm { member_id: 0, kind: AlarmKind::Corrupt });
@@ -92,7 +92,7 @@ fn nobody_is_added_to_what_is_not_well() {
     seen.answers.remove(&named(2));
     assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd));
     let mut seen = two_made();
-    seen.etcd = Seen::Unknown("no".to_owned());
+    seen.etcd = Seen::unknown("no");
     assert_eq!(act(&seen), None);
 }
 

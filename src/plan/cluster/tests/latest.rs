@@ -418,7 +418,7 @@ mod of_a_named_store {
         let known = |store| Some(Seen::Known(store));
         let cases = vec![
             ("not read yet", None, Reason::WaitingForReference),
-            ("cannot be read", Some(Seen::Unknown("timeout".to_owned())), Reason::WaitingForReference),
+            ("cannot be read", Some(Seen::unknown("timeout")), Reason::WaitingForReference),
             ("missing", known(None), Reason::WaitingForReference),
             ("going", known(Some(going)), Reason::WaitingForReference),
             ("never probed", known(Some(EtcdBackupStore { status: None, ..good() })), Reason::WaitingForStore),
@@ -451,7 +451,7 @@ mod of_a_named_store {
             ("deleted", Seen::Known(None)),
             ("not ready any more", Seen::Known(Some(vault("b", "reads", false)))),
             ("moved, and not found usable there", Seen::Known(Some(vault("moved", "reads", false)))),
-            ("cannot be read", Seen::Unknown("timeout".to_owned())),
+            ("cannot be read", Seen::unknown("timeout")),
         ] {
             for searches in [latched.searches.clone(), vec![]] {
                 let mut seen = latched.clone();

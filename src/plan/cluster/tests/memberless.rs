@@ -7,7 +7,7 @@ fn memberless(token: Option<&str>) -> Observed {
     let mut seen = formed(3, 3);
     seen.members.clear();
     seen.answers.clear();
-    seen.etcd = Seen::Unknown("there is no Pod to ask".to_owned());
+    seen.etcd = Seen::unknown("there is no Pod to ask");
     seen.cluster.status.as_mut().unwrap().cluster_token = token.map(str::to_owned);
     seen
 }

@@ -90,7 +90,7 @@ fn it_stays_while_somebody_may_miss_it() {
         ("one is a learner", |s| etcd(s).members[2].learner = true),
         ("etcd lists one less", |s| drop(etcd(s).members.pop())),
         ("no write is taken", |s| etcd(s).alarms.push(Alarm { member_id: 0x11, kind: AlarmKind::NoSpace })),
-        ("the membership is unknown", |s| s.etcd = Seen::Unknown("timed out".to_owned())),
+        ("the membership is unknown", |s| s.etcd = Seen::unknown("timed out")),
         ("it is paused", |s| s.cluster.spec.paused = true),
         ("the spec makes no sense", |s| s.cluster.spec.version = "4.0.0".to_owned()),
         ("its start has not been counted", |s| s.members[0].object.spec.start_count = 0),

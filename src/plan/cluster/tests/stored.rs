@@ -67,7 +67,7 @@ fn a_snapshot_is_read_with_what_its_store_names_now_and_from_where_it_was_saved(
         assert_eq!((reads(&restoring), restoring.sha256.as_deref()), (expected, Some("5a")));
         assert_eq!((restoring.store, restoring.snapshot.as_deref()), (None, Some("s")));
     }
-    assert_eq!(waits(&asking(Seen::Unknown("timeout".to_owned()))), Some(Reason::WaitingForReference));
+    assert_eq!(waits(&asking(Seen::unknown("timeout"))), Some(Reason::WaitingForReference));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_corrected_secret_is_another_attempt_and_a_store_that_goes_is_none() {
     *latches(&mut seen) =
         Latches { pending_member: Some("a-fresh".to_owned()), restoring: Some(wrong.clone()), formed: None };
     seen.fresh_suffix = "other".to_owned();
-    for store in [Seen::Known(None), known(vault("moved", "new")), Seen::Unknown("timeout".to_owned())] {
+    for store in [Seen::Known(None), known(vault("moved", "new")), Seen::unknown("timeout")] {
         seen.store = Some(store);
         let Some(Act::CreateMember(member)) = act(&seen) else { panic!("{:?}", act(&seen)) };
         assert_eq!(member.spec.restore.as_ref(), Some(&wrong));

@@ -76,7 +76,7 @@ fn a_voter_that_was_deleted_by_mistake_keeps_its_vote() {
 fn while_its_cluster_lives_nothing_of_a_counted_member_is_touched() {
     assert_eq!(waits(&deleted(serving())), Some(Reason::MemberStillListed));
     let mut seen = deleted(serving());
-    seen.cluster = Seen::Unknown("timeout".to_owned());
+    seen.cluster = Seen::unknown("timeout");
     assert_eq!(waits(&seen), Some(Reason::WaitingForReference));
     // A joiner of a formed cluster may be listed already.
     let mut seen = deleted(serving());
