@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::agent::Agent;
+use crate::api::held::HeldUp;
 use crate::api::name::{LocalRef, OBJECT_NAME};
 use crate::api::store::{Location, Place};
 
@@ -173,6 +174,9 @@ pub struct EtcdBackupStoreStatus {
     /// What this store really does, and when that was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,
+    /// What keeps the Pods of the Job that probes the store from running; absent while a Pod runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_up: Option<HeldUp>,
     /// `Ready`: a probe of what is asked for now has found that snapshots can be saved there and restored from there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]

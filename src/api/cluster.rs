@@ -13,6 +13,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::held::HeldUp;
 use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
 
 /// An etcd cluster: N members of version V with this storage, security and first data.
@@ -378,6 +379,9 @@ pub struct EtcdClusterStatus {
     /// What the cluster's data was restored from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<RestoreStatus>,
+    /// What keeps the Pods of the Job that looks for the latest snapshot from running; absent while a Pod runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_up: Option<HeldUp>,
     /// `Ready`, `Available`, `Progressing`, `Degraded`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]

@@ -11,6 +11,7 @@ use snapshot_agent::contract::{AskMembers, Compression, Level, Verify};
 
 use crate::api::agent::Agent;
 use crate::api::backup_store::StoreRecord;
+use crate::api::held::HeldUp;
 use crate::api::name::{LocalRef, OBJECT_NAME};
 use crate::api::store::Destination;
 
@@ -219,6 +220,9 @@ pub struct EtcdSnapshotStatus {
     /// Pods that were tried.
     #[serde(default)]
     pub attempts: i32,
+    /// What keeps the Pods of the Job that saves the snapshot, or asks the store for the snapshot, from running; absent while a Pod runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_up: Option<HeldUp>,
     /// Its Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,

@@ -3,17 +3,18 @@
 use jiff::Timestamp;
 use snapshot_agent::contract::{ExitClass, Failure, Origin, SavedReport};
 
+use super::held::HeldUp;
 use crate::api::condition::Reason;
 
 /// What is known of a Job.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::plan) enum Fact {
-    /// No Pod of it runs, and why.
+    /// The Job is suspended or being deleted.
     Pending(String),
     /// It works.
     Running(String),
-    /// It cannot go on before somebody does something.
-    Held(Reason, String),
+    /// No Pod of the Job runs, or the last one is not seen to end.
+    HeldUp(HeldUp),
     /// It ended, and the last words of a Pod may still be on their way.
     Settling,
     /// It ended well, and nobody knows with what.

@@ -1,88 +1,90 @@
-//! What a condition tells of a Pod that does not run, read back from it.
+//! What keeps the Pods of a Job from running, as a value, and how `status.heldUp` keeps it.
 //!
-//! Decides in which words that is told, and how they are found again: a Pod that is held up goes when its Job's time is over,
-//! and what it said with it. What follows from them is decided elsewhere.
+//! Decides the words, and when an earlier cause stands: kubelet removes a Pod when its Job's time is over, and the cause
+//! with it. What follows from a cause is decided by each kind.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::fact::Fact;
 use super::{meta, pods};
-use crate::api::condition::{Reason, Type};
+use crate::api::condition::Reason;
+use crate::api::held;
 
-/// Between a Pod's name and what holds it up until somebody does something.
-pub(in crate::plan) const HELD: &str = " does not run: ";
-
-/// Between a Pod's name and what it waits for.
-pub(in crate::plan) const NOT_YET: &str = " does not run yet: ";
-
-/// Between a Pod's name and who does not say that it has ended.
-pub(in crate::plan) const SILENT: &str = " is not seen to end: ";
-
-/// Before the name of a Job that gets no Pod.
-pub(in crate::plan) const NOT_MADE: &str = "no Pod can be made for Job ";
-
-/// After the name of a Job that has none, for no reason that is known.
-pub(in crate::plan) const NO_POD: &str = " has no Pod yet; ";
-
-/// What the condition of this type says.
-pub(in crate::plan) fn told_in(conditions: &[Condition], kind: Type) -> Option<&str> {
-    conditions.iter().find(|c| c.type_ == kind.as_str()).map(|c| c.message.as_str())
+/// What keeps a Pod of a Job from running, or from ending.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::plan) struct HeldUp {
+    /// `PodHeldUp`, `WriteRefused`, `NodeSilent` or `JobPending`.
+    pub(in crate::plan) reason: Reason,
+    /// Name of the Job.
+    pub(in crate::plan) job: String,
+    /// Name of the Pod, where the Job has one.
+    pub(in crate::plan) pod: Option<String>,
+    /// The cause.
+    pub(in crate::plan) message: String,
 }
 
-/// What the condition of this type tells of a Pod that only a person can help: its reason, and the words of
-/// [`Fact::Held`].
-pub(in crate::plan) fn held_in(conditions: &[Condition], kind: Type) -> Option<(Reason, &str)> {
-    let Condition { reason, message, .. } = conditions.iter().find(|c| c.type_ == kind.as_str())?;
-    let reason = Reason::named(reason).filter(|r| matches!(r, Reason::PodHeldUp | Reason::WriteRefused))?;
-    Some((reason, stuck(message)?))
-}
+impl HeldUp {
+    /// A Pod of this Job is held up.
+    pub(super) fn pod(reason: Reason, job: &str, pod: &Pod, message: String) -> Self {
+        Self { reason, job: job.to_owned(), pod: Some(meta::name(&pod.metadata).to_owned()), message }
+    }
 
-/// The words of [`Fact::Held`] of such a Pod, or of one that is not even made, in a condition's message.
-pub(in crate::plan) fn stuck(message: &str) -> Option<&str> {
-    held_up(message).filter(|words| words.starts_with(NOT_MADE) || words.contains(HELD))
-}
+    /// This Job has no Pod.
+    pub(super) fn job(reason: Reason, job: &str, message: String) -> Self {
+        Self { reason, job: job.to_owned(), pod: None, message }
+    }
 
-/// What a condition's message ends with where a Pod does not run, or is not made, whatever the reason.
-pub(in crate::plan) fn held_up(message: &str) -> Option<&str> {
-    let before = |between: &str, kind: &str| message.get(..message.find(between)?)?.rfind(kind);
-    let pods = [HELD, NOT_YET, SILENT].into_iter().filter_map(|between| before(between, "Pod "));
-    let from = pods.chain(message.find(NOT_MADE)).chain(before(NO_POD, "Job ")).min()?;
-    message.get(from..)
-}
+    /// The cause that a status keeps.
+    pub(in crate::plan) fn kept(status: Option<&held::HeldUp>) -> Option<Self> {
+        let held::HeldUp { reason, job, pod, message, since: _ } = status?.clone();
+        Some(Self { reason: Reason::named(&reason)?, job, pod, message })
+    }
 
-/// What was told last of a Pod that has gone since, until the next one, or its Job, says something else.
-pub(in crate::plan) fn last_told(message: &str) -> Option<Fact> {
-    let words = held_up(message).filter(|words| words.starts_with("Pod "))?;
-    let fact = match [HELD, NOT_YET, SILENT].map(|between| words.find(between).unwrap_or(usize::MAX)) {
-        [held, not_yet, silent] if held < not_yet.min(silent) => Fact::Held(Reason::PodHeldUp, words.to_owned()),
-        [_, not_yet, silent] if not_yet < silent => Fact::Pending(words.to_owned()),
-        _ => Fact::Held(Reason::NodeSilent, words.to_owned()),
-    };
-    Some(fact)
-}
+    /// For the status; `since` stands while the cause does.
+    pub(in crate::plan) fn recorded(self, before: Option<&held::HeldUp>, now: Timestamp) -> held::HeldUp {
+        let Self { reason, job, pod, message } = self.clone();
+        let stands = before.filter(|old| Self::kept(Some(old)).is_some_and(|old| old.same_cause(&self)));
+        let since = stands.map_or_else(|| now.to_string(), |old| old.since.clone());
+        held::HeldUp { reason: reason.as_str().to_owned(), job, pod, message, since }
+    }
 
-/// The same where its Job's time is over: none of its Pods ran, as far as that is known.
-pub(in crate::plan) fn to_the_end<'a>(told: &'a str, all: &[Pod], ran: impl Fn(&Pod) -> bool) -> Option<&'a str> {
-    let words = held_up(told)?;
-    let name = words.strip_prefix("Pod ").and_then(|rest| rest.split(' ').next());
-    let began = all.iter().filter(|pod| Some(meta::name(&pod.metadata)) == name).any(ran);
-    // It is gone by now, and nobody has to tell its node so any more.
-    words.split(pods::IF_OFF).next().filter(|_| !began)
-}
+    /// Whether only a person can end this.
+    pub(in crate::plan) const fn needs_a_person(&self) -> bool {
+        matches!(self.reason, Reason::PodHeldUp | Reason::WriteRefused)
+    }
 
-/// What holds a Pod up, in the words that a condition has for it already: each Job has a Pod of another name, and nothing
-/// else may be new (I17).
-pub(in crate::plan) fn as_told(told: Option<&str>, words: String) -> String {
-    let told = told.filter(|told| unnamed(told) == unnamed(&words)).map(str::to_owned);
-    told.unwrap_or(words)
-}
+    /// The cause after `next` was seen. `first`: whether the wait for a Pod is all there is to tell.
+    pub(in crate::plan) fn after(before: Option<Self>, next: &Self, first: bool) -> Option<Self> {
+        let stands = before.as_ref().is_some_and(|old| old.outlasts(next));
+        if stands || (next.reason == Reason::JobPending && !first) { before } else { Some(next.clone()) }
+    }
 
-/// The words of [`Fact::Held`] without the name of the Pod, or of its Job.
-fn unnamed(words: &str) -> String {
-    let after = words.strip_prefix(NOT_MADE).or_else(|| words.strip_prefix("Pod ")).unwrap_or_default();
-    match after.split([' ', ':']).next().filter(|name| !name.is_empty()) {
-        Some(name) => words.replace(name, ""),
-        None => words.to_owned(),
+    /// For a condition: the object and the cause.
+    pub(in crate::plan) fn words(&self) -> String {
+        let Self { reason, job, pod, message } = self;
+        match (reason, pod) {
+            (Reason::PodHeldUp, Some(pod)) => format!("Pod {pod} does not run: {message}"),
+            (Reason::NodeSilent, Some(pod)) => format!("Pod {pod} is not seen to end: {message}"),
+            (_, Some(pod)) => format!("Pod {pod} does not run yet: {message}"),
+            (Reason::WriteRefused, None) => format!("no Pod can be made for Job {job}: {message}"),
+            (_, None) => format!("Job {job} has no Pod yet; {message}"),
+        }
+    }
+
+    /// The words after the end of the Job: the Pod is gone, and nobody has to release it from its node.
+    pub(super) fn last_words(&self) -> String {
+        let words = self.words();
+        words.split(pods::IF_OFF).next().unwrap_or_default().to_owned()
+    }
+
+    /// Whether both have one cause: each Job and each Pod has a name of its own.
+    fn same_cause(&self, other: &Self) -> bool {
+        let unnamed = |held: &Self| held.message.replace(held.pod.as_deref().unwrap_or(&held.job), "");
+        self.reason == other.reason && unnamed(self) == unnamed(other)
+    }
+
+    /// Whether this stands although the next Pod reports another cause: that Pod may only not have come as far yet.
+    fn outlasts(&self, next: &Self) -> bool {
+        self.same_cause(next) || (self.needs_a_person() && next.reason == Reason::JobPending && self.job != next.job)
     }
 }

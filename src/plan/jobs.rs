@@ -1,7 +1,7 @@
 //! What a Job of ours and its Pods say: for snapshots, probes of stores and searches for the latest snapshot alike.
 //!
-//! Decides how far a Job is and how it ended. A report of its work that got through wins over everything the Job says. The
-//! words for a Pod that does not run are those of `held.rs`.
+//! Decides how far a Job is and how it ended. A report of its work that got through wins over everything the Job says.
+//! Causes that keep a Pod from running are values of `held.rs`.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use snapshot_agent::contract::{ExitClass, Failure, Report};
 
 pub(in crate::plan) use super::fact::Fact;
-use super::held::{self, HELD, NO_POD, NOT_MADE, NOT_YET, SILENT};
+use super::held::HeldUp;
 use super::{failure, meta, pods};
 use crate::api::condition::Reason;
 use crate::plan::build::job::{self, BACKOFF_LIMIT, CONTAINER};
@@ -31,9 +31,15 @@ const UNKNOWN_END: &str = "ContainerStatusUnknown";
 /// In its message where the container had run (Kubernetes: `convertStatusToAPIStatus` in kubelet_pods.go).
 const USED_TO_RUN: &str = "used to be Running";
 
-/// Reads a Job of ours and its Pods, oldest first. `refusal`: why the API server takes no Pod of it. `told`: what the
-/// condition that tells of it says so far; when its time is over, its Pods have gone with what they said.
-pub(in crate::plan) fn read(job: &Job, all: &[Pod], refusal: Option<&str>, told: Option<&str>, now: Timestamp) -> Fact {
+/// Reads a Job of ours and its Pods, oldest first. `refusal`: why the API server takes no Pod of it. `before`: what the
+/// status keeps of a Pod that did not run; when the Job's time is over, kubelet has removed the Pod.
+pub(in crate::plan) fn read(
+    job: &Job,
+    all: &[Pod],
+    refusal: Option<&str>,
+    before: Option<&HeldUp>,
+    now: Timestamp,
+) -> Fact {
     if let Some(stored) = all.iter().rev().find_map(stored) {
         return stored;
     }
@@ -45,9 +51,9 @@ pub(in crate::plan) fn read(job: &Job, all: &[Pod], refusal: Option<&str>, told:
         let counted = job.status.as_ref().and_then(|s| s.failed).unwrap_or_default();
         let ended = all.iter().filter(|pod| pods::ended(pod)).count();
         let spoke = ended == all.len() && i32::try_from(ended).is_ok_and(|ended| ended >= counted.max(1));
-        return if spoke || late(end, now) { failed(job, end, all, told) } else { Fact::Settling };
+        return if spoke || late(end, now) { failed(job, end, all, before) } else { Fact::Settling };
     }
-    progress(job, all, refusal, told, now)
+    progress(job, all, refusal, before, now)
 }
 
 /// Whether a Job has ended, well or not.
@@ -100,9 +106,17 @@ pub(in crate::plan) fn silent_since(all: &[Pod]) -> Option<Timestamp> {
     pods::lingers_from(all.last()?)
 }
 
-/// A Pod whose node does not say that it has ended, in words.
-pub(in crate::plan) fn silent(pod: &Pod) -> String {
-    format!("Pod {}{SILENT}{}", meta::name(&pod.metadata), pods::who_holds(pod))
+/// The cause that a status keeps after this fact. `ran`: whether a Pod of the Job has run. `first`: whether no Job asked
+/// before; later, a Pod that merely waits changes nothing that a person reads.
+pub(in crate::plan) fn still_held_up(before: Option<HeldUp>, fact: &Fact, ran: bool, first: bool) -> Option<HeldUp> {
+    match fact {
+        // In the same words, so that nothing is written while nothing changes (I17).
+        Fact::HeldUp(next) => HeldUp::after(before, next, first),
+        _ if ran => None,
+        Fact::Failed { failure, .. } => before.filter(|_| failure.is_some_and(|row| row.class == ExitClass::Deadline)),
+        Fact::Pending(_) | Fact::Settling => before,
+        Fact::Running(_) | Fact::Lost | Fact::Stored { .. } => None,
+    }
 }
 
 /// Whether a Job's time was over and nobody has seen a Pod of it run: that says nothing of a store, and what held the Pod up
@@ -147,18 +161,19 @@ fn late(end: &JobCondition, now: Timestamp) -> bool {
     end.last_transition_time.as_ref().is_none_or(|t| now >= t.0 + patience)
 }
 
-fn failed(job: &Job, end: &JobCondition, all: &[Pod], told: Option<&str>) -> Fact {
+fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -> Fact {
     let at = end.last_transition_time.as_ref().map(|t| t.0);
     let last = all.iter().rev().find_map(|pod| explain(pod, job));
     // The Job's own deadline says more than how its Pod took being killed.
     if end.reason.as_deref() == Some(DEADLINE) {
         let seconds = job.spec.as_ref().and_then(|s| s.active_deadline_seconds).unwrap_or_default();
         let does = Does::of(job);
-        let why = if let Some(held) =
-            told.and_then(|told| held::to_the_end(told, all, |pod| ran(std::slice::from_ref(pod))))
-        {
-            // At the end, where it is looked for again.
-            format!(". Mend what held it up{}: {held}", does.then())
+        let began = |held: &HeldUp| {
+            let name = held.pod.as_deref();
+            all.iter().any(|pod| Some(meta::name(&pod.metadata)) == name && ran(std::slice::from_ref(pod)))
+        };
+        let why = if let Some(held) = before.filter(|held| !began(held)) {
+            format!(". Mend what held it up{}: {}", does.then(), held.last_words())
         } else {
             let before = last.map(|(_, words)| format!("; its last Pod: {words}")).unwrap_or_default();
             format!("{before}. {}", does.late())
@@ -267,7 +282,7 @@ fn memory_limit(job: &Job) -> Option<&str> {
 }
 
 /// How far a Job is that has not ended. Times, never ages: the message must not change while nothing does (I17).
-fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, told: Option<&str>, now: Timestamp) -> Fact {
+fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldUp>, now: Timestamp) -> Fact {
     let name = meta::name(&job.metadata);
     if meta::deleting(&job.metadata) {
         return Fact::Pending(format!(
@@ -277,22 +292,23 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, told: Option<&str>, n
     if job.spec.as_ref().and_then(|s| s.suspend) == Some(true) {
         return Fact::Pending(format!("Job {name} is suspended: set its spec.suspend to false"));
     }
-    let before = all.iter().rev().find_map(|pod| explain(pod, job));
-    let before = before.map(|(_, words)| format!("; the attempt before: {words}")).unwrap_or_default();
     let Some(pod) = all.last() else {
         if let Some(why) = refusal {
-            return Fact::Held(Reason::WriteRefused, format!("{NOT_MADE}{name}: {why}"));
+            return Fact::HeldUp(HeldUp::job(Reason::WriteRefused, name, why.to_owned()));
         }
-        // When a Job's time is over its Pod goes a moment before the Job says so.
-        if let Some(last) = told.and_then(held::last_told) {
-            return last;
+        // When a Job's time is over kubelet removes its Pod a moment before the Job reports its end.
+        if let Some(last) = before.filter(|held| held.pod.is_some()) {
+            return Fact::HeldUp(last.clone());
         }
-        return Fact::Pending(format!("Job {name}{NO_POD}if that stays, `kubectl describe job {name}` says why"));
+        let message = format!("if that stays, `kubectl describe job {name}` says why");
+        return Fact::HeldUp(HeldUp::job(Reason::JobPending, name, message));
     };
+    let earlier = all.iter().rev().find_map(|pod| explain(pod, job));
+    let earlier = earlier.map(|(_, words)| format!("; the attempt before: {words}")).unwrap_or_default();
     // On a node that is gone it is neither ended nor replaced, and its Job's own deadline waits for it too (Kubernetes since
     // 1.31: a Job has failed when all of its Pods have ended).
     if pods::lingers(pod, now) && !pods::ended(pod) {
-        return Fact::Held(Reason::NodeSilent, silent(pod));
+        return Fact::HeldUp(HeldUp::pod(Reason::NodeSilent, name, pod, pods::who_holds(pod)));
     }
     let most = job.spec.as_ref().and_then(|s| s.backoff_limit).unwrap_or(BACKOFF_LIMIT) + 1;
     let attempt = format!("attempt {} of {most}", all.len());
@@ -300,21 +316,15 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, told: Option<&str>, n
     let running = pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()?.running.as_ref());
     if let Some(running) = running {
         let since = running.started_at.as_ref().map(|t| format!(" since {}", t.0)).unwrap_or_default();
-        return Fact::Running(format!("Pod {} {does}{since} ({attempt}){before}", meta::name(&pod.metadata)));
+        return Fact::Running(format!("Pod {} {does}{since} ({attempt}){earlier}", meta::name(&pod.metadata)));
     }
     if end(pod).is_some() || pods::ended(pod) {
-        return Fact::Running(format!("Job {name} makes the next Pod after a pause ({attempt} is over){before}"));
+        return Fact::Running(format!("Job {name} makes the next Pod after a pause ({attempt} is over){earlier}"));
     }
-    let pod_name = meta::name(&pod.metadata);
-    match failure::hold_up(pod) {
-        Some(failure::HoldUp { message, stuck: true }) => {
-            Fact::Held(Reason::PodHeldUp, format!("Pod {pod_name}{HELD}{message} ({attempt}){before}"))
-        }
-        Some(failure::HoldUp { message, stuck: false }) => {
-            Fact::Pending(format!("Pod {pod_name}{NOT_YET}{message} ({attempt}){before}"))
-        }
-        None => {
-            Fact::Pending(format!("Pod {pod_name}{NOT_YET}kubelet has not said anything of it ({attempt}){before}"))
-        }
-    }
+    let (reason, cause) = match failure::hold_up(pod) {
+        Some(failure::HoldUp { message, stuck: true }) => (Reason::PodHeldUp, message),
+        Some(failure::HoldUp { message, stuck: false }) => (Reason::JobPending, message),
+        None => (Reason::JobPending, "kubelet has not said anything of it".to_owned()),
+    };
+    Fact::HeldUp(HeldUp::pod(reason, name, pod, format!("{cause} ({attempt}){earlier}")))
 }

@@ -12,13 +12,14 @@ use snapshot_agent::contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, LatestReport, L
 
 use super::reading::readers;
 use super::{Observed, Search};
-use crate::api::condition::{Reason, Type};
+use crate::api::condition::Reason;
 use crate::api::name;
 use crate::api::restore::Latest;
 use crate::api::store::{Location, Place};
 use crate::plan::build::job::{AgentJob, CONTAINER, Work, job};
+use crate::plan::held::HeldUp;
 use crate::plan::jobs::{self, Fact};
-use crate::plan::{Act, Next, Wake, build, fact, held, meta, pods, row};
+use crate::plan::{Act, Next, Wake, build, fact, meta, pods, row};
 
 /// Between two questions where the answer was a doubt: only an edit of the spec (which is another question) or a person at
 /// the store can resolve it. Jobs are kept for much longer, so the last answer stays visible while the next one asks.
@@ -42,28 +43,32 @@ pub(super) fn find(
     if let Some(found) = told(last) {
         return Ok(found);
     }
-    let before = told_before(seen);
-    let fact = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), before, now);
-    let held = held_up(seen);
+    let kept = kept(seen);
+    let fact = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), kept.as_ref(), now);
+    let stuck = jobs::still_held_up(kept.clone(), &fact, jobs::ran(&last.pods), seen.searches.len() == 1)
+        .filter(HeldUp::needs_a_person);
     let (reason, message, wake) = match fact {
-        ended @ (Fact::Failed { .. } | Fact::Lost | Fact::Stored { .. } | Fact::Held(Reason::NodeSilent, _)) => {
+        ended @ (Fact::Failed { .. }
+        | Fact::Lost
+        | Fact::Stored { .. }
+        | Fact::HeldUp(HeldUp { reason: Reason::NodeSilent, .. })) => {
             let failure = Failure::of(ended, last, now).unwrap_or_else(|| Failure::silent(now));
-            match (Wake::at(due(&searches, &failure), now), held.filter(|_| never_ran(last))) {
-                (Some(later), Some((reason, told))) => (reason, told.to_owned(), later),
+            match (Wake::at(due(&searches, &failure), now), stuck) {
+                (Some(later), Some(stuck)) => (stuck.reason, stuck.words(), later),
                 (Some(later), None) => (failure.reason, failure.message, later),
                 (None, _) => return ask(number.saturating_add(1)),
             }
         }
-        Fact::Held(reason, words) => (reason, held::as_told(held.map(|(_, told)| told), words), WAITED_FOR),
-        Fact::Pending(words) => match held.filter(|_| searches.len() > 1) {
-            Some((reason, told)) => (reason, told.to_owned(), WAITED_FOR),
-            None => still(&searches, before, now, words),
-        },
-        // What held up the one before does so no more.
-        Fact::Running(words) => still(&searches, None, now, words),
-        Fact::Settling => match held.filter(|_| never_ran(last)) {
-            Some((reason, told)) => (reason, told.to_owned(), WAITED_FOR),
-            None => still(&searches, before, now, "the store has been asked; the answer is on its way".to_owned()),
+        fact => match (stuck, fact) {
+            (Some(stuck), _) => (stuck.reason, stuck.words(), WAITED_FOR),
+            (None, Fact::HeldUp(held)) => still(&searches, kept.as_ref(), now, held.words()),
+            (None, Fact::Pending(words)) => still(&searches, kept.as_ref(), now, words),
+            // What held up the one before does so no more.
+            (None, Fact::Running(words)) => still(&searches, None, now, words),
+            (None, _) => {
+                let words = "the store has been asked; the answer is on its way".to_owned();
+                still(&searches, kept.as_ref(), now, words)
+            }
         },
     };
     Err(Box::new(Next::wait(reason, message, wake)))
@@ -71,33 +76,37 @@ pub(super) fn find(
 
 /// What is told while a Job is made: as [`find`] tells it before and after.
 pub(super) fn asking(seen: &Observed, now: Timestamp) -> (Reason, String) {
-    if let Some((reason, told)) = held_up(seen).filter(|_| seen.searches.last().is_some_and(never_ran)) {
-        return (reason, told.to_owned());
-    }
+    let kept = kept(seen);
     let searches: Vec<&Search> = seen.searches.iter().collect();
+    if let Some(stuck) = kept.as_ref().filter(|held| held.needs_a_person() && searches.last().is_some_and(never_ran)) {
+        return (stuck.reason, stuck.words());
+    }
     let words = "the store is asked for the latest snapshot".to_owned();
-    let (reason, message, _) = still(&searches, told_before(seen), now, words);
+    let (reason, message, _) = still(&searches, kept.as_ref(), now, words);
     (reason, message)
 }
 
-/// What is told of a Pod that asks and is held up.
-fn held_up(seen: &Observed) -> Option<(Reason, &str)> {
-    held::held_in(&seen.cluster.status.as_ref()?.conditions, Type::Progressing)
+/// What keeps the Pods that ask from running, for the status.
+pub(super) fn held_up(seen: &Observed, now: Timestamp) -> Option<HeldUp> {
+    let last = seen.searches.last()?;
+    let kept = kept(seen);
+    let fact = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), kept.as_ref(), now);
+    jobs::still_held_up(kept, &fact, jobs::ran(&last.pods), seen.searches.len() == 1)
 }
 
-fn told_before(seen: &Observed) -> Option<&str> {
-    held::told_in(&seen.cluster.status.as_ref()?.conditions, Type::Progressing)
+fn kept(seen: &Observed) -> Option<HeldUp> {
+    HeldUp::kept(seen.cluster.status.as_ref()?.held_up.as_ref())
 }
 
-fn never_ran(search: &Search) -> bool {
+fn never_ran(search: &&Search) -> bool {
     jobs::never_ran(&search.job, &search.pods)
 }
 
 /// While the store is asked again, what was wrong before is still what a person has to know; and in the same words, so
 /// that nothing is written while nothing changes (I17).
-fn still(searches: &[&Search], told: Option<&str>, now: Timestamp, words: String) -> (Reason, String, Wake) {
+fn still(searches: &[&Search], kept: Option<&HeldUp>, now: Timestamp, words: String) -> (Reason, String, Wake) {
     let failure = |search: &&Search| {
-        let fact = jobs::read(&search.job, &search.pods, None, told, now);
+        let fact = jobs::read(&search.job, &search.pods, None, kept, now);
         Failure::of(fact, search, now)
     };
     match searches.iter().rev().find_map(failure) {
@@ -126,10 +135,12 @@ impl Failure {
                 Some(Self { reason: fact::reason_of(failure), message, at: at.unwrap_or(now) })
             }
             Fact::Lost => Some(Self::silent(jobs::created(&search.job).unwrap_or(now))),
-            Fact::Held(reason @ Reason::NodeSilent, message) => {
-                Some(Self { reason, message, at: jobs::silent_since(&search.pods).unwrap_or(now) })
-            }
-            Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Stored { .. } => None,
+            Fact::HeldUp(held) if held.reason == Reason::NodeSilent => Some(Self {
+                reason: held.reason,
+                message: held.words(),
+                at: jobs::silent_since(&search.pods).unwrap_or(now),
+            }),
+            Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling | Fact::Stored { .. } => None,
         }
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn doubtful(fact: &Fact, job: &Job, all: &[Pod]) -> bool {
             let first = all.iter().all(|pod| took_no_place(pod, job));
             !(there && spoke && first && all.iter().all(published_nothing))
         }
-        Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Stored { .. } => false,
+        Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling | Fact::Stored { .. } => false,
     }
 }
 

@@ -11,9 +11,10 @@ use snapshot_agent::contract::{ExitClass, Failure};
 use super::stage::{Inquiry, SETTLING, SLOW};
 use super::{Inspection, Observed, job, place};
 use crate::api::backup_store::Right;
-use crate::api::condition::{Reason, Type};
+use crate::api::condition::Reason;
+use crate::plan::held::HeldUp;
 use crate::plan::jobs::{self, Fact};
-use crate::plan::{Wake, held, meta};
+use crate::plan::{Wake, meta};
 
 /// A store that shows nothing is believed when it was asked so long after the last Pod's end. What that Pod sent last
 /// may be carried out when nobody waits for it any more, and there are stores whose listings are late: both are a matter
@@ -42,7 +43,11 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
         return Answer::Taken(Box::new(foreign.job.clone()));
     }
     let Some((last, before)) = all.split_last() else { return Answer::Open(ask(seen, 0, None)) };
-    let fact = jobs::read(&last.job, &last.pods, None, told(seen), now);
+    let kept = kept(seen);
+    let fact = jobs::read(&last.job, &last.pods, None, kept.as_ref(), now);
+    let held = jobs::still_held_up(kept.clone(), &fact, jobs::ran(&last.pods), before.is_empty());
+    let stuck = held.clone().filter(HeldUp::needs_a_person);
+    let open = |inquiry| Answer::Open(Inquiry { held: held.clone(), ..inquiry });
     // One that was asked beside another may have ended first.
     let next = |silent| match before.iter().find(|one| !one.is_done()) {
         Some(_) => Inquiry { silent, pause: Some(SLOW), ..Inquiry::default() },
@@ -53,7 +58,7 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
             Some(later) => Inquiry { pause: Some(later), ..Inquiry::default() },
             None => next(None),
         };
-        return Answer::Open(Inquiry { words: shows_nothing(due), ..inquiry });
+        return open(Inquiry { words: shows_nothing(due), ..inquiry });
     }
     match fact {
         stored @ Fact::Stored { .. } => Answer::Stored(stored),
@@ -61,52 +66,40 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
         Fact::Failed { failure: Some(Failure { class: ExitClass::NotFound, origin: None, .. }), message, .. } => {
             Answer::Nothing(message)
         }
-        ended @ (Fact::Failed { .. } | Fact::Lost | Fact::Held(Reason::NodeSilent, _)) => {
+        ended @ (Fact::Failed { .. } | Fact::Lost | Fact::HeldUp(HeldUp { reason: Reason::NodeSilent, .. })) => {
             let denied = matches!(
                 ended,
                 Fact::Failed { failure: Some(Failure { class: ExitClass::Denied, origin: None, .. }), .. }
             );
             let (why, at) = silence(ended, last).unwrap_or_default();
-            let held = held_up(seen).filter(|_| jobs::never_ran(&last.job, &last.pods));
             let at = at.unwrap_or(now);
             let since = all.first().and_then(|first| jobs::created(&first.job)).unwrap_or(at);
             let inquiry = match Wake::at(at + jobs::pause(since, at), now) {
                 Some(later) => Inquiry { silent: Some(why), pause: Some(later), ..Inquiry::default() },
                 None => next(Some(why)),
             };
-            Answer::Open(match held {
+            open(match stuck {
                 // The store was not even asked.
-                Some(told) => Inquiry { words: told.to_owned(), silent: None, ..inquiry },
+                Some(stuck) => Inquiry { words: stuck.words(), silent: None, ..inquiry },
                 None => Inquiry { denied, ..inquiry },
             })
         }
         // A Pod that cannot run is told of, whatever was wrong before.
-        Fact::Held(_, words) => {
-            Answer::Open(Inquiry::waits(held::as_told(held_up(seen).filter(|_| !before.is_empty()), words)))
+        Fact::HeldUp(_) | Fact::Pending(_) | Fact::Settling if stuck.is_some() => {
+            open(Inquiry::waits(stuck.map(|stuck| stuck.words()).unwrap_or_default()))
         }
-        Fact::Pending(words) => Answer::Open(match held_up(seen).filter(|_| !before.is_empty()) {
-            Some(told) => Inquiry::waits(told.to_owned()),
-            None => still(seen, before, words, told(seen), now),
-        }),
+        Fact::HeldUp(next) => open(still(seen, before, next.words(), kept.as_ref(), now)),
+        Fact::Pending(words) => open(still(seen, before, words, kept.as_ref(), now)),
         // What held up the one before does so no more.
-        Fact::Running(words) => Answer::Open(still(seen, before, words, None, now)),
-        Fact::Settling => Answer::Open(match held_up(seen).filter(|_| jobs::never_ran(&last.job, &last.pods)) {
-            Some(told) => Inquiry::waits(told.to_owned()),
-            None => still(seen, before, SETTLING.to_owned(), told(seen), now),
-        }),
+        Fact::Running(words) => open(still(seen, before, words, None, now)),
+        Fact::Settling => open(still(seen, before, SETTLING.to_owned(), kept.as_ref(), now)),
     }
 }
 
-/// What is told of the Job that asks: what comes after how saving failed, which may be that its own Pod was held up.
-fn told(seen: &Observed) -> Option<&str> {
-    let status = seen.snapshot.status.as_ref()?;
-    let told = held::told_in(&status.conditions, Type::Ready)?;
-    status.error.as_ref().map_or(Some(told), |failed| told.strip_prefix(failed.message.as_str()))
-}
-
-/// What is told of a Pod that asks and is held up.
-fn held_up(seen: &Observed) -> Option<&str> {
-    held::stuck(told(seen)?)
+/// What the status keeps of a Pod that asks the store: of the Job that saves it says nothing here.
+fn kept(seen: &Observed) -> Option<HeldUp> {
+    let saving = seen.job.as_ref().map(|job| meta::name(&job.metadata));
+    seen.held_up().filter(|held| Some(held.job.as_str()) != saving)
 }
 
 fn ask(seen: &Observed, number: i32, silent: Option<String>) -> Inquiry {
@@ -118,9 +111,9 @@ fn ask(seen: &Observed, number: i32, silent: Option<String>) -> Inquiry {
 
 /// While the store is asked again, what it said the last time, or why it said nothing, is still what a person has to
 /// know; and in the same words, so that nothing is written while nothing changes (I17).
-fn still(seen: &Observed, before: &[&Inspection], words: String, told: Option<&str>, now: Timestamp) -> Inquiry {
+fn still(seen: &Observed, before: &[&Inspection], words: String, kept: Option<&HeldUp>, now: Timestamp) -> Inquiry {
     let Some(last) = before.last() else { return Inquiry::waits(words) };
-    let fact = jobs::read(&last.job, &last.pods, None, told, now);
+    let fact = jobs::read(&last.job, &last.pods, None, kept, now);
     if let Some(due) = too_soon(seen, before, &fact) {
         return Inquiry::waits(shows_nothing(due));
     }
@@ -157,7 +150,7 @@ fn silence(fact: Fact, one: &Inspection) -> Option<(String, Option<Timestamp>)> 
             let why = "the Job that asked the store ended well, and its report is gone".to_owned();
             Some((why, jobs::created(&one.job)))
         }
-        Fact::Held(Reason::NodeSilent, words) => Some((words, jobs::silent_since(&one.pods))),
-        Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Stored { .. } => None,
+        Fact::HeldUp(held) if held.reason == Reason::NodeSilent => Some((held.words(), jobs::silent_since(&one.pods))),
+        Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling | Fact::Stored { .. } => None,
     }
 }

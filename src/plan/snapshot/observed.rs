@@ -4,6 +4,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot};
+use crate::plan::held::HeldUp;
 use crate::plan::{Settings, jobs, meta};
 
 /// Everything a decision about a snapshot may depend on.
@@ -27,6 +28,13 @@ pub struct Observed {
     pub inspections: Vec<Inspection>,
     /// What the operator was started with.
     pub settings: Settings,
+}
+
+impl Observed {
+    /// What the status keeps of a Pod that did not run.
+    pub(in crate::plan) fn held_up(&self) -> Option<HeldUp> {
+        HeldUp::kept(self.snapshot.status.as_ref()?.held_up.as_ref())
+    }
 }
 
 impl Inspection {

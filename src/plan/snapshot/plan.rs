@@ -6,7 +6,6 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use snapshot_agent::contract::{self as agent, ExitClass};
 
 use super::doubt::doubtful;
@@ -17,8 +16,9 @@ use crate::api::backup_store::Right;
 use crate::api::condition::{Reason, Type};
 use crate::api::snapshot::{Failure, Phase};
 use crate::api::{EtcdSnapshotStatus, name};
+use crate::plan::held::HeldUp;
 use crate::plan::jobs::{self, Fact};
-use crate::plan::{Act, Next, Plan, Wake, fact, held, meta, pods};
+use crate::plan::{Act, Next, Plan, Wake, fact, meta, pods};
 
 /// A fresh object gets its first status within seconds. An older one without any has lost it, and the snapshot may be
 /// stored all the same.
@@ -86,13 +86,10 @@ fn start(seen: &Observed) -> Stage {
 
 /// Its Job stands: what it says, or where it leaves that open, what the store says.
 fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
-    let told = told_of_saving(seen);
-    let words = told.map(|told| told.message.as_str());
-    let fact = match jobs::read(job, &seen.pods, seen.refusal.as_deref(), words, now) {
+    let before = seen.held_up().filter(|held| held.job == meta::name(&job.metadata));
+    let fact = match jobs::read(job, &seen.pods, seen.refusal.as_deref(), before.as_ref(), now) {
         // What held the Pod up is told until it is known what came of it.
-        Fact::Settling if jobs::never_ran(job, &seen.pods) => {
-            held_up(told).map_or(Fact::Settling, |(reason, words)| Fact::Held(reason, words))
-        }
+        Fact::Settling if jobs::never_ran(job, &seen.pods) => before.map_or(Fact::Settling, Fact::HeldUp),
         fact => fact,
     };
     if !doubtful(&fact, job, &seen.pods) {
@@ -119,17 +116,6 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
     }
 }
 
-/// What is told of the Job that saves, as long as it has not failed.
-fn told_of_saving(seen: &Observed) -> Option<&Condition> {
-    let status = seen.snapshot.status.as_ref().filter(|status| status.error.is_none())?;
-    status.conditions.iter().find(|c| c.type_ == Type::Ready.as_str())
-}
-
-fn held_up(told: Option<&Condition>) -> Option<(Reason, String)> {
-    let told = told.filter(|told| held::held_up(&told.message).is_some())?;
-    Some((Reason::named(&told.reason)?, told.message.clone()))
-}
-
 /// A Job has stood, or may have, and is gone: cleaned away, deleted, or lost with the whole cluster's state. If it has
 /// published, that is the snapshot (I6); only else, and where it is not known to have failed, another one is taken.
 fn without_job(seen: &Observed, now: Timestamp) -> Stage {
@@ -138,7 +124,8 @@ fn without_job(seen: &Observed, now: Timestamp) -> Stage {
         // It may publish yet, on a node that says nothing too: what the store shows meanwhile is no end, and another Job
         // might save a second time.
         let inquiry = if pods::lingers(pod, now) {
-            let words = format!("the Job is gone, and {}", jobs::silent(pod));
+            let silent = HeldUp::pod(Reason::NodeSilent, "", pod, pods::who_holds(pod));
+            let words = format!("the Job is gone, and {}", silent.words());
             Inquiry { trouble: Some(Reason::NodeSilent), ..Inquiry::waits(words) }
         } else {
             let pod = meta::name(&pod.metadata);
@@ -195,7 +182,8 @@ fn ready_since(status: &EtcdSnapshotStatus) -> Option<Timestamp> {
 fn next(stage: Stage) -> Next {
     match stage {
         Stage::Rest | Stage::Job(Fact::Stored { .. } | Fact::Failed { .. }) => Next::Settled(Wake::OnChange),
-        Stage::Blocked(reason, message) | Stage::Job(Fact::Held(reason, message)) => Next::wait(reason, message, SLOW),
+        Stage::Blocked(reason, message) => Next::wait(reason, message, SLOW),
+        Stage::Job(Fact::HeldUp(held)) => Next::wait(held.reason, held.words(), SLOW),
         Stage::Start(job) => Next::act(Act::StartJob(job)),
         Stage::Doubt(doubt) => {
             let ((reason, message), wake) = (status::doubt(&doubt), doubt.inquiry.wake());

@@ -7,6 +7,7 @@ use crate::api::EtcdSnapshotStatus;
 use crate::api::condition::Reason;
 use crate::api::snapshot::Failure;
 use crate::plan::Wake;
+use crate::plan::held::HeldUp;
 use crate::plan::jobs::Fact;
 
 /// While something is waited for that the operator watches anyway: against a missed event.
@@ -51,6 +52,8 @@ pub(super) struct Inquiry {
     pub(super) denied: bool,
     /// When it is asked again, where that is not now.
     pub(super) pause: Option<Wake>,
+    /// What keeps the Pod that asks from running.
+    pub(super) held: Option<HeldUp>,
     /// What a person has to see to first, where the words tell of such a thing.
     pub(super) trouble: Option<Reason>,
 }

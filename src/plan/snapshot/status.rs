@@ -11,6 +11,7 @@ use super::{Observed, job, place};
 use crate::api::EtcdSnapshotStatus;
 use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::snapshot::{Artifact, Failure, Phase, Source, Verification};
+use crate::plan::held::HeldUp;
 use crate::plan::jobs::Fact;
 use crate::plan::{Note, fact, meta};
 
@@ -108,6 +109,7 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
             Stage::Rest | Stage::Blocked(..) | Stage::Job(_) => None,
         }),
         conditions: merge(&told, &wanted(stage), generation, now),
+        held_up: held_up(seen, stage).map(|held| held.recorded(old.held_up.as_ref(), now)),
         completed_at: None,
         source: None,
         artifact: None,
@@ -132,7 +134,20 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
         Stage::Rest
         | Stage::Blocked(..)
         | Stage::Start(_)
-        | Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Lost) => base,
+        | Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling | Fact::Lost) => base,
+    }
+}
+
+/// What keeps the Pod from running that saves, or asks the store.
+fn held_up(seen: &Observed, stage: &Stage) -> Option<HeldUp> {
+    match stage {
+        Stage::Job(Fact::HeldUp(held)) => Some(held.clone()),
+        Stage::Job(Fact::Pending(_) | Fact::Settling) => seen.held_up(),
+        Stage::Doubt(doubt) => doubt.inquiry.held.clone(),
+        Stage::Rest
+        | Stage::Blocked(..)
+        | Stage::Start(_)
+        | Stage::Job(Fact::Running(_) | Fact::Lost | Fact::Stored { .. } | Fact::Failed { .. }) => None,
     }
 }
 
@@ -148,7 +163,7 @@ const fn phase(stage: &Stage) -> Phase {
     match stage {
         Stage::Rest | Stage::Blocked(..) | Stage::Start(_) => Phase::Pending,
         Stage::Doubt(_)
-        | Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::Held(..) | Fact::Settling | Fact::Lost) => {
+        | Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling | Fact::Lost) => {
             Phase::Running
         }
         Stage::Job(Fact::Stored { .. }) => Phase::Complete,
@@ -172,7 +187,8 @@ fn ready(stage: &Stage) -> Wanted {
     match stage {
         // Not reached: a status at rest is handed on as it is.
         Stage::Rest => no(Reason::Deleting, "the snapshot is being deleted"),
-        Stage::Blocked(reason, message) | Stage::Job(Fact::Held(reason, message)) => no(*reason, message),
+        Stage::Blocked(reason, message) => no(*reason, message),
+        Stage::Job(Fact::HeldUp(held)) => no(held.reason, &held.words()),
         Stage::Start(_) => no(Reason::JobPending, "its Job is being made"),
         Stage::Job(Fact::Pending(message)) => no(Reason::JobPending, message),
         Stage::Job(Fact::Running(message)) => no(Reason::JobRunning, message),
@@ -254,8 +270,8 @@ pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
             let (reason, message) = doubt(open);
             vec![note(true, reason.as_str(), message)]
         }
-        Stage::Job(Fact::Held(reason, message)) if newly(seen, *reason) => {
-            vec![note(true, reason.as_str(), message.clone())]
+        Stage::Job(Fact::HeldUp(held)) if held.reason.needs_a_person() && newly(seen, held.reason) => {
+            vec![note(true, held.reason.as_str(), held.words())]
         }
         Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Doubt(_) => vec![],
     }

@@ -6,6 +6,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::api::EtcdBackupStore;
+use crate::plan::held::HeldUp;
 use crate::plan::{Seen, Settings};
 
 /// Everything a decision about a store may depend on.
@@ -24,4 +25,11 @@ pub struct Observed {
     pub refusal: Option<String>,
     /// What the operator was started with.
     pub settings: Settings,
+}
+
+impl Observed {
+    /// What the status keeps of a Pod that did not run.
+    pub(in crate::plan) fn held_up(&self) -> Option<HeldUp> {
+        HeldUp::kept(self.store.status.as_ref()?.held_up.as_ref())
+    }
 }

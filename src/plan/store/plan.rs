@@ -73,7 +73,7 @@ fn stage(seen: &Observed, inputs: &str, now: Timestamp) -> Stage {
         }
         Some(job) => match probe::read(seen, job, inputs, now) {
             Progress::Running(words) => Stage::Probing(words),
-            Progress::Held(reason, words) => Stage::Held(reason, words),
+            Progress::HeldUp(held) => Stage::HeldUp(held),
             Progress::Ended(probe) => Stage::Found(status::lasting(seen, inputs, probe)),
         },
         None => match status::standing(seen, inputs) {
@@ -132,7 +132,8 @@ fn readers(store: &EtcdBackupStore, location: &Location) -> Option<LocalRef> {
 fn next(stage: Stage, now: Timestamp) -> Next {
     match stage {
         Stage::Rest => Next::Settled(Wake::OnChange),
-        Stage::Blocked(reason, message) | Stage::Held(reason, message) => Next::wait(reason, message, WAITED_FOR),
+        Stage::Blocked(reason, message) => Next::wait(reason, message, WAITED_FOR),
+        Stage::HeldUp(held) => Next::wait(held.reason, held.words(), WAITED_FOR),
         Stage::Start(job) => Next::act(Act::StartJob(job)),
         Stage::Probing(message) => Next::wait(Reason::Probing, message, WAITED_FOR),
         Stage::Found(probe) => {

@@ -10,18 +10,18 @@ use snapshot_agent::contract::{Failure, Outcome, Probed, Report};
 
 use super::Observed;
 use crate::api::backup_store::{Probe, Tried};
-use crate::api::condition::{Reason, Type};
 use crate::plan::build::job::CONTAINER;
+use crate::plan::held::HeldUp;
 use crate::plan::jobs::{self, Fact};
-use crate::plan::{held, pods};
+use crate::plan::pods;
 
 /// How far a probe is.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Progress {
     /// It is under way, or waits for its Pod.
     Running(String),
-    /// It cannot go on before somebody does something.
-    Held(Reason, String),
+    /// No Pod of the Job runs, or the last one is not seen to end.
+    HeldUp(HeldUp),
     /// It has ended, with this.
     Ended(Probe),
 }
@@ -31,12 +31,11 @@ pub(super) fn read(seen: &Observed, job: &Job, inputs: &str, now: Timestamp) -> 
     if let Some(ended) = seen.pods.iter().rev().find_map(|pod| reported(pod, job, inputs, now)) {
         return Progress::Ended(ended);
     }
-    let status = seen.store.status.as_ref();
-    let told = status.and_then(|status| held::told_in(&status.conditions, Type::Ready));
-    match jobs::read(job, &seen.pods, seen.refusal.as_deref(), told, now) {
+    let kept = seen.held_up();
+    match jobs::read(job, &seen.pods, seen.refusal.as_deref(), kept.as_ref(), now) {
         Fact::Pending(words) | Fact::Running(words) => Progress::Running(words),
         Fact::Settling => Progress::Running("the probe has ended; its report is on its way".to_owned()),
-        Fact::Held(reason, words) => Progress::Held(reason, words),
+        Fact::HeldUp(held) => Progress::HeldUp(held),
         // A report of something else, or none at all.
         Fact::Stored { at, .. } => {
             let at = at.map_or(now, |at| within(job, at));

@@ -6,6 +6,7 @@ use snapshot_agent::contract::Failure;
 use crate::api::backup_store::Probe;
 use crate::api::condition::Reason;
 use crate::plan::fact;
+use crate::plan::held::HeldUp;
 
 /// What stands, and what follows from it.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,8 +19,8 @@ pub(super) enum Stage {
     Start(Box<Job>),
     /// It is being probed.
     Probing(String),
-    /// Its probe cannot go on before somebody does something.
-    Held(Reason, String),
+    /// No Pod of the probe's Job runs, or the last one is not seen to end.
+    HeldUp(HeldUp),
     /// This is what was found of it as it is now.
     Found(Probe),
 }

@@ -13,7 +13,8 @@ use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::store::{Location, PvcLocation};
 use crate::api::{EtcdBackupStoreStatus, key};
 use crate::plan::build::store::url;
-use crate::plan::{Note, Seen, fact, held, jobs};
+use crate::plan::held::HeldUp;
+use crate::plan::{Note, Seen, fact, jobs};
 
 /// What was found of the store as it is now, if it was probed since its last change.
 pub(super) fn standing<'a>(seen: &'a Observed, inputs: &str) -> Option<&'a Probe> {
@@ -49,55 +50,57 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, inputs: &str, now: Timestamp
         conditions: merge(&told, &[ready(seen, stage, inputs)], generation, now),
         identity: match stage {
             Stage::Found(probe) => identity::after(&seen.store, Some(probe)),
-            Stage::Rest | Stage::Blocked(..) | Stage::Start(_) | Stage::Probing(_) | Stage::Held(..) => {
+            Stage::Rest | Stage::Blocked(..) | Stage::Start(_) | Stage::Probing(_) | Stage::HeldUp(_) => {
                 identity::after(&seen.store, None)
             }
         },
+        held_up: held_up(seen, stage, inputs).map(|held| held.recorded(old.held_up.as_ref(), now)),
         probe: match stage {
             Stage::Found(probe) => Some(probe.clone()),
-            Stage::Rest | Stage::Blocked(..) | Stage::Start(_) | Stage::Probing(_) | Stage::Held(..) => old.probe,
+            Stage::Rest | Stage::Blocked(..) | Stage::Start(_) | Stage::Probing(_) | Stage::HeldUp(_) => old.probe,
         },
+    }
+}
+
+/// What keeps the Pods of the probe from running, now or until the next one runs: each Job's end says nothing of the store.
+fn held_up(seen: &Observed, stage: &Stage, inputs: &str) -> Option<HeldUp> {
+    let before = seen.held_up();
+    match stage {
+        Stage::HeldUp(next) => HeldUp::after(before, next, standing(seen, inputs).is_none()),
+        _ if jobs::ran(&seen.pods) => None,
+        Stage::Found(probe) => before.filter(|_| failure(probe).is_some_and(|row| row.class == ExitClass::Deadline)),
+        Stage::Probing(_) => before,
+        Stage::Start(_) => before.filter(|_| standing(seen, inputs).is_some_and(|probe| !probe.usable)),
+        Stage::Rest | Stage::Blocked(..) => None,
     }
 }
 
 fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
     let no = |reason, message: &str| Wanted::no(Type::Ready, reason, message);
     let before = standing(seen, inputs);
-    let told = held_up(seen);
-    // As long as no Pod runs, what holds them up is what a person has to know: each Job's end says nothing of the store.
-    let still = told.filter(|_| !jobs::ran(&seen.pods));
-    let given_up = seen.job.as_ref().is_some_and(|job| jobs::never_ran(job, &seen.pods));
-    let goes_on = match (stage, before) {
-        (Stage::Found(probe), _) => failure(probe).is_some_and(|failure| failure.class == ExitClass::Deadline),
-        (Stage::Probing(_), _) if given_up => true,
-        (Stage::Start(_) | Stage::Probing(_), Some(probe)) => !probe.usable,
-        _ => false,
-    };
-    if let Some((reason, told)) = still.filter(|_| goes_on) {
-        return no(reason, told);
-    }
-    match (stage, before) {
-        (Stage::Held(reason, words), Some(probe)) if !probe.usable => {
-            no(*reason, &held::as_told(told.map(|(_, told)| told), words.clone()))
-        }
-        (Stage::Found(probe), _) | (Stage::Start(_) | Stage::Probing(_), Some(probe)) => found(probe),
+    let held = held_up(seen, stage, inputs);
+    let stuck = held.as_ref().filter(|held| held.reason != Reason::JobPending);
+    match (stage, before, stuck) {
         // Of this one no end comes that would say so: it may be at it, and make the store's mark, so none is made beside it.
-        (Stage::Held(Reason::NodeSilent, words), Some(probe)) if probe.usable => {
+        (Stage::HeldUp(_), Some(probe), Some(held)) if probe.usable && held.reason == Reason::NodeSilent => {
             let usable = found(probe);
-            Wanted { message: format!("{}; it is not tried again meanwhile: {words}", usable.message), ..usable }
+            let message = format!("{}; it is not tried again meanwhile: {}", usable.message, held.words());
+            Wanted { message, ..usable }
         }
-        (Stage::Held(..), Some(probe)) if probe.usable => found(probe),
-        (Stage::Blocked(reason, message) | Stage::Held(reason, message), _) => no(*reason, message),
-        (Stage::Start(_), None) => no(Reason::Probing, "a probe of the store is being started"),
-        (Stage::Probing(message), None) => no(Reason::Probing, message),
+        (Stage::HeldUp(_) | Stage::Probing(_), Some(probe), _) if probe.usable => found(probe),
+        (Stage::HeldUp(_) | Stage::Found(_) | Stage::Start(_) | Stage::Probing(_), _, Some(held)) => {
+            no(held.reason, &held.words())
+        }
+        (Stage::Found(probe), ..) | (Stage::Start(_) | Stage::Probing(_) | Stage::HeldUp(_), Some(probe), None) => {
+            found(probe)
+        }
+        (Stage::Blocked(reason, message), ..) => no(*reason, message),
+        (Stage::HeldUp(held), None, None) => no(Reason::Probing, &held.words()),
+        (Stage::Start(_), None, None) => no(Reason::Probing, "a probe of the store is being started"),
+        (Stage::Probing(message), None, None) => no(Reason::Probing, message),
         // Not reached: a status at rest is handed on as it is.
-        (Stage::Rest, _) => no(Reason::Deleting, "the store is being deleted"),
+        (Stage::Rest, ..) => no(Reason::Deleting, "the store is being deleted"),
     }
-}
-
-/// What is told of the Pod of a probe that is held up.
-fn held_up(seen: &Observed) -> Option<(Reason, &str)> {
-    held::held_in(&seen.store.status.as_ref()?.conditions, Type::Ready)
 }
 
 /// What is told of a usable store that keeps versions. The trial's own words say more.
@@ -130,8 +133,8 @@ pub(super) fn found(probe: &Probe) -> Wanted {
         );
         return Wanted::no(Type::Ready, reason, format!("{message}. {remedy}"));
     }
-    // It ends with what held the Pod up, and that is what is to be mended.
-    if class == Some(ExitClass::Deadline) && held::held_up(message).is_some() {
+    // The Job's deadline, not the agent's: the message ends with the remedy.
+    if class == Some(ExitClass::Deadline) && probe.trials.is_empty() {
         return Wanted::no(Type::Ready, reason, message);
     }
     Wanted::no(Type::Ready, reason, format!("{message}. {}", remedy(class)))
