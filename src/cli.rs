@@ -30,50 +30,52 @@ use crate::snapshot;
 #[derive(Parser, Clone, Debug, PartialEq, Eq)]
 #[command(name = "holdfast", version, propagate_version = true, disable_help_subcommand = true)]
 pub struct Cli {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub command: Command,
-    /// How log lines look on standard error.
+    /// Format of log lines on standard error.
     #[arg(long, global = true, value_enum, default_value_t, env = "HOLDFAST_LOG_FORMAT", help_heading = "Logging")]
     pub log_format: LogFormat,
-    /// What is logged: `error`, `warn`, `info`, `debug`, `trace`, or a filter like `info,holdfast=debug`.
+    /// Log level: `error`, `warn`, `info`, `debug` or `trace`, or a filter such as `info,holdfast=debug`.
     #[arg(long, global = true, default_value = "info", env = "HOLDFAST_LOG_LEVEL", help_heading = "Logging")]
     pub log_level: String,
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// What to do.
+/// Command to run.
 #[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Watch the custom resources and do what they ask for.
+    /// Run the operator, which reconciles Holdfast's custom resources.
     Operator(Box<OperatorFlags>),
-    /// Print what has to be applied for the operator to run.
+    /// Print the Kubernetes manifests of the operator.
     ///
-    /// For the whole cluster: `holdfast manifests --image I | kubectl apply --server-side -f -`. For one namespace: the
-    /// definitions and the roles for people once (`--only crds`), then `--namespace NS`, whose objects all live in that
-    /// namespace. Either is a cluster administrator's to apply: the operator gets rights that others may not give away.
-    /// `--server-side` because the definitions are larger than the annotation that kubectl keeps otherwise.
+    /// For the whole Kubernetes cluster: `holdfast manifests --image I | kubectl apply --server-side -f -`. For one
+    /// namespace: apply `--only crds` once (the definitions and the roles for people), then `--namespace NS`, whose
+    /// objects all live in that namespace. A cluster administrator has to apply the manifests, because the operator
+    /// gets rights that other users may not grant. `--server-side` is necessary because the definitions exceed the size
+    /// of kubectl's last-applied annotation.
     Manifests(ManifestsFlags),
-    /// Print Jobs that save snapshots without the operator, and a `CronJob` that has it save them.
+    /// Print sample Jobs that save snapshots without the operator, and a `CronJob` that requests snapshots from the
+    /// operator.
     Jobs(JobsFlags),
-    /// Ask the operator for snapshots, with your own rights.
+    /// Request snapshots from the operator, with your own rights.
     #[command(subcommand, disable_help_subcommand = true)]
     Snapshot(Snapshot),
-    /// Move data between an etcd and a store; needs no Kubernetes.
+    /// Move data between an etcd and a store, without Kubernetes.
     #[command(subcommand, disable_help_subcommand = true, after_help = exit_codes())]
     Agent(Agent),
-    /// Decide whether etcd may start on a volume, then become etcd.
+    /// Check whether etcd may start on a volume, then become etcd.
     Gate(Box<GateRequest>),
-    /// Copy this binary to where another container finds it.
+    /// Copy this binary to a path for another container.
     Install(InstallFlags),
     /// Print the version.
     Version,
@@ -82,32 +84,34 @@ pub enum Command {
 /// Flags of `operator`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct OperatorFlags {
-    /// Image of this binary, for the members' gate and for the agents. In a Pod of its own it is the Pod's image.
+    /// Image of this binary, for the gate in the members' Pods and for the agents. In a Pod, set this flag to the image
+    /// of the operator's Pod.
     #[arg(long, env = "HOLDFAST_IMAGE", value_parser = image)]
     pub agent_image: String,
-    /// Work in this namespace alone; without it in all of them.
+    /// Namespace to watch. Default: all namespaces.
     #[arg(long, env = "HOLDFAST_WATCH_NAMESPACE", value_name = "NS", value_parser = namespace)]
     pub watch_namespace: Option<String>,
-    /// Where etcd's image comes from, for clusters that name no repository; without tag and digest: the tag is `v` and the
+    /// Repository of etcd's image, without tag and digest, for clusters that name no repository. The tag is `v` and the
     /// cluster's version.
     #[arg(long, env = "HOLDFAST_ETCD_IMAGE_REPOSITORY", default_value = ETCD_REPOSITORY, value_parser = repository)]
     pub etcd_image_repository: String,
-    /// A proxy for every Pod that speaks to a store with TLS; without a password, for it stands in each of them.
+    /// Proxy for every Pod that connects to a store with TLS. The URL must not contain a password, because the spec of
+    /// each such Pod shows the URL.
     #[arg(long, env = "HOLDFAST_AGENT_HTTPS_PROXY", value_name = "URL", hide_env_values = true)]
     pub agent_https_proxy: Option<String>,
-    /// The same for stores without TLS.
+    /// Proxy for every Pod that connects to a store without TLS; no password either.
     #[arg(long, env = "HOLDFAST_AGENT_HTTP_PROXY", value_name = "URL", hide_env_values = true)]
     pub agent_http_proxy: Option<String>,
-    /// Names, domains and networks that are reached without a proxy, separated by commas: `.svc,10.0.0.0/8`.
+    /// Names, domains and networks to reach without a proxy, separated by commas: `.svc,10.0.0.0/8`.
     #[arg(long, env = "HOLDFAST_AGENT_NO_PROXY", value_name = "LIST")]
     pub agent_no_proxy: Option<String>,
-    /// Namespace of the Lease that says which of several operators works.
+    /// Namespace of the Lease that elects the active operator.
     #[arg(long, env = "HOLDFAST_NAMESPACE", default_value = NAMESPACE, value_name = "NS", value_parser = namespace)]
     pub leader_election_namespace: String,
-    /// Name of that Lease.
+    /// Name of the Lease.
     #[arg(long, default_value = NAME, value_name = "NAME")]
     pub leader_election_name: String,
-    /// Who this process is in the Lease: the Pod's name, or any name that no other operator has.
+    /// Name of this process in the Lease: the Pod's name, or any name that no other operator has.
     #[arg(long, env = "HOLDFAST_IDENTITY", value_parser = NonEmptyStringValueParser::new())]
     pub identity: String,
     /// Address of `/healthz`, `/readyz` and `/metrics`.
@@ -166,13 +170,13 @@ impl TryFrom<OperatorFlags> for Config {
 /// Flags of `manifests`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct ManifestsFlags {
-    /// Image of this binary, for the operator and for the agents it starts.
+    /// Image of this binary, for the operator and its agents.
     #[arg(long, default_value = IMAGE, value_parser = image)]
     pub image: String,
-    /// Install into this namespace and work in it alone.
+    /// Install the operator into this namespace, and watch only this namespace.
     #[arg(long, value_name = "NS", value_parser = namespace)]
     pub namespace: Option<String>,
-    /// Print one part only.
+    /// Print only this part.
     #[arg(long, value_enum, value_name = "PART")]
     pub only: Option<Part>,
 }
@@ -189,7 +193,7 @@ pub struct JobsFlags {
     /// Image of this binary.
     #[arg(long, default_value = IMAGE, value_parser = image)]
     pub image: String,
-    /// Print this one only.
+    /// Print only this sample.
     #[arg(long, value_enum)]
     pub only: Option<Sample>,
 }
@@ -197,55 +201,56 @@ pub struct JobsFlags {
 /// Verbs of `snapshot`.
 #[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
 pub enum Snapshot {
-    /// Create an `EtcdSnapshot`, and wait for it with `--wait`.
+    /// Create an `EtcdSnapshot`; with `--wait`, wait until the snapshot is complete.
     Create(Box<CreateFlags>),
 }
 
 /// Flags of `snapshot create`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct CreateFlags {
-    /// The `EtcdCluster` to save.
+    /// `EtcdCluster` to save.
     #[arg(long, value_name = "NAME", value_parser = object)]
     pub cluster: String,
-    /// Where to: `store://NAME` of an `EtcdBackupStore`, `s3://BUCKET`, `s3://BUCKET/PREFIX`, `pvc://CLAIM` or
-    /// `pvc://CLAIM/FOLDER`. Azure and Google are named in an `EtcdBackupStore`.
+    /// Destination: `store://NAME` of an `EtcdBackupStore`, `s3://BUCKET`, `s3://BUCKET/PREFIX`, `pvc://CLAIM` or
+    /// `pvc://CLAIM/FOLDER`. For Azure and Google, use an `EtcdBackupStore`.
     #[arg(long, value_name = "URL", value_parser = place)]
     pub to: Place,
-    /// URL of the S3 server; without it AWS.
+    /// URL of the S3 server. Default: AWS.
     #[arg(long, value_name = "URL", help_heading = "S3")]
     pub s3_endpoint: Option<String>,
-    /// Region.
+    /// Region. Default: us-east-1.
     #[arg(long, value_name = "REGION", help_heading = "S3")]
     pub s3_region: Option<String>,
-    /// Name the bucket in the path and not in the host's name.
+    /// Name the bucket in the path instead of in the host name.
     #[arg(long, help_heading = "S3")]
     pub s3_force_path_style: bool,
-    /// Secret with the keys accessKeyID, secretAccessKey and, for temporary ones, sessionToken; without it what the Pod's
-    /// surroundings provide (a role).
+    /// Secret with the keys accessKeyID, secretAccessKey and, for temporary credentials, sessionToken. Default: the
+    /// identity of the Pod's ServiceAccount or of the node.
     #[arg(long, value_name = "SECRET", value_parser = object, help_heading = "S3")]
     pub s3_credentials: Option<String>,
-    /// Secret with the key ca.crt: the authorities to trust for the endpoint.
+    /// Secret with the key ca.crt: the CA certificates to trust for the endpoint.
     #[arg(long, value_name = "SECRET", value_parser = object, help_heading = "S3")]
     pub s3_ca: Option<String>,
-    /// Namespace of the cluster; without it that of the kubeconfig's context, or of the Pod this runs in.
+    /// Namespace of the cluster. Default: the namespace of the kubeconfig's context, or of the Pod that runs this
+    /// command.
     #[arg(short, long, value_name = "NS", value_parser = namespace)]
     pub namespace: Option<String>,
-    /// Name of the `EtcdSnapshot`; without it one is made up. With it the command may be repeated.
+    /// Name of the `EtcdSnapshot`. Default: a generated name. With a name, you can repeat the command safely.
     #[arg(long, env = "HOLDFAST_SNAPSHOT_NAME", value_parser = object)]
     pub name: Option<String>,
-    /// How to compress.
+    /// Compression.
     #[arg(long, value_enum, default_value_t)]
     pub compression: Compression,
-    /// Public key of age (`age1...`) to encrypt for; may be given several times. Without it nothing is encrypted.
+    /// Public age key (`age1...`) to encrypt for; repeatable. Default: no encryption.
     #[arg(long = "age-recipient", value_name = "RECIPIENT")]
     pub age_recipients: Vec<String>,
-    /// Seconds that saving may take; 3600 without it.
+    /// Time limit of the save in seconds, 10 to 86400; default 3600.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(10..=86400))]
     pub deadline_seconds: Option<u32>,
-    /// Wait until it is complete (exit code 0) or has failed (3), and tell how far it is.
+    /// Wait until the snapshot is complete (exit code 0) or has failed (3), and print the progress.
     #[arg(long)]
     pub wait: bool,
-    /// Wait no longer than this.
+    /// Time limit of --wait in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 7200, requires = "wait")]
     pub timeout_seconds: u64,
 }
@@ -274,7 +279,7 @@ impl CreateFlags {
         let named = |name: String| LocalRef { name };
         let destination = match self.to {
             Place::Pvc(..) | Place::Store(_) if s3_flags => {
-                anyhow::bail!("--to names no bucket: leave the --s3-... flags out")
+                anyhow::bail!("the --s3-... flags need --to=s3://BUCKET: leave the --s3-... flags out")
             }
             Place::Store(name) => Destination { store_ref: Some(named(name)), ..Destination::default() },
             Place::Pvc(claim_name, sub_path) => Location::Pvc(PvcLocation { claim_name, sub_path }).into(),
@@ -326,64 +331,66 @@ fn place(text: &str) -> Result<Place, String> {
         Some(("store", name)) => object(name).ok().map(Place::Store),
         Some((other @ ("azure" | "gs" | "gcs"), _)) => {
             return Err(format!(
-                "{other}:// is not taken here: name the container or bucket in an EtcdBackupStore (spec.azure, spec.gcs), and \
-                 that with store://NAME"
+                "{other}:// is not supported here: name the container or bucket in an EtcdBackupStore (spec.azure, spec.gcs), \
+                 and use store://NAME"
             ));
         }
         Some(_) | None => None,
     };
-    place.ok_or_else(|| "store://NAME, s3://BUCKET[/PREFIX] or pvc://CLAIM[/FOLDER] is expected".to_owned())
+    place.ok_or_else(|| "expected store://NAME, s3://BUCKET[/PREFIX] or pvc://CLAIM[/FOLDER]".to_owned())
 }
 
 /// An object's name: a DNS name.
 fn object(text: &str) -> Result<String, String> {
-    dns(text, "-.", 253, "a name is made of a-z, 0-9, '-' and '.', at most 253 of them")
+    dns(text, "-.", 253, "a name has at most 253 characters: a-z, 0-9, '-' and '.'")
 }
 
 /// Verbs of `agent`.
 #[derive(Subcommand, Clone, Debug, PartialEq, Eq)]
 pub enum Agent {
-    /// Save one snapshot of an etcd to a new folder of a store, checked against etcd's own hash before it is published.
+    /// Save one snapshot of an etcd to a new folder of a store; the agent checks etcd's own hash before publishing the
+    /// snapshot.
     #[command(
         after_help = SAVE_EXAMPLES,
         mut_arg("url", |url| url.visible_alias("to")),
         arg(json().help_heading("Saving"))
     )]
     Save(Box<SaveRequest>),
-    /// Find the snapshot that an object asked for, and report it again from its manifest. (What is in a snapshot:
-    /// `agent contents`.)
+    /// Find the snapshot that an object requested, and print its report again from the manifest. (To show the data of a
+    /// snapshot, use `agent contents`.)
     #[command(arg(json()))]
     Inspect(Box<InspectRequest>),
-    /// List what a store holds, of one cluster or of all: complete snapshots, unfinished and broken ones, newest first.
+    /// List the complete, unfinished and broken snapshots in a store, of one cluster or of all clusters, newest first.
     List(Box<ListRequest>),
-    /// Say which complete snapshot of one cluster is the newest, by what the manifests say: what `bootstrap.restore.latest`
-    /// restores.
+    /// Print the newest complete snapshot of one cluster according to the manifests: the snapshot that
+    /// `bootstrap.restore.latest` restores.
     #[command(arg(json()))]
     Latest(Box<LatestRequest>),
-    /// Say whether a snapshot, in a store or in a file on this disk, is whole and sound, and keep a proof beside a stored
-    /// one.
+    /// Verify a snapshot, in a store or in a local file, and write a proof beside a stored snapshot.
     #[command(after_help = VERIFY_EXAMPLES, override_usage = "holdfast agent verify [OPTIONS] <FILE | --store <URL> --key <KEY>>")]
     Verify(Box<VerifyRequest>),
-    /// Show what is in a snapshot, in a store or in a file on this disk: keys by prefix, leases, users, members.
+    /// Show the contents of a snapshot, in a store or in a local file: keys by prefix, leases, users, members.
     #[command(after_help = CONTENTS_EXAMPLES, override_usage = "holdfast agent contents [OPTIONS] <FILE | --store <URL> --key <KEY>>")]
     Contents(Box<ContentsRequest>),
-    /// Copy complete snapshots from one store to another, under the same keys, verified on the way.
+    /// Copy complete snapshots from one store to another, under the same keys, and verify the bytes on the way.
     #[command(after_help = COPY_EXAMPLES)]
     Copy(Box<CopyRequest>),
-    /// Try a store: say what it really does, and whether snapshots can be saved there and restored from there.
+    /// Test which operations a store supports, and whether snapshots can be saved to and restored from the store.
     #[command(after_help = PROBE_EXAMPLES)]
     Probe(Box<ProbeRequest>),
-    /// Print an EtcdCluster that restores a stored snapshot, from its manifest alone, and which Secrets it needs.
+    /// Print an EtcdCluster that restores a stored snapshot, from its manifest alone, and the Secrets that the restore
+    /// needs.
     #[command(after_help = RENDER_EXAMPLES)]
     RenderRestore(Box<RenderFlags>),
-    /// Rebuild a member's data directory from a stored snapshot; it becomes startable by one rename, after every check.
+    /// Rebuild a member's data directory from a stored snapshot. After every check, one rename makes the directory
+    /// startable.
     #[command(after_help = RESTORE_EXAMPLES, arg(json()))]
     Restore(Box<RestoreRequest>),
 }
 
 /// `--json` of a verb whose report is JSON anyway: taken from those who give it to every verb, and in no request.
 fn json() -> Arg {
-    Arg::new("json").long("json").action(ArgAction::SetTrue).help("The report is JSON with it and without it")
+    Arg::new("json").long("json").action(ArgAction::SetTrue).help("No effect: the report is always JSON")
 }
 
 /// Of every verb.
@@ -392,13 +399,12 @@ fn exit_codes() -> String {
     let mut rows = FAILURES.to_vec();
     rows.sort_by_key(|row| row.code);
     let own = rows.iter().map(|row| format!("{}  {}", row.code, row.cause));
-    let all: Vec<_> =
-        ["1   none of the others fits: the output says why", "2   a flag is unknown, missing or makes no sense"]
-            .map(str::to_owned)
-            .into_iter()
-            .chain(own)
-            .collect();
-    format!("Exit codes (0 is success; docs/exit-codes.md name the runbooks):\n  {}", all.join("\n  "))
+    let all: Vec<_> = ["1   any other error: see the output", "2   a flag is unknown, missing or invalid"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(own)
+        .collect();
+    format!("Exit codes (0 is success; docs/exit-codes.md has the runbooks):\n  {}", all.join("\n  "))
 }
 
 /// By hand, against any etcd.
@@ -415,7 +421,7 @@ Examples:
       --key /etc/kubernetes/pki/etcd/healthcheck-client.key \\
       --store s3://BUCKET/etcd --s3-region eu-central-1 --namespace kube-system --cluster etcd
 
-  Three members with users, to an S3 server of one's own:
+  Three members with authentication, to your own S3 server:
     holdfast agent save --endpoints https://a:2379,https://b:2379,https://c:2379 \\
       --cacert ca.crt --user root --password-file root.password \\
       --store s3://BUCKET --s3-endpoint https://s3.example.com --s3-force-path-style \\
@@ -424,27 +430,27 @@ Examples:
 /// From the cheapest to the dearest.
 const VERIFY_EXAMPLES: &str = "\
 Examples:
-  A file on this disk:
+  A local file:
     holdfast agent verify snapshot.db
 
   A stored snapshot, read once: hashes, structure, HashKV:
     holdfast agent verify --store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER
 
-  The same, encrypted; and an etcd restored from it, started and asked:
+  An encrypted snapshot with a drill, which restores the snapshot, starts an etcd and queries that etcd:
     holdfast agent verify --store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER \\
       --identity key.txt --level drill --bin-dir /usr/local/bin";
 
 /// From all keys to one value.
 const CONTENTS_EXAMPLES: &str = "\
 Examples:
-  What takes the space in a file on this disk:
+  The prefixes that take the most space in a local file:
     holdfast agent contents snapshot.db
 
-  The resources of a Kubernetes cluster, in a stored snapshot that is encrypted:
+  The resources of a Kubernetes cluster, in an encrypted stored snapshot:
     holdfast agent contents --store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER \\
       --identity key.txt --prefix /registry/ --top 50
 
-  One value, as it is:
+  One value, unchanged:
     holdfast agent contents snapshot.db --value /registry/namespaces/default";
 
 /// One, and all.
@@ -453,7 +459,7 @@ Examples:
   One snapshot, from a folder to a bucket:
     holdfast agent copy --store file:///var/backups --to-store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER
 
-  Everything of a cluster, between two buckets with credentials of their own:
+  All snapshots of a cluster, between two buckets with separate credentials:
     holdfast agent copy --all --namespace NAMESPACE --cluster CLUSTER \\
       --store s3://BUCKET --credentials-dir keys \\
       --to-store s3://OTHER --to-s3-endpoint https://s3.example.com --to-credentials-dir other-keys";
@@ -461,10 +467,10 @@ Examples:
 /// One Secret, and two.
 const PROBE_EXAMPLES: &str = "\
 Examples:
-  A bucket, with credentials that may do everything below its prefix:
+  A bucket, with credentials that have all rights below the prefix:
     holdfast agent probe --store s3://BUCKET/etcd --credentials-dir keys
 
-  With credentials that only write, and others that read:
+  A bucket, with separate credentials to write and to read:
     holdfast agent probe --store s3://BUCKET/etcd --credentials-dir write-keys --read-credentials-dir read-keys";
 
 /// After everything but the bucket is lost.
@@ -476,22 +482,22 @@ Example:
 /// Without an operator; the words that stand for UIDs are the person's own.
 const RESTORE_EXAMPLES: &str = "\
 Examples:
-  A cluster of one member, from a bucket into an empty folder, with the etcdutl of the version that is to run. Any words
-  will do as UIDs, and the same ones when it is repeated:
+  A cluster of one member, from a bucket into an empty folder. etcdutl has to be of the etcd version that will run. The
+  UIDs are free text; a repeated command needs the same values:
     holdfast agent restore --store s3://BUCKET --credentials-dir keys --key NAMESPACE/CLUSTER/LINEAGE/FOLDER \\
       --volume /var/lib/etcd --etcdutl /usr/local/bin/etcdutl \\
       --member-name m1 --initial-cluster m1=http://127.0.0.1:2380 --cluster-token restored-1 \\
       --member-uid by-hand --claim-uid by-hand --restore-uid by-hand
 
-  Then the etcd that goes on from there:
+  Then start etcd on the restored data:
     etcd --name m1 --data-dir /var/lib/etcd/data
 
-  A snapshot that is encrypted needs --age-identity-dir besides, a folder of identity files.";
+  An encrypted snapshot also needs --age-identity-dir, a folder of identity files.";
 
 /// Flags of `install`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct InstallFlags {
-    /// The file to make.
+    /// Path of the copy.
     #[arg(long, value_name = "PATH")]
     pub to: PathBuf,
 }

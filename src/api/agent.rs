@@ -8,20 +8,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::name::OBJECT_NAME;
 
-/// The agent's Pod.
+/// Settings of the agent's Pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Agent {
-    /// Resources; default of a Job: requests of 100m CPU and 128Mi memory, and a limit of 256Mi memory, or for saves
-    /// of a cluster whose quota is above 8 GiB, of 128Mi and 16Mi for each GiB of the quota.
+    /// Resources of the agent's container. Default for a Job: requests of 100m CPU and 128Mi memory, and a limit of
+    /// 256Mi memory. When a saved cluster's quota is above 8 GiB, the limit is 128Mi plus 16Mi for each GiB of quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
-    /// Service account of the Pod, for a store that takes a workload's identity instead of a Secret; default: the
-    /// namespace's own. It gets no token of the Kubernetes API.
+    /// ServiceAccount of the Pod. Set this field when the store accepts a workload identity instead of a Secret.
+    /// Default: the namespace's `default`; the Pod gets no Kubernetes API token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub service_account_name: Option<String>,
-    /// Labels and annotations added to the Pod, for example for a service mesh or a cost report. Keys of Holdfast win.
+    /// Labels and annotations to add to the Pod, for example for a service mesh or cost reports. Keys of Holdfast take
+    /// precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_metadata: Option<PodMetadata>,
 }

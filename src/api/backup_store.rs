@@ -13,7 +13,7 @@ use crate::api::held::HeldUp;
 use crate::api::name::{LocalRef, OBJECT_NAME};
 use crate::api::store::{Location, Place};
 
-/// One place for backups: where, how, and with which credentials.
+/// A store for backups: location, options and credentials.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "holdfast.dev",
@@ -26,7 +26,7 @@ use crate::api::store::{Location, Place};
     status = "EtcdBackupStoreStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "One place for backups: where, how, and with which credentials. Probed before anything is saved there.",
+    doc = "A store for backups: location, options and credentials. The operator probes the store before the first save.",
     printcolumn(name = "TYPE", type_ = "string", json_path = ".status.type"),
     printcolumn(name = "WHERE", type_ = "string", json_path = ".status.uri"),
     printcolumn(name = "READY", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
@@ -35,7 +35,7 @@ use crate::api::store::{Location, Place};
         name = "PROBED",
         type_ = "date",
         json_path = ".status.probe.at",
-        description = "when it was last found out what this store really does"
+        description = "time of the last probe"
     ),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
@@ -50,54 +50,54 @@ use crate::api::store::{Location, Place};
     validation = Rule::new("[has(self.s3), has(self.azure), has(self.gcs), has(self.pvc)].exists_one(x, x)")
         .message("a store is exactly one of s3, azure, gcs and pvc"),
     validation = Rule::new("(!has(self.s3) || !has(self.s3.credentialsSecretRef)) && (!has(self.azure) || !has(self.azure.credentialsSecretRef)) && (!has(self.gcs) || !has(self.gcs.credentialsSecretRef))")
-        .message("a store's Secrets are named in spec.credentials: leave credentialsSecretRef out"),
+        .message("name the Secrets of a store in spec.credentials: leave credentialsSecretRef out"),
     validation = Rule::new("!has(self.pvc) || !has(self.credentials)")
-        .message("a volume has no credentials: leave spec.credentials out"),
+        .message("a pvc store has no credentials: leave spec.credentials out"),
     validation = Rule::new("!has(self.azure) || has(self.azure.account) || has(self.credentials)")
-        .message("azure needs account, or credentials with a Secret that names it")
+        .message("azure needs account, or credentials with a Secret that has the key accountName")
 )]
 pub struct EtcdBackupStoreSpec {
-    /// The place itself. May be edited: what is saved from then on goes there, and what was saved before stays where its
-    /// `EtcdSnapshot` says. The same place has to stay the same store: see `status.identity`.
+    /// Location of the store. After an edit, new snapshots go to the new location, and earlier snapshots stay where
+    /// their `EtcdSnapshot` records them. One location has to keep one store ID: see `status.identity`.
     #[serde(flatten)]
     pub place: Place,
-    /// Secrets with credentials. Absent: what the Pods' surroundings provide (a role of their service account or node).
+    /// Secrets with the store's credentials. Default: the identity of the Pod's ServiceAccount or of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<Credentials>,
-    /// The Pod that probes the store. Pods that save say their own in their `EtcdSnapshot`.
+    /// Settings of the Pod that probes the store. For Pods that save, set `spec.agent` of the `EtcdSnapshot`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Agent>,
 }
 
-/// Secrets of this namespace, by name, with the keys that `credentialsSecretRef` of the same kind of store would have. The
-/// operator never asks for what is in them; they are mounted into agents' Pods as files.
+/// Names of Secrets in this namespace, with the keys that `credentialsSecretRef` of the same kind of store needs. The
+/// operator never reads their data; kubelet mounts the Secrets into the agents' Pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Credentials {
-    /// To save: put, get, list and delete below `<prefix>/<namespace>/<cluster>/`, and get `<prefix>/holdfast-store.json`.
-    /// To probe: put, get, list and delete below `<prefix>/` (the first probe leaves that mark).
-    /// With a `read` of its own put alone will do to save. Then what is saved is not read back, whoever saves does not notice
-    /// an exchanged store, and what probes and killed saves leave stays until a lifecycle rule of the bucket removes it.
+    /// Secret for saves (put, get, list and delete below `<prefix>/<namespace>/<cluster>/`, and get on
+    /// `<prefix>/holdfast-store.json`) and for probes (put, get, list and delete below `<prefix>/`). Beside a separate
+    /// `read` Secret, put alone is enough. The agent then neither reads snapshots back nor detects an exchanged store,
+    /// and a lifecycle rule of the bucket has to remove the objects that probes and saves leave.
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub write: String,
-    /// To restore and to look for what was saved: get and list below `<prefix>/`. Where it is another one than `write`, a
-    /// probe reads with it what it has written with that one. Default: the one to save.
+    /// Secret for restores and for searches of the store: get and list below `<prefix>/`. When this Secret differs from
+    /// `write`, a probe reads with `read` the objects that the probe wrote with `write`. Default: `write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub read: Option<String>,
-    /// To delete what is no longer kept: get, list and delete. Default: the one to save. That it exists is checked;
-    /// nothing is deleted yet.
+    /// Secret for deleting expired snapshots: get, list and delete. Default: `write`. The operator checks that the
+    /// Secret exists; Holdfast deletes no snapshots yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub prune: Option<String>,
 }
 
-/// What somebody is going to do in a store.
+/// An operation in a store that needs credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     /// Save, or probe.
     Write,
-    /// Restore, look for what was saved, or read what a probe has written.
+    /// Restore, search, or read the objects of a probe.
     Read,
 }
 
@@ -111,19 +111,19 @@ impl Credentials {
     }
 }
 
-/// An `EtcdBackupStore` as it was when it was used: a later edit of it does not lose what was saved before.
+/// An `EtcdBackupStore` at the time of its use, so that a later edit does not lose earlier snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoreRecord {
     /// Name of the `EtcdBackupStore`.
     pub name: String,
-    /// Where it was.
+    /// Location at that time.
     #[serde(flatten)]
     pub place: Place,
-    /// The Secrets it named.
+    /// Names of its Secrets at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<Credentials>,
-    /// Its mark, where that was known: nothing is saved to a store with another one.
+    /// Store ID, if known at that time. The agent saves nothing to a store with another store ID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }
@@ -144,7 +144,7 @@ impl StoreRecord {
 }
 
 impl EtcdBackupStore {
-    /// The store as it is now, whichever mark it has.
+    /// The store as it is now, with any store ID.
     pub fn record(&self) -> StoreRecord {
         StoreRecord {
             name: self.metadata.name.clone().unwrap_or_default(),
@@ -155,97 +155,100 @@ impl EtcdBackupStore {
     }
 }
 
-/// What the operator has observed.
+/// State that the operator last observed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdBackupStoreStatus {
-    /// The generation of the spec this status was computed from.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `S3`, `Azure`, `GCS` or `PVC`.
+    /// Kind of store: `S3`, `Azure`, `GCS` or `PVC`.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "type")]
     pub kind: Option<String>,
-    /// Where it is, without credentials.
+    /// URI of the store, without credentials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uri: Option<String>,
-    /// Which store this is, since a probe found it usable for the first time.
+    /// Identity of the store, recorded by the first probe that found the store usable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
-    /// What this store really does, and when that was seen.
+    /// Result of the last probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,
     /// What keeps the Pods of the Job that probes the store from running; absent while a Pod runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_up: Option<HeldUp>,
-    /// `Ready`: a probe of what is asked for now has found that snapshots can be saved there and restored from there.
+    /// `Ready`: a probe of the current spec found that snapshots can be saved to this store and restored from this
+    /// store.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 }
 
-/// Which store this is. Where the same names lead to another one, nothing is written and nothing removed there, until a
-/// person names that one in the annotation `holdfast.dev/accept-store`, or the spec says another place.
+/// Identity of a store. When the location has another store ID later, Holdfast writes and removes nothing there, until
+/// a person accepts the new store ID in the annotation `holdfast.dev/accept-store`, or the spec names another location.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Identity {
-    /// The mark at the store's root, `holdfast-store.json`.
+    /// Store ID, from `holdfast-store.json` at the store's root.
     pub id: String,
-    /// Stands for the place where it was found: bucket, prefix, endpoint and the like, without Secrets.
+    /// Fingerprint of the location with this store ID: bucket, prefix, endpoint and the like, without Secrets.
     pub place: String,
-    /// The annotation `holdfast.dev/accept-store` as it was when the store was last found usable: it has had its effect.
+    /// Annotation `holdfast.dev/accept-store` at the time of the last successful probe. The operator does not apply
+    /// this value again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<String>,
 }
 
-/// What a probe has found.
+/// Result of a probe.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Probe {
-    /// When it ended (RFC 3339).
+    /// End of the probe (RFC 3339).
     pub at: String,
-    /// Stands for the spec and the versions of the Secrets that were probed.
+    /// Fingerprint of the probed spec and of the versions of its Secrets.
     pub inputs: String,
-    /// Whether snapshots can be saved there and restored from there.
+    /// Whether snapshots can be saved to this store and restored from this store.
     pub usable: bool,
-    /// Since when each probe of the same spec and the same Secrets has found it not usable (RFC 3339): what only a
-    /// person can mend is tried the more rarely the longer it lasts. Absent where a Secret may not be looked at.
+    /// First of the consecutive failed probes of this spec and these Secrets (RFC 3339). The longer an error lasts that
+    /// only a person can fix, the less often the operator probes. Absent when the operator may not look up a Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<String>,
-    /// Why not: `Config`, `Denied`, `NotFound`, `Corrupt`, `Transient`, `Full`, `Deadline`, `Refused` where it is another
-    /// store than before, or `Crashed` where the agent ended without saying why.
+    /// Class of the error: `Config`, `Denied`, `NotFound`, `Corrupt`, `Transient`, `Full`, `Deadline`, `Refused`
+    /// (another store ID than before), or `Crashed` (the agent ended without a report). Absent when usable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
-    /// The origin of the failure, where the runbook depends on it: `Request`, `Store`, `Volume`, `Etcd`, `Own`.
+    /// Origin of the error, if the runbook depends on the origin: `Request`, `Store`, `Volume`, `Etcd` or `Own`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// The same in words.
+    /// Message of the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// What was tried, and how it went.
+    /// Trials of the probe, with their results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub trials: Vec<Tried>,
-    /// The mark that was found at the store's root.
+    /// Store ID that the probe found at the store's root.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "storeID")]
     pub store_id: Option<String>,
-    /// What could not be taken back: remove it by hand.
+    /// URI of a folder that remains: remove the folder by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_behind: Option<String>,
 }
 
-/// One thing that was tried.
+/// One trial of a probe.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tried {
-    /// What: `readAfterWrite`, `createOnly`, `listAfterWrite`, `multipart`, `versions`, `objectLock`, `delete`, `mark`.
+    /// Trial: `readAfterWrite`, `createOnly`, `listAfterWrite`, `multipart`, `versions`, `objectLock`, `delete`, `mark`
+    /// (the store ID).
     pub name: String,
-    /// `Yes`: the store does it. `No`: it does not. `NotThere`: this kind of store has no such thing. `NotTried`: the
-    /// probe had ended before.
+    /// `Yes`: the store passes the trial. `No`: the store fails the trial. `NotThere`: the trial does not apply to this
+    /// kind of store. `NotTried`: the probe ended earlier.
     pub outcome: String,
-    /// Whether nothing can be saved or restored without it.
+    /// Whether saves and restores need this operation.
     #[serde(default)]
     pub needed: bool,
-    /// What was seen, and what follows from it.
+    /// Observation, and its consequence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::held::HeldUp;
 use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
 
-/// An etcd cluster: N members of version V with this storage, security and first data.
+/// An etcd cluster that Holdfast runs: members, version, storage, security and initial data.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "holdfast.dev",
@@ -29,7 +29,7 @@ use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
     status = "EtcdClusterStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "An etcd cluster: N members of version V with this storage, security and first data.",
+    doc = "An etcd cluster that Holdfast runs: members, version, storage, security and initial data.",
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.readyMembers",
@@ -40,15 +40,15 @@ use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
         name = "DEGRADED",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Degraded\")].status",
-        description = "something is wrong or at risk, also while all is as desired: the condition says what"
+        description = "a fault or risk exists, possibly while READY is True: see the condition's message"
     ),
     printcolumn(
         name = "SERVING",
         type_ = "integer",
         json_path = ".status.readyMembers",
-        description = "members with a vote whose Pods are ready"
+        description = "voters with a ready Pod"
     ),
-    printcolumn(name = "VOTERS", type_ = "integer", json_path = ".status.voters", description = "members with a vote"),
+    printcolumn(name = "VOTERS", type_ = "integer", json_path = ".status.voters", description = "number of voters"),
     printcolumn(name = "WANTED", type_ = "integer", json_path = ".spec.replicas"),
     printcolumn(name = "VERSION", type_ = "string", json_path = ".status.version"),
     printcolumn(name = "REASON", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
@@ -61,7 +61,7 @@ use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
         priority = 1
     ),
     validation = Rule::new("self.metadata.name.size() <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message(
-        "the name must be a DNS label that begins with a letter, of at most 52 characters: names of members, Services and Jobs are made from it"
+        "the name must be a DNS label of at most 52 characters that begins with a letter: names of members, Services and Jobs contain this name"
     ),
     validation = Rule::new(
         "!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || !has(self.spec.bootstrap) || (has(oldSelf.spec.bootstrap) && self.spec.bootstrap == oldSelf.spec.bootstrap)"
@@ -70,12 +70,12 @@ use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
     validation = Rule::new(
         "(has(self.status) && has(self.status.latches) && has(self.status.latches.formed)) || !has(oldSelf.spec.bootstrap) || !has(oldSelf.spec.bootstrap.restore) || (has(self.spec.bootstrap) && has(self.spec.bootstrap.restore))"
     )
-    .message("the cluster has not formed: spec.bootstrap.restore may be corrected, not removed; for an empty cluster delete this one and create it anew")
+    .message("the cluster has not formed: spec.bootstrap.restore may be changed, not removed; for an empty cluster, delete this EtcdCluster and create a new EtcdCluster")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.tls) && has(self.tls.insecure) && self.tls.insecure")
-        .message("TLS is not supported yet: plaintext has to be asked for with spec.tls.insecure: true"),
+        .message("TLS is not supported yet: set spec.tls.insecure: true to use plaintext"),
     validation = Rule::new("self.replicas >= oldSelf.replicas")
         .message("scaling in is not supported yet: spec.replicas may only grow"),
     validation = Rule::new("self.version == oldSelf.version")
@@ -90,39 +90,40 @@ use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
         .message("spec.resources is immutable: rolling changes are not supported yet")
 )]
 pub struct EtcdClusterSpec {
-    /// Number of members, 1 to 9; default 3. May grow, not shrink yet. Even numbers work and get a warning: they
-    /// tolerate no more failures than one member fewer.
+    /// Number of members, 1 to 9; default 3. The number may grow; scaling in is not supported yet. An even number gets
+    /// a warning, because one member fewer tolerates as many failures.
     #[serde(default = "three")]
     #[schemars(range(min = 1, max = 9))]
     pub replicas: i32,
-    /// etcd's version, `X.Y.Z`. Immutable for now.
+    /// etcd version `X.Y.Z`, from 3.5 to 3.7. Immutable for now.
     #[schemars(length(max = 16), regex(pattern = r"^3\.(5|6|7)\.[0-9]{1,3}$"))]
     pub version: String,
-    /// Where etcd's image comes from. Default: the operator's `--etcd-image-repository`, tag `v<version>`. Immutable
+    /// Source of etcd's image. Default: the operator's `--etcd-image-repository` with the tag `v<version>`. Immutable
     /// for now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
-    /// Each member's volume.
+    /// Volume of each member.
     #[serde(default)]
     pub storage: Storage,
-    /// etcd's own settings. Immutable for now.
+    /// Settings of etcd. Immutable for now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<Options>,
-    /// Resources of each member's container; default requests of 100m CPU and 256Mi memory, so that a member is never
-    /// the first to be evicted. Immutable for now.
+    /// Resources of each member's container. Default: requests of 100m CPU and 256Mi memory, so that kubelet never
+    /// evicts a member first. Immutable for now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
-    /// Where Pods may run. Applies to Pods made from then on.
+    /// Scheduling of Pods. Changes apply to Pods created afterwards.
     #[serde(flatten)]
     pub placement: Placement,
-    /// Transport security. Only `{insecure: true}` for now, and it has to be written: plaintext is never a default.
+    /// Transport security. Only `{insecure: true}` for now; you have to write this value, because plaintext is never a
+    /// default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// Where the first data comes from; absent: an empty cluster. May be corrected until the cluster has formed, after
-    /// that only removed.
+    /// Source of the initial data; default: an empty cluster. May be changed until the cluster has formed, and only
+    /// removed afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<Bootstrap>,
-    /// Observe and report, change nothing. Default false.
+    /// Whether the operator only observes and reports. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
 }
@@ -131,21 +132,21 @@ const fn three() -> i32 {
     3
 }
 
-/// Where an image comes from.
+/// Source of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Image {
-    /// Repository without tag and digest, for example a mirror's: `registry.example.com:5000/etcd`. Default: the
+    /// Repository without tag and digest, for example of a mirror: `registry.example.com:5000/etcd`. Default: the
     /// operator's `--etcd-image-repository`. The tag is always `v<version>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255), regex(pattern = r"^[a-z0-9][A-Za-z0-9._:/-]*$"))]
-    #[x_kube(validation = Rule::new("self.matches('^([^/:@]+(:[0-9]+)?/)?([^/:@]+/)*[^/:@]+$')").message("image.repository is a repository alone, such as registry.example.com:5000/etcd: leave out the tag (it is v<version>), the digest (it stands in image.digest) and a slash at the end; a colon is only for a port"))]
+    #[x_kube(validation = Rule::new("self.matches('^([^/:@]+(:[0-9]+)?/)?([^/:@]+/)*[^/:@]+$')").message("image.repository must be a repository only, such as registry.example.com:5000/etcd: leave out the tag (always v<version>), the digest (set image.digest) and a slash at the end; a colon may only precede a port"))]
     pub repository: Option<String>,
-    /// Digest, `sha256:...`; takes the place of the tag. It has to be that of `version`. Default: none.
+    /// Digest `sha256:...`, used instead of the tag. The digest has to belong to `version`. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 80), regex(pattern = r"^sha256:[0-9a-f]{64}$"))]
     pub digest: Option<String>,
-    /// `Always`, `IfNotPresent` (default) or `Never`.
+    /// Pull policy: `Always`, `IfNotPresent` (default) or `Never`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "PullPolicy")]
     pub pull_policy: Option<PullPolicy>,
@@ -156,7 +157,7 @@ pub struct Image {
 pub enum PullPolicy {
     /// Before every start.
     Always,
-    /// When the node lacks it.
+    /// When the node lacks the image.
     IfNotPresent,
     /// Never.
     Never,
@@ -191,17 +192,17 @@ impl PullPolicy {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Storage {
-    /// Size of each member's claim; default 8Gi, at least 256Mi (etcd at rest needs about 170 MiB). Immutable for now.
+    /// Size of each member's claim; default 8Gi, at least 256Mi (an idle etcd needs about 170 MiB). Immutable for now.
     #[serde(default = "eight_gib")]
     #[x_kube(validation = Rule::new("quantity(string(self)).compareTo(quantity('256Mi')) >= 0").message("storage.size must be at least 256Mi: etcd preallocates its log"))]
     pub size: Quantity,
-    /// Storage class of the claims; absent: the Kubernetes cluster's default class; empty: volumes without a class.
-    /// Immutable.
+    /// StorageClass of the claims. Default: the Kubernetes cluster's default class; an empty string selects volumes
+    /// without a class. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
-    #[x_kube(validation = Rule::new("self == '' || self.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')").message("storage.storageClassName is the name of a StorageClass: a-z, 0-9, '-' and '.' (kubectl get storageclass); leave it out for the default class"))]
+    #[x_kube(validation = Rule::new("self == '' || self.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')").message("storage.storageClassName must be the name of a StorageClass (kubectl get storageclass): a-z, 0-9, '-' and '.'; leave the field out for the default class"))]
     pub storage_class_name: Option<String>,
-    /// What happens to the claims when the cluster goes: `Delete` (default) or `Retain`. Immutable for now.
+    /// Handling of the claims when the cluster is deleted: `Delete` (default) or `Retain`. Immutable for now.
     #[serde(default)]
     pub retention: Retention,
 }
@@ -216,17 +217,17 @@ impl Default for Storage {
     }
 }
 
-/// What happens to claims when a member or the cluster goes.
+/// Handling of the claims when a member or the cluster is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Retention {
-    /// They are deleted, after the Pod is gone.
+    /// The operator deletes the claims after the Pod.
     #[default]
     Delete,
-    /// They stay, for a person to look at.
+    /// The claims stay for inspection.
     Retain,
 }
 
-/// etcd's own settings, rendered for the minor in use. Names as in etcd's flags.
+/// Settings of etcd, rendered for the minor version in use. The names are those of etcd's flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -238,45 +239,47 @@ pub enum Retention {
         .message("options.electionTimeout (default 1000 ms) must be at least five times options.heartbeatInterval (default 100 ms), or etcd does not start")
 )]
 pub struct Options {
-    /// Largest size of the database in bytes; default half of what the volume leaves above 1 GiB, at most 8 GiB: a
-    /// follower that lags far behind writes the received snapshot beside its own database.
+    /// Largest size of the database in bytes, at least 16 MiB, less than the volume. Default: half of the volume's size
+    /// above 1 GiB (below 2 GiB: a quarter of the size), at most 8 GiB. The other half is for a snapshot that a lagging
+    /// follower receives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 16_777_216))]
     pub quota_backend_bytes: Option<i64>,
-    /// `periodic` (by age) or `revision` (by count); needs `autoCompactionRetention`. Default: no automatic compaction
-    /// (Kubernetes API servers compact by themselves).
+    /// Automatic compaction: `periodic` (by age) or `revision` (by count); needs `autoCompactionRetention`. Default:
+    /// none (Kubernetes API servers compact by themselves).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "CompactionMode")]
     pub auto_compaction_mode: Option<CompactionMode>,
-    /// How much history is kept: a duration with its unit (`1h`; ms, s, m, h) for `periodic`, a number of revisions
-    /// (`1000`) for `revision`. Goes with `autoCompactionMode`; no default.
+    /// History that automatic compaction keeps: a duration with its unit (`1h`; ms, s, m, h) for `periodic`, a number
+    /// of revisions (`1000`) for `revision`. Needs `autoCompactionMode`; no default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), regex(pattern = r"^[0-9]+(ms|s|m|h)?$"))]
     pub auto_compaction_retention: Option<String>,
-    /// Entries between two raft snapshots, after which older ones leave memory; etcd's default is 100000 in 3.5, and 10000
-    /// from 3.6 on.
+    /// Raft log entries between two raft snapshots; etcd then drops older entries from memory. etcd's default is 100000
+    /// in 3.5, and 10000 from 3.6 on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub snapshot_count: Option<i64>,
-    /// Milliseconds between heartbeats; etcd's default is 100.
+    /// Milliseconds between heartbeats, 10 to 5000. etcd's default is 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 5000))]
     pub heartbeat_interval: Option<i64>,
-    /// Milliseconds without a heartbeat until an election, at least five heartbeats; etcd's default is 1000.
+    /// Milliseconds without a heartbeat until an election, 50 to 50000, at least five heartbeats. etcd's default is
+    /// 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 50, max = 50_000))]
     pub election_timeout: Option<i64>,
-    /// Largest request in bytes; etcd's default is 1.5 MiB.
+    /// Largest request in bytes, at least 1024. etcd's default is 1.5 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1024))]
     pub max_request_bytes: Option<i64>,
-    /// Largest number of operations in one transaction; etcd's default is 128.
+    /// Largest number of operations in one transaction. etcd's default is 128.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_txn_ops: Option<i64>,
 }
 
-/// How old revisions are dropped.
+/// How automatic compaction selects old revisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CompactionMode {
@@ -296,37 +299,38 @@ impl CompactionMode {
     }
 }
 
-/// Where Pods may run, handed through to them. Agents (of snapshots of this cluster, and of the search for the latest one to
-/// restore) get tolerations, node selector, priority and pull secrets too, never the members' affinity: an anti-affinity
-/// between members must not keep a backup from running.
+/// Scheduling of Pods. Agents (Jobs that save this cluster or search for the latest snapshot to restore) also get
+/// tolerations, node selector, priority and pull secrets. Agents never get the members' affinity: an anti-affinity
+/// between members must not block a backup.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
-    /// Affinity of the members' Pods; agents do not get it. Default: members prefer different nodes and zones. May be
-    /// changed; applies to Pods made from then on.
+    /// Affinity of the members' Pods, not of agents. Default: members prefer different nodes and zones. Changes apply
+    /// to Pods created afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
-    /// Spread of the members' Pods over failure domains, at most 16 rules; agents do not get them. Default: none. May be
-    /// changed; applies to Pods made from then on.
+    /// Topology spread constraints of the members' Pods, not of agents; at most 16. Default: none. Changes apply to
+    /// Pods created afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
-    /// Tolerations of the members' Pods and of this cluster's agents (Jobs that save it, or look for what it restores; not
-    /// those that probe a store), at most 64. Default: none. May be changed; applies to Pods made from then on.
+    /// Tolerations of the members' Pods and of this cluster's agents (Jobs that save the cluster or search for the
+    /// snapshot to restore, not probes of a store); at most 64. Default: none. Changes apply to Pods created
+    /// afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub tolerations: Option<Vec<Toleration>>,
-    /// Labels that a node needs for the members' Pods and for this cluster's agents. Default: none. May be changed; applies
-    /// to Pods made from then on.
+    /// Labels that a node needs for the members' Pods and for this cluster's agents. Default: none. Changes apply to
+    /// Pods created afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// `PriorityClass` of the members' Pods and of this cluster's agents. Default: the Kubernetes cluster's own. May be
-    /// changed; applies to Pods made from then on.
+    /// `PriorityClass` of the members' Pods and of this cluster's agents. Default: the Kubernetes cluster's default.
+    /// Changes apply to Pods created afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub priority_class_name: Option<String>,
-    /// Secrets of this namespace to pull images with, etcd's and Holdfast's, for the members' Pods and for this cluster's
-    /// agents, at most 16. Default: those of the Pod's service account. May be changed; applies to Pods made from then on.
+    /// Secrets in this namespace to pull etcd's and Holdfast's images, for the members' Pods and for this cluster's
+    /// agents; at most 16. Default: those of the Pod's ServiceAccount. Changes apply to Pods created afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
@@ -336,16 +340,16 @@ pub struct Placement {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tls {
-    /// Plaintext between members and for clients. Has to be `true` until TLS is supported.
+    /// Whether members and clients communicate in plaintext. Has to be `true` until Holdfast supports TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub insecure: Option<bool>,
 }
 
-/// What the operator has observed.
+/// State that the operator last observed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdClusterStatus {
-    /// The generation of the spec this status was computed from.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// etcd's cluster ID, hexadecimal.
@@ -354,29 +358,29 @@ pub struct EtcdClusterStatus {
     /// etcd's cluster token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_token: Option<String>,
-    /// Voters whose Pod is ready.
+    /// Number of voters with a ready Pod.
     #[serde(default)]
     pub ready_members: i32,
-    /// Members with a vote.
+    /// Number of voters.
     #[serde(default)]
     pub voters: i32,
     /// Label selector of the voters' Pods, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
-    /// Name of the leading member.
+    /// Name of the leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
-    /// The etcd version that runs (the lowest, while they differ).
+    /// Running etcd version; the lowest, while the members' versions differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The members, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub members: Vec<MemberSummary>,
-    /// Facts written once, before the step that depends on them.
+    /// Facts that the operator writes once, before the step that depends on them.
     #[serde(default)]
     pub latches: Latches,
-    /// What the cluster's data was restored from.
+    /// Source and progress of the restore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<RestoreStatus>,
     /// What keeps the Pods of the Job that looks for the latest snapshot from running; absent while a Pod runs.
@@ -388,59 +392,61 @@ pub struct EtcdClusterStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// One member, in short.
+/// Summary of one member.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberSummary {
-    /// Name of the `EtcdMember` and its Pod.
+    /// Name of the `EtcdMember` and of its Pod.
     pub name: String,
     /// etcd's member ID, hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "memberID")]
     pub member_id: Option<String>,
-    /// `voter` or `learner`; absent while etcd does not list it.
+    /// `voter` or `learner`; absent while etcd does not list the member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// The etcd version it runs.
+    /// etcd version of the member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Whether it answered.
+    /// Whether the member answered.
     #[serde(default)]
     pub healthy: bool,
-    /// Why not.
+    /// Why not healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Facts written once with optimistic concurrency before a point of no return; never un-written.
+/// Facts that the operator writes once with optimistic concurrency, before a point of no return, and never removes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Latches {
-    /// Name of the next member, before its create: a lost answer or a crash never makes two.
+    /// Name of the next member, written before its create, so that a lost answer or a crash never creates two members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_member: Option<String>,
-    /// The restore that is under way, before the seed's Pod. A corrected attempt replaces it as long as nothing formed.
+    /// Restore in progress, written before the seed's Pod exists. A corrected restore replaces this entry until the
+    /// cluster has formed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restoring: Option<Restoring>,
-    /// The cluster has formed: set when the cluster ID is first read, never undone. From then on no member is ever
-    /// seeded or restored again.
+    /// The cluster has formed: the operator has read the cluster ID for the first time, and never seeds or restores a
+    /// member again. Never removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formed: Option<Formed>,
 }
 
-/// The moment the cluster ID was first read.
+/// First read of the cluster ID.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Formed {
     /// etcd's cluster ID, hexadecimal.
     #[serde(rename = "clusterID")]
     pub cluster_id: String,
-    /// When (RFC 3339).
+    /// Time of that read (RFC 3339).
     pub at: String,
-    /// The restore attempt the data came from.
+    /// Restore that the data came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored_from: Option<Restoring>,
-    /// Members that a `CORRUPT` alarm named already when the restored cluster formed, by ID (hexadecimal; `0`: nobody), and
-    /// that were none of its own: these alarms came along with the data, and are cleared. Empty where it is not known.
+    /// IDs (hexadecimal) in the `CORRUPT` alarms that the restored data brought along; never IDs of this cluster's
+    /// members. The operator clears alarms with these IDs, except `0`, an alarm that names no member. Empty when
+    /// unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub corrupt_came_along: Vec<String>,
 }

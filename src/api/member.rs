@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::cluster::{Image, Options, Placement, Storage};
 use crate::api::restore::Restoring;
 
-/// One member of an `EtcdCluster`. Made and deleted by the operator; its name is never used twice.
+/// One member of an `EtcdCluster`. The operator creates and deletes the object, and never reuses its name.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "holdfast.dev",
@@ -25,14 +25,14 @@ use crate::api::restore::Restoring;
     derive = "PartialEq",
     derive = "Default",
     selectable = ".spec.clusterRef.uid",
-    doc = "One member of an EtcdCluster. Made and deleted by the operator; its name is never used twice.",
+    doc = "One member of an EtcdCluster. The operator creates and deletes the object, and never reuses its name.",
     printcolumn(name = "CLUSTER", type_ = "string", json_path = ".spec.clusterRef.name"),
     printcolumn(name = "READY", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(
         name = "JOINED",
         type_ = "string",
         json_path = ".spec.joined.memberID",
-        description = "member ID in etcd, once it has joined"
+        description = "member ID in etcd, after the member has joined"
     ),
     printcolumn(name = "VERSION", type_ = "string", json_path = ".spec.version"),
     printcolumn(name = "REASON", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
@@ -47,40 +47,41 @@ use crate::api::restore::Restoring;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdMemberSpec {
-    /// The cluster it belongs to.
+    /// Cluster of this member.
     pub cluster_ref: ClusterIdentity,
-    /// How it was born.
+    /// Origin: `seed` or `joiner`.
     pub role: Birth,
-    /// etcd's version.
+    /// etcd version.
     pub version: String,
-    /// Where etcd's image comes from.
+    /// Source of etcd's image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
-    /// Its volume.
+    /// The member's volume.
     #[serde(default)]
     pub storage: Storage,
-    /// etcd's own settings.
+    /// Settings of etcd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<Options>,
     /// Resources of etcd's container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
-    /// Where its Pod may run.
+    /// Scheduling of the Pod.
     #[serde(flatten)]
     pub placement: Placement,
     /// etcd's cluster token.
     pub cluster_token: String,
-    /// etcd's `--initial-cluster`; absent until etcd knows this member, and no Pod is made before.
+    /// etcd's `--initial-cluster`. Absent until etcd lists this member; the operator creates the Pod only afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_cluster: Option<String>,
-    /// The restore its first data comes from (seeds only, and only while the cluster has not formed).
+    /// Restore that provides the initial data; only for a seed, and only until the cluster has formed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<Restoring>,
-    /// Latched when it was first seen serving under its ID: from then on it never starts on an empty volume.
+    /// IDs under which the operator first saw the member serve. With these IDs set, the member never starts on an empty
+    /// volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<Joined>,
-    /// Number of the latest of its Pods that was seen serving, 1 for the first. A volume on which that one has not run is
-    /// an older copy, and is refused.
+    /// Number of the member's latest Pod that the operator saw serve; the first Pod is 1. The gate refuses a volume on
+    /// which this Pod has not run, because the volume is an older copy.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub start_count: u64,
 }
@@ -90,7 +91,7 @@ const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// A cluster, by name and UID: a new cluster of the same name is another one.
+/// A cluster by name and UID; a new cluster of the same name has another UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterIdentity {
@@ -100,18 +101,18 @@ pub struct ClusterIdentity {
     pub uid: String,
 }
 
-/// How a member was born.
+/// Origin of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Birth {
-    /// The first one: founds the cluster, or carries the restored data.
+    /// First member: founds the cluster, or contains the restored data.
     Seed,
     /// Added to a running cluster as a learner.
     #[default]
     Joiner,
 }
 
-/// The identity under which a member first served.
+/// IDs under which a member first served.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Joined {
@@ -130,20 +131,20 @@ impl Joined {
     }
 }
 
-/// What the operator has observed.
+/// State that the operator last observed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdMemberStatus {
-    /// The generation of the spec this status was computed from.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Its claim.
+    /// The member's claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<ObjectIdentity>,
-    /// Its Pod.
+    /// The member's Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<ObjectIdentity>,
-    /// What the gate, the restore or etcd last ended with, where that was not success.
+    /// Last failure of the gate, of the restore or of etcd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<LastFailure>,
     /// `Ready`, `Progressing`, `Degraded`.
@@ -162,17 +163,17 @@ pub struct ObjectIdentity {
     pub uid: String,
 }
 
-/// How a container of the member's Pod last failed.
+/// Last failure of a container of the member's Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastFailure {
-    /// Which container: `install`, `restore` or `etcd`.
+    /// Container: `install`, `restore` or `etcd`.
     pub container: String,
     /// Exit code.
     pub exit_code: i32,
-    /// A reason of the closed list of conditions, where the code has one.
+    /// Condition reason for this exit code, if the code has a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What it said, without secrets.
+    /// Message of the container, without secrets.
     pub message: String,
 }

@@ -53,8 +53,8 @@ pub mod key {
     pub const STORE: &str = "holdfast.dev/store";
     /// Annotation of a snapshot's Job: the `EtcdBackupStore` as it was when the Job was made, as JSON.
     pub const STORE_RECORD: &str = "holdfast.dev/store-record";
-    /// Annotation of an `EtcdBackupStore`, set by a person: the mark of the store that is accepted in the place of the one
-    /// that was known, or [`snapshot_agent::contract::NEW_STORE`] for one without a mark.
+    /// Annotation of an `EtcdBackupStore`, set by a person: the store ID to accept instead of the recorded store ID, or
+    /// [`snapshot_agent::contract::NEW_STORE`] for a store without an ID.
     pub const ACCEPT_STORE: &str = "holdfast.dev/accept-store";
     /// `voter` or `learner`; client traffic and disruption budgets follow `voter` only.
     pub const ROLE: &str = "holdfast.dev/role";

@@ -15,7 +15,7 @@ pub const MAX_LABEL: usize = 63;
 /// Names that Kubernetes gives to objects (DNS subdomains, RFC 1123).
 pub(super) const OBJECT_NAME: &str = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$";
 
-/// An object of the same namespace, by name. There is no namespace field, ever.
+/// An object in the same namespace, by name. There is no namespace field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalRef {

@@ -11,94 +11,92 @@ use crate::api::agent::Agent;
 use crate::api::name::{LocalRef, OBJECT_NAME};
 use crate::api::store::{Place, StoredSnapshot};
 
-/// Where the first data comes from.
+/// Source of the initial data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Bootstrap {
-    /// Rebuild the first member's data from a snapshot before etcd starts.
+    /// Restore that rebuilds the first member's data from a snapshot before etcd starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<Restore>,
 }
 
-/// Which snapshot to restore: exactly one of `snapshotRef`, `source` and `latest`.
+/// Snapshot to restore: exactly one of `snapshotRef`, `source` and `latest`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("[has(self.snapshotRef), has(self.source), has(self.latest)].exists_one(x, x)").message("restore needs exactly one of snapshotRef, source and latest"))]
 pub struct Restore {
-    /// An `EtcdSnapshot` of this namespace. One that is not complete yet is waited for. One that is deleted and
-    /// made anew meanwhile is not taken.
+    /// `EtcdSnapshot` in this namespace. The cluster waits until the snapshot is complete, and does not use an object
+    /// that was deleted and created anew meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_ref: Option<LocalRef>,
-    /// A stored snapshot by its place; no `EtcdSnapshot` object is needed.
+    /// Stored snapshot by its store and key; no `EtcdSnapshot` is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<StoredSnapshot>,
-    /// The newest complete snapshot of one cluster in a store. It is looked for once, and written down (`status.latches`)
-    /// before anything is restored.
+    /// Newest complete snapshot of one cluster in a store. The operator searches once, and writes the result to
+    /// `status.latches` before the restore starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latest: Option<Latest>,
-    /// Secrets of this namespace with the identities (private keys) of age that an encrypted snapshot is read with, at most
-    /// 10. Every key of each Secret is an identity file as `age-keygen` writes it. One that fits is enough; a snapshot
-    /// that is not encrypted needs none. The operator never reads them; they are mounted into the step that restores, and
-    /// may be deleted when the cluster has formed.
+    /// Secrets in this namespace with age identities (private keys) to decrypt an encrypted snapshot, at most 10; a
+    /// single matching identity is enough. Every key of a Secret has to be an identity file as `age-keygen` writes. The
+    /// operator never reads the Secrets; you may delete them when the cluster has formed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub identity_secret_refs: Vec<LocalRef>,
-    /// Take a raw `.db` file that does not end with etcd's sha256 (a copy of a member's own file). Its structure is proven
-    /// all the same; nothing tells whether its values are what they were. Default false.
+    /// Whether to accept a raw `.db` file without etcd's sha256 at its end (a copy of a member's own file). The agent
+    /// checks the structure, but cannot detect changed values. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_unverified: bool,
-    /// How far the restored cluster's revision is moved on, so that no client is given a revision for the second time with
-    /// something else behind it; what was before counts as compacted, so watchers list anew. Default 1000000000; `0` leaves
-    /// both out.
+    /// Number to add to the revision, so that etcd never assigns a revision twice. Earlier revisions count as
+    /// compacted, so watchers list again. Default 1000000000, at most 1000000000000; `0` adds and compacts nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1_000_000_000_000_i64))]
     pub revision_bump: Option<i64>,
-    /// How the data directory is made. `etcdutl` (default): the snapshot is downloaded and etcdutl copies it, which takes
-    /// twice the space. `graft`: it is written once, to its place, and what etcdutl makes of a small database is added to
-    /// it as pages; where that cannot be done, etcdutl does it all, and `status.restore` says so.
+    /// How the agent builds the data directory. `etcdutl` (default): downloads the snapshot, then copies the file with
+    /// etcdutl, which needs twice the space. `graft`: writes the snapshot once, and appends the pages that etcdutl
+    /// changed in a small database; if that fails, etcdutl restores and `status.restore` says why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Engine")]
     pub engine: Option<Engine>,
-    /// One attempt may take so many seconds; then it begins anew. Default: no end as long as something moves (20 s without
-    /// a byte end it too).
+    /// Time limit of one attempt in seconds, 1 to 604800; afterwards a new attempt starts. Default: no limit. Without a
+    /// single byte for 20 s an attempt ends in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 604_800))]
     pub deadline_seconds: Option<u32>,
-    /// The Pod that restores, and the one that looks for the latest snapshot. Service account, labels and annotations are
-    /// those of the first member's first Pod; a later one goes without. Resources are those of the step that restores
-    /// (default: the member's own).
+    /// Settings of the Pods that restore and that search for the latest snapshot. In the first member, ServiceAccount,
+    /// labels and annotations apply to the first Pod only, and resources to the restore container (default: the
+    /// member's resources).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Agent>,
 }
 
-/// A cluster's snapshots in a store: exactly one store.
+/// Snapshots of one cluster in exactly one store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("[has(self.storeRef), has(self.s3), has(self.azure), has(self.gcs), has(self.pvc)].exists_one(x, x)")
         .message("latest needs exactly one of storeRef, s3, azure, gcs and pvc"),
     validation = Rule::new("!has(self.azure) || has(self.azure.account) || has(self.azure.credentialsSecretRef)")
-        .message("azure needs account, or credentialsSecretRef with a Secret that names it")
+        .message("azure needs account, or credentialsSecretRef with a Secret that has the key accountName")
 )]
 pub struct Latest {
-    /// An `EtcdBackupStore` of this namespace. One that does not exist yet, or that no probe has found usable yet, is
-    /// waited for.
+    /// `EtcdBackupStore` in this namespace. The cluster waits until the store exists and a probe has found the store
+    /// usable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_ref: Option<LocalRef>,
-    /// The place itself.
+    /// Location of the store.
     #[serde(flatten)]
     pub place: Place,
-    /// Namespace that the snapshots were filed under; default: this cluster's.
+    /// Namespace in the snapshots' keys. Default: the namespace of this cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = OBJECT_NAME))]
     pub namespace: Option<String>,
-    /// Name of the cluster that the snapshots were filed under; default: this cluster's.
+    /// Cluster name in the snapshots' keys. Default: the name of this cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = OBJECT_NAME))]
     pub cluster: Option<String>,
-    /// Which of the clusters that had this name: its UID, or the third part of its snapshots' keys. Needed only where the
-    /// store holds snapshots of several of them, and they are not one line of restores: the newest may be the empty one
-    /// that was made by mistake.
+    /// Lineage to search: a cluster's UID, or the third part of the snapshots' keys. Set this field only when the store
+    /// holds snapshots of several clusters of this name that are not one line of restores: the newest may be an empty
+    /// cluster, created by mistake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 8, max = 64), regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?$"))]
     pub lineage: Option<String>,
@@ -123,138 +121,139 @@ impl Restore {
     }
 }
 
-/// One restore attempt.
+/// One restore.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Restoring {
-    /// UID of the attempt; stands in the volume's identity file.
+    /// Restore UID; also in the volume's identity file.
     #[serde(rename = "restoreUID")]
     pub restore_uid: String,
-    /// Exactly what is restored.
+    /// Snapshot to restore.
     pub source: StoredSnapshot,
-    /// sha256 of the database, where it was known beforehand (from an `EtcdSnapshot`).
+    /// sha256 of the database, if known beforehand (by `snapshotRef` or `latest`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// Name of the `EtcdSnapshot`, where one was named.
+    /// Name of the `EtcdSnapshot`, for `snapshotRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// Its UID: another object that gets its name later is not meant. Absent in what an earlier version wrote down.
+    /// UID of that `EtcdSnapshot`; a later object of the same name is not used. Absent in entries of earlier versions.
     #[serde(rename = "snapshotUID", default, skip_serializing_if = "Option::is_none")]
     pub snapshot_uid: Option<String>,
-    /// Name of the `EtcdBackupStore`, where `source` was named by one.
+    /// Name of the `EtcdBackupStore`, for `storeRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
-    /// The mark that store has to have, where it is known and no hash tells what is meant.
+    /// Store ID that the store must have; set when the ID is known and no sha256 identifies the snapshot.
     #[serde(rename = "storeID", default, skip_serializing_if = "Option::is_none")]
     pub store_id: Option<String>,
-    /// Secrets with the identities it is decrypted with.
+    /// Secrets with the age identities for decryption.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub identity_secret_refs: Vec<LocalRef>,
-    /// How far the revision is moved on; absent: it is not.
+    /// Number to add to the revision; absent: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_bump: Option<i64>,
-    /// Whether a raw file without etcd's sha256 is taken.
+    /// Whether to accept a raw file without etcd's sha256.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_unverified: bool,
-    /// How the data directory is made; absent: by etcdutl.
+    /// Engine that builds the data directory; absent: etcdutl.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Engine")]
     pub engine: Option<Engine>,
-    /// Seconds that an attempt may take.
+    /// Time limit of one attempt in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<u32>,
-    /// Where the newest was asked for, that it is this one: it is not looked for again while the question is the same.
+    /// Result of the search for `latest`. The operator does not search again while `latest` stays unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest: Option<Newest>,
-    /// How the Pod that restores differs from the usual one.
+    /// Settings of the Pod that restores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Agent>,
 }
 
-/// A newest snapshot that was looked for and found.
+/// Result of a search for the newest snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Newest {
-    /// Hash of `spec.bootstrap.restore.latest` as it was asked.
+    /// Hash of `spec.bootstrap.restore.latest` at the time of the search.
     pub question: String,
     /// When the snapshot was taken (RFC 3339).
     pub taken_at: String,
-    /// Its revision.
+    /// Revision of the snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
-    /// Whether it was saved without a quorum.
+    /// Whether no quorum answered during the save.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_quorum: bool,
-    /// Newer ones that cannot be restored, and why.
+    /// Newer snapshots that cannot be restored, with the causes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<String>,
 }
 
-/// How far a restore has come.
+/// Phase of a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RestorePhase {
-    /// It is being found out what is restored, or it is decided and the Pod does not run yet.
+    /// The operator is selecting the snapshot, or the Pod does not run yet.
     Pending,
-    /// The data is being downloaded, proven and rebuilt. The log of the Pod's container `restore` says how far it is.
+    /// The agent downloads and verifies the snapshot, and builds the data directory. The log of the Pod's container
+    /// `restore` shows the progress.
     Rebuilding,
-    /// An attempt has failed, and is made again. `Degraded` says why.
+    /// An attempt has failed, and another attempt follows. `Degraded` has the cause.
     Failed,
-    /// The data is complete, and etcd is starting on it.
+    /// The data is complete, and etcd is starting.
     Starting,
-    /// The cluster has formed; it is never restored again.
+    /// The cluster has formed; the operator never restores this cluster again.
     Formed,
 }
 
-/// Lineage of restored data.
+/// Source and progress of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RestoreStatus {
-    /// How far it has come.
+    /// Phase of the restore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "RestorePhase")]
     pub phase: Option<RestorePhase>,
-    /// URI of the data object; of its folder, as long as the restore step has not reported, and where the report is lost.
+    /// URI of the data object; URI of its folder before the restore step has reported, or when the report is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uri: Option<String>,
     /// When the snapshot was taken (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_at: Option<String>,
-    /// `namespace/name` of the cluster it was taken from.
+    /// `namespace/name` of the snapshot's cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_cluster: Option<String>,
-    /// Whether it was saved by hand after a quorum was lost: writes that were acknowledged may be missing.
+    /// Whether the snapshot was saved by hand after a quorum was lost: acknowledged writes may be missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_quorum: bool,
-    /// Bytes of the database.
+    /// Size of the database in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub db_bytes: Option<u64>,
-    /// sha256 (hex) of the database: which bytes these are, whatever lies under that name later.
+    /// sha256 (hex) of the restored database; identifies the bytes even if the stored object changes later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// The snapshot's revision: what was written after it is not here.
+    /// Revision of the snapshot; later writes are not in the restored cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
-    /// How far the revision was moved on.
+    /// Number added to the revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_bump: Option<i64>,
-    /// Name of the `EtcdSnapshot`, where one was named.
+    /// Name of the `EtcdSnapshot`, for `snapshotRef`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
-    /// What came along beside the keys.
+    /// Data in the snapshot beside the keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub came_along: Option<CameAlong>,
-    /// What of the contents was not compared with what was recorded when the snapshot was saved, and why. Absent: all of it
-    /// was; nothing was ever recorded, as of a raw file; or the report is lost.
+    /// Contents that the agent could not compare with the snapshot's manifest, and the cause. Absent after a full
+    /// comparison, for a raw file (no manifest exists), and when the report is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_compared: Option<String>,
-    /// How the data directory was made.
+    /// Engine that built the data directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Engine")]
     pub engine: Option<Engine>,
-    /// Why it was made by etcdutl where another way was asked for.
+    /// Why etcdutl built the data directory instead of the requested engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fell_back: Option<String>,
-    /// Newer snapshots than this one that could not be restored, and why, where the newest was asked for.
+    /// For `latest`: newer snapshots that could not be restored, with the causes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<String>,
 }

@@ -15,7 +15,7 @@ use crate::api::held::HeldUp;
 use crate::api::name::{LocalRef, OBJECT_NAME};
 use crate::api::store::Destination;
 
-/// One backup of one etcd cluster, made once.
+/// One backup of one etcd cluster, saved once.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "holdfast.dev",
@@ -29,7 +29,7 @@ use crate::api::store::Destination;
     derive = "PartialEq",
     selectable = ".spec.clusterRef.name",
     selectable = ".status.phase",
-    doc = "One backup of one etcd cluster, made once. Terminal phases are final.",
+    doc = "One backup of one etcd cluster, saved once. The phases Complete and Failed are final.",
     printcolumn(name = "CLUSTER", type_ = "string", json_path = ".spec.clusterRef.name"),
     printcolumn(name = "PHASE", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "REVISION", type_ = "integer", json_path = ".status.artifact.revision"),
@@ -43,7 +43,7 @@ use crate::api::store::Destination;
         name = "VERIFIED",
         type_ = "string",
         json_path = ".status.verification.level",
-        description = "how far it is proven: HashKV (members agree), Structure, Trailer"
+        description = "level of proof: HashKV (members agree), Structure, Trailer"
     ),
     printcolumn(name = "COMPLETED", type_ = "date", json_path = ".status.completedAt"),
     printcolumn(name = "REASON", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
@@ -60,49 +60,49 @@ use crate::api::store::Destination;
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("self == oldSelf")
-        .message("a snapshot is made once: its spec is immutable; create another EtcdSnapshot"),
+        .message("the spec of a snapshot is immutable: create another EtcdSnapshot"),
     validation = Rule::new("has(self.clusterRef) != has(self.external)")
         .message("a snapshot needs exactly one of clusterRef and external")
 )]
 pub struct EtcdSnapshotSpec {
-    /// The cluster to back up. One that does not exist yet is waited for.
+    /// `EtcdCluster` to back up. The snapshot waits until the cluster exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_ref: Option<LocalRef>,
-    /// An etcd that Holdfast does not run, to back up in the place of a cluster. Its snapshots are filed under
+    /// An etcd that Holdfast does not run, to back up instead of `clusterRef`. The keys of its snapshots begin with
     /// `<namespace>/external/etcd-<cluster ID>/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
-    /// Where the backup goes: exactly one of `storeRef`, `s3`, `azure`, `gcs` and `pvc`.
+    /// Store for the backup: exactly one of `storeRef`, `s3`, `azure`, `gcs` and `pvc`.
     pub destination: Destination,
-    /// `zstd` (default), `gzip` or `none`.
+    /// Compression: `zstd` (default), `gzip` or `none`.
     #[serde(default)]
     pub compression: Compression,
-    /// `Stored` (default): the store has to give back what it was given before the snapshot is published. `Stream`: what
-    /// came from etcd is proven, and the store is believed.
+    /// `Stored` (default): the agent reads the stored object back and compares the bytes before publishing the
+    /// snapshot. `Stream`: the agent proves the bytes from etcd, and trusts the store.
     #[serde(default)]
     pub verify: Verify,
-    /// Which members compute their HashKV of the snapshot's revision, to compare it with the snapshot's. `Auto` (default):
-    /// the source member, and below 1 GiB of database a second voter; no leader from 1 GiB up. `Always`: the source member
-    /// and a second voter; the writes of each wait while it hashes, 0.1 to 0.9 s for each GiB. `Never`: no member.
+    /// Members that compute their HashKV at the snapshot's revision, for comparison with the snapshot. `Auto`
+    /// (default): the source member, and below 1 GiB of database a second voter; no leader from 1 GiB up. `Always`: the
+    /// source member and a second voter, each of which delays writes by 0.1 to 0.9 s for each GiB. `Never`: no member.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask_members: Option<AskMembers>,
-    /// Encrypt what is stored, before it leaves the agent's Pod. Default: it is not encrypted.
+    /// Encryption of the snapshot inside the agent's Pod, before the upload. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
-    /// A volume on which the snapshot waits for a slow store, so that etcd is let go at its own speed: while it streams,
-    /// etcd keeps everything that is deleted. Default: the stream waits for the store.
+    /// Volume that buffers the snapshot for a slow store, so that etcd streams at full speed: etcd cannot free deleted
+    /// data during the stream. Default: no buffer; the stream waits for the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spool: Option<Spool>,
-    /// Bytes a second that have to come from etcd, as a quantity; default 512Ki, `0` turns it off. A snapshot that is slower
-    /// for a minute fails: while it streams, etcd keeps everything that is deleted.
+    /// Minimum rate of the stream from etcd in bytes per second, as a quantity; default 512Ki, `0` disables the limit.
+    /// A snapshot that is slower for a minute fails, because etcd cannot free deleted data during the stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = Rule::new("quantity(string(self)).compareTo(quantity('0')) >= 0").message("minimumThroughput must not be negative"))]
     pub minimum_throughput: Option<Quantity>,
-    /// Seconds the Job may take; default 3600.
+    /// Time limit of the Job in seconds, 10 to 86400; default 3600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 86400))]
     pub deadline_seconds: Option<u32>,
-    /// The agent's Pod.
+    /// Settings of the agent's Pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Agent>,
 }
@@ -110,74 +110,77 @@ pub struct EtcdSnapshotSpec {
 /// What snapshots of an [`External`] etcd are filed under, where a cluster has its name.
 pub const EXTERNAL: &str = "external";
 
-/// An etcd that Holdfast does not run, and how to reach it.
+/// An etcd that Holdfast does not run, and its connection settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(self.tlsSecretRef) && !has(self.serverName) || self.endpoints.exists(e, e.startsWith('https://'))").message("tlsSecretRef and serverName are for https: write https:// in front of the endpoints, or leave them out"))]
+#[x_kube(validation = Rule::new("!has(self.tlsSecretRef) && !has(self.serverName) || self.endpoints.exists(e, e.startsWith('https://'))").message("tlsSecretRef and serverName need an https:// endpoint: change the endpoints, or leave both fields out"))]
 pub struct External {
-    /// Client URLs of the members, `https://HOST:PORT` or `http://HOST:PORT`, 1 to 16; the agent picks a healthy follower.
+    /// Client URLs of the members, `https://HOST:PORT` or `http://HOST:PORT`, 1 to 16. The agent reads from a healthy
+    /// follower.
     #[schemars(
         length(min = 1, max = 16),
         inner(length(min = 1, max = 300), regex(pattern = r"^https?://[A-Za-z0-9.:\[\]-]+:[0-9]{1,5}$"))
     )]
     pub endpoints: Vec<String>,
-    /// Name that the servers' certificates have to be for; default: the endpoint's host.
+    /// Name that the servers' certificates must contain. Default: the endpoint's host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9.:-]+$"))]
     pub server_name: Option<String>,
-    /// Secret of this namespace with the key `ca.crt` (the CA to trust; absent: the public ones) and, for an etcd that asks
-    /// for a client certificate, `tls.crt` and `tls.key`. The operator never reads it; it is mounted into the agent's Pod
-    /// as files.
+    /// Secret in this namespace with the key `ca.crt` (the CA to trust; default: the public CAs) and, for an etcd that
+    /// requires a client certificate, `tls.crt` and `tls.key`. kubelet mounts the Secret into the agent's Pod; the
+    /// operator never reads the values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_secret_ref: Option<LocalRef>,
-    /// Secret of this namespace with the keys `username` and `password`, for an etcd with authentication: a snapshot
-    /// needs a user with the role root. The operator never reads it; it is mounted into the agent's Pod as files.
+    /// Secret in this namespace with the keys `username` and `password`, for an etcd with authentication; the user
+    /// needs the role root. kubelet mounts the Secret into the agent's Pod; the operator never reads the values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth_secret_ref: Option<LocalRef>,
 }
 
-/// Where a snapshot waits for a slow store. It goes with the agent's Pod.
+/// Buffer volume of a snapshot for a slow store. The volume exists as long as the agent's Pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Spool {
-    /// Size of the volume, at least 64Mi; best as much as the compressed snapshot takes. When it is full, the stream waits.
+    /// Size of the volume, at least 64Mi; ideally the size of the compressed snapshot. While the volume is full, the
+    /// stream waits.
     #[x_kube(validation = Rule::new("quantity(string(self)).compareTo(quantity('64Mi')) >= 0").message("spool.size must be at least 64Mi"))]
     pub size: Quantity,
-    /// Storage class of the volume; default: the node's disk (an `emptyDir` with this limit).
+    /// StorageClass of the volume. Default: an `emptyDir` of this size on the node's disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub storage_class_name: Option<String>,
 }
 
-/// How what is stored is encrypted.
+/// Encryption of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Encryption {
-    /// With age, for X25519 keys: `age -d` decrypts it without Holdfast.
+    /// age with X25519 keys: `age -d` decrypts the snapshot without Holdfast.
     pub age: Age,
 }
 
-/// Who can decrypt.
+/// Recipients that can decrypt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Age {
-    /// Public keys (`age1...`, as `age-keygen -y` prints them), 1 to 10. Each one's identity alone can decrypt; whoever
-    /// saves cannot. Without any of the identities the data is lost: keep them elsewhere than in this Kubernetes cluster.
+    /// Public keys (`age1...`, as `age-keygen -y` prints them), 1 to 10. The identity of each key alone can decrypt;
+    /// the agent that saves cannot. Without an identity the data is lost: keep the identities outside this Kubernetes
+    /// cluster.
     #[schemars(length(min = 1, max = 10), inner(length(min = 62, max = 62), regex(pattern = r"^age1[0-9a-z]+$")))]
     pub recipients: Vec<String>,
 }
 
-/// How far a snapshot is.
+/// Phase of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Phase {
-    /// Waiting for what it names.
+    /// Waits for the cluster or the store.
     #[default]
     Pending,
-    /// Its Job exists.
+    /// The Job exists.
     Running,
     /// Stored and published. Final.
     Complete,
-    /// Given up; nothing was published. Final.
+    /// Failed; nothing was published. Final.
     Failed,
 }
 
@@ -201,65 +204,65 @@ impl Phase {
     }
 }
 
-/// What the operator has observed.
+/// State that the operator last observed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EtcdSnapshotStatus {
-    /// The generation of the spec this status was computed from.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Pending`, `Running`, `Complete` or `Failed`.
+    /// Phase: `Pending`, `Running`, `Complete` or `Failed`.
     #[serde(default)]
     pub phase: Phase,
-    /// When its Job was made (RFC 3339).
+    /// Creation of the Job (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<String>,
-    /// When it was complete or given up (RFC 3339).
+    /// Time of completion or failure (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<String>,
-    /// Pods that were tried.
+    /// Number of Pods that tried.
     #[serde(default)]
     pub attempts: i32,
-    /// What keeps the Pods of the Job that saves the snapshot, or asks the store for the snapshot, from running; absent while a Pod runs.
+    /// What keeps the Pods of the Job that saves the snapshot, or asks the store for the snapshot, from running. Absent
+    /// while a Pod runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_up: Option<HeldUp>,
-    /// Its Job.
+    /// Name of the Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
-    /// UID of the `EtcdCluster` that it was begun for: another one that gets the name later is not saved in its stead.
-    /// Written once.
+    /// UID of the `EtcdCluster` at the start; the snapshot never saves a later cluster of the same name. Written once.
     #[serde(default, rename = "clusterUID", skip_serializing_if = "Option::is_none")]
     pub cluster_uid: Option<String>,
-    /// The `EtcdBackupStore` that `spec.destination.storeRef` names, as it was when the snapshot was made: what is saved is
-    /// there, wherever the store is now. Written once.
+    /// The `EtcdBackupStore` of `spec.destination.storeRef` as recorded at the start; the snapshot stays at this
+    /// location when the store moves. Written once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreRecord>,
-    /// Where the data came from.
+    /// Source of the data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// What was stored. Written once.
+    /// The stored snapshot. Written once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact: Option<Artifact>,
-    /// How far what is stored is proven.
+    /// Level of proof of the stored snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
-    /// Why it failed. While the phase is `Running`: how saving failed, where only the store knows whether the snapshot is
-    /// there all the same, and has not said.
+    /// Error of a failed snapshot. In phase `Running`: error of the save, while the store has not yet answered whether
+    /// the snapshot exists anyway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
-    /// `Ready`, and `Verified` once it is complete.
+    /// `Ready`, and `Verified` when the snapshot is complete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 }
 
-/// The member a snapshot came from.
+/// Member that a snapshot came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Source {
-    /// Its name.
+    /// Name of the member.
     pub member: String,
-    /// Its ID, hexadecimal.
+    /// etcd's member ID, hexadecimal.
     #[serde(rename = "memberID")]
     pub member_id: String,
     /// etcd's cluster ID, hexadecimal.
@@ -267,40 +270,40 @@ pub struct Source {
     pub cluster_id: String,
 }
 
-/// What was stored.
+/// The stored snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Artifact {
     /// URI of the data object, without credentials.
     pub uri: String,
-    /// Folder below the destination's prefix or subPath, as `bootstrap.restore.source.key` takes it.
+    /// Folder below the destination's prefix or subPath; the value for `bootstrap.restore.source.key`.
     pub key: String,
-    /// Bytes of the database.
+    /// Size of the database in bytes.
     pub db_bytes: u64,
-    /// The same for people (`1.2 GiB`).
+    /// Size of the database, readable (`1.2 GiB`).
     pub size: String,
-    /// Bytes of the stored object.
+    /// Size of the stored object in bytes.
     pub stored_bytes: u64,
-    /// sha256 of the database, hexadecimal, as etcd's own trailer has it.
+    /// sha256 of the database, hexadecimal; equals etcd's own trailer.
     pub sha256: String,
-    /// The revision of the key space.
+    /// Revision of the key space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
-    /// The revision below which history is gone.
+    /// Compaction revision: older history is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compact_revision: Option<i64>,
-    /// Keys that exist at that revision.
+    /// Number of keys at `revision`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<i64>,
-    /// etcd's HashKV at that revision, as `etcdctl endpoint hashkv` shows it.
+    /// etcd's HashKV at `revision`, as `etcdctl endpoint hashkv` shows the hash.
     #[serde(default, rename = "hashKV", skip_serializing_if = "Option::is_none")]
     pub hash_kv: Option<i64>,
-    /// How it is compressed.
+    /// Compression of the object.
     pub compression: Compression,
-    /// Whether it is encrypted: then a restore needs `identitySecretRefs`.
+    /// Whether the object is encrypted; a restore then needs `identitySecretRefs`.
     #[serde(default)]
     pub encrypted: bool,
-    /// Until when the store keeps it from being removed, RFC 3339 (S3 Object Lock).
+    /// End of the S3 Object Lock, RFC 3339. Until then the store refuses to remove the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locked_until: Option<String>,
     /// The member's etcd version.
@@ -310,33 +313,33 @@ pub struct Artifact {
     pub storage_version: Option<String>,
 }
 
-/// How far a snapshot was proven before it was published.
+/// Level of proof of a snapshot before its publication.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Verification {
-    /// `Trailer`: the bytes are those that etcd sent. `Structure`: they are a sound database. `HashKV`: live members have
+    /// `Trailer`: the bytes are those that etcd sent. `Structure`: the database is sound. `HashKV`: live members have
     /// the same key space.
     pub level: Level,
-    /// Members whose HashKV was equal.
+    /// Members with an equal HashKV.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agreed_by: Vec<String>,
-    /// Whether the store gave back what it was given.
+    /// Whether the agent read equal bytes back from the store.
     #[serde(default)]
     pub read_back: bool,
-    /// What was found, or why it is not proven further.
+    /// Result, or why the proof ends at this level.
     pub message: String,
 }
 
-/// Why a snapshot failed.
+/// Error of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
-    /// The class: `Config`, `Denied`, `NotFound`, `Corrupt`, `Transient`, `Full`, `Deadline`, `Refused`, or
-    /// `Crashed` where the agent ended without saying why.
+    /// Class: `Config`, `Denied`, `NotFound`, `Corrupt`, `Transient`, `Full`, `Deadline`, `Refused`, or `Crashed` when
+    /// the agent ended without a report.
     pub class: String,
-    /// The origin, where the runbook depends on it: `Request`, `Store`, `Volume`, `Etcd`, `Own`.
+    /// Origin of the error, if the runbook depends on the origin: `Request`, `Store`, `Volume`, `Etcd` or `Own`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// What happened and what to do.
+    /// Problem and remedy.
     pub message: String,
 }

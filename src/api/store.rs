@@ -12,55 +12,55 @@ use crate::api::name::{LocalRef, OBJECT_NAME};
 /// Prefixes in a container of Azure or a bucket of Google: object_store's `Path` takes these as they are.
 const BLOB_PREFIX: &str = r"^[A-Za-z0-9_][A-Za-z0-9._=+@~-]*(/[A-Za-z0-9_][A-Za-z0-9._=+@~-]*)*$";
 
-/// Where a snapshot goes: exactly one of the fields.
+/// Store for a snapshot: exactly one of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("[has(self.storeRef), has(self.s3), has(self.azure), has(self.gcs), has(self.pvc)].exists_one(x, x)")
         .message("destination needs exactly one of storeRef, s3, azure, gcs and pvc"),
     validation = Rule::new("!has(self.azure) || has(self.azure.account) || has(self.azure.credentialsSecretRef)")
-        .message("azure needs account, or credentialsSecretRef with a Secret that names it")
+        .message("azure needs account, or credentialsSecretRef with a Secret that has the key accountName")
 )]
 pub struct Destination {
-    /// An `EtcdBackupStore` of this namespace. One that does not exist yet, or that no probe has found usable yet, is
-    /// waited for. Where it was when the snapshot was made stands in `status.store`.
+    /// `EtcdBackupStore` in this namespace. The snapshot waits until the store exists and a probe has found the store
+    /// usable. `status.store` records the location at the start of the snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_ref: Option<LocalRef>,
-    /// The place itself.
+    /// Location of the store.
     #[serde(flatten)]
     pub place: Place,
 }
 
-/// A stored snapshot by its place: exactly one store, and the key of its folder.
+/// A stored snapshot: exactly one store, and the key of its folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("[has(self.storeRef), has(self.s3), has(self.azure), has(self.gcs), has(self.pvc)].exists_one(x, x)")
         .message("source needs exactly one of storeRef, s3, azure, gcs and pvc"),
     validation = Rule::new("!has(self.azure) || has(self.azure.account) || has(self.azure.credentialsSecretRef)")
-        .message("azure needs account, or credentialsSecretRef with a Secret that names it")
+        .message("azure needs account, or credentialsSecretRef with a Secret that has the key accountName")
 )]
 pub struct StoredSnapshot {
-    /// An `EtcdBackupStore` of this namespace. One that does not exist yet, or that no probe has found usable yet, is
-    /// waited for.
+    /// `EtcdBackupStore` in this namespace. The cluster waits until the store exists and a probe has found the store
+    /// usable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_ref: Option<LocalRef>,
-    /// The place itself.
+    /// Location of the store.
     #[serde(flatten)]
     pub place: Place,
-    /// The snapshot's folder below the prefix or subPath, the one that holds `manifest.json`:
-    /// `<namespace>/<cluster>/<lineage>/<time>-<owner>-<pod>`, as `status.artifact.key` of an `EtcdSnapshot` says. Or a
-    /// file that `etcdctl snapshot save` or another operator wrote, by its path, which ends with `.db`.
+    /// Folder of the snapshot below the prefix or subPath, with `manifest.json` inside:
+    /// `<namespace>/<cluster>/<lineage>/<time>-<owner>-<pod>`, as `status.artifact.key` of an `EtcdSnapshot` shows. Or
+    /// the path of a file from `etcdctl snapshot save` or another operator, ending with `.db`.
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$"))]
     #[x_kube(validation = Rule::new("!self.split('/').exists(p, p == '.' || p == '..')").message("key must not contain the parts '.' or '..'"))]
     pub key: String,
 }
 
-/// One place for backups, as it stands on the wire: one of the fields.
+/// Location of a store: one of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Place {
-    /// An S3 bucket, or anything that speaks the S3 protocol.
+    /// Bucket of S3, or of a server with the S3 protocol.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<S3Location>,
     /// A container of Azure Blob Storage.
@@ -138,80 +138,82 @@ impl StoredSnapshot {
     }
 }
 
-/// An S3 bucket and how to reach it.
+/// An S3 bucket and its connection settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct S3Location {
-    /// Name of the bucket. It must exist; it is never created.
+    /// Name of an existing bucket; Holdfast never creates buckets.
     #[schemars(length(min = 3, max = 63), regex(pattern = r"^[a-z0-9][a-z0-9.-]*[a-z0-9]$"))]
     pub bucket: String,
-    /// Folder inside the bucket below which Holdfast's own layout begins. Without leading or trailing slash.
+    /// Folder in the bucket that holds all objects of Holdfast, without leading or trailing slash. Default: the
+    /// bucket's root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^[A-Za-z0-9!_.*'()-]+(/[A-Za-z0-9!_.*'()-]+)*$"))]
     #[x_kube(validation = Rule::new("!self.split('/').exists(p, p == '.' || p == '..')").message("prefix must not contain the parts '.' or '..'"))]
     pub prefix: Option<String>,
-    /// Endpoint URL, `https://host[:port]` (or `http://` inside a trusted network). Absent: AWS.
+    /// Endpoint URL, `https://host[:port]` (or `http://` inside a trusted network). Default: AWS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512), regex(pattern = r"^https?://[A-Za-z0-9.:\[\]-]+/?$"))]
     pub endpoint: Option<String>,
-    /// Region; default `us-east-1`. Servers other than AWS mostly ignore it, but sign with it.
+    /// Region. Default: `us-east-1`. Most other servers ignore the region, but need the same value in signatures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9-]+$"))]
     pub region: Option<String>,
-    /// Address the bucket as a path (`endpoint/bucket`) instead of a host name (`bucket.endpoint`). Default false.
+    /// Whether requests name the bucket in the path (`endpoint/bucket`) instead of in the host name
+    /// (`bucket.endpoint`). Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force_path_style: bool,
-    /// Secret of this namespace with the key `ca.crt`: the CA certificates to trust for the endpoint instead of the
-    /// public ones.
+    /// Secret in this namespace with the key `ca.crt`: CA certificates to trust for the endpoint instead of the public
+    /// CAs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_ref: Option<LocalRef>,
-    /// How the store encrypts what it keeps; absent: as the bucket is set up.
+    /// Server-side encryption. Default: the bucket's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sse: Option<S3Encryption>,
-    /// Storage class of the data, for example `STANDARD_IA`; absent: the bucket's. The manifest, which is small, stays in
-    /// the usual one. An archive that is not read at once is refused.
+    /// Storage class of the data, for example `STANDARD_IA`. Default: the bucket's class, also used for the small
+    /// manifest. Archive classes without immediate reads are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9_-]+$"))]
-    #[x_kube(validation = Rule::new("!(self in ['GLACIER', 'DEEP_ARCHIVE'])").message("storageClass must not be an archive: a restore would wait for hours. Take GLACIER_IR, and move older snapshots with a lifecycle rule of the bucket"))]
+    #[x_kube(validation = Rule::new("!(self in ['GLACIER', 'DEEP_ARCHIVE'])").message("storageClass must not be an archive: a restore would wait for hours. Use GLACIER_IR, and move older snapshots with a lifecycle rule of the bucket"))]
     pub storage_class: Option<String>,
-    /// Tags of every object, at most 10; needs the right to tag.
+    /// Tags of every object, at most 10. Needs the right to tag.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub tags: Vec<S3Tag>,
-    /// Keep what is stored from being removed or overwritten for some days, whoever has the credentials. The bucket has to
-    /// be made for it (S3 Object Lock); a snapshot whose lock the store does not confirm fails.
+    /// S3 Object Lock: the store refuses to remove or overwrite objects for some days, even with full credentials.
+    /// Needs a bucket with Object Lock. A snapshot fails when the store does not confirm the lock; credentials that
+    /// permit only writes skip this check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object_lock: Option<S3ObjectLock>,
-    /// Checksum that the store keeps with every object: `WhenRequired` (default: none but the signed sha256 of each
-    /// request, which every store takes), `CRC64NVME` or `SHA256`.
+    /// Checksum that the store keeps with every object: `WhenRequired` (default: only the signed sha256 of each
+    /// request, which every store accepts), `CRC64NVME` or `SHA256`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "S3Checksum")]
     pub checksum: Option<S3Checksum>,
-    /// Secret of this namespace with the keys `accessKeyID`, `secretAccessKey` and, for temporary credentials,
-    /// `sessionToken`, or `sseCustomerKey` (32 bytes in base64) for `sse.type: SSE-C`. The operator never reads them; they
-    /// are mounted into the agent's Pod as files. Absent: what the Pod's surroundings provide (a role of its service account
-    /// or node).
+    /// Secret in this namespace with `accessKeyID`, `secretAccessKey` and, for temporary credentials, `sessionToken`;
+    /// `sse.type: SSE-C` needs `sseCustomerKey` (32 bytes in base64). kubelet mounts the Secret into the agent's Pod;
+    /// the operator never reads the values. Default: the identity of the Pod's ServiceAccount or of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret_ref: Option<LocalRef>,
 }
 
-/// How an S3 store encrypts what it keeps.
+/// Server-side encryption of an S3 store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.kmsKeyId) || self.type == 'aws:kms'").message("sse.kmsKeyId needs sse.type: aws:kms"))]
 pub struct S3Encryption {
-    /// `AES256`: with keys of the store's own. `aws:kms`: with a key of the key management service. `SSE-C`: with a key of
-    /// yours, the credentials' `sseCustomerKey`, that the store forgets; without it nobody restores.
+    /// `AES256`: the store's own keys. `aws:kms`: a key of the key management service. `SSE-C`: your key in
+    /// `sseCustomerKey` of the credentials, which the store does not keep; without this key no restore is possible.
     #[serde(rename = "type")]
     pub kind: S3Sse,
-    /// The key, by its ID, ARN or alias; absent: the account's own. It is a name, and no secret.
+    /// ID, ARN or alias of the KMS key (not a secret). Default: the account's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2048), regex(pattern = r"^[!-~]+$"))]
     pub kms_key_id: Option<String>,
 }
 
-/// Whose keys an S3 store encrypts with.
+/// Owner of the keys for server-side encryption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum S3Sse {
     /// The store's own.
@@ -235,13 +237,14 @@ impl From<S3Sse> for contract::S3Sse {
     }
 }
 
-/// How long an S3 store keeps what is stored from being removed.
+/// S3 Object Lock of the stored objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct S3ObjectLock {
-    /// `GOVERNANCE`: whoever has the right `s3:BypassGovernanceRetention` may remove it earlier. `COMPLIANCE`: nobody.
+    /// `GOVERNANCE`: credentials with the right `s3:BypassGovernanceRetention` may remove objects earlier.
+    /// `COMPLIANCE`: no credentials may.
     pub mode: contract::LockMode,
-    /// Days from the snapshot's beginning.
+    /// Days of the lock from the snapshot's start, 1 to 36500.
     #[schemars(range(min = 1, max = 36500))]
     pub days: u32,
 }
@@ -250,19 +253,19 @@ pub struct S3ObjectLock {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct S3Tag {
-    /// Its key.
+    /// Key of the tag.
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[\p{L}\p{N} +._:/@-]+$"))]
     pub name: String,
-    /// Its value; default empty.
+    /// Value of the tag; default empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 256), regex(pattern = r"^[\p{L}\p{N} +=._:/@-]*$"))]
     pub value: String,
 }
 
-/// Which checksum an S3 store keeps with an object.
+/// Checksum that an S3 store keeps with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum S3Checksum {
-    /// None where the protocol does not need one.
+    /// None, unless the protocol requires a checksum.
     WhenRequired,
     /// CRC-64/NVME.
     #[serde(rename = "CRC64NVME")]
@@ -282,70 +285,73 @@ impl From<S3Checksum> for contract::S3Checksum {
     }
 }
 
-/// A container of Azure Blob Storage and how to reach it.
+/// A container of Azure Blob Storage and its connection settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AzureLocation {
-    /// Name of the container. It must exist; it is never created.
+    /// Name of an existing container; Holdfast never creates containers.
     #[schemars(length(min = 3, max = 63), regex(pattern = r"^[a-z0-9](-?[a-z0-9])*$"))]
     pub container: String,
-    /// Folder inside the container below which Holdfast's own layout begins. Without leading or trailing slash.
+    /// Folder in the container that holds all objects of Holdfast, without leading or trailing slash. Default: the
+    /// container's root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = BLOB_PREFIX))]
     pub prefix: Option<String>,
-    /// Storage account; absent: the Secret's `accountName`.
+    /// Storage account. Default: `accountName` of the Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 3, max = 24), regex(pattern = r"^[a-z0-9]+$"))]
     pub account: Option<String>,
-    /// Endpoint URL; absent: `https://ACCOUNT.blob.core.windows.net`. Where one address serves several accounts, with the
-    /// account as its path.
+    /// Endpoint URL. Default: `https://ACCOUNT.blob.core.windows.net`. For an address that serves several accounts,
+    /// append the account as the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512), regex(pattern = r"^https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9-]+)?/?$"))]
     pub endpoint: Option<String>,
-    /// Secret of this namespace with the key `ca.crt`: the CA certificates to trust for the endpoint instead of the
-    /// public ones.
+    /// Secret in this namespace with the key `ca.crt`: CA certificates to trust for the endpoint instead of the public
+    /// CAs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_ref: Option<LocalRef>,
-    /// Secret of this namespace with the keys `accountName`, and `accountKey` or `sasToken`. The operator never reads
-    /// them; they are mounted into the agent's Pod as files. Absent: a workload's or the node's identity; `account` is
-    /// needed then.
+    /// Secret in this namespace with the keys `accountName`, and `accountKey` or `sasToken`. kubelet mounts the Secret
+    /// into the agent's Pod; the operator never reads the values. Default: the identity of the workload or of the node,
+    /// which needs `account`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret_ref: Option<LocalRef>,
 }
 
-/// A bucket of Google Cloud Storage and how to reach it.
+/// A bucket of Google Cloud Storage and its connection settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GcsLocation {
-    /// Name of the bucket. It must exist; it is never created.
+    /// Name of an existing bucket; Holdfast never creates buckets.
     #[schemars(length(min = 3, max = 222), regex(pattern = r"^[a-z0-9][a-z0-9._-]*[a-z0-9]$"))]
     pub bucket: String,
-    /// Folder inside the bucket below which Holdfast's own layout begins. Without leading or trailing slash.
+    /// Folder in the bucket that holds all objects of Holdfast, without leading or trailing slash. Default: the
+    /// bucket's root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = BLOB_PREFIX))]
     pub prefix: Option<String>,
-    /// Endpoint URL, `https://host[:port]`; absent: Google's.
+    /// Endpoint URL, `https://host[:port]`. Default: Google's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512), regex(pattern = r"^https?://[A-Za-z0-9.:\[\]-]+/?$"))]
     pub endpoint: Option<String>,
-    /// Secret of this namespace with the key `ca.crt`: the CA certificates to trust for the endpoint instead of the
-    /// public ones.
+    /// Secret in this namespace with the key `ca.crt`: CA certificates to trust for the endpoint instead of the public
+    /// CAs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_ref: Option<LocalRef>,
-    /// Secret of this namespace with the key `serviceAccountJSON`, a service account's key file. The operator never
-    /// reads it; it is mounted into the agent's Pod as a file. Absent: the workload's identity.
+    /// Secret in this namespace with the key `serviceAccountJSON`, a service account's key file. kubelet mounts the
+    /// Secret into the agent's Pod; the operator never reads the values. Default: the workload's identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials_secret_ref: Option<LocalRef>,
 }
 
-/// A folder on a volume of this namespace.
+/// A folder on a volume in this namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PvcLocation {
-    /// Name of the `PersistentVolumeClaim`. It must exist; it is never created and never deleted.
+    /// Name of an existing `PersistentVolumeClaim`; Holdfast never creates or deletes this claim.
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub claim_name: String,
-    /// Folder on the volume below which Holdfast's own layout begins. Without leading or trailing slash.
+    /// Folder in the volume that holds all files of Holdfast, without leading or trailing slash. Default: the volume's
+    /// root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$"))]
     #[x_kube(validation = Rule::new("!self.split('/').exists(p, p == '.' || p == '..')").message("subPath must not contain the parts '.' or '..'"))]

@@ -102,7 +102,7 @@ fn what_is_wrong_is_told_with_a_remedy() {
         (&["agent", "copy", "--store", "s3://a", "--to-store", "s3://b", "--all"], "--namespace"),
         (&["agent", "copy", "--store", "s3://a", "--to-store", "s3://b", "--key", "k", "--all"], "cannot be used with"),
         (&["agent", "render-restore", "--store", "s3://a"], "--key"),
-        (&["agent", "render-restore", "--store", "s3://a", "--key", "k", "--name", "A/b"], "a name is made of"),
+        (&["agent", "render-restore", "--store", "s3://a", "--key", "k", "--name", "A/b"], "a name has at most 253"),
         (&["gate"], "--volume"),
     ] {
         let error = parse(words).unwrap_err();
@@ -354,8 +354,8 @@ fn a_snapshot_is_asked_for_in_one_line() {
         (&["--to=store://vault", "--s3-region=r"][..], "leave the --s3-... flags out"),
         (&["--to=store://va/ult"], "store://NAME"),
         (&["--to=pvc://c", "--s3-region=r"], "leave the --s3-... flags out"),
-        (&["--to=gs://b"], "in an EtcdBackupStore (spec.azure, spec.gcs), and that with store://NAME"),
-        (&["--to=azure://c/etcd"], "azure:// is not taken here"),
+        (&["--to=gs://b"], "in an EtcdBackupStore (spec.azure, spec.gcs), and use store://NAME"),
+        (&["--to=azure://c/etcd"], "azure:// is not supported here"),
         (&["--to=ftp://b"], "s3://BUCKET"),
         (&["--to=pvc://"], "pvc://CLAIM"),
         (&["--to=pvc://c", "--name=A"], "--name"),

@@ -6,25 +6,25 @@ use serde::{Deserialize, Serialize};
 
 use super::FailedReport;
 
-/// What was tried.
+/// One operation that a probe tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Trial {
-    /// An object that was written is there at once, and is what was written.
+    /// A written object is readable at once, with the written bytes.
     ReadAfterWrite,
-    /// An object is not overwritten when it must not be there yet.
+    /// A create-only put does not overwrite an existing object.
     CreateOnly,
-    /// What was written is in a listing at once.
+    /// A written object is in a listing at once.
     ListAfterWrite,
-    /// An object of several parts is whole, read by ranges.
+    /// An object of a multipart upload is complete, read by ranges.
     Multipart,
-    /// An older version of an object is kept.
+    /// The store keeps older versions of an object.
     Versions,
-    /// An object is kept from being removed, where that is asked for.
+    /// The store locks an object against removal, if requested.
     ObjectLock,
-    /// An object that was removed is gone.
+    /// A removed object is gone.
     Delete,
-    /// The store has a mark of its own, and it is the one that is expected.
+    /// The store has a store ID, and the ID is the expected ID.
     Mark,
 }
 
@@ -75,51 +75,51 @@ impl Trial {
     }
 }
 
-/// How it went.
+/// Result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
-    /// The store does it.
+    /// The store passes the trial.
     Yes,
-    /// It does not.
+    /// The store fails the trial.
     No,
-    /// It need not: this kind of store has no such thing.
+    /// The trial does not apply to this kind of store.
     NotThere,
-    /// It could not be tried.
+    /// The probe could not try.
     NotTried,
 }
 
-/// One row of what was found.
+/// One trial and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// What was tried.
+    /// The trial.
     pub trial: Trial,
-    /// How it went.
+    /// Its result.
     pub outcome: Outcome,
-    /// Whether nothing can be saved or restored without it.
+    /// Whether saves and restores need this operation.
     pub needed: bool,
-    /// What was seen, and what follows from it.
+    /// Observation, and its consequence.
     pub detail: String,
 }
 
-/// Everything that was found.
+/// Result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Probed {
     /// The store.
     pub store: String,
-    /// Whether snapshots can be saved there and restored from there.
+    /// Whether snapshots can be saved to this store and restored from this store.
     pub usable: bool,
     /// All trials, in the order of [`Trial`].
     pub findings: Vec<Finding>,
-    /// The store's mark, where it could be read: also one that is not the expected one.
+    /// Store ID, if readable; also when another ID was expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_id: Option<String>,
-    /// Where something was left behind, if it could not be taken back.
+    /// URI of a folder that the probe could not remove.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_behind: Option<String>,
-    /// Why it is not usable.
+    /// Why the store is not usable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<FailedReport>,
 }

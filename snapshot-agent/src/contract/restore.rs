@@ -9,33 +9,32 @@ use serde::{Deserialize, Serialize};
 
 use super::{DEFAULT_INSPECT_DEADLINE_SECONDS, IdentityFlags, StoreFlags};
 
-/// `agent latest`: which snapshot a restore of "the newest one" means, so that it can be written down before anything is
-/// restored.
+/// `agent latest`: find the newest snapshot, so that the key can be recorded before a restore starts.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct LatestRequest {
-    /// Where to look.
+    /// Store to search.
     #[command(flatten)]
     pub store: StoreFlags,
-    /// Namespace part of the key.
+    /// Namespace in the key.
     #[arg(long)]
     pub namespace: String,
-    /// Cluster part of the key.
+    /// Cluster in the key.
     #[arg(long)]
     pub cluster: String,
-    /// Which of the clusters that had this name: its UID, the first 8 characters of it, or what else stands at that place
-    /// of the key (`etcd-...` for what was saved by hand). Absent: there must be no doubt.
+    /// Lineage to search: the cluster's UID, its first 8 characters, or the third part of the key (`etcd-...` for
+    /// snapshots that were saved by hand). Default: all; the search fails when the lineage is not clear.
     #[arg(long)]
     pub lineage: Option<String>,
-    /// Mark that the store has to have (`agent probe` tells it): nothing is looked for in another one. Absent: whichever it
-    /// is.
+    /// Store ID that the store must have, as `agent probe` prints; the agent searches no other store. Default: any
+    /// store.
     #[arg(long, value_name = "ID")]
     pub expect_store_id: Option<String>,
-    /// Give up after this many seconds.
+    /// Time limit in seconds.
     #[arg(long, default_value_t = DEFAULT_INSPECT_DEADLINE_SECONDS)]
     pub deadline_seconds: u32,
 }
 
-/// What `agent latest` has found.
+/// Result of `agent latest`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LatestReport {
@@ -43,17 +42,17 @@ pub struct LatestReport {
     pub key: String,
     /// URI of the data object.
     pub uri: String,
-    /// sha256 (hex) of the database: with it the key can only ever mean these bytes.
+    /// sha256 (hex) of the database: a restore with this hash accepts no other bytes.
     pub sha256: String,
     /// When it was taken (RFC 3339).
     pub taken_at: String,
-    /// The revision of the key space, where it was proven.
+    /// Revision of the key space, if proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
-    /// Whether no quorum answered when it was saved, by hand: acknowledged writes may be missing.
+    /// Whether no quorum answered during this save by hand: acknowledged writes may be missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_quorum: bool,
-    /// Newer ones that cannot be restored, and why; the newest first.
+    /// Newer snapshots that cannot be restored, with the causes, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<String>,
 }
@@ -61,83 +60,82 @@ pub struct LatestReport {
 /// `agent restore`: rebuild one seed member's data directory from one stored snapshot.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestoreRequest {
-    /// Where from.
+    /// Source.
     #[command(flatten)]
     pub store: StoreFlags,
-    /// The snapshot's folder below the store's prefix (the one that holds `manifest.json`), or a raw file of etcdctl's by
-    /// its name, which ends with `.db`.
+    /// Folder of the snapshot below the store's prefix, with `manifest.json` inside; or the path of a raw file of
+    /// etcdctl, ending with `.db`.
     #[arg(long)]
     pub key: String,
-    /// sha256 (hex) that the manifest must record for the database; absent: the manifest's own word is taken.
+    /// sha256 (hex) of the database that the manifest must record. Default: the hash in the manifest.
     #[arg(long)]
     pub expect_sha256: Option<String>,
-    /// Mark that the store has to have (`agent probe` tells it): no data is read from another one. Absent: whichever it
-    /// is.
+    /// Store ID that the store must have, as `agent probe` prints; the agent reads no data from another store. Default:
+    /// any store.
     #[arg(long, value_name = "ID")]
     pub expect_store_id: Option<String>,
-    /// Folder whose files are all identity files as `age-keygen` writes them (a mounted Secret), to decrypt with; may be
-    /// given several times. Read only when the snapshot is encrypted.
+    /// Folder of identity files of `age-keygen` (a mounted Secret) to decrypt with; repeatable. The agent reads the
+    /// files only for an encrypted snapshot.
     #[arg(long = "age-identity-dir", value_name = "DIR")]
     pub age_identity_dirs: Vec<PathBuf>,
-    /// Take a raw `.db` file that does not end with etcd's sha256 (a copy of a member's own file): its structure is proven
-    /// then, and nothing tells whether its values are what they were.
+    /// Accept a raw `.db` file without etcd's sha256 at its end (a copy of a member's own file). The agent then checks
+    /// the structure, but cannot detect changed values.
     #[arg(long)]
     pub allow_unverified: bool,
-    /// How far the revision is moved on, so that none that a client has seen is given again to something else; what was
-    /// before counts as compacted, so that watchers list anew instead of waiting (etcd issue 16028, Kubernetes issue
-    /// 118501). 0: it stays.
+    /// Number to add to the revision, so that etcd never assigns a revision twice. Earlier revisions count as
+    /// compacted, so watchers list again instead of waiting (etcd issue 16028, Kubernetes issue 118501). 0 adds and
+    /// compacts nothing.
     #[arg(long, default_value_t = DEFAULT_REVISION_BUMP, value_parser = clap::value_parser!(u64).range(..=1_000_000_000_000))]
     pub revision_bump: u64,
-    /// Folder that holds the member's data directory (the volume's mount point).
+    /// Folder for the member's data directory (the mount point of the volume).
     #[arg(long)]
     pub volume: PathBuf,
-    /// `etcdutl` of the target version.
+    /// Path of `etcdutl` of the target version.
     #[arg(long, default_value = "/usr/local/bin/etcdutl")]
     pub etcdutl: PathBuf,
-    /// How the data directory is made of the snapshot.
+    /// How the agent builds the data directory.
     #[arg(long, value_enum, default_value_t)]
     pub engine: Engine,
-    /// Who this volume belongs to; written beside the data and checked by the gate.
+    /// Owner of this volume. The agent writes the identity beside the data, and the gate compares the identity.
     #[command(flatten)]
     pub identity: IdentityFlags,
-    /// UID of this restore attempt.
+    /// Restore UID.
     #[arg(long)]
     pub restore_uid: String,
-    /// `name=peerURL` of the only member the rebuilt data names.
+    /// `name=peerURL` of the only member in the rebuilt data.
     #[arg(long)]
     pub initial_cluster: String,
-    /// File with the Pod's annotations (a downward API volume). An empty volume is filled only while
-    /// holdfast.dev/may-start-empty there names the claim, and neither holdfast.dev/started nor holdfast.dev/joined says that
-    /// the member has served: a seed that was emptied since must never be restored again. Absent (by
-    /// hand): no such check.
+    /// File with the Pod's annotations (a downward API volume). The agent fills an empty volume only while
+    /// holdfast.dev/may-start-empty names the claim, and neither holdfast.dev/started nor holdfast.dev/joined shows
+    /// that the member has served: an emptied seed must never be restored again. Default, by hand: no such check.
     #[arg(long)]
     pub annotations: Option<PathBuf>,
-    /// Restore nothing whose users have to log in: who will run the cluster has no credentials of theirs, and without them
-    /// no member can ever be added to it.
+    /// Refuse a snapshot with authentication on. Without credentials for such data, no member can join the restored
+    /// cluster.
     #[arg(long)]
     pub refuse_auth: bool,
-    /// The quota of the etcd that is to run on it, in bytes (its flag of the same name): restore nothing that it would take
-    /// no write into. Absent, or 0: whatever its size.
+    /// Quota of the etcd that will run, in bytes (etcd's flag of the same name); refuse a database that fills this
+    /// quota, because etcd would accept no write. Default, and 0: no check.
     #[arg(long)]
     pub quota_backend_bytes: Option<u64>,
-    /// Give up after so many seconds in all; absent: only --stall-seconds counts.
+    /// Time limit in seconds. Default: only --stall-seconds applies.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub deadline_seconds: Option<u32>,
-    /// Give up when nothing has moved for this many seconds, so that the reason shows early.
+    /// End the restore after this many seconds without progress, so that the cause shows early.
     #[arg(long, default_value_t = DEFAULT_RESTORE_STALL_SECONDS)]
     pub stall_seconds: u32,
 }
 
-/// How a data directory is made of a snapshot. Both give the same one.
+/// How the agent builds a data directory from a snapshot. The result is the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
-    /// The snapshot is downloaded and etcdutl copies it: twice its space, written twice.
+    /// Download the snapshot, then copy the file with etcdutl; needs twice the space and writes twice.
     #[default]
     Etcdutl,
-    /// The snapshot is written once, to its place, and etcdutl restores a small database; what is new in that one is
-    /// added to the large one as pages: the space once, and less time. Where that cannot be done, etcdutl does it all,
-    /// and the report says so.
+    /// Write the snapshot once, to its final place; etcdutl restores a small database, and the agent appends the pages
+    /// that etcdutl changed there. Needs the space once, and less time. When grafting fails, etcdutl restores the whole
+    /// snapshot, and the report says so.
     Graft,
 }
 

@@ -5,16 +5,16 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// How an S3 store encrypts what it keeps.
+/// Server-side encryption of an S3 store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum S3Sse {
-    /// With keys of the store's own.
+    /// The store's own keys.
     #[value(name = "AES256")]
     Aes256,
-    /// With a key of the key management service.
+    /// A key of the key management service.
     #[value(name = "aws:kms")]
     AwsKms,
-    /// With a key that comes with every request and is kept nowhere.
+    /// Your key, sent with every request; the store does not keep the key.
     #[value(name = "SSE-C")]
     Customer,
 }
@@ -35,15 +35,15 @@ impl S3Sse {
     }
 }
 
-/// Who may take a lock away before its time (S3 Object Lock).
+/// Credentials that may remove a lock before its end (S3 Object Lock).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum LockMode {
-    /// Whoever has the right `s3:BypassGovernanceRetention`.
+    /// Credentials with the right `s3:BypassGovernanceRetention`.
     #[default]
     #[value(name = "GOVERNANCE")]
     Governance,
-    /// Nobody, the account's owner included.
+    /// No credentials, not even those of the account's owner.
     #[value(name = "COMPLIANCE")]
     Compliance,
 }
@@ -58,23 +58,23 @@ impl LockMode {
     }
 }
 
-/// Until when a stored object may not be removed or overwritten.
+/// Lock of a stored object against removal and overwriting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Lock {
-    /// Who may take it away earlier.
+    /// Mode of the lock.
     pub mode: LockMode,
-    /// Until then.
+    /// End of the lock.
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub until: Timestamp,
-    /// Whether the store has said that it keeps it. Credentials that may only write cannot ask.
+    /// Whether the store has confirmed the lock. Credentials that permit only writes cannot ask.
     pub confirmed: bool,
 }
 
-/// Which checksum an S3 store keeps with an object.
+/// Checksum that an S3 store keeps with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum S3Checksum {
-    /// None where the protocol does not need one: every store takes that.
+    /// None, unless the protocol requires a checksum; every store accepts this.
     WhenRequired,
     /// CRC-64/NVME.
     Crc64nvme,

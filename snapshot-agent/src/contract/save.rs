@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{EtcdFlags, StoreFlags};
 
-/// How the stored bytes are compressed.
+/// Compression of the stored bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
-    /// zstd, level 1: on etcd data as small as level 3, at twice gzip's speed.
+    /// zstd, level 1: compresses etcd data as well as level 3, at twice gzip's speed.
     #[default]
     Zstd,
-    /// gzip, for tools that read nothing else.
+    /// gzip, for tools without zstd.
     Gzip,
-    /// The stream's bytes as they are.
+    /// No compression.
     None,
 }
 
@@ -48,82 +48,83 @@ const FILED: &str = "Filed under";
 /// Heading of how it is saved, in help texts. Each flag of a save needs a heading: clap lets the last one go on.
 const SAVING: &str = "Saving";
 
-/// `agent save`: one snapshot of one etcd to one new folder of a store.
+/// `agent save`: save one snapshot of one etcd to a new folder of a store.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SaveRequest {
-    /// Where from.
+    /// Source.
     #[command(flatten, next_help_heading = "etcd")]
     pub etcd: EtcdFlags,
-    /// Where to.
+    /// Destination.
     #[command(flatten, next_help_heading = "Store")]
     pub store: StoreFlags,
-    /// Mark that the store has to have, as `agent probe` tells it: at another store, or one without a mark, nothing is
-    /// written and nothing removed. Absent: whatever is there is taken.
+    /// Store ID that the store must have, as `agent probe` prints. In a store with another ID or without an ID, the
+    /// agent writes and removes nothing. Default: any store.
     #[arg(long, value_name = "ID", help_heading = "Store")]
     pub expect_store_id: Option<String>,
-    /// Namespace part of the key.
+    /// Namespace in the key.
     #[arg(long, help_heading = FILED)]
     pub namespace: String,
-    /// Cluster part of the key.
+    /// Cluster in the key.
     #[arg(long, help_heading = FILED)]
     pub cluster: String,
-    /// UID of the `EtcdCluster`; its first 8 characters are the lineage in the key. By hand: leave it out, the etcd
-    /// cluster ID takes its place.
+    /// UID of the `EtcdCluster`; the first 8 characters are the lineage in the key. By hand, leave this flag out: the
+    /// lineage is then `etcd-` and the etcd cluster ID.
     #[arg(long, value_name = "UID", help_heading = FILED)]
     pub cluster_uid: Option<String>,
-    /// The cluster's `spec` as JSON, for the manifest, so that the store is enough to make the cluster again. It must hold
-    /// no secret. Read from the environment in a Pod.
+    /// The cluster's `spec` as JSON, without secrets. The manifest records this spec, so that the store alone is enough
+    /// to create the cluster again. In a Pod, set by the environment.
     #[arg(long, value_name = "JSON", env = "HOLDFAST_CLUSTER_SPEC", hide_env_values = true, help_heading = FILED)]
     pub cluster_spec: Option<String>,
-    /// Key of the snapshot that this etcd was itself restored from: what the cluster that is gone had saved until then is
-    /// the past of this one.
+    /// Key of the snapshot that this etcd was restored from. Searches then count the earlier snapshots of that cluster
+    /// as the past of this etcd.
     #[arg(long, value_name = "KEY", help_heading = FILED)]
     pub restored_from: Option<String>,
-    /// etcd cluster ID (hex) this snapshot must come from; another one is refused.
+    /// etcd cluster ID (hex) that the source must have; the agent refuses every other etcd.
     #[arg(long, value_name = "ID", help_heading = "etcd")]
     pub expect_cluster_id: Option<String>,
-    /// Name of the object that asked for this snapshot.
+    /// Name of the object that requested this snapshot.
     #[arg(long, value_name = "NAME", help_heading = FILED)]
     pub owner_name: Option<String>,
-    /// UID of the object that asked for this snapshot.
+    /// UID of the object that requested this snapshot.
     #[arg(long, value_name = "UID", help_heading = FILED)]
     pub owner_uid: Option<String>,
-    /// UID of the Pod this runs in; with it two Pods of one Job never share a key. Read from the environment in a Pod.
+    /// UID of the Pod that runs this command, so that two Pods of one Job never share a key. In a Pod, set by the
+    /// environment.
     #[arg(long, value_name = "UID", env = "HOLDFAST_POD_UID", help_heading = FILED)]
     pub pod_uid: Option<String>,
-    /// How to compress.
+    /// Compression.
     #[arg(long, value_enum, default_value_t, help_heading = SAVING)]
     pub compression: Compression,
-    /// Whether members are asked for their HashKV, to compare it with the snapshot's.
+    /// Which members compute their HashKV, for comparison with the snapshot.
     #[arg(long, value_enum, default_value_t, help_heading = SAVING)]
     pub ask_members: AskMembers,
-    /// What is checked beyond the stream before the snapshot is published.
+    /// Checks, beside those of the stream, before the agent publishes the snapshot.
     #[arg(long, value_enum, default_value_t, help_heading = SAVING)]
     pub verify: Verify,
-    /// Do everything but storing: read, prove and compress a snapshot, compare it with the members, and tell how fast that
-    /// was. The store is only asked whether it would take it.
+    /// Read, prove and compress a snapshot, compare the snapshot with the members, and print the rate, but store
+    /// nothing. The agent only checks that the store would accept an upload.
     #[arg(long, help_heading = SAVING)]
     pub dry_run: bool,
-    /// Read from a member also when no quorum answers, after most of them were lost: what is left may lack writes that were
-    /// acknowledged, and the manifest says so. By hand alone; where a quorum answers it changes nothing.
+    /// Read from a member also when no quorum answers, after a majority was lost; no effect while a quorum answers. The
+    /// snapshot may lack acknowledged writes, and the manifest says so. Only by hand.
     #[arg(long, conflicts_with = "owner_uid", help_heading = SAVING)]
     pub no_quorum: bool,
-    /// Public key of age (`age1...`) to encrypt for, after compressing; may be given several times, and each one's
-    /// identity alone can decrypt. Absent: not encrypted.
+    /// Public age key (`age1...`) to encrypt for, after compression; repeatable. The identity of each key alone can
+    /// decrypt. Default: no encryption.
     #[arg(long = "age-recipient", value_name = "RECIPIENT", help_heading = SAVING)]
     pub age_recipients: Vec<String>,
-    /// Folder of a volume where the snapshot waits for a slow store, so that etcd is let go at its own speed. Never a
-    /// volume of etcd's. Absent: the stream waits for the store.
+    /// Folder that buffers the snapshot for a slow store, so that etcd streams at full speed; never on a volume of
+    /// etcd. Default: no buffer, and the stream waits for the store.
     #[arg(long, value_name = "DIR", help_heading = SAVING)]
     pub spool_dir: Option<PathBuf>,
-    /// How much of that volume the spool takes, in MiB (1024 if absent); when it is full, the stream waits.
+    /// Largest size of the buffer in MiB, default 1024. While the buffer is full, the stream waits.
     #[arg(long, value_name = "MIB", requires = "spool_dir", help_heading = SAVING)]
     pub spool_mib: Option<u64>,
-    /// Give up when less than this many KiB a second came from etcd for a minute; 0: never. While a snapshot streams, etcd
-    /// keeps everything that is deleted.
+    /// End the save when etcd sends less than this many KiB per second for a minute; 0 disables the limit. etcd cannot
+    /// free deleted data while a snapshot streams.
     #[arg(long, value_name = "KIB", default_value_t = DEFAULT_MIN_THROUGHPUT_KIB, help_heading = SAVING)]
     pub min_throughput_kib: u64,
-    /// Give up after this many seconds.
+    /// Time limit in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_SAVE_DEADLINE_SECONDS, help_heading = SAVING)]
     pub deadline_seconds: u32,
 }
@@ -139,12 +140,12 @@ pub const DEFAULT_MIN_THROUGHPUT_KIB: u64 = 512;
 /// small, and one variable of a process takes 128 KiB at most (`MAX_ARG_STRLEN` of Linux).
 pub const MAX_CLUSTER_SPEC: usize = 64 << 10;
 
-/// What is checked before a snapshot is published, beyond the stream itself, which is proven always.
+/// Checks before a snapshot is published, beside the proof of the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema)]
 pub enum Verify {
-    /// The stream alone.
+    /// Only the stream.
     Stream,
-    /// And the store gives back what it was given.
+    /// Also read the stored object back and compare the bytes.
     #[default]
     Stored,
 }
@@ -159,16 +160,18 @@ impl Verify {
     }
 }
 
-/// Whether members are asked if they hold what the snapshot holds.
+/// Members that compute their HashKV at the snapshot's revision, for comparison with the snapshot. `Auto` (default):
+/// the source member, and below 1 GiB of database a second voter; no leader from 1 GiB up. `Always`: the source member
+/// and a second voter, each of which delays writes by 0.1 to 0.9 s for each GiB. `Never`: no member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema)]
 pub enum AskMembers {
-    /// The member that was read and a second one. From 1 GiB up only the one, and never a leader: clients would wait while
-    /// it hashes.
+    /// The source member, and below 1 GiB of database a second voter. No leader from 1 GiB up, because clients would
+    /// wait while the leader hashes.
     #[default]
     Auto,
-    /// The member that was read and a second one, whatever it costs.
+    /// The source member and a second voter, whatever the size of the database.
     Always,
-    /// No: only the snapshot's own structure is proven.
+    /// No member; the agent proves only the structure of the snapshot.
     Never,
 }
 

@@ -10,27 +10,25 @@ use serde::{Deserialize, Serialize};
 
 use super::{StoreFlags, ToStore};
 
-/// One snapshot: a file on this disk, or one in a store by its key.
+/// One snapshot: a local file, or a stored snapshot by its key.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotFlags {
-    /// A file on this disk: an unpacked snapshot, or a copy of a member's `member/snap/db`. Instead of --store and
-    /// --key.
+    /// Local file instead of --store and --key: an unpacked snapshot, or a copy of a member's `member/snap/db`.
     #[arg(value_name = "FILE", required_unless_present_any = ["key", "url"], conflicts_with_all = ["key", "url"])]
     pub file: Option<PathBuf>,
-    /// Where a stored one is.
+    /// Store of the snapshot.
     #[command(flatten, next_help_heading = "Store")]
     pub store: Option<StoreFlags>,
-    /// The stored snapshot's folder below the store's prefix (the one that holds `manifest.json`), as `agent list` shows
-    /// it.
+    /// Folder of the stored snapshot below the store's prefix, with `manifest.json` inside, as `agent list` shows.
     #[arg(long, requires = "url", help_heading = "Store")]
     pub key: Option<String>,
-    /// Identity file as `age-keygen` writes it, to decrypt with; may be given several times. Read only when the snapshot
-    /// is encrypted.
+    /// Identity file of `age-keygen` to decrypt with; repeatable. The agent reads the file only for an encrypted
+    /// snapshot.
     #[arg(long = "identity", value_name = "FILE", requires = "key", conflicts_with = "file", help_heading = "Store")]
     pub identities: Vec<PathBuf>,
 }
 
-/// How far a stored snapshot is verified later on.
+/// Level of a later verification of a stored snapshot.
 #[derive(
     Clone,
     Copy,
@@ -47,10 +45,10 @@ pub struct SnapshotFlags {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum ProofLevel {
-    /// What the store gives back is read once and proven: hashes, structure, HashKV.
+    /// Read the stored object once, and check hashes, structure and HashKV.
     #[default]
     Stored,
-    /// And an etcd is restored from it, started on this machine alone, and asked.
+    /// Also restore the snapshot, start etcd on loopback, and query that etcd.
     Drill,
 }
 
@@ -70,30 +68,30 @@ impl ProofLevel {
 /// Heading of how it is verified, in help texts.
 const VERIFYING: &str = "Verifying";
 
-/// `agent verify`: whether a snapshot is whole and sound.
+/// `agent verify`: verify a snapshot.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyRequest {
-    /// Which one.
+    /// Snapshot to verify.
     #[command(flatten)]
     pub snapshot: SnapshotFlags,
-    /// How far a stored one is verified.
+    /// Level of the verification of a stored snapshot.
     #[arg(long, value_enum, default_value_t, requires = "key", conflicts_with = "file", help_heading = VERIFYING)]
     pub level: ProofLevel,
-    /// Folder with `etcd` and `etcdutl` for a drill, of the snapshot's etcd version or a newer one. Absent: they are
-    /// looked for in PATH, then in /usr/local/bin, where etcd's own image has them.
+    /// Folder with `etcd` and `etcdutl` for a drill, of the snapshot's etcd version or a newer version. Default: PATH,
+    /// then /usr/local/bin, the folder of both in etcd's own image.
     #[arg(long, value_name = "DIR", requires = "key", conflicts_with = "file", help_heading = VERIFYING)]
     pub bin_dir: Option<PathBuf>,
-    /// Folder below which a drill makes a folder of its own, which it removes again. It needs about twice the database's
+    /// Folder for the temporary folder of a drill, which the agent removes at the end. Needs about twice the database's
     /// size.
     #[arg(long, value_name = "DIR", env = "TMPDIR", default_value = SCRATCH, help_heading = VERIFYING)]
     pub scratch: PathBuf,
-    /// Keep no proof beside the snapshot.
+    /// Write no proof beside the snapshot.
     #[arg(long, requires = "key", conflicts_with = "file", help_heading = VERIFYING)]
     pub no_proof: bool,
     /// Print JSON instead of lines.
     #[arg(long, help_heading = VERIFYING)]
     pub json: bool,
-    /// Give up after this many seconds.
+    /// Time limit in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_READ_DEADLINE_SECONDS, help_heading = VERIFYING)]
     pub deadline_seconds: u32,
 }
@@ -107,35 +105,35 @@ pub const DEFAULT_READ_DEADLINE_SECONDS: u32 = 3600;
 /// Heading of what is shown, in help texts.
 const SHOWING: &str = "Showing";
 
-/// `agent contents`: what is in a snapshot.
+/// `agent contents`: show the contents of a snapshot.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContentsRequest {
-    /// Which one.
+    /// Snapshot to show.
     #[command(flatten)]
     pub snapshot: SnapshotFlags,
-    /// Only keys that begin with this.
+    /// Only keys with this prefix.
     #[arg(long, default_value_t, help_heading = SHOWING)]
     pub prefix: String,
-    /// How many parts of a key, behind --prefix, belong to the prefix that it is counted under.
+    /// Number of parts of a key, after --prefix, by which keys are grouped and counted.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = SHOWING)]
     pub depth: u32,
-    /// What parts a key.
+    /// Separator between the parts of a key.
     #[arg(long, value_name = "TEXT", default_value = "/", help_heading = SHOWING)]
     pub separator: String,
-    /// Show so many prefixes, the largest first.
+    /// Number of prefixes to show, largest first.
     #[arg(long, value_name = "N", default_value_t = 20, help_heading = SHOWING)]
     pub top: usize,
-    /// Print this key's value as it is, and nothing else. Values are not shown otherwise.
+    /// Print only the value of this key, unchanged. No other option prints values.
     #[arg(long, value_name = "KEY", conflicts_with_all = ["prefix", "depth", "separator", "top", "json"], help_heading = SHOWING)]
     pub value: Option<String>,
     /// Print JSON instead of tables.
     #[arg(long, help_heading = SHOWING)]
     pub json: bool,
-    /// Folder below which a stored snapshot is unpacked, into a folder of its own that is removed again. It needs the
+    /// Folder for a temporary folder with the unpacked snapshot, which the agent removes at the end. Needs the
     /// database's size.
     #[arg(long, value_name = "DIR", env = "TMPDIR", default_value = SCRATCH, help_heading = SHOWING)]
     pub scratch: PathBuf,
-    /// Give up after this many seconds.
+    /// Time limit in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_READ_DEADLINE_SECONDS, help_heading = SHOWING)]
     pub deadline_seconds: u32,
 }
@@ -143,38 +141,38 @@ pub struct ContentsRequest {
 /// Heading of what is copied, in help texts.
 const COPYING: &str = "Copying";
 
-/// `agent copy`: stored snapshots from one store to another.
+/// `agent copy`: copy stored snapshots from one store to another.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopyRequest {
-    /// Where from.
+    /// Source.
     #[command(flatten, next_help_heading = "Store to copy from")]
     pub store: StoreFlags,
-    /// Where to.
+    /// Destination.
     #[command(flatten)]
     pub to: ToStore,
-    /// Mark that the store that is copied to has to have, as `agent probe` tells it: at another store, or one without a
-    /// mark, nothing is written and nothing removed.
+    /// Store ID that the destination store must have, as `agent probe` prints. In a store with another ID or without an
+    /// ID, the agent writes and removes nothing. Default: any store.
     #[arg(long, value_name = "ID", help_heading = COPYING)]
     pub to_expect_store_id: Option<String>,
-    /// Copy this snapshot: its folder below the store's prefix, as `agent list` shows it.
+    /// Copy this snapshot: its folder below the store's prefix, as `agent list` shows.
     #[arg(long, required_unless_present = "all", conflicts_with = "all", help_heading = COPYING)]
     pub key: Option<String>,
-    /// Copy every complete snapshot of a cluster, the oldest first.
+    /// Copy every complete snapshot of a cluster, oldest first.
     #[arg(long, requires_all = ["namespace", "cluster"], help_heading = COPYING)]
     pub all: bool,
-    /// Namespace part of the keys.
+    /// Namespace in the keys.
     #[arg(long, requires = "all", help_heading = COPYING)]
     pub namespace: Option<String>,
-    /// Cluster part of the keys.
+    /// Cluster in the keys.
     #[arg(long, requires = "all", help_heading = COPYING)]
     pub cluster: Option<String>,
-    /// Only this lineage: the part of the keys that follows the cluster. Absent: all of them.
+    /// Copy only this lineage: the third part of the keys. Default: all lineages.
     #[arg(long, requires = "all", help_heading = COPYING)]
     pub lineage: Option<String>,
     /// Print JSON instead of a table.
     #[arg(long, help_heading = COPYING)]
     pub json: bool,
-    /// Give up after this many seconds.
+    /// Time limit in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_READ_DEADLINE_SECONDS, help_heading = COPYING)]
     pub deadline_seconds: u32,
 }

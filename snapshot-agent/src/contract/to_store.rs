@@ -11,7 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 
 use super::StoreFlags;
 
-/// The store that something goes to.
+/// The destination store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToStore(pub StoreFlags);
 
@@ -34,8 +34,8 @@ static FLAGS: LazyLock<Vec<Renamed>> = LazyLock::new(|| {
             to_id: format!("to_{}", flag.get_id()),
             to_long: format!("to-{long}"),
             help: match long {
-                "store" => "Where to: a URL, as --store takes it".to_owned(),
-                _ => format!("--{long} of the store that is copied to"),
+                "store" => "URL of the destination store, in the format of --store".to_owned(),
+                _ => format!("--{long} of the destination store"),
             },
             switch: matches!(flag.get_action(), ArgAction::SetTrue),
         })
@@ -81,7 +81,7 @@ impl FromArgMatches for ToStore {
         }
         let command = StoreFlags::augment_args(Command::new("").disable_help_flag(true));
         let matches = command.try_get_matches_from(words).map_err(|error| {
-            Error::raw(ErrorKind::ValueValidation, format!("the store that is copied to: {}\n", error.kind()))
+            Error::raw(ErrorKind::ValueValidation, format!("invalid flag of the destination store: {}\n", error.kind()))
         })?;
         StoreFlags::from_arg_matches(&matches).map(Self)
     }
