@@ -78,7 +78,9 @@ pub(super) fn find(
 pub(super) fn asking(seen: &Observed, now: Timestamp) -> (Reason, String) {
     let kept = kept(seen);
     let searches: Vec<&Search> = seen.searches.iter().collect();
-    if let Some(stuck) = kept.as_ref().filter(|held| held.needs_a_person() && searches.last().is_some_and(never_ran)) {
+    if let Some(stuck) =
+        kept.as_ref().filter(|held| held.needs_a_person() && searches.last().is_some_and(|last| never_ran(last)))
+    {
         return (stuck.reason, stuck.words());
     }
     let words = "the store is asked for the latest snapshot".to_owned();
@@ -98,7 +100,7 @@ fn kept(seen: &Observed) -> Option<HeldUp> {
     HeldUp::kept(seen.cluster.status.as_ref()?.held_up.as_ref())
 }
 
-fn never_ran(search: &&Search) -> bool {
+fn never_ran(search: &Search) -> bool {
     jobs::never_ran(&search.job, &search.pods)
 }
 
