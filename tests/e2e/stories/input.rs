@@ -26,8 +26,8 @@ const CLUSTER: &[Case] = &[
         "does not fit",
     ),
     ("fewer than five heartbeats", |c| c["spec"]["options"] = json!({"electionTimeout": 499}), "five times"),
-    ("a tag", |c| c["spec"]["image"] = json!({"repository": "quay.io/coreos/etcd:v3.6.16"}), "a repository alone"),
-    ("no repository", |c| c["spec"]["image"] = json!({"repository": "quay.io/coreos/"}), "a repository alone"),
+    ("a tag", |c| c["spec"]["image"] = json!({"repository": "quay.io/coreos/etcd:v3.6.16"}), "a repository only"),
+    ("no repository", |c| c["spec"]["image"] = json!({"repository": "quay.io/coreos/"}), "a repository only"),
     ("no class's name", |c| c["spec"]["storage"]["storageClassName"] = json!("Fast SSD"), "StorageClass"),
     ("a volume etcd cannot start on", |c| c["spec"]["storage"]["size"] = json!("64Mi"), "256Mi"),
     ("a name nothing can be made from", |c| c["metadata"]["name"] = json!("9-lives"), "DNS label"),
@@ -119,7 +119,7 @@ const STORE: &[Case] = &[
     (
         "credentials of a volume",
         |s| s["spec"] = json!({"pvc": {"claimName": "c"}, "credentials": {"write": "s"}}),
-        "a volume has no credentials",
+        "a pvc store has no credentials",
     ),
     (
         "a container that cannot be",
@@ -157,7 +157,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.create(restores).await?;
     let why = w.patch("EtcdCluster", "restores", json!({"spec": {"bootstrap": null}})).await;
     let why = why.err().context("a restore may be taken out of the spec, for an empty cluster")?;
-    ensure!(format!("{why:#}").contains("may be corrected, not removed"), "{why:#}");
+    ensure!(format!("{why:#}").contains("may be changed, not removed"), "{why:#}");
     w.patch("EtcdCluster", "restores", json!({"spec": {"bootstrap": {"restore": {"snapshotRef": {"name": "other"}}}}}))
         .await
         .context("a correction is taken")?;
