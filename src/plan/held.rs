@@ -56,7 +56,13 @@ impl HeldUp {
     /// The cause after `next` was seen. `first`: whether the wait for a Pod is all there is to tell.
     pub(in crate::plan) fn after(before: Option<Self>, next: &Self, first: bool) -> Option<Self> {
         let stands = before.as_ref().is_some_and(|old| old.outlasts(next));
-        if stands || (next.reason == Reason::JobPending && !first) { before } else { Some(next.clone()) }
+        if stands {
+            before
+        } else if next.reason == Reason::JobPending && !first {
+            before.filter(|old| old.reason != Reason::NodeSilent)
+        } else {
+            Some(next.clone())
+        }
     }
 
     /// For a condition: the object and the cause.

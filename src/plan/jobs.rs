@@ -297,7 +297,9 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
             return Fact::HeldUp(HeldUp::job(Reason::WriteRefused, name, why.to_owned()));
         }
         // When a Job's time is over kubelet removes its Pod a moment before the Job reports its end.
-        if let Some(last) = before.filter(|held| held.pod.is_some()) {
+        if let Some(last) =
+            before.filter(|held| held.pod.is_some() && (held.job == name || held.reason != Reason::NodeSilent))
+        {
             return Fact::HeldUp(last.clone());
         }
         let message = format!("if that stays, `kubectl describe job {name}` says why");

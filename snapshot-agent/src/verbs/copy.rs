@@ -192,7 +192,7 @@ impl One<'_> {
             Err(error) => return Err(error),
         };
         let refused = |what: &str| {
-            Error::exchanged(format!(
+            Error::refused(format!(
                 "{}: {what}. Nothing was touched: what is stored is never overwritten",
                 self.to.uri(self.folder)
             ))

@@ -89,7 +89,11 @@ pub(super) fn asking(seen: &Observed, now: Timestamp) -> (Reason, String) {
 }
 
 /// What keeps the Pods that ask from running, for the status.
-pub(super) fn held_up(seen: &Observed, now: Timestamp) -> Option<HeldUp> {
+pub(super) fn held_up(seen: &Observed, next: &Next, now: Timestamp) -> Option<HeldUp> {
+    // The first Job of a new question: what held up the Pods of the question before is over.
+    if matches!(next, Next::Do(Act::StartJob(job), _) if row::said(job) == 0) {
+        return None;
+    }
     let last = seen.searches.last()?;
     let kept = kept(seen);
     let fact = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), kept.as_ref(), now);

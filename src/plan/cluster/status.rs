@@ -35,7 +35,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
         version: lowest_version(seen).map(|v| v.to_string()).or(old.version),
         members,
         restore: lineage::status(seen, old.restore),
-        held_up: latest::held_up(seen, now).map(|held| held.recorded(old.held_up.as_ref(), now)),
+        held_up: latest::held_up(seen, next, now).map(|held| held.recorded(old.held_up.as_ref(), now)),
         conditions: merge(&old.conditions, &facts.conditions(), meta.generation, now),
         latches: old.latches,
     }

@@ -68,6 +68,8 @@ fn held_up(seen: &Observed, stage: &Stage, inputs: &str) -> Option<HeldUp> {
     match stage {
         Stage::HeldUp(next) => HeldUp::after(before, next, standing(seen, inputs).is_none()),
         _ if jobs::ran(&seen.pods) => None,
+        // The Job has ended, and so has the silent Pod.
+        _ if before.as_ref().is_some_and(|old| old.reason == Reason::NodeSilent) => None,
         Stage::Found(probe) => before.filter(|_| failure(probe).is_some_and(|row| row.class == ExitClass::Deadline)),
         Stage::Probing(_) => before,
         Stage::Start(_) => before.filter(|_| standing(seen, inputs).is_some_and(|probe| !probe.usable)),

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::contract::Compression;
-use crate::error::{Error, Result, io_error, task_error};
+use crate::error::{Error, Result, io_error, of_etcd, task_error};
 use crate::format::crypt::{Recipients, Sealing};
 use crate::format::pack::Packing;
 use crate::format::trailer::{self, Proven, TrailerError};
@@ -179,7 +179,7 @@ fn prove(mut pieces: mpsc::Receiver<Bytes>) -> Result<Proven> {
         let message = format!("{error}; nothing was published");
         match error {
             // A member that was stopped in the middle may end its stream as if all were well.
-            TrailerError::Empty(_) | TrailerError::Cut(_) => Error::transient(message),
+            TrailerError::Empty(_) | TrailerError::Cut(_) => of_etcd(Error::transient(message)),
             TrailerError::Mismatch(_) => Error::corrupt(message),
         }
     })
