@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, Args, Parser, Subcommand, ValueEnum};
 use snapshot_agent::contract::{
-    Compression, ContentsRequest, CopyRequest, FAILURES, GateRequest, InspectRequest, LatestRequest, ListRequest,
+    Compression, ContentsRequest, CopyRequest, Failure, GateRequest, InspectRequest, LatestRequest, ListRequest,
     ProbeRequest, RestoreRequest, SaveRequest, Verify, VerifyRequest,
 };
 use snapshot_agent::format::crypt::Recipients;
@@ -396,9 +396,7 @@ fn json() -> Arg {
 /// Of every verb.
 /// The table of failures, for the help of `agent`.
 fn exit_codes() -> String {
-    let mut rows = FAILURES.to_vec();
-    rows.sort_by_key(|row| row.code);
-    let own = rows.iter().map(|row| format!("{}  {}", row.code, row.cause));
+    let own = Failure::by_code().map(|row| format!("{}  {}", row.code, row.cause));
     let all: Vec<_> = ["1   any other error: see the output", "2   a flag is unknown, missing or invalid"]
         .map(str::to_owned)
         .into_iter()

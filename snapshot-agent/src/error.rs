@@ -1,4 +1,4 @@
-//! One error type: a class and an origin, and a sentence for the person who reads it.
+//! The agent's error: class, origin and message.
 //!
 //! It decides which class an operating system error belongs to. Exit code and reason follow from the table in
 //! `contract/failure.rs`. What a store's or etcd's answer means is decided

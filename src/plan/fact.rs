@@ -42,6 +42,13 @@ pub(in crate::plan) fn reason_of(failure: Option<&Failure>) -> Reason {
     failure.map_or(Reason::AgentCrashed, Reason::from)
 }
 
+/// The names by which a status records a failure: class and origin.
+pub(in crate::plan) fn names_of(failure: Option<&Failure>) -> (String, Option<String>) {
+    let class = failure.map_or("Crashed", |row| row.class.as_str());
+    let origin = failure.and_then(|row| row.origin).map(Origin::as_str);
+    (class.to_owned(), origin.map(str::to_owned))
+}
+
 /// The row of a failure that a status records by the names of its class and origin.
 pub(in crate::plan) fn recorded(class: &str, origin: Option<&str>) -> Option<&'static Failure> {
     let class = ExitClass::ALL.into_iter().find(|known| known.as_str() == class)?;

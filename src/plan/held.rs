@@ -42,9 +42,9 @@ impl HeldUp {
 
     /// For the status; `since` stands while the cause does.
     pub(in crate::plan) fn recorded(self, before: Option<&held::HeldUp>, now: Timestamp) -> held::HeldUp {
-        let Self { reason, job, pod, message } = self.clone();
         let stands = before.filter(|old| Self::kept(Some(old)).is_some_and(|old| old.same_cause(&self)));
         let since = stands.map_or_else(|| now.to_string(), |old| old.since.clone());
+        let Self { reason, job, pod, message } = self;
         held::HeldUp { reason: reason.as_str().to_owned(), job, pod, message, since }
     }
 

@@ -175,8 +175,8 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -
         let why = if let Some(held) = before.filter(|held| !began(held)) {
             format!(". Mend what held it up{}: {}", does.then(), held.last_words())
         } else {
-            let before = last.map(|(_, words)| format!("; its last Pod: {words}")).unwrap_or_default();
-            format!("{before}. {}", does.late())
+            let last = last.map(|(_, words)| format!("; its last Pod: {words}")).unwrap_or_default();
+            format!("{last}. {}", does.late())
         };
         let message = format!("the Job's {seconds} s were over{why}");
         return Fact::Failed { failure: Some(Failure::of(ExitClass::Deadline, None)), message, at };

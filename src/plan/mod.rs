@@ -56,6 +56,13 @@ pub enum Unread {
     Other(String),
 }
 
+impl Unread {
+    /// A cause with this text.
+    pub const fn new(login_required: bool, text: String) -> Self {
+        if login_required { Self::LoginRequired(text) } else { Self::Other(text) }
+    }
+}
+
 impl fmt::Display for Unread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Self::LoginRequired(text) | Self::Other(text)) = self;

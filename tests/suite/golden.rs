@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory;
 use holdfast::cli::Cli;
 use holdfast::manifests::{self, IMAGE, Options, Part, Scope, jobs};
-use snapshot_agent::contract::{FAILURES, Failure, Origin, Retry};
+use snapshot_agent::contract::{Failure, Origin, Retry};
 
 /// Folders that hold nothing but what is printed.
 const FOLDERS: [&str; 4] = ["crds", "charts/manifests", "jobs", "docs/schemas"];
@@ -99,11 +99,9 @@ fn with_exit_codes(document: &str) -> String {
     let (begin, end) = ("<!-- begin: the table of failures -->\n", "<!-- end -->");
     let (head, rest) = document.split_once(begin).unwrap();
     let (_, tail) = rest.split_once(end).unwrap();
-    let mut rows = FAILURES.to_vec();
-    rows.sort_by_key(|row| row.code);
     let mut table =
         "| code | class | origin | cause | retry | reason, and runbook |\n|---|---|---|---|---|---|\n".to_owned();
-    for Failure { class, origin, code, retry, reason, cause } in rows {
+    for Failure { class, origin, code, retry, reason, cause } in Failure::by_code() {
         let origin = origin.map_or("", Origin::as_str);
         let retry = match retry {
             Retry::Again => "the Job",

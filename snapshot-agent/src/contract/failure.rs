@@ -133,7 +133,7 @@ pub const FAILURES: [Failure; 17] = [
     row(Denied, Some(Volume), 77, AfterChange, "VolumeUnusable",
         "the kernel refuses access to the volume: permissions, or a read-only file system"),
     row(Denied, None, 65, AfterChange, "StoreAccessDenied",
-        "the store refuses the credentials, or they lack a right"),
+        "the store refuses the credentials, or the credentials lack a right"),
     row(NotFound, Some(Volume), 78, AfterChange, "VolumeUnusable",
         "a folder or file of the volume does not exist"),
     row(NotFound, None, 66, AfterChange, "ArtifactNotFound",
@@ -155,7 +155,7 @@ pub const FAILURES: [Failure; 17] = [
     row(Refused, Some(Store), 73, AfterChange, "StoreExchanged",
         "the store has another store ID than the expected one"),
     row(Refused, Some(Request), 74, AfterChange, "LineageUnclear",
-        "several clusters of this name have snapshots, and the request does not say which one it means"),
+        "several clusters of this name have snapshots, and the request does not name the lineage"),
     row(Refused, None, 71, AfterChange, "VolumeRefused",
         "the volume holds data of another member or restore, or its disk returns other bytes than were written"),
     row(AuthRequired, None, 72, AfterChange, "AuthRequiredNotConfigured",
@@ -179,6 +179,13 @@ impl Failure {
         let fits = |row: &&Self| row.class == class && (row.origin.is_none() || row.origin == origin);
         // Each class has a row for every origin: a test holds it.
         FAILURES.iter().find(fits).unwrap_or(&FAILURES[0])
+    }
+
+    /// The table, in the order of the exit codes.
+    pub fn by_code() -> [Self; FAILURES.len()] {
+        let mut rows = FAILURES;
+        rows.sort_unstable_by_key(|row| row.code);
+        rows
     }
 
     /// The row of an exit code; `None`: the code is not one of ours.

@@ -15,7 +15,6 @@ use tonic::transport::Endpoint;
 
 use super::Address;
 use crate::operator::clock;
-use crate::plan::Unread;
 use crate::plan::cluster::{Alarm, AlarmKind, Answer, Listed, Membership};
 
 /// Deadline of dialling: Pods are one hop away, and a vanished one must not cost a pass much.
@@ -43,13 +42,6 @@ pub(in crate::operator) enum Failure {
     /// No connection.
     #[error("{0}")]
     Unreachable(String),
-}
-
-impl Failure {
-    /// The cause, for an observation that failed.
-    pub(super) fn unread(&self, text: String) -> Unread {
-        if *self == Self::LoginRequired { Unread::LoginRequired(text) } else { Unread::Other(text) }
-    }
 }
 
 /// What one member's server said.

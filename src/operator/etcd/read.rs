@@ -34,7 +34,7 @@ pub(in crate::operator) async fn answers(pool: &Pool, members: &[Address]) -> Ro
                 }
                 Ok(said.answer)
             }
-            Err(failure) => Err(failure.unread(failure.to_string())),
+            Err(failure) => Err(Unread::new(failure == Failure::LoginRequired, failure.to_string())),
         };
         round.answers.insert(at.member.clone(), answer);
     }
@@ -77,7 +77,7 @@ pub(in crate::operator) async fn membership(pool: &Pool, members: &[Address], ro
     }
     causes.sort();
     let text = format!("no linearizable read succeeded ({})", causes.join("; "));
-    Seen::Unknown(if login { Unread::LoginRequired(text) } else { Unread::Other(text) })
+    Seen::Unknown(Unread::new(login, text))
 }
 
 /// Why nobody could be asked for the membership.
@@ -92,7 +92,7 @@ fn nobody(members: &[Address], round: &Round) -> Unread {
         .collect();
     let text = format!("no member answers ({})", causes.join("; "));
     let login = round.answers.values().any(|said| matches!(said, Err(Unread::LoginRequired(_))));
-    if login { Unread::LoginRequired(text) } else { Unread::Other(text) }
+    Unread::new(login, text)
 }
 
 #[cfg(test)]

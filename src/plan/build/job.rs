@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use snapshot_agent::contract::{
-    EtcdFlags, FAILURES, InspectRequest, LatestRequest, ProbeRequest, Retry, SaveRequest, StoreFlags,
+    EtcdFlags, Failure, InspectRequest, LatestRequest, ProbeRequest, Retry, SaveRequest, StoreFlags,
 };
 
 use super::store::{self, Use};
@@ -423,10 +423,9 @@ pub(crate) const USAGE: i32 = 2;
 /// Evictions and drains do not count; what no repetition can mend ends the Job at once. The first rule that fits wins,
 /// so an agent that was cut short by a drain is not taken at its exit code.
 fn failure_policy() -> PodFailurePolicy {
-    let ends = FAILURES.iter().filter(|failure| failure.retry != Retry::Again).map(|failure| i32::from(failure.code));
-    let mut codes: Vec<i32> = std::iter::once(USAGE).chain(ends).collect();
     // The API server refuses an unsorted list.
-    codes.sort_unstable();
+    let ends = Failure::by_code().into_iter().filter(|failure| failure.retry != Retry::Again);
+    let codes = std::iter::once(USAGE).chain(ends.map(|failure| i32::from(failure.code)));
     PodFailurePolicy {
         rules: vec![
             PodFailurePolicyRule {
@@ -442,7 +441,7 @@ fn failure_policy() -> PodFailurePolicy {
                 on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
                     container_name: Some(CONTAINER.to_owned()),
                     operator: "In".to_owned(),
-                    values: codes,
+                    values: codes.collect(),
                 }),
                 on_pod_conditions: None,
             },

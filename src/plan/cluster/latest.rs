@@ -44,9 +44,8 @@ pub(super) fn find(
         return Ok(found);
     }
     let kept = kept(seen);
-    let fact = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), kept.as_ref(), now);
-    let stuck = jobs::still_held_up(kept.clone(), &fact, jobs::ran(&last.pods), seen.searches.len() == 1)
-        .filter(HeldUp::needs_a_person);
+    let (fact, held) = read(seen, last, kept.as_ref(), now);
+    let stuck = held.filter(HeldUp::needs_a_person);
     let (reason, message, wake) = match fact {
         ended @ (Fact::Failed { .. }
         | Fact::Lost
@@ -94,10 +93,14 @@ pub(super) fn held_up(seen: &Observed, next: &Next, now: Timestamp) -> Option<He
     if matches!(next, Next::Do(Act::StartJob(job), _) if row::said(job) == 0) {
         return None;
     }
-    let last = seen.searches.last()?;
-    let kept = kept(seen);
-    let fact = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), kept.as_ref(), now);
-    jobs::still_held_up(kept, &fact, jobs::ran(&last.pods), seen.searches.len() == 1)
+    read(seen, seen.searches.last()?, kept(seen).as_ref(), now).1
+}
+
+/// What is known of the last Job, and what keeps its Pods from running.
+fn read(seen: &Observed, last: &Search, kept: Option<&HeldUp>, now: Timestamp) -> (Fact, Option<HeldUp>) {
+    let fact = jobs::read(&last.job, &last.pods, seen.refusal.as_deref(), kept, now);
+    let held = jobs::still_held_up(kept.cloned(), &fact, jobs::ran(&last.pods), seen.searches.len() == 1);
+    (fact, held)
 }
 
 fn kept(seen: &Observed) -> Option<HeldUp> {

@@ -85,8 +85,8 @@ pub(super) fn answer(seen: &Observed, now: Timestamp) -> Answer {
             })
         }
         // A Pod that cannot run is told of, whatever was wrong before.
-        Fact::HeldUp(_) | Fact::Pending(_) | Fact::Settling if stuck.is_some() => {
-            open(Inquiry::waits(stuck.map(|stuck| stuck.words()).unwrap_or_default()))
+        Fact::HeldUp(_) | Fact::Pending(_) | Fact::Settling if let Some(stuck) = &stuck => {
+            open(Inquiry::waits(stuck.words()))
         }
         Fact::HeldUp(next) => open(still(seen, before, next.words(), kept.as_ref(), now)),
         Fact::Pending(words) => open(still(seen, before, words, kept.as_ref(), now)),

@@ -62,11 +62,8 @@ pub(super) fn doubt(doubt: &Doubt) -> (Reason, String) {
 
 /// A failure as the status has it.
 pub(super) fn failure(failure: Option<&agent::Failure>, message: &str) -> Failure {
-    Failure {
-        class: failure.map_or("Crashed", |row| row.class.as_str()).to_owned(),
-        origin: failure.and_then(|row| row.origin).map(|origin| origin.as_str().to_owned()),
-        message: message.to_owned(),
-    }
+    let (class, origin) = fact::names_of(failure);
+    Failure { class, origin, message: message.to_owned() }
 }
 
 /// The status as it is now, before what comes next.

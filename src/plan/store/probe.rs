@@ -13,7 +13,7 @@ use crate::api::backup_store::{Probe, Tried};
 use crate::plan::build::job::CONTAINER;
 use crate::plan::held::HeldUp;
 use crate::plan::jobs::{self, Fact};
-use crate::plan::pods;
+use crate::plan::{fact, pods};
 
 /// How far a probe is.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,11 +47,12 @@ pub(super) fn read(seen: &Observed, job: &Job, inputs: &str, now: Timestamp) -> 
 }
 
 fn failed(inputs: &str, failure: Option<&Failure>, message: &str, at: Timestamp) -> Progress {
+    let (class, origin) = fact::names_of(failure);
     Progress::Ended(Probe {
         at: at.to_string(),
         inputs: inputs.to_owned(),
-        class: Some(failure.map_or("Crashed", |row| row.class.as_str()).to_owned()),
-        origin: failure.and_then(|row| row.origin).map(|origin| origin.as_str().to_owned()),
+        class: Some(class),
+        origin,
         message: Some(message.to_owned()),
         ..Probe::default()
     })

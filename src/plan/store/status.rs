@@ -68,8 +68,6 @@ fn held_up(seen: &Observed, stage: &Stage, inputs: &str) -> Option<HeldUp> {
     match stage {
         Stage::HeldUp(next) => HeldUp::after(before, next, standing(seen, inputs).is_none()),
         _ if jobs::ran(&seen.pods) => None,
-        // The Job has ended, and so has the silent Pod.
-        _ if before.as_ref().is_some_and(|old| old.reason == Reason::NodeSilent) => None,
         Stage::Found(probe) => before.filter(|_| failure(probe).is_some_and(|row| row.class == ExitClass::Deadline)),
         Stage::Probing(_) => before,
         Stage::Start(_) => before.filter(|_| standing(seen, inputs).is_some_and(|probe| !probe.usable)),
@@ -81,7 +79,9 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
     let no = |reason, message: &str| Wanted::no(Type::Ready, reason, message);
     let before = standing(seen, inputs);
     let held = held_up(seen, stage, inputs);
-    let stuck = held.as_ref().filter(|held| held.reason != Reason::JobPending);
+    // A silent Pod has ended when its Job has.
+    let silent = |held: &HeldUp| held.reason == Reason::NodeSilent && matches!(stage, Stage::HeldUp(_));
+    let stuck = held.as_ref().filter(|held| held.needs_a_person() || silent(held));
     match (stage, before, stuck) {
         // Of this one no end comes that would say so: it may be at it, and make the store's mark, so none is made beside it.
         (Stage::HeldUp(_), Some(probe), Some(held)) if probe.usable && held.reason == Reason::NodeSilent => {

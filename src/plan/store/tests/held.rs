@@ -113,3 +113,25 @@ fn a_usable_store_whose_probe_is_on_a_silent_node_says_so() {
     assert_eq!((told(&plan), plan.act.as_ref()), (("True", "StoreUsable"), None));
     assert!(ready(&plan).message.contains("kubectl taint nodes n7 "), "{}", ready(&plan).message);
 }
+
+/// Its Pod is gone when its Job has ended: the next probe comes, and the node is no longer the store's trouble.
+#[test]
+fn a_silent_pod_is_forgotten_with_its_job() {
+    let mut silent = runs("p-1");
+    silent.metadata.deletion_timestamp = Some(Time(ago(60)));
+    silent.spec.get_or_insert_default().node_name = Some("n7".to_owned());
+    let seen = with(fresh(), vec![silent]);
+    assert_eq!(told(&planned(&seen)), ("False", "NodeSilent"));
+    let mut seen = given_up(next(&seen), 50);
+    let first = ready(&planned(&seen)).clone();
+    assert_eq!(first.reason, "AgentTimedOut");
+    assert!(first.message.contains("Pod p-1 is not seen to end") && !first.message.contains("taint"), "{first:?}");
+    for _ in 0..2 {
+        seen = next(&seen);
+        assert_eq!(ready(&planned(&seen)), &first, "each pass says the same");
+    }
+    let over = given_up(seen, 90);
+    let plan = planned(&over);
+    let again = with(written(over, &plan), vec![creating("p-2")]);
+    assert_eq!(told(&planned(&again)), ("False", "AgentTimedOut"), "the next Pod waits for something else");
+}
