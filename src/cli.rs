@@ -221,9 +221,9 @@ pub struct CreateFlags {
     /// Region. Default: us-east-1.
     #[arg(long, value_name = "REGION", help_heading = "S3")]
     pub s3_region: Option<String>,
-    /// Name the bucket in the path instead of in the host name.
-    #[arg(long, help_heading = "S3")]
-    pub s3_force_path_style: bool,
+    /// Whether requests name the bucket in the path instead of in the host name. Default: in the path, except with AWS.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "S3")]
+    pub s3_force_path_style: Option<bool>,
     /// Secret with the keys accessKeyID, secretAccessKey and, for temporary credentials, sessionToken. Default: the
     /// identity of the Pod's ServiceAccount or of the node.
     #[arg(long, value_name = "SECRET", value_parser = object, help_heading = "S3")]
@@ -271,7 +271,7 @@ impl CreateFlags {
     pub fn request(self) -> anyhow::Result<snapshot::Request> {
         let s3_flags = self.s3_endpoint.is_some()
             || self.s3_region.is_some()
-            || self.s3_force_path_style
+            || self.s3_force_path_style.is_some()
             || self.s3_credentials.is_some()
             || self.s3_ca.is_some();
         // A private key that was given by mistake must not reach the API server.

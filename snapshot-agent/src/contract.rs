@@ -92,9 +92,10 @@ pub struct StoreFlags {
     /// S3 region; absent: `us-east-1`.
     #[arg(long)]
     pub s3_region: Option<String>,
-    /// Address buckets by path (`endpoint/bucket`) instead of by host name (`bucket.endpoint`).
-    #[arg(long)]
-    pub s3_force_path_style: bool,
+    /// Whether requests name the bucket in the path (`endpoint/bucket`) instead of in the host name (`bucket.endpoint`).
+    /// Default: in the path, except with AWS.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub s3_force_path_style: Option<bool>,
     /// PEM file with the CA certificates to trust for the S3 endpoint, instead of the public ones.
     #[arg(long)]
     pub s3_ca_file: Option<PathBuf>,

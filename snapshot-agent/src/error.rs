@@ -150,8 +150,12 @@ pub(crate) const fn of_etcd(error: Error) -> Error {
     error.with_origin(Origin::Etcd)
 }
 
-/// Sets the request as the origin; for `map_err`.
-pub(crate) const fn of_request(error: Error) -> Error {
+/// Sets the request as the origin; for `map_err`. A file that the request names and the agent cannot read is a wrong
+/// request, no missing snapshot.
+pub(crate) fn of_request(mut error: Error) -> Error {
+    if matches!(error.class, ExitClass::Denied | ExitClass::NotFound) {
+        error.class = ExitClass::Config;
+    }
     error.with_origin(Origin::Request)
 }
 

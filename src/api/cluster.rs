@@ -70,24 +70,34 @@ use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
     validation = Rule::new(
         "(has(self.status) && has(self.status.latches) && has(self.status.latches.formed)) || !has(oldSelf.spec.bootstrap) || !has(oldSelf.spec.bootstrap.restore) || (has(self.spec.bootstrap) && has(self.spec.bootstrap.restore))"
     )
-    .message("the cluster has not formed: spec.bootstrap.restore may be changed, not removed; for an empty cluster, delete this EtcdCluster and create a new EtcdCluster")
+    .message("the cluster has not formed: spec.bootstrap.restore may be changed, not removed; for an empty cluster, delete this EtcdCluster and create a new EtcdCluster"),
+    validation = Rule::new(
+        "!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || (self.spec.version == oldSelf.spec.version)"
+    )
+    .message("the cluster has formed: version changes are not supported yet, spec.version is immutable"),
+    validation = Rule::new(
+        "!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || (self.spec.storage.size == oldSelf.spec.storage.size && has(self.spec.storage.storageClassName) == has(oldSelf.spec.storage.storageClassName) && (!has(self.spec.storage.storageClassName) || self.spec.storage.storageClassName == oldSelf.spec.storage.storageClassName) && self.spec.storage.retention == oldSelf.spec.storage.retention)"
+    )
+    .message("the cluster has formed: spec.storage is immutable, resizing and changes of retention are not supported yet"),
+    validation = Rule::new(
+        "!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || (has(self.spec.image) == has(oldSelf.spec.image) && (!has(self.spec.image) || self.spec.image == oldSelf.spec.image))"
+    )
+    .message("the cluster has formed: spec.image is immutable, rolling changes are not supported yet"),
+    validation = Rule::new(
+        "!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || (has(self.spec.options) == has(oldSelf.spec.options) && (!has(self.spec.options) || self.spec.options == oldSelf.spec.options))"
+    )
+    .message("the cluster has formed: spec.options is immutable, rolling changes are not supported yet"),
+    validation = Rule::new(
+        "!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || (has(self.spec.resources) == has(oldSelf.spec.resources) && (!has(self.spec.resources) || self.spec.resources == oldSelf.spec.resources))"
+    )
+    .message("the cluster has formed: spec.resources is immutable, rolling changes are not supported yet")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.tls) && has(self.tls.insecure) && self.tls.insecure")
         .message("TLS is not supported yet: set spec.tls.insecure: true to use plaintext"),
     validation = Rule::new("self.replicas >= oldSelf.replicas")
-        .message("scaling in is not supported yet: spec.replicas may only grow"),
-    validation = Rule::new("self.version == oldSelf.version")
-        .message("version changes are not supported yet: spec.version is immutable"),
-    validation = Rule::new("self.storage.size == oldSelf.storage.size && has(self.storage.storageClassName) == has(oldSelf.storage.storageClassName) && (!has(self.storage.storageClassName) || self.storage.storageClassName == oldSelf.storage.storageClassName) && self.storage.retention == oldSelf.storage.retention")
-        .message("spec.storage is immutable: resizing and changes of retention are not supported yet"),
-    validation = Rule::new("has(self.image) == has(oldSelf.image) && (!has(self.image) || self.image == oldSelf.image)")
-        .message("spec.image is immutable: rolling changes are not supported yet"),
-    validation = Rule::new("has(self.options) == has(oldSelf.options) && (!has(self.options) || self.options == oldSelf.options)")
-        .message("spec.options is immutable: rolling changes are not supported yet"),
-    validation = Rule::new("has(self.resources) == has(oldSelf.resources) && (!has(self.resources) || self.resources == oldSelf.resources)")
-        .message("spec.resources is immutable: rolling changes are not supported yet")
+        .message("scaling in is not supported yet: spec.replicas may only grow")
 )]
 pub struct EtcdClusterSpec {
     /// Number of members, 1 to 9; default 3. The number may grow; scaling in is not supported yet. An even number gets
@@ -95,21 +105,22 @@ pub struct EtcdClusterSpec {
     #[serde(default = "three")]
     #[schemars(range(min = 1, max = 9))]
     pub replicas: i32,
-    /// etcd version `X.Y.Z`, from 3.5 to 3.7. Immutable for now.
+    /// etcd version `X.Y.Z`, from 3.5 to 3.7. Immutable after the cluster has formed.
     #[schemars(length(max = 16), regex(pattern = r"^3\.(5|6|7)\.[0-9]{1,3}$"))]
     pub version: String,
     /// Source of etcd's image. Default: the operator's `--etcd-image-repository` with the tag `v<version>`. Immutable
-    /// for now.
+    /// after the cluster has formed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
     /// Volume of each member.
     #[serde(default)]
     pub storage: Storage,
-    /// Settings of etcd. Immutable for now.
+    /// Settings of etcd. Immutable after the cluster has formed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<Options>,
     /// Resources of each member's container. Default: requests of 100m CPU and 256Mi memory, so that kubelet never
-    /// evicts a member first. Immutable for now.
+    /// evicts a member first. Immutable after the
+    /// cluster has formed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
     /// Scheduling of Pods. Changes apply to Pods created afterwards.
@@ -192,17 +203,19 @@ impl PullPolicy {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Storage {
-    /// Size of each member's claim; default 8Gi, at least 256Mi (an idle etcd needs about 170 MiB). Immutable for now.
+    /// Size of each member's claim; default 8Gi, at least 256Mi (an idle etcd needs about 170 MiB). Immutable after
+    /// the cluster has formed.
     #[serde(default = "eight_gib")]
     #[x_kube(validation = Rule::new("quantity(string(self)).compareTo(quantity('256Mi')) >= 0").message("storage.size must be at least 256Mi: etcd preallocates its log"))]
     pub size: Quantity,
     /// StorageClass of the claims. Default: the Kubernetes cluster's default class; an empty string selects volumes
-    /// without a class. Immutable.
+    /// without a class. Immutable after the cluster has formed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     #[x_kube(validation = Rule::new("self == '' || self.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')").message("storage.storageClassName must be the name of a StorageClass (kubectl get storageclass): a-z, 0-9, '-' and '.'; leave the field out for the default class"))]
     pub storage_class_name: Option<String>,
-    /// Handling of the claims when the cluster is deleted: `Delete` (default) or `Retain`. Immutable for now.
+    /// Handling of the claims when the cluster is deleted: `Delete` (default) or `Retain`. Immutable after
+    /// the cluster has formed.
     #[serde(default)]
     pub retention: Retention,
 }

@@ -174,6 +174,9 @@ pub struct LastFailure {
     /// Condition reason for this exit code, if the code has a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Verdict of the gate, if the gate refused the volume: `EmptiedVolume`, `OlderVolume`, `IdentityLost` and others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
     /// Message of the container, without secrets.
     pub message: String,
 }

@@ -42,8 +42,9 @@ pub struct Restore {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub identity_secret_refs: Vec<LocalRef>,
-    /// Whether to accept a raw `.db` file without etcd's sha256 at its end (a copy of a member's own file). The agent
-    /// checks the structure, but cannot detect changed values. Default: false.
+    /// Whether to accept a raw `.db` file without etcd's sha256 at its end (a copy of a member's own file), and a folder
+    /// whose manifest names another key (somebody moved it). The agent checks the structure, but cannot detect changed
+    /// values of a raw file, nor an exchanged folder. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_unverified: bool,
     /// Number to add to the revision, so that etcd never assigns a revision twice. Earlier revisions count as
@@ -151,7 +152,7 @@ pub struct Restoring {
     /// Number to add to the revision; absent: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_bump: Option<i64>,
-    /// Whether to accept a raw file without etcd's sha256.
+    /// Whether to accept a raw file without etcd's sha256, and a folder whose manifest names another key.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_unverified: bool,
     /// Engine that builds the data directory; absent: etcdutl.

@@ -160,9 +160,9 @@ pub struct S3Location {
     #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9-]+$"))]
     pub region: Option<String>,
     /// Whether requests name the bucket in the path (`endpoint/bucket`) instead of in the host name
-    /// (`bucket.endpoint`). Default: false.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub force_path_style: bool,
+    /// (`bucket.endpoint`). Default: in the path, except with AWS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub force_path_style: Option<bool>,
     /// Secret in this namespace with the key `ca.crt`: CA certificates to trust for the endpoint instead of the public
     /// CAs.
     #[serde(default, skip_serializing_if = "Option::is_none")]

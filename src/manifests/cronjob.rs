@@ -14,11 +14,14 @@ use crate::snapshot::FAILED;
 /// The sample's cluster; everything is named after it.
 const CLUSTER: &str = "my-etcd";
 
+/// Every hour, not with the others at its beginning.
+const SCHEDULE: &str = "7 * * * *";
+
 const HEADING: &str = "\
 # Has Holdfast save the EtcdCluster my-etcd every hour: kubectl apply -n NAMESPACE -f jobs/{file}
 #
 # Change, besides names and the image:
-#   schedule        five fields: minute, hour, day of month, month, day of week (0 is Sunday)
+#   schedule        five fields, in quotes: minute, hour, day of month, month, day of week (0 is Sunday)
 #   timeZone        the one the schedule is meant in
 #   --cluster       the EtcdCluster, in the same namespace
 #   --to            store://NAME of an EtcdBackupStore; pvc://CLAIM or pvc://CLAIM/FOLDER; or s3://BUCKET or s3://BUCKET/PREFIX, and then add
@@ -36,7 +39,10 @@ const HEADING: &str = "\
 ";
 
 pub(super) fn text(file: &str, image: &str) -> Result<String, serde_saphyr::ser::Error> {
-    Ok(format!("{}{}", HEADING.replace("{file}", file), super::yaml(&objects(image))?))
+    // In quotes: `* * * * *` without them is no YAML.
+    let objects = super::yaml(&objects(image))?;
+    let objects = objects.replace(&format!("schedule: {SCHEDULE}\n"), &format!("schedule: \"{SCHEDULE}\"\n"));
+    Ok(format!("{}{objects}", HEADING.replace("{file}", file)))
 }
 
 fn objects(image: &str) -> [Value; 4] {
@@ -67,7 +73,7 @@ fn objects(image: &str) -> [Value; 4] {
             "kind": "CronJob",
             "metadata": metadata,
             "spec": {
-                "schedule": "7 * * * *",
+                "schedule": SCHEDULE,
                 "timeZone": "Etc/UTC",
                 // A snapshot that takes longer than the pause is not joined by a second one.
                 "concurrencyPolicy": "Forbid",

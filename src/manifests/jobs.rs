@@ -103,7 +103,7 @@ impl To {
                 "\
 #   --store         s3://BUCKET or s3://BUCKET/PREFIX; the bucket must exist
 #   --s3-endpoint   URL of the S3 server; leave it out for AWS, and name --s3-region instead
-#                   (--s3-force-path-style for servers that want the bucket in the path)
+#                   (--s3-force-path-style=false for servers that want the bucket in the host name)
 #   secretName      the Secret with the keys accessKeyID, secretAccessKey and, for temporary ones, sessionToken; for a role
 #                   leave the volume, its mount and --credentials-dir out, and name serviceAccountName instead"
             }

@@ -23,9 +23,13 @@ pub(super) fn of(pod: &Pod) -> Option<LastFailure> {
         }
         let end = pods::last_end(status).filter(|t| t.exit_code != 0)?;
         let own = || (Failure::of_code(end.exit_code).map(Reason::from), words(end));
+        let verdict = match report(end) {
+            Some(Report::Gate(gate)) => Some(gate.verdict),
+            _ => None,
+        };
         let (reason, message) = out_of_memory(pod, name, end).unwrap_or_else(own);
         let reason = reason.map(|reason| reason.as_str().to_owned());
-        Some(LastFailure { container: name.to_owned(), exit_code: end.exit_code, reason, message })
+        Some(LastFailure { container: name.to_owned(), exit_code: end.exit_code, reason, verdict, message })
     })
 }
 
@@ -57,13 +61,17 @@ fn memory_limit<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     Some(limits.get("memory")?.0.as_str())
 }
 
+fn report(end: &ContainerStateTerminated) -> Option<Report> {
+    serde_json::from_str(end.message.as_deref()?.trim()).ok()
+}
+
 /// A container's last words, cut.
 fn words(end: &ContainerStateTerminated) -> String {
     let raw = end.message.as_deref().unwrap_or_default().trim();
-    let said = match serde_json::from_str::<Report>(raw) {
-        Ok(Report::Failed(failed)) => failed.message,
-        Ok(Report::Gate(gate)) => gate.message,
-        Ok(Report::Saved(_) | Report::Restored(_) | Report::Probed(_) | Report::Latest(_)) | Err(_) => raw.to_owned(),
+    let said = match report(end) {
+        Some(Report::Failed(failed)) => failed.message,
+        Some(Report::Gate(gate)) => gate.message,
+        Some(Report::Saved(_) | Report::Restored(_) | Report::Probed(_) | Report::Latest(_)) | None => raw.to_owned(),
     };
     let said = if said.is_empty() { end.reason.clone().unwrap_or_default() } else { said };
     cut(&said)
@@ -85,7 +93,7 @@ pub(super) fn reason(failure: &LastFailure) -> Reason {
 
 /// A failure in words, with what to do about it.
 pub(super) fn explain(failure: &LastFailure) -> String {
-    let LastFailure { container: name, exit_code, reason, message } = failure;
+    let LastFailure { container: name, exit_code, reason, message, verdict: _ } = failure;
     let restores = name == container::RESTORE;
     let known = Failure::of_code(*exit_code);
     let remedy = match known.map(|failure| failure.class) {
@@ -93,9 +101,8 @@ pub(super) fn explain(failure: &LastFailure) -> String {
             "Check the member's claim and its node. kubelet starts the container again"
         }
         Some(ExitClass::Config) if restores => {
-            "Correct what it names: spec.bootstrap.restore and its Secrets in place. spec.version, spec.storage and \
-             spec.options are immutable: name another snapshot, or delete this cluster, which has not formed, and create \
-             it again"
+            "Correct what it names: spec.bootstrap.restore and its Secrets, spec.version, spec.storage or spec.options may be \
+             changed until the cluster has formed"
         }
         Some(ExitClass::Config) => "Correct what it names",
         Some(ExitClass::Denied) => "Correct the credentials in the Secret, or what they are allowed to do",
@@ -103,8 +110,8 @@ pub(super) fn explain(failure: &LastFailure) -> String {
         Some(ExitClass::Corrupt) => "Nothing was started from these bytes; name another snapshot",
         Some(ExitClass::Transient) => "It is tried again",
         Some(ExitClass::Full) if restores => {
-            "spec.bootstrap.restore may be changed in place, spec.storage.size may not: delete this cluster, which has not \
-             formed, and create it again with a larger one"
+            "Enlarge spec.storage.size, or name another snapshot in spec.bootstrap.restore: both may be changed until the \
+             cluster has formed"
         }
         Some(ExitClass::Full) => "Its volume is full: enlarge the claim, if its class allows that",
         Some(ExitClass::Deadline) if restores => {

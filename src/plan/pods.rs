@@ -63,7 +63,7 @@ pub fn runs(pod: &Pod) -> bool {
     running_since(pod).is_some()
 }
 
-fn running_since(pod: &Pod) -> Option<Timestamp> {
+pub(super) fn running_since(pod: &Pod) -> Option<Timestamp> {
     let running = status(pod, container::ETCD)?.state.as_ref()?.running.as_ref()?;
     Some(running.started_at.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0))
 }

@@ -56,7 +56,7 @@ pub(crate) async fn manifest_of(store: &Store, folder: &Folder) -> Result<(Manif
 }
 
 /// The manifest of a snapshot that lies where it was saved, and its bytes: one that was copied to another place speaks of
-/// another snapshot. A restore takes it all the same: a person may have moved it, and says which by its sha256.
+/// another snapshot. A restore takes it where a person says so.
 pub(crate) async fn manifest_in_its_place(store: &Store, folder: &Folder) -> Result<(Manifest, Bytes)> {
     let (manifest, json) = manifest_of(store, folder).await?;
     if manifest.key != folder.as_str() {

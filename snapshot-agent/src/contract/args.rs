@@ -103,7 +103,7 @@ impl StoreFlags {
             .option_path("mount", mount.as_deref())
             .option("s3-endpoint", s3_endpoint.as_ref())
             .option("s3-region", s3_region.as_ref())
-            .switch("s3-force-path-style", *s3_force_path_style)
+            .option("s3-force-path-style", s3_force_path_style.map(|path| path.to_string()).as_ref())
             .option_path("s3-ca-file", s3_ca_file.as_deref())
             .option("s3-sse", s3_sse.map(S3Sse::as_str).map(str::to_owned).as_ref())
             .option("s3-sse-kms-key-id", s3_sse_kms_key_id.as_ref())
@@ -350,7 +350,7 @@ mod tests {
     prop_compose! {
         fn store()(
             url in text(), s3_endpoint in option(text()), s3_region in option(text()),
-            s3_force_path_style: bool, s3_ca_file in option(path()), credentials_dir in option(path()),
+            s3_force_path_style in option(any::<bool>()), s3_ca_file in option(path()), credentials_dir in option(path()),
             mount in option(path()), s3_tag in proptest::collection::vec(text(), 0..4),
             (s3_sse, s3_sse_kms_key_id, s3_storage_class, s3_checksum) in (
                 option(prop_oneof![Just(S3Sse::Aes256), Just(S3Sse::AwsKms), Just(S3Sse::Customer)]), option(text()), option(text()),

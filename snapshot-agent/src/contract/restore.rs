@@ -78,8 +78,9 @@ pub struct RestoreRequest {
     /// files only for an encrypted snapshot.
     #[arg(long = "age-identity-dir", value_name = "DIR")]
     pub age_identity_dirs: Vec<PathBuf>,
-    /// Accept a raw `.db` file without etcd's sha256 at its end (a copy of a member's own file). The agent then checks
-    /// the structure, but cannot detect changed values.
+    /// Accept a raw `.db` file without etcd's sha256 at its end (a copy of a member's own file), and a folder whose
+    /// manifest names another key (somebody moved it). The agent then checks the structure, but cannot detect changed
+    /// values of a raw file, nor an exchanged folder.
     #[arg(long)]
     pub allow_unverified: bool,
     /// Number to add to the revision, so that etcd never assigns a revision twice. Earlier revisions count as

@@ -114,7 +114,7 @@ mod tests {
             mount: Some("/m".into()),
             s3_endpoint: Some("http://e".to_owned()),
             s3_region: Some("r".to_owned()),
-            s3_force_path_style: true,
+            s3_force_path_style: Some(true),
             s3_ca_file: Some("/ca".into()),
             s3_sse: Some(S3Sse::AwsKms),
             s3_sse_kms_key_id: Some("k".to_owned()),

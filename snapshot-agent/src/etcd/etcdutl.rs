@@ -208,7 +208,8 @@ fn failed(output: &Output) -> Error {
         // Killed, most likely for memory; the same request may work on another node.
         Error::transient(message).with_origin(Origin::Own)
     } else {
-        Error::new(class, message)
+        // Corrupt and Config have one row; the others are the machine's.
+        Error::new(class, message).with_origin(Origin::Own)
     }
 }
 

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use crate::contract::{CameAlong, Compression, Lock, SavedReport, Verification};
 use crate::error::{Error, Result};
 use crate::format::layout::{Format, MAX_SEGMENT};
+use crate::util::sha256::Sha256;
 
 /// The format this version writes, and the newest it reads.
 pub const FORMAT_VERSION: u32 = 1;
@@ -98,6 +99,10 @@ pub struct Manifest {
     pub ended_at: Timestamp,
     /// Version of the agent that wrote this.
     pub agent_version: String,
+    /// sha256 (hex) of this manifest without this field, as JSON without white space and with sorted names; absent in
+    /// manifests of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest_sha256: Option<String>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub other: Map<String, Value>,
@@ -212,6 +217,15 @@ impl Manifest {
             )));
         }
         let manifest: Self = serde_json::from_slice(json).map_err(broken)?;
+        if let Some(recorded) = &manifest.manifest_sha256 {
+            let found = self_sha256(serde_json::from_slice(json).map_err(broken)?);
+            if found != *recorded {
+                return Err(Error::corrupt(format!(
+                    "the manifest was changed after the save: its sha256 is {found}, and it records {recorded}. Use another \
+                     snapshot, or a copy of this one"
+                )));
+            }
+        }
         if let Some(other) = manifest.encryption.as_ref().filter(|encryption| encryption.kind != AGE) {
             return Err(Error::config(format!(
                 "the snapshot is encrypted with {:?}, this agent knows only {AGE}: use a newer one",
@@ -237,10 +251,12 @@ impl Manifest {
         Format { compression: self.compression, encrypted: self.encryption.is_some() }
     }
 
-    /// The manifest as it is stored: JSON for people and programs.
+    /// The manifest as it is stored: JSON for people and programs, with its own sha256.
     pub fn render(&self) -> Result<Vec<u8>> {
-        let mut json = serde_json::to_vec_pretty(self)
-            .map_err(|error| Error::corrupt(format!("the manifest cannot be written: {error}")))?;
+        let broken = |error: serde_json::Error| Error::corrupt(format!("the manifest cannot be written: {error}"));
+        let sha256 = self_sha256(serde_json::to_value(self).map_err(broken)?);
+        let sealed = Self { manifest_sha256: Some(sha256), ..self.clone() };
+        let mut json = serde_json::to_vec_pretty(&sealed).map_err(broken)?;
         json.push(b'\n');
         Ok(json)
     }
@@ -281,6 +297,14 @@ impl Manifest {
     }
 }
 
+/// sha256 (hex) of a manifest without the field that holds it. `serde_json` sorts the names of a [`Value`].
+fn self_sha256(mut manifest: Value) -> String {
+    if let Some(fields) = manifest.as_object_mut() {
+        fields.remove("manifestSha256");
+    }
+    hex::encode(Sha256::digest(manifest.to_string()))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -298,6 +322,13 @@ mod tests {
 
     fn parse(value: &Value) -> Result<Manifest> {
         Manifest::parse(value.to_string().as_bytes())
+    }
+
+    /// What is read and written again, without the checksum.
+    fn rendered(value: &Value) -> Value {
+        let mut again: Value = serde_json::from_slice(&parse(value).unwrap().render().unwrap()).unwrap();
+        assert!(again.as_object_mut().unwrap().remove("manifestSha256").is_some());
+        again
     }
 
     fn refused(change: impl FnOnce(&mut Value)) -> ExitClass {
@@ -340,8 +371,35 @@ mod tests {
         let mut value = good();
         value["hashKv"] = json!({"revision": 7, "list": [1, 2]});
         value["origin"] = json!({"uid": "u", "kind": "EtcdSnapshot"});
-        let again: Value = serde_json::from_slice(&parse(&value).unwrap().render().unwrap()).unwrap();
-        assert_eq!(again, value);
+        assert_eq!(rendered(&value), value);
+    }
+
+    /// One flipped bit, wherever it is, is refused, or changes nothing: white space, or the name of the checksum.
+    #[test]
+    fn no_flipped_bit_changes_what_a_manifest_says() {
+        let mut value = good();
+        value["clusterUid"] = json!("3f1c1f0e");
+        value["clusterSpec"] = json!({"replicas": 3, "version": "3.6.16", "options": {"a": [1, -2, 0.5, null, true]}});
+        value["contents"] = json!({
+            "revision": 7, "revisions": 9, "members": ["a1"], "leases": 0, "alarms": 0, "authEnabled": false, "users": 0,
+            "roles": 0, "hashKV": 1
+        });
+        let json = parse(&value).unwrap().render().unwrap();
+        let said = |manifest: Manifest| Manifest { manifest_sha256: None, other: Map::new(), ..manifest };
+        let whole = said(Manifest::parse(&json).unwrap());
+        let mut taken = 0;
+        for (at, bit) in (0..json.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let mut flipped = json.clone();
+            flipped[at] ^= 1 << bit;
+            if let Ok(manifest) = Manifest::parse(&flipped) {
+                taken += 1;
+                let around = String::from_utf8_lossy(&json[at.saturating_sub(12)..(at + 12).min(json.len())]);
+                assert_eq!(said(manifest), whole, "bit {bit} of byte {at} ({around})");
+            }
+        }
+        assert!(taken < 200, "{taken} of {} flips were taken", json.len() * 8);
+        // Without a checksum, as earlier versions wrote it, the same is read.
+        assert_eq!(said(parse(&value).unwrap()), whole);
     }
 
     #[test]
@@ -353,8 +411,7 @@ mod tests {
         value["encryption"] = json!({"kind": "age", "recipients": ["age1x"], "later": 1});
         let encrypted = parse(&value).unwrap();
         assert_eq!(encrypted.format().name(), "snapshot.db.zst.age");
-        let again: Value = serde_json::from_slice(&encrypted.render().unwrap()).unwrap();
-        assert_eq!(again, value);
+        assert_eq!(rendered(&value), value);
         assert!(encrypted.saved(String::new()).encrypted);
     }
 
@@ -367,8 +424,7 @@ mod tests {
         let mut value = good();
         value["withoutQuorum"] = json!(true);
         let alone = parse(&value).unwrap();
-        let again: Value = serde_json::from_slice(&alone.render().unwrap()).unwrap();
-        assert_eq!(again, value);
+        assert_eq!(rendered(&value), value);
         assert!(alone.saved(String::new()).without_quorum);
     }
 

@@ -333,7 +333,7 @@ fn transport_text(kind: HttpErrorKind, error: &object_store::Error) -> (ExitClas
         return (ExitClass::Config, what);
     }
     let what = match kind {
-        HttpErrorKind::Connect if name_unknown => "the endpoint's name cannot be resolved",
+        HttpErrorKind::Connect if name_unknown => "DNS does not know the store's host name",
         HttpErrorKind::Connect => "the store cannot be reached",
         HttpErrorKind::Timeout => "the store does not answer in time",
         HttpErrorKind::Request | HttpErrorKind::Interrupted => {

@@ -125,14 +125,16 @@ fn sendable(name: &str, value: String) -> Result<String> {
     )))
 }
 
-/// Whether the bucket is in the path: where that is asked for, and where no host name can have it. An address has no names
-/// below it, and AWS's certificate is for the names right below its own, not for those below them (RFC 9525, 6.3).
+/// Whether the bucket is in the path. AWS wants it in the host name, and its certificate is for the names right below its
+/// own, not for those below them (RFC 9525, 6.3). Servers of one's own rarely have a name for each bucket in DNS, and an
+/// address has no names below it.
 fn in_path(flags: &StoreFlags, bucket: &str) -> bool {
     let endpoint = flags.s3_endpoint.as_deref();
     let host =
         endpoint.and_then(|endpoint| Url::parse(endpoint).ok()).and_then(|url| url.host_str().map(str::to_owned));
-    let address = host.is_some_and(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok());
-    flags.s3_force_path_style || address || (bucket.contains('.') && endpoint.is_none())
+    let address = host.as_ref().is_some_and(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok());
+    let aws = host.is_none_or(|host| host.ends_with(".amazonaws.com") || host.ends_with(".amazonaws.com.cn"));
+    address || flags.s3_force_path_style.unwrap_or(!aws || bucket.contains('.'))
 }
 
 /// Region, endpoint, and whether the bucket is in the host name or in the path.
@@ -153,8 +155,8 @@ fn reached(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result
     let whole = if in_path { format!("{scheme}://{host}") } else { format!("{scheme}://{bucket}.{host}") };
     Url::parse(&whole).map_err(|why| {
         Error::config(format!(
-            "--s3-endpoint={endpoint:?} takes no bucket in front of its name ({why}): give --s3-force-path-style \
-             (s3.forcePathStyle)"
+            "--s3-endpoint={endpoint:?} takes no bucket in front of its name ({why}): leave out \
+             --s3-force-path-style=false (s3.forcePathStyle)"
         ))
     })?;
     // The bucket's name may be what makes an address of it.
@@ -357,7 +359,7 @@ mod tests {
     fn an_address_that_cannot_be_is_refused_by_name() {
         for endpoint in ["https://h:90000", "https://a:b:c", "https://h:port", "http://1.2.3.4.5:9000", "https://[::1"]
         {
-            for s3_force_path_style in [false, true] {
+            for s3_force_path_style in [None, Some(false), Some(true)] {
                 let error = refused(|flags| {
                     flags.s3_endpoint = Some(endpoint.to_owned());
                     flags.s3_force_path_style = s3_force_path_style;
@@ -385,12 +387,27 @@ mod tests {
         for (endpoint, bucket, expected) in [
             (None, "bkt", false),
             (None, "backups.example.com", true),
-            (Some("https://s3.example.com"), "bkt", false),
-            (Some("https://s3.example.com"), "a.b", false),
+            (Some("https://s3.example.com"), "bkt", true),
+            (Some("http://s3:7070"), "bkt", true),
+            (Some("https://s3.eu-west-1.amazonaws.com"), "bkt", false),
+            (Some("https://s3.eu-west-1.amazonaws.com"), "a.b", true),
+            (Some("https://bucket.vpce-1a2b.s3.eu-west-1.vpce.amazonaws.com"), "bkt", false),
             (Some("http://10.0.0.5:9000"), "bkt", true),
             (Some("https://[fd00::1]:9000"), "bkt", true),
         ] {
             assert_eq!(path(endpoint, bucket), expected, "{endpoint:?}, {bucket}");
+        }
+        for (path_style, endpoint, expected) in [
+            (true, "https://s3.eu-west-1.amazonaws.com", true),
+            (false, "https://oss.example.com", false),
+            (false, "http://10.0.0.5:9000", true),
+        ] {
+            let flags = StoreFlags {
+                s3_endpoint: Some(endpoint.to_owned()),
+                s3_force_path_style: Some(path_style),
+                ..StoreFlags::default()
+            };
+            assert_eq!(in_path(&flags, "bkt"), expected, "{path_style}, {endpoint}");
         }
         let flags = StoreFlags::default();
         let said =

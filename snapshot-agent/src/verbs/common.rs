@@ -1,6 +1,6 @@
 //! What several verbs say about the same things.
 
-use crate::contract::hex_id;
+use crate::contract::{Origin, hex_id};
 use crate::error::Error;
 use crate::scan::{Alarm, ScanError};
 
@@ -12,7 +12,7 @@ pub(crate) fn neither() -> Error {
 /// What a scan's refusal means for the run.
 pub(crate) fn unsound(at: &str, error: &ScanError) -> Error {
     match error {
-        ScanError::Io(_) => Error::transient(format!("{at}: {error}")),
+        ScanError::Io(_) => Error::transient(format!("{at}: {error}")).with_origin(Origin::Volume),
         ScanError::OverBudget { .. } => Error::config(format!(
             "{at}: {error}: nothing is known to be wrong, and this process has too little memory to prove it: give it more \
              (resources.limits.memory of its Pod; of a restore, spec.bootstrap.restore.agent.resources)"

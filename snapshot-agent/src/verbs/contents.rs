@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::catalog::stored::{self, Stored};
 use crate::contract::{ContentsRequest, StoreFlags, hex_id};
-use crate::error::{Error, Result, io_error, task_error};
+use crate::error::{Error, Result, io_error, of_request, task_error};
 use crate::format::trailer::{TRAILER, database_of};
 use crate::scan::{Names, Reader};
 use crate::store::Store;
@@ -148,7 +148,7 @@ async fn look(path: std::path::PathBuf, request: ContentsRequest) -> Result<Foun
 
 fn read(path: &Path, request: &ContentsRequest) -> Result<Found> {
     let doing = || format!("reading {}", path.display());
-    let file = File::open(path).map_err(io_error(doing()))?;
+    let file = File::open(path).map_err(|error| of_request(io_error(doing())(error)))?;
     let bytes = file.metadata().map_err(io_error(doing()))?.len();
     let (db_bytes, _) = database_of(bytes);
     let at = path.display().to_string();

@@ -29,6 +29,8 @@ pub enum Verdict {
     RestoreIncomplete,
     /// There is data that no gate or restore of ours has written.
     ForeignVolume,
+    /// The member has served, and its data lacks the identity file: probably its own data, perhaps the last copy.
+    IdentityLost,
     /// The data belongs to another cluster, or to an earlier incarnation of this one.
     WrongCluster,
     /// The data belongs to another member.
@@ -53,10 +55,11 @@ pub enum Verdict {
 
 impl Verdict {
     /// All verdicts.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::EmptyVolume,
         Self::RestoreIncomplete,
         Self::ForeignVolume,
+        Self::IdentityLost,
         Self::WrongCluster,
         Self::WrongMember,
         Self::WrongClaim,
@@ -75,6 +78,7 @@ impl Verdict {
             Self::EmptyVolume => "EmptyVolume",
             Self::RestoreIncomplete => "RestoreIncomplete",
             Self::ForeignVolume => "ForeignVolume",
+            Self::IdentityLost => "IdentityLost",
             Self::WrongCluster => "WrongCluster",
             Self::WrongMember => "WrongMember",
             Self::WrongClaim => "WrongClaim",
@@ -155,24 +159,19 @@ pub fn decide(facts: &Facts, request: &GateRequest, told: &Annotations) -> Decis
         Ok(found) => found.as_ref(),
         Err(why) => return refuse(Verdict::UnreadableIdentity, wanted, why),
     };
-    let stranger = match found {
-        Some(found) => differs(found, wanted, request.restore_uid.as_deref()),
-        None if facts.empty() => None,
-        None => {
-            let mut names: Vec<_> = facts.beside.iter().chain(&facts.data).take(3).map(String::as_str).collect();
-            if names.is_empty() {
-                names.push("a log or a database");
-            }
-            Some((Verdict::ForeignVolume, format!("it holds {}", names.join(", "))))
-        }
-    };
-    if let Some((verdict, why)) = stranger {
+    if let Some(found) = found
+        && let Some((verdict, why)) = differs(found, wanted, request.restore_uid.as_deref())
+    {
         return refuse(verdict, wanted, &why);
     }
     let (started, joined) = match (&told.started, &told.joined) {
         (Ok(started), Ok(joined)) => (*started, joined.as_deref()),
         (Err(why), _) | (_, Err(why)) => return refuse(Verdict::UnreadableAnnotations, wanted, why),
     };
+    if found.is_none() && !facts.empty() {
+        let (verdict, why) = unidentified(facts, started, joined);
+        return refuse(verdict, wanted, &why);
+    }
     let permitted = request.restore_uid.is_none() && told.permit_empty(&wanted.claim_uid);
     let Some(found) = found else {
         return match &request.restore_uid {
@@ -257,6 +256,35 @@ fn differs(found: &Identity, wanted: &IdentityFlags, restore_uid: Option<&str>) 
     Some((verdict, why))
 }
 
+/// Data without an identity file. Of a member that has served they are probably its own (I3): who moved them away as
+/// foreign would lose the last copy.
+fn unidentified(facts: &Facts, started: u64, joined: Option<&str>) -> (Verdict, String) {
+    let mut names: Vec<_> = facts.beside.iter().chain(&facts.data).take(3).map(String::as_str).collect();
+    if names.is_empty() {
+        names.push("a log or a database");
+    }
+    let holds = format!("the volume holds {}", names.join(", "));
+    if started == 0 && joined.is_none() {
+        return (Verdict::ForeignVolume, holds);
+    }
+    let served = if started > 0 {
+        format!("Pod number {started} of this member has served")
+    } else {
+        "this member has joined etcd".to_owned()
+    };
+    let log = match (&facts.wal, joined) {
+        (Ok(Some(wal)), Some(joined)) if joined == joined_as(&hex_id(wal.cluster_id), &hex_id(wal.member_id)) => {
+            "; the log is the one with which this member joined".to_owned()
+        }
+        (Ok(Some(wal)), Some(joined)) => format!(
+            "; the log names {} (cluster/member), and this member joined as {joined}",
+            joined_as(&hex_id(wal.cluster_id), &hex_id(wal.member_id))
+        ),
+        _ => String::new(),
+    };
+    (Verdict::IdentityLost, format!("{served}; {holds}{log}"))
+}
+
 fn annotation_seen(value: Option<&str>) -> String {
     match value {
         None => format!("the Pod has no annotation {MAY_START_EMPTY}"),
@@ -283,6 +311,12 @@ fn refuse(verdict: Verdict, wanted: &IdentityFlags, why: &str) -> Decision {
         Verdict::ForeignVolume => format!(
             "the volume of member {member} holds data that Holdfast has not put there ({why}). Nothing was touched. \
              Mount an empty volume, or move that data away"
+        ),
+        Verdict::IdentityLost => format!(
+            "the data of member {member} lack Holdfast's identity file data/{IDENTITY_FILE} ({why}). They are probably this \
+             member's own data, and may be the last copy: do not move or delete them. Put the file back from a copy of the \
+             volume; without a copy, read data/member/snap/db with `holdfast agent verify FILE` and restore it as a new \
+             cluster (runbook VolumeRefused)"
         ),
         Verdict::WrongCluster => format!(
             "the volume of member {member} belongs to another cluster ({why}). Nothing was touched. Mount the right \

@@ -36,13 +36,34 @@ pub async fn run(request: LatestRequest) -> Result<LatestReport> {
 async fn find(store: &Store, request: &LatestRequest) -> Result<LatestReport> {
     let LatestRequest { namespace, cluster, lineage, .. } = request;
     let place = Folder::of_cluster(namespace, cluster, None).map_err(|error| store::layout(&error))?;
-    let place = store.uri(&place);
     let mut found = Vec::new();
     // All of them, whichever is named: only what is in a folder says whether it belongs to another one.
     for folder in lineages(store, namespace, cluster, None).await? {
         found.push(Lineage::of(store, folder, request).await?);
     }
+    if found.is_empty() {
+        return Err(nothing_of(store, request, &place).await?);
+    }
+    let place = store.uri(&place);
     the_one(found, &place, lineage.as_deref())?.newest(store, &place).await
+}
+
+/// No save of a cluster of this name was ever begun here: a restore under a new name has to say the old one.
+async fn nothing_of(store: &Store, request: &LatestRequest, place: &Folder) -> Result<Error> {
+    let LatestRequest { namespace, cluster, .. } = request;
+    let beside = match place.parent() {
+        Some(namespace) => store.last_children(&namespace, MAX_CLUSTERS, |_| true).await?.names,
+        None => vec![],
+    };
+    let there = match beside.as_slice() {
+        [] => format!("no cluster of the namespace {namespace} has any there"),
+        _ => format!("of the namespace {namespace} the store has snapshots of {}", beside.join(", ")),
+    };
+    Ok(Error::not_found(format!(
+        "no snapshot of the cluster {cluster} is below {}; {there}. Set latest.cluster and latest.namespace to those of the \
+         saved cluster (--cluster, --namespace)",
+        store.uri(place)
+    )))
 }
 
 /// The lineage that is meant: the only one that is nobody's past. Else nobody but a person knows (I2).

@@ -273,6 +273,7 @@ impl<'a> Saving<'a> {
             lock: self.upload.lock(),
             started_at: self.at,
             ended_at: clock::now(),
+            manifest_sha256: None,
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             other: serde_json::Map::new(),
         }

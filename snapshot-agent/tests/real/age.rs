@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::faults::{messages, save_stream, snapshot};
-use crate::support::{Etcd, S3, bin, file_store, files, restore_request, save_request};
+use crate::support::{Etcd, S3, bin, file_store, files, restore_request, save_request, unsealed};
 use futures::stream;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -223,7 +223,7 @@ async fn without_an_identity_that_fits_nothing_is_read_and_the_key_that_is_neede
     // The manifest promises what the object does not keep.
     let manifest = stored.file("manifest.json");
     let good = fs::read_to_string(&manifest).unwrap();
-    fs::write(&manifest, good.replace(first, third)).unwrap();
+    fs::write(&manifest, unsealed(&manifest).to_string().replace(first, third)).unwrap();
     says(&[&secret(&[2])], ExitClass::Config, &["none of the identities"]).await;
     fs::write(&manifest, good).unwrap();
     // One that fits is enough, wherever it stands.
@@ -268,11 +268,11 @@ async fn one_broken_thing_at_a_time() {
     for compression in [Compression::Zstd, Compression::None] {
         let stored = Stored::of(&etcd, compression).await;
         let good = fs::read(stored.data()).unwrap();
-        let manifest = fs::read_to_string(stored.file("manifest.json")).unwrap();
+        let manifest = unsealed(&stored.file("manifest.json"));
         // The store and the manifest agree on what is wrong, so that the format alone has to notice.
         let refused = async |bytes: &[u8]| {
             fs::write(stored.data(), bytes).unwrap();
-            let mut agreed: Value = serde_json::from_str(&manifest).unwrap();
+            let mut agreed = manifest.clone();
             agreed["storedBytes"] = json!(bytes.len());
             agreed["storedSha256"] = json!(hex::encode(Sha256::digest(bytes)));
             fs::write(stored.file("manifest.json"), agreed.to_string()).unwrap();

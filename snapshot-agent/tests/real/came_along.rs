@@ -13,7 +13,7 @@ use snapshot_agent::verbs::{restore, save};
 use tempfile::TempDir;
 
 use crate::graft::ENGINES;
-use crate::support::{Etcd, NOTE, bin, file_store, files, free_port, restore_request, save_request};
+use crate::support::{Etcd, NOTE, bin, file_store, files, free_port, restore_request, save_request, unsealed};
 
 /// A snapshot of an etcd that asks everybody to log in, and the same bytes as a raw file beside it.
 struct WithUsers {
@@ -44,7 +44,7 @@ impl WithUsers {
 
     fn record(&self, change: impl FnOnce(&mut Value)) {
         let path = self.mount.path().join(&self.key).join("manifest.json");
-        let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let mut manifest = unsealed(&path);
         change(&mut manifest);
         fs::write(&path, manifest.to_string()).unwrap();
     }
@@ -194,7 +194,7 @@ async fn a_learner_is_told_and_an_alarm_is_in_force_until_it_is_cleared() {
     let folder = mount.path().join(&saved.key);
     fs::copy(folder.join("snapshot.db"), mount.path().join("raw.db")).unwrap();
     let manifest = folder.join("manifest.json");
-    let mut earlier: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    let mut earlier = unsealed(&manifest);
     assert_eq!(earlier["contents"]["learners"], 1, "{earlier}");
 
     let learner_ids = vec![format!("{learner:x}")];

@@ -56,7 +56,7 @@ async fn a_store_behind_a_proxy_is_reached_and_told_with_it() {
     let proxy = S3Proxy::before(&s3, |_| Fault::Pass).await;
     let address = proxy.flags(&s3).s3_endpoint.unwrap();
     let login = address.replace("http://", "http://me:canary-of-the-proxy@");
-    let store = StoreFlags { s3_endpoint: Some(STORE.to_owned()), s3_force_path_style: true, ..s3.flags() };
+    let store = StoreFlags { s3_endpoint: Some(STORE.to_owned()), s3_force_path_style: Some(true), ..s3.flags() };
     let request = save_request(etcd.flags(), store, Compression::Zstd);
     let save = async |variables: Vec<(&'static str, String)>| {
         let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();

@@ -12,14 +12,14 @@ use crate::front::Mischief;
 use crate::graft::ENGINES;
 use crate::support::{
     Cli, Etcd, NOTE, RESTORE, S3, child, child_input, etcd_of, eventually, file_store, files, restore_request,
-    save_request,
+    save_request, unsealed,
 };
 use clap::Parser;
 use futures::stream;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{
-    Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, RestoreRequest, SavedReport, StoreFlags,
+    Compression, DATA_DIR, Engine, EtcdFlags, ExitClass, RestoreRequest, SaveRequest, SavedReport, StoreFlags,
 };
 use snapshot_agent::etcd::volume_identity::Identity;
 use snapshot_agent::verbs::{restore, save};
@@ -90,7 +90,7 @@ impl Stored {
     ) -> (ExitClass, String) {
         let path = self.folder().join("manifest.json");
         let good = fs::read(&path).unwrap();
-        let mut manifest = serde_json::from_slice(&good).unwrap();
+        let mut manifest = unsealed(&path);
         change(&mut manifest);
         fs::write(&path, manifest.to_string()).unwrap();
         let refused = self.refused_leaving(leaves, request).await;
@@ -161,6 +161,63 @@ async fn one_broken_thing_at_a_time() {
         let volume = tempfile::tempdir().unwrap();
         restore::run(restore_request(stored.flags(), &stored.saved.key, volume.path())).await.unwrap();
     }
+}
+
+/// Two snapshots of one cluster whose folders somebody exchanged: the manifest in a folder is that of the other one.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exchanged_folder_is_not_restored_unless_a_person_says_so() {
+    let etcd = Etcd::start().await;
+    etcd.fill(10, 100).await;
+    let first = Stored::of(&etcd, Compression::Zstd).await;
+    let save = save_request(etcd.flags(), file_store(first.mount.path()), Compression::Zstd);
+    etcd.fill(10, 100).await;
+    let second = save::run(SaveRequest { owner_uid: Some("aabbccdd-0000".to_owned()), ..save }).await.unwrap();
+    let [a, b, aside] = [&first.saved.key, &second.key, "aside"].map(|key| first.mount.path().join(key));
+    for (from, to) in [(&a, &aside), (&b, &a), (&aside, &b)] {
+        fs::rename(from, to).unwrap();
+    }
+    let (class, message) = first.refused(|_| ()).await;
+    assert_eq!(class, ExitClass::Corrupt, "{message}");
+    for said in [&first.saved.key, &second.key, &format!("--expect-sha256 {}", second.sha256), "allowUnverified"] {
+        assert!(message.contains(said), "no {said} in {message}");
+    }
+    let (class, message) = first.refused(|r| r.expect_sha256 = Some(first.saved.sha256.clone())).await;
+    assert!(class == ExitClass::Corrupt && message.contains("this is another snapshot"), "{message}");
+    let says = async |change: &dyn Fn(&mut RestoreRequest)| {
+        let volume = tempfile::tempdir().unwrap();
+        let mut request = restore_request(first.flags(), &first.saved.key, volume.path());
+        change(&mut request);
+        let report = restore::run(request).await.unwrap();
+        assert_eq!(report.sha256, second.sha256, "that of the bytes, whatever the folder");
+        report.not_compared.unwrap()
+    };
+    let told = format!("key: the manifest is that of {}", second.key);
+    assert_eq!(says(&|r| r.expect_sha256 = Some(second.sha256.clone())).await, told);
+    assert_eq!(says(&|r| r.allow_unverified = true).await, told);
+}
+
+/// A manifest records its own sha256: what somebody changed in it is not believed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_manifest_is_refused() {
+    let etcd = Etcd::start().await;
+    let stored = Stored::of(&etcd, Compression::Zstd).await;
+    let path = stored.folder().join("manifest.json");
+    let good = fs::read_to_string(&path).unwrap();
+    for field in ["namespace", "clusterId", "memberId", "etcdVersion", "agentVersion", "manifestSha256"] {
+        let mut manifest: Value = serde_json::from_str(&good).unwrap();
+        let changed = manifest[field].as_str().unwrap().replace(|c: char| c.is_ascii_alphanumeric(), "0");
+        assert_ne!(manifest[field], changed, "{field}");
+        manifest[field] = json!(changed);
+        fs::write(&path, manifest.to_string()).unwrap();
+        let (class, message) = stored.refused(|_| ()).await;
+        assert!(class == ExitClass::Corrupt && message.contains("was changed after the save"), "{field}: {message}");
+    }
+    // White space and order say nothing.
+    let manifest: Value = serde_json::from_str(&good).unwrap();
+    fs::write(&path, manifest.to_string()).unwrap();
+    let volume = tempfile::tempdir().unwrap();
+    let report = restore::run(restore_request(stored.flags(), &stored.saved.key, volume.path())).await.unwrap();
+    assert_eq!(report.not_compared, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -330,7 +387,7 @@ async fn a_broken_object_in_s3_is_refused() {
     refused(ExitClass::NotFound, &["snapshot.db.zst", "s3://bkt/", &s3.address]).await;
     fs::write(&file, good).unwrap();
     let manifest = s3.file(&saved.key, "manifest.json");
-    let mut newer: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    let mut newer = unsealed(&manifest);
     newer["formatVersion"] = json!(2);
     fs::write(&manifest, newer.to_string()).unwrap();
     refused(ExitClass::Config, &["format 2", "newer"]).await;
@@ -460,7 +517,7 @@ async fn a_snapshot_whose_hash_is_not_compared_says_so() {
     let etcd = Etcd::start().await;
     let stored = Stored::of(&etcd, Compression::Zstd).await;
     let path = stored.folder().join("manifest.json");
-    let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let mut manifest = unsealed(&path);
     manifest.as_object_mut().unwrap().remove("contents");
     fs::write(&path, manifest.to_string()).unwrap();
     for engine in ENGINES {

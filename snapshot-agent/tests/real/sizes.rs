@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use etcd_client::CompactionOptions;
 use futures::stream;
-use serde_json::{Value, json};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use snapshot_agent::contract::{
     Compression, CopyRequest, EtcdFlags, ExitClass, Level, SaveRequest, StoreFlags, ToStore,
@@ -17,7 +17,7 @@ use crate::age::PAIRS;
 use crate::faults::{messages, save_stream, snapshot};
 use crate::narrow::{Slow, Way};
 use crate::s3_proxy::{Fault, Op, S3Proxy};
-use crate::support::{Etcd, S3, eventually, file_store, noise, save_request};
+use crate::support::{Etcd, S3, eventually, file_store, noise, save_request, unsealed};
 
 /// The usual part.
 const PART: usize = 8 << 20;
@@ -33,7 +33,7 @@ async fn stored_as(mount: &Path, bytes: &[u8]) -> String {
     let folder = mount.join(&saved.key);
     fs::write(folder.join(NAME), bytes).unwrap();
     let manifest = folder.join("manifest.json");
-    let mut json: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    let mut json = unsealed(&manifest);
     json["storedBytes"] = json!(bytes.len());
     json["storedSha256"] = json!(hex::encode(Sha256::digest(bytes)));
     fs::write(manifest, json.to_string()).unwrap();

@@ -376,7 +376,7 @@ async fn is_led_to_a_nodes_identity() {
     let store = StoreFlags {
         url: "s3://bkt/pre/fix".to_owned(),
         s3_endpoint: Some(format!("http://{name}:{port}")),
-        s3_force_path_style: true,
+        s3_force_path_style: Some(true),
         credentials_dir: Some(credentials.path().to_owned()),
         ..StoreFlags::default()
     };

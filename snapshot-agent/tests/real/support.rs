@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use snapshot_agent::contract::{Compression, EtcdFlags, IdentityFlags, RestoreRequest, SaveRequest, StoreFlags};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -453,7 +454,7 @@ impl S3 {
             mount: None,
             url: "s3://bkt/pre/fix".to_owned(),
             s3_endpoint: Some(format!("http://{}", self.address)),
-            s3_force_path_style: true,
+            s3_force_path_style: Some(true),
             credentials_dir: Some(self.folder.path().join("credentials")),
             ..StoreFlags::default()
         }
@@ -482,6 +483,13 @@ impl S3 {
 
 pub(crate) fn file_store(folder: &Path) -> StoreFlags {
     StoreFlags { url: format!("file://{}", folder.display()), ..StoreFlags::default() }
+}
+
+/// A manifest without its own sha256, as an earlier version wrote it: for a test that changes a field.
+pub(crate) fn unsealed(manifest: &Path) -> Value {
+    let mut read: Value = serde_json::from_slice(&fs::read(manifest).unwrap()).unwrap();
+    read.as_object_mut().unwrap().remove("manifestSha256").unwrap();
+    read
 }
 
 /// Every file below a folder, by its path in it.

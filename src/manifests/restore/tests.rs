@@ -38,7 +38,7 @@ fn recorded() -> Wanted {
             url: "s3://backups".to_owned(),
             s3_endpoint: Some("https://s3.example.com".to_owned()),
             s3_region: Some("eu-1".to_owned()),
-            s3_force_path_style: true,
+            s3_force_path_style: Some(true),
             s3_ca_file: Some("/tmp/ca.crt".into()),
             ..StoreFlags::default()
         },
@@ -118,7 +118,7 @@ fn a_recorded_cluster_comes_back_as_it_was() {
     let restore = bootstrap.unwrap().restore.unwrap();
     assert_eq!(restore.identity_secret_refs[0].name, "age-identity");
     let s3 = restore.source.unwrap().place.s3.unwrap();
-    assert_eq!((s3.ca_ref.unwrap().name.as_str(), s3.prefix, s3.force_path_style), ("s3-ca", None, true));
+    assert_eq!((s3.ca_ref.unwrap().name.as_str(), s3.prefix, s3.force_path_style), ("s3-ca", None, Some(true)));
     for line in [
         "#   kubectl create secret generic s3-credentials -n prod --from-file=accessKeyID=keys/accessKeyID --from-file=secretAccessKey=keys/secretAccessKey\n",
         "#   kubectl create secret generic s3-ca -n prod --from-file=ca.crt=/tmp/ca.crt\n",

@@ -20,6 +20,16 @@ pub fn joiner(cluster: &EtcdCluster, member: &str) -> EtcdMember {
     born(cluster, member, Birth::Joiner, None, None)
 }
 
+/// Whether a member was made for an earlier spec of its cluster: another version, image, volume, or other settings.
+pub fn is_outdated(member: &EtcdMember, cluster: &EtcdCluster) -> bool {
+    let (is, wanted) = (&member.spec, &cluster.spec);
+    is.version != wanted.version
+        || is.image != wanted.image
+        || is.storage != wanted.storage
+        || is.options != wanted.options
+        || is.resources != wanted.resources
+}
+
 /// The peer URL of a member of this cluster.
 pub fn peer_url(cluster: &EtcdCluster, member: &str) -> String {
     let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();

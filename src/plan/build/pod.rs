@@ -126,6 +126,8 @@ fn metadata(member: &EtcdMember, start: &Start<'_>, agent: Option<&Agent>, setti
     // It is made anew later, by the version that has made it.
     let made_with = start.restore.map(|_| (key::AGENT_IMAGE.to_owned(), settings.agent_image.clone()));
     annotations.extend(permission.into_iter().chain(started).chain(joined).chain(made_with));
+    // `kubectl logs` and `kubectl exec` say nothing of the other containers then.
+    annotations.insert("kubectl.kubernetes.io/default-container".to_owned(), container::ETCD.to_owned());
     ObjectMeta {
         name: member.metadata.name.clone(),
         namespace: member.metadata.namespace.clone(),
@@ -232,12 +234,7 @@ fn etcd_container(member: &EtcdMember, server: &Server, start: &Start<'_>, in_et
         name: container::ETCD.to_owned(),
         command: Some(vec![BIN.to_owned()]),
         args: Some(arguments(&["gate"], request.to_args())),
-        // `kubectl exec <member> -- etcdctl member list` works as it is.
-        env: Some(vec![EnvVar {
-            name: "ETCDCTL_ENDPOINTS".to_owned(),
-            value: Some(format!("http://127.0.0.1:{}", port::CLIENT)),
-            value_from: None,
-        }]),
+        // No ETCDCTL_ENDPOINTS: etcdctl's default is the right one, and etcdctl panics where a flag shadows a variable.
         ports: Some(vec![
             container_port("client", port::CLIENT),
             container_port("peer", port::PEER),

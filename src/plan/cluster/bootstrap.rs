@@ -92,11 +92,16 @@ fn latch(pending: &str, restoring: Option<Restoring>) -> Next {
 ///
 /// I4: their claims may go with them only because no cluster ID was ever read and none of them was ever seen serving.
 fn clear(seen: &Observed, wanted: Option<&Restoring>, now: Timestamp) -> Option<Next> {
-    let wrong = |m: &&Member| m.object.spec.role != Birth::Seed || m.object.spec.restore.as_ref() != wanted;
+    let wrong = |m: &&Member| {
+        let spec = &m.object.spec;
+        spec.role != Birth::Seed
+            || spec.restore.as_ref() != wanted
+            || build::member::is_outdated(&m.object, &seen.cluster)
+    };
     if let Some(member) = seen.members.iter().filter(|m| !m.deleting()).find(wrong) {
         return Some(Next::act(Act::DeleteMember {
             member: Target::of(&member.object.metadata),
-            why: "the restore it was made for was corrected before the cluster formed".to_owned(),
+            why: "the spec it was made for was corrected before the cluster formed".to_owned(),
         }));
     }
     let going = seen.members.iter().find(|m| m.deleting())?;
@@ -158,6 +163,16 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
         |m: &&Member| m.pod.as_ref().is_some_and(|p| meta::label(&p.metadata, key::ROLE) == Some(role::LEARNER));
     let fresh = seed.filter(|m| seen.members.len() == 1 && m.object.spec.start_count == 0).filter(learner);
     if let Some(message) = fresh.and_then(|_| restore::corrected_too_late(seen, restored_from.as_ref())) {
+        return Next::wait(Reason::InvalidSpec, message, Wake::OnChange);
+    }
+    if let Some(seed) = fresh.filter(|seed| build::member::is_outdated(&seed.object, &seen.cluster)) {
+        let message = format!(
+            "the first member {} serves already, and spec.version, image, storage, options or resources were changed after \
+             that: put back the earlier value (kubectl get etcdm {} -o yaml shows it); or delete this cluster, which no client \
+             has reached, and create it anew with the change",
+            seed.name(),
+            seed.name()
+        );
         return Next::wait(Reason::InvalidSpec, message, Wake::OnChange);
     }
     let corrupt_came_along = alarms::came_along(seen, etcd, restored_from.as_ref());

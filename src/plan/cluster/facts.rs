@@ -1,17 +1,16 @@
 //! Facts about a cluster that several decisions ask for, each read in one way.
 //!
-//! Decides nothing about what to do, but for what a silent or an incomplete cluster is waiting for.
+//! Decides nothing about what to do, but for what an incomplete cluster is waiting for. Why etcd is silent is decided in
+//! `silent.rs`.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
-use super::pace::{POLL, SOON};
-use super::{Answer, Listed, Member, Membership, Observed, memberless};
+use super::pace::POLL;
+use super::{Answer, Listed, Member, Membership, Observed};
 use crate::api::cluster::Latches;
-use crate::api::condition::{Reason, Type};
-use crate::plan::build::budget::quorum;
-use crate::plan::build::container;
-use crate::plan::{Next, Seen, Unread, Wake, build, meta, pods};
+use crate::api::condition::Reason;
+use crate::plan::{Next, Wake, build, meta, pods};
 
 impl Member {
     /// Its name.
@@ -39,24 +38,6 @@ impl Member {
     pub const fn deleting(&self) -> bool {
         meta::deleting(&self.object.metadata)
     }
-}
-
-/// A member that has not served for longer than this does not count as starting, however young its Pod is: one that is
-/// rejected, or ends, again and again always has a young Pod.
-const STARTS_WITHIN: SignedDuration = SignedDuration::from_mins(5);
-
-/// Since when a member has not served, as its own pass tells it.
-fn unready_since(member: &Member) -> Option<Timestamp> {
-    let told = &member.object.status.as_ref()?.conditions;
-    let ready = told.iter().find(|c| c.type_ == Type::Ready.as_str() && c.status != "True")?;
-    // One that was deleted by hand serves all the same.
-    (ready.reason != Reason::MemberStillListed.as_str()).then_some(ready.last_transition_time.0)
-}
-
-/// Whether its etcd runs in this Pod and was never restarted there: it may have been admitted only just now.
-fn runs_from_its_first(member: &Member) -> bool {
-    let status = member.pod.as_ref().filter(|pod| pods::runs(pod)).and_then(|pod| pods::status(pod, container::ETCD));
-    status.is_some_and(|status| status.restart_count == 0)
 }
 
 impl Observed {
@@ -93,56 +74,6 @@ impl Observed {
     pub fn healthy_voters(&self, etcd: &Membership) -> usize {
         let voters = etcd.members.iter().filter(|l| !l.learner);
         voters.filter(|l| self.standing_for(l).is_some_and(|m| self.serving(etcd, l, m.name()).is_some())).count()
-    }
-
-    /// What is told where etcd asks for a login. It answers, so there is a quorum, and this is no lost one.
-    pub(super) fn locked_out(&self) -> Option<Next> {
-        let Seen::Unknown(Unread::LoginRequired(_)) = &self.etcd else { return None };
-        let message = "etcd has authentication enabled, and this version of Holdfast cannot log in. Members serve clients, but \
-                       Holdfast adds and promotes none, and a new Pod gets no clients. Disable authentication: etcdctl --user \
-                       root auth disable";
-        Some(Next::wait(Reason::AuthRequiredNotConfigured, message, POLL))
-    }
-
-    /// Why etcd is silent: it wants a login, members start, or a quorum is lost.
-    pub(super) fn silent(&self, why: &Unread, now: Timestamp) -> Next {
-        if let Some(next) = self.locked_out() {
-            return next;
-        }
-        if self.members.is_empty() {
-            return memberless::next(self);
-        }
-        // A missing Pod is made again at once, unless the member's claim is lost. A deleted one is soon gone, unless its node
-        // is dead.
-        let starts = |m: &&Member| match &m.pod {
-            _ if unready_since(m).is_some_and(|since| now >= since + STARTS_WITHIN) && !runs_from_its_first(m) => false,
-            Some(pod) if meta::deleting(&pod.metadata) => !pods::lingers(pod, now),
-            Some(pod) => pods::starting(Some(pod), now),
-            None => m.claim.is_some() && !m.deleting() && !self.cluster.spec.paused,
-        };
-        if let Some(first) = self.members.iter().find(starts) {
-            let soon = self.members.iter().filter(starts).any(|m| m.live_pod().is_some_and(pods::runs));
-            let message = format!("{} is starting; no linearizable read succeeds yet", first.name());
-            return Next::wait(Reason::WaitingForEtcd, message, if soon { SOON } else { Wake::AfterMillis(500) });
-        }
-        let said: Vec<String> = self
-            .members
-            .iter()
-            .map(|m| match self.answers.get(m.name()) {
-                None => format!("{} does not run", m.name()),
-                Some(Seen::Unknown(why)) => format!("{} does not answer ({why})", m.name()),
-                Some(Seen::Known(_)) => format!("{} answers", m.name()),
-            })
-            .collect();
-        let message = format!(
-            "no linearizable read succeeds ({why}): {}. {} of {} members are needed; bring their Pods and volumes back, \
-             nothing is removed",
-            said.join(", "),
-            quorum(self.members.len()),
-            self.members.len()
-        );
-        // A quorum comes back when a Pod does, which is watched; an election is not.
-        Next::wait(Reason::QuorumLost, message, Wake::AfterMillis(2_000))
     }
 
     /// Nothing is left to decide: all serve, or some are on their way back.

@@ -18,6 +18,7 @@ mod reach;
 mod reading;
 mod restore;
 mod seed;
+mod silent;
 mod status;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-use super::{Listed, Member, Membership, Observed, alarms, latest, lineage, memberless};
+use super::{Listed, Member, Membership, Observed, alarms, latest, lineage, memberless, silent};
 use crate::api::cluster::MemberSummary;
 use crate::api::condition::{Reason, Type, Wanted as Condition, merge};
 use crate::api::member::LastFailure;
@@ -20,7 +20,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
     let meta = &seen.cluster.metadata;
     let old = seen.cluster.status.clone().unwrap_or_default();
     let etcd = seen.etcd.known().filter(|e| is_ours(seen, e));
-    let members = memberless::summaries(seen, &old.members).unwrap_or_else(|| summaries(seen, etcd, &old.members));
+    let members = memberless::summaries(seen, &old.members).unwrap_or_else(|| summaries(seen, etcd, &old.members, now));
     let voters = etcd.map_or(old.voters, |e| count(e.members.iter().filter(|l| !l.learner)));
     let ready_members = count(seen.members.iter().filter(|m| votes(seen, etcd, m) && ready(m)));
     let facts = Facts { seen, wanted, next, etcd, voters, ready: ready_members, now };
@@ -71,20 +71,25 @@ fn lowest_version(seen: &Observed) -> Option<Version> {
     seen.answers.values().filter_map(|a| Version::parse(&a.known()?.version)).min()
 }
 
-fn summaries(seen: &Observed, etcd: Option<&Membership>, old: &[MemberSummary]) -> Vec<MemberSummary> {
-    let mut all: Vec<MemberSummary> = seen.members.iter().map(|m| summary(seen, etcd, m, old)).collect();
+fn summaries(seen: &Observed, etcd: Option<&Membership>, old: &[MemberSummary], now: Timestamp) -> Vec<MemberSummary> {
+    let mut all: Vec<MemberSummary> = seen.members.iter().map(|m| summary(seen, etcd, (m, old), now)).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all
 }
 
-fn summary(seen: &Observed, etcd: Option<&Membership>, member: &Member, old: &[MemberSummary]) -> MemberSummary {
+fn summary(
+    seen: &Observed,
+    etcd: Option<&Membership>,
+    (member, old): (&Member, &[MemberSummary]),
+    now: Timestamp,
+) -> MemberSummary {
     let before = old.iter().find(|s| s.name == member.name());
     let listed = etcd.and_then(|e| seen.listed(e, member.name()));
     let role = |l: &Listed| if l.learner { role::LEARNER } else { role::VOTER }.to_owned();
     let answer = seen.answers.get(member.name());
     let known = answer.and_then(Seen::known);
     let healthy = known.is_some_and(|a| etcd.is_none_or(|e| e.cluster_id == a.cluster_id));
-    let reason = if healthy { None } else { Some(why_silent(member, answer.is_some())) };
+    let reason = if healthy { None } else { Some(why_silent(member, answer.is_some(), now)) };
     MemberSummary {
         name: member.name().to_owned(),
         member_id: listed
@@ -97,17 +102,21 @@ fn summary(seen: &Observed, etcd: Option<&Membership>, member: &Member, old: &[M
         },
         version: known.map(|a| a.version.clone()).or_else(|| before.and_then(|s| s.version.clone())),
         healthy,
-        reason: reason.map(str::to_owned),
+        reason,
     }
 }
 
-fn why_silent(member: &Member, asked: bool) -> &'static str {
-    match member.live_pod() {
+fn why_silent(member: &Member, asked: bool, now: Timestamp) -> String {
+    if let Some(why) = silent::lost(member, now) {
+        return why;
+    }
+    let why = match member.live_pod() {
         None => "it has no Pod",
         Some(pod) if failure::of(pod).is_some() => "its Pod fails",
         Some(_) if asked => "it does not answer",
         Some(_) => "its Pod does not run yet",
-    }
+    };
+    why.to_owned()
 }
 
 /// What the conditions are made from.
@@ -143,7 +152,10 @@ impl Facts<'_> {
             },
             self.available(),
             match doing {
-                Some((Reason::Paused, message)) => Condition::no(Type::Progressing, Reason::Paused, message),
+                // Nothing moves until a person does something.
+                Some((reason, message)) if reason == Reason::Paused || reason.needs_a_person() => {
+                    Condition::no(Type::Progressing, reason, message)
+                }
                 Some((reason, message)) => Condition::yes(Type::Progressing, reason, message),
                 None => Condition::no(Type::Progressing, Reason::Idle, "nothing is in progress"),
             },

@@ -236,6 +236,83 @@ mod silence {
         assert_eq!(waits(&seen), Some(Reason::QuorumLost), "it has been pending for two minutes");
     }
 
+    /// A volume was emptied under a cluster of one: kubelet starts the container again and again, and the gate refuses.
+    #[test]
+    fn a_lost_quorum_says_the_same_at_every_look() {
+        let mut seen = formed(1, 1);
+        seen.etcd = Seen::unknown("timed out");
+        seen.answers.clear();
+        let report = r#"{"kind":"gate","verdict":"EmptiedVolume","message":"the volume has lost its data"}"#;
+        let whole = seen.members[0].pod.clone().unwrap();
+        let mut waiting = whole.clone();
+        failed(&mut waiting, "etcd", 71, report, Time(noon() + SignedDuration::from_secs(-20)));
+        let told = failure::of(&waiting).unwrap();
+        assert_eq!(told.verdict.as_deref(), Some("EmptiedVolume"));
+        let mut starts = waiting.clone();
+        let statuses = starts.status.as_mut().unwrap().init_container_statuses.as_mut().unwrap();
+        let young = Time(noon() + SignedDuration::from_secs(-1));
+        statuses[0].state = Some(ContainerState {
+            running: Some(ContainerStateRunning { started_at: Some(young.clone()) }),
+            ..ContainerState::default()
+        });
+        let mut fresh = Pod { status: None, ..whole };
+        fresh.metadata.creation_timestamp = Some(young);
+        seen.members[0].object.status.get_or_insert_default().last_failure = Some(told);
+        let mut said = vec![];
+        for pod in [Some(waiting), Some(starts.clone()), Some(fresh), None] {
+            seen.members[0].pod = pod;
+            assert_eq!(waits(&seen), Some(Reason::QuorumLost));
+            for (kind, status) in
+                [("Ready", "False"), ("Available", "False"), ("Progressing", "False"), ("Degraded", "True")]
+            {
+                assert_eq!(condition(&seen, kind), pair(status, "QuorumLost"));
+            }
+            let plan = planned(&seen);
+            said.push((plan.waiting.unwrap().message, plan.status.members[0].reason.clone()));
+        }
+        let (message, reason) = said[0].clone();
+        assert!(
+            message.starts_with("a-m0: its volume has lost its data (EmptiedVolume). 1 of 1 voters are needed"),
+            "{message}"
+        );
+        assert_eq!(reason.as_deref(), Some("its volume has lost its data (EmptiedVolume)"));
+        assert!(said.iter().all(|other| *other == said[0]), "{said:?}");
+        // The right volume came back: the gate let etcd start.
+        let statuses = starts.status.as_mut().unwrap().init_container_statuses.as_mut().unwrap();
+        let running = statuses[0].state.as_mut().unwrap().running.as_mut().unwrap();
+        running.started_at = Some(Time(noon() + SignedDuration::from_secs(-11)));
+        seen.members[0].pod = Some(starts);
+        assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd));
+    }
+
+    /// Of three voters one lost its volume, one its claim; a learner does not count.
+    #[test]
+    fn each_voter_is_named_with_its_own_reason() {
+        let mut seen = silent();
+        let summary = |n: usize, role: &str| MemberSummary {
+            name: named(n),
+            role: Some(role.to_owned()),
+            ..MemberSummary::default()
+        };
+        seen.cluster.status.as_mut().unwrap().members = (0..3).map(|n| summary(n, "voter")).collect();
+        let report = r#"{"kind":"gate","verdict":"OlderVolume","message":"an older copy"}"#;
+        failed(seen.members[0].pod.as_mut().unwrap(), "etcd", 71, report, earlier());
+        seen.members[1].claim = None;
+        seen.members[1].pod = None;
+        seen.members[2].pod = None;
+        let message = planned(&seen).waiting.unwrap().message;
+        for said in
+            ["a-m0: its volume is an older copy", "a-m1: its claim is gone", "a-m2 does not run", "2 of 3", "and 1 can"]
+        {
+            assert!(message.contains(said), "{message}");
+        }
+        assert_eq!(waits(&seen), Some(Reason::QuorumLost), "although a Pod of the third is made at once");
+        seen.cluster.status.as_mut().unwrap().members[1].role = Some("learner".to_owned());
+        assert_eq!(waits(&seen), Some(Reason::QuorumLost), "of two voters one is lost");
+        seen.cluster.status.as_mut().unwrap().members[0].role = Some("learner".to_owned());
+        assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd), "the one voter starts");
+    }
+
     /// Two of three nodes are dead: after some minutes Kubernetes marks their Pods, and nobody ever says that they have ended.
     #[test]
     fn pods_that_never_end_do_not_hide_a_lost_quorum() {
@@ -331,5 +408,8 @@ mod silence {
         assert_eq!(waits(&seen), Some(Reason::QuorumLost), "worse than a name");
     }
 
-    use k8s_openapi::api::core::v1::Pod;
+    use k8s_openapi::api::core::v1::{ContainerState, ContainerStateRunning, Pod};
+
+    use crate::api::cluster::MemberSummary;
+    use crate::plan::failure;
 }

@@ -80,6 +80,7 @@ fn conditions(next: &Next, ready: bool, serves: String, failure: Option<&LastFai
             Wanted::no(Type::Ready, reason, message)
         },
         match waiting {
+            Some((reason, message)) if reason.needs_a_person() => Wanted::no(Type::Progressing, reason, message),
             Some((reason, message)) => Wanted::yes(Type::Progressing, reason, message),
             None => Wanted::no(Type::Progressing, Reason::Idle, "nothing is in progress"),
         },

@@ -1,5 +1,7 @@
 //! A member never starts on a volume that is not its own: emptied, and another member's.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
@@ -8,6 +10,60 @@ use crate::support::make;
 use crate::support::world::World;
 
 pub async fn tell(w: &World) -> Result<()> {
+    three(w).await?;
+    alone(w).await
+}
+
+/// A cluster of one: its data without the identity file are its last copy, and the cause of the lost quorum stands still.
+async fn alone(w: &World) -> Result<()> {
+    w.create(make::cluster("solo", 1)).await?;
+    w.step("one voter", w.wait_ready("solo", 1)).await?;
+    w.fill("solo", 100).await?;
+    let digest = w.digest("solo").await?;
+    let before = w.members("solo").await?;
+    let name = before.members[0].name.clone();
+    let volume = format!("data-{name}");
+    w.toolbox("hands", &[&volume]).await?;
+    let hands = async |args: &[&str]| w.exec("hands", "probe", &[&["holdfast-probe"], args].concat()).await;
+    let (identity, aside) = (format!("/mnt/{volume}/data/holdfast-identity.json"), format!("/mnt/{volume}/aside"));
+    hands(&["mv", &identity, &aside]).await?;
+    w.delete("Pod", &name).await?;
+    w.step("data without its identity file is not called foreign", refused(w, &name, "do not move or delete them"))
+        .await?;
+    stands(w, "its volume lacks Holdfast's identity file (IdentityLost)").await?;
+    hands(&["mv", &aside, &identity]).await?;
+    w.step("with the file put back it serves", w.wait_ready("solo", 1)).await?;
+    ensure!(w.digest("solo").await? == digest, "the same data");
+
+    let data = format!("/mnt/{volume}/data");
+    w.delete("Pod", &name).await?;
+    hands(&["rm", &data]).await?;
+    w.step("the emptied volume is refused", refused(w, &name, "has lost its data")).await?;
+    stands(w, "its volume has lost its data (EmptiedVolume)").await?;
+    w.delete_and_wait("Pod", "hands").await?;
+    w.delete_and_wait("EtcdCluster", "solo").await
+}
+
+/// The lost quorum is told with its cause, in the same words at every look.
+async fn stands(w: &World, why: &str) -> Result<()> {
+    let told = |c: &Value| {
+        ["Ready", "Progressing", "Degraded"].map(|kind| {
+            condition(c, kind).map(|(status, reason, message)| [status, reason, message].map(str::to_owned))
+        })
+    };
+    let lost = w.wait("EtcdCluster", "solo", "QuorumLost", |c| {
+        condition(c, "Ready").is_some_and(|(_, reason, message)| reason == "QuorumLost" && message.contains(why))
+    });
+    let first = told(&lost.await?);
+    for _ in 0..60 {
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        let now = told(&w.get("EtcdCluster", "solo").await?);
+        ensure!(now == first, "told {first:?}, and a moment later {now:?}");
+    }
+    Ok(())
+}
+
+async fn three(w: &World) -> Result<()> {
     w.create(make::cluster("keep", 3)).await?;
     w.step("three voters", w.wait_ready("keep", 3)).await?;
     w.fill("keep", 300).await?;
@@ -32,7 +88,7 @@ pub async fn tell(w: &World) -> Result<()> {
     let aside = format!("/mnt/{va}/aside");
     hands(&["mv", &data_a, &aside]).await?;
     w.delete("Pod", &a.name).await?;
-    w.step("a volume with data of nobody is refused", refused(w, &a.name, "has not put there")).await?;
+    w.step("a volume with data of nobody is refused", refused(w, &a.name, "do not move or delete them")).await?;
     hands(&["cp", &aside, "/mnt/spare/a"]).await?;
     hands(&["rm", &aside]).await?;
     w.delete("Pod", &a.name).await?;

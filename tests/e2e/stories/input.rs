@@ -165,12 +165,7 @@ pub async fn tell(w: &World) -> Result<()> {
     let mut good = make::cluster("good", 3);
     good["spec"]["paused"] = json!(true);
     w.create(good).await?;
-    for (what, patch, says) in [
-        ("scaling in", json!({"replicas": 1}), "may only grow"),
-        ("another version", json!({"version": "3.6.15"}), "immutable"),
-        ("another volume size", json!({"storage": {"size": "2Gi"}}), "immutable"),
-        ("other options", json!({"options": {"snapshotCount": 5}}), "immutable"),
-    ] {
+    for (what, patch, says) in [("scaling in", json!({"replicas": 1}), "may only grow")] {
         let why = w.patch("EtcdCluster", "good", json!({ "spec": patch })).await;
         let why = format!("{:#}", why.err().with_context(|| format!("{what} was accepted"))?);
         ensure!(why.contains(says), "{what}: the refusal says {why:?}, not {says:?}");

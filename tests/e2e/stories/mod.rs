@@ -10,6 +10,7 @@ mod input;
 mod latest;
 mod lost;
 mod meanwhile;
+mod mistakes;
 mod namespace;
 mod pods;
 mod proxied;
@@ -62,5 +63,6 @@ pub fn all() -> Vec<Story> {
         story!("deletion_leaves_nothing", deletion::tell),
         story!("snapshots_wait_and_explain", snapshots::tell),
         story!("bad_input_is_refused", input::tell),
+        story!("mistakes_are_corrected", mistakes::tell),
     ]
 }

@@ -32,7 +32,6 @@ pub fn s3() -> Value {
         "bucket": "backups",
         "prefix": "house",
         "endpoint": "http://s3:7070",
-        "forcePathStyle": true,
         "credentialsSecretRef": {"name": "s3-credentials"},
     })
 }

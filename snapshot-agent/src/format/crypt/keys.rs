@@ -300,6 +300,6 @@ mod tests {
         assert!(error.message().contains("other: line 1"), "{error}");
         assert!(!error.message().contains("password"), "{error}");
         let error = Identities::read(&[Path::new("/nonexistent")]).unwrap_err();
-        assert_eq!(error.class(), ExitClass::NotFound);
+        assert_eq!(error.class(), ExitClass::Config);
     }
 }

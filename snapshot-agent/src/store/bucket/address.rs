@@ -4,8 +4,8 @@
 //! `contract::IDENTITY_NETWORKS`. An endpoint is written by whoever may write a snapshot, which is less than to run a Pod
 //! with the node's identity in reach. Loopback is allowed: in a Pod that is the Pod itself, and by hand it is a tunnel.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::{fmt, io};
 
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -65,7 +65,9 @@ impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
         let trusted = self.identity == Some(name.as_str());
         Box::pin(async move {
-            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            // With the name: the bucket may be a part of it, which the endpoint does not show.
+            let unknown = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", name.as_str()));
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await.map_err(unknown)?.collect();
             match found.iter().find(|at| !trusted && is_identity(at.ip())) {
                 // All of them: who can add one address to a name can exchange the others.
                 Some(at) => Err(NoStore(format!("{} leads to {}, and that", name.as_str(), at.ip())).into()),

@@ -243,6 +243,27 @@ fn rows_of_counted_pods() -> Vec<(&'static str, Facts, GateRequest, Annotations,
             told(None, 2),
             "WrongMember",
         ),
+        (
+            "only the identity is gone",
+            changed(|f, _| f.identity = Ok(None)),
+            seed.clone(),
+            told(None, 1),
+            "IdentityLost",
+        ),
+        (
+            "a restored one, only the identity is gone",
+            changed(|f, _| f.identity = Ok(None)),
+            restore.clone(),
+            told(None, 1),
+            "IdentityLost",
+        ),
+        (
+            "joined, only the identity is gone",
+            changed(|f, _| f.identity = Ok(None)),
+            seed.clone(),
+            told_joined("c1/a1"),
+            "IdentityLost",
+        ),
         ("emptied, and still permitted", empty(), seed.clone(), told(Some(CLAIM), 1), "EmptiedVolume"),
         ("a restored one emptied", empty(), restore.clone(), told(Some(CLAIM), 1), "EmptiedVolume"),
         (
@@ -270,6 +291,25 @@ fn rows_of_counted_pods() -> Vec<(&'static str, Facts, GateRequest, Annotations,
             "UnreadableAnnotations",
         ),
     ]
+}
+
+/// The advice for foreign data would cost a member that has served its last copy.
+#[test]
+fn nobody_is_advised_to_move_away_what_a_member_has_served() {
+    let lost = |told: &Annotations| {
+        let Decision::Refuse(report) = decide(&changed(|f, _| f.identity = Ok(None)), &request(), told) else {
+            panic!("started")
+        };
+        report.message
+    };
+    let served = lost(&told(None, 1));
+    assert!(served.contains("do not move or delete them") && served.contains("Pod number 1 of this member has served"));
+    assert!(!served.contains("Mount an empty volume"), "{served}");
+    let own = lost(&told_joined("c1/a1"));
+    assert!(own.contains("the log is the one with which this member joined"), "{own}");
+    let other = lost(&told_joined("c1/b1"));
+    assert!(other.contains("the log names c1/a1") && other.contains("joined as c1/b1"), "{other}");
+    assert!(lost(&told(Some(CLAIM), 0)).contains("Mount an empty volume"), "nothing of this member has been here");
 }
 
 #[test]

@@ -272,6 +272,24 @@ async fn an_empty_store_is_never_an_empty_cluster() {
     assert!(message.contains("no complete snapshot of ffffffff is below"), "{message}");
 }
 
+/// A restore under a new name asks for snapshots of the new name, where nobody says the old one.
+#[tokio::test]
+async fn a_name_without_snapshots_says_which_names_have_some() {
+    let bucket = Bucket::new();
+    let of_house = async || {
+        let request = LatestRequest { cluster: "house".to_owned(), ..bucket.request(None) };
+        let error = run(request).await.unwrap_err();
+        (error.class(), error.message().to_owned())
+    };
+    let (class, message) = of_house().await;
+    assert_eq!(class, ExitClass::NotFound);
+    assert!(message.contains("no cluster of the namespace shop has any there"), "{message}");
+    bucket.saved(OLD, "10:00:00", 9, &Value::Null);
+    let (class, message) = of_house().await;
+    assert_eq!(class, ExitClass::NotFound);
+    assert!(message.contains("the store has snapshots of orders. Set latest.cluster"), "{message}");
+}
+
 #[tokio::test]
 async fn what_a_later_version_wrote_is_no_reason_for_an_older_one() {
     let bucket = Bucket::new();

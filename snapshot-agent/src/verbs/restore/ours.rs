@@ -63,6 +63,8 @@ pub(super) struct Placed {
 /// The snapshot to restore, looked at and not read yet.
 pub(super) struct Chosen {
     stored: Stored,
+    /// The key in the manifest, where it is not that of the folder.
+    moved_from: Option<String>,
     /// What it is decrypted with, when it is encrypted.
     identities: Option<Identities>,
     /// Memory for reading the file again: all that a scan may take, whatever the database's size.
@@ -81,11 +83,25 @@ impl Chosen {
                 manifest.sha256
             )));
         }
+        let moved_from = (manifest.key != folder.as_str()).then(|| manifest.key.clone());
+        // A person may have moved the folder, and says so: by the sha256, or by taking any.
+        if let Some(key) = &moved_from
+            && request.expect_sha256.is_none()
+            && !request.allow_unverified
+        {
+            return Err(Error::corrupt(format!(
+                "the manifest in {folder} is that of the snapshot {key}: somebody moved or exchanged the folders. Restore \
+                 another snapshot; or, if this one is meant, give its sha256 (--expect-sha256 {}), or set allowUnverified \
+                 (--allow-unverified)",
+                manifest.sha256
+            )));
+        }
         if let Some(contents) = &manifest.contents {
             contents::admit(request, &contents.into())?;
         }
         let identities = manifest.encryption.as_ref().map(|encryption| identities(encryption, request)).transpose()?;
-        Ok(Self { stored: Stored::of(store, folder, manifest).await?, identities, again: file_budget() })
+        let stored = Stored::of(store, folder, manifest).await?;
+        Ok(Self { stored, moved_from, identities, again: file_budget() })
     }
 
     pub(super) const fn manifest(&self) -> &Manifest {
@@ -110,6 +126,7 @@ impl Chosen {
         let written = written.await.map_err(|error| task_error(&error))?;
         let Written { scanned, writeback } = written.ok_or_else(|| trouble(WRITING)(why(&failed)))?;
         let (proven, not_compared) = self.prove(store, scanned, &file, request).await?;
+        let not_compared = self.with_the_move(not_compared);
         if let Some(found) = &proven {
             etcdutl.version().takes_database(found)?;
         }
@@ -136,6 +153,14 @@ impl Chosen {
             Err(error) => return Err(self.on_disk(&file, request).blame(error).await),
         };
         Ok(Placed { restored, bump, file, writeback })
+    }
+
+    /// What was not compared, with the key where the folder has another one.
+    fn with_the_move(&self, not_compared: Option<String>) -> Option<String> {
+        let Some(key) = &self.moved_from else { return not_compared };
+        let moved = format!("key: the manifest is that of {key}");
+        let both = [Some(moved), not_compared].into_iter().flatten().collect::<Vec<_>>().join("; ");
+        Some(both.chars().take(MAX_REASON).collect())
     }
 
     /// Whether what is in the database is what its manifest says. Its sha256 has been compared. Gives what was not

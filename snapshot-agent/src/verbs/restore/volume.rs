@@ -45,19 +45,19 @@ pub(super) enum State {
     Foreign(Vec<String>),
 }
 
-/// What the volume's file system says, for `map_err`: no store has a part in it, so it has no class that is told as a
-/// store's.
+/// An error of the volume's file system, for `map_err`.
 pub(super) fn trouble(doing: impl Display) -> impl FnOnce(io::Error) -> Error {
     move |error| {
         let told = io_error(doing)(error);
         if !matches!(told.class(), ExitClass::Denied | ExitClass::NotFound) {
             return told;
         }
-        Error::refused(format!(
+        let message = format!(
             "the volume: {}. It has to be there, and writable for the user and the group that this runs as (in a Pod 65532, \
              by fsGroup), and not be mounted read-only",
             told.message()
-        ))
+        );
+        Error::new(told.class(), message).with_origin(Origin::Volume)
     }
 }
 

@@ -17,7 +17,7 @@ use futures::{Stream, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::contract::Compression;
+use crate::contract::{Compression, Origin};
 use crate::error::{Error, Result, io_error, of_etcd, task_error};
 use crate::format::crypt::{Recipients, Sealing};
 use crate::format::pack::Packing;
@@ -113,7 +113,9 @@ pub(crate) async fn run(
         // Before the encoder, which fails too when one of these does.
         tokio::try_join!(store, spooled(fills), spooled(drains))?;
         let sent = ended(encoder).await?;
-        sent.map_err(|error| Error::transient(format!("compressing or encrypting failed: {error}")))
+        sent.map_err(|error| {
+            Error::transient(format!("compressing or encrypting failed: {error}")).with_origin(Origin::Own)
+        })
     };
     let (whole, sent) = tokio::try_join!(proving, sending)?;
     // All that would have said why has ended well.

@@ -15,7 +15,7 @@ use super::compare::compare;
 use super::etcd::Etcd;
 use crate::catalog::proof::{Proof, Step};
 use crate::catalog::stored::Stored;
-use crate::contract::{ExitClass, VerifyRequest};
+use crate::contract::{ExitClass, Origin, VerifyRequest};
 use crate::error::{Error, Result, io_error, task_error};
 use crate::etcd::connect::etcd_error;
 use crate::etcd::data_dir::DATABASE;
@@ -166,7 +166,8 @@ impl Drill {
             // Nothing is known by these but themselves.
             Err(error @ ScanError::OverBudget { .. }) => return Err(unsound(&self.disk(), &error)),
             Err(error @ ScanError::Io(_)) => {
-                return Err(Error::transient(format!("{}: reading the restored database: {error}", self.disk())));
+                let message = format!("{}: reading the restored database: {error}", self.disk());
+                return Err(Error::transient(message).with_origin(Origin::Volume));
             }
             Err(error) => error.to_string(),
         };

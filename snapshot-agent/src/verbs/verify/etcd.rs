@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
-use crate::contract::{EtcdFlags, ExitClass, hex_id};
+use crate::contract::{EtcdFlags, ExitClass, Origin, hex_id};
 use crate::error::{Error, Result, io_error};
 use crate::etcd::connect::Dialer;
 use crate::etcd::data_dir::WAL;
@@ -204,6 +204,7 @@ fn not_started(status: ExitStatus, said: &str) -> Error {
             "etcd does not start on what was restored ({status}): {line}. It may be this machine: no proof is kept"
         ),
     )
+    .with_origin(Origin::Own)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::contract::hex_id;
-use crate::error::{Error, Result, io_error};
+use crate::error::{Error, Result, io_error, of_request};
 use crate::format::trailer::{Hasher, database_of};
 use crate::scan::{NoHashKv, Reader};
 use crate::util::memory::file_budget;
@@ -88,7 +88,7 @@ impl FileVerified {
 
 pub(super) fn verify(path: &Path) -> Result<FileVerified> {
     let reading = || format!("reading {}", path.display());
-    let mut file = File::open(path).map_err(io_error(reading()))?;
+    let mut file = File::open(path).map_err(|error| of_request(io_error(reading())(error)))?;
     let bytes = file.metadata().map_err(io_error(reading()))?.len();
     let (db_bytes, trailer) = database_of(bytes);
     let sha256 = if trailer { Some(hashed(&mut file, &reading())?) } else { None };

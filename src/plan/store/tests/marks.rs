@@ -144,7 +144,7 @@ fn another_place_is_another_store_and_how_it_is_reached_is_not() {
         ("region", true, |s3| s3.region = Some("eu-central-1".to_owned())),
         ("the certificates' Secret", false, |s3| s3.ca_ref = None),
         ("the storage class", false, |s3| s3.storage_class = Some("STANDARD_IA".to_owned())),
-        ("the way of addressing", false, |s3| s3.force_path_style = true),
+        ("the way of addressing", false, |s3| s3.force_path_style = Some(true)),
         ("nothing", false, |_| {}),
     ];
     for (what, moves, change) in changes {

@@ -1,0 +1,157 @@
+//! Why no linearizable read succeeds in a cluster that has formed.
+//!
+//! Decides between three: etcd wants a login, members are still starting, or the quorum is lost; and names each voter's own
+//! reason. A member that cannot come back by itself (its claim is gone, or the gate refuses its volume) does not count as
+//! starting, however often kubelet starts its container. It never leads to an act (I1).
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::pace::{POLL, SOON};
+use super::{Member, Observed, memberless};
+use crate::api::condition::{Reason, Type};
+use crate::api::member::LastFailure;
+use crate::api::role;
+use crate::plan::build::budget::quorum;
+use crate::plan::build::container;
+use crate::plan::{Next, Seen, Unread, Wake, failure, meta, pods};
+
+/// A member that has not served for longer than this does not count as starting, however young its Pod is: a Pod that is
+/// rejected, or ends, again and again is always young.
+const STARTS_WITHIN: SignedDuration = SignedDuration::from_mins(5);
+
+/// The gate refuses a volume within a second; a container that has run for longer runs etcd.
+const GATE_DECIDES_WITHIN: SignedDuration = SignedDuration::from_secs(10);
+
+/// Since when a member has not served, as its own pass tells it.
+fn unready_since(member: &Member) -> Option<Timestamp> {
+    let told = &member.object.status.as_ref()?.conditions;
+    let ready = told.iter().find(|c| c.type_ == Type::Ready.as_str() && c.status != "True")?;
+    // One that was deleted by hand serves all the same.
+    (ready.reason != Reason::MemberStillListed.as_str()).then_some(ready.last_transition_time.0)
+}
+
+/// Whether its etcd runs in this Pod and was never restarted there: it may have been admitted only just now.
+fn runs_from_its_first(member: &Member) -> bool {
+    let status = member.pod.as_ref().filter(|pod| pods::runs(pod)).and_then(|pod| pods::status(pod, container::ETCD));
+    status.is_some_and(|status| status.restart_count == 0)
+}
+
+/// Why a member that has joined cannot come back by itself; `None`: it can, as far as is known.
+pub(super) fn lost(member: &Member, now: Timestamp) -> Option<String> {
+    if !member.joined() {
+        return None;
+    }
+    if member.claim.is_none() {
+        return Some("its claim is gone".to_owned());
+    }
+    let pod = member.live_pod();
+    if pod.and_then(pods::running_since).is_some_and(|since| now >= since + GATE_DECIDES_WITHIN) {
+        return None;
+    }
+    // The member's own status remembers a refusal while the Pod is made anew.
+    let told = || member.object.status.as_ref()?.last_failure.clone();
+    let failure = pod.and_then(failure::of).or_else(told)?;
+    (failure::reason(&failure) == Reason::VolumeRefused).then(|| refused(&failure))
+}
+
+fn refused(failure: &LastFailure) -> String {
+    let Some(verdict) = failure.verdict.as_deref() else { return "the gate refuses its volume".to_owned() };
+    let why = match verdict {
+        "EmptyVolume" => "its volume is empty",
+        "EmptiedVolume" => "its volume has lost its data",
+        "OlderVolume" => "its volume is an older copy",
+        "IdentityLost" => "its volume lacks Holdfast's identity file",
+        _ => "the gate refuses its volume",
+    };
+    format!("{why} ({verdict})")
+}
+
+impl Observed {
+    /// What is told where etcd asks for a login. It answers, so there is a quorum, and this is no lost one.
+    pub(super) fn locked_out(&self) -> Option<Next> {
+        let Seen::Unknown(Unread::LoginRequired(_)) = &self.etcd else { return None };
+        let message = "etcd has authentication enabled, and this version of Holdfast cannot log in. Members serve clients, but \
+                       Holdfast adds and promotes none, and a new Pod gets no clients. Disable authentication: etcdctl --user \
+                       root auth disable";
+        Some(Next::wait(Reason::AuthRequiredNotConfigured, message, POLL))
+    }
+
+    /// Why etcd is silent: it wants a login, members start, or a quorum is lost.
+    pub(super) fn silent(&self, why: &Unread, now: Timestamp) -> Next {
+        if let Some(next) = self.locked_out() {
+            return next;
+        }
+        if self.members.is_empty() {
+            return memberless::next(self);
+        }
+        let voters = self.last_voters();
+        let lost: Vec<Option<String>> = voters.iter().map(|member| lost(member, now)).collect();
+        let whole = lost.iter().filter(|lost| lost.is_none()).count();
+        if whole < quorum(voters.len()) {
+            return self.without_a_majority(&voters, &lost, whole);
+        }
+        // A missing Pod is made again at once, unless the member's claim is lost. A deleted one is soon gone, unless its node
+        // is dead.
+        let starts = |m: &&Member| match &m.pod {
+            _ if lost_or_late(m, now) => false,
+            Some(pod) if meta::deleting(&pod.metadata) => !pods::lingers(pod, now),
+            Some(pod) => pods::starting(Some(pod), now),
+            None => m.claim.is_some() && !m.deleting() && !self.cluster.spec.paused,
+        };
+        if let Some(first) = self.members.iter().find(starts) {
+            let soon = self.members.iter().filter(starts).any(|m| m.live_pod().is_some_and(pods::runs));
+            let message = format!("{} is starting; no linearizable read succeeds yet", first.name());
+            return Next::wait(Reason::WaitingForEtcd, message, if soon { SOON } else { Wake::AfterMillis(500) });
+        }
+        let said = voters.iter().zip(&lost).map(|(member, lost)| self.told_of(member, lost.as_deref(), true));
+        let message = format!(
+            "no linearizable read succeeds ({why}): {}. {} of {} voters are needed; bring their Pods and volumes back, nothing \
+             is removed",
+            said.collect::<Vec<_>>().join(", "),
+            quorum(voters.len()),
+            voters.len()
+        );
+        // A quorum comes back when a Pod does, which is watched; an election is not.
+        Next::wait(Reason::QuorumLost, message, Wake::AfterMillis(2_000))
+    }
+
+    /// Too few voters can come back by themselves. The message holds nothing that changes from one look to the next.
+    fn without_a_majority(&self, voters: &[&Member], lost: &[Option<String>], whole: usize) -> Next {
+        let said = voters.iter().zip(lost).map(|(member, lost)| self.told_of(member, lost.as_deref(), false));
+        let message = format!(
+            "{}. {} of {} voters are needed, and {whole} can come back. Nothing is removed. Bring the data of the others back, \
+             or restore the last snapshot as a new cluster (runbook QuorumLost)",
+            said.collect::<Vec<_>>().join("; "),
+            quorum(voters.len()),
+            voters.len()
+        );
+        Next::wait(Reason::QuorumLost, message, Wake::AfterMillis(2_000))
+    }
+
+    /// One voter with its own reason; with the cause for which it is silent where that does not change all the time.
+    fn told_of(&self, member: &Member, lost: Option<&str>, cause: bool) -> String {
+        let name = member.name();
+        match (lost, self.answers.get(name)) {
+            (Some(why), _) => format!("{name}: {why}"),
+            (None, None) => format!("{name} does not run"),
+            (None, Some(Seen::Unknown(why))) if cause => format!("{name} does not answer ({why})"),
+            (None, Some(Seen::Unknown(_))) => format!("{name} does not answer"),
+            (None, Some(Seen::Known(_))) => format!("{name} answers"),
+        }
+    }
+
+    /// The voters that etcd listed when it was last read; without such a reading all members.
+    fn last_voters(&self) -> Vec<&Member> {
+        let told = self.cluster.status.as_ref().map(|status| status.members.as_slice()).unwrap_or_default();
+        let votes =
+            |m: &&Member| told.iter().any(|known| known.name == m.name() && known.role.as_deref() == Some(role::VOTER));
+        let voters: Vec<&Member> = self.members.iter().filter(votes).collect();
+        if voters.is_empty() { self.members.iter().collect() } else { voters }
+    }
+}
+
+/// Whether a member cannot come back by itself, or has had its time to.
+fn lost_or_late(member: &Member, now: Timestamp) -> bool {
+    let late = unready_since(member).is_some_and(|since| now >= since + STARTS_WITHIN) && !runs_from_its_first(member);
+    late || lost(member, now).is_some()
+}

@@ -1,0 +1,44 @@
+//! A person's first mistakes, corrected in place: a version that does not exist, a class that does not exist, an EtcdMember
+//! deleted by hand, and etcdctl with and without flags.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use crate::support::kube_helpers::condition;
+use crate::support::make;
+use crate::support::world::World;
+
+pub async fn tell(w: &World) -> Result<()> {
+    let mut wrong = make::cluster("alpha", 1);
+    wrong["spec"]["version"] = json!("3.6.99");
+    wrong["spec"]["storage"]["storageClassName"] = json!("no-such-class");
+    w.create(wrong).await?;
+    let held = w.wait("EtcdCluster", "alpha", "held up", |c| {
+        condition(c, "Degraded").is_some_and(|(status, reason, _)| status == "True" && reason == "PodHeldUp")
+    });
+    w.step("an unknown class is told", held).await?;
+    w.patch("EtcdCluster", "alpha", json!({"spec": {"storage": {"storageClassName": null}}})).await?;
+    let held = w.wait("EtcdCluster", "alpha", "another cause", |c| {
+        condition(c, "Degraded").is_some_and(|(status, reason, message)| {
+            status == "True" && reason == "PodHeldUp" && message.contains("3.6.99")
+        })
+    });
+    w.step("the class corrected, an unknown version is told", held).await?;
+    let version = make::cluster("alpha", 1)["spec"]["version"].clone();
+    w.patch("EtcdCluster", "alpha", json!({"spec": {"version": version}})).await?;
+    w.step("the version corrected, it forms", w.wait_ready("alpha", 1)).await?;
+    for (field, value) in [("version", json!("3.6.1")), ("storage", json!({"size": "2Gi"})), ("resources", json!({}))] {
+        let why = w.patch("EtcdCluster", "alpha", json!({"spec": {field: value}})).await;
+        let why = format!("{:#}", why.err().with_context(|| format!("{field} was changed after it has formed"))?);
+        ensure!(why.contains("the cluster has formed") && why.contains("immutable"), "{field}: {why}");
+    }
+
+    let member = w.members("alpha").await?.members[0].name.clone();
+    for flags in [&[][..], &["--endpoints=http://127.0.0.1:2379"], &["--endpoints", "http://alpha-client:2379"]] {
+        let said = w.etcdctl(&member, &[flags, &["member", "list"]].concat()).await?;
+        ensure!(said.contains(&member), "etcdctl {flags:?} says {said}");
+    }
+    let pod = w.get("Pod", &member).await?;
+    ensure!(pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"] == "etcd", "{}", pod["metadata"]);
+    Ok(())
+}
