@@ -34,7 +34,7 @@ impl FolderStore {
     /// Puts a mark of this run's in the place of a dead one's. `None`: nothing says that anybody was at it, so nobody will
     /// remove it.
     pub(crate) async fn take_over(&self, data: &Key, at: Timestamp, until: Timestamp) -> Result<Option<Taken>> {
-        let (doing, attempt) = (format!("going on with {}", self.uri(data)), data.folder().clone());
+        let (doing, attempt) = (format!("continuing the upload of {}", self.uri(data)), data.folder().clone());
         let own = mark_name(until.as_second());
         let marks = self.below(doing, move |root| exchange(root, &attempt, own, at)).await?;
         Ok(marks.map(|marks| Taken { store: self.clone(), attempt: data.folder().clone(), marks }))
@@ -52,7 +52,7 @@ impl Taken {
             }
             ignore_missing(folder.remove_file(marks.own))
         };
-        if let Err(error) = store.below("letting go of what a dead run has left".to_owned(), calls).await {
+        if let Err(error) = store.below("releasing the data of a dead run".to_owned(), calls).await {
             tracing::debug!(%error, "the mark stays behind");
         }
     }
