@@ -47,13 +47,13 @@ impl Step {
     /// For people.
     pub const fn says(self) -> &'static str {
         match self {
-            Self::StoredSha256 => "the stored bytes are those that were saved",
+            Self::StoredSha256 => "the stored bytes equal the saved bytes",
             Self::Trailer => "etcd's own sha256 of the database",
-            Self::Structure => "the structure of every page in use, and what is in them",
-            Self::HashKV => "HashKV, worked out from the bytes",
-            Self::Restored => "restored by etcdutl, and etcd started on it",
-            Self::EtcdHashKV => "HashKV, asked of that etcd",
-            Self::RestoredHashKV => "HashKV, worked out from the database that etcd ran on",
+            Self::Structure => "the structure and the content of every page in use",
+            Self::HashKV => "HashKV, computed from the bytes",
+            Self::Restored => "restored by etcdutl, and etcd started on the restored data",
+            Self::EtcdHashKV => "HashKV, reported by that etcd",
+            Self::RestoredHashKV => "HashKV, computed from the database of that etcd",
             Self::EtcdKeys => "keys, counted by that etcd",
         }
     }

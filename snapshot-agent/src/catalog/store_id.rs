@@ -53,10 +53,10 @@ impl Found {
     /// For people.
     pub(crate) fn says(&self) -> String {
         match self {
-            Self::Nothing => "it has no mark".to_owned(),
-            Self::Id(id) => format!("its mark is {id}"),
+            Self::Nothing => "the store has no store ID".to_owned(),
+            Self::Id(id) => format!("the store ID is {id}"),
             Self::Nonsense(why) => {
-                format!("its mark makes no sense ({why}): remove that object if this place is meant")
+                format!("the store ID is not valid ({why}): remove this object if the store is the right store")
             }
         }
     }
@@ -89,7 +89,7 @@ pub(crate) async fn read(store: &Store) -> Result<Found> {
     };
     Ok(match serde_json::from_slice::<Mark>(&content) {
         Ok(Mark { id, .. }) if is_store_id(&id) => Found::Id(id),
-        Ok(_) => Found::Nonsense("its id is none".to_owned()),
+        Ok(_) => Found::Nonsense("the id is no store ID".to_owned()),
         Err(error) => Found::Nonsense(error.to_string()),
     })
 }
@@ -128,7 +128,7 @@ pub(crate) async fn judge(store: &Store, expected: Expected<'_>) -> Result<Verdi
 pub(crate) async fn expect(flags: &StoreFlags, id: Option<&str>) -> Result<()> {
     // Credentials that may only write are a careful choice, and a backup is worth more than a refusal.
     if let Some(error) = doubt(flags, id).await? {
-        tracing::warn!(%error, "whether this is the store that is meant is not known: its mark could not be read");
+        tracing::warn!(%error, "the store ID could not be read: this may be another store than the expected store");
     }
     Ok(())
 }
@@ -154,8 +154,8 @@ pub(crate) async fn doubt(flags: &StoreFlags, id: Option<&str>) -> Result<Option
 
 fn another(store: &Store, expected: &str, found: &Found) -> Error {
     Error::exchanged(format!(
-        "{}: this is not the store that is meant: the mark {expected} is expected, and {}. Nothing was written or removed \
-         there. Have the endpoint, the credentials or the volume lead to where they led before, or accept this place",
+        "{}: this is another store: the store ID {expected} is expected, and {}. The agent wrote and removed nothing. \
+         Point the endpoint, the credentials or the volume to the earlier store, or accept this store",
         store.uri(&Key::of_store()),
         found.says()
     ))
@@ -171,14 +171,14 @@ pub(crate) async fn make(reads: &Store, writes: &Store, create_only: bool) -> Re
         known => return known,
     }
     let mark = Mark { format_version: FORMAT_VERSION, id: random_uid()?, created_at: Some(clock::now()) };
-    let mut json = serde_json::to_vec(&mark)
-        .map_err(|error| Error::config(format!("the store's mark cannot be written: {error}")))?;
+    let mut json =
+        serde_json::to_vec(&mark).map_err(|error| Error::config(format!("the store ID cannot be written: {error}")))?;
     json.push(b'\n');
     let put = writes.put_new(&Key::of_store(), json.into()).await;
     // Two at once: what is there now counts, whoever wrote it.
     match (read(reads).await?, put) {
         (Found::Nothing, Err(error)) => Err(error),
-        (Found::Nothing, Ok(())) => Err(Error::corrupt("the store's mark was written and is not there")),
+        (Found::Nothing, Ok(())) => Err(Error::corrupt("the store ID was written and does not exist")),
         (found, _) => Ok(found),
     }
 }
@@ -224,10 +224,10 @@ mod tests {
         let rows = [
             (Some(later.as_str()), [true, true, true], "never said"),
             (Some(&other), [false, true, false], OTHER),
-            (None, [false, false, true], "no mark"),
-            (Some("{"), [false, false, false], "makes no sense"),
-            (Some(nonsense), [false, false, false], "makes no sense"),
-            (Some(&long), [false, false, false], "makes no sense"),
+            (None, [false, false, true], "no store ID"),
+            (Some("{"), [false, false, false], "is not valid"),
+            (Some(nonsense), [false, false, false], "is not valid"),
+            (Some(&long), [false, false, false], "is not valid"),
         ];
         for (content, taken, words) in rows {
             match content {
@@ -241,7 +241,7 @@ mod tests {
                     Verdict::Another(_, error) => {
                         assert!(!taken, "{content:?} was refused with {or:?}: {error}");
                         assert_eq!(error.class(), ExitClass::Refused, "{error}");
-                        for word in [ID, words, "Nothing was written", "accept this place"] {
+                        for word in [ID, words, "The agent wrote and removed nothing", "accept this store"] {
                             assert!(error.message().contains(word), "no {word:?} in {error}");
                         }
                     }

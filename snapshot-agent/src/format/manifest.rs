@@ -207,14 +207,14 @@ impl Manifest {
         let head: Head = serde_json::from_slice(json).map_err(broken)?;
         if head.format_version == 0 || head.format_version > FORMAT_VERSION {
             return Err(Error::config(format!(
-                "the manifest has format {}, this agent reads up to {FORMAT_VERSION}: use a newer one",
+                "the manifest has format {}, this agent reads up to {FORMAT_VERSION}: use a newer agent",
                 head.format_version
             )));
         }
         let manifest: Self = serde_json::from_slice(json).map_err(broken)?;
         if let Some(other) = manifest.encryption.as_ref().filter(|encryption| encryption.kind != AGE) {
             return Err(Error::config(format!(
-                "the snapshot is encrypted with {:?}, this agent knows only {AGE}: use a newer one",
+                "the snapshot is encrypted with {:?}, this agent knows only {AGE}: use a newer agent",
                 other.kind
             )));
         }
