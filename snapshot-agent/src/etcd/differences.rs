@@ -66,14 +66,18 @@ fn members_differ(proven: &Proven, live: &BTreeMap<u64, bool>) -> Option<String>
     (stored != *live).then(|| {
         let (stored, live) = (words(&stored), words(live));
         format!(
-            "members in the file are {stored}; the member lists {live}: they were changed meanwhile, or it is damaged"
+            "the snapshot has the members {stored}; the member lists {live}: the members changed during the save, or \
+             the snapshot is damaged"
         )
     })
 }
 
 fn counts_differ(what: &str, stored: u64, live: usize) -> Option<String> {
     (stored != live as u64).then(|| {
-        format!("the file has {stored} {what}, the member {live}: they were changed meanwhile, or it is damaged")
+        format!(
+            "the snapshot has {stored} {what}, the member {live}: the {what} changed during the save, or the snapshot \
+             is damaged"
+        )
     })
 }
 

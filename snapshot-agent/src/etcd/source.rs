@@ -178,12 +178,12 @@ fn nobody(candidates: &[Candidate], errors: &[Error]) -> Error {
     let others =
         candidates.iter().any(|c| !c.corrupt) || errors.iter().any(|error| error.class() == ExitClass::Transient);
     let alarm = if others && candidates.iter().any(|c| c.corrupt) { ALARM } else { "" };
-    let message = format!("no member can be read from: {}{remedy}{alarm}", all.join("; "));
+    let message = format!("no member can serve a snapshot: {}{remedy}{alarm}", all.join("; "));
     if others { Error::transient(message) } else { Error::corrupt(message) }
 }
 
 /// Behind reasons of which one passes and one does not.
-const ALARM: &str = "; the others may serve again, so it is worth another try. The CORRUPT alarm does not pass by itself: \
+const ALARM: &str = "; the other members may recover, so try again. The CORRUPT alarm does not clear by itself: \
                      compare the members (etcdctl endpoint hashkv --cluster)";
 
 /// All endpoints have to lead to one cluster, and to the one this snapshot is for.
@@ -235,7 +235,7 @@ async fn confirm(client: Client, chosen: &Candidate, read: Read) -> Result<Sourc
     let answered_in = asked.elapsed();
     let facts = candidate(endpoint, &status)?;
     if (facts.cluster_id, facts.member_id) != (chosen.cluster_id, chosen.member_id) {
-        return Err(Error::transient(format!("{endpoint} led to another member meanwhile")));
+        return Err(Error::transient(format!("{endpoint} now leads to another member")));
     }
     let name = name_of(&members, facts.member_id);
     Ok(Source { client, facts, name, revision, members, without_quorum, others: Vec::new(), answered_in })
@@ -252,8 +252,7 @@ fn name_of(members: &[(u64, String)], id: u64) -> String {
 }
 
 fn candidate(endpoint: &str, status: &StatusResponse) -> Result<Candidate> {
-    let header =
-        status.header().ok_or_else(|| Error::transient(format!("{endpoint}: the answer says nothing of itself")))?;
+    let header = status.header().ok_or_else(|| Error::transient(format!("{endpoint}: the answer has no header")))?;
     Ok(Candidate {
         endpoint: endpoint.to_owned(),
         cluster_id: header.cluster_id(),
@@ -490,7 +489,7 @@ mod tests {
             assert!(rank(&all).is_empty());
             let error = nobody(&all, &errors);
             assert_eq!(error.class(), ExitClass::Transient, "{error}");
-            for word in ["m1:2379 has a CORRUPT alarm", "m2", "worth another try", "does not pass by itself"] {
+            for word in ["m1:2379 has a CORRUPT alarm", "m2", "try again", "does not clear by itself"] {
                 assert!(error.message().contains(word), "no {word:?} in {error}");
             }
         }
@@ -498,7 +497,7 @@ mod tests {
         for errors in [vec![], vec![Error::denied("m3 says no")]] {
             let error = nobody(&all, &errors);
             assert_eq!(error.class(), ExitClass::Corrupt, "{error}");
-            assert!(!error.message().contains("another try"), "{error}");
+            assert!(!error.message().contains("try again"), "{error}");
         }
     }
 }
