@@ -193,24 +193,24 @@ impl One<'_> {
         };
         let refused = |what: &str| {
             Error::refused(format!(
-                "{}: {what}. Nothing was touched: what is stored is never overwritten",
+                "{}: {what}. The agent changed nothing: the agent never overwrites stored data",
                 self.to.uri(self.folder)
             ))
         };
         let published = match self.to.get_small(&self.folder.manifest(), manifest::MAX_BYTES).await {
             Ok(there) if there == *json => true,
-            Ok(_) => return Err(refused("another manifest is there")),
+            Ok(_) => return Err(refused("the destination holds another manifest")),
             Err(error) if error.class() == ExitClass::NotFound => false,
             Err(error) => return Err(error),
         };
         match (size, published) {
             (Some(bytes), _) if bytes != manifest.stored_bytes => {
                 let said = manifest.stored_bytes;
-                Err(refused(&format!("data of {bytes} bytes is there, and the manifest says {said}")))
+                Err(refused(&format!("the destination holds data of {bytes} bytes, and the manifest records {said}")))
             }
             (Some(_), true) => Ok(There::Complete),
             (Some(_), false) => Ok(There::Data),
-            (None, true) => Err(refused("this manifest is there, and its data is not")),
+            (None, true) => Err(refused("the destination holds this manifest without its data")),
             (None, false) => Ok(There::Nothing),
         }
     }
@@ -228,8 +228,8 @@ impl One<'_> {
             |kept| format!("locked until {kept} and no longer"),
         );
         Err(Error::config(format!(
-            "{}: an earlier copy has left it, {kept}. --to-s3-object-lock asks for more, and nothing is locked afterwards: \
-             remove that copy and try again, or leave the lock out",
+            "{}: an earlier copy wrote this object, {kept}. --to-s3-object-lock asks for more, and the agent does not \
+             lock existing objects. Remove the earlier copy and try again, or omit the lock",
             self.to.uri(key)
         )))
     }
@@ -238,7 +238,10 @@ impl One<'_> {
     async fn data(&self, stored: &Stored, json: &Bytes, upload: &mut Upload, interrupt: &mut Interrupt) -> Result<()> {
         // Another copy may have ended between the look at what is there and this one's beginning.
         if interrupt.unless(self.there(&stored.manifest, json)).await? != There::Nothing {
-            return Err(Error::transient(format!("{}: another run has just copied it", self.to.uri(self.folder))));
+            return Err(Error::transient(format!(
+                "{}: another run has just copied this snapshot",
+                self.to.uri(self.folder)
+            )));
         }
         let Manifest { stored_bytes, ref stored_sha256, .. } = stored.manifest;
         let progress = Progress::new("copying", stored_bytes);

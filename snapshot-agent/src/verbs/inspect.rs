@@ -67,8 +67,8 @@ async fn search(request: &InspectRequest) -> Result<SavedReport> {
 /// What is not found in a store that may be another one may be in the one that is meant.
 fn unsure(flags: &StoreFlags, nothing: &Error, doubt: &Error) -> Error {
     Error::config(format!(
-        "{} may be another store than the one that is meant, so what is stored is not known: {}; and its mark cannot be \
-         read: {}. Allow these credentials to read {}",
+        "{} may be another store than the expected store, so Holdfast does not know whether the snapshot exists: {}; \
+         and the store ID cannot be read: {}. Allow these credentials to read {}",
         flags.url,
         nothing.message(),
         doubt.message(),
@@ -82,8 +82,8 @@ fn absent(flags: &StoreFlags, error: Error) -> Error {
         return error;
     }
     Error::config(format!(
-        "{} is not there, or something else is in its place, so what is stored in it is not known: {}. Have the names, the \
-         credentials or the volume lead to where they led when it was saved",
+        "{} does not exist or was replaced, so Holdfast does not know whether the snapshot exists: {}. Point the \
+         names, the credentials or the volume to the store of the save",
         flags.url,
         error.message()
     ))
@@ -111,7 +111,7 @@ async fn look_through(store: &Store, request: &InspectRequest, owner8: &str, pla
             seen.marked += 1;
             if seen.marked > MAX_MARKED {
                 return Err(Error::config(format!(
-                    "more than {MAX_MARKED} folders below {} bear the mark {owner8}: name the cluster's UID",
+                    "more than {MAX_MARKED} folders below {} have {owner8} in their names: name the cluster's UID",
                     store.uri(place)
                 )));
             }
@@ -143,7 +143,7 @@ impl Seen {
         let complete = self.complete.len();
         let (folder, manifest) = self.complete.drain(..).next()?;
         let uri = store.uri(&folder.data(manifest.format()));
-        tracing::info!(uri, complete, folders = self.folders, "found; of several complete ones the oldest");
+        tracing::info!(uri, complete, folders = self.folders, "found a complete snapshot; of several, the oldest");
         Some(manifest.saved(uri))
     }
 
@@ -156,8 +156,8 @@ impl Seen {
         }
         let Self { folders, marked, without_manifest, .. } = self;
         Error::not_found(format!(
-            "no complete snapshot of {owner_uid} is below {place}: {folders} folders were looked at, {marked} bear its \
-             mark, {without_manifest} of these have no manifest (a save that has not ended)"
+            "no complete snapshot of {owner_uid} is below {place}: of {folders} folders, {marked} have this UID in \
+             their names, and {without_manifest} of these have no manifest (a save that has not ended)"
         ))
     }
 }

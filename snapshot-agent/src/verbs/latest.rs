@@ -65,8 +65,8 @@ fn the_one(found: Vec<Lineage>, place: &str, wanted: Option<&str>) -> Result<Lin
     tips.sort_by_key(|lineage| std::cmp::Reverse(lineage.newest_at()));
     let names: Vec<_> = tips.iter().map(|lineage| lineage.told()).take(MAX_CLUSTERS).collect();
     Err(Error::unclear(format!(
-        "below {place} are snapshots of {} clusters that had this name, and none of them is another one's past: {}. Say \
-         which is meant (--lineage; bootstrap.restore.latest.lineage)",
+        "below {place} are snapshots of {} clusters of this name, and no cluster continues another: {}. Name a lineage \
+         (--lineage; bootstrap.restore.latest.lineage)",
         tips.len(),
         names.join(", ")
     )))

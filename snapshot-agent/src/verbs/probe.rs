@@ -31,12 +31,12 @@ use sides::Sides;
 const LARGE: usize = (8 << 20) + (64 << 10);
 
 /// What becomes of everything that is removed from a store that keeps versions: no right to remove those is asked for.
-const STAYS: &str = "what is removed stays there as an old version, more than 8 MiB after each whole probe, until a \
-                     lifecycle rule of the bucket on noncurrent versions removes it";
+const STAYS: &str = "removed objects stay as old versions, more than 8 MiB after each whole probe, until a lifecycle \
+                     rule of the bucket removes noncurrent versions";
 
 /// What it means that nothing may be removed: a careful choice for those who only save.
-const GARBAGE: &str = "what each probe writes stays, more than 8 MiB, and so does what killed saves leave: remove \
-                       it by hand, or have a lifecycle rule of the bucket remove it (a probe's keys begin with \
+const GARBAGE: &str = "the objects of each probe stay, more than 8 MiB, and so does the data of killed saves: remove \
+                       this data by hand, or with a lifecycle rule of the bucket (a probe's keys begin with \
                        .holdfast-probe- below the prefix)";
 
 /// Stands for the folder of any probe.
@@ -131,7 +131,7 @@ impl Probe {
             let made = store_id::make(&self.sides.marked, &self.sides.marks, create_only).await;
             if expected.is_some() && !matches!(made, Ok(Found::Id(_))) {
                 // Whoever saves expects one: a store without it is of no use.
-                let error = made.err().unwrap_or_else(|| Error::corrupt("the store's mark makes no sense"));
+                let error = made.err().unwrap_or_else(|| Error::corrupt("the store ID is not valid"));
                 self.note(Trial::Mark, Outcome::No, error.message());
                 return Err(error);
             }
@@ -148,7 +148,7 @@ impl Probe {
             Ok(Verdict::Right(Found::Nothing)) => return Ok(false),
             Ok(Verdict::Right(found)) => (Ok(true), self.known(&found)),
             Ok(Verdict::Unknown(error)) => {
-                let detail = format!("an exchanged store would not be noticed: {}", error.message());
+                let detail = format!("Holdfast would not notice another store in this place: {}", error.message());
                 (Ok(true), (Outcome::No, detail))
             }
             // Which one it is instead is told, so that a person can accept it.
@@ -204,14 +204,17 @@ impl Probe {
             same(&self.sides.reads, &key, &read, &first)
         };
         let wrote = wrote.await;
-        self.insist(Trial::ReadAfterWrite, "what was written is read at once", wrote)?;
+        self.insist(Trial::ReadAfterWrite, "a new object can be read at once", wrote)?;
         let created = self.create_only(&key, &first).await;
         self.weigh(Trial::CreateOnly, created);
         let listed = self.sides.reads.children(&self.folder, 1000, |_| true).await.map(|children| {
             if children.names.iter().any(|name| name == "try") {
-                (Outcome::Yes, "what was written is listed at once".to_owned())
+                (Outcome::Yes, "a new object is listed at once".to_owned())
             } else {
-                (Outcome::No, "a listing lacks what was just written: a lost report may not be found again".to_owned())
+                (
+                    Outcome::No,
+                    "a listing lacks a new object: Holdfast may not find a snapshot whose report is lost".to_owned(),
+                )
             }
         });
         self.weigh(Trial::ListAfterWrite, listed);
@@ -221,7 +224,7 @@ impl Probe {
     async fn create_only(&self, key: &Key, first: &Bytes) -> Result<(Outcome, String)> {
         let put = self.sides.writes.try_put(key, Bytes::from_static(b"second"), true).await;
         let kept = self.sides.reads.get_small(key, 100).await? == first;
-        let unsafe_ = "keys are unique all the same, so only another program could overwrite a manifest";
+        let unsafe_ = "keys are unique, so only another program could overwrite a manifest";
         Ok(match (put, kept) {
             (Ok(Put::Refused), true) => {
                 (Outcome::Yes, "a second put was refused and the first content kept".to_owned())
@@ -307,7 +310,7 @@ impl Probe {
     /// Whoever asks for it relies on it.
     async fn lock(&mut self) -> Result<()> {
         let Some(locks) = &self.sides.locks else {
-            self.note(Trial::ObjectLock, Outcome::NotThere, "it is not asked for (--s3-object-lock)");
+            self.note(Trial::ObjectLock, Outcome::NotThere, "not requested (--s3-object-lock)");
             return Ok(());
         };
         let kept = locks.kept(&self.folder.data(Compression::Zstd), Bytes::from_static(b"locked")).await;
@@ -328,9 +331,9 @@ impl Probe {
             tried => tried?,
         }
         Ok(match self.sides.reads.get_small(key, 100).await {
-            Err(error) if error.class() == ExitClass::NotFound => (Outcome::Yes, "what was removed is gone".to_owned()),
+            Err(error) if error.class() == ExitClass::NotFound => (Outcome::Yes, "a removed object is gone".to_owned()),
             Err(error) => return Err(error),
-            Ok(_) => (Outcome::No, "an object is there after it was removed: dead saves leave garbage".to_owned()),
+            Ok(_) => (Outcome::No, "an object exists after its removal: the data of dead saves stays".to_owned()),
         })
     }
 }
@@ -340,7 +343,7 @@ fn same(store: &Store, key: &Key, read: &[u8], written: &[u8]) -> Result<()> {
         return Ok(());
     }
     Err(Error::corrupt(format!(
-        "{}: {} bytes were written and {} others read back",
+        "{}: the agent wrote {} bytes and read back {} other bytes",
         store.uri(key),
         written.len(),
         read.len()

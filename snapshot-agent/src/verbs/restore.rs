@@ -82,8 +82,8 @@ async fn in_time(request: &RestoreRequest, volume: &Volume, found: &Found) -> Re
     let rebuilding = tokio::time::timeout(Duration::from_secs(seconds.into()), rebuild(request, volume, found));
     rebuilding.await.unwrap_or_else(|_| {
         Err(Error::deadline(format!(
-            "not done within the {seconds} s given; nothing is startable. Give it more (deadlineSeconds), or look at the \
-             store and the network"
+            "the restore did not end within its deadline of {seconds} s, and etcd cannot start on the volume. Raise \
+             deadlineSeconds, or check the store and the network"
         )))
     })
 }
@@ -155,11 +155,11 @@ impl Job<'_> {
                 Err(graft::Failed::Run(error)) => return Err(error),
                 Err(graft::Failed::Unfit(why)) => {
                     let why: String = why.to_string().chars().take(MAX_REASON).collect();
-                    tracing::warn!(why, "the graft was not made: starting over with etcdutl");
+                    tracing::warn!(why, "the graft failed: restoring with etcdutl instead");
                     self.found.needs.get_or_init(|| self.needs(Engine::Etcdutl).bytes);
                     let copied = self.copy().await;
                     let (staging, restored) = copied.map_err(|error| {
-                        error.context(format!("the graft was not made ({why}), and etcdutl could not do it all"))
+                        error.context(format!("the graft failed ({why}), and the restore with etcdutl failed too"))
                     })?;
                     (staging, restored, Engine::Etcdutl, Some(why))
                 }
@@ -336,7 +336,7 @@ fn identity(request: &RestoreRequest, data: &std::path::Path, restored: Restored
     let log = wal::metadata_of(&data.join(WAL))
         .ok()
         .flatten()
-        .ok_or_else(|| Error::transient("etcdutl has left no log").with_origin(Origin::Own))?;
+        .ok_or_else(|| Error::transient("etcdutl has left no WAL").with_origin(Origin::Own))?;
     Ok(Identity {
         restored: Some(restored),
         cluster_id: Some(hex_id(log.cluster_id)),

@@ -169,10 +169,10 @@ async fn trouble_that_stays_publishes_nothing() {
             "does not allow",
         ),
         (
-            "somebody else writes under the manifest's name, says the store, and gives it to nobody",
+            "somebody else writes under the manifest's name, says the store, and does not return the object",
             |a| if a.op == Op::Put && a.uri.contains("manifest.json") { conflict() } else { Fault::Pass },
             ExitClass::Transient,
-            "gives it to nobody",
+            "does not return the object",
         ),
         (
             "the upload is unknown when it is to be completed",

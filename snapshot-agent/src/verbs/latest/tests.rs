@@ -105,7 +105,7 @@ async fn what_was_taken_in_a_time_to_come_is_a_doubt() {
     let ahead = bucket.saved_on("2190-01-01", OLD, "10:00:00", 20, &Value::Null);
     let (class, said) = bucket.refused(None).await;
     assert_eq!(class, ExitClass::Refused, "{said}");
-    for part in [ahead.as_str(), "yet to come", "bootstrap.restore.source"] {
+    for part in [ahead.as_str(), "in the future", "bootstrap.restore.source"] {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
 }
@@ -244,7 +244,7 @@ async fn what_cannot_be_restored_is_passed_over_and_told() {
     let found = bucket.latest(None).await.unwrap();
     assert_eq!(found.key, good);
     let told = found.passed_over.join("\n");
-    let wanted = ["another cluster", "under way, or died", "drill verification failed", "its manifest says 6"];
+    let wanted = ["another cluster", "is running or has died", "drill verification failed", "its manifest says 6"];
     let places: Vec<_> = wanted.iter().map(|words| told.find(words)).collect();
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "the newest first: {told}");
     assert!(told.contains(&cut) && !told.contains(&older), "{told}");

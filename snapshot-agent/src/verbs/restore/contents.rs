@@ -23,7 +23,7 @@ pub(super) fn admit(request: &RestoreRequest, CameAlong { users, auth_enabled, .
 
 fn refused(users: &str) -> Error {
     Error::auth_required(format!(
-        "the snapshot has authentication on{users}, and this cluster has no credentials to log in with; nothing was \
+        "the snapshot has authentication enabled{users}, and this cluster has no credentials to log in; nothing was \
          restored"
     ))
 }
@@ -53,7 +53,7 @@ pub(super) fn found(job: &Job<'_>, restored: &mut Restored, proven: Option<&Prov
             Ok(true) => return Err(refused("")),
             Err(why) => {
                 return Err(Error::auth_required(format!(
-                    "whether the snapshot has authentication on cannot be told: {why}"
+                    "the agent cannot read whether the snapshot has authentication enabled: {why}"
                 )));
             }
         }

@@ -243,8 +243,11 @@ fn fits<T>(read: std::result::Result<T, ScanError>) -> std::result::Result<Optio
 
 /// The identities that the mounted Secrets hold.
 fn identities(encryption: &Encryption, request: &RestoreRequest) -> Result<Identities> {
-    let none =
-        if request.age_identity_dirs.is_empty() { "none is given" } else { "the Secrets hold none, or are missing" };
+    let none = if request.age_identity_dirs.is_empty() {
+        "no identity is given"
+    } else {
+        "the Secrets hold no identity, or do not exist"
+    };
     let remedy = "name a Secret with the identity file of one of these keys in spec.bootstrap.restore.identitySecretRefs \
                   (by hand: --age-identity-dir)";
     stored::fitting(encryption, Identities::read(&request.age_identity_dirs)?, none, remedy)

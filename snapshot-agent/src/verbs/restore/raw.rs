@@ -51,9 +51,9 @@ impl Raw {
         let uri = store.uri(&key);
         if !trailer && !request.allow_unverified {
             return Err(Error::config(format!(
-                "{uri} has no sha256 at its end: {} bytes are not whole pages and 32 bytes more. It was cut short, or it is \
-                 a copy of a member's own file. If that is what is meant, set allowUnverified (--allow-unverified): its \
-                 structure is proven then, and nothing tells whether its values are what they were",
+                "{uri} has no sha256 at its end: {} bytes are not whole pages and 32 bytes more. The file was cut \
+                 short, or is a copy of a member's own database. To restore such a copy, set allowUnverified \
+                 (--allow-unverified): the agent then proves the structure, but not the values",
                 stat.bytes
             )));
         }
@@ -87,13 +87,19 @@ impl Raw {
         let (hasher, file) = progress.watch(stall, reading).await?;
         let written = file.metadata().map_err(trouble("looking at the snapshot's file"))?.len();
         if written != self.stat.bytes {
-            return Err(Error::corrupt(format!("{uri}: {written} bytes came, the store says {}", self.stat.bytes)));
+            return Err(Error::corrupt(format!(
+                "{uri}: {written} bytes arrived, the store announced {}",
+                self.stat.bytes
+            )));
         }
         let sha256 = if self.trailer {
             let proven = hasher.finish().map_err(|error| Error::corrupt(format!("{uri}: {error}")))?;
             hex::encode(proven.sha256)
         } else {
-            tracing::warn!(uri, "no sha256 is at its end: its structure alone is proven, as it was allowed");
+            tracing::warn!(
+                uri,
+                "the file has no sha256 at its end: the agent proves only the structure, as allowUnverified permits"
+            );
             String::new()
         };
         if let Some(expected) = &request.expect_sha256

@@ -141,7 +141,8 @@ pub(super) async fn standing(volume: &Volume, request: &RestoreRequest) -> Optio
         volume.tidy();
         return None;
     };
-    tracing::info!(key = request.key, %at, "refused at an earlier start: the snapshot is not read again");
+    tracing::info!(key = request.key, %at, "an earlier start refused this snapshot: the agent does not read the \
+                                            snapshot again");
     Some(Error::new(class, message))
 }
 
@@ -154,7 +155,7 @@ pub(super) fn leave(volume: &Volume, request: &RestoreRequest, found: &Found, er
         && let Some(note) = Note::of(request, found, error, clock::now())
         && let Err(error) = write(volume, &note)
     {
-        tracing::warn!(%error, "the refusal could not be kept: the next start reads the snapshot again");
+        tracing::warn!(%error, "the refusal could not be stored: the next start reads the snapshot again");
         volume.end();
     }
 }
