@@ -183,7 +183,7 @@ fn within(names: &[String], limit: usize) -> Result<()> {
 }
 
 /// Why a key is left to another run.
-pub(crate) fn at_it(until: Timestamp) -> String {
+pub(crate) fn busy_until(until: Timestamp) -> String {
     format!(
         "another run began this snapshot and may write until {until}; the first run after that time removes the \
          unfinished data"

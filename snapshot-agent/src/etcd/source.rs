@@ -72,7 +72,7 @@ fn each_once(mut ranked: Vec<&Candidate>) -> Vec<&Candidate> {
 pub async fn choose(request: &SaveRequest) -> Result<Source> {
     let met = Met::of(&request.etcd, request.expect_cluster_id.as_deref()).await.map_err(of_etcd)?;
     let chosen = met.usual().await;
-    let chosen = if request.no_quorum { met.anyhow(chosen, &request.etcd).await } else { chosen };
+    let chosen = if request.no_quorum { met.member_without_quorum(chosen, &request.etcd).await } else { chosen };
     chosen.map_err(of_etcd)
 }
 
@@ -128,7 +128,7 @@ impl Met {
 
     /// The first of these that can be read from.
     async fn best(&self, ranked: &[&Candidate], read: Read) -> Result<Source> {
-        let mut error = nobody(&self.candidates, &self.errors);
+        let mut error = no_member(&self.candidates, &self.errors);
         for chosen in ranked {
             let Some(client) = self.client(chosen) else { continue };
             match confirm(client.clone(), chosen, read).await {
@@ -156,7 +156,7 @@ impl Met {
 }
 
 /// Why no member can be read from, when it is not a member's own answer.
-fn nobody(candidates: &[Candidate], errors: &[Error]) -> Error {
+fn no_member(candidates: &[Candidate], errors: &[Error]) -> Error {
     if candidates.is_empty() {
         // A member that is away may come back; what the others refuse, they will refuse again.
         let last = errors.iter().max_by_key(|error| error.class() != ExitClass::Transient).cloned();
@@ -463,15 +463,15 @@ mod tests {
         for member in &mut members {
             member.leader = 0;
         }
-        let error = nobody(&members, &[Error::transient("m4 is gone")]);
+        let error = no_member(&members, &[Error::transient("m4 is gone")]);
         assert_eq!(error.class(), ExitClass::Transient);
         for word in ["knows no leader", "m4 is gone", "--no-quorum"] {
             assert!(error.message().contains(word), "{error}");
         }
-        assert_eq!(nobody(&[], &[]).class(), ExitClass::Config);
-        assert_eq!(nobody(&[], &[Error::denied("no")]).class(), ExitClass::Denied);
+        assert_eq!(no_member(&[], &[]).class(), ExitClass::Config);
+        assert_eq!(no_member(&[], &[Error::denied("no")]).class(), ExitClass::Denied);
         let mixed = vec![Error::transient("away"), Error::denied("no"), Error::transient("away")];
-        assert_eq!(nobody(&[], &mixed).class(), ExitClass::Denied, "asked again, it says the same");
+        assert_eq!(no_member(&[], &mixed).class(), ExitClass::Denied, "asked again, it says the same");
     }
 
     #[test]
@@ -487,7 +487,7 @@ mod tests {
         ] {
             let all = [vec![corrupt.clone()], others].concat();
             assert!(rank(&all).is_empty());
-            let error = nobody(&all, &errors);
+            let error = no_member(&all, &errors);
             assert_eq!(error.class(), ExitClass::Transient, "{error}");
             for word in ["m1:2379 has a CORRUPT alarm", "m2", "try again", "does not clear by itself"] {
                 assert!(error.message().contains(word), "no {word:?} in {error}");
@@ -495,7 +495,7 @@ mod tests {
         }
         let all = [corrupt, Candidate { corrupt: true, ..leaderless(2) }];
         for errors in [vec![], vec![Error::denied("m3 says no")]] {
-            let error = nobody(&all, &errors);
+            let error = no_member(&all, &errors);
             assert_eq!(error.class(), ExitClass::Corrupt, "{error}");
             assert!(!error.message().contains("try again"), "{error}");
         }

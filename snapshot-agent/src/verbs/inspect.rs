@@ -40,10 +40,11 @@ struct Seen {
 
 async fn find(request: &InspectRequest) -> Result<SavedReport> {
     let flags = &request.store;
-    let doubt =
-        store_id::doubt(flags, request.expect_store_id.as_deref()).await.map_err(|error| absent(flags, error))?;
+    let doubt = store_id::check_before_query(flags, request.expect_store_id.as_deref())
+        .await
+        .map_err(|error| missing_store(flags, error))?;
     match (search(request).await, doubt) {
-        (Err(error), Some(doubt)) if error.class() == ExitClass::NotFound => Err(unsure(flags, &error, &doubt)),
+        (Err(error), Some(doubt)) if error.class() == ExitClass::NotFound => Err(unknown_store(flags, &error, &doubt)),
         // What is found is this object's by its UID, whichever store it is in.
         (found, _) => found,
     }
@@ -55,17 +56,17 @@ async fn search(request: &InspectRequest) -> Result<SavedReport> {
     let place = Folder::of_cluster(namespace, cluster, cluster_uid.as_deref());
     let place = place.map_err(|error| store::layout(&error))?;
     let store = match Store::open(flags) {
-        Err(error) if unmade(flags, &error) => {
+        Err(error) if is_new_folder(flags, &error) => {
             return Err(Seen::default().nothing(&format!("{}/{place}", flags.url), owner_uid));
         }
-        opened => opened.map_err(|error| absent(flags, error))?,
+        opened => opened.map_err(|error| missing_store(flags, error))?,
     };
-    let mut seen = look_through(&store, request, &owner8, &place).await.map_err(|error| absent(flags, error))?;
+    let mut seen = look_through(&store, request, &owner8, &place).await.map_err(|error| missing_store(flags, error))?;
     seen.oldest(&store).ok_or_else(|| seen.nothing(&store.uri(&place), owner_uid))
 }
 
 /// What is not found in a store that may be another one may be in the one that is meant.
-fn unsure(flags: &StoreFlags, nothing: &Error, doubt: &Error) -> Error {
+fn unknown_store(flags: &StoreFlags, nothing: &Error, doubt: &Error) -> Error {
     Error::config(format!(
         "{} may be another store than the expected store, so Holdfast does not know whether the snapshot exists: {}; \
          and the store ID cannot be read: {}. Allow these credentials to read {}",
@@ -77,7 +78,7 @@ fn unsure(flags: &StoreFlags, nothing: &Error, doubt: &Error) -> Error {
 }
 
 /// A place that is not there says nothing of what was stored in it.
-fn absent(flags: &StoreFlags, error: Error) -> Error {
+fn missing_store(flags: &StoreFlags, error: Error) -> Error {
     if error.class() != ExitClass::NotFound {
         return error;
     }
@@ -90,7 +91,7 @@ fn absent(flags: &StoreFlags, error: Error) -> Error {
 }
 
 /// Whether the volume is there, and the store's folder on it is not: the first save makes that.
-fn unmade(flags: &StoreFlags, error: &Error) -> bool {
+fn is_new_folder(flags: &StoreFlags, error: &Error) -> bool {
     let missing =
         |folder: &str| Path::new(folder).symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     error.class() == ExitClass::NotFound

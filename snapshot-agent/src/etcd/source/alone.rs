@@ -36,7 +36,7 @@ fn most(answering: &[&Candidate], members: usize) -> Option<usize> {
 
 impl Met {
     /// What was chosen, or the member that has most where nobody leads any more.
-    pub(super) async fn anyhow(&self, chosen: Result<Source>, flags: &EtcdFlags) -> Result<Source> {
+    pub(super) async fn member_without_quorum(&self, chosen: Result<Source>, flags: &EtcdFlags) -> Result<Source> {
         let Err(error) = chosen else { return chosen };
         let ranked = rank(&self.candidates);
         if ranked.is_empty() {

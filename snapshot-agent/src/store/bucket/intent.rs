@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use object_store::list::PaginatedListOptions;
 use serde::{Deserialize, Serialize};
 
-use super::super::{GRACE_SECONDS, at_it};
+use super::super::{GRACE_SECONDS, busy_until};
 use super::{Bucket, PAGE, Plan};
 use crate::contract::ExitClass;
 use crate::error::{Error, Result};
@@ -201,7 +201,7 @@ impl Bucket {
         let dead = Intent::parse(self, attempt, &before)?;
         let over = dead.over()?;
         if over >= at {
-            return Err(Error::transient(format!("{}: {}", self.uri(attempt), at_it(over))));
+            return Err(Error::transient(format!("{}: {}", self.uri(attempt), busy_until(over))));
         }
         // The dead one's upload stays named: whatever there may be of it goes with this run's data.
         let own = Intent { until, ..dead };

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::in_the_way;
 use crate::error::Result;
 use crate::format::layout::{Folder, Format, MANIFEST};
-use crate::store::{GRACE_SECONDS, at_it};
+use crate::store::{GRACE_SECONDS, busy_until};
 use crate::util::files::ignore_missing;
 use crate::util::process::random_uid;
 
@@ -101,7 +101,7 @@ fn taken(attempt: &Folder, names: &[String]) -> io::Error {
     let for_now = |why: String| io::Error::new(io::ErrorKind::AlreadyExists, why);
     match over(names.iter().map(String::as_str)) {
         _ if names.iter().any(|name| name == MANIFEST) => for_now("the folder already holds a snapshot".to_owned()),
-        Some(until) => for_now(at_it(until)),
+        Some(until) => for_now(busy_until(until)),
         // No time will change that.
         None => io::Error::new(
             io::ErrorKind::InvalidInput,

@@ -12,7 +12,7 @@ use super::FolderStore;
 use super::attempts::{is_mark, mark_name, names, over};
 use crate::error::Result;
 use crate::format::layout::{Folder, Key};
-use crate::store::at_it;
+use crate::store::busy_until;
 use crate::util::files::ignore_missing;
 
 /// A mark that is in a dead one's place.
@@ -63,7 +63,7 @@ fn exchange(root: &Dir, attempt: &Folder, own: String, now: Timestamp) -> io::Re
     let there = names(&folder)?;
     let Some(over) = over(there.iter().map(String::as_str)) else { return Ok(None) };
     if over >= now {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, at_it(over)));
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, busy_until(over)));
     }
     // At no time without one.
     folder.open_with(&own, OpenOptions::new().write(true).create(true))?;

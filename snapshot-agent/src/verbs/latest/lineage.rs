@@ -204,7 +204,7 @@ impl Lineage {
     }
 
     /// For people who have to choose. Whichever of the folders they name, they get what is told here.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let (names, count) = (self.folders.iter().map(Folder::name).collect::<Vec<_>>(), self.attempts);
         let name = names.join(" with ");
         match self.newest_one() {
@@ -230,7 +230,7 @@ impl Lineage {
             failed.push(Unfit { at: Some(taken.at), why });
             left.retain(|other| other.folder != taken.folder);
         };
-        if let Some((newer, higher)) = fall(chosen, &complete) {
+        if let Some((newer, higher)) = find_lower_revision(chosen, &complete) {
             let alone = if newer.without_quorum {
                 "the later snapshot was saved without a quorum and lacks writes, or "
             } else {

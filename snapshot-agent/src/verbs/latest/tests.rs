@@ -404,7 +404,7 @@ async fn what_was_saved_before_many_that_died_is_found() {
     // Whether the names that are kept end before it, with it, after it, or are all there are.
     for names in [1, 2, 3, 7, 8, 15, 100] {
         let folder = Folder::parse("key", "shop/orders/11111111").unwrap();
-        let told = Lineage::seen_by(&store, folder, &request, names).await.unwrap().told();
+        let told = Lineage::seen_by(&store, folder, &request, names).await.unwrap().describe();
         assert_eq!(told, "11111111 (15 saved, the newest on 2026-11-21T10:00:00Z at revision 9)", "{names}");
     }
 }

@@ -67,7 +67,7 @@ async fn compared(
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(database).unwrap();
     let request = RestoreRequest { volume: Path::new("/volume").to_owned(), ..RestoreRequest::default() };
-    Chosen { stored, identities: None, again }.prove(&store, streamed, &Arc::new(file), &request).await
+    ManifestSnapshot { stored, identities: None, again }.prove(&store, streamed, &Arc::new(file), &request).await
 }
 
 #[tokio::test]
