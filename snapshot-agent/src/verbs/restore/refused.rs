@@ -261,15 +261,15 @@ mod tests {
         let leave = |error: &Error| end_attempt(&volume, &request, &found, error);
         let users = Error::auth_required("it has 2 users");
         // The manifest was enough.
-        end_attempt(&users);
+        leave(&users);
         assert_eq!(count(), 0);
         volume.stage().unwrap();
-        end_attempt(&Error::corrupt("x"));
+        leave(&Error::corrupt("x"));
         assert_eq!(count(), 0);
         for error in [users.clone(), Error::config("too new")] {
             for _ in 0..2 {
                 volume.stage().unwrap();
-                end_attempt(&error);
+                leave(&error);
                 let note = volume.refusal();
                 assert_eq!(files::names(note.parent().unwrap()).unwrap().unwrap(), ["refused.json"]);
                 assert_eq!(volume.state(), Ok(State::Empty));
@@ -285,7 +285,7 @@ mod tests {
             assert_eq!(count(), 0, "{nonsense:?}");
         }
         volume.stage().unwrap();
-        end_attempt(&users);
+        leave(&users);
         let another = RestoreRequest { restore_uid: "restore-2".to_owned(), ..request.clone() };
         assert_eq!(find_refusal(&volume, &another).await, None);
         assert_eq!((count(), find_refusal(&volume, &request).await), (0, None));
