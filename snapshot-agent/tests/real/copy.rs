@@ -127,7 +127,7 @@ async fn what_differs_is_never_published() {
     let spoiled = s3.through(proxy.url());
     let copies = copy::run(request(store.clone(), spoiled, Some(&saved.key))).await.unwrap();
     let error = copies.failed.unwrap();
-    assert!(error.class() == ExitClass::Corrupt && error.message().contains("gives back"), "{error}");
+    assert!(error.class() == ExitClass::Corrupt && error.message().contains("returns"), "{error}");
     assert_eq!(s3.files(), [] as [&str; 0]);
 
     let done = copied(request(store, s3.flags(), Some(&saved.key))).await;
@@ -166,7 +166,7 @@ async fn what_is_there_already_is_left_as_it_is() {
     flipped[3] ^= 1;
     fs::write(there.join("snapshot.db.zst"), &flipped).unwrap();
     let (class, message) = refused(&store, to.path(), &saved.key).await;
-    assert!(class == ExitClass::Corrupt && message.contains("gives back"), "{message}");
+    assert!(class == ExitClass::Corrupt && message.contains("returns"), "{message}");
     fs::write(there.join("snapshot.db.zst"), &good).unwrap();
     let done = copied(request(store.clone(), file_store(to.path()), Some(&saved.key))).await;
     assert_eq!(done[0].ended, Ended::Copied);

@@ -140,9 +140,9 @@ async fn trouble_that_stays_publishes_nothing() {
             "a byte is changed on its way up",
             |a| first(a, Op::Part, Fault::FlipRequest(5000)),
             ExitClass::Corrupt,
-            "gives back",
+            "returns",
         ),
-        ("a byte is changed on its way back", |a| once_read(a, Fault::Flip(5000)), ExitClass::Corrupt, "gives back"),
+        ("a byte is changed on its way back", |a| once_read(a, Fault::Flip(5000)), ExitClass::Corrupt, "returns"),
         (
             "it was never completed, says 200 with an error",
             |a| each(a, Op::Complete, Fault::Answer(200, error("InternalError"))),

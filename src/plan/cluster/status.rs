@@ -103,9 +103,9 @@ fn summary(seen: &Observed, etcd: Option<&Membership>, member: &Member, old: &[M
 
 fn why_silent(member: &Member, asked: bool) -> &'static str {
     match member.live_pod() {
-        None => "it has no Pod",
+        None => "there is no Pod",
         Some(pod) if failure::of(pod).is_some() => "its Pod fails",
-        Some(_) if asked => "it does not answer",
+        Some(_) if asked => "etcd does not answer",
         Some(_) => "its Pod does not run yet",
     }
 }
@@ -149,7 +149,7 @@ impl Facts<'_> {
             },
             match trouble {
                 Some((reason, message)) => Condition::yes(Type::Degraded, reason, message),
-                None => Condition::no(Type::Degraded, Reason::NothingWrong, "nothing is known to be wrong"),
+                None => Condition::no(Type::Degraded, Reason::NothingWrong, "no fault is known"),
             },
         ]
     }
@@ -221,9 +221,9 @@ impl Facts<'_> {
                 Some((Reason::Growing, message))
             }
             Next::Do(..) if self.restoring() => {
-                Some((Reason::Restoring, "the first member is being made from the snapshot".to_owned()))
+                Some((Reason::Restoring, "Holdfast creates the first member from the snapshot".to_owned()))
             }
-            Next::Do(..) => Some((Reason::Seeding, "the first member is being made".to_owned())),
+            Next::Do(..) => Some((Reason::Seeding, "Holdfast creates the first member".to_owned())),
         }
     }
 

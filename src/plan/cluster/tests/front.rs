@@ -33,7 +33,7 @@ fn what_the_garbage_collector_takes_is_waited_for() {
     let seen = anew(1);
     let (reason, message, wake) = after(&seen, noon());
     assert_eq!((reason, wake), (Reason::WaitingForReference, Wake::AfterMillis(119_000)));
-    assert_eq!(message, "of the earlier cluster of this name, and going with it: Service a, Service a-client");
+    assert_eq!(message, "Kubernetes deletes objects of the earlier cluster of this name: Service a, Service a-client");
     assert_eq!(condition(&seen, "Degraded"), pair("False", "NothingWrong"));
     // What stays is told in the end.
     let (reason, message, _) = after(&seen, noon() + SignedDuration::from_secs(119));
