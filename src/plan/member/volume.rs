@@ -53,8 +53,8 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
 fn lost(claim: &str, what: &str) -> Next {
     let message = format!(
         "the claim {claim} {what}, and with it the data of a member that has served. Holdfast creates no new claim for \
-         the same member: acknowledged writes could be lost. Save a snapshot while other members serve, and restore it \
-         as a new cluster (runbook ClaimLost)"
+         the same member: acknowledged writes could be lost. Save a snapshot while other members serve, and restore \
+         the snapshot as a new cluster (runbook ClaimLost)"
     );
     Next::wait(Reason::ClaimLost, message, Wake::AfterMillis(10_000))
 }

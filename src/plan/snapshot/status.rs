@@ -25,8 +25,8 @@ pub(super) fn doubt(doubt: &Doubt) -> (Reason, String) {
             let message = if doubt.witnessed {
                 "The Job's report is gone. Holdfast asks the store whether the snapshot exists"
             } else {
-                "No Job of this snapshot is known, but one may have run. Holdfast asks the store whether the snapshot \
-                 exists"
+                "No Job of this snapshot is known, but a Job may have run. Holdfast asks the store whether the \
+                 snapshot exists"
             };
             (Reason::AskingStore, message.to_owned())
         }
@@ -38,8 +38,8 @@ pub(super) fn doubt(doubt: &Doubt) -> (Reason, String) {
         }
         (None, Some(why)) if !doubt.witnessed => {
             let message = format!(
-                "No Job of this snapshot is known, but one may have run, so Holdfast asks the store first. The store did not \
-                 answer, and Holdfast asks again: {why}"
+                "No Job of this snapshot is known, but a Job may have run, so Holdfast asks the store first. The store \
+                 did not answer, and Holdfast asks again: {why}"
             );
             (Reason::AskingStore, message)
         }

@@ -36,7 +36,7 @@ pub fn proxy(value: &str) -> std::result::Result<(), String> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err(
             "the URL holds a user or a password, which every Pod would show. Let the proxy admit the Pods by their \
-             addresses, or put a second proxy before it that logs in"
+             addresses, or put a second proxy in between that logs in"
                 .to_owned(),
         );
     }

@@ -58,7 +58,7 @@ impl FileSnapshot {
             )));
         }
         if !trailer && request.expect_sha256.is_some() {
-            return Err(Error::config(format!("{uri} has no sha256 at its end to compare with the one expected")));
+            return Err(Error::config(format!("{uri} has no sha256 at its end to compare with the expected sha256")));
         }
         Ok(Self { key, stat, db_bytes, trailer })
     }

@@ -125,7 +125,10 @@ fn a_silent_pod_is_forgotten_with_its_job() {
     let mut seen = given_up(next(&seen), 50);
     let first = ready(&planned(&seen)).clone();
     assert_eq!(first.reason, "AgentTimedOut");
-    assert!(first.message.contains("kubelet does not report the end of Pod p-1") && !first.message.contains("taint"), "{first:?}");
+    assert!(
+        first.message.contains("kubelet does not report the end of Pod p-1") && !first.message.contains("taint"),
+        "{first:?}"
+    );
     for _ in 0..2 {
         seen = next(&seen);
         assert_eq!(ready(&planned(&seen)), &first, "each pass says the same");
