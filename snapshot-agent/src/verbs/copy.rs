@@ -165,7 +165,7 @@ impl CopyRun<'_> {
         }
         // Who has begun it may yet take back what he has written (I6).
         if let Some(until) = interrupt.unless(self.to.held(self.folder, self.at)).await? {
-            return Err(Error::transient(format!("{}: {}", self.to.uri(self.folder), store::at_it(until))).into());
+            return Err(Error::transient(format!("{}: {}", self.to.uri(self.folder), store::busy_until(until))).into());
         }
         let stored = interrupt.unless(Stored::of(self.from, self.folder, manifest)).await?;
         if there == Destination::Data {

@@ -272,7 +272,7 @@ fn ahead(complete: &[Taken], now: Timestamp) -> Option<&Taken> {
 
 /// One that began no earlier than the chosen one, often that itself, and one of the same etcd that had ended before it with
 /// a higher revision: revisions never fall. What was passed over tells of it too.
-fn fall<'a>(chosen: &Taken, complete: &'a [Taken]) -> Option<(&'a Taken, &'a Taken)> {
+fn find_lower_revision<'a>(chosen: &Taken, complete: &'a [Taken]) -> Option<(&'a Taken, &'a Taken)> {
     let same: Vec<&Taken> = complete.iter().filter(|taken| taken.cluster_id == chosen.cluster_id).collect();
     same.iter().filter(|later| later.at >= chosen.at && later.revision.is_some()).find_map(|later| {
         let higher = same.iter().find(|one| one.ended <= later.at && one.revision > later.revision)?;

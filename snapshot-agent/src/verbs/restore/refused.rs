@@ -82,7 +82,7 @@ impl Note {
         };
         stands.then(|| Self {
             request: fingerprint(request),
-            file: found.file.get().map(told),
+            file: found.file.get().map(describe_file),
             needs,
             class: error.class(),
             message: error.message().to_owned(),
