@@ -176,7 +176,7 @@ fn preparing(pod: &Pod) -> HoldUp {
     }
     parts.push("image".to_owned());
     let message = format!(
-        "its {} are being prepared; if the Pod stays in this state, `kubectl describe pod {}` names the missing object",
+        "kubelet prepares its {}; if the Pod stays in this state, `kubectl describe pod {}` names the missing object",
         parts.join(", "),
         meta::name(&pod.metadata)
     );

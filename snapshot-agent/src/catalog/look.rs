@@ -41,7 +41,7 @@ pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manife
     Ok(match store.stat(&data).await {
         Ok(stat) if stat.bytes == manifest.stored_bytes => Looked::Complete(Box::new(manifest)),
         Ok(stat) => Looked::Broken(Error::corrupt(format!(
-            "{} has {} bytes, its manifest records {}: the object was cut or replaced",
+            "{} has {} bytes, its manifest says {}: the object was cut or replaced",
             store.uri(&data),
             stat.bytes,
             manifest.stored_bytes

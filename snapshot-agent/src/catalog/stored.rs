@@ -75,7 +75,7 @@ impl Stored {
         let stat = store.stat(&data).await?;
         if stat.bytes != manifest.stored_bytes {
             return Err(Error::corrupt(format!(
-                "{} has {} bytes, its manifest records {}: the object was cut or replaced",
+                "{} has {} bytes, its manifest says {}: the object was cut or replaced",
                 store.uri(&data),
                 stat.bytes,
                 manifest.stored_bytes

@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(Etcdutl::find(Path::new("/bin/true")).await.err().unwrap().class(), ExitClass::Config);
         assert_eq!(Etcdutl::find(Path::new("/nonexistent")).await.err().unwrap().class(), ExitClass::Config);
         let error = version_of(Path::new("/bin/true"), "etcd", "--version", "etcd Version:").await.unwrap_err();
-        assert!(error.class() == ExitClass::Config && error.message().contains("an etcd version"), "{error}");
+        assert!(error.class() == ExitClass::Config && error.message().contains("no etcd version"), "{error}");
     }
 
     #[test]

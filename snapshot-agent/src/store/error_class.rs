@@ -44,10 +44,7 @@ pub(super) fn with_options(doing: &str, error: &object_store::Error, flags: &[&'
     let Some(named) = refused_options(code(&text), status, flags) else { return judged };
     // Without a code it is a guess, and dropping an encryption is no advice to give on a guess.
     let sure = if code(&text).is_some() { "the store does not support" } else { "perhaps the store does not support" };
-    Error::config(format!(
-        "{}: {sure} {named}. Omit the flag, or use a store that supports the option",
-        judged.message()
-    ))
+    Error::config(format!("{}: {sure} {named}. Omit the flag, or use another store", judged.message()))
 }
 
 /// Which of the flags given a store refuses with this answer.
@@ -248,12 +245,11 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
         "AuthorizationHeaderMalformed" | "PermanentRedirect" | "IllegalLocationConstraintException" => {
             (ExitClass::Config, "the bucket is in another region")
         }
-        "InvalidBucketName" | "InvalidResourceName" => (ExitClass::Config, "the store does not support this name"),
+        "InvalidBucketName" | "InvalidResourceName" => (ExitClass::Config, "the store refuses this name"),
         "NotImplemented" => (ExitClass::Config, "the store does not know this request"),
-        "UserProjectMissing" => (
-            ExitClass::Config,
-            "the bucket requires Requester Pays, which Holdfast does not support: use another bucket",
-        ),
+        "UserProjectMissing" => {
+            (ExitClass::Config, "the bucket needs Requester Pays, which Holdfast does not support: use another bucket")
+        }
         "BlobImmutableDueToPolicy" | "ObjectLocked" | "RetentionPolicyNotMet" => {
             (ExitClass::Denied, "the object is held by a retention rule")
         }
@@ -331,9 +327,7 @@ fn transport_text(kind: HttpErrorKind, error: &object_store::Error) -> (ExitClas
     }
     let word = first_line(&deepest.to_string());
     if word.contains("invalid HTTP") {
-        let what = format!(
-            "the endpoint does not speak HTTP ({word}): begin the endpoint with https://, or correct the endpoint"
-        );
+        let what = format!("the endpoint does not speak HTTP ({word}): use https://, or correct the endpoint");
         return (ExitClass::Config, what);
     }
     let what = match kind {
@@ -381,12 +375,9 @@ fn by_tls(error: &rustls::Error) -> Option<(ExitClass, String)> {
             "the store's certificate is not valid yet: check this machine's clock"
         }
         E::InvalidCertificate(_) => {
-            "the store's certificate is not accepted: check the endpoint's name, and give the CA that signed the \
-             certificate"
+            "the store's certificate is not accepted: check the endpoint's name, and give the signing CA"
         }
-        E::InvalidMessage(_) => {
-            "the endpoint does not speak TLS: correct the endpoint, or begin the endpoint with http://"
-        }
+        E::InvalidMessage(_) => "the endpoint does not speak TLS: correct the endpoint, or use http://",
         E::AlertReceived(_) | E::PeerIncompatible(_) | E::NoApplicationProtocol => {
             "the store refuses the TLS handshake"
         }
@@ -508,10 +499,7 @@ mod tests {
         });
         for error in azure.iter().chain([&s3]) {
             assert_eq!(error.class(), ExitClass::Config, "{error}");
-            assert!(
-                error.message().contains("the object is archived: restore the object in the store first"),
-                "{error}"
-            );
+            assert!(error.message().contains("the object is archived: restore the object"), "{error}");
             assert!(!["keys", "already", "canary"].iter().any(|word| error.message().contains(word)), "{error}");
         }
     }
@@ -546,11 +534,11 @@ mod tests {
             )
         };
         for (code, flag) in [
-            ("InvalidStorageClass", "not take --s3-storage-class;"),
-            ("KMS.NotFoundException", "not take --s3-sse-kms-key-id or --s3-sse;"),
-            ("InvalidEncryptionAlgorithmError", "not take --s3-sse;"),
-            ("InvalidTag", "not take --s3-tag;"),
-            ("NotImplemented", "not take --s3-sse or --s3-sse-kms-key-id or"),
+            ("InvalidStorageClass", "not support --s3-storage-class."),
+            ("KMS.NotFoundException", "not support --s3-sse-kms-key-id or --s3-sse."),
+            ("InvalidEncryptionAlgorithmError", "not support --s3-sse."),
+            ("InvalidTag", "not support --s3-tag."),
+            ("NotImplemented", "not support --s3-sse or --s3-sse-kms-key-id or"),
         ] {
             let error = says(&format!("status code: 400 X: <Code>{code}</Code>"), &given);
             assert_eq!(error.class(), ExitClass::Config, "{code}");
@@ -566,9 +554,9 @@ mod tests {
         let denied = says("status code: 403 X: <Code>SignatureDoesNotMatch</Code>", &given);
         assert_eq!((denied.class(), denied.message().contains("--s3")), (ExitClass::Denied, false));
         let one = says("status code: 501 X: ", &["--s3-tag"]);
-        assert!(one.message().contains("not take --s3-tag;"), "{one}");
+        assert!(one.message().contains("not support --s3-tag."), "{one}");
         let bare = says("status code: 400 Bad Request: ", &["--s3-checksum"]);
-        assert!(bare.message().contains("not take --s3-checksum;"), "{bare}");
+        assert!(bare.message().contains("not support --s3-checksum."), "{bare}");
         let port = says("status code: 400 Bad Request: Client sent an HTTP request to an HTTPS server.", &given);
         assert!(port.message().contains("https") && !port.message().contains("--s3"), "{port}");
     }

@@ -257,7 +257,7 @@ async fn an_option_that_a_store_refuses_is_named() {
         let request = save_request(EtcdFlags::default(), store, Compression::Zstd);
         let error = save_stream(request, stream::pending()).await.unwrap_err();
         assert_eq!(error.class(), ExitClass::Config, "{error}");
-        assert!(error.message().contains(&format!("not take {flag};")), "{error}");
+        assert!(error.message().contains(&format!("not support {flag}.")), "{error}");
         assert!(!error.message().contains("canary"), "{error}");
         assert_eq!(answers.connections(), 1, "a refusal is not asked for again");
     }

@@ -281,7 +281,7 @@ async fn what_cannot_be_opened_is_told() {
     let found = verified(kept.request(ProofLevel::Stored)).await.unwrap();
     assert_eq!(found.proof.proven, [Step::StoredSha256]);
     assert!(found.proof.left_out[0].contains(PAIRS[0].0), "{found:?}");
-    assert!(Verified::Stored(Box::new(found)).lines().contains("left out  what is in it"));
+    assert!(Verified::Stored(Box::new(found)).lines().contains("left out  content"));
 
     let mut ask = kept.request(ProofLevel::Stored);
     ask.snapshot.key = Some("shop/orders/1a2b3c4d/20200101T000000Z-byhand-00000000".to_owned());

@@ -311,7 +311,10 @@ mod standing {
         };
         for few in [1, 2] {
             let said = ready(few, true);
-            assert!(said.contains("restored from") && said.ends_with("kubectl delete pod a-m0"), "{said}");
+            assert!(
+                said.contains("mounts the restore's source") && said.ends_with("kubectl delete pod a-m0"),
+                "{said}"
+            );
         }
         assert!(ready(3, true).ends_with("until Holdfast replaces the Pod"), "{}", ready(3, true));
         assert_eq!(ready(1, false), "its Pod serves");
@@ -427,7 +430,7 @@ mod standing {
         assert!(plan.waiting.unwrap().message.contains("kubectl taint nodes n7 "));
         seen.pod.as_mut().unwrap().metadata.finalizers = Some(vec!["example.com/mesh".to_owned()]);
         let message = planned_at(&seen, noon() + SignedDuration::from_secs(30)).waiting.unwrap().message;
-        assert!(message.contains("hold it: example.com/mesh.") && !message.contains("taint"), "{message}");
+        assert!(message.contains("finalizers remain: example.com/mesh.") && !message.contains("taint"), "{message}");
     }
 
     #[test]

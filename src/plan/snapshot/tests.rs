@@ -72,7 +72,7 @@ fn a_snapshot_is_of_the_cluster_it_was_begun_for() {
     let plan = planned(&asked(seen, nothing()));
     let (phase, ready, reason, message) = told(&plan.status);
     assert_eq!((plan.act.is_none(), phase, ready, reason), (true, Phase::Pending, "False", "WaitingForReference"));
-    assert!(message.contains("is gone (UID cluster-uid), and another one has its name"), "{message}");
+    assert!(message.contains("is gone (UID cluster-uid), and another EtcdCluster has its name"), "{message}");
     assert_eq!(plan.status.cluster_uid.as_deref(), Some("cluster-uid"), "written once");
 }
 

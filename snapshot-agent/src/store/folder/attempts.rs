@@ -196,7 +196,7 @@ mod tests {
         let kept = claim(&root, &attempt, &temporary).unwrap_err();
         assert_eq!(kept.kind(), io::ErrorKind::InvalidInput, "no time changes that: {kept}");
         let said = kept.to_string();
-        assert!(said.contains("folder c/a is") && said.contains("remove the folder"), "{said}");
+        assert!(said.contains("folder c/a holds") && said.contains("remove the folder"), "{said}");
         assert_eq!(fs::read_dir(volume.path().join("c/a")).unwrap().count(), 1, "nothing was touched");
 
         fs::write(volume.path().join("c/file"), "").unwrap();

@@ -154,7 +154,7 @@ async fn what_was_saved_since_is_told_by_its_manifest_and_not_by_its_folders_nam
 async fn a_revision_that_falls_is_a_doubt() {
     let bucket = Bucket::new();
     let full = bucket.saved(OLD, "10:00:00", 900, &Value::Null);
-    // The clock of a node was ahead, or an etcd was made anew under the same identity.
+    // The clock of a node was ahead, or an etcd was created again under the same identity.
     let empty = bucket.saved(OLD, "11:00:00", 3, &Value::Null);
     let (class, message) = bucket.refused(None).await;
     assert_eq!(class, ExitClass::Refused);
@@ -202,7 +202,7 @@ async fn a_revision_that_falls_is_a_doubt_below_what_is_passed_over_too() {
     let empty = bucket.saved(OLD, "11:00:00", 3, &Value::Null);
     let lies = bucket.saved(OLD, "12:00:00", 1_000, &Value::Null);
     assert_eq!(bucket.latest(None).await.unwrap().key, lies, "what is higher than all of them is no doubt");
-    let doubt = format!("{empty} was taken after {full}, and has a lower revision: an etcd was made anew");
+    let doubt = format!("{empty} was taken after {full}, and has a lower revision: an etcd was created again");
     bucket.proved(&lies, "20261121T120500.000Z-drill-failed");
     let (class, message) = bucket.refused(None).await;
     assert!(class == ExitClass::Refused && message.contains(&doubt), "{message}");
@@ -452,7 +452,9 @@ async fn what_was_saved_without_a_quorum_and_is_lower_is_a_doubt() {
     for lineage in [None, Some(OLD)] {
         let (class, message) = bucket.refused(lineage).await;
         assert_eq!(class, ExitClass::Refused);
-        let told = format!("{less} was taken after {more}, and has a lower revision: it was saved without a quorum");
+        let told = format!(
+            "{less} was taken after {more}, and has a lower revision: the later snapshot was saved without a quorum"
+        );
         assert!(message.contains(&told), "{message}");
     }
 }

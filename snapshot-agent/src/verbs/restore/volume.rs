@@ -497,7 +497,7 @@ mod tests {
         let error = room(u64::MAX, Some(300 << 20)).unwrap_err();
         assert!(error.message().contains("engine: graft") && error.message().contains("needs 300 MiB"), "{error}");
         let error = ran_out(Room { bytes: 1, grafted: Some(300 << 20) }, error);
-        assert!(error.message().contains("not any more: use a larger volume, or engine: graft"), "{error}");
+        assert!(error.message().contains("used up now: use a larger volume, or engine: graft"), "{error}");
         assert_eq!(Volume::open(Path::new("/nonexistent")).err().unwrap().class(), ExitClass::Config);
     }
 }

@@ -38,7 +38,7 @@ fn what_the_garbage_collector_takes_is_waited_for() {
     // What stays is told in the end.
     let (reason, message, _) = after(&seen, noon() + SignedDuration::from_secs(119));
     assert_eq!(reason, Reason::NameConflict);
-    assert!(message.contains("Service a, Service a-client. Delete or rename it"), "{message}");
+    assert!(message.contains("Service a, Service a-client. Holdfast does not change"), "{message}");
     let mut gone = anew(1);
     (gone.peer_service, gone.client_service) = (None, None);
     assert_eq!(plan(&gone, noon()).ensures.len(), 2, "then they are made");

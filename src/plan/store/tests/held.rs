@@ -87,7 +87,11 @@ fn what_a_probe_has_waited_for_is_told_when_its_time_is_over() {
     let mut seen = given_up(next(&with(fresh(), vec![creating("p-1")])), 90);
     let first = ready(&planned(&seen)).clone();
     assert_eq!(first.reason, "AgentTimedOut");
-    assert!(first.message.contains("tried again by itself: Pod p-1 does not run yet: "), "{}", first.message);
+    assert!(
+        first.message.contains("Holdfast then starts another probe: Pod p-1 does not run yet: "),
+        "{}",
+        first.message
+    );
     assert!(!first.message.contains("network"), "{}", first.message);
     for round in 2..4 {
         let plan = planned(&seen);
