@@ -36,41 +36,41 @@ pub use stored::{
 };
 pub use to_store::ToStore;
 
-/// The etcd to read from. The same flag names as etcdctl has; secrets come in files, never as values.
+/// The etcd to read from. The flags have etcdctl's names; secrets come in files, never as values.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct EtcdFlags {
     /// Client URLs of the members, comma separated; the agent picks one (a healthy, caught-up follower when there is one).
     ///
-    /// `https://HOST:PORT`, `http://HOST:PORT`, or `HOST:PORT`, which is https when one of the TLS flags is there.
+    /// `https://HOST:PORT`, `http://HOST:PORT`, or `HOST:PORT`, which is https when a TLS flag is given.
     #[arg(long, value_delimiter = ',', required = true, value_name = "URL")]
     pub endpoints: Vec<String>,
     /// PEM file with the CA certificates to trust for https, instead of the system's.
     #[arg(long, value_name = "FILE")]
     pub cacert: Option<PathBuf>,
-    /// PEM file with the client certificate, for an etcd that asks for one; goes with --key.
+    /// PEM file with the client certificate, for an etcd that asks for client certificates. Needs --key.
     #[arg(long, value_name = "FILE")]
     pub cert: Option<PathBuf>,
     /// PEM file with the private key of that certificate, not encrypted.
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
-    /// Name that the servers' certificates have to be for, when it is not the endpoint's host.
+    /// Host name in the members' certificates, when that name is not the endpoint's host.
     #[arg(long, value_name = "NAME")]
     pub server_name: Option<String>,
-    /// User to log in as, for an etcd with authentication: a snapshot needs the role root. Goes with --password-file.
+    /// User to log in as, for an etcd with authentication: a snapshot needs the role root. Needs --password-file.
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// File that holds this user's password; a line break at its end is not part of it.
+    /// File that holds this user's password. The agent ignores a line break at the end.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
-    /// Folder with `ca.crt` and, for an etcd that asks for a client certificate, `tls.crt` and `tls.key` (a mounted Secret);
-    /// takes the place of --cacert, --cert and --key.
+    /// Folder with `ca.crt` and, for an etcd that asks for a client certificate, `tls.crt` and `tls.key` (a mounted
+    /// Secret). Replaces --cacert, --cert and --key.
     #[arg(long, value_name = "DIR")]
     pub tls_dir: Option<PathBuf>,
-    /// Folder with `username` and `password` (a mounted Secret); takes the place of --user and --password-file.
+    /// Folder with `username` and `password` (a mounted Secret). Replaces --user and --password-file.
     #[arg(long, value_name = "DIR")]
     pub auth_dir: Option<PathBuf>,
-    /// HTTP/2 window in bytes; absent: 4 MiB, and 16 MiB for a member that answers in more than 5 ms. A smaller one saves
-    /// memory and costs speed with every millisecond of distance.
+    /// HTTP/2 window in bytes; absent: 4 MiB, and 16 MiB for a member that answers in more than 5 ms. A smaller window
+    /// saves memory and costs speed with every millisecond of distance.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(65_535..=0x7fff_ffff))]
     pub http2_window: Option<u32>,
 }
@@ -78,12 +78,12 @@ pub struct EtcdFlags {
 /// A place for backups: a bucket of S3, Azure or Google, or a folder.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreFlags {
-    /// Where the store is: `s3://bucket[/prefix]`, `azure://container[/prefix]`, `gs://bucket[/prefix]`, or
+    /// URL of the store: `s3://bucket[/prefix]`, `azure://container[/prefix]`, `gs://bucket[/prefix]`, or
     /// `file:///mounted/folder` for a volume.
     #[arg(long = "store")]
     pub url: String,
-    /// Mount point of the volume that a `file://` store is on: everything stays beneath it, whatever links are planted
-    /// there, and a store's folder that is missing is made. Absent: the folder has to exist.
+    /// Mount point of the volume of a `file://` store: the agent follows no link out of this volume, and creates the
+    /// store's folder. Absent: the folder has to exist.
     #[arg(long)]
     pub mount: Option<PathBuf>,
     /// S3 endpoint URL; absent: AWS.
@@ -96,52 +96,52 @@ pub struct StoreFlags {
     /// Default: in the path, except with AWS.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub s3_force_path_style: Option<bool>,
-    /// PEM file with the CA certificates to trust for the S3 endpoint, instead of the public ones.
+    /// PEM file with the CA certificates to trust for the S3 endpoint, instead of the public CAs.
     #[arg(long)]
     pub s3_ca_file: Option<PathBuf>,
-    /// Have the store encrypt what it keeps; absent: as the bucket is set up. With a key of yours (`SSE-C`): the
-    /// credentials' `sseCustomerKey`, 32 bytes in base64, without which nobody reads it again.
+    /// Encryption at rest by the store; absent: the bucket's default. `SSE-C` encrypts with your own key: the
+    /// credentials' `sseCustomerKey`, 32 bytes in base64. Without this key the snapshots cannot be read.
     #[arg(long, value_enum)]
     pub s3_sse: Option<S3Sse>,
-    /// The key to encrypt with, by its ID, ARN or alias; absent: the account's own. Needs `--s3-sse=aws:kms`.
+    /// ID, ARN or alias of the KMS key; absent: the account's own key. Needs `--s3-sse=aws:kms`.
     #[arg(long)]
     pub s3_sse_kms_key_id: Option<String>,
-    /// Storage class of the data (a manifest is small and stays in the usual one). An archive that is not read at once
-    /// is refused.
+    /// Storage class of the data; manifests stay in the default class. The agent refuses archive classes, which a
+    /// restore cannot read at once.
     #[arg(long)]
     pub s3_storage_class: Option<String>,
-    /// Tag of every object, as `key=value`; may be repeated. Needs the right to tag.
+    /// Tag of every object, as `key=value`; may be repeated. Needs the right s3:PutObjectTagging.
     #[arg(long, value_name = "KEY=VALUE")]
     pub s3_tag: Vec<String>,
-    /// Keep what is stored from being removed or overwritten (S3 Object Lock) for `--s3-object-lock-days`. The bucket has
-    /// to be made for it.
+    /// Lock the stored objects against removal and overwriting (S3 Object Lock) for `--s3-object-lock-days`. The bucket
+    /// has to have Object Lock enabled.
     #[arg(long, value_enum)]
     pub s3_object_lock: Option<LockMode>,
-    /// For how many days from now.
+    /// Days from now until the lock ends.
     #[arg(long, value_name = "DAYS")]
     pub s3_object_lock_days: Option<u32>,
-    /// Checksum that the store keeps with every object; absent: none but the signed sha256 of each request.
+    /// Checksum that the store keeps with every object; absent: only the signed sha256 of each request.
     #[arg(long, value_enum)]
     pub s3_checksum: Option<S3Checksum>,
     /// Azure storage account, unless the credentials name it.
     #[arg(long)]
     pub azure_account: Option<String>,
-    /// Azure endpoint URL; absent: `https://ACCOUNT.blob.core.windows.net`. Where one address serves several accounts,
-    /// with the account as its path.
+    /// Azure endpoint URL; absent: `https://ACCOUNT.blob.core.windows.net`. If an address serves several accounts, the
+    /// URL's path is the account.
     #[arg(long)]
     pub azure_endpoint: Option<String>,
-    /// PEM file with the CA certificates to trust for the Azure endpoint, instead of the public ones.
+    /// PEM file with the CA certificates to trust for the Azure endpoint, instead of the public CAs.
     #[arg(long)]
     pub azure_ca_file: Option<PathBuf>,
     /// Google Cloud Storage endpoint URL; absent: `https://storage.googleapis.com`.
     #[arg(long)]
     pub gcs_endpoint: Option<String>,
-    /// PEM file with the CA certificates to trust for the Google endpoint, instead of the public ones.
+    /// PEM file with the CA certificates to trust for the Google endpoint, instead of the public CAs.
     #[arg(long)]
     pub gcs_ca_file: Option<PathBuf>,
-    /// Folder with the credentials' files (a mounted Secret). S3: `accessKeyID`, `secretAccessKey` and, for temporary
-    /// ones, `sessionToken`, and `sseCustomerKey` for `--s3-sse=SSE-C`. Azure: `accountName`, and `accountKey` or
-    /// `sasToken`. Google: `serviceAccountJSON`. Absent: what the environment provides (a role or a workload's identity).
+    /// Folder with the credentials' files (a mounted Secret). S3: `accessKeyID`, `secretAccessKey`, for temporary
+    /// credentials `sessionToken`, and for `--s3-sse=SSE-C` `sseCustomerKey`. Azure: `accountName`, and `accountKey` or
+    /// `sasToken`. Google: `serviceAccountJSON`. Absent: the environment's identity (a role or a workload identity).
     #[arg(long)]
     pub credentials_dir: Option<PathBuf>,
 }
@@ -152,7 +152,7 @@ pub struct InspectRequest {
     /// Where to look.
     #[command(flatten)]
     pub store: StoreFlags,
-    /// Mark that the store has to have, as `agent probe` tells it: what another store has, or has not, is no answer.
+    /// Expected store ID, as `agent probe` reports: the agent refuses another store.
     #[arg(long, value_name = "ID")]
     pub expect_store_id: Option<String>,
     /// Namespace part of the key.
@@ -161,7 +161,7 @@ pub struct InspectRequest {
     /// Cluster part of the key.
     #[arg(long)]
     pub cluster: String,
-    /// UID of the `EtcdCluster`; absent: every lineage under that namespace and name is looked at.
+    /// UID of the `EtcdCluster`; absent: the agent reads every lineage of this namespace and name.
     #[arg(long)]
     pub cluster_uid: Option<String>,
     /// UID of the object that asked for the snapshot.
@@ -184,7 +184,7 @@ pub struct ListRequest {
     /// Cluster part of the key; absent: all of the namespace's.
     #[arg(long, requires = "namespace")]
     pub cluster: Option<String>,
-    /// UID of the `EtcdCluster`: only what was saved of this incarnation.
+    /// UID of the `EtcdCluster`: list only the snapshots of this incarnation.
     #[arg(long, requires = "cluster")]
     pub cluster_uid: Option<String>,
     /// Print JSON instead of a table.
@@ -205,16 +205,17 @@ pub struct ProbeRequest {
     /// The store to try.
     #[command(flatten)]
     pub store: StoreFlags,
-    /// Folder with the credentials of those who read, where they have their own (`credentials.read` of an EtcdBackupStore,
-    /// which errors call them by): everything is then read and listed with these, and written and removed with those of
-    /// --credentials-dir, which may be ones that only write. Absent: one and the same credentials do everything.
+    /// Folder with separate credentials for reading (`credentials.read` of an EtcdBackupStore, the name in error
+    /// messages). The agent then reads and lists with these credentials, and writes and removes with those of
+    /// --credentials-dir, which may lack the right to read. Absent: --credentials-dir serves all operations.
     #[arg(long, value_name = "DIR")]
     pub read_credentials_dir: Option<PathBuf>,
-    /// Mark that the store has to have: another store, or one without a mark, is not tried. Absent: its mark is told, and
-    /// made if there is none.
+    /// Expected store ID: the agent does not try a store with another ID or without an ID. Absent: the agent reports
+    /// the store ID, and creates an ID if the store has none.
     #[arg(long, value_name = "ID")]
     pub expect_store_id: Option<String>,
-    /// A mark that will do too, for a place that takes the other's place; `new`: one without a mark, which gets one.
+    /// Second accepted store ID, for a store that replaces the expected store; `new`: a store without an ID, which gets
+    /// an ID.
     #[arg(long, value_name = "ID", requires = "expect_store_id")]
     pub accept_store_id: Option<String>,
     /// Print JSON instead of a table.

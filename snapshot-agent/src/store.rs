@@ -128,7 +128,7 @@ impl Children {
 
 /// A folder with more folders in it than anybody looks at.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("more than {0} folders are in it")]
+#[error("the folder holds more than {0} folders")]
 struct TooMany(usize);
 
 /// What an upload should know beforehand.
@@ -179,13 +179,14 @@ impl Taken {
 
 /// No more names than anybody looks at.
 fn within(names: &[String], limit: usize) -> Result<()> {
-    if names.len() > limit { Err(Error::config(format!("more than {limit} files are in it"))) } else { Ok(()) }
+    if names.len() > limit { Err(Error::config(format!("the folder holds more than {limit} files"))) } else { Ok(()) }
 }
 
 /// Why a key is left to another run.
-pub(crate) fn at_it(until: Timestamp) -> String {
+pub(crate) fn busy_until(until: Timestamp) -> String {
     format!(
-        "another run has begun it, and may be at it until {until}; what it leaves goes with the next run after that"
+        "another run began this snapshot and may write until {until}; the first run after that time removes the \
+         unfinished data"
     )
 }
 

@@ -13,30 +13,30 @@ const NEW: &str = "New cluster";
 /// Flags of `agent render-restore`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct RenderFlags {
-    /// Where the snapshot is.
+    /// The store of the snapshot.
     #[command(flatten, next_help_heading = "Store")]
     pub store: StoreFlags,
     /// The stored snapshot's folder below the store's prefix, as `agent list` shows it.
     #[arg(long, help_heading = "Store")]
     pub key: String,
-    /// Name of the new EtcdCluster; without it that of the cluster that was saved.
+    /// Name of the new EtcdCluster; default: the name of the saved cluster.
     #[arg(long, value_parser = object, help_heading = NEW)]
     pub name: Option<String>,
-    /// Its namespace; without it whichever it is applied to.
+    /// Namespace of the new EtcdCluster; default: the namespace of `kubectl apply`.
     #[arg(short, long, value_name = "NS", value_parser = namespace, help_heading = NEW)]
     pub namespace: Option<String>,
-    /// The PersistentVolumeClaim of the volume that a `file://` store is on.
+    /// PersistentVolumeClaim of the volume of a `file://` store.
     #[arg(long, value_name = "NAME", value_parser = object, help_heading = NEW)]
     pub claim: Option<String>,
-    /// Name of the Secret with the bucket's credentials, where --credentials-dir is given; without it s3-credentials,
+    /// Name of the Secret with the bucket's credentials, if --credentials-dir is given; default: s3-credentials,
     /// azure-credentials or gcs-credentials.
     #[arg(long, value_name = "NAME", value_parser = object, help_heading = NEW)]
     pub credentials_secret: Option<String>,
-    /// Name of the Secret with the CA of the bucket's endpoint, where a file of it is given (--s3-ca-file and the like);
-    /// without it s3-ca, azure-ca or gcs-ca.
+    /// Name of the Secret with the CA of the bucket's endpoint, if a CA file is given (--s3-ca-file, --azure-ca-file,
+    /// --gcs-ca-file); default: s3-ca, azure-ca or gcs-ca.
     #[arg(long, value_name = "NAME", value_parser = object, help_heading = NEW)]
     pub ca_secret: Option<String>,
-    /// Name of the Secret with the identities of age, where the snapshot is encrypted.
+    /// Name of the Secret with the age identities, if the snapshot is encrypted.
     #[arg(long, value_name = "NAME", default_value = "age-identity", value_parser = object, help_heading = NEW)]
     pub identity_secret: String,
     /// Give up after this many seconds.

@@ -58,7 +58,7 @@ fn a_proxy_that_can_be_none_ends_the_operator_and_its_password_is_not_told() {
             Some("--agent-https-proxy (HOLDFAST_AGENT_HTTPS_PROXY): it names no proxy"),
         ),
         ("--agent-http-proxy=http://169.254.169.254", Some("--agent-http-proxy (HOLDFAST")),
-        ("--agent-https-proxy=http://me:hidden@proxy:3128", Some("would stand in every Pod")),
+        ("--agent-https-proxy=http://me:hidden@proxy:3128", Some("which every Pod would show")),
     ] {
         let Command::Operator(flags) = parse(&["operator", "--agent-image=i", "--identity=a", flag]).unwrap() else {
             panic!()

@@ -33,9 +33,10 @@ pub enum Part {
     Crds,
     /// The operator's service account and its rights; for the whole cluster also its namespace and the roles for people.
     Rbac,
-    /// The operator itself.
+    /// The operator's Deployment.
     Deployment,
-    /// Who may speak to whom, for a namespace with clusters (`--namespace`) or the operator's own; only when asked for.
+    /// The network policies of a namespace with clusters (`--namespace`) or of the operator's namespace; printed only
+    /// on request.
     NetworkPolicies,
 }
 

@@ -48,12 +48,12 @@ fn out_of_memory(pod: &Pod, name: &str, end: &ContainerStateTerminated) -> Optio
         // etcd restarts on its volume, as after any other end.
         container::ETCD => (
             None,
-            "spec.resources is immutable: take load off it, or restore a snapshot of it into a cluster with a larger limit",
+            "spec.resources is immutable: reduce the load, or restore a snapshot into a cluster with a larger limit",
         ),
-        _ => (None, "look at its node's memory"),
+        _ => (None, "check its node's memory"),
     };
     let limit = memory_limit(pod, name).unwrap_or("its node's");
-    Some((reason, format!("it ran out of memory (limit {limit}): {remedy}")))
+    Some((reason, format!("the container ran out of memory (limit {limit}): {remedy}")))
 }
 
 fn memory_limit<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
@@ -101,31 +101,31 @@ pub(super) fn explain(failure: &LastFailure) -> String {
             "Check the member's claim and its node. kubelet starts the container again"
         }
         Some(ExitClass::Config) if restores => {
-            "Correct what it names: spec.bootstrap.restore and its Secrets, spec.version, spec.storage or spec.options may be \
-             changed until the cluster has formed"
+            "Correct the named field or Secret: spec.bootstrap.restore and its Secrets, spec.version, spec.storage and \
+             spec.options may be changed until the cluster has formed"
         }
-        Some(ExitClass::Config) => "Correct what it names",
-        Some(ExitClass::Denied) => "Correct the credentials in the Secret, or what they are allowed to do",
+        Some(ExitClass::Config) => "Correct the named field or Secret",
+        Some(ExitClass::Denied) => "Correct the credentials in the Secret, or grant the missing right",
         Some(ExitClass::NotFound) => "Check bucket, prefix and key, or name another snapshot",
         Some(ExitClass::Corrupt) => "Nothing was started from these bytes; name another snapshot",
-        Some(ExitClass::Transient) => "It is tried again",
+        Some(ExitClass::Transient) => "kubelet starts the container again",
         Some(ExitClass::Full) if restores => {
             "Enlarge spec.storage.size, or name another snapshot in spec.bootstrap.restore: both may be changed until the \
              cluster has formed"
         }
         Some(ExitClass::Full) => "Its volume is full: enlarge the claim, if its class allows that",
         Some(ExitClass::Deadline) if restores => {
-            "Check the store, the network and the volume's disk. It is tried again"
+            "Check the store, the network and the volume's disk. kubelet starts the container again"
         }
-        Some(ExitClass::Deadline) => "Check the store and the network. It is tried again",
+        Some(ExitClass::Deadline) => "Check the store and the network. kubelet starts the container again",
         Some(ExitClass::Refused) => "Nothing was touched; the runbook says how to tell the cases apart",
         Some(ExitClass::AuthRequired) => {
-            "Holdfast does not run clusters with authentication yet: name a snapshot that was taken without it, or restore \
-             by hand"
+            "Holdfast does not run clusters with authentication yet: name a snapshot without authentication, or \
+             restore by hand"
         }
         // What is wrong is known although no code says it.
-        None if reason.is_some() => "It is tried again",
-        None => "Look at the logs of the container; it is started again",
+        None if reason.is_some() => "kubelet starts the container again",
+        None => "Check the container's log. kubelet starts the container again",
     };
     format!("container {name} ended with code {exit_code}: {message}. {remedy}")
 }
@@ -183,7 +183,7 @@ fn preparing(pod: &Pod) -> HoldUp {
     }
     parts.push("image".to_owned());
     let message = format!(
-        "its {} are being prepared; if that stays, `kubectl describe pod {}` says which of them is missing",
+        "kubelet prepares its {}; if the Pod stays in this state, `kubectl describe pod {}` names the missing object",
         parts.join(", "),
         meta::name(&pod.metadata)
     );

@@ -70,9 +70,9 @@ impl HeldUp {
         let Self { reason, job, pod, message } = self;
         match (reason, pod) {
             (Reason::PodHeldUp, Some(pod)) => format!("Pod {pod} does not run: {message}"),
-            (Reason::NodeSilent, Some(pod)) => format!("Pod {pod} is not seen to end: {message}"),
+            (Reason::NodeSilent, Some(pod)) => format!("kubelet does not report the end of Pod {pod}: {message}"),
             (_, Some(pod)) => format!("Pod {pod} does not run yet: {message}"),
-            (Reason::WriteRefused, None) => format!("no Pod can be made for Job {job}: {message}"),
+            (Reason::WriteRefused, None) => format!("the API server refuses the Pod of Job {job}: {message}"),
             (_, None) => format!("Job {job} has no Pod yet; {message}"),
         }
     }

@@ -173,16 +173,16 @@ fn failed(job: &Job, end: &JobCondition, all: &[Pod], before: Option<&HeldUp>) -
             all.iter().any(|pod| Some(meta::name(&pod.metadata)) == name && ran(std::slice::from_ref(pod)))
         };
         let why = if let Some(held) = before.filter(|held| !began(held)) {
-            format!(". Mend what held it up{}: {}", does.then(), held.last_words())
+            format!(". Correct the cause of the delay{}: {}", does.then(), held.last_words())
         } else {
             let last = last.map(|(_, words)| format!("; its last Pod: {words}")).unwrap_or_default();
             format!("{last}. {}", does.late())
         };
-        let message = format!("the Job's {seconds} s were over{why}");
+        let message = format!("the Job passed its deadline of {seconds} s{why}");
         return Fact::Failed { failure: Some(Failure::of(ExitClass::Deadline, None)), message, at };
     }
     let (failure, message) = last.unwrap_or_else(|| {
-        let said = end.message.as_deref().unwrap_or("no Pod of it is left to say why");
+        let said = end.message.as_deref().unwrap_or("no Pod is left that names the cause");
         (None, format!("the Job failed: {said}"))
     });
     Fact::Failed { failure, message, at }
@@ -208,21 +208,20 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
     if end.reason.as_deref() == Some("OOMKilled") {
         let limit = memory_limit(job).unwrap_or("its node's");
         let remedy = match Does::of(job) {
-            Does::Save => "give spec.agent.resources more in a new EtcdSnapshot",
+            Does::Save => "raise spec.agent.resources in a new EtcdSnapshot",
             Does::Inspect => {
-                "spec.agent.resources is immutable. `holdfast agent list` says what is stored; delete this EtcdSnapshot, \
-                 and create another one with more"
+                "spec.agent.resources is immutable. `holdfast agent list` shows the stored snapshots. Delete this \
+                 EtcdSnapshot, and create an EtcdSnapshot with a larger limit"
             }
-            Does::Search => "give spec.bootstrap.restore.agent.resources more",
-            Does::Probe => "give spec.agent.resources more",
+            Does::Search => "raise spec.bootstrap.restore.agent.resources",
+            Does::Probe => "raise spec.agent.resources",
         };
         let message = format!("the agent ran out of memory (limit {limit}): {remedy}");
         return Some((Some(Failure::of(ExitClass::Config, None)), message));
     }
     let code = end.exit_code;
     (code != 0).then(|| {
-        let message =
-            format!("the agent ended with code {code} and no report; `kubectl logs {name}` has its last words");
+        let message = format!("the agent ended with code {code} and no report; see `kubectl logs {name}`");
         (Failure::of_code(code), message)
     })
 }
@@ -252,9 +251,9 @@ impl Does {
     const fn words(&self) -> &'static str {
         match self {
             Self::Save => "saves",
-            Self::Inspect => "asks the store",
+            Self::Inspect => "searches the store",
             Self::Search => "looks for the latest snapshot",
-            Self::Probe => "tries the store",
+            Self::Probe => "probes the store",
         }
     }
 
@@ -262,16 +261,16 @@ impl Does {
     const fn then(&self) -> &'static str {
         match self {
             Self::Save => ", and create another EtcdSnapshot",
-            Self::Inspect | Self::Search => "; the store is asked again by itself",
-            Self::Probe => "; the store is tried again by itself",
+            Self::Inspect | Self::Search => "; Holdfast then starts another Job",
+            Self::Probe => "; Holdfast then starts another probe",
         }
     }
 
     /// What helps where nothing is known that held it up. Only who saves may be given more time.
     const fn late(&self) -> &'static str {
         match self {
-            Self::Save => "Give spec.deadlineSeconds more in a new EtcdSnapshot, or see what held it up",
-            Self::Inspect | Self::Search | Self::Probe => "See what held it up",
+            Self::Save => "Raise spec.deadlineSeconds in a new EtcdSnapshot, or correct the cause of the delay",
+            Self::Inspect | Self::Search | Self::Probe => "Correct the cause of the delay",
         }
     }
 }
@@ -286,7 +285,7 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
     let name = meta::name(&job.metadata);
     if meta::deleting(&job.metadata) {
         return Fact::Pending(format!(
-            "Job {name} is being deleted before it ended; another one is made when it is gone"
+            "Job {name} is being deleted before it ended; Holdfast creates another Job afterwards"
         ));
     }
     if job.spec.as_ref().and_then(|s| s.suspend) == Some(true) {
@@ -302,11 +301,11 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
         {
             return Fact::HeldUp(last.clone());
         }
-        let message = format!("if that stays, `kubectl describe job {name}` says why");
+        let message = format!("if the Pod stays missing, `kubectl describe job {name}` names the cause");
         return Fact::HeldUp(HeldUp::job(Reason::JobPending, name, message));
     };
     let earlier = all.iter().rev().find_map(|pod| explain(pod, job));
-    let earlier = earlier.map(|(_, words)| format!("; the attempt before: {words}")).unwrap_or_default();
+    let earlier = earlier.map(|(_, words)| format!("; the previous attempt: {words}")).unwrap_or_default();
     // On a node that is gone it is neither ended nor replaced, and its Job's own deadline waits for it too (Kubernetes since
     // 1.31: a Job has failed when all of its Pods have ended).
     if pods::lingers(pod, now) && !pods::ended(pod) {
@@ -321,12 +320,14 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
         return Fact::Running(format!("Pod {} {does}{since} ({attempt}){earlier}", meta::name(&pod.metadata)));
     }
     if end(pod).is_some() || pods::ended(pod) {
-        return Fact::Running(format!("Job {name} makes the next Pod after a pause ({attempt} is over){earlier}"));
+        return Fact::Running(format!(
+            "the Job controller creates the next Pod of Job {name} after a pause ({attempt} is over){earlier}"
+        ));
     }
     let (reason, cause) = match failure::hold_up(pod) {
         Some(failure::HoldUp { message, stuck: true }) => (Reason::PodHeldUp, message),
         Some(failure::HoldUp { message, stuck: false }) => (Reason::JobPending, message),
-        None => (Reason::JobPending, "kubelet has not said anything of it".to_owned()),
+        None => (Reason::JobPending, "kubelet has reported nothing".to_owned()),
     };
     Fact::HeldUp(HeldUp::pod(reason, name, pod, format!("{cause} ({attempt}){earlier}")))
 }

@@ -120,7 +120,7 @@ pub fn lingers(pod: &Pod, now: Timestamp) -> bool {
 }
 
 /// Between what is wrong with the node of such a Pod and what a person may do.
-pub(super) const IF_OFF: &str = ". If that node is off for good, and only then: ";
+pub(super) const IF_OFF: &str = ". If that node never returns, and only then: ";
 
 /// What a person has to know of a Pod that goes and is there too long.
 pub fn who_holds(pod: &Pod) -> String {
@@ -130,7 +130,9 @@ pub fn who_holds(pod: &Pod) -> String {
             "its Pod is being deleted, and the kubelet of node {node} does not report its end{IF_OFF}kubectl taint nodes {node} \
              node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
         ),
-        _ => format!("its Pod is being deleted, and finalizers hold it: {held}. Ask the controllers that own them"),
+        _ => format!(
+            "its Pod is being deleted, and its finalizers remain: {held}. Check the controllers of these finalizers"
+        ),
     }
 }
 

@@ -149,7 +149,7 @@ fn quota(volume: u64, options: Option<&Options>) -> Result<u64, Refusal> {
         return Ok(default_quota(volume));
     };
     let Ok(asked) = u64::try_from(asked) else {
-        return refuse(FIELD, format!("{asked} is negative; leave it out for the default"));
+        return refuse(FIELD, format!("{asked} is negative; omit the field for the default"));
     };
     if asked >= volume {
         return refuse(
@@ -168,8 +168,8 @@ fn check_compaction(options: &Options) -> Result<(), Refusal> {
     const FIELD: &str = "spec.options.autoCompactionRetention";
     match (options.auto_compaction_mode, options.auto_compaction_retention.as_deref()) {
         (None, None) => Ok(()),
-        (None, Some(_)) => refuse("spec.options.autoCompactionMode", "has to be set beside autoCompactionRetention"),
-        (Some(_), None) => refuse(FIELD, "has to be set beside autoCompactionMode"),
+        (None, Some(_)) => refuse("spec.options.autoCompactionMode", "is required with autoCompactionRetention"),
+        (Some(_), None) => refuse(FIELD, "is required with autoCompactionMode"),
         (Some(CompactionMode::Periodic), Some(value)) if value.ends_with(|c: char| c.is_ascii_alphabetic()) => Ok(()),
         (Some(CompactionMode::Periodic), Some(value)) => {
             refuse(FIELD, format!("{value:?} needs a unit in mode periodic, such as 1h"))

@@ -39,9 +39,9 @@ async fn all_attempts(store: &Store, lineage: &Folder, limit: usize) -> Result<V
     let (begun, folders) = last_attempts(store, lineage, limit, None).await?;
     if begun > limit {
         return Err(Error::config(format!(
-            "{} holds {begun} snapshots, and at most {limit} are looked at: remove old ones (of each its manifest.json \
-             first; a lifecycle rule of a bucket may do it), or name one by its key; `agent latest` finds the newest of \
-             however many",
+            "{} holds {begun} snapshots, and the agent reads at most {limit}. Remove old snapshots (of each the \
+             manifest.json first; a lifecycle rule of the bucket may do this), or name a snapshot by its key. `agent \
+             latest` finds the newest of any number of snapshots",
             store.uri(lineage)
         )));
     }
@@ -85,14 +85,14 @@ mod tests {
         assert_eq!(all_attempts(&store, &lineage, 4).await.unwrap().len(), 4, "what is no snapshot does not count");
         let error = all_attempts(&store, &lineage, 3).await.unwrap_err();
         assert_eq!(error.class(), ExitClass::Config);
-        for words in ["1a2b3c4d holds 4 snapshots", "at most 3", "remove old ones", "by its key", "agent latest"] {
+        for words in ["1a2b3c4d holds 4 snapshots", "at most 3", "Remove old snapshots", "by its key", "agent latest"] {
             assert!(error.message().contains(words), "{words}: {error}");
         }
 
         let (begun, last) = last_attempts(&store, &lineage, 2, None).await.unwrap();
         let seconds =
             |folders: &[Folder]| folders.iter().map(|folder| folder.name()[13..15].to_owned()).collect::<Vec<_>>();
-        assert_eq!((begun, seconds(&last)), (4, vec!["12".to_owned(), "13".to_owned()]), "the newest of however many");
+        assert_eq!((begun, seconds(&last)), (4, vec!["12".to_owned(), "13".to_owned()]), "the newest of any number");
         let (begun, before) = last_attempts(&store, &lineage, 2, last.first()).await.unwrap();
         assert_eq!((begun, seconds(&before)), (2, vec!["10".to_owned(), "11".to_owned()]), "and those before them");
     }

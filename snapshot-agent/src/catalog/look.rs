@@ -41,13 +41,13 @@ pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manife
     Ok(match store.stat(&data).await {
         Ok(stat) if stat.bytes == manifest.stored_bytes => Looked::Complete(Box::new(manifest)),
         Ok(stat) => Looked::Broken(Error::corrupt(format!(
-            "{} has {} bytes, its manifest says {}: it was cut or exchanged",
+            "{} has {} bytes, its manifest says {}: the object was cut or replaced",
             store.uri(&data),
             stat.bytes,
             manifest.stored_bytes
         ))),
         Err(error) if error.class() == ExitClass::NotFound => {
-            Looked::Broken(error.context("the manifest is there and its data is not"))
+            Looked::Broken(error.context("the manifest exists and its data does not"))
         }
         Err(error) => return Err(error),
     })

@@ -21,25 +21,25 @@ pub const FORMAT_VERSION: u32 = 1;
 /// A folder with more files than this is not looked through: a drill every hour for a year.
 const MAX_PROOFS: usize = 10_000;
 
-/// One thing that was found right.
+/// A proven fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Step {
     /// The stored object has the length and the sha256 that its manifest records.
     StoredSha256,
-    /// The database has the sha256 at etcd's own end of the stream, and the manifest records the same.
+    /// The sha256 of the database equals etcd's trailer at the end of the stream and the manifest.
     Trailer,
-    /// Every page in use holds together as a database, and it has the revision and the keys that the manifest records.
+    /// The pages in use form a sound database with the revision and the keys that the manifest records.
     Structure,
-    /// Its HashKV, worked out from the bytes, is the one that the manifest records.
+    /// HashKV, computed from the bytes, equals the manifest's HashKV.
     HashKV,
-    /// etcdutl restored it, and that etcd started on it.
+    /// etcdutl restored the snapshot, and etcd started on the restored data.
     Restored,
-    /// That etcd's HashKV, at the same revision, is the same.
+    /// The HashKV that the started etcd reports at the same revision is equal.
     EtcdHashKV,
-    /// That etcd asks for a user, so it was stopped: the database that it ran on has the same HashKV, worked out from its
-    /// bytes.
+    /// The started etcd requires a user, so the agent stopped etcd and computed an equal HashKV from the bytes of the
+    /// restored database.
     RestoredHashKV,
-    /// That etcd counts as many keys.
+    /// The started etcd counts the same number of keys.
     EtcdKeys,
 }
 
@@ -47,62 +47,62 @@ impl Step {
     /// For people.
     pub const fn says(self) -> &'static str {
         match self {
-            Self::StoredSha256 => "the stored bytes are those that were saved",
+            Self::StoredSha256 => "the stored bytes equal the saved bytes",
             Self::Trailer => "etcd's own sha256 of the database",
-            Self::Structure => "the structure of every page in use, and what is in them",
-            Self::HashKV => "HashKV, worked out from the bytes",
-            Self::Restored => "restored by etcdutl, and etcd started on it",
-            Self::EtcdHashKV => "HashKV, asked of that etcd",
-            Self::RestoredHashKV => "HashKV, worked out from the database that etcd ran on",
+            Self::Structure => "the structure and the content of every page in use",
+            Self::HashKV => "HashKV, computed from the bytes",
+            Self::Restored => "restored by etcdutl, and etcd started on the restored data",
+            Self::EtcdHashKV => "HashKV, reported by that etcd",
+            Self::RestoredHashKV => "HashKV, computed from the database of that etcd",
             Self::EtcdKeys => "keys, counted by that etcd",
         }
     }
 }
 
-/// A verification of one stored snapshot.
+/// A verification of a stored snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Proof {
-    /// [`FORMAT_VERSION`].
+    /// Version of the proof's format: 1.
     pub format_version: u32,
     /// The snapshot's folder below the store's prefix.
     pub key: String,
-    /// How far it was to be verified.
+    /// Requested level of the verification.
     pub level: ProofLevel,
-    /// Whether nothing was found wrong.
+    /// Whether the verification passed.
     pub passed: bool,
-    /// What was found right, in the order in which it was looked at.
+    /// Proven facts, in the order of the checks.
     pub proven: Vec<Step>,
-    /// What could not be looked at, and why.
+    /// Checks that were not possible, each with its cause.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// What was found wrong.
+    /// Cause of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// sha256 (hex) of the manifest that it was compared with.
+    /// sha256 (hex) of the compared manifest.
     pub manifest_sha256: String,
-    /// The revision of the key space, as found.
+    /// Revision of the key space in the database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
-    /// The revision below which history is gone, as found.
+    /// Compact revision of the database: history below is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compact_revision: Option<i64>,
-    /// Keys at that revision, as found.
+    /// Keys at the revision of the database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<u64>,
-    /// etcd's HashKV at that revision, as found.
+    /// etcd's HashKV at the revision of the database.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "hashKV")]
     pub hash_kv: Option<u32>,
-    /// Version of the etcd that was started.
+    /// Version of the started etcd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_version: Option<String>,
-    /// When it began.
+    /// Begin of the verification.
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub started_at: Timestamp,
-    /// When it was done.
+    /// End of the verification.
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub ended_at: Timestamp,
-    /// Version of the agent that wrote this.
+    /// Version of the agent that wrote this proof.
     pub agent_version: String,
     /// Fields of later versions.
     #[serde(flatten)]

@@ -25,7 +25,7 @@ pub(crate) async fn run(
         if let Some(upload) = upload {
             upload.unpublished(store, &key).await;
         }
-        return Err(error.context("the manifest could not be written, and without it there is no snapshot"));
+        return Err(error.context("the manifest could not be written, and there is no snapshot without a manifest"));
     }
     // What says that it is under way has served: beside a manifest nobody takes data back for it.
     let told = async {
@@ -54,9 +54,9 @@ async fn unless<T>(store: &Store, interrupt: &mut Interrupt, work: impl Future<O
 /// Why it is not known that manifest and data are there together.
 fn unseen(error: Error, interrupted: bool) -> Error {
     let what = match error.class() {
-        ExitClass::NotFound => "and its data is gone: another run has cleaned up after this one",
-        _ if interrupted => "and there was no time left to look whether its data is still there",
-        _ => "and its data could not be looked at",
+        ExitClass::NotFound => "and its data is gone: another run has removed the data of this run",
+        _ if interrupted => "and the agent was stopped before the check of its data",
+        _ => "and its data could not be checked",
     };
     // Any other class would say that nothing is published, and the snapshot may be there, whole (I18).
     let error = match error.class() {
@@ -100,8 +100,8 @@ mod tests {
     fn what_is_told_of_data_that_was_not_seen_is_what_is_known() {
         let told = |error: Error, interrupted| unseen(error, interrupted).message().to_owned();
         assert!(told(Error::not_found("no such key"), false).contains("is gone"));
-        assert!(told(Error::transient("told to stop"), true).contains("no time left"));
-        assert!(told(Error::transient("503"), false).contains("could not be looked at"));
+        assert!(told(Error::transient("stopped by SIGTERM"), true).contains("was stopped before the check"));
+        assert!(told(Error::transient("503"), false).contains("could not be checked"));
         for class in ExitClass::ALL {
             let final_still = unseen(Error::new(class, "no"), false).class() != ExitClass::Transient;
             assert_eq!(final_still, matches!(class, ExitClass::NotFound | ExitClass::Deadline), "{class:?}");

@@ -68,7 +68,7 @@ fn judge(store: &Store, key: &Key, given: (u64, Sum), found: (u64, Sum)) -> Resu
     }
     let (bytes, sum) = given;
     Err(Error::corrupt(format!(
-        "{}: the store gives back {} bytes with {}, it was given {bytes} with {sum}; nothing was published",
+        "{}: the store returns {} bytes with {}, the agent sent {bytes} bytes with {sum}; nothing was published",
         store.uri(key),
         found.0,
         found.1,

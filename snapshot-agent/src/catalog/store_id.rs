@@ -53,10 +53,10 @@ impl Found {
     /// For people.
     pub(crate) fn says(&self) -> String {
         match self {
-            Self::Nothing => "it has no mark".to_owned(),
-            Self::Id(id) => format!("its mark is {id}"),
+            Self::Nothing => "the store has no store ID".to_owned(),
+            Self::Id(id) => format!("the store ID is {id}"),
             Self::Nonsense(why) => {
-                format!("its mark makes no sense ({why}): remove that object if this place is meant")
+                format!("the store ID is not valid ({why}): remove this object if the store is the right store")
             }
         }
     }
@@ -89,7 +89,7 @@ pub(crate) async fn read(store: &Store) -> Result<Found> {
     };
     Ok(match serde_json::from_slice::<Mark>(&content) {
         Ok(Mark { id, .. }) if is_store_id(&id) => Found::Id(id),
-        Ok(_) => Found::Nonsense("its id is none".to_owned()),
+        Ok(_) => Found::Nonsense("the id is no store ID".to_owned()),
         Err(error) => Found::Nonsense(error.to_string()),
     })
 }
@@ -120,22 +120,22 @@ pub(crate) async fn judge(store: &Store, expected: Expected<'_>) -> Result<Verdi
     if right {
         return Ok(Verdict::Right(found));
     }
-    let error = another(store, expected.id, &found);
+    let error = other_store(store, expected.id, &found);
     Ok(Verdict::Another(found, error))
 }
 
 /// For those who write: refuses another store, where a mark is expected at all.
-pub(crate) async fn expect(flags: &StoreFlags, id: Option<&str>) -> Result<()> {
+pub(crate) async fn check_before_write(flags: &StoreFlags, id: Option<&str>) -> Result<()> {
     // Credentials that may only write are a careful choice, and a backup is worth more than a refusal.
-    if let Some(error) = doubt(flags, id).await? {
-        tracing::warn!(%error, "whether this is the store that is meant is not known: its mark could not be read");
+    if let Some(error) = check_before_query(flags, id).await? {
+        tracing::warn!(%error, "the store ID could not be read: this may be another store than the expected store");
     }
     Ok(())
 }
 
 /// For those who read what is to be restored. The volume and the lineage are as they should be; a place is named wrongly.
-pub(crate) async fn meant(flags: &StoreFlags, id: Option<&str>) -> Result<()> {
-    expect(flags, id).await.map_err(|error| match error.class() {
+pub(crate) async fn check_before_restore(flags: &StoreFlags, id: Option<&str>) -> Result<()> {
+    check_before_write(flags, id).await.map_err(|error| match error.class() {
         ExitClass::Refused => Error::config(error.message()),
         _ => error,
     })
@@ -143,7 +143,7 @@ pub(crate) async fn meant(flags: &StoreFlags, id: Option<&str>) -> Result<()> {
 
 /// For those who ask what was written: refuses another store as well, and gives why it is not known whether this is one,
 /// where these credentials may not read its mark.
-pub(crate) async fn doubt(flags: &StoreFlags, id: Option<&str>) -> Result<Option<Error>> {
+pub(crate) async fn check_before_query(flags: &StoreFlags, id: Option<&str>) -> Result<Option<Error>> {
     let Some(id) = id else { return Ok(None) };
     match judge(&store(flags)?, Expected { id, or: None }).await? {
         Verdict::Right(_) => Ok(None),
@@ -152,10 +152,10 @@ pub(crate) async fn doubt(flags: &StoreFlags, id: Option<&str>) -> Result<Option
     }
 }
 
-fn another(store: &Store, expected: &str, found: &Found) -> Error {
+fn other_store(store: &Store, expected: &str, found: &Found) -> Error {
     Error::exchanged(format!(
-        "{}: this is not the store that is meant: the mark {expected} is expected, and {}. Nothing was written or removed \
-         there. Have the endpoint, the credentials or the volume lead to where they led before, or accept this place",
+        "{}: this is another store: the store ID {expected} is expected, and {}. The agent wrote and removed nothing. \
+         Point the endpoint, the credentials or the volume to the earlier store, or accept this store",
         store.uri(&Key::of_store()),
         found.says()
     ))
@@ -163,7 +163,7 @@ fn another(store: &Store, expected: &str, found: &Found) -> Error {
 
 /// Reads the mark, or makes it: those who write may have other credentials than those who read. `create_only`: whether the
 /// store was seen to refuse what would overwrite.
-pub(crate) async fn make(reads: &Store, writes: &Store, create_only: bool) -> Result<Found> {
+pub(crate) async fn create(reads: &Store, writes: &Store, create_only: bool) -> Result<Found> {
     match read(reads).await {
         Ok(Found::Nothing) => {}
         // S3 says so of what is missing too, to those who may not list. But there may be one, and it is not to be lost.
@@ -171,14 +171,14 @@ pub(crate) async fn make(reads: &Store, writes: &Store, create_only: bool) -> Re
         known => return known,
     }
     let mark = Mark { format_version: FORMAT_VERSION, id: random_uid()?, created_at: Some(clock::now()) };
-    let mut json = serde_json::to_vec(&mark)
-        .map_err(|error| Error::config(format!("the store's mark cannot be written: {error}")))?;
+    let mut json =
+        serde_json::to_vec(&mark).map_err(|error| Error::config(format!("the store ID cannot be written: {error}")))?;
     json.push(b'\n');
     let put = writes.put_new(&Key::of_store(), json.into()).await;
     // Two at once: what is there now counts, whoever wrote it.
     match (read(reads).await?, put) {
         (Found::Nothing, Err(error)) => Err(error),
-        (Found::Nothing, Ok(())) => Err(Error::corrupt("the store's mark was written and is not there")),
+        (Found::Nothing, Ok(())) => Err(Error::corrupt("the store ID was written and does not exist")),
         (found, _) => Ok(found),
     }
 }
@@ -203,10 +203,10 @@ mod tests {
     async fn a_mark_is_made_once_and_says_the_same_for_ever() {
         let (mount, _, store) = folder();
         assert_eq!(read(&store).await, Ok(Found::Nothing));
-        let (one, two) = tokio::join!(make(&store, &store, true), make(&store, &store, true));
+        let (one, two) = tokio::join!(create(&store, &store, true), create(&store, &store, true));
         let (one, two) = (one.unwrap(), two.unwrap());
         assert!(one == two && one.id().is_some_and(is_store_id), "{one:?} {two:?}");
-        assert_eq!(make(&store, &store, true).await, Ok(one));
+        assert_eq!(create(&store, &store, true).await, Ok(one));
         let json: serde_json::Value =
             serde_json::from_slice(&fs::read(mount.path().join("holdfast-store.json")).unwrap()).unwrap();
         assert!(json["formatVersion"] == 1 && json["createdAt"].is_string(), "{json}");
@@ -224,10 +224,10 @@ mod tests {
         let rows = [
             (Some(later.as_str()), [true, true, true], "never said"),
             (Some(&other), [false, true, false], OTHER),
-            (None, [false, false, true], "no mark"),
-            (Some("{"), [false, false, false], "makes no sense"),
-            (Some(nonsense), [false, false, false], "makes no sense"),
-            (Some(&long), [false, false, false], "makes no sense"),
+            (None, [false, false, true], "no store ID"),
+            (Some("{"), [false, false, false], "is not valid"),
+            (Some(nonsense), [false, false, false], "is not valid"),
+            (Some(&long), [false, false, false], "is not valid"),
         ];
         for (content, taken, words) in rows {
             match content {
@@ -241,14 +241,14 @@ mod tests {
                     Verdict::Another(_, error) => {
                         assert!(!taken, "{content:?} was refused with {or:?}: {error}");
                         assert_eq!(error.class(), ExitClass::Refused, "{error}");
-                        for word in [ID, words, "Nothing was written", "accept this place"] {
+                        for word in [ID, words, "The agent wrote and removed nothing", "accept this store"] {
                             assert!(error.message().contains(word), "no {word:?} in {error}");
                         }
                     }
                 }
             }
-            assert_eq!(expect(&flags, None).await, Ok(()), "nobody expects anything");
-            assert_eq!(expect(&flags, Some(ID)).await.is_ok(), taken[0]);
+            assert_eq!(check_before_write(&flags, None).await, Ok(()), "nobody expects anything");
+            assert_eq!(check_before_write(&flags, Some(ID)).await.is_ok(), taken[0]);
         }
     }
 }

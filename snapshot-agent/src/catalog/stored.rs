@@ -47,7 +47,7 @@ pub(crate) fn folder(key: &str) -> Result<Folder> {
 pub(crate) async fn manifest_of(store: &Store, folder: &Folder) -> Result<(Manifest, Bytes)> {
     let json = store.get_small(&folder.manifest(), manifest::MAX_BYTES).await.map_err(|error| {
         if error.class() == ExitClass::NotFound {
-            return error.context("no complete snapshot is there");
+            return error.context("the folder holds no complete snapshot");
         }
         error
     })?;
@@ -61,7 +61,7 @@ pub(crate) async fn manifest_in_its_place(store: &Store, folder: &Folder) -> Res
     let (manifest, json) = manifest_of(store, folder).await?;
     if manifest.key != folder.as_str() {
         return Err(Error::corrupt(format!(
-            "the manifest in {folder} is that of {}: it was put there by somebody else",
+            "the manifest in {folder} names the folder {}: Holdfast did not write this manifest here",
             manifest.key
         )));
     }
@@ -75,7 +75,7 @@ impl Stored {
         let stat = store.stat(&data).await?;
         if stat.bytes != manifest.stored_bytes {
             return Err(Error::corrupt(format!(
-                "{} has {} bytes, its manifest says {}: it was cut or exchanged",
+                "{} has {} bytes, its manifest says {}: the object was cut or replaced",
                 store.uri(&data),
                 stat.bytes,
                 manifest.stored_bytes
@@ -149,14 +149,14 @@ impl Stored {
     /// Compares HashKV with the one recorded; gives why it cannot be, if so.
     pub(crate) fn hash_agrees(&self, store: &Store, found: &Proven) -> Result<Option<String>> {
         let Some(recorded) = &self.manifest.contents else {
-            return Ok(Some("the manifest records nothing of the contents to compare it with".to_owned()));
+            return Ok(Some("the manifest records no contents to compare with".to_owned()));
         };
         match (found.hash_kv, recorded.hash_kv) {
             (Ok(found), Some(recorded)) => {
                 self.agrees(store, &[("HashKV", found.hash.to_string(), recorded.to_string())])?;
                 Ok(None)
             }
-            (Ok(_), None) => Ok(Some("the manifest records none to compare it with".to_owned())),
+            (Ok(_), None) => Ok(Some("the manifest records no HashKV to compare with".to_owned())),
             (Err(why), _) => Ok(Some(why.to_string())),
         }
     }
@@ -186,23 +186,21 @@ impl Stored {
 pub(crate) fn fitting(encryption: &Encryption, found: Identities, none: &str, remedy: &str) -> Result<Identities> {
     let recipients = encryption.recipients.join(", ");
     if found.is_empty() {
-        return Err(Error::config(format!(
-            "the snapshot is encrypted for {recipients}, and an identity is needed to read it: {none}. Please {remedy}"
-        )));
+        return Err(Error::config(format!("the snapshot is encrypted for {recipients}, and {none}: {remedy}")));
     }
     let given = found.recipients();
     if given.iter().any(|recipient| encryption.recipients.contains(recipient)) {
         return Ok(found);
     }
     Err(Error::config(format!(
-        "the snapshot is encrypted for {recipients}, and the identities given are those of {}: {remedy}",
+        "the snapshot is encrypted for {recipients}, and the given identities belong to {}: {remedy}",
         given.join(", ")
     )))
 }
 
 /// What was given with `--identity`, one of which has to be a recipient's.
 pub(crate) fn identities(encryption: &Encryption, files: &[PathBuf]) -> Result<Identities> {
-    let none = if files.is_empty() { "none is given" } else { "the files given hold none" };
+    let none = if files.is_empty() { "no identity is given" } else { "the given files hold no identity" };
     let remedy = "name the identity file of one of these keys with --identity";
     fitting(encryption, Identities::read_files(files)?, none, remedy)
 }

@@ -31,12 +31,12 @@ pub const MAX_REPORT_BYTES: usize = 4000;
 /// How far a snapshot was proven before it was published; each level includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum Level {
-    /// The bytes are those that etcd sent: the sha256 at the end of its stream.
+    /// The bytes equal the bytes that etcd sent: the sha256 at the end of the stream.
     #[default]
     Trailer,
-    /// They are a sound database: the structure of every page in use.
+    /// The bytes are a sound database: the structure of every page in use.
     Structure,
-    /// Its key space is that of a live member: etcd's HashKV, worked out from the bytes, is what the member says.
+    /// The key space equals that of a live member: HashKV, computed from the bytes, equals the member's HashKV.
     HashKV,
 }
 
@@ -55,24 +55,25 @@ impl Level {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Verification {
-    /// How far.
+    /// Level of the proof.
     pub level: Level,
     /// Members whose HashKV was equal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agreed_by: Vec<String>,
-    /// Why others of those that were to be asked are not among them; absent where nobody agrees, as `reason` has it then.
+    /// Why members that the agent asked, or should have asked, are missing from `agreedBy`; absent if `agreedBy` is
+    /// empty, because `reason` holds the cause then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agreed_by_reason: Option<String>,
-    /// Whether the store gave back what it was given.
+    /// Whether the agent read back from the store the bytes that the agent sent.
     #[serde(default)]
     pub read_back: bool,
-    /// Why it was not asked to, although it should have been: credentials that may only write.
+    /// Why the agent did not read back the bytes, although requested: the credentials permit only writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_back_reason: Option<String>,
-    /// What HashKV does not cover and the file and the member say differently: members, users, roles.
+    /// Differences between the snapshot and the member that HashKV does not cover: members, alarms, users, roles.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<String>,
-    /// Why not further; absent at `HashKV`.
+    /// Why the proof has no higher level; absent at `HashKV`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

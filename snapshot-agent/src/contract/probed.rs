@@ -65,7 +65,7 @@ impl Trial {
             Self::Versions => "versions kept",
             Self::ObjectLock => "object lock",
             Self::Delete => "delete",
-            Self::Mark => "mark",
+            Self::Mark => "store ID",
         }
     }
 
@@ -151,10 +151,14 @@ impl Probed {
             };
             table.push_str(&format!("{:<18} {mark:<8} {detail}\n", trial.as_str()));
         }
-        let end = if self.usable { "Snapshots can be saved here and restored from here." } else { "Not usable." };
+        let end = if self.usable {
+            "Snapshots can be saved to and restored from this store."
+        } else {
+            "This store is not usable."
+        };
         table.push_str(&format!("\n{end}\n"));
         if let Some(left) = &self.left_behind {
-            table.push_str(&format!("Something was left behind at {left}: remove it.\n"));
+            table.push_str(&format!("The probe left objects at {left}. Remove these objects.\n"));
         }
         table
     }

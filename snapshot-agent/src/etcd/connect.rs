@@ -61,7 +61,7 @@ impl Dialer {
         let https = urls.iter().any(is_https);
         if secure && !https {
             return Err(Error::config(format!(
-                "{} cannot be used: every endpoint is http://; write https:// in front of them, or leave the TLS flags out",
+                "{} cannot be used: every endpoint is http://. Begin the endpoints with https://, or omit the TLS flags",
                 given.join(", ")
             )));
         }
@@ -127,7 +127,7 @@ impl Dialer {
             match Client::from_channel(Channel::Tonic(channel.clone()), Some(options)).await {
                 // As etcdctl: who asks for no login gets none.
                 Err(etcd_client::Error::GRpcStatus(status)) if said(&status) == "authentication is not enabled" => {
-                    tracing::warn!(endpoint, "authentication is off here: --user is not needed");
+                    tracing::warn!(endpoint, "etcd has authentication disabled: --user is not needed");
                     Client::from_channel(Channel::Tonic(channel), None).await
                 }
                 client => client,
@@ -144,7 +144,7 @@ impl Dialer {
             _ if is_https(url) => None,
             _ => tls::speaks_tls(host, port).await.then(|| {
                 Error::config(
-                    "this member speaks TLS: write https:// in front of the endpoint, and name its CA with --cacert",
+                    "this member speaks TLS. Begin the endpoint with https://, and name the member's CA with --cacert",
                 )
             }),
         }
@@ -169,7 +169,9 @@ fn tls_flags(flags: &EtcdFlags) -> Vec<&'static str> {
 fn parse(endpoint: &str, secure: bool) -> Result<Uri> {
     if endpoint.contains('@') {
         // Not repeated: it may hold a password.
-        return Err(Error::config("an endpoint holds a user: leave it out, and use --user and --password-file"));
+        return Err(Error::config(
+            "an endpoint holds a user. Remove the user from the endpoint, and use --user and --password-file",
+        ));
     }
     let wrong = |why: &str| {
         Error::config(format!("{endpoint} is no endpoint ({why}): https://HOST:PORT or http://HOST:PORT is expected"))
@@ -213,11 +215,12 @@ fn user(flags: &EtcdFlags) -> Result<Option<User>> {
         (Some(name), Some(file)) => (name, file),
     };
     let wrong = |what: &str| Error::config(format!("--password-file {}: {what}", file.display()));
-    let password = String::from_utf8(tls::read("--password-file", file)?).map_err(|_| wrong("it is no UTF-8 text"))?;
+    let password =
+        String::from_utf8(tls::read("--password-file", file)?).map_err(|_| wrong("the file is no UTF-8 text"))?;
     let password = password.strip_suffix('\n').unwrap_or(&password);
     let password = password.strip_suffix('\r').unwrap_or(password);
     if password.contains('\n') {
-        return Err(wrong("it has more than one line"));
+        return Err(wrong("the file has more than one line"));
     }
     Ok(Some(User { name: name.clone(), password: password.to_owned() }))
 }
@@ -276,7 +279,7 @@ pub(crate) fn etcd_error(endpoint: &str, error: &etcd_client::Error) -> Error {
     match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => Error::denied(message),
         Code::DataLoss => Error::corrupt(message),
-        Code::Unimplemented => Error::config(format!("{message} (is this etcd?)")),
+        Code::Unimplemented => Error::config(format!("{message} (check that the endpoint is etcd's client URL)")),
         _ => Error::transient(message),
     }
 }
@@ -291,13 +294,13 @@ fn said(status: &Status) -> &str {
 fn remedy(said: &str) -> Option<&'static str> {
     match said {
         "user name is empty" => {
-            Some("authentication is on: give --user and --password-file, of a user that has the role root")
+            Some("etcd has authentication enabled: give --user and --password-file of a user with the role root")
         }
         "authentication failed, invalid user ID or password" | "user name not found" => {
             Some("etcd does not know this user with this password: check --user and --password-file")
         }
-        "permission denied" => Some("this user is not allowed to: a snapshot needs one that has the role root"),
-        EXPIRED => Some("etcd does not take its own login: are there two clusters behind this endpoint?"),
+        "permission denied" => Some("this user lacks the right: a snapshot needs a user with the role root"),
+        EXPIRED => Some("etcd refuses a token of its own: check whether this endpoint leads to two clusters"),
         _ => None,
     }
 }

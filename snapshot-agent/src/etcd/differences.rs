@@ -66,14 +66,18 @@ fn members_differ(proven: &Proven, live: &BTreeMap<u64, bool>) -> Option<String>
     (stored != *live).then(|| {
         let (stored, live) = (words(&stored), words(live));
         format!(
-            "members in the file are {stored}; the member lists {live}: they were changed meanwhile, or it is damaged"
+            "the snapshot has the members {stored}; the member lists {live}: the members changed during the save, or \
+             the snapshot is damaged"
         )
     })
 }
 
 fn counts_differ(what: &str, stored: u64, live: usize) -> Option<String> {
     (stored != live as u64).then(|| {
-        format!("the file has {stored} {what}, the member {live}: they were changed meanwhile, or it is damaged")
+        format!(
+            "the snapshot has {stored} {what}, the member {live}: the {what} changed during the save, or the snapshot \
+             is damaged"
+        )
     })
 }
 
@@ -89,10 +93,10 @@ mod tests {
         let live = BTreeMap::from([(1, false), (2, false)]);
         assert_eq!(members_differ(&proven(vec![member(2, false), member(1, false)]), &live), None);
         let fewer = members_differ(&proven(vec![member(1, false)]), &live).unwrap();
-        assert!(fewer.contains("are 1;") && fewer.contains("lists 1, 2:"), "{fewer}");
+        assert!(fewer.contains("the members 1;") && fewer.contains("lists 1, 2:"), "{fewer}");
         let other = members_differ(&proven(vec![member(1, false), member(2, true)]), &live).unwrap();
         assert!(other.contains("2 (learner);"), "{other}");
         assert_eq!(counts_differ("users", 2, 2), None);
-        assert!(counts_differ("users", 2, 3).unwrap().starts_with("the file has 2 users, the member 3"));
+        assert!(counts_differ("users", 2, 3).unwrap().starts_with("the snapshot has 2 users, the member 3"));
     }
 }

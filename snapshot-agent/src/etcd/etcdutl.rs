@@ -42,7 +42,9 @@ impl<'a> Initial<'a> {
         let wrong = |what: &str| Error::config(format!("--initial-cluster={cluster:?} {what}"));
         let (name, peer_url) = cluster.split_once('=').ok_or_else(|| wrong("is not name=peerURL"))?;
         if peer_url.contains([',', '=']) {
-            return Err(wrong("names more than one member: a restore makes one seed, the others join it"));
+            return Err(wrong(
+                "names more than one member: a restore makes one seed, and the other members join the seed",
+            ));
         }
         if name != request.identity.member_name {
             return Err(wrong(&format!("does not name the member {}", request.identity.member_name)));
@@ -143,7 +145,7 @@ async fn at_work(progress: &Progress, file: &Path, within: Duration, process: St
             return error;
         }
         Error::deadline(format!(
-            "{}: the volume's disk is stuck or far too slow, so look at it and at what else uses it",
+            "{}: the volume's disk is stuck or too slow. Check the disk and the other users of the disk",
             error.message()
         ))
     })
@@ -154,11 +156,11 @@ pub(crate) async fn version_of(program: &Path, name: &str, ask: &str, before: &s
     let asked = start(program, [ask.into()], Stdio::null())?;
     let output = tokio::time::timeout(VERSION_WITHIN, asked.ended()).await.unwrap_or_else(|_| {
         let seconds = VERSION_WITHIN.as_secs();
-        Err(Error::deadline(format!("{} was not done within {seconds} s", program.display())))
+        Err(Error::deadline(format!("{} did not end within {seconds} s", program.display())))
     })?;
     let text = String::from_utf8_lossy(&output.stdout);
     let version = text.lines().find_map(|line| line.strip_prefix(before)).and_then(Minor::of);
-    version.ok_or_else(|| Error::config(format!("{} does not tell an {name} version", program.display())))
+    version.ok_or_else(|| Error::config(format!("{} prints no {name} version", program.display())))
 }
 
 /// A program that runs; it ends with this.
@@ -184,7 +186,7 @@ fn start(program: &Path, args: impl IntoIterator<Item = std::ffi::OsString>, std
         match told.class() {
             // No word of a store's: it is this image that lacks it.
             ExitClass::Denied | ExitClass::NotFound => Error::config(format!(
-                "{}. It comes with etcd: take an image that has it (spec.image), or say where it is",
+                "{}. The program comes with etcd: use an image that has the program (spec.image), or name its path",
                 told.message()
             )),
             _ => told,
@@ -199,11 +201,11 @@ fn failed(output: &Output) -> Error {
     let message = format!("etcdutl could not restore ({}): {line}", output.status);
     if text.contains("unknown flag: --bump-revision") {
         Error::config(
-            "this etcdutl cannot move the revision on: etcd 3.5.10 and later can. Take a newer version, or revisionBump: 0 \
-             (--revision-bump=0)",
+            "this etcdutl cannot raise the revision, which needs etcd 3.5.10 or later. Use a newer version, or \
+             revisionBump: 0 (--revision-bump=0)",
         )
     } else if text.contains("unknown flag: ") {
-        Error::config(format!("{message}. Take the etcdutl of an etcd that is supported"))
+        Error::config(format!("{message}. Use the etcdutl of a supported etcd version"))
     } else if output.status.code().is_none() && class != ExitClass::Full {
         // Killed, most likely for memory; the same request may work on another node.
         Error::transient(message).with_origin(Origin::Own)
@@ -267,7 +269,7 @@ mod tests {
         assert!(slow.unwrap().status.success() && reads.unwrap().status.success());
         let error = stuck.unwrap_err();
         assert_eq!(error.class(), ExitClass::Deadline, "{error}");
-        for word in ["nothing has moved for 4 s after 36 bytes", "the volume's disk", "stuck"] {
+        for word in ["no byte has moved for 4 s after 36 bytes", "the volume's disk", "stuck"] {
             assert!(error.message().contains(word), "no {word:?} in {error}");
         }
     }
@@ -277,7 +279,7 @@ mod tests {
         assert_eq!(Etcdutl::find(Path::new("/bin/true")).await.err().unwrap().class(), ExitClass::Config);
         assert_eq!(Etcdutl::find(Path::new("/nonexistent")).await.err().unwrap().class(), ExitClass::Config);
         let error = version_of(Path::new("/bin/true"), "etcd", "--version", "etcd Version:").await.unwrap_err();
-        assert!(error.class() == ExitClass::Config && error.message().contains("an etcd version"), "{error}");
+        assert!(error.class() == ExitClass::Config && error.message().contains("no etcd version"), "{error}");
     }
 
     #[test]

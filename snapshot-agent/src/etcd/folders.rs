@@ -14,7 +14,7 @@ pub(super) fn opened(flags: &EtcdFlags) -> Result<EtcdFlags> {
     let mut out = EtcdFlags { tls_dir: None, auth_dir: None, ..flags.clone() };
     if let Some(folder) = &flags.tls_dir {
         if flags.cacert.is_some() || flags.cert.is_some() || flags.key.is_some() {
-            return Err(Error::config("--tls-dir takes the place of --cacert, --cert and --key: leave those out"));
+            return Err(Error::config("--tls-dir replaces --cacert, --cert and --key. Omit these flags"));
         }
         let there = |name: &str| Some(folder.join(name)).filter(|file| file.exists());
         (out.cacert, out.cert, out.key) = (there("ca.crt"), there("tls.crt"), there("tls.key"));
@@ -28,7 +28,7 @@ pub(super) fn opened(flags: &EtcdFlags) -> Result<EtcdFlags> {
     }
     if let Some(folder) = &flags.auth_dir {
         if flags.user.is_some() || flags.password_file.is_some() {
-            return Err(Error::config("--auth-dir takes the place of --user and --password-file: leave those out"));
+            return Err(Error::config("--auth-dir replaces --user and --password-file. Omit these flags"));
         }
         out.user = Some(user(folder)?);
         out.password_file = Some(folder.join("password"));
@@ -39,10 +39,10 @@ pub(super) fn opened(flags: &EtcdFlags) -> Result<EtcdFlags> {
 fn user(folder: &Path) -> Result<String> {
     let file = folder.join("username");
     let wrong = |what: &str| Error::config(format!("--auth-dir: {}: {what}", file.display()));
-    let name = String::from_utf8(tls::read("--auth-dir", &file)?).map_err(|_| wrong("it is no UTF-8 text"))?;
+    let name = String::from_utf8(tls::read("--auth-dir", &file)?).map_err(|_| wrong("the file is no UTF-8 text"))?;
     let name = name.trim_end_matches(['\r', '\n']);
     if name.is_empty() || name.contains(['\n', ':']) {
-        return Err(wrong("it has to hold a user's name alone"));
+        return Err(wrong("the file has to hold only the name of a user"));
     }
     Ok(name.to_owned())
 }
@@ -70,7 +70,7 @@ mod tests {
         let both = EtcdFlags { cert: Some(path.join("tls.crt")), key: Some(path.join("tls.key")), ..ca };
         assert_eq!(opened(&flags).unwrap(), both);
         let twice = EtcdFlags { cacert: Some("ca".into()), ..flags };
-        assert!(opened(&twice).unwrap_err().message().contains("leave those out"));
+        assert!(opened(&twice).unwrap_err().message().contains("Omit these flags"));
     }
 
     #[test]
@@ -93,6 +93,6 @@ mod tests {
             }
         }
         let twice = EtcdFlags { user: Some("a".to_owned()), ..flags };
-        assert!(opened(&twice).unwrap_err().message().contains("leave those out"));
+        assert!(opened(&twice).unwrap_err().message().contains("Omit these flags"));
     }
 }

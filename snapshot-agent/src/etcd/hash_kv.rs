@@ -63,11 +63,12 @@ pub(crate) async fn verify(
         }
         match ask_members {
             AskMembers::Never => {
-                reasons.push("members were not to be asked".to_owned());
+                reasons.push("the request excludes questions to members (spec.askMembers, --ask-members)".to_owned());
                 break;
             }
             AskMembers::Auto if large && voter.leader => {
-                reasons.push(format!("{} leads, and hashing this much would hold up its writes", voter.name));
+                reasons
+                    .push(format!("{} is the leader, and hashing this much data would delay its writes", voter.name));
                 continue;
             }
             AskMembers::Auto | AskMembers::Always => {}
@@ -94,7 +95,8 @@ pub(crate) async fn verify(
 }
 
 /// Why nobody else was asked.
-const SPARED: &str = "from 1 GiB up a second voter is asked only with spec.askMembers: Always (--ask-members always)";
+const SPARED: &str = "from 1 GiB up the agent asks a second voter only with spec.askMembers: Always (--ask-members \
+                      always)";
 
 /// One member's word is proof; that the second one's is missing is told.
 fn concluded(agreed_by: Vec<String>, mut reasons: Vec<String>) -> Verification {
@@ -137,15 +139,16 @@ fn different(voter: &Voter, found: HashKv, theirs: u32, agreed_by: &[String]) ->
     let name = &voter.name;
     Error::corrupt(if agreed_by.is_empty() {
         format!(
-            "the snapshot's HashKV {at} is {hash}, member {name} says {theirs}: the data was damaged in the member or on \
-             its way; nothing was published. Compare the members: etcdctl endpoint hashkv --cluster --rev={revision}"
+            "the snapshot's HashKV {at} is {hash}, member {name} reports {theirs}: the data was damaged in the member \
+             or in transit; nothing was published. Compare the members: etcdctl endpoint hashkv --cluster \
+             --rev={revision}"
         )
     } else {
         let others = agreed_by.join(", ");
         format!(
-            "members differ {at}: {others} and the snapshot have HashKV {hash}, {name} has {theirs}. One of them has \
-             lost or altered data; nothing was published. Find out which: etcdctl endpoint hashkv --cluster \
-             --rev={revision}, then replace that member"
+            "members differ {at}: {others} and the snapshot have HashKV {hash}, {name} has {theirs}. A member has lost \
+             or altered data; nothing was published. Find the member with etcdctl endpoint hashkv --cluster \
+             --rev={revision}, then replace the member"
         )
     })
 }
@@ -195,9 +198,9 @@ pub(crate) async fn ask(voter: &Voter, found: HashKv) -> Result<Answer> {
             return Ok(if theirs == found.hash { Answer::Equal } else { Answer::Different(theirs) });
         }
         why = if at == found.revision {
-            format!("it is compacted at {compact}, the snapshot at {}", found.compact_revision)
+            format!("the member is compacted at {compact}, the snapshot at {}", found.compact_revision)
         } else {
-            format!("it has gone on to revision {at}")
+            format!("the member is at revision {at} by now")
         };
         // Then its newest is none that could be compared, and it would be hashed for nothing.
         if newest > found.revision {

@@ -72,7 +72,7 @@ fn each_once(mut ranked: Vec<&Candidate>) -> Vec<&Candidate> {
 pub async fn choose(request: &SaveRequest) -> Result<Source> {
     let met = Met::of(&request.etcd, request.expect_cluster_id.as_deref()).await.map_err(of_etcd)?;
     let chosen = met.usual().await;
-    let chosen = if request.no_quorum { met.anyhow(chosen, &request.etcd).await } else { chosen };
+    let chosen = if request.no_quorum { met.member_without_quorum(chosen, &request.etcd).await } else { chosen };
     chosen.map_err(of_etcd)
 }
 
@@ -128,7 +128,7 @@ impl Met {
 
     /// The first of these that can be read from.
     async fn best(&self, ranked: &[&Candidate], read: Read) -> Result<Source> {
-        let mut error = nobody(&self.candidates, &self.errors);
+        let mut error = no_member(&self.candidates, &self.errors);
         for chosen in ranked {
             let Some(client) = self.client(chosen) else { continue };
             match confirm(client.clone(), chosen, read).await {
@@ -156,7 +156,7 @@ impl Met {
 }
 
 /// Why no member can be read from, when it is not a member's own answer.
-fn nobody(candidates: &[Candidate], errors: &[Error]) -> Error {
+fn no_member(candidates: &[Candidate], errors: &[Error]) -> Error {
     if candidates.is_empty() {
         // A member that is away may come back; what the others refuse, they will refuse again.
         let last = errors.iter().max_by_key(|error| error.class() != ExitClass::Transient).cloned();
@@ -178,12 +178,12 @@ fn nobody(candidates: &[Candidate], errors: &[Error]) -> Error {
     let others =
         candidates.iter().any(|c| !c.corrupt) || errors.iter().any(|error| error.class() == ExitClass::Transient);
     let alarm = if others && candidates.iter().any(|c| c.corrupt) { ALARM } else { "" };
-    let message = format!("no member can be read from: {}{remedy}{alarm}", all.join("; "));
+    let message = format!("no member can serve a snapshot: {}{remedy}{alarm}", all.join("; "));
     if others { Error::transient(message) } else { Error::corrupt(message) }
 }
 
 /// Behind reasons of which one passes and one does not.
-const ALARM: &str = "; the others may serve again, so it is worth another try. The CORRUPT alarm does not pass by itself: \
+const ALARM: &str = "; the other members may recover, so try again. The CORRUPT alarm does not clear by itself: \
                      compare the members (etcdctl endpoint hashkv --cluster)";
 
 /// All endpoints have to lead to one cluster, and to the one this snapshot is for.
@@ -235,7 +235,7 @@ async fn confirm(client: Client, chosen: &Candidate, read: Read) -> Result<Sourc
     let answered_in = asked.elapsed();
     let facts = candidate(endpoint, &status)?;
     if (facts.cluster_id, facts.member_id) != (chosen.cluster_id, chosen.member_id) {
-        return Err(Error::transient(format!("{endpoint} led to another member meanwhile")));
+        return Err(Error::transient(format!("{endpoint} now leads to another member")));
     }
     let name = name_of(&members, facts.member_id);
     Ok(Source { client, facts, name, revision, members, without_quorum, others: Vec::new(), answered_in })
@@ -252,8 +252,7 @@ fn name_of(members: &[(u64, String)], id: u64) -> String {
 }
 
 fn candidate(endpoint: &str, status: &StatusResponse) -> Result<Candidate> {
-    let header =
-        status.header().ok_or_else(|| Error::transient(format!("{endpoint}: the answer says nothing of itself")))?;
+    let header = status.header().ok_or_else(|| Error::transient(format!("{endpoint}: the answer has no header")))?;
     Ok(Candidate {
         endpoint: endpoint.to_owned(),
         cluster_id: header.cluster_id(),
@@ -464,15 +463,15 @@ mod tests {
         for member in &mut members {
             member.leader = 0;
         }
-        let error = nobody(&members, &[Error::transient("m4 is gone")]);
+        let error = no_member(&members, &[Error::transient("m4 is gone")]);
         assert_eq!(error.class(), ExitClass::Transient);
         for word in ["knows no leader", "m4 is gone", "--no-quorum"] {
             assert!(error.message().contains(word), "{error}");
         }
-        assert_eq!(nobody(&[], &[]).class(), ExitClass::Config);
-        assert_eq!(nobody(&[], &[Error::denied("no")]).class(), ExitClass::Denied);
+        assert_eq!(no_member(&[], &[]).class(), ExitClass::Config);
+        assert_eq!(no_member(&[], &[Error::denied("no")]).class(), ExitClass::Denied);
         let mixed = vec![Error::transient("away"), Error::denied("no"), Error::transient("away")];
-        assert_eq!(nobody(&[], &mixed).class(), ExitClass::Denied, "asked again, it says the same");
+        assert_eq!(no_member(&[], &mixed).class(), ExitClass::Denied, "asked again, it says the same");
     }
 
     #[test]
@@ -488,17 +487,17 @@ mod tests {
         ] {
             let all = [vec![corrupt.clone()], others].concat();
             assert!(rank(&all).is_empty());
-            let error = nobody(&all, &errors);
+            let error = no_member(&all, &errors);
             assert_eq!(error.class(), ExitClass::Transient, "{error}");
-            for word in ["m1:2379 has a CORRUPT alarm", "m2", "worth another try", "does not pass by itself"] {
+            for word in ["m1:2379 has a CORRUPT alarm", "m2", "try again", "does not clear by itself"] {
                 assert!(error.message().contains(word), "no {word:?} in {error}");
             }
         }
         let all = [corrupt, Candidate { corrupt: true, ..leaderless(2) }];
         for errors in [vec![], vec![Error::denied("m3 says no")]] {
-            let error = nobody(&all, &errors);
+            let error = no_member(&all, &errors);
             assert_eq!(error.class(), ExitClass::Corrupt, "{error}");
-            assert!(!error.message().contains("another try"), "{error}");
+            assert!(!error.message().contains("try again"), "{error}");
         }
     }
 }

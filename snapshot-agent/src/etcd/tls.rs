@@ -32,7 +32,8 @@ const HANDSHAKE: Duration = Duration::from_secs(3);
 /// HTTP/2, the only thing that etcd's gRPC speaks.
 const H2: &[u8] = b"h2";
 
-const NO_TLS: &str = "what answers there speaks no TLS: write http:// if that is how this etcd is meant to run";
+const NO_TLS: &str = "the endpoint does not speak TLS. Begin the endpoint with http:// if this etcd runs without TLS \
+                      on purpose";
 
 /// The certificates of one run.
 pub(super) struct Tls {
@@ -69,7 +70,7 @@ impl Tls {
                 let chain = certificates("--cert", cert, &cert_pem)?;
                 // The library's words could quote the file.
                 let secret = PrivateKeyDer::from_pem_slice(&key_pem)
-                    .map_err(|_| wrong("--key", key, "it holds no PEM private key, or one that is encrypted"))?;
+                    .map_err(|_| wrong("--key", key, "the file holds no PEM private key, or an encrypted key"))?;
                 let config = builder.with_client_auth_cert(chain, secret).map_err(|error| unfit(&error, cert, key))?;
                 channel = channel.identity(Identity::from_pem(&cert_pem, &key_pem));
                 (config, Some(cert.display().to_string()))
@@ -91,9 +92,9 @@ impl Tls {
         let name = self.server_name.as_deref().unwrap_or(host);
         match listen(self.config.clone(), name, host, port).await {
             Heard::Refusal { error, asked } => self.judge(name, &error, asked),
-            Heard::Done { h2: false } => {
-                Some(Error::config("what answers there speaks TLS, but not HTTP/2: is this etcd's client URL?"))
-            }
+            Heard::Done { h2: false } => Some(Error::config(
+                "the endpoint speaks TLS, but not HTTP/2. Check that the endpoint is etcd's client URL",
+            )),
             Heard::Http => Some(Error::config(NO_TLS)),
             Heard::Done { h2: true } | Heard::Nothing => None,
         }
@@ -107,30 +108,31 @@ impl Tls {
         match error {
             // Two CAs of one name differ in their signatures only.
             E::InvalidCertificate(C::UnknownIssuer | C::BadSignature) => config(format!(
-                "its certificate is not signed by {}: --cacert has to be the file of the CA that signed it",
+                "its certificate is not signed by {}: --cacert has to name the CA that signed the certificate",
                 self.trusted
             )),
             E::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => config(format!(
-                "its certificate is not for {name}: use a host that it names, or name one of these with --server-name"
+                "its certificate is not for {name}: use a host of the certificate, in the endpoint or with \
+                 --server-name"
             )),
-            E::InvalidCertificate(C::Expired | C::ExpiredContext { .. }) => config(
-                "its certificate has expired: it has to be renewed there, if this machine's clock is right".into(),
-            ),
+            E::InvalidCertificate(C::Expired | C::ExpiredContext { .. }) => {
+                config("its certificate has expired: renew the certificate, or correct this machine's clock".into())
+            }
             E::InvalidCertificate(C::NotValidYet | C::NotValidYetContext { .. }) => {
-                config("its certificate is not valid yet: is this machine's clock right?".to_owned())
+                config("its certificate is not valid yet: check this machine's clock".to_owned())
             }
             E::InvalidCertificate(_) => config("its certificate cannot be accepted".to_owned()),
             E::InvalidMessage(_) => config(NO_TLS.to_owned()),
             // Which alert it is differs from version to version.
             E::AlertReceived(_) if asked => Some(Error::denied(match &self.shown {
-                None => format!("it asks for a client certificate: give --cert and --key ({error})"),
+                None => format!("etcd asks for a client certificate: give --cert and --key ({error})"),
                 Some(file) => format!(
-                    "it refuses the client certificate {file} (--cert): it has to be valid, for client authentication, \
-                     and signed by the CA that etcd trusts for clients ({error})"
+                    "etcd refuses the client certificate {file} (--cert): the certificate has to be valid, for client \
+                     authentication, and signed by the CA that etcd trusts for clients ({error})"
                 ),
             })),
             E::AlertReceived(_) | E::PeerIncompatible(_) | E::NoApplicationProtocol => {
-                config("it refuses the TLS handshake".to_owned())
+                config("the endpoint refuses the TLS handshake".to_owned())
             }
             _ => None,
         }
@@ -239,27 +241,28 @@ fn roots(cacert: Option<&Path>) -> Result<(RootCertStore, String)> {
         roots.add_parsable_certificates(found.certs);
         if roots.is_empty() {
             return Err(Error::config(
-                "this system has no CA certificates: --cacert has to be the file of the CA that signed etcd's",
+                "this system has no CA certificates: --cacert has to name the CA that signed etcd's certificate",
             ));
         }
         return Ok((roots, "a CA that this system trusts".to_owned()));
     };
     let (taken, _refused) = roots.add_parsable_certificates(certificates("--cacert", file, &read("--cacert", file)?)?);
     if taken == 0 {
-        return Err(wrong("--cacert", file, "it holds no certificate that can be used"));
+        return Err(wrong("--cacert", file, "the file holds no usable certificate"));
     }
     Ok((roots, format!("the CA in {} (--cacert)", file.display())))
 }
 
 fn certificates(flag: &str, file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
     let found: Option<Vec<_>> = CertificateDer::pem_slice_iter(pem).map(Result::ok).collect();
-    found.filter(|found| !found.is_empty()).ok_or_else(|| wrong(flag, file, "it holds no PEM certificate"))
+    found.filter(|found| !found.is_empty()).ok_or_else(|| wrong(flag, file, "the file holds no PEM certificate"))
 }
 
 /// A file that a flag names.
 pub(super) fn read(flag: &str, file: &Path) -> Result<Vec<u8>> {
-    let content = std::fs::read(file).map_err(|error| wrong(flag, file, &format!("it cannot be read: {error}")))?;
-    if content.trim_ascii().is_empty() { Err(wrong(flag, file, "it is empty")) } else { Ok(content) }
+    let content =
+        std::fs::read(file).map_err(|error| wrong(flag, file, &format!("the file cannot be read: {error}")))?;
+    if content.trim_ascii().is_empty() { Err(wrong(flag, file, "the file is empty")) } else { Ok(content) }
 }
 
 fn wrong(flag: &str, file: &Path, what: &str) -> Error {
@@ -270,9 +273,9 @@ fn wrong(flag: &str, file: &Path, what: &str) -> Error {
 fn unfit(error: &rustls::Error, cert: &Path, key: &Path) -> Error {
     let why = match error {
         rustls::Error::InconsistentKeys(_) => {
-            format!("it is not the key of the certificate in --cert {}", cert.display())
+            format!("the key does not belong to the certificate in --cert {}", cert.display())
         }
-        _ => format!("it cannot be used with --cert {}: {error}", cert.display()),
+        _ => format!("the key cannot be used with --cert {}: {error}", cert.display()),
     };
     wrong("--key", key, &why)
 }
@@ -308,7 +311,7 @@ mod tests {
             ("--cacert", "is empty", EtcdFlags { cacert: file("empty", " \n"), ..good.clone() }),
             ("--cacert", "no PEM", EtcdFlags { cacert: file("text", "canary"), ..good.clone() }),
             ("--cacert", "no PEM", EtcdFlags { cacert: file("broken", broken), ..good.clone() }),
-            ("--cacert", "can be used", EtcdFlags { cacert: file("junk", junk), ..good.clone() }),
+            ("--cacert", "usable", EtcdFlags { cacert: file("junk", junk), ..good.clone() }),
             ("--cacert", "no PEM", EtcdFlags { cacert: good.key.clone(), ..good.clone() }),
             ("--cert", "is empty", EtcdFlags { cert: file("empty", ""), ..good.clone() }),
             ("--cert", "no PEM", EtcdFlags { cert: file("text", "canary"), ..good.clone() }),
@@ -316,7 +319,7 @@ mod tests {
             ("--key", "is empty", EtcdFlags { key: file("empty", ""), ..good.clone() }),
             ("--key", "no PEM private key", EtcdFlags { key: cert.clone(), ..good.clone() }),
             ("--key", "encrypted", EtcdFlags { key: file("encrypted", encrypted), ..good.clone() }),
-            ("--key", "not the key of", EtcdFlags { key: file("b.key", &other), ..good.clone() }),
+            ("--key", "does not belong to", EtcdFlags { key: file("b.key", &other), ..good.clone() }),
             ("--key", "needs --cert", EtcdFlags { cert: None, ..good.clone() }),
             ("--cert", "needs --key", EtcdFlags { key: None, ..good.clone() }),
             ("--server-name", "neither", EtcdFlags { server_name: Some("a b".to_owned()), ..good.clone() }),

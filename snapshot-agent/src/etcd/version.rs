@@ -28,7 +28,7 @@ impl Minor {
         match Self::of(storage) {
             Some(minor) if minor <= self => Ok(()),
             Some(_) => Err(Error::config(format!(
-                "the snapshot has storage version {storage}, etcdutl is {self}: restore into that version or a newer one"
+                "the snapshot has storage version {storage}, etcdutl is {self}: restore into that version or later"
             ))),
             None => Err(Error::corrupt(format!("the snapshot's storage version {storage:?} is no version"))),
         }
@@ -41,8 +41,8 @@ impl Minor {
         // etcd of a lower minor ends at its start (server/etcdserver/version: MustDetectDowngrade), whatever the storage's is.
         match found.cluster_version.as_deref().map(|version| (version, Self::of(version))) {
             Some((version, Some(minor))) if minor > self => Err(Error::config(format!(
-                "the snapshot is of a cluster of version {version}, etcdutl is {self}: restore into that version or a newer \
-                 one"
+                "the snapshot is of a cluster of version {version}, etcdutl is {self}: restore into that version or \
+                 later"
             ))),
             _ => Ok(()),
         }

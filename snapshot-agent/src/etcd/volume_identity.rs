@@ -160,7 +160,7 @@ impl Identity {
             Err(error) => return Err(Unread::Nonsense(format!("{IDENTITY_FILE} cannot be read: {error}"))),
         };
         let identity: Self = serde_json::from_slice(&json)
-            .map_err(|error| Unread::Nonsense(format!("{IDENTITY_FILE} makes no sense: {error}")))?;
+            .map_err(|error| Unread::Nonsense(format!("{IDENTITY_FILE} is not valid: {error}")))?;
         if identity.format_version == 0 || identity.format_version > FORMAT_VERSION {
             return Err(Unread::Nonsense(format!(
                 "{IDENTITY_FILE} has format {}, this agent reads up to {FORMAT_VERSION}",

@@ -66,7 +66,7 @@ pub fn parse(segment: &[u8]) -> Result<Metadata, WalError> {
             continue;
         }
         if kind != METADATA {
-            return Err(WalError::Format("it does not begin with its metadata"));
+            return Err(WalError::Format("the WAL does not begin with metadata"));
         }
         if u64::from(crc32c(crc, data)) != sum {
             return Err(WalError::Checksum);
@@ -84,7 +84,7 @@ pub fn parse(segment: &[u8]) -> Result<Metadata, WalError> {
             (Some(cluster_id), Some(member_id)) if cluster_id != 0 && member_id != 0 => {
                 Ok(Metadata { cluster_id, member_id })
             }
-            _ => Err(WalError::Format("its metadata names no cluster or no member")),
+            _ => Err(WalError::Format("the metadata names no cluster or no member")),
         };
     }
 }
@@ -114,7 +114,7 @@ enum Value<'a> {
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    const SHORT: WalError = WalError::Format("it ends too early");
+    const SHORT: WalError = WalError::Format("the WAL ends too early");
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], WalError> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or(Self::SHORT)?;

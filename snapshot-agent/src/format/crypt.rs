@@ -32,19 +32,19 @@ const PIECE: u64 = 64 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum CryptError {
     /// It begins with something else, or goes on with what is no header.
-    #[error("it is no age file of version 1, or its header is broken")]
+    #[error("the object is no age file of version 1, or its header is broken")]
     NotAge,
     /// The header ends too early, or nowhere.
-    #[error("its age header is broken: {0}")]
+    #[error("the age header is broken: {0}")]
     Header(&'static str),
     /// The header was changed.
-    #[error("its age header was changed: the HMAC does not match")]
+    #[error("the age header was changed: the HMAC does not match")]
     Mac,
     /// It is encrypted for other keys.
     #[error("none of the identities fits")]
     NoMatch,
     /// A piece was changed, cut, or put in another place.
-    #[error("its encrypted bytes were changed or cut, at piece {0}")]
+    #[error("the encrypted bytes were changed or cut, at piece {0}")]
     Piece(u64),
     /// Reading failed.
     #[error(transparent)]
@@ -85,8 +85,8 @@ impl<R: Read> Decryptor<R> {
             DecryptError::NoMatchingKeys => CryptError::NoMatch,
             DecryptError::InvalidMac => CryptError::Mac,
             DecryptError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => error.into(),
-            DecryptError::Io(_) if left.load(Ordering::Relaxed) == 0 => CryptError::Header("it has no end"),
-            DecryptError::Io(_) => CryptError::Header("it ends too early"),
+            DecryptError::Io(_) if left.load(Ordering::Relaxed) == 0 => CryptError::Header("the header has no end"),
+            DecryptError::Io(_) => CryptError::Header("the header ends too early"),
             // A header of version 1 that is broken is told as one of another version, too.
             _ => CryptError::NotAge,
         })?;
@@ -226,7 +226,10 @@ mod tests {
             let endless = again.repeat((1 << 20) / again.len());
             let mut from = Counted(begin.as_bytes().chain(endless.as_bytes()), 0);
             let error = Decryptor::new(&identities, &mut from).unwrap_err();
-            assert!(matches!(error, CryptError::Header("it has no end") | CryptError::NotAge), "{begin:?}: {error}");
+            assert!(
+                matches!(error, CryptError::Header("the header has no end") | CryptError::NotAge),
+                "{begin:?}: {error}"
+            );
             assert!(from.1 <= MAX_HEADER, "{begin:?}: {} bytes were read", from.1);
         }
     }

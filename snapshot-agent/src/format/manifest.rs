@@ -22,13 +22,13 @@ pub const FORMAT_VERSION: u32 = 1;
 /// A manifest is about 1 KiB; a longer object under that name is something else.
 pub const MAX_BYTES: u64 = 1 << 20;
 
-/// What is known about one stored snapshot.
+/// Record of a stored snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
-    /// [`FORMAT_VERSION`].
+    /// Version of the manifest's format: 1.
     pub format_version: u32,
-    /// The folder below the store's prefix: tells a copied manifest from one in its place.
+    /// The snapshot's folder below the store's prefix. A manifest in another folder is a copy.
     pub key: String,
     /// Namespace of the cluster.
     pub namespace: String,
@@ -37,28 +37,27 @@ pub struct Manifest {
     /// UID of the cluster, when it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_uid: Option<String>,
-    /// Which object asked for this snapshot.
+    /// The object that requested this snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
-    /// Key of the snapshot that the cluster's own data came from, where it was restored: tells its past from another
-    /// cluster of the same name.
+    /// Key of the snapshot from which the cluster was restored: connects the cluster with its earlier lineage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored_from: Option<String>,
-    /// UID of the Pod that wrote this, or what stood for it.
+    /// UID of the Pod that wrote this manifest; outside of Kubernetes a random UID.
     pub pod_uid: String,
-    /// The `spec` of the cluster's custom resource, without where its own first data came from: enough to make the cluster
-    /// again from the store alone. It names Secrets and holds none. Absent where there is no such object.
+    /// The `spec` of the cluster's custom resource without `bootstrap` and `paused`: enough to create the cluster again from the
+    /// store alone. The spec names Secrets and holds none. Absent if the cluster has no custom resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_spec: Option<Map<String, Value>>,
     /// etcd cluster ID (hex).
     pub cluster_id: String,
-    /// ID (hex) of the member it came from.
+    /// ID (hex) of the member that sent the snapshot.
     pub member_id: String,
-    /// Name of the member it came from.
+    /// Name of the member that sent the snapshot.
     pub member: String,
     /// etcd version of that member.
     pub etcd_version: String,
-    /// Storage version of the data; etcd before 3.6 does not say.
+    /// Storage version of the data; absent for etcd before 3.6.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_version: Option<String>,
     /// The member's raft term just before the stream.
@@ -67,37 +66,37 @@ pub struct Manifest {
     pub raft_applied_index: u64,
     /// Bytes of the database, without etcd's 32-byte trailer.
     pub db_bytes: u64,
-    /// sha256 (hex) of the database; the trailer holds the same.
+    /// sha256 (hex) of the database, equal to the trailer.
     pub sha256: String,
     /// Bytes of the stored object.
     pub stored_bytes: u64,
     /// sha256 (hex) of the stored object.
     pub stored_sha256: String,
-    /// How the stored object is compressed.
+    /// Compression of the stored object.
     pub compression: Compression,
-    /// What is in the database; absent where its structure was not proven.
+    /// Contents of the database; absent if the structure was not proven.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contents: Option<Contents>,
-    /// How far it was proven before this was written; absent in manifests from before there was a proof.
+    /// Verification before the manifest was written; absent in manifests of agents without verification.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
-    /// Whether no quorum answered when it was saved, by hand: what its member had, and acknowledged writes may be missing.
+    /// Whether the snapshot was saved by hand without a quorum: acknowledged writes may be missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_quorum: bool,
-    /// How the stored object is encrypted, after it was compressed; absent: it is not.
+    /// Encryption of the stored object, applied after the compression; absent: not encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption: Option<Encryption>,
-    /// Until when nobody may remove or overwrite it where it was saved to: a copy of it says the same, and is locked as its own
-    /// store does; absent: it is not locked there.
+    /// Lock of the data in the store of the save; absent: no lock. A copy keeps this record, and its own lock depends
+    /// on its own store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<Lock>,
-    /// When the save began, some seconds before its stream was opened; the folder's name says the same time.
+    /// Begin of the save, some seconds before the stream. The folder's name has the same time.
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub started_at: Timestamp,
-    /// When the data was complete in the store.
+    /// Time at which the data was complete in the store.
     #[schemars(with = "String", extend("format" = "date-time"))]
     pub ended_at: Timestamp,
-    /// Version of the agent that wrote this.
+    /// Version of the agent that wrote this manifest.
     pub agent_version: String,
     /// sha256 (hex) of this manifest without this field, as JSON without white space and with sorted names; absent in
     /// manifests of earlier versions.
@@ -108,36 +107,36 @@ pub struct Manifest {
     pub other: Map<String, Value>,
 }
 
-/// What is in a database, read from its pages as they went by.
+/// Contents of a database, read from its pages during the save.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Contents {
-    /// The revision a member that starts on it reports.
+    /// Revision that a member reports when started on this database.
     pub revision: i64,
-    /// The revision below which history is gone; absent when there was no compaction.
+    /// Compact revision: history below is gone; absent without a compaction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compact_revision: Option<i64>,
-    /// Keys that exist at that revision; absent where there were too many to count.
+    /// Keys that exist at the revision; absent if there were too many to count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<u64>,
     /// Records: every revision of every key, tombstones included.
     pub revisions: u64,
-    /// etcd's HashKV at that revision with that compact revision.
+    /// etcd's HashKV at this revision and compact revision.
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "hashKV")]
     pub hash_kv: Option<u32>,
-    /// Raft index of the last entry applied to it.
+    /// Raft index of the last applied entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consistent_index: Option<u64>,
     /// IDs (hex) of the members; a restore replaces them.
     pub members: Vec<String>,
-    /// How many of them were learners. Manifests of earlier versions do not say.
+    /// Learners among the members. Absent in manifests of earlier versions.
     #[serde(default)]
     pub learners: u64,
     /// Leases.
     pub leases: u64,
-    /// Alarms that were on.
+    /// Raised alarms.
     pub alarms: u64,
-    /// Whether authentication is on: a restored cluster asks for these users.
+    /// Whether authentication is enabled: a restored cluster asks for these users.
     pub auth_enabled: bool,
     /// Users.
     pub users: u64,
@@ -156,14 +155,14 @@ impl From<&Contents> for CameAlong {
     }
 }
 
-/// The object that asked for a snapshot.
+/// The object that requested a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
-    /// Its name.
+    /// Name of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its UID.
+    /// UID of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// Fields of later versions.
@@ -176,13 +175,13 @@ pub fn schema() -> Value {
     schemars::schema_for!(Manifest).to_value()
 }
 
-/// How a stored object is encrypted.
+/// Encryption of a stored object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Encryption {
-    /// [`AGE`].
+    /// Format of the encryption: `age`.
     pub kind: String,
-    /// Public keys of those who can decrypt, each alone, so that a person knows which key is asked for.
+    /// Public keys of the recipients. The identity of any recipient decrypts the object.
     pub recipients: Vec<String>,
     /// Fields of later versions.
     #[serde(flatten)]
@@ -212,7 +211,7 @@ impl Manifest {
         let head: Head = serde_json::from_slice(json).map_err(broken)?;
         if head.format_version == 0 || head.format_version > FORMAT_VERSION {
             return Err(Error::config(format!(
-                "the manifest has format {}, this agent reads up to {FORMAT_VERSION}: use a newer one",
+                "the manifest has format {}, this agent reads up to {FORMAT_VERSION}: use a newer agent",
                 head.format_version
             )));
         }
@@ -228,7 +227,7 @@ impl Manifest {
         }
         if let Some(other) = manifest.encryption.as_ref().filter(|encryption| encryption.kind != AGE) {
             return Err(Error::config(format!(
-                "the snapshot is encrypted with {:?}, this agent knows only {AGE}: use a newer one",
+                "the snapshot is encrypted with {:?}, this agent knows only {AGE}: use a newer agent",
                 other.kind
             )));
         }

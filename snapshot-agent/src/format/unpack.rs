@@ -95,7 +95,7 @@ pub(crate) async fn plain<S: Sink>(
         let bytes = bytes?;
         total += bytes.len() as u64;
         if total > limit {
-            return Err(Error::corrupt(format!("it has more than the {limit} bytes that the store said before")));
+            return Err(Error::corrupt(format!("the object has more than the {limit} bytes that the store announced")));
         }
         // An error of sending: the writer has ended early, and says why.
         if to_file.send(bytes).await.is_err() {
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(sink.1, 4 * b"piece".len());
         let stuck = Slow(STALL * 2, 0);
         let error = progress.watch(STALL, plain(pieces(1), u64::MAX, (stuck, &progress))).await.err();
-        assert!(error.is_some_and(|error| error.message().contains("nothing has moved")), "this one stands still");
+        assert!(error.is_some_and(|error| error.message().contains("no byte has moved")), "this one stands still");
     }
 
     /// A large one takes minutes to be durable on a slow disk, and nothing moves meanwhile. This file says at once what

@@ -30,7 +30,7 @@ pub(super) fn open(flags: &StoreFlags, place: Place) -> Result<Bucket> {
     // Without the flag the environment says it, as it does for Azure's own tools.
     let account = named.or_else(|| builder.get_config_value(&AzureConfigKey::AccountName));
     let account = account.ok_or_else(|| {
-        Error::config("--azure-account is missing: without --credentials-dir it names the storage account")
+        Error::config("--azure-account is missing: without --credentials-dir this flag names the storage account")
     })?;
     let mut builder = builder
         .with_container_name(&place.name)
@@ -109,7 +109,7 @@ fn credentials(flags: &StoreFlags) -> Result<(MicrosoftAzureBuilder, Option<Stri
     let account = match (http::secret(folder, "accountName")?, named) {
         (Some(one), Some(other)) if one != other => {
             return Err(Error::config(format!(
-                "--azure-account={other} is another one than the credentials' accountName: leave the flag out"
+                "--azure-account={other} differs from the credentials' accountName. Omit the flag"
             )));
         }
         (Some(account), _) | (None, Some(account)) => account,
@@ -120,20 +120,20 @@ fn credentials(flags: &StoreFlags) -> Result<(MicrosoftAzureBuilder, Option<Stri
     let builder = match (http::secret(folder, "accountKey")?, http::secret(folder, "sasToken")?) {
         (Some(_), Some(_)) => {
             return Err(Error::config(format!(
-                "the credentials in {} have an accountKey and a sasToken: leave one out",
+                "the credentials in {} have an accountKey and a sasToken. Remove one of the two keys from the Secret",
                 folder.display()
             )));
         }
         (Some(key), None) => {
             // The error of the decoder would hold a part of the key.
             AzureAccessKey::try_new(&key).map_err(|_| {
-                Error::config("the credentials' accountKey is not base64: copy it as the portal shows it")
+                Error::config("the credentials' accountKey is not base64. Copy the key from Azure's portal unchanged")
             })?;
             builder.with_access_key(key)
         }
         (None, Some(token)) => {
             let pairs = split_sas(&token).ok().filter(|pairs| pairs.iter().any(|(name, _)| name == "sig"));
-            let broken = || Error::config("the credentials' sasToken is no shared access signature: it has no sig=");
+            let broken = || Error::config("the credentials' sasToken is no shared access signature: sig= is missing");
             builder.with_sas_authorization(pairs.ok_or_else(broken)?)
         }
         (None, None) => return Err(http::missing(folder, "accountKey or sasToken")),
@@ -147,7 +147,9 @@ fn is_account(what: &str, name: &str) -> Result<()> {
     if good {
         return Ok(());
     }
-    Err(Error::config(format!("{what} {name:?} is no storage account: 3 to 24 lower-case letters and digits")))
+    Err(Error::config(format!(
+        "{what} {name:?} is no name of a storage account: 3 to 24 lower-case letters and digits"
+    )))
 }
 
 #[cfg(test)]
@@ -182,7 +184,7 @@ mod tests {
             (&[][..], "no accountName"),
             (&[ACCOUNT], "no accountKey or sasToken"),
             (&[("accountKey", "a2V5")], "no accountName"),
-            (&[ACCOUNT, ("accountKey", "a2V5"), ("sasToken", SAS)], "leave one out"),
+            (&[ACCOUNT, ("accountKey", "a2V5"), ("sasToken", SAS)], "Remove one of the two keys"),
             (&[("accountName", "Acc"), ("accountKey", "a2V5")], "accountName"),
             (&[("accountName", "a.evil.example/"), ("accountKey", "a2V5")], "accountName"),
             (&[ACCOUNT, ("accountKey", "canary!")], "accountKey is not base64"),

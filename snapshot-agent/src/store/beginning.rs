@@ -27,8 +27,8 @@ impl Store {
         if begun.is_err() && interrupt.came() {
             match timeout(ENDS_WITHIN, beginning).await {
                 Ok(Ok(mut upload)) => upload.abort().await,
-                Ok(Err(error)) => tracing::debug!(%error, "nothing was begun"),
-                Err(_) => tracing::warn!(%key, "what was begun may stay behind: the store does not answer"),
+                Ok(Err(error)) => tracing::debug!(%error, "the upload did not begin"),
+                Err(_) => tracing::warn!(%key, "the store does not answer: the upload may stay unfinished"),
             }
         }
         begun

@@ -211,7 +211,9 @@ impl Bucket {
                 None => return Ok(()),
                 // It would never end.
                 next if next == page_token => {
-                    return Err(Error::config(format!("{doing}: the store gives the same page again and again")));
+                    return Err(Error::config(format!(
+                        "{doing}: the store returns the same page of the listing again and again"
+                    )));
                 }
                 next => page_token = next,
             }
@@ -287,7 +289,7 @@ impl Bucket {
                 // It may yet be there: nothing is final (I18).
                 (Some(conflict), None) => {
                     return Err(Error::transient(format!(
-                        "{}: the store says that it is there, and gives it to nobody: {conflict}",
+                        "{}: the store reports that the object exists, but does not return the object: {conflict}",
                         self.doing("writing", key)
                     )));
                 }
@@ -309,13 +311,14 @@ impl Bucket {
                 match self.get_small(key, content.len() as u64 + 1).await {
                     Ok(found) if found == content => Ok(None),
                     Ok(_) => {
-                        let another = "another attempt has written it; try again under a new key";
+                        let another = "another attempt has written this object; try again under a new key";
                         Err(Error::transient(format!("{doing}: {another}")))
                     }
                     Err(gone) if gone.class() == ExitClass::NotFound => Ok(Some(gone)),
                     // Credentials that may only write, for one. It may be ours, so nothing is final.
                     Err(unread) => Err(Error::transient(format!(
-                        "{doing}: it is there, and whether this run wrote it cannot be read: {unread}"
+                        "{doing}: the object exists, and the agent cannot read whether this run wrote the object: \
+                         {unread}"
                     ))),
                 }
             }
@@ -330,7 +333,7 @@ impl Bucket {
                         Ok(_) => Ok(None),
                         Err(error) => self.refused(key, &content, &error).await.map(|()| None),
                     },
-                    Ok(_) => Err(Error::transient(format!("{doing}: there is an object of that name already"))),
+                    Ok(_) => Err(Error::transient(format!("{doing}: an object of this name exists already"))),
                 }
             }
             _ => self.refused(key, &content, &error).await.map(|()| None),
@@ -350,7 +353,8 @@ impl Bucket {
             // write would be tried again for each refusal; after a repetition nobody knows.
             Err(unread) if unread.class() != ExitClass::NotFound && error_class::repeated(error) => {
                 Err(Error::transient(format!(
-                    "{refusal}; it was asked more than once, and whether it is written cannot be read: {unread}"
+                    "{refusal}; the agent sent the request more than once, and cannot read whether the object is \
+                     written: {unread}"
                 )))
             }
             Ok(_) | Err(_) => Err(refusal),
@@ -377,7 +381,7 @@ impl Bucket {
         let looked = self.look(&self.path(key)?).await;
         let (meta, heard) = looked.map_err(|error| classify(&doing, &error))?;
         let stored = Timestamp::from_second(meta.last_modified.timestamp())
-            .map_err(|_| Error::config(format!("{doing}: its date is beyond all calendars")))?;
+            .map_err(|_| Error::config(format!("{doing}: the object's date is out of range")))?;
         Ok(Some(Locked { asked, kept: heard.locked_until, stored }))
     }
 
@@ -506,7 +510,7 @@ async fn fetch(
                     && from > before
                     && asked.elapsed() > RETRY_FOR =>
             {
-                tracing::info!(%error, from, "asking for the rest");
+                tracing::info!(%error, from, "requesting the rest of the object");
             }
             Some(error) => return Err(error),
             None if from == end => break,

@@ -43,8 +43,8 @@ pub(super) fn with_options(doing: &str, error: &object_store::Error, flags: &[&'
     let status = status(&text).filter(|_| !text.contains(TO_HTTPS));
     let Some(named) = refused_options(code(&text), status, flags) else { return judged };
     // Without a code it is a guess, and dropping an encryption is no advice to give on a guess.
-    let sure = if code(&text).is_some() { "the store does not take" } else { "perhaps the store does not take" };
-    Error::config(format!("{}: {sure} {named}; leave it out, or use a store that does", judged.message()))
+    let sure = if code(&text).is_some() { "the store does not support" } else { "perhaps the store does not support" };
+    Error::config(format!("{}: {sure} {named}. Omit the flag, or use another store", judged.message()))
 }
 
 /// Which of the flags given a store refuses with this answer.
@@ -84,8 +84,8 @@ pub(super) fn foreign(doing: &str, error: &object_store::Error) -> Option<Error>
     let missing = matches!(error, object_store::Error::NotFound { .. });
     (missing && code(&error.to_string()).is_none()).then(|| {
         Error::transient(format!(
-            "{doing}: something answers 404 and has no code of a store's: look at what stands between here and the store, \
-             and at the endpoint"
+            "{doing}: the answer has status 404 and no error code of a store. Check the endpoint, and every proxy and \
+             load balancer before the store"
         ))
     })
 }
@@ -123,13 +123,13 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
                 .to_owned(),
         ),
         E::Unauthenticated { .. } => (ExitClass::Denied, "the store does not know these credentials".to_owned()),
-        E::AlreadyExists { .. } => (ExitClass::Transient, "there is an object of that name already".to_owned()),
+        E::AlreadyExists { .. } => (ExitClass::Transient, "an object of this name exists already".to_owned()),
         E::Precondition { .. } | E::NotModified { .. } => {
-            (ExitClass::Corrupt, "the object was exchanged while it was read".to_owned())
+            (ExitClass::Corrupt, "the object was replaced during the read".to_owned())
         }
         E::InvalidPath { .. } => (
             ExitClass::Config,
-            format!("{}: remove that object, or choose a prefix that nobody else writes below", first_line(text)),
+            format!("{}: remove that object, or choose a prefix below which only Holdfast writes", first_line(text)),
         ),
         E::UnknownConfigurationKey { .. } => (ExitClass::Config, first_line(text)),
         // Everything else carries an HTTP status or a transport error inside, or is new to us.
@@ -141,7 +141,7 @@ fn judge(error: &object_store::Error, text: &str, code: Option<&str>) -> (ExitCl
             (Some(501), _) => (ExitClass::Config, "the store does not know this request".to_owned()),
             (Some(507), _) => (ExitClass::Full, "the store has no space left".to_owned()),
             (Some(400), _) if text.contains(TO_HTTPS) => {
-                (ExitClass::Config, "the endpoint speaks https: write https:// in front of it".to_owned())
+                (ExitClass::Config, "the endpoint speaks https: begin the endpoint with https://".to_owned())
             }
             (Some(status @ 400..=499), _) if status != 408 && status != 429 => {
                 (ExitClass::Config, format!("the store refuses the request with status {status}"))
@@ -189,7 +189,7 @@ fn identity(error: &object_store::Error, text: &str, code: Option<&str>) -> Opti
                 Some("Throttling" | "ThrottlingException" | "RequestLimitExceeded" | "IDPCommunicationError")
             )
     };
-    let remedy = "give --credentials-dir, or an identity to the service account";
+    let remedy = "give --credentials-dir, or bind an identity to the service account";
     Some(match (status(text), transport(error)) {
         (Some(status @ 400..=499), _) if !passes(status, code) => {
             (ExitClass::Denied, format!("the environment's identity service gives no credentials: {remedy}"))
@@ -236,7 +236,7 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
             (ExitClass::Denied, "the store does not allow this with these credentials: check the rights on this place")
         }
         "AccountIsDisabled" | "UserProjectAccountProblem" | "AccountProblem" => {
-            (ExitClass::Denied, "the account is closed for now: the provider says why")
+            (ExitClass::Denied, "the account is disabled: ask the provider for the cause")
         }
         "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" => {
             (ExitClass::Denied, "the session token has expired or is invalid")
@@ -245,10 +245,10 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
         "AuthorizationHeaderMalformed" | "PermanentRedirect" | "IllegalLocationConstraintException" => {
             (ExitClass::Config, "the bucket is in another region")
         }
-        "InvalidBucketName" | "InvalidResourceName" => (ExitClass::Config, "the store does not take this name"),
+        "InvalidBucketName" | "InvalidResourceName" => (ExitClass::Config, "the store refuses this name"),
         "NotImplemented" => (ExitClass::Config, "the store does not know this request"),
         "UserProjectMissing" => {
-            (ExitClass::Config, "the bucket's readers pay, and which project does cannot be said here yet")
+            (ExitClass::Config, "the bucket needs Requester Pays, which Holdfast does not support: use another bucket")
         }
         "BlobImmutableDueToPolicy" | "ObjectLocked" | "RetentionPolicyNotMet" => {
             (ExitClass::Denied, "the object is held by a retention rule")
@@ -258,7 +258,7 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
         }
         // Both with status 400.
         "RequestTimeout" | "IncompleteBody" => {
-            (ExitClass::Transient, "what was sent did not reach the store whole, or not in time")
+            (ExitClass::Transient, "the request did not reach the store whole, or not in time")
         }
         // What AWS's key service says of itself; of a key it says others. Some of them come with status 400.
         "KMS.ThrottlingException"
@@ -266,15 +266,13 @@ fn by_code(code: &str) -> Option<(ExitClass, String)> {
         | "KMS.InternalFailureException"
         | "KMS.KMSInternalException"
         | "KMS.DependencyTimeoutException"
-        | "KMS.KeyUnavailableException" => {
-            (ExitClass::Transient, "the service that keeps the store's keys is busy or in trouble")
-        }
+        | "KMS.KeyUnavailableException" => (ExitClass::Transient, "the store's key service is busy or broken"),
         // S3's, with status 403, and Azure's, with 409. The object is there, whole, and may be read one day.
         "InvalidObjectState" | "BlobArchived" | "BlobBeingRehydrated" => {
-            (ExitClass::Config, "it is archived: have the store restore it first, and try again when that is done")
+            (ExitClass::Config, "the object is archived: restore the object in the store first, then try again")
         }
         "ContainerBeingDeleted" | "ContainerDisabled" | "AccountBeingCreated" | "OperationAborted" => {
-            (ExitClass::Transient, "the place is being made or removed just now")
+            (ExitClass::Transient, "the bucket, container or account is being created or removed")
         }
         "QuotaExceeded"
         | "XMinioStorageFull"
@@ -329,7 +327,7 @@ fn transport_text(kind: HttpErrorKind, error: &object_store::Error) -> (ExitClas
     }
     let word = first_line(&deepest.to_string());
     if word.contains("invalid HTTP") {
-        let what = format!("what answers there speaks no HTTP ({word}): is it https, or no store's endpoint?");
+        let what = format!("the endpoint does not speak HTTP ({word}): use https://, or correct the endpoint");
         return (ExitClass::Config, what);
     }
     let what = match kind {
@@ -337,7 +335,7 @@ fn transport_text(kind: HttpErrorKind, error: &object_store::Error) -> (ExitClas
         HttpErrorKind::Connect => "the store cannot be reached",
         HttpErrorKind::Timeout => "the store does not answer in time",
         HttpErrorKind::Request | HttpErrorKind::Interrupted => {
-            "the connection to the store broke; if it speaks https, write https:// in front of it"
+            "the connection to the store broke; if the endpoint speaks https, begin the endpoint with https://"
         }
         HttpErrorKind::Unknown | HttpErrorKind::Decode | _ => "the store's answer cannot be used",
     };
@@ -371,15 +369,15 @@ fn by_tls(error: &rustls::Error) -> Option<(ExitClass, String)> {
     use rustls::{CertificateError as C, Error as E};
     let what = match error {
         E::InvalidCertificate(C::Expired | C::ExpiredContext { .. }) => {
-            "the store's certificate has expired: it has to be renewed there, if this machine's clock is right"
+            "the store's certificate has expired: renew the certificate, or correct this machine's clock"
         }
         E::InvalidCertificate(C::NotValidYet | C::NotValidYetContext { .. }) => {
-            "the store's certificate is not valid yet: is this machine's clock right?"
+            "the store's certificate is not valid yet: check this machine's clock"
         }
         E::InvalidCertificate(_) => {
-            "the store's certificate is not accepted: check the endpoint's name, and give the CA it is signed by"
+            "the store's certificate is not accepted: check the endpoint's name, and give the signing CA"
         }
-        E::InvalidMessage(_) => "what answers there speaks no TLS: is it http?",
+        E::InvalidMessage(_) => "the endpoint does not speak TLS: correct the endpoint, or use http://",
         E::AlertReceived(_) | E::PeerIncompatible(_) | E::NoApplicationProtocol => {
             "the store refuses the TLS handshake"
         }
@@ -501,7 +499,7 @@ mod tests {
         });
         for error in azure.iter().chain([&s3]) {
             assert_eq!(error.class(), ExitClass::Config, "{error}");
-            assert!(error.message().contains("it is archived: have the store restore it first"), "{error}");
+            assert!(error.message().contains("the object is archived: restore the object"), "{error}");
             assert!(!["keys", "already", "canary"].iter().any(|word| error.message().contains(word)), "{error}");
         }
     }
@@ -536,11 +534,11 @@ mod tests {
             )
         };
         for (code, flag) in [
-            ("InvalidStorageClass", "not take --s3-storage-class;"),
-            ("KMS.NotFoundException", "not take --s3-sse-kms-key-id or --s3-sse;"),
-            ("InvalidEncryptionAlgorithmError", "not take --s3-sse;"),
-            ("InvalidTag", "not take --s3-tag;"),
-            ("NotImplemented", "not take --s3-sse or --s3-sse-kms-key-id or"),
+            ("InvalidStorageClass", "not support --s3-storage-class."),
+            ("KMS.NotFoundException", "not support --s3-sse-kms-key-id or --s3-sse."),
+            ("InvalidEncryptionAlgorithmError", "not support --s3-sse."),
+            ("InvalidTag", "not support --s3-tag."),
+            ("NotImplemented", "not support --s3-sse or --s3-sse-kms-key-id or"),
         ] {
             let error = says(&format!("status code: 400 X: <Code>{code}</Code>"), &given);
             assert_eq!(error.class(), ExitClass::Config, "{code}");
@@ -556,9 +554,9 @@ mod tests {
         let denied = says("status code: 403 X: <Code>SignatureDoesNotMatch</Code>", &given);
         assert_eq!((denied.class(), denied.message().contains("--s3")), (ExitClass::Denied, false));
         let one = says("status code: 501 X: ", &["--s3-tag"]);
-        assert!(one.message().contains("not take --s3-tag;"), "{one}");
+        assert!(one.message().contains("not support --s3-tag."), "{one}");
         let bare = says("status code: 400 Bad Request: ", &["--s3-checksum"]);
-        assert!(bare.message().contains("not take --s3-checksum;"), "{bare}");
+        assert!(bare.message().contains("not support --s3-checksum."), "{bare}");
         let port = says("status code: 400 Bad Request: Client sent an HTTP request to an HTTPS server.", &given);
         assert!(port.message().contains("https") && !port.message().contains("--s3"), "{port}");
     }

@@ -63,7 +63,7 @@ fn promptly<T: Send + 'static>(
 
 fn silent(doing: &str, within: Duration) -> Error {
     Error::transient(format!(
-        "{doing}: the volume has not answered for {} s. Look at what it is mounted from",
+        "{doing}: the volume has not answered for {} s. Check the server or the disk behind the mount",
         within.as_secs()
     ))
 }
@@ -263,7 +263,7 @@ impl FolderStore {
         if self.below(doing.clone(), calls).await? {
             return Ok(());
         }
-        Err(Error::transient(format!("{doing}: another attempt has written it; try again under a new key")))
+        Err(Error::transient(format!("{doing}: another attempt has written this object; try again under a new key")))
     }
 
     /// Until when another run may be at this attempt.
@@ -313,7 +313,7 @@ impl FolderStore {
         };
         let content = self.look(doing.clone(), calls).await?;
         if content.len() as u64 > limit {
-            return Err(Error::corrupt(format!("{doing}: it is longer than {limit} bytes")));
+            return Err(Error::corrupt(format!("{doing}: the file is longer than {limit} bytes")));
         }
         Ok(content.into())
     }
@@ -373,7 +373,7 @@ impl FolderUpload {
         }
         // The writer has ended early, so it has an error to tell.
         self.flush().await?;
-        Err(Error::transient(format!("{}: its writer is gone", self.doing())))
+        Err(Error::transient(format!("{}: the writing thread has ended", self.doing())))
     }
 
     /// Ends the writer: the file's content is durable then.
@@ -394,7 +394,7 @@ impl FolderUpload {
     pub(super) async fn complete(&mut self) -> Result<()> {
         self.flush().await?;
         let Some(Written { bytes: written, .. }) = self.written else {
-            return Err(Error::transient(format!("{}: it has ended already", self.doing())));
+            return Err(Error::transient(format!("{}: the upload has already ended", self.doing())));
         };
         let (folder, key) = (Arc::clone(&self.folder), self.key.clone());
         let (temporary, mark) = (self.temporary.clone(), self.mark.clone());
@@ -413,7 +413,10 @@ impl FolderUpload {
         };
         let found = self.store.below(self.doing(), calls).await?;
         if found != written {
-            return Err(Error::corrupt(format!("{}: {written} bytes were written, {found} are there", self.doing())));
+            return Err(Error::corrupt(format!(
+                "{}: {written} bytes were written, the file has {found}",
+                self.doing()
+            )));
         }
         Ok(())
     }
@@ -473,7 +476,7 @@ fn in_the_way(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "a file, or a link that leads out of the volume, is where a folder should be",
+            "a file, or a link that leads out of the volume, has the name of a folder",
         ),
         _ => error,
     }

@@ -79,7 +79,9 @@ fn account(json: &str) -> Result<String> {
     // Emulators' own fields would send snapshots elsewhere, and without credentials.
     for name in ["gcs_base_url", "disable_oauth"] {
         if key.get(name).is_some() {
-            return Err(broken(&format!("{name} is not Google's: leave it out, --gcs-endpoint names another address")));
+            return Err(broken(&format!(
+                "{name} is no field of Google's. Remove the field; --gcs-endpoint sets another endpoint"
+            )));
         }
     }
     text("client_email").map(str::to_owned).ok_or_else(|| broken("client_email is missing"))

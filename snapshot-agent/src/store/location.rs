@@ -11,8 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::layout::Folder;
 
 /// URLs stand in objects, events and logs.
-pub(super) const NOT_IN_URLS: &str =
-    "credentials do not belong into a URL, which everybody may read: give --credentials-dir";
+pub(super) const NOT_IN_URLS: &str = "URLs appear in objects, events and logs. Give credentials with --credentials-dir";
 
 /// A place for snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +51,7 @@ impl Location {
             flag.is_some_and(|kind| *kind != own)
         });
         match foreign.and_then(|arg| arg.split('=').next()) {
-            Some(flag) => Err(Error::config(format!("{flag} does not go with --store={}: leave it out", flags.url))),
+            Some(flag) => Err(Error::config(format!("{flag} does not fit --store={}. Omit the flag", flags.url))),
             None => Ok(location),
         }
     }
@@ -66,7 +65,7 @@ impl Location {
         };
         // A shared access signature, as Azure's portal puts it behind an address.
         if url.contains('?') && !url.starts_with("file:") {
-            return Err(Error::config(format!("--store holds a question mark, and what follows it: {NOT_IN_URLS}")));
+            return Err(Error::config(format!("--store holds a query after a question mark: {NOT_IN_URLS}")));
         }
         let authority = url.split_once("://").map_or(url, |(_, rest)| rest).split('/').next();
         if authority.is_some_and(|authority| authority.contains('@')) {

@@ -56,7 +56,7 @@ pub(super) fn open_until(flags: &StoreFlags, place: Place, lock: Option<(LockMod
             .iter()
             .map(|(name, value)| HeaderName::try_from(*name).ok().zip(HeaderValue::try_from(*value).ok()))
             .collect();
-        client = client.with_default_headers(headers.ok_or_else(|| Error::config("a header that cannot be"))?);
+        client = client.with_default_headers(headers.ok_or_else(|| Error::config("a request header is not valid"))?);
         let store = builder.with_client_options(client).with_http_connector(connector.clone()).build();
         store.map_err(|error| classify("opening the store", &error))
     };
@@ -121,7 +121,8 @@ fn sendable(name: &str, value: String) -> Result<String> {
         return Ok(value);
     }
     Err(Error::config(format!(
-        "the credentials' {name} holds a line break, a space or another character that is in none: write it anew"
+        "the credentials' {name} holds a line break, a space or another invalid character. Correct the key in the \
+         Secret"
     )))
 }
 
@@ -143,7 +144,7 @@ fn reached(builder: AmazonS3Builder, flags: &StoreFlags, bucket: &str) -> Result
     for key in ["aws_endpoint_url_s3", "aws_endpoint_url"] {
         if flags.s3_endpoint.is_none() && builder.get_config_value(&config_key(key)?).is_some() {
             return Err(Error::config(
-                "the environment says AWS_ENDPOINT_URL: say it with --s3-endpoint, or take it out",
+                "the environment sets AWS_ENDPOINT_URL. Give the URL with --s3-endpoint, or remove the variable",
             ));
         }
     }
@@ -176,8 +177,8 @@ fn asked_for(mut builder: AmazonS3Builder, flags: &StoreFlags) -> Result<AmazonS
         // S3 then wants the key once more, at the end of an upload (CompleteMultipartUpload), and object_store keeps it
         // back there.
         return Err(Error::config(
-            "--s3-sse=SSE-C goes neither with --s3-object-lock nor with --s3-checksum here: take another kind of \
-             encryption, or leave them out",
+            "Holdfast does not support --s3-sse=SSE-C with --s3-object-lock or --s3-checksum. Use another encryption, \
+             or omit these flags",
         ));
     }
     builder = match flags.s3_sse {
@@ -236,7 +237,7 @@ fn lock(flags: &StoreFlags) -> Result<Option<(LockMode, u32)>> {
     match (flags.s3_object_lock, flags.s3_object_lock_days) {
         (None, None) => Ok(None),
         (Some(_), _) if flags.s3_checksum == Some(S3Checksum::WhenRequired) => {
-            Err(Error::config("--s3-object-lock needs a checksum: leave --s3-checksum out, or take another one"))
+            Err(Error::config("--s3-object-lock needs a checksum. Omit --s3-checksum, or choose another checksum"))
         }
         (Some(mode), Some(days @ 1..=MOST_DAYS)) => Ok(Some((mode, days))),
         (_, Some(days)) => Err(Error::config(format!(
@@ -249,7 +250,7 @@ fn lock(flags: &StoreFlags) -> Result<Option<(LockMode, u32)>> {
 /// So many seconds from now, whole ones: stores round.
 pub(super) fn locked_for(seconds: u32) -> Result<Timestamp> {
     let until = clock::later(clock::now(), seconds)?;
-    Timestamp::from_second(until.as_second()).map_err(|_| Error::config("the lock's end is beyond all calendars"))
+    Timestamp::from_second(until.as_second()).map_err(|_| Error::config("the lock's end is out of range"))
 }
 
 /// object_store hides the type of these keys, and takes their names.
@@ -270,7 +271,7 @@ fn options(flags: &StoreFlags) -> Result<Options> {
             .ok_or_else(|| {
                 Error::config(format!(
                     "--s3-tag={tag:?} is no tag: key=value of letters, digits, spaces and any of +-=._:/@, at most 128 \
-                     and 256 of them"
+                     in the key and 256 in the value"
                 ))
             })?;
         tags.push(key, value);
@@ -300,7 +301,7 @@ fn is_tag(text: &str, least: usize, most: usize) -> bool {
 fn storage_class(class: &str, elsewhere: bool) -> Result<()> {
     if ARCHIVES.contains(&class) {
         return Err(Error::config(format!(
-            "--s3-storage-class={class} is an archive: a restore would wait for hours. Take GLACIER_IR, and move older \
+            "--s3-storage-class={class} is an archive: a restore would wait for hours. Use GLACIER_IR, and move older \
              snapshots with a lifecycle rule of the bucket"
         )));
     }

@@ -12,6 +12,5 @@ pub(crate) fn now() -> Timestamp {
 
 /// So many seconds later.
 pub(crate) fn later(at: Timestamp, seconds: impl Into<i64>) -> Result<Timestamp> {
-    at.checked_add(SignedDuration::from_secs(seconds.into()))
-        .map_err(|_| Error::config("the deadline is beyond all calendars"))
+    at.checked_add(SignedDuration::from_secs(seconds.into())).map_err(|_| Error::config("the deadline is out of range"))
 }

@@ -53,9 +53,9 @@ impl Interrupt {
         };
         let came = tokio::select! {
             result = work => return result,
-            seconds = over => Error::deadline(format!("not done within the {seconds} s given")),
-            _ = self.sigterm.recv() => Error::transient("told to stop (SIGTERM)"),
-            _ = self.sigint.recv() => Error::transient("told to stop (SIGINT)"),
+            seconds = over => Error::deadline(format!("the deadline of {seconds} s passed")),
+            _ = self.sigterm.recv() => Error::transient("stopped by SIGTERM"),
+            _ = self.sigint.recv() => Error::transient("stopped by SIGINT"),
         };
         self.came = true;
         Err(came)

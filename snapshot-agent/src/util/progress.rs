@@ -154,7 +154,7 @@ impl Progress {
             }
             if moved.elapsed() >= limit {
                 return Error::deadline(format!(
-                    "{}: nothing has moved for {} s after {bytes} bytes",
+                    "{}: no byte has moved for {} s after {bytes} bytes",
                     self.shared.doing,
                     limit.as_secs()
                 ));
@@ -225,9 +225,9 @@ impl Pace {
 /// What is meant by it and what helps.
 fn too_slow(doing: &str, rate: u64, least: u64) -> Error {
     Error::deadline(format!(
-        "{doing}: {} KiB a second for a minute, less than the {} KiB of --min-throughput-kib (spec.minimumThroughput): while \
-         it waits, etcd keeps everything that is deleted. Look at the store and the network between; let it wait on a \
-         volume (spec.spool, --spool-dir); or ask for less",
+        "{doing}: {} KiB a second for a minute, less than the {} KiB of --min-throughput-kib (spec.minimumThroughput). \
+         While a save waits for the store, etcd cannot reuse the space of deleted data. Check the store and the \
+         network to the store, buffer the snapshot on a volume (spec.spool, --spool-dir), or lower the minimum",
         rate >> 10,
         least >> 10
     ))

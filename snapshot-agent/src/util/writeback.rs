@@ -49,7 +49,7 @@ impl<D: Send + 'static> Writeback<D> {
     pub(crate) fn end(self) -> io::Result<D> {
         let Self { steps, disk, .. } = self;
         drop(steps);
-        disk.join().map_err(|_| io::Error::other("the thread that syncs has panicked"))?
+        disk.join().map_err(|_| io::Error::other("the sync thread has panicked"))?
     }
 }
 

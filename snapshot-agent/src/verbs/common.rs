@@ -14,8 +14,8 @@ pub(crate) fn unsound(at: &str, error: &ScanError) -> Error {
     match error {
         ScanError::Io(_) => Error::transient(format!("{at}: {error}")).with_origin(Origin::Volume),
         ScanError::OverBudget { .. } => Error::config(format!(
-            "{at}: {error}: nothing is known to be wrong, and this process has too little memory to prove it: give it more \
-             (resources.limits.memory of its Pod; of a restore, spec.bootstrap.restore.agent.resources)"
+            "{at}: {error}. The agent found no damage, but has too little memory to prove the snapshot. Raise \
+             resources.limits.memory of its Pod (for a restore, spec.bootstrap.restore.agent.resources)"
         )),
         ScanError::NoMeta { .. } | ScanError::Cut { .. } | ScanError::Page { .. } | ScanError::Bucket { .. } => {
             Error::corrupt(format!("{at}: {error}"))

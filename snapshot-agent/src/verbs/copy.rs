@@ -76,14 +76,14 @@ pub async fn run(request: CopyRequest) -> Result<Copies> {
     let at = clock::now();
     let until = clock::later(at, request.deadline_seconds)?;
     // Before the first upload, whose beginning cleans up after dead ones (I25).
-    interrupt.unless(store_id::expect(&request.to.0, request.to_expect_store_id.as_deref())).await?;
+    interrupt.unless(store_id::check_before_write(&request.to.0, request.to_expect_store_id.as_deref())).await?;
     let folders = match &request.key {
         Some(key) => vec![stored::folder(key)?],
         None => interrupt.unless(all(&from, &request)).await?,
     };
     let (mut copies, mut failed) = (Vec::new(), None);
     for folder in &folders {
-        let one = One { from: &from, to: &to, folder, at, until };
+        let one = CopyRun { from: &from, to: &to, folder, at, until };
         let mut copied = Copied { key: folder.to_string(), ended: Ended::Failed, stored_bytes: None, problem: None };
         match one.copy(&mut interrupt).await {
             Ok((ended, bytes)) => (copied.ended, copied.stored_bytes) = (ended, Some(bytes)),
@@ -140,7 +140,7 @@ impl From<Error> for Trouble {
 }
 
 /// One snapshot on its way.
-struct One<'a> {
+struct CopyRun<'a> {
     from: &'a Store,
     to: &'a Store,
     folder: &'a Folder,
@@ -148,7 +148,7 @@ struct One<'a> {
     until: Timestamp,
 }
 
-impl One<'_> {
+impl CopyRun<'_> {
     async fn copy(&self, interrupt: &mut Interrupt) -> Result<(Ended, u64), Trouble> {
         let found = interrupt.unless(stored::manifest_in_its_place(self.from, self.folder)).await;
         let (manifest, json) = found.map_err(|error| match error.class() {
@@ -156,8 +156,8 @@ impl One<'_> {
             _ => Trouble::Failed(error),
         })?;
         let bytes = manifest.stored_bytes;
-        let there = interrupt.unless(self.there(&manifest, &json)).await?;
-        if there == There::Complete {
+        let there = interrupt.unless(self.look_at_destination(&manifest, &json)).await?;
+        if there == Destination::Complete {
             for key in [self.folder.data(manifest.format()), self.folder.manifest()] {
                 interrupt.unless(self.locked(&key, there)).await?;
             }
@@ -165,10 +165,10 @@ impl One<'_> {
         }
         // Who has begun it may yet take back what he has written (I6).
         if let Some(until) = interrupt.unless(self.to.held(self.folder, self.at)).await? {
-            return Err(Error::transient(format!("{}: {}", self.to.uri(self.folder), store::at_it(until))).into());
+            return Err(Error::transient(format!("{}: {}", self.to.uri(self.folder), store::busy_until(until))).into());
         }
         let stored = interrupt.unless(Stored::of(self.from, self.folder, manifest)).await?;
-        if there == There::Data {
+        if there == Destination::Data {
             self.publish_left(&stored, json, interrupt).await?;
             return Ok((Ended::Copied, bytes));
         }
@@ -184,7 +184,7 @@ impl One<'_> {
     }
 
     /// What stands at the destination.
-    async fn there(&self, manifest: &Manifest, json: &Bytes) -> Result<There> {
+    async fn look_at_destination(&self, manifest: &Manifest, json: &Bytes) -> Result<Destination> {
         let data = self.folder.data(manifest.format());
         let size = match self.to.stat(&data).await {
             Ok(stat) => Some(stat.bytes),
@@ -193,33 +193,33 @@ impl One<'_> {
         };
         let refused = |what: &str| {
             Error::refused(format!(
-                "{}: {what}. Nothing was touched: what is stored is never overwritten",
+                "{}: {what}. The agent changed nothing: the agent never overwrites stored data",
                 self.to.uri(self.folder)
             ))
         };
         let published = match self.to.get_small(&self.folder.manifest(), manifest::MAX_BYTES).await {
             Ok(there) if there == *json => true,
-            Ok(_) => return Err(refused("another manifest is there")),
+            Ok(_) => return Err(refused("the destination holds another manifest")),
             Err(error) if error.class() == ExitClass::NotFound => false,
             Err(error) => return Err(error),
         };
         match (size, published) {
             (Some(bytes), _) if bytes != manifest.stored_bytes => {
                 let said = manifest.stored_bytes;
-                Err(refused(&format!("data of {bytes} bytes is there, and the manifest says {said}")))
+                Err(refused(&format!("the destination holds data of {bytes} bytes, and the manifest records {said}")))
             }
-            (Some(_), true) => Ok(There::Complete),
-            (Some(_), false) => Ok(There::Data),
-            (None, true) => Err(refused("this manifest is there, and its data is not")),
-            (None, false) => Ok(There::Nothing),
+            (Some(_), true) => Ok(Destination::Complete),
+            (Some(_), false) => Ok(Destination::Data),
+            (None, true) => Err(refused("the destination holds this manifest without its data")),
+            (None, false) => Ok(Destination::Nothing),
         }
     }
 
     /// Whether what stands at the destination is locked as what this copy stores there: it cannot be locked any more.
-    async fn locked(&self, key: &Key, there: There) -> Result<()> {
+    async fn locked(&self, key: &Key, there: Destination) -> Result<()> {
         let Some(lock) = self.to.lock_of(key).await? else { return Ok(()) };
         // A copy that is whole was to be kept since it was made; data that becomes one now has all of its time before it.
-        let from = if there == There::Complete { lock.stored } else { self.at };
+        let from = if there == Destination::Complete { lock.stored } else { self.at };
         if lock.lasts(from, self.at) {
             return Ok(());
         }
@@ -228,8 +228,8 @@ impl One<'_> {
             |kept| format!("locked until {kept} and no longer"),
         );
         Err(Error::config(format!(
-            "{}: an earlier copy has left it, {kept}. --to-s3-object-lock asks for more, and nothing is locked afterwards: \
-             remove that copy and try again, or leave the lock out",
+            "{}: an earlier copy wrote this object, {kept}. --to-s3-object-lock asks for more, and the agent does not \
+             lock existing objects. Remove the earlier copy and try again, or omit the lock",
             self.to.uri(key)
         )))
     }
@@ -237,8 +237,11 @@ impl One<'_> {
     /// Sends the data, and has it read back.
     async fn data(&self, stored: &Stored, json: &Bytes, upload: &mut Upload, interrupt: &mut Interrupt) -> Result<()> {
         // Another copy may have ended between the look at what is there and this one's beginning.
-        if interrupt.unless(self.there(&stored.manifest, json)).await? != There::Nothing {
-            return Err(Error::transient(format!("{}: another run has just copied it", self.to.uri(self.folder))));
+        if interrupt.unless(self.look_at_destination(&stored.manifest, json)).await? != Destination::Nothing {
+            return Err(Error::transient(format!(
+                "{}: another run has just copied this snapshot",
+                self.to.uri(self.folder)
+            )));
         }
         let Manifest { stored_bytes, ref stored_sha256, .. } = stored.manifest;
         let progress = Progress::new("copying", stored_bytes);
@@ -277,7 +280,7 @@ impl One<'_> {
 
 /// What stands at the destination, and is no reason to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum There {
+enum Destination {
     /// This snapshot.
     Complete,
     /// Data of its size, and no manifest.

@@ -40,10 +40,11 @@ struct Seen {
 
 async fn find(request: &InspectRequest) -> Result<SavedReport> {
     let flags = &request.store;
-    let doubt =
-        store_id::doubt(flags, request.expect_store_id.as_deref()).await.map_err(|error| absent(flags, error))?;
+    let doubt = store_id::check_before_query(flags, request.expect_store_id.as_deref())
+        .await
+        .map_err(|error| missing_store(flags, error))?;
     match (search(request).await, doubt) {
-        (Err(error), Some(doubt)) if error.class() == ExitClass::NotFound => Err(unsure(flags, &error, &doubt)),
+        (Err(error), Some(doubt)) if error.class() == ExitClass::NotFound => Err(unknown_store(flags, &error, &doubt)),
         // What is found is this object's by its UID, whichever store it is in.
         (found, _) => found,
     }
@@ -55,20 +56,20 @@ async fn search(request: &InspectRequest) -> Result<SavedReport> {
     let place = Folder::of_cluster(namespace, cluster, cluster_uid.as_deref());
     let place = place.map_err(|error| store::layout(&error))?;
     let store = match Store::open(flags) {
-        Err(error) if unmade(flags, &error) => {
+        Err(error) if is_new_folder(flags, &error) => {
             return Err(Seen::default().nothing(&format!("{}/{place}", flags.url), owner_uid));
         }
-        opened => opened.map_err(|error| absent(flags, error))?,
+        opened => opened.map_err(|error| missing_store(flags, error))?,
     };
-    let mut seen = look_through(&store, request, &owner8, &place).await.map_err(|error| absent(flags, error))?;
+    let mut seen = look_through(&store, request, &owner8, &place).await.map_err(|error| missing_store(flags, error))?;
     seen.oldest(&store).ok_or_else(|| seen.nothing(&store.uri(&place), owner_uid))
 }
 
 /// What is not found in a store that may be another one may be in the one that is meant.
-fn unsure(flags: &StoreFlags, nothing: &Error, doubt: &Error) -> Error {
+fn unknown_store(flags: &StoreFlags, nothing: &Error, doubt: &Error) -> Error {
     Error::config(format!(
-        "{} may be another store than the one that is meant, so what is stored is not known: {}; and its mark cannot be \
-         read: {}. Allow these credentials to read {}",
+        "{} may be another store than the expected store, so Holdfast does not know whether the snapshot exists: {}; \
+         and the store ID cannot be read: {}. Allow these credentials to read {}",
         flags.url,
         nothing.message(),
         doubt.message(),
@@ -77,20 +78,20 @@ fn unsure(flags: &StoreFlags, nothing: &Error, doubt: &Error) -> Error {
 }
 
 /// A place that is not there says nothing of what was stored in it.
-fn absent(flags: &StoreFlags, error: Error) -> Error {
+fn missing_store(flags: &StoreFlags, error: Error) -> Error {
     if error.class() != ExitClass::NotFound {
         return error;
     }
     Error::config(format!(
-        "{} is not there, or something else is in its place, so what is stored in it is not known: {}. Have the names, the \
-         credentials or the volume lead to where they led when it was saved",
+        "{} does not exist or was replaced, so Holdfast does not know whether the snapshot exists: {}. Point the \
+         names, the credentials or the volume to the store of the save",
         flags.url,
         error.message()
     ))
 }
 
 /// Whether the volume is there, and the store's folder on it is not: the first save makes that.
-fn unmade(flags: &StoreFlags, error: &Error) -> bool {
+fn is_new_folder(flags: &StoreFlags, error: &Error) -> bool {
     let missing =
         |folder: &str| Path::new(folder).symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     error.class() == ExitClass::NotFound
@@ -111,7 +112,7 @@ async fn look_through(store: &Store, request: &InspectRequest, owner8: &str, pla
             seen.marked += 1;
             if seen.marked > MAX_MARKED {
                 return Err(Error::config(format!(
-                    "more than {MAX_MARKED} folders below {} bear the mark {owner8}: name the cluster's UID",
+                    "more than {MAX_MARKED} folders below {} have {owner8} in their names: name the cluster's UID",
                     store.uri(place)
                 )));
             }
@@ -143,7 +144,7 @@ impl Seen {
         let complete = self.complete.len();
         let (folder, manifest) = self.complete.drain(..).next()?;
         let uri = store.uri(&folder.data(manifest.format()));
-        tracing::info!(uri, complete, folders = self.folders, "found; of several complete ones the oldest");
+        tracing::info!(uri, complete, folders = self.folders, "found a complete snapshot; of several, the oldest");
         Some(manifest.saved(uri))
     }
 
@@ -156,8 +157,8 @@ impl Seen {
         }
         let Self { folders, marked, without_manifest, .. } = self;
         Error::not_found(format!(
-            "no complete snapshot of {owner_uid} is below {place}: {folders} folders were looked at, {marked} bear its \
-             mark, {without_manifest} of these have no manifest (a save that has not ended)"
+            "no complete snapshot of {owner_uid} is below {place}: of {folders} folders, {marked} have this UID in \
+             their names, and {without_manifest} of these have no manifest (a save that has not ended)"
         ))
     }
 }

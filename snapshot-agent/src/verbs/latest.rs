@@ -27,7 +27,7 @@ pub async fn run(request: LatestRequest) -> Result<LatestReport> {
     let store = Store::open(&request.store)?;
     interrupt
         .unless(async {
-            store_id::meant(&request.store, request.expect_store_id.as_deref()).await?;
+            store_id::check_before_restore(&request.store, request.expect_store_id.as_deref()).await?;
             find(&store, &request).await
         })
         .await
@@ -84,10 +84,10 @@ fn the_one(found: Vec<Lineage>, place: &str, wanted: Option<&str>) -> Result<Lin
         _ => {}
     }
     tips.sort_by_key(|lineage| std::cmp::Reverse(lineage.newest_at()));
-    let names: Vec<_> = tips.iter().map(|lineage| lineage.told()).take(MAX_CLUSTERS).collect();
+    let names: Vec<_> = tips.iter().map(|lineage| lineage.describe()).take(MAX_CLUSTERS).collect();
     Err(Error::unclear(format!(
-        "below {place} are snapshots of {} clusters that had this name, and none of them is another one's past: {}. Say \
-         which is meant (--lineage; bootstrap.restore.latest.lineage)",
+        "below {place} are snapshots of {} clusters of this name, and no cluster continues another: {}. Name a lineage \
+         (--lineage; bootstrap.restore.latest.lineage)",
         tips.len(),
         names.join(", ")
     )))

@@ -31,12 +31,12 @@ use sides::Sides;
 const LARGE: usize = (8 << 20) + (64 << 10);
 
 /// What becomes of everything that is removed from a store that keeps versions: no right to remove those is asked for.
-const STAYS: &str = "what is removed stays there as an old version, more than 8 MiB after each whole probe, until a \
-                     lifecycle rule of the bucket on noncurrent versions removes it";
+const STAYS: &str = "removed objects stay as old versions, more than 8 MiB after each whole probe, until a lifecycle \
+                     rule of the bucket removes noncurrent versions";
 
 /// What it means that nothing may be removed: a careful choice for those who only save.
-const GARBAGE: &str = "what each probe writes stays, more than 8 MiB, and so does what killed saves leave: remove \
-                       it by hand, or have a lifecycle rule of the bucket remove it (a probe's keys begin with \
+const GARBAGE: &str = "the objects of each probe stay, more than 8 MiB, and so does the data of killed saves: remove \
+                       this data by hand, or with a lifecycle rule of the bucket (a probe's keys begin with \
                        .holdfast-probe- below the prefix)";
 
 /// Stands for the folder of any probe.
@@ -80,7 +80,7 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
     let left_behind = (!cleared).then_some(uri);
     let Probe { mut findings, store_id, folder, .. } = probe;
     for found in &mut findings {
-        found.detail = steady(&found.detail, &folder);
+        found.detail = mask_folder(&found.detail, &folder);
     }
     for trial in Trial::ALL {
         if !findings.iter().any(|found| found.trial == trial) {
@@ -93,7 +93,7 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
     let report = failed.as_ref().map(|e| FailedReport {
         class: e.class(),
         origin: e.origin(),
-        message: steady(e.message(), &folder),
+        message: mask_folder(e.message(), &folder),
     });
     let usable = failed.is_none();
     let probed = Probed { store: request.store.url, usable, findings, store_id, left_behind, failed: report };
@@ -102,7 +102,7 @@ pub async fn run(request: ProbeRequest) -> Result<Ended> {
 
 /// What is said without the name that is another one each time: conditions quote it, and those of everything that waits
 /// for the store quote them (I17).
-fn steady(said: &str, folder: &Folder) -> String {
+fn mask_folder(said: &str, folder: &Folder) -> String {
     said.replace(folder.name(), ANY_FOLDER)
 }
 
@@ -128,15 +128,15 @@ impl Probe {
         if !marked {
             let create_only = |found: &Finding| (found.trial, found.outcome) == (Trial::CreateOnly, Outcome::Yes);
             let create_only = self.findings.iter().any(create_only);
-            let made = store_id::make(&self.sides.marked, &self.sides.marks, create_only).await;
+            let made = store_id::create(&self.sides.marked, &self.sides.marks, create_only).await;
             if expected.is_some() && !matches!(made, Ok(Found::Id(_))) {
                 // Whoever saves expects one: a store without it is of no use.
-                let error = made.err().unwrap_or_else(|| Error::corrupt("the store's mark makes no sense"));
-                self.note(Trial::Mark, Outcome::No, error.message());
+                let error = made.err().unwrap_or_else(|| Error::corrupt("the store ID is not valid"));
+                self.add_finding(Trial::Mark, Outcome::No, error.message());
                 return Err(error);
             }
             let made = made.map(|found| self.known(&found));
-            self.weigh(Trial::Mark, made);
+            self.record(Trial::Mark, made);
         }
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Probe {
             Ok(Verdict::Right(Found::Nothing)) => return Ok(false),
             Ok(Verdict::Right(found)) => (Ok(true), self.known(&found)),
             Ok(Verdict::Unknown(error)) => {
-                let detail = format!("an exchanged store would not be noticed: {}", error.message());
+                let detail = format!("Holdfast would not notice another store in this place: {}", error.message());
                 (Ok(true), (Outcome::No, detail))
             }
             // Which one it is instead is told, so that a person can accept it.
@@ -161,7 +161,7 @@ impl Probe {
                 (Err(error), (Outcome::No, detail))
             }
         };
-        self.note(Trial::Mark, outcome, detail);
+        self.add_finding(Trial::Mark, outcome, detail);
         ended
     }
 
@@ -172,23 +172,23 @@ impl Probe {
         (outcome, found.says())
     }
 
-    fn note(&mut self, trial: Trial, outcome: Outcome, detail: impl Into<String>) {
+    fn add_finding(&mut self, trial: Trial, outcome: Outcome, detail: impl Into<String>) {
         self.findings.push(Finding { trial, outcome, needed: trial.needed(), detail: detail.into() });
     }
 
     /// Notes what became of a trial that only weakens; an error of the store's is a `No` with its words.
-    fn weigh(&mut self, trial: Trial, tried: Result<(Outcome, String)>) {
+    fn record(&mut self, trial: Trial, tried: Result<(Outcome, String)>) {
         match tried {
-            Ok((outcome, detail)) => self.note(trial, outcome, detail),
-            Err(error) => self.note(trial, Outcome::No, error.message()),
+            Ok((outcome, detail)) => self.add_finding(trial, outcome, detail),
+            Err(error) => self.add_finding(trial, Outcome::No, error.message()),
         }
     }
 
     /// Notes what became of a trial without which nothing works, and ends there if it failed.
-    fn insist(&mut self, trial: Trial, detail: &str, tried: Result<()>) -> Result<()> {
+    fn require(&mut self, trial: Trial, detail: &str, tried: Result<()>) -> Result<()> {
         match &tried {
-            Ok(()) => self.note(trial, Outcome::Yes, detail),
-            Err(error) => self.note(trial, Outcome::No, error.message()),
+            Ok(()) => self.add_finding(trial, Outcome::Yes, detail),
+            Err(error) => self.add_finding(trial, Outcome::No, error.message()),
         }
         tried
     }
@@ -204,24 +204,27 @@ impl Probe {
             same(&self.sides.reads, &key, &read, &first)
         };
         let wrote = wrote.await;
-        self.insist(Trial::ReadAfterWrite, "what was written is read at once", wrote)?;
+        self.require(Trial::ReadAfterWrite, "a new object can be read at once", wrote)?;
         let created = self.create_only(&key, &first).await;
-        self.weigh(Trial::CreateOnly, created);
+        self.record(Trial::CreateOnly, created);
         let listed = self.sides.reads.children(&self.folder, 1000, |_| true).await.map(|children| {
             if children.names.iter().any(|name| name == "try") {
-                (Outcome::Yes, "what was written is listed at once".to_owned())
+                (Outcome::Yes, "a new object is listed at once".to_owned())
             } else {
-                (Outcome::No, "a listing lacks what was just written: a lost report may not be found again".to_owned())
+                (
+                    Outcome::No,
+                    "a listing lacks a new object: Holdfast may not find a snapshot whose report is lost".to_owned(),
+                )
             }
         });
-        self.weigh(Trial::ListAfterWrite, listed);
+        self.record(Trial::ListAfterWrite, listed);
         Ok(())
     }
 
     async fn create_only(&self, key: &Key, first: &Bytes) -> Result<(Outcome, String)> {
         let put = self.sides.writes.try_put(key, Bytes::from_static(b"second"), true).await;
         let kept = self.sides.reads.get_small(key, 100).await? == first;
-        let unsafe_ = "keys are unique all the same, so only another program could overwrite a manifest";
+        let unsafe_ = "keys are unique, so only another program could overwrite a manifest";
         Ok(match (put, kept) {
             (Ok(Put::Refused), true) => {
                 (Outcome::Yes, "a second put was refused and the first content kept".to_owned())
@@ -247,7 +250,7 @@ impl Probe {
             same(store, &key, &pieces.concat(), &content)
         };
         let whole = whole.await;
-        self.insist(Trial::Multipart, "two parts, read back whole", whole)
+        self.require(Trial::Multipart, "two parts, read back whole", whole)
     }
 
     async fn begin(&self, compression: Compression, bytes: usize) -> Result<(Upload, Bytes)> {
@@ -301,23 +304,23 @@ impl Probe {
             Some(Err(error)) if error.class() != ExitClass::NotFound => (Outcome::No, error.message().to_owned()),
             None | Some(Ok(_) | Err(_)) => (Outcome::NotThere, "the store keeps no versions here".to_owned()),
         });
-        self.weigh(Trial::Versions, tried);
+        self.record(Trial::Versions, tried);
     }
 
     /// Whoever asks for it relies on it.
     async fn lock(&mut self) -> Result<()> {
         let Some(locks) = &self.sides.locks else {
-            self.note(Trial::ObjectLock, Outcome::NotThere, "it is not asked for (--s3-object-lock)");
+            self.add_finding(Trial::ObjectLock, Outcome::NotThere, "not requested (--s3-object-lock)");
             return Ok(());
         };
         let kept = locks.kept(&self.folder.data(Compression::Zstd), Bytes::from_static(b"locked")).await;
         let kept = kept.and_then(|kept| if kept { Ok(()) } else { Err(Error::config(NO_LOCK)) });
-        self.insist(Trial::ObjectLock, "the store says until when an object is locked", kept)
+        self.require(Trial::ObjectLock, "the store says until when an object is locked", kept)
     }
 
     async fn delete(&mut self) {
         let tried = self.removed(&self.attempt.manifest()).await;
-        self.weigh(Trial::Delete, tried);
+        self.record(Trial::Delete, tried);
     }
 
     async fn removed(&self, key: &Key) -> Result<(Outcome, String)> {
@@ -328,9 +331,9 @@ impl Probe {
             tried => tried?,
         }
         Ok(match self.sides.reads.get_small(key, 100).await {
-            Err(error) if error.class() == ExitClass::NotFound => (Outcome::Yes, "what was removed is gone".to_owned()),
+            Err(error) if error.class() == ExitClass::NotFound => (Outcome::Yes, "a removed object is gone".to_owned()),
             Err(error) => return Err(error),
-            Ok(_) => (Outcome::No, "an object is there after it was removed: dead saves leave garbage".to_owned()),
+            Ok(_) => (Outcome::No, "an object exists after its removal: the data of dead saves stays".to_owned()),
         })
     }
 }
@@ -340,7 +343,7 @@ fn same(store: &Store, key: &Key, read: &[u8], written: &[u8]) -> Result<()> {
         return Ok(());
     }
     Err(Error::corrupt(format!(
-        "{}: {} bytes were written and {} others read back",
+        "{}: the agent wrote {} bytes and read back {} other bytes",
         store.uri(key),
         written.len(),
         read.len()
@@ -370,7 +373,7 @@ mod tests {
     fn what_is_said_of_one_probe_s_folder_is_said_of_any() {
         let said = |random: &str| {
             let folder = Folder::of_probe(random).unwrap();
-            steady(&format!("reading s3://b/{folder}/try/manifest.json: no; {folder}"), &folder)
+            mask_folder(&format!("reading s3://b/{folder}/try/manifest.json: no; {folder}"), &folder)
         };
         assert_eq!(said("0a1b2c3d-0000"), "reading s3://b/.holdfast-probe-*/try/manifest.json: no; .holdfast-probe-*");
         assert_eq!(said("0a1b2c3d-0000"), said("ffffffff-0000"));

@@ -41,7 +41,7 @@ fn leave(report: &str) {
         Err(error) => Err(error),
     };
     if let Err(error) = written {
-        tracing::warn!(path = %path.display(), %error, "could not leave the report");
+        tracing::warn!(path = %path.display(), %error, "could not write the report");
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
             ..Verification::default()
         };
         let many = Verification { differences: vec!["members differ".to_owned(); 500], ..told.clone() };
-        let long = Verification { differences: vec!["members in the file are 1, ".repeat(200); 4], ..told };
+        let long = Verification { differences: vec!["the snapshot has the members 1, ".repeat(200); 4], ..told };
         for verification in [many, long] {
             let report = SavedReport {
                 key: key.clone(),

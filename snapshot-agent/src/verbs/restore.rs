@@ -4,17 +4,17 @@
 //! does not look at, and one rename at the end makes the volume startable. Every step can be repeated; a volume that is
 //! complete ends the run before a Secret or a source is read. Hash checks are never skipped.
 //!
-//! A file that is not ours is `verbs/restore/raw.rs`'s. What is on the volume is judged in `verbs/restore/volume.rs`, etcdutl is run in
-//! `etcd/etcdutl.rs` and understood in `etcd/etcdutl/output.rs`, the way that writes once is `verbs/restore/graft.rs`, what is inside
-//! is looked at in `verbs/restore/contents.rs`, how far its revision moves on is `verbs/restore/bump.rs`'s, and whether etcd would
-//! write into it `verbs/restore/quota.rs`'s. What was refused is not read again at once: `verbs/restore/refused.rs`.
+//! A snapshot with a manifest is restored in `from_manifest.rs`, a file without a manifest in `from_file.rs`. `volume.rs`
+//! judges the volume, `graft.rs` is the engine that writes once, `contents.rs` looks at what is beside the keys, `bump.rs`
+//! computes the revision bump, `quota.rs` compares the database with the quota, and `refused.rs` keeps a refusal for the
+//! next start. `etcd/etcdutl.rs` runs etcdutl, and `etcd/etcdutl/output.rs` reads its output.
 
 mod bump;
 mod contents;
+mod from_file;
+mod from_manifest;
 mod graft;
-mod ours;
 mod quota;
-mod raw;
 mod refused;
 mod volume;
 
@@ -35,8 +35,8 @@ use crate::store::Store;
 use crate::util::files;
 use crate::util::interrupt::Interrupt;
 
-use ours::{Chosen, Ends};
-use raw::Raw;
+use from_file::FileSnapshot;
+use from_manifest::{Ends, ManifestSnapshot};
 use refused::Found;
 use volume::{Room, Staging, State, Volume, ran_out};
 
@@ -45,7 +45,7 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
     let since = Instant::now();
     let volume = Volume::alone(&request.volume).await?;
     match volume.state()? {
-        State::Ours(identity) => return already(&volume, &request, &identity, since),
+        State::Ours(identity) => return report_complete(&volume, &request, &identity, since),
         State::Foreign(names) => {
             return Err(Error::refused(format!(
                 "the volume holds data that this restore has not put there ({}). Nothing was touched. Give the restore \
@@ -55,21 +55,21 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
         }
         State::Empty => {}
     }
-    permitted(&request)?;
+    check_permit(&request)?;
     // As the first process of its container a signal would not end it: the Pod would take its whole grace period to go.
     let mut interrupt = Interrupt::by_signal()?;
-    if let Some(refused) = interrupt.unless(async { Ok(refused::standing(&volume, &request).await) }).await? {
+    if let Some(refused) = interrupt.unless(async { Ok(refused::find_refusal(&volume, &request).await) }).await? {
         return Err(refused);
     }
     let found = Found::default();
-    let rebuilt = interrupt.unless(in_time(&request, &volume, &found)).await;
+    let rebuilt = interrupt.unless(rebuild_in_time(&request, &volume, &found)).await;
     // Nothing comes between from here on: a volume is published, or it is not.
     let published = match rebuilt {
         Ok(rebuilt) => publish(rebuilt).await,
         Err(error) => Err(error),
     };
     let (restored, engine, fell_back) =
-        published.inspect_err(|error| refused::leave(&volume, &request, &found, error))?;
+        published.inspect_err(|error| refused::end_attempt(&volume, &request, &found, error))?;
     let report = RestoredReport { engine: Some(engine), fell_back, ..report(restored, false, since) };
     let engine = engine.as_str();
     tracing::info!(uri = report.uri, db_bytes = report.db_bytes, engine, millis = report.millis, "restored");
@@ -77,13 +77,13 @@ pub async fn run(request: RestoreRequest) -> Result<RestoredReport> {
 }
 
 /// Within the time that is given, if any.
-async fn in_time(request: &RestoreRequest, volume: &Volume, found: &Found) -> Result<Rebuilt> {
+async fn rebuild_in_time(request: &RestoreRequest, volume: &Volume, found: &Found) -> Result<Rebuilt> {
     let Some(seconds) = request.deadline_seconds else { return rebuild(request, volume, found).await };
     let rebuilding = tokio::time::timeout(Duration::from_secs(seconds.into()), rebuild(request, volume, found));
     rebuilding.await.unwrap_or_else(|_| {
         Err(Error::deadline(format!(
-            "not done within the {seconds} s given; nothing is startable. Give it more (deadlineSeconds), or look at the \
-             store and the network"
+            "the restore did not end within its deadline of {seconds} s, and etcd cannot start on the volume. Raise \
+             deadlineSeconds, or check the store and the network"
         )))
     })
 }
@@ -102,7 +102,9 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Re
     let named = Named::of(&request.key)?;
     let store = Store::open(&request.store)?;
     // At once, since each waits for somebody else, and told of in this order. No data is asked for before (I25).
-    let meant = async { Ok::<_, Error>(store_id::meant(&request.store, request.expect_store_id.as_deref()).await) };
+    let meant = async {
+        Ok::<_, Error>(store_id::check_before_restore(&request.store, request.expect_store_id.as_deref()).await)
+    };
     let first = async {
         let (etcdutl, meant) = tokio::try_join!(Etcdutl::find(&request.etcdutl), meant)?;
         meant.map(|()| etcdutl)
@@ -111,17 +113,17 @@ async fn rebuild(request: &RestoreRequest, volume: &Volume, found: &Found) -> Re
     let (etcdutl, source) = tokio::try_join!(first, look)?;
     let (etcdutl, source) = (etcdutl.holding(volume.lock()?), source?);
     match &source {
-        Source::Ours(chosen) => {
+        Source::Manifest(chosen) => {
             check_version(chosen.manifest(), etcdutl.version())?;
             quota::check(request, chosen.db_bytes())?;
         }
-        Source::Raw(raw) => _ = found.file.get_or_init(|| raw.stat().clone()),
+        Source::File(chosen) => _ = found.file.get_or_init(|| chosen.stat().clone()),
     }
-    Job { request, volume, found, store: &store, source, etcdutl, initial }.run().await
+    RestoreRun { request, volume, found, store: &store, source, etcdutl, initial }.run().await
 }
 
 /// All that a rebuilding needs; everything was looked at.
-struct Job<'a> {
+struct RestoreRun<'a> {
     request: &'a RestoreRequest,
     volume: &'a Volume,
     found: &'a Found,
@@ -142,7 +144,7 @@ struct Rebuilt {
 /// A reason is for one sentence in a report.
 const MAX_REASON: usize = 300;
 
-impl Job<'_> {
+impl RestoreRun<'_> {
     /// The steps that write: all in the staging folder.
     async fn run(&self) -> Result<Rebuilt> {
         let (staging, restored, engine, fell_back) = match self.request.engine {
@@ -155,11 +157,11 @@ impl Job<'_> {
                 Err(graft::Failed::Run(error)) => return Err(error),
                 Err(graft::Failed::Unfit(why)) => {
                     let why: String = why.to_string().chars().take(MAX_REASON).collect();
-                    tracing::warn!(why, "the graft was not made: starting over with etcdutl");
+                    tracing::warn!(why, "the graft failed: restoring with etcdutl instead");
                     self.found.needs.get_or_init(|| self.needs(Engine::Etcdutl).bytes);
                     let copied = self.copy().await;
                     let (staging, restored) = copied.map_err(|error| {
-                        error.context(format!("the graft was not made ({why}), and etcdutl could not do it all"))
+                        error.context(format!("the graft failed ({why}), and the restore with etcdutl failed too"))
                     })?;
                     (staging, restored, Engine::Etcdutl, Some(why))
                 }
@@ -204,13 +206,13 @@ impl Job<'_> {
         let db_bytes = source.db_bytes();
         let (snapshot, file) = staging.snapshot()?;
         let (restored, bump, trailer) = match source {
-            Source::Ours(chosen) => {
-                let ours::Placed { restored, bump, .. } = chosen.place(self, file, Ends::Hashed).await?;
+            Source::Manifest(chosen) => {
+                let from_manifest::Placed { restored, bump, .. } = chosen.download(self, file, Ends::Hashed).await?;
                 (restored, bump, true)
             }
-            Source::Raw(raw) => {
-                let (restored, bump) = raw.fetch(self, (&snapshot, file)).await?;
-                (restored, bump, raw.has_trailer())
+            Source::File(chosen) => {
+                let (restored, bump) = chosen.download(self, (&snapshot, file)).await?;
+                (restored, bump, chosen.has_trailer())
             }
         };
         let made = etcdutl.restore(&snapshot, &staging.data(), initial, db_bytes, bump, trailer).await;
@@ -229,7 +231,12 @@ fn disk_of(request: &RestoreRequest) -> String {
 }
 
 /// A complete volume, if it is really this request's.
-fn already(volume: &Volume, request: &RestoreRequest, found: &Identity, since: Instant) -> Result<RestoredReport> {
+fn report_complete(
+    volume: &Volume,
+    request: &RestoreRequest,
+    found: &Identity,
+    since: Instant,
+) -> Result<RestoredReport> {
     if let Some((_, why)) = found.difference(&request.identity, Some(&request.restore_uid)) {
         return Err(Error::refused(format!(
             "the volume is complete, but not for this restore: {why}. Nothing was touched. Give the restore an empty \
@@ -238,7 +245,7 @@ fn already(volume: &Volume, request: &RestoreRequest, found: &Identity, since: I
     }
     // `difference` has compared the restore's UID, so there is one.
     let restored = found.restored.clone().ok_or_else(|| Error::refused("the volume was never restored"))?;
-    if let Some(why) = another(&restored, request)? {
+    if let Some(why) = find_difference(&restored, request)? {
         return Err(Error::refused(format!(
             "the volume is complete, and of another restore under the same UID: {why}. Nothing was touched. Give the restore \
              an empty volume"
@@ -252,7 +259,7 @@ fn already(volume: &Volume, request: &RestoreRequest, found: &Identity, since: I
 }
 
 /// What was restored here that is not what is asked for now: a person may use the same UID again.
-fn another(restored: &Restored, request: &RestoreRequest) -> Result<Option<String>> {
+fn find_difference(restored: &Restored, request: &RestoreRequest) -> Result<Option<String>> {
     let key = match Named::of(&request.key)? {
         Named::Folder(folder) => folder.to_string(),
         Named::File(key) => key.to_string(),
@@ -272,7 +279,7 @@ fn another(restored: &Restored, request: &RestoreRequest) -> Result<Option<Strin
 }
 
 /// Whether the operator (still) wants this empty volume filled.
-fn permitted(request: &RestoreRequest) -> Result<()> {
+fn check_permit(request: &RestoreRequest) -> Result<()> {
     let Some(annotations) = &request.annotations else { return Ok(()) };
     let claim = &request.identity.claim_uid;
     let told = Annotations::read(annotations);
@@ -295,13 +302,13 @@ fn permitted(request: &RestoreRequest) -> Result<()> {
 enum Named {
     /// A snapshot of ours.
     Folder(Folder),
-    /// A raw file.
+    /// A snapshot file without a manifest.
     File(Key),
 }
 
 impl Named {
     fn of(key: &str) -> Result<Self> {
-        match raw::key(key)? {
+        match from_file::parse_key(key)? {
             Some(file) => Ok(Self::File(file)),
             None => stored::folder(key).map(Self::Folder),
         }
@@ -310,23 +317,23 @@ impl Named {
 
 /// What is restored, looked at and not read yet.
 enum Source {
-    Ours(Box<Chosen>),
-    Raw(Raw),
+    Manifest(Box<ManifestSnapshot>),
+    File(FileSnapshot),
 }
 
 impl Source {
     /// Looks at all that is known of it without its data.
     async fn look(store: &Store, named: Named, request: &RestoreRequest) -> Result<Self> {
         Ok(match named {
-            Named::Folder(folder) => Self::Ours(Box::new(Chosen::look(store, &folder, request).await?)),
-            Named::File(key) => Self::Raw(Raw::look(store, key, request).await?),
+            Named::Folder(folder) => Self::Manifest(Box::new(ManifestSnapshot::open(store, &folder, request).await?)),
+            Named::File(key) => Self::File(FileSnapshot::open(store, key, request).await?),
         })
     }
 
     const fn db_bytes(&self) -> u64 {
         match self {
-            Self::Ours(chosen) => chosen.db_bytes(),
-            Self::Raw(raw) => raw.db_bytes(),
+            Self::Manifest(chosen) => chosen.db_bytes(),
+            Self::File(chosen) => chosen.db_bytes(),
         }
     }
 }
@@ -336,7 +343,7 @@ fn identity(request: &RestoreRequest, data: &std::path::Path, restored: Restored
     let log = wal::metadata_of(&data.join(WAL))
         .ok()
         .flatten()
-        .ok_or_else(|| Error::transient("etcdutl has left no log").with_origin(Origin::Own))?;
+        .ok_or_else(|| Error::transient("etcdutl has left no WAL").with_origin(Origin::Own))?;
     Ok(Identity {
         restored: Some(restored),
         cluster_id: Some(hex_id(log.cluster_id)),

@@ -171,7 +171,7 @@ impl<'a> Saving<'a> {
         let plan = Plan { estimate: member.facts.db_bytes, at, until, read_back, patient };
         let format = Format { compression: request.compression, encrypted: !recipients.is_empty() };
         // Before anything is written, and before the beginning cleans up after dead attempts (I25).
-        interrupt.unless(store_id::expect(&request.store, request.expect_store_id.as_deref())).await?;
+        interrupt.unless(store_id::check_before_write(&request.store, request.expect_store_id.as_deref())).await?;
         let upload = store.begin_unless(&folder.data(format), plan, interrupt).await?;
         Ok(Self { request, store, member, folder, format, recipients, pod_uid, spool, cluster_spec, upload, at, since })
     }

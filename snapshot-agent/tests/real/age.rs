@@ -213,9 +213,9 @@ async fn without_an_identity_that_fits_nothing_is_read_and_the_key_that_is_neede
         }
     };
     let [first, second, third] = PAIRS.map(|pair| pair.0);
-    says(&[], ExitClass::Config, &[first, second, "identitySecretRefs", "none is given"]).await;
+    says(&[], ExitClass::Config, &[first, second, "identitySecretRefs", "no identity is given"]).await;
     let missing = tempfile::tempdir().unwrap();
-    says(&[&missing], ExitClass::Config, &[first, second, "missing"]).await;
+    says(&[&missing], ExitClass::Config, &[first, second, "do not exist"]).await;
     says(&[&secret(&[2])], ExitClass::Config, &[first, second, third, "identitySecretRefs"]).await;
     let broken = tempfile::tempdir().unwrap();
     fs::write(broken.path().join("key.txt"), &PAIRS[0].1[..60]).unwrap();

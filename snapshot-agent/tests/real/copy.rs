@@ -110,7 +110,7 @@ async fn what_differs_is_never_published() {
 
     fs::write(&data, &good[..good.len() - 1]).unwrap();
     let (class, message) = refused(&store, to.path(), &saved.key).await;
-    assert!(class == ExitClass::Corrupt && message.contains("it was cut"), "{message}");
+    assert!(class == ExitClass::Corrupt && message.contains("the object was cut"), "{message}");
     fs::remove_file(&data).unwrap();
     assert_eq!(refused(&store, to.path(), &saved.key).await.0, ExitClass::NotFound);
     fs::write(&data, &good).unwrap();
@@ -119,7 +119,7 @@ async fn what_differs_is_never_published() {
     assert_eq!(files(to.path()), [] as [&str; 0]);
     fs::rename(from.path().join(&saved.key), from.path().join("elsewhere")).unwrap();
     let (class, message) = refused(&store, to.path(), "elsewhere").await;
-    assert!(class == ExitClass::Corrupt && message.contains("put there by somebody"), "{message}");
+    assert!(class == ExitClass::Corrupt && message.contains("did not write this manifest"), "{message}");
     fs::rename(from.path().join("elsewhere"), from.path().join(&saved.key)).unwrap();
 
     // Spoiled on its way there: what is read back is not what was sent.
@@ -127,7 +127,7 @@ async fn what_differs_is_never_published() {
     let spoiled = s3.through(proxy.url());
     let copies = copy::run(request(store.clone(), spoiled, Some(&saved.key))).await.unwrap();
     let error = copies.failed.unwrap();
-    assert!(error.class() == ExitClass::Corrupt && error.message().contains("gives back"), "{error}");
+    assert!(error.class() == ExitClass::Corrupt && error.message().contains("returns"), "{error}");
     assert_eq!(s3.files(), [] as [&str; 0]);
 
     let done = copied(request(store, s3.flags(), Some(&saved.key))).await;
@@ -155,7 +155,7 @@ async fn what_is_there_already_is_left_as_it_is() {
     fs::write(there.join("manifest.json"), &manifest).unwrap();
     fs::remove_file(there.join("snapshot.db.zst")).unwrap();
     let (class, message) = refused(&store, to.path(), &saved.key).await;
-    assert!(class == ExitClass::Refused && message.contains("its data is not"), "{message}");
+    assert!(class == ExitClass::Refused && message.contains("without its data"), "{message}");
     fs::write(there.join("snapshot.db.zst"), b"short").unwrap();
     let (class, message) = refused(&store, to.path(), &saved.key).await;
     assert!(class == ExitClass::Refused && message.contains("data of 5 bytes"), "{message}");
@@ -166,7 +166,7 @@ async fn what_is_there_already_is_left_as_it_is() {
     flipped[3] ^= 1;
     fs::write(there.join("snapshot.db.zst"), &flipped).unwrap();
     let (class, message) = refused(&store, to.path(), &saved.key).await;
-    assert!(class == ExitClass::Corrupt && message.contains("gives back"), "{message}");
+    assert!(class == ExitClass::Corrupt && message.contains("returns"), "{message}");
     fs::write(there.join("snapshot.db.zst"), &good).unwrap();
     let done = copied(request(store.clone(), file_store(to.path()), Some(&saved.key))).await;
     assert_eq!(done[0].ended, Ended::Copied);
@@ -193,7 +193,7 @@ async fn two_copies_of_one_snapshot_do_no_harm_to_each_other() {
             let before = all();
             let error = copy::run(ask()).await.unwrap().failed.expect(what);
             assert_eq!(error.class(), ExitClass::Transient, "{what}: {error}");
-            assert!(error.message().contains("another run has begun it, and may be at it until"), "{what}: {error}");
+            assert!(error.message().contains("another run began this snapshot and may write until"), "{what}: {error}");
             assert_eq!(all(), before, "{what}");
         };
 
@@ -328,7 +328,7 @@ async fn an_empty_folder_is_in_nobodys_way_and_one_that_is_not_is_named() {
     let there = to.path().join(&saved.key);
     fs::create_dir_all(there.join("proofs")).unwrap();
     let (class, message) = refused(&store, to.path(), &saved.key).await;
-    let named = message.contains(&format!("the folder {} is", saved.key)) && message.contains("remove that folder");
+    let named = message.contains(&format!("the folder {} is", saved.key)) && message.contains("remove the folder");
     assert!(class == ExitClass::Config && named, "{message}");
     fs::remove_dir(there.join("proofs")).unwrap();
     let done = copied(request(store, file_store(to.path()), Some(&saved.key))).await;

@@ -372,7 +372,7 @@ async fn two_restores_of_one_volume_do_not_meet() {
             let before = files(volume.path());
             let error = restore::run(request.clone()).await.expect_err("both are at work");
             assert_eq!(error.class(), ExitClass::Transient, "{engine:?}: {error}");
-            assert!(error.message().contains("another restore is at work on this volume"), "{engine:?}: {error}");
+            assert!(error.message().contains("another restore is running on this volume"), "{engine:?}: {error}");
             let now = files(volume.path());
             assert!(before.iter().all(|file| now.contains(file)), "{engine:?}: {before:?} became {now:?}");
             if dies {

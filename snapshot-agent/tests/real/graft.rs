@@ -167,7 +167,7 @@ async fn snapshots(line: &str) -> Vec<Snapshot> {
     all.push(Snapshot::raw("pages of 16 KiB", &with_pages(&dump(&path), 16 << 10), true));
     server.stop();
     // With what bbolt has taken beforehand at its end, and the meta pages as a member leaves them.
-    all.push(Snapshot::raw("a member's own file", &fs::read(server.db()).unwrap(), false));
+    all.push(Snapshot::raw("a member's own database", &fs::read(server.db()).unwrap(), false));
     all
 }
 
@@ -381,7 +381,7 @@ async fn a_graft_that_lacks_what_a_copy_needs_too_is_refused() {
     let snapshot = Snapshot::saved("tiny", &tiny("3.6"), None).await;
     for (does, class, says) in [
         ("echo 'Error: write db: no space left on device' >&2; exit 1", ExitClass::Full, "free space on the volume"),
-        ("echo 'Error: unknown flag: --bump-revision' >&2; exit 1", ExitClass::Config, "cannot move the revision on"),
+        ("echo 'Error: unknown flag: --bump-revision' >&2; exit 1", ExitClass::Config, "cannot raise the revision"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let volume = folder.path().join("volume");
@@ -390,7 +390,7 @@ async fn a_graft_that_lacks_what_a_copy_needs_too_is_refused() {
         let request = RestoreRequest { etcdutl: strange(&volume, does), engine: Engine::Graft, ..request };
         let error = restore::run(request).await.unwrap_err();
         assert_eq!(error.class(), class, "{error}");
-        assert!(error.message().contains(says) && !error.message().contains("the graft was not made"), "{error}");
+        assert!(error.message().contains(says) && !error.message().contains("the graft failed"), "{error}");
         // What this etcdutl does not know it will not know the next time.
         let left: &[&str] = if class == ExitClass::Config { &[NOTE] } else { &[] };
         assert_eq!(files(&volume), left, "{error}");

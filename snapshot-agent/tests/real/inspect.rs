@@ -59,18 +59,18 @@ async fn a_lost_report_is_found_again() {
         let other_cluster = InspectRequest { cluster_uid: Some("ffffffff-0".to_owned()), ..request(&save) };
         let error = inspect::run(other_cluster).await.unwrap_err();
         assert_eq!(error.class(), ExitClass::NotFound);
-        assert!(error.message().contains("0 folders were looked at"), "{error}");
+        assert!(error.message().contains("of 0 folders"), "{error}");
         let nobody = InspectRequest { owner_uid: "99887766-9".to_owned(), ..request(&save) };
         let error = inspect::run(nobody).await.unwrap_err();
         assert_eq!(error.class(), ExitClass::NotFound);
-        assert!(error.message().contains("3 folders were looked at, 2 bear its mark, 0 of these"), "{error}");
+        assert!(error.message().contains("of 3 folders, 2 have this UID in their names, and 0 of these"), "{error}");
     }
     // Its data is gone, then its manifest.
     let (save, report) = saved(s3.flags(), "99887766-0000-4000-8000-000000000003").await;
     fs::remove_file(s3.file(&report.key, "snapshot.db.zst")).unwrap();
     let error = inspect::run(request(&save)).await.unwrap_err();
     assert_eq!(error.class(), ExitClass::NotFound);
-    assert!(error.message().contains("its data is not"), "{error}");
+    assert!(error.message().contains("its data does not"), "{error}");
     fs::remove_file(s3.file(&report.key, "manifest.json")).unwrap();
     inspect::run(request(&save)).await.unwrap_err();
 }
@@ -105,7 +105,7 @@ async fn another_store_or_none_says_nothing_of_what_was_saved() {
             for asks in [expecting(OURS), nobody.clone()] {
                 let error = inspect::run(asks).await.unwrap_err();
                 assert_eq!(error.class(), ExitClass::Refused, "{name}, {there:?}: {error}");
-                for word in [OURS, there.unwrap_or("no mark")] {
+                for word in [OURS, there.unwrap_or("no store ID")] {
                     assert!(error.message().contains(word), "{name}: no {word:?} in {error}");
                 }
             }
@@ -123,7 +123,7 @@ async fn a_folder_that_no_save_has_made_yet_has_nothing() {
     let save = save_request(EtcdFlags::default(), store, Compression::Zstd);
     let error = inspect::run(request(&save)).await.unwrap_err();
     assert_eq!(error.class(), ExitClass::NotFound, "{error}");
-    assert!(error.message().contains("0 folders were looked at"), "{error}");
+    assert!(error.message().contains("of 0 folders"), "{error}");
 
     // Where a store has a mark, a save has made its folder once.
     let marked = InspectRequest { expect_store_id: Some("0a1b2c3d-0000".to_owned()), ..request(&save) };
@@ -170,5 +170,5 @@ async fn all_pages_of_a_long_lineage_are_read() {
     assert_eq!(inspect::run(request(&save)).await.unwrap().key, report.key);
     let nobody = InspectRequest { owner_uid: "77777777-9".to_owned(), ..request(&save) };
     let error = inspect::run(nobody).await.unwrap_err();
-    assert!(error.message().contains("2301 folders were looked at, 0 bear its mark"), "{error}");
+    assert!(error.message().contains("of 2301 folders, 0 have this UID in their names"), "{error}");
 }

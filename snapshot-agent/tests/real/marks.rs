@@ -80,7 +80,7 @@ async fn a_store_that_was_exchanged_is_not_touched() {
 
         let garbage = leave_garbage(&backend).await;
         let theirs = json!({"formatVersion": 1, "id": OTHER, "createdAt": "2026-11-21T16:22:33Z"}).to_string();
-        for (there, words) in [(Some(theirs.as_str()), OTHER), (None, "no mark"), (Some("?"), "makes no sense")] {
+        for (there, words) in [(Some(theirs.as_str()), OTHER), (None, "no store ID"), (Some("?"), "is not valid")] {
             match there {
                 Some(content) => backend.put(MARK, content).await,
                 None => backend.delete(MARK).await,
@@ -97,7 +97,7 @@ async fn a_store_that_was_exchanged_is_not_touched() {
             }
             for error in [refused, ended.failed.unwrap()] {
                 assert_eq!(error.class(), ExitClass::Refused, "{name}: {error}");
-                for word in [&one, words, MARK, "Nothing was written or removed"] {
+                for word in [&one, words, MARK, "The agent wrote and removed nothing"] {
                     assert!(error.message().contains(word), "{name}: no {word:?} in {error}");
                 }
             }

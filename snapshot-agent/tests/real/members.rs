@@ -266,7 +266,7 @@ async fn what_happens_to_a_member_while_it_streams_is_not_in_the_snapshot() {
         let newest = written(&members).await;
         members[leads].client().await.compact(newest, None).await.unwrap();
     };
-    let report = while_it_streams_beside("it is compacted", &members[leads], vec![], compacted).await;
+    let report = while_it_streams_beside("the member is compacted", &members[leads], vec![], compacted).await;
     let verification = report.verification.unwrap();
     assert_eq!(verification.level, Level::Structure, "{verification:?}");
     assert!(verification.reason.as_ref().unwrap().contains("compacted"), "{verification:?}");

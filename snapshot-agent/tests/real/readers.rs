@@ -65,7 +65,7 @@ async fn what_only_writes_makes_a_usable_store_with_what_reads() {
         assert_eq!(found.outcome, wanted, "{found:?}");
         assert!(!found.detail.contains("credentials.read"), "{found:?}");
     }
-    assert!(table.contains("what each probe writes stays"), "{table}");
+    assert!(table.contains("the objects of each probe stay"), "{table}");
     let left = ended.probed.left_behind.clone().unwrap();
     let folder = left.rsplit('/').next().unwrap();
     assert!(folder.starts_with(".holdfast-probe-") && !folder.contains('*'), "{left}");

@@ -140,9 +140,9 @@ async fn trouble_that_stays_publishes_nothing() {
             "a byte is changed on its way up",
             |a| first(a, Op::Part, Fault::FlipRequest(5000)),
             ExitClass::Corrupt,
-            "gives back",
+            "returns",
         ),
-        ("a byte is changed on its way back", |a| once_read(a, Fault::Flip(5000)), ExitClass::Corrupt, "gives back"),
+        ("a byte is changed on its way back", |a| once_read(a, Fault::Flip(5000)), ExitClass::Corrupt, "returns"),
         (
             "it was never completed, says 200 with an error",
             |a| each(a, Op::Complete, Fault::Answer(200, error("InternalError"))),
@@ -169,10 +169,10 @@ async fn trouble_that_stays_publishes_nothing() {
             "does not allow",
         ),
         (
-            "somebody else writes under the manifest's name, says the store, and gives it to nobody",
+            "somebody else writes under the manifest's name, says the store, and does not return the object",
             |a| if a.op == Op::Put && a.uri.contains("manifest.json") { conflict() } else { Fault::Pass },
             ExitClass::Transient,
-            "gives it to nobody",
+            "does not return the object",
         ),
         (
             "the upload is unknown when it is to be completed",

@@ -56,7 +56,7 @@ type Picks = fn(&Asked) -> bool;
 const HELD: [(&str, Picks); 4] = [
     ("the upload", |a| a.op == Op::Create),
     ("its intent", |a| a.op == Op::Put && a.uri.contains("/uploads/")),
-    ("what dead attempts have left", |a| a.op == Op::List),
+    ("the unfinished data of dead attempts", |a| a.op == Op::List),
     ("whether it may be read", |a| a.op == Op::Get && a.uri.contains("/uploads/")),
 ];
 

@@ -300,9 +300,9 @@ async fn servers_that_cannot_be_trusted() {
         let https = |url: &str| vec![url.replace("http://", "https://")];
         let plain = Etcd::plain(line, &[]).await;
         let flags = plain.with(|flags| flags.endpoints = https(&plain.url));
-        fails(&format!("{line}, https to http"), flags, ExitClass::Config, &["speaks no TLS", "http://"]).await;
+        fails(&format!("{line}, https to http"), flags, ExitClass::Config, &["does not speak TLS", "http://"]).await;
         let flags = EtcdFlags { endpoints: vec![good.url.replace("https", "http")], ..EtcdFlags::default() };
-        fails(&format!("{line}, http to https"), flags, ExitClass::Config, &["write https://"]).await;
+        fails(&format!("{line}, http to https"), flags, ExitClass::Config, &["Begin the endpoint with https://"]).await;
 
         // One member that refuses is no reason to save nothing.
         let both = |first: &Etcd, second: &str| EtcdFlags {
@@ -352,7 +352,7 @@ async fn users_that_are_not_let_in() {
         let etcd = Etcd::plain(line, &[]).await;
         etcd.with_users();
         works(&format!("{line}, root"), etcd.logged_in("root", &right)).await;
-        let remedy = &["authentication is on", "--user and --password-file"];
+        let remedy = &["authentication enabled", "--user and --password-file"];
         fails(&format!("{line}, nobody"), etcd.flags.clone(), ExitClass::Denied, remedy).await;
         let remedy = &["this user with this password", "--password-file"];
         fails(&format!("{line}, a wrong password"), etcd.logged_in("root", &wrong), ExitClass::Denied, remedy).await;

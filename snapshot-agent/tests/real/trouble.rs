@@ -158,9 +158,9 @@ async fn a_store_that_cannot_be_reached_or_used_is_told_in_time() {
         ("silence instead of TLS", at(&silent_tls), ExitClass::Transient, "", 40),
         ("slow down", at(&slow.url()), ExitClass::Transient, "slow down", 40),
         ("its own trouble", at(&broken.url()), ExitClass::Transient, "status 500", 40),
-        ("https on an http port", at(&bare.url().replace("http", "https")), ExitClass::Config, "no TLS", 60),
+        ("https on an http port", at(&bare.url().replace("http", "https")), ExitClass::Config, "not speak TLS", 60),
         ("http on an https port", at(&proxy_https.url()), ExitClass::Config, "speaks https", 60),
-        ("no HTTP", at(&no_http.url()), ExitClass::Config, "no HTTP", 60),
+        ("no HTTP", at(&no_http.url()), ExitClass::Config, "not speak HTTP", 60),
         ("moved", at(&moved.url()), ExitClass::Config, "another region", 60),
         ("moved for now", at(&temporary.url()), ExitClass::Config, "another region", 60),
         ("moved to nowhere", at(&bare.url()), ExitClass::Config, "another region", 60),
@@ -174,7 +174,7 @@ async fn a_store_that_cannot_be_reached_or_used_is_told_in_time() {
             "a proxy without a store behind it",
             at(&no_backend.url()),
             ExitClass::Transient,
-            "has no code of a store's",
+            "no error code of a store",
             40,
         ),
         ("a full store", at(&full.url()), ExitClass::Full, "no space", 40),
@@ -218,7 +218,7 @@ async fn a_certificate_is_checked_against_the_ca_that_was_given() {
         ("no CA given", at(&door, None), ExitClass::Config, "certificate is not accepted", 60),
         ("another name", at(&misnamed_door, Some(&other_name.0)), ExitClass::Config, "certificate is not accepted", 60),
         // It hangs up without a word, as a store that is restarted may.
-        ("http on a TLS port", s3.flags(), ExitClass::Transient, "if it speaks https", 40),
+        ("http on a TLS port", s3.flags(), ExitClass::Transient, "if the endpoint speaks https", 40),
     ];
     check(rows).await;
     let asked = (door.front.connections(), misnamed_door.front.connections());
@@ -257,7 +257,7 @@ async fn an_option_that_a_store_refuses_is_named() {
         let request = save_request(EtcdFlags::default(), store, Compression::Zstd);
         let error = save_stream(request, stream::pending()).await.unwrap_err();
         assert_eq!(error.class(), ExitClass::Config, "{error}");
-        assert!(error.message().contains(&format!("not take {flag};")), "{error}");
+        assert!(error.message().contains(&format!("not support {flag}.")), "{error}");
         assert!(!error.message().contains("canary"), "{error}");
         assert_eq!(answers.connections(), 1, "a refusal is not asked for again");
     }

@@ -207,10 +207,10 @@ async fn what_was_damaged_at_rest_is_found_and_recorded() {
         ask.snapshot.identities.clear();
         kept.broken(ask.clone(), "snapshot.db").await;
         fs::write(kept.data(), &good[..good.len() - 100]).unwrap();
-        kept.broken(ask.clone(), "it was cut or exchanged").await;
+        kept.broken(ask.clone(), "the object was cut or replaced").await;
         fs::remove_file(kept.data()).unwrap();
-        kept.broken(ask.clone(), "its data is not").await;
-        kept.broken(drill.clone(), "its data is not").await;
+        kept.broken(ask.clone(), "its data does not").await;
+        kept.broken(drill.clone(), "its data does not").await;
         fs::write(kept.data(), &good).unwrap();
         assert!(verified(drill).await.unwrap().proof.passed, "mended");
         assert_eq!(newest(kept.store()).await.map(|proof| proof.passed), Some(true));
@@ -249,7 +249,7 @@ async fn a_manifest_that_claims_something_else_is_not_believed() {
     elsewhere["key"] = json!("shop/orders/1a2b3c4d/20200101T000000Z-byhand-00000000");
     fs::write(&at, elsewhere.to_string()).unwrap();
     let error = verified(kept.request(ProofLevel::Stored)).await.unwrap_err();
-    assert!(error.class() == ExitClass::Corrupt && error.message().contains("put there by somebody"), "{error}");
+    assert!(error.class() == ExitClass::Corrupt && error.message().contains("did not write this manifest"), "{error}");
 
     // A manifest of the first version says nothing of the contents: that is told, and no failure.
     let mut first = good.clone();
@@ -257,7 +257,7 @@ async fn a_manifest_that_claims_something_else_is_not_believed() {
     fs::write(&at, first.to_string()).unwrap();
     let found = verified(kept.request(ProofLevel::Drill)).await.unwrap();
     assert_eq!(found.proof.proven.len(), DRILLED.len() - 1);
-    assert!(found.proof.left_out[0].contains("records nothing"), "{found:?}");
+    assert!(found.proof.left_out[0].contains("records no contents"), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -281,7 +281,7 @@ async fn what_cannot_be_opened_is_told() {
     let found = verified(kept.request(ProofLevel::Stored)).await.unwrap();
     assert_eq!(found.proof.proven, [Step::StoredSha256]);
     assert!(found.proof.left_out[0].contains(PAIRS[0].0), "{found:?}");
-    assert!(Verified::Stored(Box::new(found)).lines().contains("left out  what is in it"));
+    assert!(Verified::Stored(Box::new(found)).lines().contains("left out  content"));
 
     let mut ask = kept.request(ProofLevel::Stored);
     ask.snapshot.key = Some("shop/orders/1a2b3c4d/20200101T000000Z-byhand-00000000".to_owned());
@@ -340,7 +340,7 @@ async fn every_line_of_etcd_is_drilled_and_one_with_users_too() {
         let found = verified(drill(&kept)).await.unwrap();
         let read = [&DRILLED[..5], &[Step::RestoredHashKV]].concat();
         assert_eq!(found.proof.proven, read, "{line}: {found:?}");
-        assert!(found.proof.left_out[0].contains("authentication is on"), "{line}: {found:?}");
+        assert!(found.proof.left_out[0].contains("authentication enabled"), "{line}: {found:?}");
         assert_eq!(files(kept.scratch.path()), [] as [&str; 0]);
     }
     // A newer one is not read by an older etcd.
@@ -429,7 +429,7 @@ async fn what_a_drill_stumbles_over_is_not_held_against_the_snapshot() {
         assert_eq!(proofs(&kept.folder()), [], "{error}");
         assert_eq!(files(kept.scratch.path()), [] as [&str; 0], "{error}");
     };
-    let does_not_start = "etcd does not start on what was restored";
+    let does_not_start = "etcd does not start on the restored data";
     for (does, class, says) in [
         ("echo 'flag provided but not defined: -x' >&2; echo Usage: >&2; exit 2", ExitClass::Transient, "-x"),
         ("echo 'panic: it had a bad day' >&2; exit 2", ExitClass::Transient, "it had a bad day"),
@@ -452,7 +452,7 @@ async fn what_a_drill_stumbles_over_is_not_held_against_the_snapshot() {
         "/bin/sed -i s/k1/k9/ \"$3\"; exec $real \"$@\"",
         "$real \"$@\" && for arg; do case $arg in --data-dir=*) /bin/sed -i s/k1/k9/ \"${arg#*=}/member/snap/db\";; esac; done",
     ] {
-        unharmed(programs(AS_IT_IS, does), ExitClass::Refused, &["other bytes back", "not to blame"]).await;
+        unharmed(programs(AS_IT_IS, does), ExitClass::Refused, &["returns other bytes", "is intact"]).await;
     }
 
     // Programs that do not belong together, or are not what they are called, are told before anything is read.
@@ -465,11 +465,11 @@ async fn what_a_drill_stumbles_over_is_not_held_against_the_snapshot() {
     let mixed = links(etcd_of("3.7"), etcd_of("3.5").with_file_name("etcdutl"));
     unharmed(mixed, ExitClass::Config, &["is etcd 3.7 and", "is etcdutl 3.5", "--bin-dir"]).await;
     let other = links(bin("etcdctl"), bin("etcdutl"));
-    unharmed(other, ExitClass::Config, &["does not tell an etcd version"]).await;
+    unharmed(other, ExitClass::Config, &["prints no etcd version"]).await;
 
     // etcdutl hashes the copy that it has made: where the file is as it was proven, the disk is to blame.
     let copied = programs(AS_IT_IS, "echo 'Error: expected sha256 [1], got [2]' >&2; exit 1");
-    unharmed(copied, ExitClass::Refused, &["expected sha256", "other bytes back", "not to blame"]).await;
+    unharmed(copied, ExitClass::Refused, &["expected sha256", "returns other bytes", "is intact"]).await;
 
     // What else etcdutl finds wrong with the bytes is.
     let programs = programs(AS_IT_IS, "echo 'Error: snapshot missing hash but --skip-hash-check=false' >&2; exit 1");

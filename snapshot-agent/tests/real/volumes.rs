@@ -106,7 +106,7 @@ async fn a_volume_that_gives_other_bytes_back_is_told_and_the_snapshot_is_not_ac
         let (class, message) =
             stored.refused_leaving(&[NOTE], |r| (r.key, r.etcdutl) = (key.to_owned(), etcdutl.clone())).await;
         assert_eq!(class, ExitClass::Refused, "{key}: {message}");
-        for word in ["the volume", "other bytes back", "expected sha256"] {
+        for word in ["the volume", "returns other bytes", "expected sha256"] {
             assert!(message.contains(word), "{key}: no {word:?} in {message}");
         }
     }

@@ -66,7 +66,7 @@ fn votes(seen: &Observed, etcd: &Membership) -> Option<Next> {
     // I1: with the new vote there is still a quorum of members that answer.
     let voters = etcd.members.iter().filter(|l| !l.learner).count();
     if seen.healthy_voters(etcd) + 1 < quorum(voters + 1) {
-        let message = format!("{} gets its vote when more of the voters answer", member.name());
+        let message = format!("Holdfast promotes {} when more of the voters answer", member.name());
         return Some(Next::wait(Reason::WaitingForEtcd, message, SOON));
     }
     let act = Act::Promote { name: member.name().to_owned(), member_id: listed.id, cluster_id: etcd.cluster_id };

@@ -54,8 +54,9 @@ pub(super) fn told(seen: &Observed, etcd: &Membership, alarm: &Alarm) -> String 
     let whose = format!("{} on member {}", alarm.kind.as_str(), hex_id(alarm.member_id));
     if alarm.kind == AlarmKind::NoSpace && alarm.member_id != 0 && !listed(etcd, alarm) {
         return format!(
-            "{whose} (no member of this cluster: it is cleared when every member answers and is below nine tenths of its \
-             quota; compact and defragment them until then, spec.options.quotaBackendBytes is immutable)"
+            "{whose} (no member of this cluster: Holdfast clears the alarm when every member answers and is below nine \
+             tenths of its quota. Compact and defragment the members until then; spec.options.quotaBackendBytes is \
+             immutable)"
         );
     }
     let formed = seen.latches().formed.unwrap_or_default();
@@ -64,22 +65,23 @@ pub(super) fn told(seen: &Observed, etcd: &Membership, alarm: &Alarm) -> String 
     }
     if foreign(seen, etcd, alarm) {
         return format!(
-            "{whose} (it came along with the restored data, and is cleared when every member answers and no other CORRUPT \
-             alarm stands)"
+            "{whose} (the alarm is part of the restored data. Holdfast clears the alarm when every member answers and \
+             no other CORRUPT alarm is raised)"
         );
     }
     let member = seen.members.first().map_or("MEMBER", Member::name);
-    let clear = format!("`kubectl exec {member} -- etcdctl alarm disarm` clears it, and every other alarm with it");
+    let clear = format!("`kubectl exec {member} -- etcdctl alarm disarm` clears this alarm and every other alarm");
     if alarm.member_id != 0 {
         return format!(
-            "{whose} (no member of this cluster: it came along with the restored data, or a member that was removed has \
-             left it. If it came along, {clear})"
+            "{whose} (no member of this cluster: the alarm is part of the restored data, or was left by a removed \
+             member. If the alarm is part of the restored data, {clear})"
         );
     }
     let was = known(&formed, alarm);
-    let when = if was { "was raised already when this cluster formed from" } else { "may have come along with" };
+    let when = if was { "was raised before this cluster formed from" } else { "may be part of" };
     format!(
-        "{whose} (it names nobody, and {when} the restored data. If it came along and was not raised anew, {clear})"
+        "{whose} (the alarm names no member, and {when} the restored data. If the alarm is part of the restored data \
+         and was not raised again, {clear})"
     )
 }
 

@@ -101,7 +101,7 @@ fn clear(seen: &Observed, wanted: Option<&Restoring>, now: Timestamp) -> Option<
     if let Some(member) = seen.members.iter().filter(|m| !m.deleting()).find(wrong) {
         return Some(Next::act(Act::DeleteMember {
             member: Target::of(&member.object.metadata),
-            why: "the spec it was made for was corrected before the cluster formed".to_owned(),
+            why: "the spec was corrected before the cluster formed".to_owned(),
         }));
     }
     let going = seen.members.iter().find(|m| m.deleting())?;
@@ -109,7 +109,7 @@ fn clear(seen: &Observed, wanted: Option<&Restoring>, now: Timestamp) -> Option<
     if seen.latches().pending_member.as_deref() == Some(going.name()) {
         return Some(latch(&seen.fresh_name(), wanted.cloned()));
     }
-    let message = format!("the member {} of the earlier attempt is going", going.name());
+    let message = format!("Holdfast deletes the member {} of the earlier attempt", going.name());
     let leaving = going.pod.as_ref().filter(|pod| meta::deleting(&pod.metadata));
     Some(match leaving.and_then(|pod| Some((pod, Wake::at(pods::lingers_from(pod)?, now)))) {
         // As its own pass tells it: that one does not come any further.
@@ -150,7 +150,8 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
     let mut others = seen.members.iter().filter_map(|m| m.object.spec.joined.as_ref());
     if hex_id(etcd.cluster_id) != joined.cluster_id || others.any(|j| j.cluster_id != joined.cluster_id) {
         let message = format!(
-            "members have served cluster {} and now answer for {:x}: nothing is done. Find out whose servers these are",
+            "the members have served cluster {} and now answer for cluster {:x}. Holdfast changes nothing. Find out \
+             which etcd answers",
             joined.cluster_id, etcd.cluster_id
         );
         return Next::wait(Reason::SafetyStop, message, Wake::AfterMillis(10_000));
@@ -191,7 +192,7 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
 fn until_it_serves(seed: &Member, now: Timestamp) -> Next {
     let restoring = seed.object.spec.restore.is_some() && !seed.joined();
     let Some(pod) = seed.live_pod() else {
-        return Next::wait(Reason::WaitingForPod, "the first member's Pod is not there yet", Wake::AfterMillis(1_000));
+        return Next::wait(Reason::WaitingForPod, "the first member has no Pod yet", Wake::AfterMillis(1_000));
     };
     if pods::runs(pod) {
         // etcd serves about a second after it starts; long after that a look now and then is enough.
@@ -199,7 +200,7 @@ fn until_it_serves(seed: &Member, now: Timestamp) -> Next {
         return Next::wait(Reason::WaitingForEtcd, "the first member starts and does not serve yet", wake);
     }
     if restoring {
-        let message = "the first member's data is being rebuilt from the snapshot";
+        let message = "the agent restores the first member's data from the snapshot";
         return Next::wait(Reason::Restoring, message, Wake::AfterMillis(1_000));
     }
     Next::wait(Reason::WaitingForPod, "the first member's Pod does not run yet", Wake::AfterMillis(1_000))

@@ -87,8 +87,8 @@ impl Observed {
             .collect();
         if let Some(member) = self.members.iter().find(|m| m.deleting()) {
             let message = format!(
-                "the member {} was deleted by hand and is kept while the cluster counts on it; replacing members is not \
-                 supported yet",
+                "the member {} was deleted by hand. Holdfast keeps the member while the cluster counts on the member; \
+                 replacing members is not supported yet",
                 member.name()
             );
             return Next::wait(Reason::MemberStillListed, message, POLL);

@@ -43,14 +43,15 @@ pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<
     }
     let until = meta.creation_timestamp.as_ref().and_then(|made| Wake::at(made.0 + COLLECTED, now));
     if let (Some(later), true, false) = (until, conflicts.is_empty(), leftovers.is_empty()) {
-        let message = format!("of the earlier cluster of this name, and going with it: {}", leftovers.join(", "));
+        let message =
+            format!("Kubernetes deletes objects of the earlier cluster of this name: {}", leftovers.join(", "));
         return (ensures, Some(Next::wait(Reason::WaitingForReference, message, later)));
     }
     conflicts.extend(leftovers);
     let conflict = (!conflicts.is_empty()).then(|| {
         let message = format!(
-            "an object of this name that is not this cluster's is in the way and is not touched: {}. Delete or rename it, \
-             or use another name for the cluster",
+            "an object of this name does not belong to this cluster: {}. Holdfast does not change the object. Delete \
+             the object, or use another name for the cluster",
             conflicts.join(", ")
         );
         Next::wait(Reason::NameConflict, message, POLL)

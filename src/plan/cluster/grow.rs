@@ -36,18 +36,18 @@ fn strange(seen: &Observed, etcd: &Membership) -> Option<Next> {
     let late = |m: &&Member| m.object.spec.role == Birth::Seed && !m.joined() && seen.listed(etcd, m.name()).is_none();
     if let Some(seed) = seen.members.iter().find(late) {
         if seed.deleting() {
-            let message = format!("{} came too late to found this cluster and is going", seed.name());
+            let message = format!("Holdfast deletes {}, which came too late to found this cluster", seed.name());
             return Some(Next::wait(Reason::Growing, message, Wake::AfterMillis(1_000)));
         }
         return Some(Next::act(Act::DeleteMember {
             member: Target::of(&seed.object.metadata),
-            why: "it came too late to found a cluster that has formed without it".to_owned(),
+            why: "the cluster formed without this member".to_owned(),
         }));
     }
     if let Some(listed) = etcd.members.iter().find(|l| seen.standing_for(l).is_none()) {
         let message = format!(
-            "etcd lists member {:x} (name {:?}, {}), for which there is no EtcdMember; nothing is added while it is there. \
-             If it is nobody's, remove it with etcdctl member remove",
+            "etcd lists member {:x} (name {:?}, {}), which has no EtcdMember. Holdfast adds no member until then. If \
+             no server runs under this ID, remove the member with etcdctl member remove",
             listed.id,
             listed.name,
             listed.peer_urls.join(" ")
@@ -56,8 +56,8 @@ fn strange(seen: &Observed, etcd: &Membership) -> Option<Next> {
     }
     let gone = seen.members.iter().find(|m| m.joined() && seen.listed(etcd, m.name()).is_none())?;
     let message = format!(
-        "the member {} had joined and etcd does not list it any more; an ID never comes back. Nothing is added while it is \
-         there",
+        "the member {} had joined, and etcd lists its ID no more. An ID never returns. Holdfast adds no member while \
+         this EtcdMember exists",
         gone.name()
     );
     Some(Next::wait(Reason::MemberNotListed, message, POLL))
@@ -121,7 +121,7 @@ impl<'a> Growth<'a> {
         }
         let fresh = self.seen.fresh_name();
         if there(&fresh) {
-            return Some(Next::wait(Reason::Growing, "the name drawn for a member is taken", SOON));
+            return Some(Next::wait(Reason::Growing, "the generated name of the next member is taken", SOON));
         }
         Some(Next::act(Act::Latch(Box::new(Latches { pending_member: Some(fresh), ..self.latches.clone() }))))
     }
@@ -147,12 +147,16 @@ impl<'a> Growth<'a> {
         if !corrupt.is_empty() {
             let mut said: Vec<_> = corrupt.iter().map(|a| alarms::told(self.seen, self.etcd, a)).collect();
             said.sort();
-            let message = format!("{}; no member is added while nobody knows whose data are right", said.join(", "));
+            let message = format!("{}; Holdfast adds no member while a CORRUPT alarm is raised", said.join(", "));
             return Some(Next::wait(Reason::AlarmRaised, message, POLL));
         }
         let voters = self.etcd.members.iter().filter(|l| !l.learner).count();
         (self.seen.healthy_voters(self.etcd) < voters).then(|| {
-            Next::wait(Reason::WaitingForEtcd, "members are added when every voter answers", Wake::AfterMillis(1_000))
+            Next::wait(
+                Reason::WaitingForEtcd,
+                "Holdfast adds members when every voter answers",
+                Wake::AfterMillis(1_000),
+            )
         })
     }
 

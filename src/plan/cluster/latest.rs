@@ -65,7 +65,7 @@ pub(super) fn find(
             // What held up the one before does so no more.
             (None, Fact::Running(words)) => still(&searches, None, now, words),
             (None, _) => {
-                let words = "the store has been asked; the answer is on its way".to_owned();
+                let words = "the Job that searches the store has ended; its report is on its way".to_owned();
                 still(&searches, kept.as_ref(), now, words)
             }
         },
@@ -82,7 +82,7 @@ pub(super) fn asking(seen: &Observed, now: Timestamp) -> (Reason, String) {
     {
         return (stuck.reason, stuck.words());
     }
-    let words = "the store is asked for the latest snapshot".to_owned();
+    let words = "a Job searches the store for the latest snapshot".to_owned();
     let (reason, message, _) = still(&searches, kept.as_ref(), now, words);
     (reason, message)
 }
@@ -133,7 +133,8 @@ struct Failure {
 
 impl Failure {
     fn silent(at: Timestamp) -> Self {
-        let message = "the Job that asked the store ended well, and its report is gone; it is asked again".to_owned();
+        let message =
+            "the Job that searched the store succeeded, but its report is gone. Holdfast starts another Job".to_owned();
         Self { reason: Reason::AskingStore, message, at }
     }
 

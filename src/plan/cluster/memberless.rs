@@ -55,7 +55,7 @@ pub(super) fn summaries(seen: &Observed, old: &[MemberSummary]) -> Option<Vec<Me
     let gone = |member: &MemberSummary| MemberSummary {
         healthy: false,
         role: None,
-        reason: Some("it has no EtcdMember".to_owned()),
+        reason: Some("there is no EtcdMember".to_owned()),
         ..member.clone()
     };
     is_memberless(seen).then(|| old.iter().map(gone).collect())

@@ -29,7 +29,7 @@ fn decide(seen: &Observed, wanted: Result<&Wanted, &valid::Refusal>, now: Timest
         return (vec![], Next::wait(Reason::Deleting, "the cluster is being deleted", Wake::OnChange));
     }
     if seen.cluster.spec.paused {
-        return (vec![], Next::wait(Reason::Paused, "spec.paused is set: nothing is changed", POLL));
+        return (vec![], Next::wait(Reason::Paused, "spec.paused is set: Holdfast changes nothing", POLL));
     }
     let (ensures, wanted) = match wanted {
         Ok(wanted) => match front::ensures(seen, wanted, now) {
@@ -55,8 +55,8 @@ fn formed_next(seen: &Observed, wanted: Result<&Wanted, Next>, formed: &Formed, 
     };
     if hex_id(etcd.cluster_id) != formed.cluster_id {
         let message = format!(
-            "the members answer for cluster {:x}, but this cluster formed as {}: nothing is done. Find out whose servers \
-             these are",
+            "the members answer for cluster {:x}, but this cluster formed as {}. Holdfast changes nothing. Find out \
+             which etcd answers",
             etcd.cluster_id, formed.cluster_id
         );
         return Next::wait(Reason::SafetyStop, message, POLL);
@@ -89,8 +89,8 @@ fn notes(seen: &Observed, wanted: &Wanted) -> Vec<Note> {
         warn(Reason::EvenReplicas, message);
     }
     if !wanted.server.leaves_room() {
-        let message = "spec.options.quotaBackendBytes leaves no room on the volume for a received snapshot beside a full \
-                       database: a member that lags far behind could not catch up then";
+        let message = "spec.options.quotaBackendBytes leaves no room on the volume for a received snapshot beside a \
+                       full database: a member that lags far behind cannot catch up";
         warn(Reason::QuotaTight, message.to_owned());
     }
     notes

@@ -24,9 +24,9 @@ pub(super) fn wanted(seen: &Observed, now: Timestamp) -> Result<Option<Restoring
     match asked_for(seen, now)? {
         // I2: the API server refuses this too. Nobody who gave a snapshot to begin with is given an empty cluster for it.
         None if seen.under_way().is_some() => {
-            let message = "spec.bootstrap.restore was removed before this cluster has formed, and an empty one is not \
-                           founded in its place: put it back, corrected if need be, or delete this cluster and create an \
-                           empty one";
+            let message = "spec.bootstrap.restore was removed before this cluster formed. Holdfast founds no empty \
+                           cluster instead. Set spec.bootstrap.restore again, or delete this cluster and create an \
+                           empty cluster";
             Err(Box::new(Next::wait(Reason::InvalidSpec, message, Wake::OnChange)))
         }
         asked => Ok(asked.map(|new| as_begun(seen, new))),
@@ -67,9 +67,9 @@ pub(super) fn corrected_too_late(seen: &Observed, made: Option<&Restoring>) -> O
     let (made, asked) = match (made, asked(seen)) {
         (None, None) => return None,
         (None, Some(_)) => {
-            let message = "the first member was founded empty and serves already, so spec.bootstrap.restore, which was added \
-                           after that, restores nothing: delete this cluster, which no client has reached, and create it \
-                           anew with it";
+            let message = "spec.bootstrap.restore was added after the first member had started empty, so Holdfast \
+                           restores nothing. Delete this cluster, which no client has reached, and create the cluster \
+                           again with spec.bootstrap.restore";
             return Some(message.to_owned());
         }
         (Some(made), asked) => (made, asked),
@@ -80,15 +80,15 @@ pub(super) fn corrected_too_late(seen: &Observed, made: Option<&Restoring>) -> O
     let StoredSnapshot { key, .. } = &made.source;
     let from = match (&made.snapshot, &made.store, &made.newest) {
         (Some(snapshot), _, _) => format!("snapshotRef {snapshot}"),
-        (None, _, Some(_)) => format!("latest, asked as it was when {key} was found"),
+        (None, _, Some(_)) => format!("the latest of the search that found {key}"),
         (None, Some(store), None) => format!("source with storeRef {store} and key {key}"),
         (None, None, None) => format!("source {}", build::store::uri(&made.source).unwrap_or_else(|| key.clone())),
     };
     let bump = made.revision_bump.unwrap_or_default();
     Some(format!(
-        "the first member serves data already that were restored from {key}, and spec.bootstrap.restore was changed after \
-         that: put back {from}, with revisionBump {bump}; or delete this cluster, which no client has reached, and create it \
-         anew with the change"
+        "spec.bootstrap.restore was changed after the first member had started on data restored from {key}. Set {from} \
+         again, with revisionBump {bump}; or delete this cluster, which no client has reached, and create the cluster \
+         again with the change"
     ))
 }
 
@@ -171,7 +171,7 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
         Some(Seen::Known(Some(snapshot))) => snapshot,
         Some(Seen::Known(None)) => {
             return latched.map_or_else(
-                || wait(format!("the EtcdSnapshot {name} does not exist (yet); create it, or name another")),
+                || wait(format!("the EtcdSnapshot {name} does not exist. Create this EtcdSnapshot, or name another")),
                 Ok,
             );
         }
@@ -197,7 +197,7 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
                 None => snapshot.spec.destination.place.location(),
             };
             let Some(location) = location else {
-                return wait(format!("the EtcdSnapshot {name} does not say which store it is in; name another"));
+                return wait(format!("the EtcdSnapshot {name} has no destination in its status. Name another"));
             };
             let source = StoredSnapshot::at(location, artifact.key);
             let sha256 = Some(artifact.sha256).filter(|s| !s.is_empty());
@@ -210,7 +210,7 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
         }
         (Phase::Failed, _) => {
             let why = status.error.map(|e| e.message).unwrap_or_default();
-            wait(format!("the EtcdSnapshot {name} has failed and will never be complete ({why}); name another"))
+            wait(format!("the EtcdSnapshot {name} has failed and stays incomplete ({why}). Name another"))
         }
         (Phase::Pending | Phase::Running | Phase::Complete, _) => {
             latched.map_or_else(|| wait(format!("the EtcdSnapshot {name} is not complete yet")), Ok)
@@ -257,7 +257,7 @@ fn of_store(seen: &Observed, named: &LocalRef) -> Result<(Location, Option<Strin
 }
 
 fn names_no_place(who: &str) -> Waiting {
-    Waiting { reason: Reason::InvalidSpec, message: format!("{who} names no place, or more than one") }
+    Waiting { reason: Reason::InvalidSpec, message: format!("{who} names no store, or more than one store") }
 }
 
 /// The attempt that is under way, with the options that the spec has now. Where one of them has changed it is a new

@@ -31,7 +31,7 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Optio
     let ahead = seen.answers.values().filter_map(|said| Some(said.known()?.applied_index)).max()?;
     let all_well = etcd.members.iter().all(|listed| is_well(seen, etcd, listed, ahead));
     all_well.then(|| {
-        let why = "it keeps what the member was restored from; all members serve, and the next one goes without";
+        let why = "the Pod still mounts the restore's source; all members serve, and the next Pod mounts no source";
         Next::act(Act::DeletePod { pod: Target::of(&pod.metadata), why: why.to_owned() })
     })
 }

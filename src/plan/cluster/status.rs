@@ -111,9 +111,9 @@ fn why_silent(member: &Member, asked: bool, now: Timestamp) -> String {
         return why;
     }
     let why = match member.live_pod() {
-        None => "it has no Pod",
+        None => "there is no Pod",
         Some(pod) if failure::of(pod).is_some() => "its Pod fails",
-        Some(_) if asked => "it does not answer",
+        Some(_) if asked => "etcd does not answer",
         Some(_) => "its Pod does not run yet",
     };
     why.to_owned()
@@ -161,7 +161,7 @@ impl Facts<'_> {
             },
             match trouble {
                 Some((reason, message)) => Condition::yes(Type::Degraded, reason, message),
-                None => Condition::no(Type::Degraded, Reason::NothingWrong, "nothing is known to be wrong"),
+                None => Condition::no(Type::Degraded, Reason::NothingWrong, "no fault is known"),
             },
         ]
     }
@@ -233,9 +233,9 @@ impl Facts<'_> {
                 Some((Reason::Growing, message))
             }
             Next::Do(..) if self.restoring() => {
-                Some((Reason::Restoring, "the first member is being made from the snapshot".to_owned()))
+                Some((Reason::Restoring, "Holdfast creates the first member from the snapshot".to_owned()))
             }
-            Next::Do(..) => Some((Reason::Seeding, "the first member is being made".to_owned())),
+            Next::Do(..) => Some((Reason::Seeding, "Holdfast creates the first member".to_owned())),
         }
     }
 

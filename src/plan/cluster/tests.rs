@@ -332,7 +332,7 @@ mod silence {
     #[test]
     fn pods_that_are_made_again_and_again_do_not_hide_a_lost_quorum() {
         let mut seen = silent();
-        let unready = Wanted::no(Type::Ready, Reason::WaitingForPod, "its Pod has ended; another one is made");
+        let unready = Wanted::no(Type::Ready, Reason::WaitingForPod, "its Pod has ended; Holdfast creates another Pod");
         let young = Time(noon() + SignedDuration::from_secs(-2));
         for member in &mut seen.members[..2] {
             let pod = member.pod.as_mut().unwrap();

@@ -26,27 +26,31 @@ pub(super) fn stays(seen: &Observed) -> bool {
 const FOREGROUND: &str = "foregroundDeletion";
 
 /// What is told of a member that stays.
-pub(super) const STAYS: &str = "it was deleted by hand while its cluster lives and counts on it: its claim is kept, and its Pod, \
-                                which is made again when it ends. Its finalizer is let go when the cluster is deleted";
+pub(super) const STAYS: &str = "the EtcdMember was deleted by hand, but its cluster counts on this member. Holdfast \
+                                keeps its claim and its Pod, and removes the finalizer when the cluster is deleted";
 
 /// What to do about a member with a deletion timestamp. It is let go last, when what has to go with it is gone (I21).
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
     let member = &seen.member;
     let uid = meta::uid(&member.metadata);
     if !member.metadata.finalizers.iter().flatten().any(|f| f == MEMBER_FINALIZER) {
-        return Next::wait(Reason::Deleting, "it is let go; others hold it by their finalizers", Wake::OnChange);
+        return Next::wait(
+            Reason::Deleting,
+            "Holdfast has removed its finalizer; other finalizers remain",
+            Wake::OnChange,
+        );
     }
     match &seen.cluster {
         Seen::Unknown(why) => {
-            let message = format!("its EtcdCluster cannot be read, so nothing of it is touched: {why}");
+            let message = format!("its EtcdCluster cannot be read, so Holdfast deletes nothing: {why}");
             return Next::wait(Reason::WaitingForReference, message, Wake::AfterMillis(1_000));
         }
         Seen::Known(Some(alive)) if !meta::deleting(&alive.metadata) => {
             // A seed that never joined is nobody's, whether the cluster has formed without it or not at all.
             let counted_on = member.spec.role != Birth::Seed && !unformed(seen);
             if counted_on || member.spec.joined.is_some() {
-                let message = "it was deleted by hand while its cluster lives and counts on it; its Pod and claim are kept. \
-                               Its finalizer is let go when the cluster is deleted";
+                let message = "the EtcdMember was deleted by hand, but its cluster counts on this member. Holdfast \
+                               keeps its Pod and claim, and removes the finalizer when the cluster is deleted";
                 return Next::wait(Reason::MemberStillListed, message, Wake::AfterMillis(10_000));
             }
             if alive.spec.paused {
@@ -57,7 +61,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
     }
     if let Some(there) = seen.pod.as_ref().filter(|p| meta::controlled_by(&p.metadata, uid)) {
         if meta::deleting(&there.metadata) {
-            return pod::going(there, (Reason::Deleting, "its Pod is going"), now);
+            return pod::going(there, (Reason::Deleting, "its Pod is being deleted"), now);
         }
         return Next::act(Act::DeletePod {
             pod: Target::of(&there.metadata),
@@ -69,7 +73,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
     let claim = seen.claim.as_ref().filter(|c| meta::label(&c.metadata, key::MEMBER_UID) == Some(uid));
     if let Some(claim) = claim.filter(|_| retention == Retention::Delete) {
         if meta::deleting(&claim.metadata) {
-            return Next::wait(Reason::Deleting, "its claim is going", Wake::OnChange);
+            return Next::wait(Reason::Deleting, "its claim is being deleted", Wake::OnChange);
         }
         return Next::act(Act::DeleteClaim {
             claim: Target::of(&claim.metadata),

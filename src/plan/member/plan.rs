@@ -29,9 +29,9 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
     }
     match &seen.cluster {
         Seen::Known(None) if !meta::controlled_by(&member.metadata, &member.spec.cluster_ref.uid) => {
-            let message = "its EtcdCluster is gone and left it behind (kubectl delete --cascade=orphan): its Pod runs on, and \
-                           nobody looks after it. Save its data if it is needed, then delete this member; its volume goes \
-                           with it unless storage.retention is Retain";
+            let message = "its EtcdCluster was deleted without this member (kubectl delete --cascade=orphan). The Pod \
+                           runs on, and Holdfast does not manage this member. Save the data if needed, then delete \
+                           this EtcdMember. Its volume is deleted too unless storage.retention is Retain";
             return Next::wait(Reason::ClusterGone, message, Wake::OnChange);
         }
         Seen::Known(None) => {

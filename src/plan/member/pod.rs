@@ -52,13 +52,13 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
     let member = &seen.member;
     let joined = member.spec.joined.as_ref();
     let Some(initial_cluster) = &member.spec.initial_cluster else {
-        let message = "etcd has not been told of this member yet";
+        let message = "etcd does not list this member yet";
         return Next::wait(Reason::Growing, message, Wake::OnChange);
     };
     let founds = joined.is_none() && member.spec.role == Birth::Seed;
     if founds && !unformed(seen) {
         // I2: a second seed, or the seed of a cluster that has formed without it.
-        let message = "the cluster has formed and this seed has never joined it; it is not started";
+        let message = "the cluster has formed, and this seed never joined. Holdfast does not start the seed";
         return Next::wait(Reason::SafetyStop, message, Wake::AfterMillis(10_000));
     }
     // I9: restore steps only while the cluster is known not to have formed, and never for a member that has served.
@@ -78,20 +78,17 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         return Next::act(Act::CreatePod(Box::new(want)));
     };
     if !meta::controlled_by(&there.metadata, meta::uid(&member.metadata)) {
-        let message = format!(
-            "a Pod {} that is not this member's stands in its place; delete or rename it",
-            meta::name(&there.metadata)
-        );
+        let message = format!("the Pod {} does not belong to this member. Delete the Pod", meta::name(&there.metadata));
         return Next::wait(Reason::NameConflict, message, Wake::AfterMillis(10_000));
     }
     if meta::deleting(&there.metadata) {
-        let message = "its Pod is going; a new one is made on the same volume";
+        let message = "its Pod is being deleted; Holdfast creates a new Pod on the same volume";
         return going(there, (Reason::MemberRestarting, message), now);
     }
     if pods::ended(there) {
         // Not in a row: kubelet may reject at once what the scheduler puts onto its node again and again.
         let made = there.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0);
-        return anew_at(made + REJECTED, there, "it has ended: kubelet does not start it again", now);
+        return anew_at(made + REJECTED, there, "the Pod has ended: kubelet does not start an ended Pod again", now);
     }
     let next = own(seen, there, &want, now);
     let lost = missing_labels(there, member);
@@ -107,17 +104,17 @@ fn own(seen: &Observed, there: &Pod, want: &Pod, now: Timestamp) -> Next {
     if let Some(joined) = &seen.member.spec.joined {
         return match pods::restore_held_since(there) {
             Some(since) => {
-                let why = "it waits for what the member was restored from, and its data need that no more";
+                let why = "the Pod waits for the restore's source, which the restored member does not need";
                 anew_at(since + FORGET_RESTORE, there, why, now)
             }
             None => count_start(seen, joined, there).unwrap_or_else(|| standing(there, now)),
         };
     }
     if outdated(there, want) {
-        return anew(there, "the member has not joined yet and its Pod was made for other arguments");
+        return anew(there, "the member has not joined yet, and its Pod has outdated arguments");
     }
     match retry_at(there) {
-        Some(at) => anew_at(at, there, "its restore step failed; it is tried again from the start", now),
+        Some(at) => anew_at(at, there, "the restore failed; a new Pod starts again from the beginning", now),
         None => standing(there, now),
     }
 }
@@ -182,7 +179,7 @@ fn standing(pod: &Pod, now: Timestamp) -> Next {
         return Next::wait(Reason::WaitingForEtcd, "etcd runs and is not ready yet", Wake::OnChange);
     }
     if pods::ended(pod) {
-        let message = format!("its Pod has ended{}; another one is made", pods::why_ended(pod));
+        let message = format!("its Pod has ended{}; Holdfast creates another Pod", pods::why_ended(pod));
         return Next::wait(Reason::WaitingForPod, message, Wake::OnChange);
     }
     let Some(held) = failure::hold_up(pod) else {

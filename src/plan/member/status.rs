@@ -48,17 +48,18 @@ fn serves(seen: &Observed, pod: Option<&Pod>) -> String {
     if !restored {
         return "its Pod serves".to_owned();
     }
-    let keeps = "its Pod serves, and keeps what it was restored from mounted";
+    let keeps = "its Pod serves, and still mounts the restore's source";
     let own = pod.is_some_and(|pod| pods::agent_image(pod) == Some(&seen.settings.agent_image));
     let (why, how) = if cluster(seen).is_some_and(|c| few(c.spec.replicas)) {
-        ("There is no quorum without it", ", with a short interruption")
+        ("Without this member there is no quorum", ", with a short interruption")
     } else if own {
-        return format!("{keeps} until it is made anew");
+        return format!("{keeps} until Holdfast replaces the Pod");
     } else {
-        ("Another version of the operator made it, and an upgrade ends no Pod", "")
+        ("Another version of the operator created the Pod, and an upgrade restarts no Pod", "")
     };
     format!(
-        "{keeps}. {why}, so it is made anew only when it ends; to have that now{how}: kubectl delete pod {}",
+        "{keeps}. {why}, so Holdfast replaces the Pod only after its end. To replace the Pod now{how}: kubectl delete \
+         pod {}",
         meta::name(&seen.member.metadata)
     )
 }
@@ -66,7 +67,7 @@ fn serves(seen: &Observed, pod: Option<&Pod>) -> String {
 fn conditions(next: &Next, ready: bool, serves: String, failure: Option<&LastFailure>, stays: bool) -> [Wanted; 3] {
     let waiting = match next {
         Next::Wait(waiting, _) => Some((waiting.reason, waiting.message.clone())),
-        Next::Do(..) => Some((Reason::WaitingForPod, "its parts are being made".to_owned())),
+        Next::Do(..) => Some((Reason::WaitingForPod, "Holdfast creates its claim and its Pod".to_owned())),
         Next::Settled(_) => None,
     };
     // Also while something is done about its Pod.
@@ -86,7 +87,7 @@ fn conditions(next: &Next, ready: bool, serves: String, failure: Option<&LastFai
         },
         match trouble {
             Some((reason, message)) => Wanted::yes(Type::Degraded, reason, message),
-            None => Wanted::no(Type::Degraded, Reason::NothingWrong, "nothing is known to be wrong"),
+            None => Wanted::no(Type::Degraded, Reason::NothingWrong, "no fault is known"),
         },
     ]
 }

@@ -312,9 +312,12 @@ mod standing {
         };
         for few in [1, 2] {
             let said = ready(few, true);
-            assert!(said.contains("restored from") && said.ends_with("kubectl delete pod a-m0"), "{said}");
+            assert!(
+                said.contains("mounts the restore's source") && said.ends_with("kubectl delete pod a-m0"),
+                "{said}"
+            );
         }
-        assert!(ready(3, true).ends_with("until it is made anew"), "{}", ready(3, true));
+        assert!(ready(3, true).ends_with("until Holdfast replaces the Pod"), "{}", ready(3, true));
         assert_eq!(ready(1, false), "its Pod serves");
     }
 
@@ -338,7 +341,7 @@ mod standing {
             let all = planned(&seen).status.conditions;
             all.into_iter().find(|c| c.type_ == "Ready" && c.status == "True").unwrap().message
         };
-        assert!(said("agent:1").ends_with("until it is made anew"), "{}", said("agent:1"));
+        assert!(said("agent:1").ends_with("until Holdfast replaces the Pod"), "{}", said("agent:1"));
         let other = said("agent:0");
         assert!(other.contains("Another version") && other.ends_with("kubectl delete pod a-m0"), "{other}");
     }
@@ -428,7 +431,7 @@ mod standing {
         assert!(plan.waiting.unwrap().message.contains("kubectl taint nodes n7 "));
         seen.pod.as_mut().unwrap().metadata.finalizers = Some(vec!["example.com/mesh".to_owned()]);
         let message = planned_at(&seen, noon() + SignedDuration::from_secs(30)).waiting.unwrap().message;
-        assert!(message.contains("hold it: example.com/mesh.") && !message.contains("taint"), "{message}");
+        assert!(message.contains("finalizers remain: example.com/mesh.") && !message.contains("taint"), "{message}");
     }
 
     #[test]
@@ -528,7 +531,7 @@ mod standing {
             killed(&mut seen, "restore", code, words);
             let (reason, message) = degraded(&seen);
             assert_eq!(reason, "AgentMisconfigured", "{message}");
-            for part in ["limit 512Mi", "spec.bootstrap.restore.agent.resources", "tried again"] {
+            for part in ["limit 512Mi", "spec.bootstrap.restore.agent.resources", "starts the container again"] {
                 assert!(message.contains(part), "no {part:?} in {message}");
             }
             let told = planned(&seen).status.last_failure.unwrap();

@@ -25,7 +25,8 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
     if meta::label(&claim.metadata, key::MEMBER_UID) != Some(meta::uid(&member.metadata)) {
         // I13: not ours, so nothing is done to it.
         let message = format!(
-            "the claim {claim_name} is not this member's (its label {} names another UID); move it away",
+            "the claim {claim_name} does not belong to this member (its label {} names another UID). Move the claim \
+             away",
             key::MEMBER_UID
         );
         return Err(Box::new(Next::wait(Reason::NameConflict, message, Wake::AfterMillis(10_000))));
@@ -34,11 +35,11 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
         return Ok(meta::uid(&claim.metadata).to_owned());
     }
     if joined {
-        return Err(Box::new(lost(&claim_name, "is being deleted, and goes when the Pod stops")));
+        return Err(Box::new(lost(&claim_name, "is being deleted, and disappears when the Pod stops")));
     }
     // Nothing was ever acknowledged here: the Pod lets go, the claim goes, and both are made anew.
     let own = seen.pod.as_ref().filter(|p| meta::controlled_by(&p.metadata, meta::uid(&member.metadata)));
-    let message = format!("the claim {claim_name} is being deleted; a new one is made when it is gone");
+    let message = format!("the claim {claim_name} is being deleted; Holdfast creates a new claim afterwards");
     Err(Box::new(match own {
         Some(there) if meta::deleting(&there.metadata) => pod::going(there, (Reason::WaitingForPod, &message), now),
         Some(there) => Next::act(Act::DeletePod {
@@ -51,9 +52,9 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
 
 fn lost(claim: &str, what: &str) -> Next {
     let message = format!(
-        "the claim {claim} {what}, and with it the data of a member that has served. It is never made anew under the same \
-         member: acknowledged writes could be lost. Save a snapshot while other members serve, and restore it as a new \
-         cluster (runbook ClaimLost)"
+        "the claim {claim} {what}, and with it the data of a member that has served. Holdfast creates no new claim for \
+         the same member: acknowledged writes could be lost. Save a snapshot while other members serve, and restore \
+         the snapshot as a new cluster (runbook ClaimLost)"
     );
     Next::wait(Reason::ClaimLost, message, Wake::AfterMillis(10_000))
 }

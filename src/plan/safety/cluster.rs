@@ -38,7 +38,7 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
         Ensure::Budget(budget) => (meta::name(&budget.metadata), seen.budget.as_ref().map(|b| &b.metadata)),
     };
     let ours = standing.is_none_or(|meta| meta::controlled_by(meta, meta::uid(&seen.cluster.metadata)));
-    rule("I13", ours, &format!("{name} belongs to somebody else and is not applied"))
+    rule("I13", ours, &format!("{name} belongs to another owner, so Holdfast does not apply the object"))
 }
 
 fn check_act(seen: &Observed, act: &Act) -> Verdict {
@@ -51,7 +51,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::ForbidEmptyStart { pod, joined } => {
             let latched = owner_of(seen, pod)?.object.spec.joined.as_ref();
             rule("I3", latched.is_some(), "a first start is not forbidden before the member has joined")?;
-            rule("I5", latched == Some(joined), "a Pod is told whom its member has joined as")
+            rule("I5", latched == Some(joined), "a Pod's annotation holds the IDs under which its member has joined")
         }
         Act::Promote { name, member_id, cluster_id } => promote(seen, name, *member_id, *cluster_id),
         Act::Disarm { alarm, cluster_id } => disarm(seen, alarm, *cluster_id),
@@ -80,7 +80,7 @@ fn search(seen: &Observed, job: &Job) -> Verdict {
         Some(Seen::Known(Some(named))) => store::known(named).map(|known| known.id.as_str()),
         Some(Seen::Known(None) | Seen::Unknown(_)) | None => None,
     };
-    rule("I25", mark.is_none_or(|mark| expects(job, mark)), "a store whose mark is known is expected to have it")?;
+    rule("I25", mark.is_none_or(|mark| expects(job, mark)), "a Job expects the known store ID of its store")?;
     let meta = &seen.cluster.metadata;
     let owned = meta::controlled_by(&job.metadata, meta::uid(meta)) && job.metadata.namespace == meta.namespace;
     rule("I13", owned, "a cluster's Job is its own and stands beside it")?;
@@ -91,7 +91,7 @@ fn search(seen: &Observed, job: &Job) -> Verdict {
 
 fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     if let Some(formed) = &old.formed {
-        rule("I2", new.formed.as_ref() == Some(formed), "that a cluster has formed is never unsaid or changed")?;
+        rule("I2", new.formed.as_ref() == Some(formed), "the latch of a formed cluster is never removed or changed")?;
         return rule("I9", new.restoring == old.restoring, "a cluster that has formed is not restored again");
     }
     let any_joined = seen.members.iter().any(|m| m.object.spec.joined.is_some());
@@ -106,7 +106,11 @@ fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     let own = formed.corrupt_came_along.iter().any(|old| etcd.members.iter().any(|l| id(l.id) == *old));
     let alone = etcd.members.len() == 1 && formed.restored_from.is_some() && formed.restored_from == old.restoring;
     let certain = formed.corrupt_came_along.is_empty() || (alone && !own);
-    rule("I3", certain, "an alarm came along only where a restored seed is alone, and is not its own")?;
+    rule(
+        "I3",
+        certain,
+        "an alarm is latched as restored only while the restored seed is alone, and never for the seed's own ID",
+    )?;
     let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed);
     let made_from = seed.and_then(|seed| seed.object.spec.restore.as_ref());
     let told = formed.restored_from.as_ref() == made_from;
@@ -148,7 +152,7 @@ fn add(seen: &Observed, name: &str, peer_url: &str, cluster_id: u64) -> Verdict 
     let url = build::member::peer_url(&seen.cluster, name);
     rule("I11", peer_url == url, "a member is added under its own peer URL")?;
     let twice = etcd.members.iter().any(|l| l.name == name || l.peer_urls.iter().any(|u| u == peer_url));
-    rule("I11", !twice, "etcd does not list it yet")?;
+    rule("I11", !twice, "etcd does not list the added member yet")?;
     rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "nothing is added while data are in doubt")?;
     let voters = voters(etcd);
     // Every one of them: that is more than the quorum of the grown cluster, and what older servers insist on.
@@ -166,20 +170,16 @@ fn add(seen: &Observed, name: &str, peer_url: &str, cluster_id: u64) -> Verdict 
 /// An alarm is a member's own word; only what nobody can hold any more is cleared.
 fn disarm(seen: &Observed, alarm: &Alarm, cluster_id: u64) -> Verdict {
     let etcd = formed_as(seen, cluster_id)?;
-    rule(
-        "I12",
-        etcd.alarms.contains(alarm) && alarm.member_id != 0,
-        "an alarm that is cleared is raised, and names one",
-    )?;
+    rule("I12", etcd.alarms.contains(alarm) && alarm.member_id != 0, "a cleared alarm is raised and names a member")?;
     rule("I12", etcd.members.iter().all(|l| l.id != alarm.member_id), "a member's own alarm is not cleared")?;
     let formed = latches(seen).formed.filter(|formed| formed.restored_from.is_some());
     let before = formed.map(|formed| formed.corrupt_came_along).unwrap_or_default();
     let mut corrupt = etcd.alarms.iter().filter(|a| a.kind == AlarmKind::Corrupt);
     let listed = |a: &Alarm| etcd.members.iter().any(|l| l.id == a.member_id);
     let foreign = corrupt.all(|a| a.member_id != 0 && !listed(a) && before.contains(&id(a.member_id)));
-    rule("I3", foreign, "no alarm is cleared while one says that data of this very cluster may be wrong")?;
+    rule("I3", foreign, "no alarm is cleared while a CORRUPT alarm concerns this cluster's own data")?;
     let all = etcd.members.iter().all(|l| answers(seen, etcd, l));
-    rule("I1", all, "every member says how large it is before an alarm is cleared")
+    rule("I1", all, "every member reports its size before an alarm is cleared")
 }
 
 fn introduce(seen: &Observed, target: &Target, initial_cluster: &str) -> Verdict {
@@ -189,22 +189,28 @@ fn introduce(seen: &Observed, target: &Target, initial_cluster: &str) -> Verdict
     let urls: Vec<&str> = initial_cluster.split(',').filter_map(|e| e.split_once('=').map(|(_, url)| url)).collect();
     let listed: Vec<&str> = etcd.members.iter().flat_map(|l| &l.peer_urls).map(String::as_str).collect();
     let same = urls.len() == listed.len() && listed.iter().all(|url| urls.contains(url));
-    rule("I11", same, "a newcomer is told of exactly the members that etcd lists")?;
+    rule("I11", same, "a new member's initial cluster is exactly the member list of etcd")?;
     let own = format!("{}={}", member.name(), build::member::peer_url(&seen.cluster, member.name()));
-    rule("I11", initial_cluster.split(',').any(|e| e == own), "and of itself")
+    rule(
+        "I11",
+        initial_cluster.split(',').any(|e| e == own),
+        "a new member's initial cluster contains the member itself",
+    )
 }
 
 fn join(seen: &Observed, target: &Target, joined: &Joined) -> Verdict {
     let etcd = known(seen)?;
     let member = target_member(seen, target)?;
     rule("I5", member.object.spec.joined.is_none(), "a member joins once")?;
-    rule("I2", joined.cluster_id == id(etcd.cluster_id), "it serves the cluster that answers")?;
+    rule("I2", joined.cluster_id == id(etcd.cluster_id), "the joined member serves the cluster that answers")?;
     let listed = etcd.members.iter().find(|l| id(l.id) == joined.member_id);
     let own = listed.is_some_and(|l| stands_for(seen, l).is_some_and(|m| m.name() == member.name()));
-    rule("I5", own, "its ID is the one etcd lists for it")?;
-    rule("I5", listed.is_some_and(|l| answers(seen, etcd, l)), "it was seen serving under that ID")?;
+    rule("I5", own, "the latched member ID is the ID that etcd lists")?;
+    rule("I5", listed.is_some_and(|l| answers(seen, etcd, l)), "the member answers under the latched ID")?;
     match latches(seen).formed {
-        Some(formed) => rule("I2", formed.cluster_id == joined.cluster_id, "it serves the cluster that formed"),
+        Some(formed) => {
+            rule("I2", formed.cluster_id == joined.cluster_id, "the joined member serves the formed cluster")
+        }
         None => rule("I2", etcd.members.len() == 1, "the first member is alone"),
     }
 }
@@ -245,7 +251,7 @@ fn spare(seen: &Observed, target: &Target) -> Verdict {
     let etcd = known(seen)?;
     let formed = latches(seen).formed;
     let same = formed.is_some_and(|f| f.cluster_id == id(etcd.cluster_id));
-    rule("I2", same, "what was restored is let go by the cluster that formed")?;
+    rule("I2", same, "only the formed cluster ends the Pod that still mounts the restore's source")?;
     let member = owner_of(seen, target)?;
     rule("I1", member.pod.as_ref().is_some_and(pods::restores), "no Pod but one with a restore step is ended")?;
     // Else it might be restored again, or started empty.
@@ -255,7 +261,7 @@ fn spare(seen: &Observed, target: &Target) -> Verdict {
     rule("I4", seen.members.iter().all(|m| m.live_claim().is_some()), "every member has its claim, and none is going")?;
     let serves = |m: &Member| !m.deleting() && m.live_pod().is_some_and(pods::ready);
     let mut others = seen.members.iter().filter(|m| m.name() != member.name());
-    rule("I1", !member.deleting() && others.all(serves), "nobody else is missing, unready or going")?;
+    rule("I1", !member.deleting() && others.all(serves), "no other member is missing, unready or being deleted")?;
     let voters = voters(etcd);
     let changing = voters.len() != etcd.members.len() || latches(seen).pending_member.is_some();
     rule("I11", !changing, "the membership is not changing")?;
@@ -263,7 +269,7 @@ fn spare(seen: &Observed, target: &Target) -> Verdict {
         let other = stands_for(seen, l).is_some_and(|m| m.name() != member.name() && serves(m));
         other && answers(seen, etcd, l)
     });
-    rule("I1", 2 * left.count() > voters.len(), "without it a quorum answers")
+    rule("I1", 2 * left.count() > voters.len(), "a quorum answers without this member")
 }
 
 /// The only members that go are those of an attempt that never formed anything: where nothing has formed, or a seed

@@ -103,15 +103,15 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     if let Some(permitted) = permission {
         rule("I3", !joined(seen), "a member that has joined never starts on an empty volume")?;
         let own = claim.is_some_and(|c| meta::uid(&c.metadata) == permitted && !permitted.is_empty());
-        rule("I3", own, "an empty start is permitted for the one claim it is about")?;
+        rule("I3", own, "an empty start is permitted only for the member's own claim")?;
     }
     let knows = seen.member.spec.joined.as_ref().is_none_or(|joined| pods::knows_joined(pod, joined));
-    rule("I5", knows, "the Pod of a member that has joined knows whom as")?;
+    rule("I5", knows, "the Pod of a joined member has the annotation with the joined IDs")?;
     let first = !joined(seen) && seen.member.spec.role == Birth::Seed && unformed(seen);
     let mark = seen.member.spec.restore.as_ref().filter(|_| restores(pod)).and_then(|r| r.store_id.as_ref());
     let steps = pods::arguments(pod, container::RESTORE).unwrap_or_default();
     let told = mark.is_none_or(|mark| expects_store(steps, mark));
-    rule("I25", told, "a store whose mark is known is expected to have it")?;
+    rule("I25", told, "a restore expects the known store ID of its store")?;
     rule("I9", first || !restores(pod), "restore steps only in the seed of a cluster that has not formed")?;
     rule("I2", first || !founds(pod), "only the seed of a cluster that has not formed founds one")
 }
@@ -130,18 +130,22 @@ fn mark_started(seen: &Observed, target: &Target, count: u64, joined: &Joined) -
     active(seen)?;
     let pod = own_pod(seen);
     rule("I12", pod.is_some_and(|p| is(target, &p.metadata)), "the Pod is the one that was seen")?;
-    rule("I27", count == seen.member.spec.start_count, "a Pod is told what is latched")?;
+    rule("I27", count == seen.member.spec.start_count, "a Pod's annotation holds the latched start count")?;
     // A Pod whose own number is smaller would be refused at its next start.
     let own = pod.and_then(pods::start_number).is_some_and(|number| number >= count);
-    rule("I27", own, "no Pod is told of a later one")?;
-    rule("I5", seen.member.spec.joined.as_ref() == Some(joined), "a Pod is told whom its member has joined as")
+    rule("I27", own, "no Pod's annotation holds a higher number than the Pod's own")?;
+    rule(
+        "I5",
+        seen.member.spec.joined.as_ref() == Some(joined),
+        "a Pod's annotation holds the IDs under which its member has joined",
+    )
 }
 
 fn relabel(seen: &Observed, target: &Target, labels: &BTreeMap<String, String>) -> Verdict {
     active(seen)?;
     let pod = own_pod(seen);
     rule("I12", pod.is_some_and(|p| is(target, &p.metadata)), "the Pod is the one that was seen")?;
-    rule("I16", !labels.contains_key(key::ROLE), "clients are let in by the cluster's pass alone")
+    rule("I16", !labels.contains_key(key::ROLE), "only the cluster's pass lets clients in")
 }
 
 /// What stands where its Pod belongs, if it is its own.

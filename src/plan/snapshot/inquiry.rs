@@ -136,8 +136,8 @@ fn too_soon(seen: &Observed, asked: &[&Inspection], fact: &Fact) -> Option<Times
 /// What is told from then until the store has answered.
 fn shows_nothing(due: Timestamp) -> String {
     format!(
-        "the store shows nothing of it so far, and is asked again at {due}: until then what was sent to it may be \
-         carried out, or listed, late"
+        "the store shows no such snapshot so far. Holdfast asks again at {due}, because the store may carry out or \
+         list earlier requests late"
     )
 }
 
@@ -147,7 +147,7 @@ fn silence(fact: Fact, one: &Inspection) -> Option<(String, Option<Timestamp>)> 
     match fact {
         Fact::Failed { message, at, .. } => Some((message, at)),
         Fact::Lost => {
-            let why = "the Job that asked the store ended well, and its report is gone".to_owned();
+            let why = "the Job that asked the store succeeded, but its report is gone".to_owned();
             Some((why, jobs::created(&one.job)))
         }
         Fact::HeldUp(held) if held.reason == Reason::NodeSilent => Some((held.words(), jobs::silent_since(&one.pods))),

@@ -57,7 +57,7 @@ fn own(seen: &Observed, job: &Job) -> bool {
 
 fn conflict(job: &Job) -> Stage {
     let message = format!(
-        "a Job {} stands here that is not this snapshot's: delete it, or create the snapshot under another name",
+        "the Job {} does not belong to this snapshot. Delete the Job, or create the snapshot under another name",
         meta::name(&job.metadata)
     );
     Stage::Blocked(Reason::NameConflict, message)
@@ -108,7 +108,7 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
             Some(failed) => given_up(failed, at),
             None => Fact::Failed {
                 failure: Some(agent::Failure::of(ExitClass::NotFound, None)),
-                message: format!("the Job ended well, and nothing of this snapshot is in the store: {why}"),
+                message: format!("the Job succeeded, but the store does not hold this snapshot: {why}"),
                 at: None,
             },
         }),
@@ -130,7 +130,8 @@ fn without_job(seen: &Observed, now: Timestamp) -> Stage {
         } else {
             let pod = meta::name(&pod.metadata);
             Inquiry::waits(format!(
-                "the Job is gone and its Pod {pod} has not ended; if that stays, `kubectl describe pod {pod}` says why"
+                "the Job is gone, but its Pod {pod} has not ended. If the Pod stays, `kubectl describe pod {pod}` \
+                 names the cause"
             ))
         };
         return Stage::Doubt(Doubt { witnessed, failed, inquiry });
@@ -211,13 +212,13 @@ fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, String> {
     let begun = seen.snapshot.status.as_ref().filter(|_| witnessed(seen)).and_then(|s| s.cluster_uid.as_deref());
     if let Some(gone) = begun.filter(|uid| *uid != meta::uid(&cluster.metadata)) {
         return Err(format!(
-            "the EtcdCluster {wanted} that this snapshot was begun for is gone (UID {gone}), and another one has its name: \
-             create another EtcdSnapshot for that one"
+            "the EtcdCluster {wanted} of this snapshot is gone (UID {gone}), and another EtcdCluster has its name. \
+             Create another EtcdSnapshot for the new cluster"
         ));
     }
     let status = cluster.status.as_ref();
     let Some(formed) = status.and_then(|s| s.latches.formed.as_ref()) else {
-        return Err(format!("EtcdCluster {wanted} has not formed yet; its conditions say what it waits for"));
+        return Err(format!("EtcdCluster {wanted} has not formed yet; its conditions name the cause"));
     };
     let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
     let endpoints: Vec<String> = status
@@ -227,7 +228,7 @@ fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, String> {
         .map(|m| name::client_url(&m.name, wanted, namespace))
         .collect();
     if endpoints.is_empty() {
-        return Err(format!("EtcdCluster {wanted} lists no member with a vote now; its conditions say why"));
+        return Err(format!("EtcdCluster {wanted} lists no voter now; its conditions name the cause"));
     }
     let cluster_uid = Some(meta::uid(&cluster.metadata).to_owned());
     let restored_from = formed.restored_from.as_ref().map(|restoring| restoring.source.key.clone());

@@ -25,8 +25,8 @@ pub(super) fn doubt(doubt: &Doubt) -> (Reason, String) {
             let message = if doubt.witnessed {
                 "The Job's report is gone. Holdfast asks the store whether the snapshot exists"
             } else {
-                "No Job of this snapshot is known, but one may have run. Holdfast asks the store whether the snapshot \
-                 exists"
+                "No Job of this snapshot is known, but a Job may have run. Holdfast asks the store whether the \
+                 snapshot exists"
             };
             (Reason::AskingStore, message.to_owned())
         }
@@ -38,8 +38,8 @@ pub(super) fn doubt(doubt: &Doubt) -> (Reason, String) {
         }
         (None, Some(why)) if !doubt.witnessed => {
             let message = format!(
-                "No Job of this snapshot is known, but one may have run, so Holdfast asks the store first. The store did not \
-                 answer, and Holdfast asks again: {why}"
+                "No Job of this snapshot is known, but a Job may have run, so Holdfast asks the store first. The store \
+                 did not answer, and Holdfast asks again: {why}"
             );
             (Reason::AskingStore, message)
         }
@@ -186,7 +186,7 @@ fn ready(stage: &Stage) -> Wanted {
         Stage::Rest => no(Reason::Deleting, "the snapshot is being deleted"),
         Stage::Blocked(reason, message) => no(*reason, message),
         Stage::Job(Fact::HeldUp(held)) => no(held.reason, &held.words()),
-        Stage::Start(_) => no(Reason::JobPending, "its Job is being made"),
+        Stage::Start(_) => no(Reason::JobPending, "Holdfast creates the Job"),
         Stage::Job(Fact::Pending(message)) => no(Reason::JobPending, message),
         Stage::Job(Fact::Running(message)) => no(Reason::JobRunning, message),
         Stage::Job(Fact::Settling | Fact::Lost) => no(Reason::JobRunning, SETTLING),
@@ -202,7 +202,7 @@ fn ready(stage: &Stage) -> Wanted {
 fn stored_words(report: &SavedReport) -> String {
     let at = report.revision.map_or_else(String::new, |revision| format!(" at revision {revision}"));
     let unlocked = match &report.lock {
-        Some(lock) if !lock.confirmed => "; it was to be locked, and these credentials may not ask whether it is",
+        Some(lock) if !lock.confirmed => "; a lock was requested, but the credentials may not read the lock",
         Some(_) | None => "",
     };
     format!("{} of member {}{at} are stored at {}{unlocked}", size(report.db_bytes), report.member, report.uri)
@@ -211,20 +211,20 @@ fn stored_words(report: &SavedReport) -> String {
 /// What an agent of an earlier version stored says nothing of this.
 fn verification(report: &SavedReport) -> Option<Verification> {
     let found = report.verification.as_ref()?;
-    let reason = found.reason.as_deref().unwrap_or("no reason was given");
+    let reason = found.reason.as_deref().unwrap_or("the agent gave no reason");
     let message = match found.level {
         Level::HashKV => {
             let (hash, revision) = (report.hash_kv.unwrap_or_default(), report.revision.unwrap_or_default());
             let others = found.agreed_by_reason.as_ref();
-            let others = others.map(|why| format!("; not compared with another: {why}")).unwrap_or_default();
-            format!("HashKV {hash} at revision {revision} is also that of {}{others}", found.agreed_by.join(" and "))
+            let others = others.map(|why| format!("; not compared with another member: {why}")).unwrap_or_default();
+            format!("HashKV {hash} at revision {revision} equals that of {}{others}", found.agreed_by.join(" and "))
         }
         Level::Structure => format!("the database is sound, and was not compared with a live member: {reason}"),
-        Level::Trailer => format!("the bytes are those that etcd sent, and the database was not looked into: {reason}"),
+        Level::Trailer => format!("the bytes equal the bytes that etcd sent; the database was not checked: {reason}"),
     };
     let message = match &found.read_back_reason {
-        _ if found.read_back => format!("{message}; the store gives back what it was given"),
-        Some(why) => format!("{message}; it was not read back: {why}"),
+        _ if found.read_back => format!("{message}; the agent read back the stored bytes"),
+        Some(why) => format!("{message}; the agent did not read back the stored bytes: {why}"),
         None => message,
     };
     let message = found.differences.iter().fold(message, |message, difference| format!("{message}; {difference}"));
@@ -242,7 +242,9 @@ pub(super) fn notes(seen: &Observed, stage: &Stage) -> Vec<Note> {
                 note(
                     true,
                     "JobCreated",
-                    format!("the Job is gone, and the store has nothing of it: {name} is made again"),
+                    format!(
+                        "the Job is gone, and the store does not hold its snapshot: Holdfast creates Job {name} again"
+                    ),
                 )
             } else {
                 note(false, "JobCreated", format!("Job {name} saves the snapshot"))

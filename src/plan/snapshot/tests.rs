@@ -25,7 +25,7 @@ use crate::plan::{Act, Wake};
 fn a_snapshot_of_a_formed_cluster_starts_its_job() {
     let seen = fresh();
     let plan = planned(&seen);
-    assert_eq!(told(&plan.status), (Phase::Pending, "False", "JobPending", "its Job is being made"));
+    assert_eq!(told(&plan.status), (Phase::Pending, "False", "JobPending", "Holdfast creates the Job"));
     assert_eq!(plan.status.started_at, None, "only what is so is told");
     assert_eq!((plan.notes[0].reason.as_str(), plan.notes[0].warning), ("JobCreated", false));
     assert_eq!(plan.wake, Wake::Now);
@@ -72,7 +72,7 @@ fn a_snapshot_is_of_the_cluster_it_was_begun_for() {
     let plan = planned(&asked(seen, nothing()));
     let (phase, ready, reason, message) = told(&plan.status);
     assert_eq!((plan.act.is_none(), phase, ready, reason), (true, Phase::Pending, "False", "WaitingForReference"));
-    assert!(message.contains("is gone (UID cluster-uid), and another one has its name"), "{message}");
+    assert!(message.contains("is gone (UID cluster-uid), and another EtcdCluster has its name"), "{message}");
     assert_eq!(plan.status.cluster_uid.as_deref(), Some("cluster-uid"), "written once");
 }
 
@@ -108,7 +108,7 @@ fn what_is_missing_is_waited_for_and_is_no_failure() {
         (
             "no voters",
             |s| s.cluster.as_mut().unwrap().status.as_mut().unwrap().members.retain(|m| m.name == "a-2"),
-            "lists no member with a vote",
+            "lists no voter",
         ),
     ];
     for (what, change, says) in cases {
@@ -201,7 +201,7 @@ fn a_running_pod_is_told_with_the_attempt_and_what_went_before() {
 
     let seen = with(vec![failed("p-0", ExitClass::Transient, "the store said 503"), running()]);
     let plan = planned(&seen);
-    assert!(told(&plan.status).3.ends_with("(attempt 2 of 4); the attempt before: the store said 503"));
+    assert!(told(&plan.status).3.ends_with("(attempt 2 of 4); the previous attempt: the store said 503"));
     assert_eq!(plan.status.attempts, 2);
 
     // Between two Pods nothing has failed yet.
@@ -379,7 +379,7 @@ fn a_job_that_was_deleted_is_made_again_and_counted_on() {
     let mut seen = asked(seen, nothing());
     let plan = planned(&seen);
     assert_eq!((plan.status.phase, plan.status.attempts), (Phase::Pending, 2));
-    assert!(plan.notes[0].warning && plan.notes[0].message.contains("made again"));
+    assert!(plan.notes[0].warning && plan.notes[0].message.contains("creates Job"));
     let mut again = started(&seen);
     assert_eq!(again.metadata.annotations.as_ref().unwrap()[key::ATTEMPTS_BEFORE], "2");
 

@@ -53,22 +53,21 @@ fn stage(seen: &Observed, inputs: &str, now: Timestamp) -> Stage {
         return Stage::Rest;
     }
     let Some(location) = seen.store.record().location(Right::Write) else {
-        return Stage::Blocked(
-            Reason::InvalidSpec,
-            "spec: a store is exactly one of s3, azure, gcs and pvc".to_owned(),
-        );
+        return Stage::Blocked(Reason::InvalidSpec, "spec: needs exactly one of s3, azure, gcs and pvc".to_owned());
     };
     let missing = seen.secrets.iter().filter(|(_, version)| **version == Seen::Known(None));
     let missing: Vec<_> = missing.map(|(name, _)| name.as_str()).collect();
     if !missing.is_empty() {
-        let message =
-            format!("not in this namespace yet, and named by this store: Secret {}", missing.join(", Secret "));
+        let message = format!(
+            "this store names Secrets that do not exist in this namespace: Secret {}",
+            missing.join(", Secret ")
+        );
         return Stage::Blocked(Reason::WaitingForReference, message);
     }
     match &seen.job {
         Some(job) if !meta::controlled_by(&job.metadata, meta::uid(meta)) => {
             let name = meta::name(&job.metadata);
-            let message = format!("a Job {name} stands here that is not this store's: delete it");
+            let message = format!("the Job {name} does not belong to this store. Delete the Job");
             Stage::Blocked(Reason::NameConflict, message)
         }
         Some(job) => match probe::read(seen, job, inputs, now) {

@@ -39,9 +39,9 @@ pub(super) fn read(seen: &Observed, job: &Job, inputs: &str, now: Timestamp) -> 
         // A report of something else, or none at all.
         Fact::Stored { at, .. } => {
             let at = at.map_or(now, |at| within(job, at));
-            failed(inputs, None, "the probe's report is another's", at)
+            failed(inputs, None, "the probe's report is of another kind", at)
         }
-        Fact::Lost => failed(inputs, None, "the probe ended well, and its report is gone", now),
+        Fact::Lost => failed(inputs, None, "the probe succeeded, but its report is gone", now),
         Fact::Failed { failure, message, at } => failed(inputs, failure, &message, at.unwrap_or(now)),
     }
 }

@@ -86,7 +86,7 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
         // Of this one no end comes that would say so: it may be at it, and make the store's mark, so none is made beside it.
         (Stage::HeldUp(_), Some(probe), Some(held)) if probe.usable && held.reason == Reason::NodeSilent => {
             let usable = found(probe);
-            let message = format!("{}; it is not tried again meanwhile: {}", usable.message, held.words());
+            let message = format!("{}; Holdfast does not probe the store meanwhile: {}", usable.message, held.words());
             Wanted { message, ..usable }
         }
         (Stage::HeldUp(_) | Stage::Probing(_), Some(probe), _) if probe.usable => found(probe),
@@ -98,7 +98,7 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
         }
         (Stage::Blocked(reason, message), ..) => no(*reason, message),
         (Stage::HeldUp(held), None, None) => no(Reason::Probing, &held.words()),
-        (Stage::Start(_), None, None) => no(Reason::Probing, "a probe of the store is being started"),
+        (Stage::Start(_), None, None) => no(Reason::Probing, "Holdfast starts a probe of the store"),
         (Stage::Probing(message), None, None) => no(Reason::Probing, message),
         // Not reached: a status at rest is handed on as it is.
         (Stage::Rest, ..) => no(Reason::Deleting, "the store is being deleted"),
@@ -107,19 +107,19 @@ fn ready(seen: &Observed, stage: &Stage, inputs: &str) -> Wanted {
 
 /// What is told of a usable store that keeps versions. The trial's own words say more.
 const VERSIONS_STAY: &str =
-    "; what is removed stays as an old version until a lifecycle rule of the bucket removes that";
+    "; removed objects stay as old versions until a lifecycle rule of the bucket removes the versions";
 
 /// What a probe means for those who want to use the store. Without its time, and the agent leaves out the name of the folder
 /// that it has tried the store in: a probe that finds the same again changes no condition, and none of those that quote it
 /// (I17).
 pub(super) fn found(probe: &Probe) -> Wanted {
     if probe.usable {
-        let weak = weak(probe).map(|tried| format!("; not so: {} ({})", tried.name, tried.detail));
+        let weak = weak(probe).map(|tried| format!("; failed trial: {} ({})", tried.name, tried.detail));
         let weak: String = weak.collect();
         // What is not listed any more, and paid for all the same.
         let kept = probe.trials.iter().any(|tried| tried.name == Trial::Versions.name() && tried.outcome == "Yes");
         let versions = if kept { VERSIONS_STAY } else { "" };
-        let message = format!("snapshots can be saved there and restored from there{weak}{versions}");
+        let message = format!("snapshots can be saved to and restored from this store{weak}{versions}");
         return Wanted::yes(Type::Ready, Reason::StoreUsable, message);
     }
     let failure = failure(probe);
@@ -129,7 +129,7 @@ pub(super) fn found(probe: &Probe) -> Wanted {
     if reason == Reason::StoreExchanged {
         let accept = probe.store_id.as_deref().unwrap_or(NEW_STORE);
         let remedy = format!(
-            "It is accepted with the annotation {}={accept} on the EtcdBackupStore; if it says so already, take it away \
+            "To accept this store, set the annotation {}={accept} on the EtcdBackupStore; remove an equal annotation \
              first",
             key::ACCEPT_STORE
         );
@@ -150,21 +150,24 @@ fn weak(probe: &Probe) -> impl Iterator<Item = &Tried> {
 const fn remedy(class: Option<ExitClass>) -> &'static str {
     match class {
         Some(ExitClass::Config) => {
-            "Correct the spec, or the keys of the Secret: it is then tried again at once, otherwise within an hour"
+            "Correct the spec, or the keys of the Secret. Holdfast probes a changed store at once, otherwise within an \
+             hour"
         }
         Some(ExitClass::Denied) => {
-            "Correct the credentials in the Secret, which are then tried at once, or what they are allowed to do, which is \
-             tried again within an hour"
+            "Correct the credentials in the Secret, or grant the missing right. Holdfast probes a changed Secret at \
+             once, otherwise within an hour"
         }
         Some(ExitClass::NotFound) => {
-            "Create what is missing, which is never done here, or correct the name, the endpoint or the region"
+            "Create the bucket, container or folder, or correct the name, the endpoint or the region"
         }
-        Some(ExitClass::Corrupt) => "Save nothing there: what is read back is not what was written",
-        Some(ExitClass::Transient) => "It is tried again every minute",
-        Some(ExitClass::Full) => "Make room there, or raise its quota",
-        Some(ExitClass::Deadline) => "Look at the network and at the store's load; it is tried again every minute",
+        Some(ExitClass::Corrupt) => "Do not use this store: the store returns other bytes than were written",
+        Some(ExitClass::Transient) => "Holdfast probes the store again every minute",
+        Some(ExitClass::Full) => "Free space in the store, or raise its quota",
+        Some(ExitClass::Deadline) => {
+            "Check the network and the store's load. Holdfast probes the store again every minute"
+        }
         Some(ExitClass::Refused | ExitClass::AuthRequired) | None => {
-            "It is tried again every minute; look at the log of the probe's Pod if that stays"
+            "Holdfast probes the store again every minute. If the probe keeps failing, check the log of its Pod"
         }
     }
 }
@@ -186,7 +189,7 @@ pub(super) fn notes(seen: &Observed, stage: &Stage, new: &EtcdBackupStoreStatus)
     if let (Some(was), Some(is)) = (identity::known(&seen.store), &new.identity)
         && was.id != is.id
     {
-        let message = format!("the store with the mark {} is accepted in the place of {}", is.id, was.id);
+        let message = format!("the store with the store ID {} is accepted instead of {}", is.id, was.id);
         notes.push(Note { warning: false, reason: "StoreAccepted".to_owned(), message });
     }
     let names = |probe: &Probe| weak(probe).map(|tried| tried.name.clone()).collect::<Vec<_>>();
@@ -195,7 +198,10 @@ pub(super) fn notes(seen: &Observed, stage: &Stage, new: &EtcdBackupStoreStatus)
         notes.push(warn("StoreWeak", details.join("; ")));
     }
     if let Some(left) = probe.left_behind.as_ref().filter(|_| before != Some(probe)) {
-        notes.push(warn("LeftBehind", format!("the probe could not take back what is at {left}: remove it")));
+        notes.push(warn(
+            "LeftBehind",
+            format!("the probe could not remove its objects at {left}. Remove these objects"),
+        ));
     }
     notes
 }

@@ -368,8 +368,9 @@ fn a_store_that_keeps_versions_is_told_to_be_filled_by_what_is_removed() {
     let plan = planned(&with(fresh(), vec![answered(&[], None)]));
     let message = &ready(&plan).message;
     assert!(
-        message
-            .ends_with("; what is removed stays as an old version until a lifecycle rule of the bucket removes that"),
+        message.ends_with(
+            "; removed objects stay as old versions until a lifecycle rule of the bucket removes the versions"
+        ),
         "{message}"
     );
     let without = planned(&with(fresh(), vec![answered(&[Trial::Versions], None)]));

@@ -22,9 +22,10 @@ pub fn usable(name: &str, store: Option<&EtcdBackupStore>) -> Result<StoreRecord
     let ready = conditions.into_iter().find(|c| c.type_ == Type::Ready.as_str());
     match ready {
         // What was found out about another spec says nothing of this one.
-        Some(ready) if ready.observed_generation != store.metadata.generation => {
-            wait(Reason::WaitingForStore, format!("EtcdBackupStore {name} was changed and has not been probed since"))
-        }
+        Some(ready) if ready.observed_generation != store.metadata.generation => wait(
+            Reason::WaitingForStore,
+            format!("EtcdBackupStore {name} was changed, and Holdfast has not probed the new spec yet"),
+        ),
         Some(ready) if ready.status == "True" => {
             Ok(StoreRecord { id: identity::known(store).map(|known| known.id.clone()), ..store.record() })
         }

@@ -87,8 +87,10 @@ pub async fn tell(w: &World) -> Result<()> {
 
 /// Its claim was never there. Only when the store could be asked it has failed; what it failed for is still that.
 async fn hopeless_to_the_end(w: &World) -> Result<()> {
-    let says =
-        |words: &str| words.starts_with("the Job's 130 s were over. Mend what held it up") && words.contains("never");
+    let says = |words: &str| {
+        words.starts_with("the Job passed its deadline of 130 s. Correct the cause of the delay")
+            && words.contains("never")
+    };
     let over = |s: &Value| condition(s, "Ready").is_some_and(|(.., words)| says(words));
     w.wait("EtcdSnapshot", "hopeless", "its time to be over", over).await?;
     w.create(make::claim("never", "1Gi")).await?;

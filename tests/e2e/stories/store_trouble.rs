@@ -35,7 +35,7 @@ pub async fn tell(w: &World) -> Result<()> {
 async fn saving(w: &World) -> Result<()> {
     w.fault("down")?;
     w.create(make::snapshot("patient", "source", json!({ "s3": through() }))).await?;
-    let said = |s: &Value| condition(s, "Ready").is_some_and(|(.., words)| words.contains("the attempt before"));
+    let said = |s: &Value| condition(s, "Ready").is_some_and(|(.., words)| words.contains("the previous attempt"));
     let told = w.wait("EtcdSnapshot", "patient", "a reason", said);
     let told = w.step("a store that is down is told", told).await?;
     w.step("soon", soon(w, "holdfast.dev/snapshot=patient", "agent")).await?;

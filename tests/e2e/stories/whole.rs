@@ -46,7 +46,8 @@ async fn on(w: &World, version: &str) -> Result<()> {
         ensure!(said == (&json!(before.keys), &json!("HashKV")), "{}", done["status"]);
         // One that was too slow to be asked is named.
         let agreed = verified["agreedBy"].as_array().map_or(0, Vec::len);
-        let named = verified["message"].as_str().is_some_and(|said| said.contains("; not compared with another: "));
+        let named =
+            verified["message"].as_str().is_some_and(|said| said.contains("; not compared with another member: "));
         ensure!(agreed == 2 || agreed == 1 && named, "{}", done["status"]);
         let pod = w.members("alpha").await?.members[0].name.clone();
         let at = format!("--rev={}", artifact["revision"]);

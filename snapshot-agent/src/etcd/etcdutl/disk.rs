@@ -48,8 +48,8 @@ impl OnDisk {
         let Self { file, db_bytes, sha256, trailer, disk } = self;
         let read = match spawn_blocking(move || hash(&file, db_bytes, trailer)).await {
             Ok(Ok((database, trailer))) => [Some(hex::encode(database)), trailer.map(hex::encode)],
-            Ok(Err(cut)) if cut.kind() == io::ErrorKind::UnexpectedEof => [Some("less of it".to_owned()), None],
-            Ok(Err(failed)) => return io_error(format!("{disk}: reading what was written there"))(failed),
+            Ok(Err(cut)) if cut.kind() == io::ErrorKind::UnexpectedEof => [Some("fewer bytes".to_owned()), None],
+            Ok(Err(failed)) => return io_error(format!("{disk}: reading the written file"))(failed),
             Err(failed) => return task_error(&failed),
         };
         match read.into_iter().flatten().find(|read| !read.eq_ignore_ascii_case(&sha256)) {
@@ -57,7 +57,7 @@ impl OnDisk {
             None if trailer && error.message().contains(COPIED) => other_bytes(&disk, error.message()),
             None => error,
             Some(read) => {
-                other_bytes(&disk, &format!("written was sha256 {sha256}, read is {read}; {}", error.message()))
+                other_bytes(&disk, &format!("the agent wrote sha256 {sha256} and read {read}; {}", error.message()))
             }
         }
     }
@@ -66,8 +66,8 @@ impl OnDisk {
 /// This disk holds something else than was written to it.
 pub(crate) fn other_bytes(disk: &str, why: &str) -> Error {
     Error::refused(format!(
-        "{disk} gives other bytes back than were written there ({why}). The snapshot was proven on its way and is not to \
-         blame: look at that disk, at the memory of its node and at the kernel's log, or use another one"
+        "{disk} returns other bytes than were written ({why}). The agent proved the snapshot before the write, so the \
+         snapshot is intact. Check the disk, the memory of its node and the kernel's log, or use another disk"
     ))
 }
 
@@ -120,13 +120,13 @@ mod tests {
             assert_eq!(blamed(transient.clone(), &bytes, &sha256).await, transient);
             let told = blamed(corrupt.clone(), &bytes, &sha256).await;
             assert_eq!(told.class(), ExitClass::Refused, "{what}: {told}");
-            for word in ["--scratch=/x", &sha256, "page 3 makes no sense", "not to blame"] {
+            for word in ["--scratch=/x", &sha256, "page 3 makes no sense", "is intact"] {
                 assert!(told.message().contains(word), "{what}: no {word:?} in {told}");
             }
         }
         for length in [9, 3 << 20] {
             let cut = blamed(corrupt.clone(), &bytes[..length], &sha256).await;
-            assert!(cut.class() == ExitClass::Refused && cut.message().contains("less of it"), "{cut}");
+            assert!(cut.class() == ExitClass::Refused && cut.message().contains("fewer bytes"), "{cut}");
         }
     }
 }

@@ -62,7 +62,7 @@ pub(crate) fn heard(text: &str) -> (ExitClass, String) {
 fn last(text: &str) -> &str {
     let begins = |with: &[&str]| text.lines().rfind(|line| with.iter().any(|begin| line.starts_with(*begin)));
     let something = || text.lines().rfind(|line| !line.trim().is_empty());
-    begins(&LOGGED).or_else(|| begins(&REASONS)).or_else(something).unwrap_or("it says nothing")
+    begins(&LOGGED).or_else(|| begins(&REASONS)).or_else(something).unwrap_or("no output")
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ go.etcd.io/bbolt/internal/common.(*Page).FastCheck(...)
             ("its log\nError: it had a bad day\n\nUsage:\n  etcdutl\n".to_owned(), ExitClass::Transient, "a bad day"),
             ("flag provided but not defined: -x\nUsage:\n".to_owned(), ExitClass::Transient, "-x"),
             ("one\ntwo\n\n".to_owned(), ExitClass::Transient, "two"),
-            (String::new(), ExitClass::Transient, "it says nothing"),
+            (String::new(), ExitClass::Transient, "no output"),
         ] {
             let (found, line) = heard(&text);
             assert_eq!(found, class, "{text}");

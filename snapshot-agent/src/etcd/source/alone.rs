@@ -11,12 +11,12 @@ use crate::error::{Error, Result};
 use crate::etcd::member::Candidate;
 
 /// Behind a reason that no member has a leader.
-pub(super) const REMEDY: &str = "; if most members are lost for good, `holdfast agent save --no-quorum` saves by hand \
-                                 what one of the others has";
+pub(super) const REMEDY: &str = "; if most members are lost for good, `holdfast agent save --no-quorum` saves the data \
+                                 of one remaining member by hand";
 
 /// Behind what came of a login.
-const NO_LOGIN: &str = "; without a quorum etcd logs nobody in: instead of a user, give a client certificate whose common \
-                        name is root's";
+const NO_LOGIN: &str = "; without a quorum etcd accepts no login: instead of a user, give a client certificate with \
+                        the common name root";
 
 /// Members by how much they have, whatever they know of a leader: a learner only where no voter is left, one with a CORRUPT
 /// alarm never.
@@ -36,7 +36,7 @@ fn most(answering: &[&Candidate], members: usize) -> Option<usize> {
 
 impl Met {
     /// What was chosen, or the member that has most where nobody leads any more.
-    pub(super) async fn anyhow(&self, chosen: Result<Source>, flags: &EtcdFlags) -> Result<Source> {
+    pub(super) async fn member_without_quorum(&self, chosen: Result<Source>, flags: &EtcdFlags) -> Result<Source> {
         let Err(error) = chosen else { return chosen };
         let ranked = rank(&self.candidates);
         if ranked.is_empty() {
@@ -54,12 +54,12 @@ impl Met {
         let source = self.best(&ranked, Read::Own).await?;
         if let Some(voters) = most(&ranked, source.members.len()) {
             return Err(Error::transient(format!(
-                "{}; but {voters} of {} members answer, which is no lost majority: try again, or name one of them alone",
+                "{}; but {voters} of {} members answer, so the majority is not lost. Try again, or name a single member",
                 error.message(),
                 source.members.len()
             )));
         }
-        tracing::warn!(%error, "no quorum answers: what is saved may lack writes that were acknowledged");
+        tracing::warn!(%error, "no quorum answers: the snapshot may lack acknowledged writes");
         Ok(source)
     }
 }

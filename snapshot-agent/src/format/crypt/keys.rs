@@ -35,13 +35,13 @@ const MAX_FILES: usize = 100;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum KeyError {
     /// The beginning or the checksum is wrong.
-    #[error("is no X25519 recipient of age (`age1` and 58 more letters and digits, as `age-keygen -y` prints it)")]
+    #[error("is no X25519 recipient of age (`age1` and 58 more letters and digits, the output of `age-keygen -y`)")]
     Recipient,
     /// The beginning or the checksum is wrong.
-    #[error("is no X25519 identity of age (`AGE-SECRET-KEY-1...`, as `age-keygen` writes it)")]
+    #[error("is no X25519 identity of age (`AGE-SECRET-KEY-1...`, the output of `age-keygen`)")]
     Identity,
     /// A point of small order: what is encrypted for it can be read by everybody.
-    #[error("is a weak public key: nothing may be encrypted for it")]
+    #[error("is a weak public key: everybody could decrypt the snapshot")]
     Weak,
 }
 
@@ -83,8 +83,8 @@ impl Recipients {
             let recipient = recipient(text).map_err(|error| {
                 if text.to_ascii_lowercase().starts_with(IDENTITY) {
                     return Error::config(
-                        "--age-recipient was given a private key: give the public one (`age-keygen -y FILE` prints \
-                         it), and make a new pair, since this one has been seen",
+                        "--age-recipient holds a private key. Give the public key (the output of `age-keygen -y \
+                         FILE`), and make a new pair, because the private key is disclosed",
                     );
                 }
                 let text: String = text.chars().take(80).collect();
@@ -170,12 +170,12 @@ impl Identities {
     }
 
     fn read_text(&mut self, text: &[u8]) -> Result<()> {
-        let remedy = "every key of the Secret has to be an identity file as `age-keygen` writes it";
+        let remedy = "every key of the Secret has to be an identity file of `age-keygen`";
         if text.len() as u64 > MAX_FILE {
             return Err(Error::config(format!("longer than {MAX_FILE} bytes: {remedy}")));
         }
         if text.starts_with(b"age-encryption.org/") || text.starts_with(b"-----BEGIN AGE") {
-            return Err(Error::config("the identity file is encrypted itself: decrypt it first (`age -d`)"));
+            return Err(Error::config("the identity file is encrypted. Decrypt the file first (`age -d`)"));
         }
         // What is not text is told like any other line that is no key.
         let lines = str::from_utf8(text).unwrap_or("?").lines().map(str::trim).enumerate();
@@ -274,7 +274,7 @@ mod tests {
         for (text, says) in [
             (format!("# one\n{cut}\n").as_bytes(), "line 2"),
             (b"\xff\xfe", "line 1"),
-            (b"age-encryption.org/v1\n", "encrypted itself"),
+            (b"age-encryption.org/v1\n", "file is encrypted"),
             (long.as_bytes(), "longer than"),
         ] {
             let error = Identities::parse(text).unwrap_err();

@@ -48,7 +48,7 @@ pub(in crate::store) struct NoStore(String);
 
 impl fmt::Display for NoStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is where a node's own identity is handed out, which is never a store", self.0)
+        write!(f, "{} is the address of the metadata service with the node's identity, not of a store", self.0)
     }
 }
 

@@ -112,7 +112,7 @@ pub(super) fn within<T>(limit: Duration, doing: impl Future<Output = T>) -> impl
 
 /// What was waited for too long.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("nothing within {} s", .0.as_secs())]
+#[error("no answer within {} s", .0.as_secs())]
 struct Late(Duration);
 
 /// The error of a request that has taken so long.
@@ -196,7 +196,7 @@ pub(super) struct Download;
 
 /// An answer with more in it than anybody reads.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("it has more than {0} bytes")]
+#[error("the answer has more than {0} bytes")]
 pub(super) struct TooLong(u64);
 
 /// An HTTP client whose TLS errors, and names that lead to no store, are final, and whose answers have an end.

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use object_store::list::PaginatedListOptions;
 use serde::{Deserialize, Serialize};
 
-use super::super::{GRACE_SECONDS, at_it};
+use super::super::{GRACE_SECONDS, busy_until};
 use super::{Bucket, PAGE, Plan};
 use crate::contract::ExitClass;
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ impl Intent {
     /// What is written in an attempt's intent.
     fn parse(store: &Bucket, attempt: &Folder, json: &[u8]) -> Result<Self> {
         serde_json::from_slice(json)
-            .map_err(|error| Error::corrupt(format!("{} makes no sense: {error}", store.uri(&attempt.intent()))))
+            .map_err(|error| Error::corrupt(format!("{} is not valid: {error}", store.uri(&attempt.intent()))))
     }
 
     /// As it is written.
@@ -97,8 +97,8 @@ pub(super) async fn clean_up(store: &Bucket, data: &Key, now: Timestamp) {
     let Some(lineage) = data.folder().parent() else { return };
     match tokio::time::timeout(CLEAN_WITHIN, clean(store, &lineage, now)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "old garbage stays"),
-        Err(_) => tracing::debug!("old garbage stays: the store is slow"),
+        Ok(Err(error)) => tracing::debug!(%error, "the uploads of dead attempts stay"),
+        Err(_) => tracing::debug!("the uploads of dead attempts stay: the store is slow"),
     }
 }
 
@@ -112,7 +112,7 @@ async fn clean(store: &Bucket, lineage: &Folder, now: Timestamp) -> Result<()> {
         let Some(attempt) = object.location.filename().and_then(|name| lineage.of_intent(name)) else { continue };
         // One that cannot be judged does not keep the others.
         if let Err(error) = judge(store, &attempt, now).await {
-            tracing::debug!(attempt = %attempt, %error, "left alone");
+            tracing::debug!(attempt = %attempt, %error, "the agent cannot judge this upload, which stays");
         }
     }
     Ok(())
@@ -125,7 +125,7 @@ pub(super) async fn judge(store: &Bucket, attempt: &Folder, now: Timestamp) -> R
     let dead = intent.over()? < now;
     if dead {
         take_back(store, attempt, &intent).await?;
-        tracing::info!(attempt = %attempt, "removed what a dead attempt had left");
+        tracing::info!(attempt = %attempt, "removed the unfinished data of a dead attempt");
     }
     Ok(dead)
 }
@@ -180,7 +180,7 @@ async fn stands(store: &Bucket, attempt: &Folder, intent: &Intent) -> Result<()>
     if there.as_ref() == Some(intent) {
         return Ok(());
     }
-    Err(Error::transient(format!("{}: another run is at it", store.uri(attempt))))
+    Err(Error::transient(format!("{}: another run writes this snapshot", store.uri(attempt))))
 }
 
 /// An intent that is in a dead one's place.
@@ -201,7 +201,7 @@ impl Bucket {
         let dead = Intent::parse(self, attempt, &before)?;
         let over = dead.over()?;
         if over >= at {
-            return Err(Error::transient(format!("{}: {}", self.uri(attempt), at_it(over))));
+            return Err(Error::transient(format!("{}: {}", self.uri(attempt), busy_until(over))));
         }
         // The dead one's upload stays named: whatever there may be of it goes with this run's data.
         let own = Intent { until, ..dead };

@@ -8,8 +8,8 @@ use object_store::client::HttpRequest;
 /// An answer that is no listing.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error(
-    "a listing was asked for, and something answers with status 200 that is none: look at what stands between here and the \
-     store, and at the endpoint"
+    "the answer to a listing has status 200 and is no listing. Check the endpoint, and every proxy and load balancer \
+     before the store"
 )]
 pub(in crate::store) struct NoListing;
 

@@ -35,8 +35,8 @@ pub fn proxy(value: &str) -> std::result::Result<(), String> {
     let url = is_one("it", value).map_err(|error| error.message().to_owned())?;
     if !url.username().is_empty() || url.password().is_some() {
         return Err(
-            "a user or a password in it would stand in every Pod: let the proxy know them by their addresses, or put \
-                    one between that logs in"
+            "the URL holds a user or a password, which every Pod would show. Let the proxy admit the Pods by their \
+             addresses, or put a second proxy in between that logs in"
                 .to_owned(),
         );
     }
@@ -64,7 +64,9 @@ fn is_one(name: &str, value: &str) -> Result<Url> {
     // What reqwest does not understand it passes over, and nothing would go through a proxy.
     let understood = url.filter(|url| host_of(&Matcher::builder().all(value).build(), ANY) == url.host_str().map(bare));
     let url = understood.ok_or_else(|| {
-        Error::config(format!("{name} names no proxy: http://host:port, or https://host:port, and nothing around it"))
+        Error::config(format!(
+            "{name} names no proxy: http://host:port or https://host:port is expected, without a path"
+        ))
     })?;
     let host = url.host_str().unwrap_or_default();
     address::check(name, &format!("http://{host}"))?;

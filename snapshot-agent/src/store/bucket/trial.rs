@@ -56,7 +56,7 @@ impl Bucket {
         // Of an upload that was cut short nothing but its intent can be listed.
         for attempt in objects.iter().filter_map(|object| folder.whatever_of_intent(object.location.filename()?)) {
             if let Err(error) = intent::abandon(self, &attempt).await {
-                tracing::debug!(attempt = %attempt, %error, "its upload may stay unfinished");
+                tracing::debug!(attempt = %attempt, %error, "the attempt's upload may stay unfinished");
             }
         }
         for object in objects {

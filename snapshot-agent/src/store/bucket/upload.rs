@@ -29,9 +29,9 @@ pub(crate) const PART: u64 = 8 << 20;
 pub(crate) const PARTS_UNDER_WAY: usize = 4;
 
 /// What a lock that is asked for and not told of means, and what to do.
-pub(crate) const NO_LOCK: &str = "the store does not say that it keeps the lock: the bucket is not made with Object \
-                                  Lock, the store does not know it, or the credentials lack the right \
-                                  s3:GetObjectRetention. Mend that, or leave --s3-object-lock out";
+pub(crate) const NO_LOCK: &str = "the store does not confirm the lock: the bucket was created without Object Lock, the \
+                                  store does not support Object Lock, or the credentials lack the right \
+                                  s3:GetObjectRetention. Correct the cause, or omit --s3-object-lock";
 
 /// An abort is a courtesy; the kubelet gives 30 s in all.
 const ABORT_WITHIN: Duration = Duration::from_secs(10);
@@ -213,7 +213,7 @@ impl BucketUpload {
         self.begun += 1;
         let most = self.store.protocol.most_parts;
         if self.begun as u64 > most {
-            return Err(Error::config(format!("{}: more than {most} parts", self.doing())));
+            return Err(Error::config(format!("{}: the upload needs more than {most} parts", self.doing())));
         }
         self.filled = 0;
         let payload: PutPayload = std::mem::take(&mut self.filling).into_iter().collect();
@@ -365,7 +365,9 @@ impl BucketUpload {
                 Err(object_store::Error::NotFound { .. })
                     if self.completion == Completion::Asked && !aborted && !self.store.protocol.parts_stay =>
                 {
-                    return Err(Error::transient("the store was asked to complete it, and may yet do so"));
+                    return Err(Error::transient(
+                        "the store has the request to complete the upload, and may still complete the upload",
+                    ));
                 }
                 Err(object_store::Error::NotFound { .. }) => Ok(()),
                 // It may be there: then the intent is all that points to it.
@@ -389,7 +391,7 @@ impl BucketUpload {
             let taken_back = match self.take_back().await {
                 Ok(()) => true,
                 Err(error) => {
-                    tracing::warn!(path = %self.path, %error, "what was uploaded stays behind for now");
+                    tracing::warn!(path = %self.path, %error, "the uploaded data stays for now");
                     false
                 }
             };
@@ -404,7 +406,8 @@ impl BucketUpload {
             }
         };
         if tokio::time::timeout(ABORT_WITHIN, abort).await.is_err() {
-            tracing::warn!(path = %self.path, "the upload could not be aborted in time; the lineage's next save does it");
+            tracing::warn!(path = %self.path, "the upload could not be aborted in time; the lineage's next save aborts \
+                                               the upload");
         }
     }
 }
@@ -414,15 +417,16 @@ fn too_slow(patient: bool, part: u64) -> String {
     let mib = part >> 20;
     if patient {
         return format!(
-            "the store is too slow: it has not taken {mib} MiB in {} s, or nothing of it for {} s. {PARTS_UNDER_WAY} such \
-             parts share the line: look at the network between",
+            "the store is too slow: the store has not taken {mib} MiB in {} s, or no byte for {} s. The agent sends \
+             {PARTS_UNDER_WAY} such parts at a time. Check the network to the store",
             PATIENT_WITHIN.as_secs(),
             WRITE_WITHIN.as_secs()
         );
     }
     format!(
-        "the store is too slow: it has not taken {mib} MiB in {} s, and while a save waits for it, etcd keeps everything \
-         that is deleted. Look at the network between, or let the save wait on a volume (spec.spool, --spool-dir)",
+        "the store is too slow: the store has not taken {mib} MiB in {} s. While a save waits for the store, etcd \
+         cannot reuse the space of deleted data. Check the network to the store, or buffer the snapshot on a volume \
+         (spec.spool, --spool-dir)",
         WRITE_WITHIN.as_secs()
     )
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::in_the_way;
 use crate::error::Result;
 use crate::format::layout::{Folder, Format, MANIFEST};
-use crate::store::{GRACE_SECONDS, at_it};
+use crate::store::{GRACE_SECONDS, busy_until};
 use crate::util::files::ignore_missing;
 use crate::util::process::random_uid;
 
@@ -100,14 +100,14 @@ pub(super) fn claim(root: &Dir, attempt: &Folder, temporary: &str) -> io::Result
 fn taken(attempt: &Folder, names: &[String]) -> io::Error {
     let for_now = |why: String| io::Error::new(io::ErrorKind::AlreadyExists, why);
     match over(names.iter().map(String::as_str)) {
-        _ if names.iter().any(|name| name == MANIFEST) => for_now("a snapshot is there already".to_owned()),
-        Some(until) => for_now(at_it(until)),
+        _ if names.iter().any(|name| name == MANIFEST) => for_now("the folder already holds a snapshot".to_owned()),
+        Some(until) => for_now(busy_until(until)),
         // No time will change that.
         None => io::Error::new(
             io::ErrorKind::InvalidInput,
             format!(
-                "what is in the folder {attempt} is nobody's who could still be at it, and no run removes it: see what it \
-                 is, remove that folder, and try again"
+                "the folder {attempt} holds files of no running attempt, and no run removes these files. Check the \
+                 files, remove the folder, and try again"
             ),
         ),
     }
@@ -119,21 +119,21 @@ pub(super) fn clean_up(root: &Dir, lineage: &Folder, now: i64) {
     let attempts = root.open_dir(lineage.as_str()).and_then(|attempts| Ok((attempts.entries()?, attempts)));
     let (entries, attempts) = match attempts {
         Ok(found) => found,
-        Err(error) => return tracing::warn!(%error, "what dead attempts have left stays"),
+        Err(error) => return tracing::warn!(%error, "the unfinished data of dead attempts stays"),
     };
     for entry in entries {
         // One that belongs to somebody else keeps no other.
         let clean = || -> io::Result<()> {
             let entry = entry?;
             if entry.file_type()?.is_dir() && bury(&entry.open_dir()?, lineage, now)? {
-                tracing::info!(attempt = ?entry.file_name(), "removed what a dead attempt had left");
+                tracing::info!(attempt = ?entry.file_name(), "removed the unfinished data of a dead attempt");
                 // Fails when there is anything else in it, as it should.
                 let _kept = attempts.remove_dir(entry.file_name());
             }
             Ok(())
         };
         if let Err(error) = clean() {
-            tracing::warn!(%error, "what an attempt has left could not be looked at, and stays");
+            tracing::warn!(%error, "the data of an attempt could not be read, and stays");
         }
     }
 }
@@ -196,7 +196,7 @@ mod tests {
         let kept = claim(&root, &attempt, &temporary).unwrap_err();
         assert_eq!(kept.kind(), io::ErrorKind::InvalidInput, "no time changes that: {kept}");
         let said = kept.to_string();
-        assert!(said.contains("folder c/a is") && said.contains("remove that folder"), "{said}");
+        assert!(said.contains("folder c/a holds") && said.contains("remove the folder"), "{said}");
         assert_eq!(fs::read_dir(volume.path().join("c/a")).unwrap().count(), 1, "nothing was touched");
 
         fs::write(volume.path().join("c/file"), "").unwrap();

@@ -37,7 +37,7 @@ impl FolderStore {
         if self.below(doing.clone(), calls).await? {
             return Ok(());
         }
-        Err(Error::transient(format!("{doing}: another one was there first")))
+        Err(Error::transient(format!("{doing}: another run has written this file first")))
     }
 }
 

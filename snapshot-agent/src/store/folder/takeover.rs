@@ -12,7 +12,7 @@ use super::FolderStore;
 use super::attempts::{is_mark, mark_name, names, over};
 use crate::error::Result;
 use crate::format::layout::{Folder, Key};
-use crate::store::at_it;
+use crate::store::busy_until;
 use crate::util::files::ignore_missing;
 
 /// A mark that is in a dead one's place.
@@ -34,7 +34,7 @@ impl FolderStore {
     /// Puts a mark of this run's in the place of a dead one's. `None`: nothing says that anybody was at it, so nobody will
     /// remove it.
     pub(crate) async fn take_over(&self, data: &Key, at: Timestamp, until: Timestamp) -> Result<Option<Taken>> {
-        let (doing, attempt) = (format!("going on with {}", self.uri(data)), data.folder().clone());
+        let (doing, attempt) = (format!("continuing the upload of {}", self.uri(data)), data.folder().clone());
         let own = mark_name(until.as_second());
         let marks = self.below(doing, move |root| exchange(root, &attempt, own, at)).await?;
         Ok(marks.map(|marks| Taken { store: self.clone(), attempt: data.folder().clone(), marks }))
@@ -52,7 +52,7 @@ impl Taken {
             }
             ignore_missing(folder.remove_file(marks.own))
         };
-        if let Err(error) = store.below("letting go of what a dead run has left".to_owned(), calls).await {
+        if let Err(error) = store.below("releasing the data of a dead run".to_owned(), calls).await {
             tracing::debug!(%error, "the mark stays behind");
         }
     }
@@ -63,7 +63,7 @@ fn exchange(root: &Dir, attempt: &Folder, own: String, now: Timestamp) -> io::Re
     let there = names(&folder)?;
     let Some(over) = over(there.iter().map(String::as_str)) else { return Ok(None) };
     if over >= now {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, at_it(over)));
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, busy_until(over)));
     }
     // At no time without one.
     folder.open_with(&own, OpenOptions::new().write(true).create(true))?;

@@ -53,17 +53,17 @@ async fn an_upload_is_invisible_until_it_is_complete() {
     assert_eq!(store.stat(&key).await.unwrap_err().class(), ExitClass::NotFound);
     let taken = store.begin(&key, plan()).await.unwrap_err();
     assert_eq!(taken.class(), ExitClass::Transient);
-    assert!(taken.message().contains("may be at it until 2026-11-21T"), "{taken}");
+    assert!(taken.message().contains("may write until 2026-11-21T"), "{taken}");
     upload.complete().await.unwrap();
     assert_eq!(store.stat(&key).await.unwrap().bytes, 5);
     let pieces: Vec<_> = store.read(&key, &Progress::silent()).collect().await;
     assert_eq!(pieces, [Ok(Bytes::from_static(b"hello"))]);
     let taken = store.begin(&key, plan()).await.unwrap_err();
     assert_eq!(taken.class(), ExitClass::Transient, "keys are never reused");
-    assert!(taken.message().contains("may be at it until"), "its manifest is missing: {taken}");
+    assert!(taken.message().contains("may write until"), "its manifest is missing: {taken}");
     store.put_new(&key.folder().manifest(), Bytes::from_static(b"{}")).await.unwrap();
     let taken = store.begin(&key, plan()).await.unwrap_err();
-    assert!(taken.message().contains("a snapshot is there already"), "{taken}");
+    assert!(taken.message().contains("the folder already holds a snapshot"), "{taken}");
 }
 
 /// Asked without waiting for the disk: what is not in memory is not there (preadv2(2), `RWF_NOWAIT`).
@@ -139,7 +139,7 @@ async fn of_many_writers_of_one_manifest_one_wins() {
         assert_eq!(won.len(), 1, "{ended:?}");
         for error in ended.iter().filter_map(|put| put.as_ref().err()) {
             assert_eq!(error.class(), ExitClass::Transient, "{error}");
-            assert!(error.message().contains("another attempt has written it"), "{error}");
+            assert!(error.message().contains("another attempt has written this object"), "{error}");
         }
         assert_eq!(store.get_small(&key, 100).await.unwrap(), format!("content {}", won[0]));
         let left = fs::read_dir(mount.path().join(&attempt)).unwrap().count();

@@ -50,7 +50,7 @@ pub(super) fn all(
     }
     let Disk { back, .. } = writeback.end()?;
     if given_up.load(Ordering::Acquire) {
-        return Err(io::Error::other("it was given up"));
+        return Err(io::Error::other("the upload was given up"));
     }
     file.sync_all()?;
     let bytes = written.load(Ordering::Acquire);
@@ -105,7 +105,7 @@ impl Back {
             let got =
                 rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut *space, self.bytes)).map_err(|error| {
                     let error = io::Error::from(error);
-                    io::Error::new(error.kind(), format!("reading it back: {error}"))
+                    io::Error::new(error.kind(), format!("reading the data back: {error}"))
                 })?;
             if got == 0 {
                 break;
@@ -127,7 +127,7 @@ impl Back {
 /// disk. Pages that are not on the disk yet stay (posix_fadvise(2)), and so do all where a file system does not know this.
 pub(super) fn forget(file: &impl AsFd, from: u64, length: Option<NonZero<u64>>) {
     if let Err(error) = rustix::fs::fadvise(file, from, length, Advice::DontNeed) {
-        tracing::debug!(%error, "what is read back may come from memory");
+        tracing::debug!(%error, "the data that is read back may come from memory");
     }
 }
 

@@ -61,7 +61,9 @@ pub(super) struct Prefixes<'a> {
 impl<'a> Prefixes<'a> {
     pub(super) fn of(request: &'a ContentsRequest) -> Result<Self> {
         if request.separator.is_empty() {
-            return Err(Error::config("--separator is empty: give the text that keys are parted by, for example /"));
+            return Err(Error::config(
+                "--separator is empty. Give the text that separates the parts of a key, for example /",
+            ));
         }
         Ok(Self {
             common: request.prefix.as_bytes(),
@@ -119,8 +121,8 @@ impl<'a> Prefixes<'a> {
     pub(super) fn finish(self, top: usize) -> Result<(Prefix, Vec<Prefix>, usize)> {
         if self.too_many {
             return Err(Error::config(format!(
-                "more than {MAX_PREFIXES} prefixes, or {} MiB of them, are at this depth: choose a smaller --depth, or a \
-                 --prefix",
+                "this depth has more than {MAX_PREFIXES} prefixes, or {} MiB of prefixes. Choose a smaller --depth, or \
+                 a --prefix",
                 MAX_BYTES >> 20
             )));
         }

@@ -38,7 +38,11 @@ pub(super) fn of(contents: &Contents) -> String {
     rows.push(row(&all, &contents.total));
     out.push_str(&align_columns(&rows));
     if contents.more > 0 {
-        let _ = writeln!(out, "{} more prefixes: --top shows more, --prefix looks into one", contents.more);
+        let _ = writeln!(
+            out,
+            "{} more prefixes: --top shows more, --prefix shows the prefixes below a prefix",
+            contents.more
+        );
     }
     if !contents.leases.is_empty() {
         let head = ["LEASE", "TTL", "KEYS"].map(str::to_owned);

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use super::{One, There};
+use super::{CopyRun, Destination};
 use crate::catalog::publish;
 use crate::catalog::stored::Stored;
 use crate::contract::ExitClass;
@@ -20,11 +20,11 @@ enum Left {
     Begun(Error),
 }
 
-impl One<'_> {
+impl CopyRun<'_> {
     /// Publishes it if it is what it has to be.
     pub(super) async fn publish_left(&self, stored: &Stored, json: Bytes, interrupt: &mut Interrupt) -> Result<()> {
         let data = &stored.data;
-        interrupt.unless(self.locked(data, There::Data)).await?;
+        interrupt.unless(self.locked(data, Destination::Data)).await?;
         let taken = interrupt.unless(self.to.take_over(data, self.at, self.until)).await?;
         let ended = self.read_and_publish(stored, json, interrupt).await;
         if let (Some(taken), Ok(()) | Err(Left::Untouched(_))) = (taken, &ended) {

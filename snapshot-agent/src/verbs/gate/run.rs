@@ -22,7 +22,7 @@ pub async fn run(request: GateRequest) -> Result<Infallible> {
     let (program, args) =
         request.exec.split_first().ok_or_else(|| Error::config("nothing to start: --exec is missing"))?;
     if let Some(flag) = args.iter().find(|arg| arg.trim_start_matches('-').starts_with("initial-cluster-state")) {
-        return Err(Error::config(format!("{flag} is the gate's to choose: leave it out")));
+        return Err(Error::config(format!("the gate sets {flag} itself. Omit the flag")));
     }
     let data_dir = request.volume.join(DATA_DIR);
     let facts = observe(&request.volume, &data_dir)?;
@@ -34,7 +34,7 @@ pub async fn run(request: GateRequest) -> Result<Infallible> {
         // A full volume is no reason to keep etcd from what it may do there: it starts without new blocks, and removes what
         // a defragmentation has left (etcd: cleanupSnapdir). Nothing but the count of its starts would be new.
         Err(full) if full.class() == ExitClass::Full && is_known(&facts, &identity) => {
-            tracing::warn!(error = %full, "the number of this start is not written down");
+            tracing::warn!(error = %full, "the volume is full: the count of starts is not updated");
         }
         prepared => prepared?,
     }
@@ -128,7 +128,7 @@ async fn wait_for(peers: &[String], patience: Duration) {
                 Err(error) => tracing::debug!(%url, %error, "not up yet"),
             }
             if Instant::now() + ASK_AGAIN >= until {
-                tracing::warn!(%url, "did not answer in time; starting anyway");
+                tracing::warn!(%url, "the member did not answer in time; starting anyway");
                 break;
             }
             tokio::time::sleep(ASK_AGAIN).await;

@@ -124,14 +124,14 @@ async fn the_reason_counts_what_was_seen() {
         assert_eq!(error.class(), ExitClass::NotFound);
         assert!(error.message().contains(text), "{error}");
     };
-    says("0 folders were looked at").await;
+    says("of 0 folders").await;
     put(mount.path(), "shop/orders/1a2b3c4d/20261120T000000Z-aaaaaaaa-bbbb", |m| {
         m["origin"]["uid"] = json!("aaaaaaaa");
     });
-    says("1 folders were looked at, 0 bear its mark, 0 of these").await;
+    says("of 1 folders, 0 have this UID in their names, and 0 of these").await;
     put(mount.path(), GOOD, |_| ());
     fs::remove_file(mount.path().join(GOOD).join("manifest.json")).unwrap();
-    says("2 folders were looked at, 1 bear its mark, 1 of these have no manifest").await;
+    says("of 2 folders, 1 have this UID in their names, and 1 of these have no manifest").await;
 }
 
 /// "Not found" is final for who asks, so it is never said of a place that is not there.
@@ -207,5 +207,5 @@ async fn names_that_lead_elsewhere_are_refused_or_not_followed() {
     fs::create_dir_all(mount.path().join(GOOD).parent().unwrap()).unwrap();
     std::os::unix::fs::symlink(outside.path().join(GOOD), mount.path().join(GOOD)).unwrap();
     let error = found(request(mount.path())).await.unwrap_err();
-    assert!(error.message().contains("0 folders were looked at"), "{error}");
+    assert!(error.message().contains("of 0 folders"), "{error}");
 }

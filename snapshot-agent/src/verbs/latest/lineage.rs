@@ -127,8 +127,8 @@ impl Lineage {
             // A later version of this program wrote it: an older snapshot is no answer.
             Looked::Broken(error) if error.class() == ExitClass::Config => self.unread = Some(error),
             Looked::Broken(error) => self.broken.push(unfit(error.message())),
-            Looked::WithoutManifest => self.others.push(unfit("a save that is under way, or died")),
-            Looked::Unwanted => self.others.push(unfit("its manifest is that of another place or another cluster")),
+            Looked::WithoutManifest => self.others.push(unfit("a save that is running or has died")),
+            Looked::Unwanted => self.others.push(unfit("its manifest belongs to another folder or another cluster")),
         }
     }
 
@@ -157,8 +157,7 @@ impl Lineage {
         let (other, error) = clusters.find_map(|other| Some((other, other.unread.clone()?)))?;
         let names: Vec<_> = other.folders.iter().map(Folder::as_str).collect();
         Some(error.context(format!(
-            "{} may hold newer snapshots of the same etcd (name the one that is meant by its key: \
-             bootstrap.restore.source)",
+            "{} may hold newer snapshots of the same etcd (name the snapshot by its key: bootstrap.restore.source)",
             names.join(" with ")
         )))
     }
@@ -205,7 +204,7 @@ impl Lineage {
     }
 
     /// For people who have to choose. Whichever of the folders they name, they get what is told here.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let (names, count) = (self.folders.iter().map(Folder::name).collect::<Vec<_>>(), self.attempts);
         let name = names.join(" with ");
         match self.newest_one() {
@@ -231,18 +230,22 @@ impl Lineage {
             failed.push(Unfit { at: Some(taken.at), why });
             left.retain(|other| other.folder != taken.folder);
         };
-        if let Some((newer, higher)) = fall(chosen, &complete) {
-            let alone = if newer.without_quorum { "it was saved without a quorum and lacks writes, or " } else { "" };
+        if let Some((newer, higher)) = find_lower_revision(chosen, &complete) {
+            let alone = if newer.without_quorum {
+                "the later snapshot was saved without a quorum and lacks writes, or "
+            } else {
+                ""
+            };
             return Err(Error::unclear(format!(
-                "below {place}, {} was taken after {}, and has a lower revision: {alone}an etcd was made anew under the \
-                 same identity, or a clock was wrong. Name the one that is meant by its key (bootstrap.restore.source)",
+                "below {place}, {} was taken after {}, and has a lower revision: {alone}an etcd was created again \
+                 under the same identity, or a clock was wrong. Name the snapshot by its key (bootstrap.restore.source)",
                 newer.folder, higher.folder
             )));
         }
         if let Some(ahead) = ahead(&complete, clock::now()) {
             return Err(Error::unclear(format!(
-                "below {place}, {} was taken at {}, which is yet to come: a clock was wrong, and what was saved since may \
-                 have an earlier name. Name the one that is meant by its key (bootstrap.restore.source)",
+                "below {place}, {} was taken at {}, which is in the future: a clock was wrong, and later snapshots may \
+                 have earlier names. Name the snapshot by its key (bootstrap.restore.source)",
                 ahead.folder, ahead.at
             )));
         }
@@ -269,7 +272,7 @@ fn ahead(complete: &[Taken], now: Timestamp) -> Option<&Taken> {
 
 /// One that began no earlier than the chosen one, often that itself, and one of the same etcd that had ended before it with
 /// a higher revision: revisions never fall. What was passed over tells of it too.
-fn fall<'a>(chosen: &Taken, complete: &'a [Taken]) -> Option<(&'a Taken, &'a Taken)> {
+fn find_lower_revision<'a>(chosen: &Taken, complete: &'a [Taken]) -> Option<(&'a Taken, &'a Taken)> {
     let same: Vec<&Taken> = complete.iter().filter(|taken| taken.cluster_id == chosen.cluster_id).collect();
     same.iter().filter(|later| later.at >= chosen.at && later.revision.is_some()).find_map(|later| {
         let higher = same.iter().find(|one| one.ended <= later.at && one.revision > later.revision)?;
@@ -343,10 +346,11 @@ impl Taken {
         newer.sort_by_key(|unfit| std::cmp::Reverse(unfit.at));
         let passed_over: Vec<_> = newer.into_iter().map(|unfit| unfit.why).take(MAX_TOLD).collect();
         if !passed_over.is_empty() {
-            tracing::warn!(?passed_over, "newer ones cannot be restored");
+            tracing::warn!(?passed_over, "newer snapshots cannot be restored");
         }
         if self.without_quorum {
-            tracing::warn!(key = %self.folder, "the newest was saved without a quorum: acknowledged writes may be missing");
+            tracing::warn!(key = %self.folder, "the newest snapshot was saved without a quorum: acknowledged writes \
+                                                may be missing");
         }
         tracing::info!(key = %self.folder, taken_at = %self.at, revision = self.revision, "the newest");
         LatestReport {

@@ -105,7 +105,7 @@ async fn what_was_taken_in_a_time_to_come_is_a_doubt() {
     let ahead = bucket.saved_on("2190-01-01", OLD, "10:00:00", 20, &Value::Null);
     let (class, said) = bucket.refused(None).await;
     assert_eq!(class, ExitClass::Refused, "{said}");
-    for part in [ahead.as_str(), "yet to come", "bootstrap.restore.source"] {
+    for part in [ahead.as_str(), "in the future", "bootstrap.restore.source"] {
         assert!(said.contains(part), "no {part:?} in {said}");
     }
 }
@@ -154,7 +154,7 @@ async fn what_was_saved_since_is_told_by_its_manifest_and_not_by_its_folders_nam
 async fn a_revision_that_falls_is_a_doubt() {
     let bucket = Bucket::new();
     let full = bucket.saved(OLD, "10:00:00", 900, &Value::Null);
-    // The clock of a node was ahead, or an etcd was made anew under the same identity.
+    // The clock of a node was ahead, or an etcd was created again under the same identity.
     let empty = bucket.saved(OLD, "11:00:00", 3, &Value::Null);
     let (class, message) = bucket.refused(None).await;
     assert_eq!(class, ExitClass::Refused);
@@ -202,7 +202,7 @@ async fn a_revision_that_falls_is_a_doubt_below_what_is_passed_over_too() {
     let empty = bucket.saved(OLD, "11:00:00", 3, &Value::Null);
     let lies = bucket.saved(OLD, "12:00:00", 1_000, &Value::Null);
     assert_eq!(bucket.latest(None).await.unwrap().key, lies, "what is higher than all of them is no doubt");
-    let doubt = format!("{empty} was taken after {full}, and has a lower revision: an etcd was made anew");
+    let doubt = format!("{empty} was taken after {full}, and has a lower revision: an etcd was created again");
     bucket.proved(&lies, "20261121T120500.000Z-drill-failed");
     let (class, message) = bucket.refused(None).await;
     assert!(class == ExitClass::Refused && message.contains(&doubt), "{message}");
@@ -244,7 +244,7 @@ async fn what_cannot_be_restored_is_passed_over_and_told() {
     let found = bucket.latest(None).await.unwrap();
     assert_eq!(found.key, good);
     let told = found.passed_over.join("\n");
-    let wanted = ["another cluster", "under way, or died", "drill verification failed", "its manifest says 6"];
+    let wanted = ["another cluster", "is running or has died", "drill verification failed", "its manifest says 6"];
     let places: Vec<_> = wanted.iter().map(|words| told.find(words)).collect();
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "the newest first: {told}");
     assert!(told.contains(&cut) && !told.contains(&older), "{told}");
@@ -422,7 +422,7 @@ async fn what_was_saved_before_many_that_died_is_found() {
     // Whether the names that are kept end before it, with it, after it, or are all there are.
     for names in [1, 2, 3, 7, 8, 15, 100] {
         let folder = Folder::parse("key", "shop/orders/11111111").unwrap();
-        let told = Lineage::seen_by(&store, folder, &request, names).await.unwrap().told();
+        let told = Lineage::seen_by(&store, folder, &request, names).await.unwrap().describe();
         assert_eq!(told, "11111111 (15 saved, the newest on 2026-11-21T10:00:00Z at revision 9)", "{names}");
     }
 }
@@ -470,7 +470,9 @@ async fn what_was_saved_without_a_quorum_and_is_lower_is_a_doubt() {
     for lineage in [None, Some(OLD)] {
         let (class, message) = bucket.refused(lineage).await;
         assert_eq!(class, ExitClass::Refused);
-        let told = format!("{less} was taken after {more}, and has a lower revision: it was saved without a quorum");
+        let told = format!(
+            "{less} was taken after {more}, and has a lower revision: the later snapshot was saved without a quorum"
+        );
         assert!(message.contains(&told), "{message}");
     }
 }

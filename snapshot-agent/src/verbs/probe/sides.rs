@@ -39,7 +39,7 @@ impl Sides {
             None => (writes.clone(), marks.clone()),
             Some(_) if matches!(writes, Store::Folder(_)) => {
                 return Err(Error::config(format!(
-                    "--read-credentials-dir does not go with --store={}: leave it out",
+                    "--read-credentials-dir does not fit --store={}. Omit the flag",
                     store.url
                 )));
             }

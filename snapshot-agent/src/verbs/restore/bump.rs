@@ -23,8 +23,8 @@ pub(super) fn for_etcdutl(asked: u64, found: Option<&Proven>, file: impl ReadAt,
         Some(found) => Reached { last_record: found.last_record, compact_revision: found.compact_revision },
         None => graft::reached(file, db_bytes).map_err(|why| {
             Error::config(format!(
-                "where its revision has come cannot be told ({why}), and all of the database did not fit the memory \
-                 that the agent may use: give it more, or take revisionBump: 0 (--revision-bump=0)"
+                "the agent cannot read the snapshot's last revision ({why}), and the whole database does not fit the \
+                 agent's memory. Give the agent more memory, or use revisionBump: 0 (--revision-bump=0)"
             ))
         })?,
     };
@@ -38,15 +38,15 @@ fn moved_on(asked: u64, Reached { last_record, compact_revision }: Reached) -> R
     let revision = counted_from.max(compacted);
     let Some(room) = MOST.checked_sub(revision.unsigned_abs()) else {
         return Err(Error::corrupt(format!(
-            "its last record is of revision {counted_from} and it is compacted at {compacted}: no etcd has ever \
-             counted that far, and none could be moved on from there. Restore another snapshot. If this is what it \
-             really holds, revisionBump: 0 (--revision-bump=0) leaves it there"
+            "the snapshot's last record has revision {counted_from}, and the snapshot is compacted at {compacted}: no \
+             etcd counts that far, and no restore can raise this revision. Restore another snapshot. If the revision \
+             is right, revisionBump: 0 (--revision-bump=0) keeps the revision"
         )));
     };
     if asked > room {
         return Err(Error::config(format!(
             "revisionBump: {asked} (--revision-bump={asked}) is too much for revision {revision}: etcd's revisions \
-             have 63 bits, and half of them are left for what is written after. Take at most {room}"
+             have 63 bits, and half of the range is reserved for later writes. Use at most {room}"
         )));
     }
     Ok(asked + revision.abs_diff(counted_from))

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 
-use super::Job;
+use super::RestoreRun;
 use crate::contract::{CameAlong, RestoreRequest, hex_id};
 use crate::error::{Error, Result};
 use crate::etcd::volume_identity::Restored;
@@ -17,13 +17,13 @@ use crate::verbs::common::describe_alarm;
 
 /// Refuses users that nobody could log in as: a cluster that asks for credentials that its operator does not have can be
 /// neither grown nor mended.
-pub(super) fn admit(request: &RestoreRequest, CameAlong { users, auth_enabled, .. }: &CameAlong) -> Result<()> {
+pub(super) fn check_auth(request: &RestoreRequest, CameAlong { users, auth_enabled, .. }: &CameAlong) -> Result<()> {
     if request.refuse_auth && *auth_enabled { Err(refused(&format!(" ({users} users)"))) } else { Ok(()) }
 }
 
 fn refused(users: &str) -> Error {
     Error::auth_required(format!(
-        "the snapshot has authentication on{users}, and this cluster has no credentials to log in with; nothing was \
+        "the snapshot has authentication enabled{users}, and this cluster has no credentials to log in; nothing was \
          restored"
     ))
 }
@@ -41,11 +41,16 @@ fn named(proven: &Proven) -> CameAlong {
 
 /// What a scan has found, if it is admitted. `None`: it held more records than there is memory for; whether anybody has
 /// to log in is asked of the file then.
-pub(super) fn found(job: &Job<'_>, restored: &mut Restored, proven: Option<&Proven>, file: &File) -> Result<()> {
-    let Job { request, .. } = job;
+pub(super) fn record(
+    run: &RestoreRun<'_>,
+    restored: &mut Restored,
+    proven: Option<&Proven>,
+    file: &File,
+) -> Result<()> {
+    let RestoreRun { request, .. } = run;
     if let Some(proven) = proven {
         let came_along = named(proven);
-        admit(request, &came_along)?;
+        check_auth(request, &came_along)?;
         (restored.came_along, restored.revision) = (Some(came_along), Some(proven.revision));
     } else if request.refuse_auth {
         match graft::auth_enabled(file, restored.db_bytes) {
@@ -53,7 +58,7 @@ pub(super) fn found(job: &Job<'_>, restored: &mut Restored, proven: Option<&Prov
             Ok(true) => return Err(refused("")),
             Err(why) => {
                 return Err(Error::auth_required(format!(
-                    "whether the snapshot has authentication on cannot be told: {why}"
+                    "the agent cannot read whether the snapshot has authentication enabled: {why}"
                 )));
             }
         }

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
-use super::ours::{Ends, Placed, WRITING};
+use super::from_manifest::{Ends, Placed, WRITING};
 use super::volume::{Staging, ran_out, trouble};
-use super::{Job, Source};
+use super::{RestoreRun, Source};
 use crate::contract::{Engine, ExitClass};
 use crate::error::{Error, task_error};
 use crate::etcd::volume_identity::Restored;
@@ -44,34 +44,34 @@ impl From<Error> for Failed {
 }
 
 /// Makes the data directory in the staging folder.
-pub(super) async fn rebuild(job: &Job<'_>) -> Result<(Staging, Restored), Failed> {
-    let staging = job.stage(Engine::Graft)?;
-    match rebuild_in(job, &staging).await {
+pub(super) async fn rebuild(run: &RestoreRun<'_>) -> Result<(Staging, Restored), Failed> {
+    let staging = run.stage(Engine::Graft)?;
+    match rebuild_in(run, &staging).await {
         Ok(restored) => Ok((staging, restored)),
-        Err(Failed::Run(error)) => Err(Failed::Run(ran_out(job.needs(Engine::Graft), error))),
+        Err(Failed::Run(error)) => Err(Failed::Run(ran_out(run.needs(Engine::Graft), error))),
         Err(unfit @ Failed::Unfit(_)) => Err(unfit),
     }
 }
 
-async fn rebuild_in(job: &Job<'_>, staging: &Staging) -> Result<Restored, Failed> {
-    let source = &job.source;
+async fn rebuild_in(run: &RestoreRun<'_>, staging: &Staging) -> Result<Restored, Failed> {
+    let source = &run.source;
     let db_bytes = source.db_bytes();
     let (path, file) = staging.database()?;
     let (restored, bump, file, writeback) = match source {
-        Source::Ours(chosen) => {
-            let placed = chosen.place(job, file, Ends::Bare).await?;
+        Source::Manifest(chosen) => {
+            let placed = chosen.download(run, file, Ends::Bare).await?;
             let Placed { restored, bump, file, writeback } = placed;
             (restored, bump, file, writeback)
         }
-        Source::Raw(raw) => {
+        Source::File(chosen) => {
             let clone = file.try_clone().map_err(trouble("opening the database's file"))?;
-            let (restored, bump) = raw.fetch(job, (&path, clone)).await?;
+            let (restored, bump) = chosen.download(run, (&path, clone)).await?;
             // Without etcd's sha256 at its end.
             file.set_len(db_bytes).map_err(trouble(WRITING))?;
             (restored, bump, Arc::new(file), None)
         }
     };
-    let stock = scion(job, staging, Arc::clone(&file), bump).await;
+    let stock = restore_small(run, staging, Arc::clone(&file), bump).await;
     // Whatever came of it: until then the file keeps its space, and etcdutl's way would miss it.
     if let Some(writeback) = writeback {
         off_thread(move || Ok(writeback.end().map_err(trouble("syncing the database"))?)).await?;
@@ -88,8 +88,8 @@ async fn rebuild_in(job: &Job<'_>, staging: &Staging) -> Result<Restored, Failed
 }
 
 /// Has etcdutl restore a small database that stands for the large one.
-async fn scion(job: &Job<'_>, staging: &Staging, large: Arc<File>, bump: u64) -> Result<Stock, Failed> {
-    let Job { source, etcdutl, initial, .. } = job;
+async fn restore_small(run: &RestoreRun<'_>, staging: &Staging, large: Arc<File>, bump: u64) -> Result<Stock, Failed> {
+    let RestoreRun { source, etcdutl, initial, .. } = run;
     let db_bytes = source.db_bytes();
     let stock = off_thread(move || Ok(Stock::read(&*large, db_bytes)?)).await?;
     let small = staging.small(&stock.small()?)?;

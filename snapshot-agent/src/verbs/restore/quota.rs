@@ -17,8 +17,8 @@ pub(super) fn check(request: &RestoreRequest, used: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::config(format!(
-        "the database has {used} bytes and etcd's quota is {quota}: not one write would be taken. Restore it into a cluster \
-         with a larger spec.storage.size (its quota is half of what that has above 1 GiB), or with a larger \
+        "the database has {used} bytes and etcd's quota is {quota}: etcd would refuse every write. Restore into a \
+         cluster with a larger spec.storage.size (the quota is half of the size above 1 GiB), or with a larger \
          spec.options.quotaBackendBytes (by hand: --quota-backend-bytes)"
     )))
 }

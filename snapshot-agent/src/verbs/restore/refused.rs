@@ -16,7 +16,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::raw;
+use super::from_file;
 use super::volume::Volume;
 use crate::contract::{ExitClass, RestoreRequest};
 use crate::error::{Error, Result};
@@ -82,7 +82,7 @@ impl Note {
         };
         stands.then(|| Self {
             request: fingerprint(request),
-            file: found.file.get().map(told),
+            file: found.file.get().map(describe_file),
             needs,
             class: error.class(),
             message: error.message().to_owned(),
@@ -107,12 +107,12 @@ impl Note {
     /// Whether another file lies in the place of the one that was refused. A store that does not answer says nothing.
     async fn is_of_another_file(&self, request: &RestoreRequest) -> bool {
         let (Some(refused), Ok(Some(key)), Ok(store)) =
-            (&self.file, raw::key(&request.key), Store::open(&request.store))
+            (&self.file, from_file::parse_key(&request.key), Store::open(&request.store))
         else {
             return false;
         };
         let stat = tokio::time::timeout(TOLD_WITHIN, store.stat(&key)).await;
-        stat.is_ok_and(|stat| stat.is_ok_and(|stat| told(&stat) != *refused))
+        stat.is_ok_and(|stat| stat.is_ok_and(|stat| describe_file(&stat) != *refused))
     }
 }
 
@@ -125,12 +125,12 @@ fn fingerprint(request: &RestoreRequest) -> String {
     hex::encode(&Sha256::digest(asked)[..8])
 }
 
-fn told(Stat { bytes, etag, written }: &Stat) -> String {
+fn describe_file(Stat { bytes, etag, written }: &Stat) -> String {
     format!("{bytes} {} {}", etag.as_deref().unwrap_or_default(), written.as_deref().unwrap_or_default())
 }
 
 /// The refusal of an earlier start, if it stands. What else an earlier attempt has left goes.
-pub(super) async fn standing(volume: &Volume, request: &RestoreRequest) -> Option<Error> {
+pub(super) async fn find_refusal(volume: &Volume, request: &RestoreRequest) -> Option<Error> {
     let free = files::free_bytes(&request.volume).unwrap_or(u64::MAX);
     let note = read(&volume.refusal()).filter(|note| note.is_of(request, free));
     let stands = match &note {
@@ -141,12 +141,13 @@ pub(super) async fn standing(volume: &Volume, request: &RestoreRequest) -> Optio
         volume.tidy();
         return None;
     };
-    tracing::info!(key = request.key, %at, "refused at an earlier start: the snapshot is not read again");
+    tracing::info!(key = request.key, %at, "an earlier start refused this snapshot: the agent does not read the \
+                                            snapshot again");
     Some(Error::new(class, message))
 }
 
 /// Ends a failed attempt, whose own folder has gone with it; a refusal that took a download is kept.
-pub(super) fn leave(volume: &Volume, request: &RestoreRequest, found: &Found, error: &Error) {
+pub(super) fn end_attempt(volume: &Volume, request: &RestoreRequest, found: &Found, error: &Error) {
     // Else its manifest was enough, and that is read in a moment.
     let downloaded = volume.is_staged();
     volume.end();
@@ -154,7 +155,7 @@ pub(super) fn leave(volume: &Volume, request: &RestoreRequest, found: &Found, er
         && let Some(note) = Note::of(request, found, error, clock::now())
         && let Err(error) = write(volume, &note)
     {
-        tracing::warn!(%error, "the refusal could not be kept: the next start reads the snapshot again");
+        tracing::warn!(%error, "the refusal could not be stored: the next start reads the snapshot again");
         volume.end();
     }
 }
@@ -257,7 +258,7 @@ mod tests {
         let count = || fs::read_dir(folder.path()).unwrap().count();
         let found = Found::default();
         found.whole.set(()).unwrap();
-        let leave = |error: &Error| leave(&volume, &request, &found, error);
+        let leave = |error: &Error| end_attempt(&volume, &request, &found, error);
         let users = Error::auth_required("it has 2 users");
         // The manifest was enough.
         leave(&users);
@@ -273,20 +274,20 @@ mod tests {
                 assert_eq!(files::names(note.parent().unwrap()).unwrap().unwrap(), ["refused.json"]);
                 assert_eq!(volume.state(), Ok(State::Empty));
                 for _ in 0..2 {
-                    assert_eq!(standing(&volume, &request).await, Some(error.clone()));
+                    assert_eq!(find_refusal(&volume, &request).await, Some(error.clone()));
                 }
             }
         }
         for nonsense in ["", "{", "{}", "null"] {
             volume.stage().unwrap();
             fs::write(volume.refusal(), nonsense).unwrap();
-            assert_eq!(standing(&volume, &request).await, None, "{nonsense:?}");
+            assert_eq!(find_refusal(&volume, &request).await, None, "{nonsense:?}");
             assert_eq!(count(), 0, "{nonsense:?}");
         }
         volume.stage().unwrap();
         leave(&users);
         let another = RestoreRequest { restore_uid: "restore-2".to_owned(), ..request.clone() };
-        assert_eq!(standing(&volume, &another).await, None);
-        assert_eq!((count(), standing(&volume, &request).await), (0, None));
+        assert_eq!(find_refusal(&volume, &another).await, None);
+        assert_eq!((count(), find_refusal(&volume, &request).await), (0, None));
     }
 }

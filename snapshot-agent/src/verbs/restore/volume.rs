@@ -53,8 +53,8 @@ pub(super) fn trouble(doing: impl Display) -> impl FnOnce(io::Error) -> Error {
             return told;
         }
         let message = format!(
-            "the volume: {}. It has to be there, and writable for the user and the group that this runs as (in a Pod 65532, \
-             by fsGroup), and not be mounted read-only",
+            "the volume: {}. The volume has to exist, be writable for the agent's user and group (in a Pod 65532, by \
+             fsGroup), and not be mounted read-only",
             told.message()
         );
         Error::new(told.class(), message).with_origin(Origin::Volume)
@@ -85,13 +85,15 @@ impl Volume {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(Error::transient(
-                    "another restore is at work on this volume. Nothing was touched. Where there should be none, look for a \
-                     Pod that was deleted by force: it may still run on its node; or for an etcdutl whose agent was killed",
+                    "another restore is running on this volume. The agent changed nothing. If no other restore should \
+                     run, look for a Pod that was deleted by force and may still run on its node, or for an etcdutl \
+                     whose agent was killed",
                 )
                 .with_origin(Origin::Volume));
             }
             Err(TryLockError::Error(error)) => {
-                tracing::warn!(%error, "the volume cannot be locked: two restores at a time would take each other's work away");
+                tracing::warn!(%error, "the volume cannot be locked: two restores at a time would remove each other's \
+                                        files");
             }
         }
         Ok(Self { root: root.to_owned(), alone })
@@ -114,7 +116,7 @@ impl Volume {
             Ok(None) => State::Foreign(names.into_iter().take(3).collect()),
             Err(Unread::Nonsense(why)) => State::Foreign(vec![why]),
             Err(Unread::Io(kind, said)) => {
-                return Err(trouble("reading whose the volume is")(io::Error::new(kind, said)));
+                return Err(trouble("reading the identity of the volume")(io::Error::new(kind, said)));
             }
         })
     }
@@ -199,7 +201,7 @@ pub(super) fn ran_out(room: Room, error: Error) -> Error {
         return error;
     }
     error.context(format!(
-        "the restore needs {} MiB of free space on the volume, which were there when it began and are not any more: {}",
+        "the restore needs {} MiB of free space on the volume, which were free at the start and are used up now: {}",
         room.bytes.div_ceil(1 << 20),
         room.remedy()
     ))
@@ -208,7 +210,7 @@ pub(super) fn ran_out(room: Room, error: Error) -> Error {
 /// Whoever finds his folder gone, or made by somebody else.
 fn taken_over(why: &dyn Display) -> Error {
     Error::transient(format!(
-        "another restore has taken this volume over meanwhile ({why}): look for a Pod that was deleted by force, it may still \
+        "another restore has taken over this volume ({why}). Look for a Pod that was deleted by force and may still \
          run on its node"
     ))
     .with_origin(Origin::Volume)
@@ -337,7 +339,7 @@ impl Staging {
         let target = self.root.join(DATA_DIR);
         // A rename onto an empty folder would succeed; there was none when we looked, so somebody else is here.
         if target.symlink_metadata().is_ok() {
-            return Err(Error::refused("somebody else has put data on the volume meanwhile"));
+            return Err(Error::refused("another program has written to the volume during the restore"));
         }
         // As late as can be: whoever takes the volume over may be at it.
         database.symlink_metadata().map_err(trouble("looking at the restored database"))?;
@@ -385,7 +387,7 @@ mod tests {
         let (folder, volume) = volume();
         let error = Volume::open(folder.path()).err().unwrap();
         assert_eq!(error.class(), ExitClass::Transient);
-        assert!(error.message().contains("another restore is at work on this volume"), "{error}");
+        assert!(error.message().contains("another restore is running on this volume"), "{error}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         drop(volume);
         assert_eq!(Volume::alone(folder.path()).await.unwrap().state(), Ok(State::Empty));
@@ -412,7 +414,7 @@ mod tests {
                 made(&second, "half");
                 let error = first.publish().unwrap_err();
                 assert_eq!(error.class(), ExitClass::Transient, "{what}: {error}");
-                let words = ["another restore has taken this volume over", "deleted by force"];
+                let words = ["another restore has taken over this volume", "deleted by force"];
                 assert!(words.iter().all(|words| error.message().contains(words)), "{error}");
                 assert_eq!(published(&folder), None, "{what}");
                 fs::write(second.data().join(DATABASE), "second").unwrap();
@@ -495,7 +497,7 @@ mod tests {
         let error = room(u64::MAX, Some(300 << 20)).unwrap_err();
         assert!(error.message().contains("engine: graft") && error.message().contains("needs 300 MiB"), "{error}");
         let error = ran_out(Room { bytes: 1, grafted: Some(300 << 20) }, error);
-        assert!(error.message().contains("not any more: use a larger volume, or engine: graft"), "{error}");
+        assert!(error.message().contains("used up now: use a larger volume, or engine: graft"), "{error}");
         assert_eq!(Volume::open(Path::new("/nonexistent")).err().unwrap().class(), ExitClass::Config);
     }
 }

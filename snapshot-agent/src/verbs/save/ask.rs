@@ -60,7 +60,7 @@ impl Ask {
             // Nothing comes of the stream, and sending it ends with the reason.
             let Ok(streamed) = streamed.await else { return std::future::pending().await };
             let verification = self.verify(&streamed, ask_members).await?;
-            tracing::debug!("what the members say is known");
+            tracing::debug!("the members have answered");
             Ok((streamed, verification))
         };
         let (asked, sending) = (Box::pin(asked), Box::pin(sending));
@@ -71,7 +71,7 @@ impl Ask {
             Either::Left((Err(error), sending)) => {
                 let mut made = being_made.subscribe();
                 if *made.borrow() {
-                    tracing::warn!(%error, "it is taken back when the store has made an object of it");
+                    tracing::warn!(%error, "the agent removes the upload when the store has completed the object");
                     tokio::select! {
                         _ended = sending => {}
                         _made = made.wait_for(|being_made| !being_made) => {}
@@ -90,8 +90,8 @@ impl Ask {
             && *revision < self.at_least
         {
             return Err(Error::corrupt(format!(
-                "the snapshot of {} ends at revision {revision}, and {} was read from it before: acknowledged writes are \
-                 missing; nothing was published",
+                "the snapshot of {} ends at revision {revision}, and the member reported revision {} before: \
+                 acknowledged writes are missing; nothing was published",
                 self.member, self.at_least
             )));
         }

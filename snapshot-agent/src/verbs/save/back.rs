@@ -41,7 +41,7 @@ impl Back<'_> {
             Ok(()) => Ok(Found { read_back: true, reason: None }),
             // Credentials that may only write are a careful choice, and the backup is as good; it says what it lacks.
             Err(error) if error.class() == ExitClass::Denied && upload.is_signed() => {
-                tracing::warn!(%error, "what is stored could not be read back");
+                tracing::warn!(%error, "the stored snapshot could not be read back");
                 Ok(Found { read_back: false, reason: Some(error.message().to_owned()) })
             }
             Err(error) => Err(error),

@@ -60,8 +60,8 @@ impl Drill {
         let etcd = version_of(&program, "etcd", "--version", "etcd Version:").await?;
         if etcd != etcdutl.version() {
             return Err(Error::config(format!(
-                "{} is etcd {etcd} and {} is etcdutl {}: a drill needs both of one minor version, so name the folder that \
-                 holds them with --bin-dir",
+                "{} is etcd {etcd} and {} is etcdutl {}: a drill needs the same minor version of both. Name the folder \
+                 of both programs with --bin-dir",
                 program.display(),
                 restores.display(),
                 etcdutl.version()
@@ -137,11 +137,12 @@ impl Drill {
         proof.proven.push(Step::Restored);
         let (false, Some(client)) = (found.auth_enabled, ready.client) else {
             proof.left_out.push(
-                "HashKV and keys, asked of etcd: authentication is on in the snapshot. The database it ran on was read \
-                 instead"
+                "HashKV and keys, reported by etcd: the snapshot has authentication enabled. The agent read the \
+                 database of that etcd instead"
                     .to_owned(),
             );
-            self.holds(data, hash_kv, "nobody can ask this etcd").await?;
+            self.holds(data, hash_kv, "the snapshot has authentication enabled, so the agent cannot query this etcd")
+                .await?;
             proof.proven.push(Step::RestoredHashKV);
             return Ok(());
         };
@@ -211,7 +212,7 @@ async fn asked(client: &Client, (endpoint, member_id): (&str, u64), expected: Ha
         Answer::Equal => same(expected.hash, expected, proof),
         Answer::Different(theirs) => same(theirs, expected, proof),
         Answer::None(why) => {
-            proof.left_out.push(format!("HashKV, asked of etcd: {why}"));
+            proof.left_out.push(format!("HashKV, reported by etcd: {why}"));
             Ok(())
         }
     }
@@ -253,14 +254,14 @@ fn program(bin_dir: Option<&Path>, name: &str) -> Result<PathBuf> {
         return if path.is_file() {
             Ok(path)
         } else {
-            Err(Error::config(format!("--bin-dir={}: there is no {name} in it", folder.display())))
+            Err(Error::config(format!("--bin-dir={} holds no {name}", folder.display())))
         };
     }
     // Not clap's: a flag for it would only be another --bin-dir.
     let path = std::env::var_os("PATH").unwrap_or_default();
     in_folders(&path, name).ok_or_else(|| {
         Error::config(format!(
-            "{name} is neither in PATH nor in {IMAGES_BIN}: a drill needs it, so name the folder that holds etcd and \
+            "{name} is neither in PATH nor in {IMAGES_BIN}: a drill needs this program. Name the folder of etcd and \
              etcdutl with --bin-dir"
         ))
     })

@@ -69,7 +69,7 @@ impl Etcd {
     /// Starts one on a data directory that was restored with a token of its own.
     pub(super) fn spawn(program: &Path, data: &Path, log: PathBuf) -> Result<Self> {
         let ids = wal::metadata_of(&data.join(WAL));
-        let ids = ids.ok().flatten().ok_or_else(|| Error::transient("etcdutl has left no log"))?;
+        let ids = ids.ok().flatten().ok_or_else(|| Error::transient("etcdutl has left no WAL"))?;
         let (child, at) = spawn(program, data, &log)?;
         Ok(Self { program: program.to_owned(), data: data.to_owned(), log, ids, child, at })
     }
@@ -104,7 +104,7 @@ impl Etcd {
             }
             if Instant::now() > until {
                 let (_, line) = heard(&said(&self.log));
-                return Err(Error::deadline(format!("etcd gives no answer within {} s: {line}", within.as_secs())));
+                return Err(Error::deadline(format!("etcd does not answer within {} s: {line}", within.as_secs())));
             }
             sleep(LOOK).await;
         }
@@ -201,7 +201,8 @@ fn not_started(status: ExitStatus, said: &str) -> Error {
     Error::new(
         class,
         format!(
-            "etcd does not start on what was restored ({status}): {line}. It may be this machine: no proof is kept"
+            "etcd does not start on the restored data ({status}): {line}. This machine may be the cause, so the agent \
+             stores no proof"
         ),
     )
     .with_origin(Origin::Own)
@@ -225,7 +226,7 @@ mod tests {
         ] {
             let error = not_started(ExitStatus::from_raw(raw), said);
             assert_eq!(error.class(), class, "{error}");
-            assert!(error.message().contains(said.lines().next().unwrap_or("it says nothing")), "{error}");
+            assert!(error.message().contains(said.lines().next().unwrap_or("no output")), "{error}");
         }
     }
 }

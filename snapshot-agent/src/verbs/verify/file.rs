@@ -64,8 +64,8 @@ impl FileVerified {
     pub(super) fn lines(&self) -> String {
         let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         let sha256 = match &self.sha256 {
-            Some(sha256) => format!("{sha256} (as at its end)"),
-            None => "- (the file has none at its end: only the structure is proven)".to_owned(),
+            Some(sha256) => format!("{sha256} (equals the sha256 at the end of the file)"),
+            None => "- (the file has no sha256 at its end: only the structure is proven)".to_owned(),
         };
         let hash_kv = self.hash_kv.map(|hash| hash.to_string()).or_else(|| self.no_hash_kv.clone());
         let lines = [

@@ -60,7 +60,7 @@ impl StoredVerified {
             let _ = writeln!(lines, "revision {revision}{compacted}, {keys} keys, HashKV {hash}");
         }
         if let Some(version) = &proof.etcd_version {
-            let _ = writeln!(lines, "etcd {version} was started on it, and is stopped");
+            let _ = writeln!(lines, "etcd {version} started on the restored data, and is stopped");
         }
         match (&self.proof_uri, &self.proof_not_kept) {
             (Some(uri), _) => drop(writeln!(lines, "proof {uri}")),
@@ -72,7 +72,7 @@ impl StoredVerified {
 }
 
 /// What no look at the bytes can make up for.
-const ALONE: &str = "whether all that was acknowledged is in it: it was saved without a quorum";
+const ALONE: &str = "completeness: the snapshot was saved without a quorum and may lack acknowledged writes";
 
 /// What a snapshot is decrypted with.
 enum Lock {
@@ -107,7 +107,7 @@ pub(super) async fn run(request: &VerifyRequest, flags: &StoreFlags, key: &str) 
         let looked = interrupt.unless(Stored::of(&store, &folder, manifest)).await;
         match looked {
             Err(error) if error.class() == ExitClass::NotFound => {
-                Err(Error::corrupt(error.message()).context("the manifest is there and its data is not"))
+                Err(Error::corrupt(error.message()).context("the manifest exists and its data does not"))
             }
             Err(error) => Err(error),
             Ok(stored) => interrupt.unless(prove(&store, &stored, lock, drill.as_mut(), &mut proof)).await,
@@ -160,7 +160,7 @@ async fn prove(
             proof.proven.push(Step::StoredSha256);
             proof
                 .left_out
-                .push(format!("what is in it: it is encrypted for {recipients}, and no --identity was given"));
+                .push(format!("content: the snapshot is encrypted for {recipients}, and no --identity was given"));
             Ok(())
         }
         (Lock::Open(identities), None) => read(store, stored, identities, proof).await,
@@ -175,9 +175,9 @@ async fn read(store: &Store, stored: &Stored, identities: Option<Identities>, pr
     match scan.finish() {
         Ok(found) => compare(store, stored, &found, proof),
         Err(error @ ScanError::OverBudget { .. }) => {
-            proof
-                .left_out
-                .push(format!("structure and HashKV: {error}. A drill reads them from a file and needs less"));
+            proof.left_out.push(format!(
+                "structure and HashKV: {error}. A drill reads the database from a file and needs less memory"
+            ));
             Ok(())
         }
         Err(error) => Err(unsound(&store.uri(&stored.data), &error)),

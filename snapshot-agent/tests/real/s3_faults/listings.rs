@@ -23,7 +23,7 @@ async fn what_a_store_answers_is_bounded() {
         Fault::Answer(200, page.to_owned())
     }
     let rows: Vec<(&str, Rule)> = vec![
-        ("the same page again and again", again),
+        ("the same page of the listing", again),
         ("a deep one", |_| Fault::Answer(200, deep())),
         ("a page for people", |_| Fault::Answer(200, "<html><body>Back soon</body></html>".to_owned())),
         ("an endless one", |_| Fault::Endless(200)),
@@ -79,7 +79,7 @@ async fn a_listing_of_proofs_that_repeats_itself_is_given_up() {
     };
     let error = list::run(wanted).await.unwrap_err();
     assert_eq!(error.class(), ExitClass::Config, "{error}");
-    assert!(error.message().contains("the same page again"), "{error}");
+    assert!(error.message().contains("the same page of the listing"), "{error}");
     assert!(proxy.count(Op::List) < 20, "asked {} times", proxy.count(Op::List));
 }
 

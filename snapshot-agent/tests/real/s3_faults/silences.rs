@@ -36,7 +36,7 @@ const ROWS: [Row; 5] = [
         point: |a| a.op == Op::Complete,
         onwards: true,
         deadline_seconds: 25,
-        ends: Some((ExitClass::Deadline, "not done within the 25 s")),
+        ends: Some((ExitClass::Deadline, "the deadline of 25 s passed")),
         manifests: 0,
     },
     Row {
@@ -62,7 +62,7 @@ const ROWS: [Row; 5] = [
         point: |a| a.op == Op::Head && a.uri.contains("snapshot.db") && a.before > 0,
         onwards: true,
         deadline_seconds: 600,
-        ends: Some((ExitClass::Transient, "its data could not be looked at")),
+        ends: Some((ExitClass::Transient, "its data could not be checked")),
         manifests: 1,
     },
     Row {

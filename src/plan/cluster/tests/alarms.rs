@@ -120,13 +120,16 @@ fn a_corrupt_alarm_that_may_be_this_clusters_own_stays_and_is_explained() {
     silent.answers.remove(&named(1));
     assert_eq!(clears(&silent), None);
     let message = degraded(&silent);
-    assert!(message.contains("came along") && message.contains("is cleared when every member answers"), "{message}");
+    assert!(
+        message.contains("part of the restored data") && message.contains("clears the alarm when every member answers"),
+        "{message}"
+    );
 
     // A member's own, one that names nobody, and one that was not there when the cluster formed.
     for (alarm, says) in [
         (corrupt(0x11), "CORRUPT on member 11"),
-        (corrupt(0), "was raised already when this cluster formed"),
-        (corrupt(0xbeef), "or a member that was removed has left it"),
+        (corrupt(0), "was raised before this cluster formed"),
+        (corrupt(0xbeef), "or was left by a removed member"),
     ] {
         let alone = with(std::slice::from_ref(&alarm));
         assert_eq!(clears(&alone), None, "{alarm:?}");
@@ -143,7 +146,7 @@ fn a_corrupt_alarm_that_may_be_this_clusters_own_stays_and_is_explained() {
     let mut earlier = good.clone();
     latches(&mut earlier).formed.as_mut().unwrap().corrupt_came_along.clear();
     assert_eq!(clears(&earlier), None);
-    assert!(degraded(&earlier).contains("it came along with the restored data, or"), "{}", degraded(&earlier));
+    assert!(degraded(&earlier).contains("the alarm is part of the restored data, or"), "{}", degraded(&earlier));
     latches(&mut earlier).formed.as_mut().unwrap().restored_from = None;
     assert_eq!(degraded(&earlier), "CORRUPT on member dead");
 

@@ -481,7 +481,7 @@ fn an_attempt_that_cannot_be_cleared_for_its_node_says_so() {
     assert_eq!((waiting.reason, wake), (Reason::ClearingFailedRestore, Wake::AfterMillis(1_000)));
     let (waiting, wake) = ends(&mut seen, 30);
     assert_eq!((waiting.reason, wake), (Reason::NodeSilent, Wake::OnChange));
-    for part in ["the member a-m0 of the earlier attempt is going", "kubectl taint nodes n7 "] {
+    for part in ["Holdfast deletes the member a-m0 of the earlier attempt", "kubectl taint nodes n7 "] {
         assert!(waiting.message.contains(part), "no {part:?} in {}", waiting.message);
     }
     assert_eq!(condition(&seen, "Degraded"), pair("True", "NodeSilent"));

@@ -129,28 +129,31 @@ fn a_correction_that_comes_too_late_is_told_before_the_spec_is_frozen() {
         (
             None,
             Some(by_key("k1")),
-            Some("delete this cluster, which no client has reached, and create it anew with it"),
+            Some(
+                "Delete this cluster, which no client has reached, and create the cluster again with \
+                 spec.bootstrap.restore",
+            ),
         ),
         (Some(restoring("k1")), Some(by_key("k1")), None),
         (
             Some(restoring("k1")),
             Some(by_key("k2")),
-            Some("put back source file:///backup/k1, with revisionBump 1000000000;"),
+            Some("Set source file:///backup/k1 again, with revisionBump 1000000000;"),
         ),
-        (Some(restoring("k1")), None, Some("put back source file:///backup/k1,")),
+        (Some(restoring("k1")), None, Some("Set source file:///backup/k1 again,")),
         (Some(restoring("k1")), Some(bumped(1_000_000_000)), None),
         (Some(restoring("k1")), Some(bumped(7)), Some("with revisionBump 1000000000;")),
         (Some(unbumped()), Some(by_key("k1")), None),
         (Some(unbumped()), Some(bumped(7)), Some("with revisionBump 0;")),
         (Some(restoring("k1")), Some(read_otherwise), None),
         (Some(of_snapshot()), Some(named("nightly")), None),
-        (Some(of_snapshot()), Some(named("daily")), Some("put back snapshotRef nightly,")),
-        (Some(of_snapshot()), Some(by_key("k1")), Some("put back snapshotRef nightly,")),
+        (Some(of_snapshot()), Some(named("daily")), Some("Set snapshotRef nightly again,")),
+        (Some(of_snapshot()), Some(by_key("k1")), Some("Set snapshotRef nightly again,")),
         (Some(in_store()), Some(by_store("vault", "k1")), None),
-        (Some(in_store()), Some(by_store("vault", "k2")), Some("put back source with storeRef vault and key k1,")),
-        (Some(in_store()), Some(by_store("attic", "k1")), Some("put back source with storeRef vault and key k1,")),
+        (Some(in_store()), Some(by_store("vault", "k2")), Some("Set source with storeRef vault and key k1 again,")),
+        (Some(in_store()), Some(by_store("attic", "k1")), Some("Set source with storeRef vault and key k1 again,")),
         (Some(newest()), Some(by_latest("orders")), None),
-        (Some(newest()), Some(by_latest("carts")), Some("put back latest, asked as it was when k1 was found,")),
+        (Some(newest()), Some(by_latest("carts")), Some("Set the latest of the search that found k1 again,")),
     ] {
         let seen = serves(made.clone(), asked);
         let Some(put_back) = put_back else {

@@ -33,12 +33,12 @@ fn what_the_garbage_collector_takes_is_waited_for() {
     let seen = anew(1);
     let (reason, message, wake) = after(&seen, noon());
     assert_eq!((reason, wake), (Reason::WaitingForReference, Wake::AfterMillis(119_000)));
-    assert_eq!(message, "of the earlier cluster of this name, and going with it: Service a, Service a-client");
+    assert_eq!(message, "Kubernetes deletes objects of the earlier cluster of this name: Service a, Service a-client");
     assert_eq!(condition(&seen, "Degraded"), pair("False", "NothingWrong"));
     // What stays is told in the end.
     let (reason, message, _) = after(&seen, noon() + SignedDuration::from_secs(119));
     assert_eq!(reason, Reason::NameConflict);
-    assert!(message.contains("Service a, Service a-client. Delete or rename it"), "{message}");
+    assert!(message.contains("Service a, Service a-client. Holdfast does not change"), "{message}");
     let mut gone = anew(1);
     (gone.peer_service, gone.client_service) = (None, None);
     assert_eq!(plan(&gone, noon()).ensures.len(), 2, "then they are made");

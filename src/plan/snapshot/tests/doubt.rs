@@ -211,7 +211,7 @@ fn a_store_that_shows_nothing_is_believed_only_long_after_the_end() {
                 let (phase, ready, reason, message) = told(&plan.status);
                 assert_eq!((phase, ready, reason), (Phase::Running, "False", "AskingStore"));
                 assert!(
-                    message.contains("the store shows nothing of it so far, and is asked again at 20"),
+                    message.contains("the store shows no such snapshot so far. Holdfast asks again at 20"),
                     "{message}"
                 );
                 assert_eq!((plan.act.as_ref(), plan.notes.len()), (None, 0), "{seconds} s after the end");
@@ -231,9 +231,9 @@ fn what_a_store_shows_too_soon_is_told_once_and_asked_again() {
     let failing = gave_up(vec![failed("p-1", ExitClass::Transient, "the store said 502")], 1);
     let seen = written(nothing_after(&failing, 60, 2));
     let first = seen.snapshot.status.clone().unwrap();
-    let words = "the store said 502. Holdfast asks the store whether the snapshot exists: the store shows nothing of it so \
-                 far, and is asked again at 2026-11-21T12:00:58Z: until then what was sent to it may be carried out, or \
-                 listed, late";
+    let words = "the store said 502. Holdfast asks the store whether the snapshot exists: the store shows no such \
+                 snapshot so far. Holdfast asks again at 2026-11-21T12:00:58Z, because the store may carry out or list \
+                 earlier requests late";
     assert_eq!(told(&first).3, words);
     let later = |seen: &Observed, seconds: i64| plan(seen, ago(-seconds).0);
     for (seconds, left) in [(0, 58_000), (20, 38_000), (57, 1_000)] {

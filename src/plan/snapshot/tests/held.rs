@@ -29,12 +29,13 @@ fn what_held_a_saving_pod_up_is_told_to_the_end() {
             "Pod p-1 does not run: ErrImagePull: no such image",
         ),
         (with(vec![unschedulable()]), "Pod p-1 does not run: Unschedulable: 0/3 nodes are available"),
-        (with(vec![waiting("ContainerCreating", None)]), "`kubectl describe pod p-1` says which of them is missing"),
+        (with(vec![waiting("ContainerCreating", None)]), "`kubectl describe pod p-1` names the missing object"),
         (refused, "exceeded quota: tight"),
-        (with(vec![]), "has no Pod yet; if that stays, `kubectl describe job"),
+        (with(vec![]), "has no Pod yet; if the Pod stays missing, `kubectl describe job"),
         (
             with(vec![silent()]),
-            "Pod p-1 is not seen to end: its Pod is being deleted, and the kubelet of node n7 does not report its end",
+            "kubelet does not report the end of Pod p-1: its Pod is being deleted, and the kubelet of node n7 does not \
+             report its end",
         ),
     ];
     for (seen, says) in cases {
@@ -51,7 +52,7 @@ fn what_held_a_saving_pod_up_is_told_to_the_end() {
         let plan = planned(&seen);
         let (phase, _, reason, message) = told(&plan.status);
         assert_eq!((phase, reason), (Phase::Running, "AskingStore"), "{says}");
-        assert!(message.starts_with("the Job's 3720 s were over") && message.contains(says), "{message}");
+        assert!(message.starts_with("the Job passed its deadline of 3720 s") && message.contains(says), "{message}");
         let seen = asked(long_over(written(seen)), nothing());
         let status = planned(&written(seen)).status;
         assert_eq!((status.phase, told(&status).2), (Phase::Failed, "AgentTimedOut"), "{says}");
@@ -74,7 +75,7 @@ fn what_held_a_saving_pod_up_is_told_to_the_end() {
     assert!(!told(&planned(&seen).status).3.contains("does not run"));
     // One that ran needs more time.
     let seen = over(with(vec![running()]), 10);
-    assert!(told(&planned(&seen).status).3.contains("Give spec.deadlineSeconds more in a new EtcdSnapshot"));
+    assert!(told(&planned(&seen).status).3.contains("Raise spec.deadlineSeconds in a new EtcdSnapshot"));
 }
 
 #[test]
@@ -85,16 +86,19 @@ fn who_asks_the_store_is_told_of_as_such_and_needs_no_new_snapshot() {
         seen
     };
     let plan = planned(&asked(lost(), vec![running()]));
-    assert!(told(&plan.status).3.starts_with("Pod p-1 asks the store since"), "{}", told(&plan.status).3);
+    assert!(told(&plan.status).3.starts_with("Pod p-1 searches the store since"), "{}", told(&plan.status).3);
     let plan = planned(&asked_in_vain(asked(lost(), vec![running()]), 10));
     let message = told(&plan.status).3;
-    assert!(message.contains("the Job's ") && message.ends_with("See what held it up"), "{message}");
+    assert!(
+        message.contains("the Job passed its deadline") && message.ends_with("Correct the cause of the delay"),
+        "{message}"
+    );
     let seen = asked_in_vain(asked(lost(), vec![waiting("ContainerCreating", None)]), 10);
     let first = planned(&seen).status.conditions;
     let seen = written(seen);
     assert_eq!(planned(&seen).status.conditions, first);
     let message = told(seen.snapshot.status.as_ref().unwrap()).3;
-    assert!(message.contains("asked again by itself: Pod p-1 does not run yet: "), "{message}");
+    assert!(message.contains("Holdfast then starts another Job: Pod p-1 does not run yet: "), "{message}");
     let killed = terminated("p-1", 137, "OOMKilled", None);
     let message = told(&planned(&asked(lost(), vec![killed])).status).3.to_owned();
     assert!(message.contains("limit 256Mi") && message.contains("spec.agent.resources is immutable"), "{message}");
@@ -110,7 +114,7 @@ fn what_held_one_pod_up_is_not_told_of_another() {
     let plan = planned(&second);
     let message = told(&plan.status).3;
     assert_eq!(message.matches(saved).count(), 1, "{message}");
-    assert!(message.ends_with("See what held it up"), "{message}");
+    assert!(message.ends_with("Correct the cause of the delay"), "{message}");
     let held = asked_in_vain(asked(seen, vec![waiting("ErrImagePull", Some("no such registry"))]), 10);
     let plan = planned(&held);
     let message = told(&plan.status).3;

@@ -129,12 +129,16 @@ fn who_asks_expects_the_mark_too_and_another_store_has_no_say() {
     seen.store.as_mut().unwrap().status.as_mut().unwrap().identity.as_mut().unwrap().id = "another".to_owned();
     assert!(args(&started(&seen)).contains(&expected));
 
-    let refused = vec![failed("p-ask", ExitClass::Refused, "the mark mark-of-vault is expected, and it has no mark")];
+    let refused = vec![failed(
+        "p-ask",
+        ExitClass::Refused,
+        "the store ID mark-of-vault is expected, and the store has no store ID",
+    )];
     let seen = asked(seen, refused);
     let plan = planned(&seen);
     let (phase, ready, reason, message) = told(&plan.status);
     assert_eq!((phase, ready, reason), (Phase::Running, "Unknown", "ReportLost"));
-    assert!(message.ends_with("it has no mark"), "{message}");
+    assert!(message.ends_with("the store has no store ID"), "{message}");
     let again = aged(seen, 200);
     assert!(args(&started(&again)).contains(&expected), "asked again, for the same store");
     assert_eq!(planned(&asked(again, vec![saved()])).status.phase, Phase::Complete);

@@ -38,7 +38,7 @@ fn how_far_it_is_proven_is_told() {
         let notes: Vec<_> = plan.notes.iter().map(|note| note.reason.clone()).collect();
         (verified.status, verified.reason, plan.status.verification.unwrap().message, notes.join(" "))
     };
-    let agreed = "HashKV 4294967295 at revision 40 is also that of a-3 and a-1; the store gives back what it was given";
+    let agreed = "HashKV 4294967295 at revision 40 equals that of a-3 and a-1; the agent read back the stored bytes";
     let both = ["True", "MembersAgree", agreed, "SnapshotStored"].map(str::to_owned);
     assert_eq!(<[String; 4]>::from(proven(saved())), both);
     // One member's word is proof; that the other one's is missing is told.
@@ -50,8 +50,8 @@ fn how_far_it_is_proven_is_told() {
     };
     let (status, _, message, notes) = proven(saved_and(alone));
     assert_eq!((status.as_str(), notes.as_str()), ("True", "SnapshotStored"));
-    assert!(message.contains("is also that of a-3; not compared with another: a-1: no answer"), "{message}");
-    for (level, words) in [(Level::Structure, "the database is sound"), (Level::Trailer, "the bytes are those")] {
+    assert!(message.contains("equals that of a-3; not compared with another member: a-1: no answer"), "{message}");
+    for (level, words) in [(Level::Structure, "the database is sound"), (Level::Trailer, "the bytes equal the bytes")] {
         let why = Some("a-3: it has gone on".to_owned());
         let (status, reason, message, notes) =
             proven(saved_and(Verification { level, reason: why, ..Verification::default() }));
@@ -101,7 +101,7 @@ fn what_could_not_be_read_back_is_stored_and_says_so() {
     let status = planned(&with(vec![saved_and(found)])).status;
     let verification = status.verification.as_ref().unwrap();
     assert_eq!((told(&status).0, verification.read_back), (Phase::Complete, false));
-    let end = "; it was not read back: the store does not allow this with these credentials";
+    let end = "; the agent did not read back the stored bytes: the store does not allow this with these credentials";
     assert!(verification.message.ends_with(end), "{}", verification.message);
 }
 

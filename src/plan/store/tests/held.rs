@@ -87,7 +87,11 @@ fn what_a_probe_has_waited_for_is_told_when_its_time_is_over() {
     let mut seen = given_up(next(&with(fresh(), vec![creating("p-1")])), 90);
     let first = ready(&planned(&seen)).clone();
     assert_eq!(first.reason, "AgentTimedOut");
-    assert!(first.message.contains("tried again by itself: Pod p-1 does not run yet: "), "{}", first.message);
+    assert!(
+        first.message.contains("Holdfast then starts another probe: Pod p-1 does not run yet: "),
+        "{}",
+        first.message
+    );
     assert!(!first.message.contains("network"), "{}", first.message);
     for round in 2..4 {
         let plan = planned(&seen);
@@ -125,7 +129,10 @@ fn a_silent_pod_is_forgotten_with_its_job() {
     let mut seen = given_up(next(&seen), 50);
     let first = ready(&planned(&seen)).clone();
     assert_eq!(first.reason, "AgentTimedOut");
-    assert!(first.message.contains("Pod p-1 is not seen to end") && !first.message.contains("taint"), "{first:?}");
+    assert!(
+        first.message.contains("kubelet does not report the end of Pod p-1") && !first.message.contains("taint"),
+        "{first:?}"
+    );
     for _ in 0..2 {
         seen = next(&seen);
         assert_eq!(ready(&planned(&seen)), &first, "each pass says the same");

@@ -59,7 +59,7 @@ proptest! {
         prop_assert_eq!(all.len(), saves.len());
         for (newest, left) in all {
             prop_assert_eq!(newest.revision, left.iter().filter_map(|taken| taken.revision).max());
-            prop_assert_eq!(fall(newest, &lineage.complete), None);
+            prop_assert_eq!(find_lower_revision(newest, &lineage.complete), None);
         }
     }
 
@@ -76,7 +76,7 @@ proptest! {
         complete.push(taken(end, end + lasted, highest - less));
         let lineage = lineage(complete);
         for (newest, _) in one_after_the_other(&lineage) {
-            let (lower, higher) = fall(newest, &lineage.complete).unwrap();
+            let (lower, higher) = find_lower_revision(newest, &lineage.complete).unwrap();
             prop_assert!(lower.revision < higher.revision && higher.ended <= lower.at);
         }
     }
@@ -87,10 +87,10 @@ fn what_cannot_be_compared_is_taken_by_its_time() {
     let unknown = Taken { revision: None, ..taken(5, 9, 0) };
     let lineage = lineage(vec![taken(0, 9, 7), unknown, taken(1, 2, 8)]);
     let newest = lineage.newest_one().unwrap();
-    assert_eq!((newest.revision, fall(newest, &lineage.complete)), (None, None));
+    assert_eq!((newest.revision, find_lower_revision(newest, &lineage.complete)), (None, None));
     // Another etcd counts its own revisions.
     let other = Taken { cluster_id: "beef".to_owned(), ..taken(5, 9, 1) };
     let lineage = self::lineage(vec![taken(0, 9, 7), other, taken(1, 2, 8)]);
     let newest = lineage.newest_one().unwrap();
-    assert_eq!((newest.revision, fall(newest, &lineage.complete)), (Some(1), None));
+    assert_eq!((newest.revision, find_lower_revision(newest, &lineage.complete)), (Some(1), None));
 }

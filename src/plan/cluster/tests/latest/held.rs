@@ -80,7 +80,7 @@ fn what_a_search_has_waited_for_is_told_when_its_time_is_over() {
     give_up(&mut seen, 12);
     let waiting = planned(&seen).waiting.unwrap();
     assert_eq!(waiting.reason, Reason::AgentTimedOut);
-    for said in ["Pod p-0 does not run yet: ", "`kubectl describe pod p-0`", "asked again by itself"] {
+    for said in ["Pod p-0 does not run yet: ", "`kubectl describe pod p-0`", "Holdfast then starts another Job"] {
         assert!(waiting.message.contains(said), "{}", waiting.message);
     }
     let first = told(&seen);

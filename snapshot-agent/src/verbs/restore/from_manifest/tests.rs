@@ -67,7 +67,7 @@ async fn compared(
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(database).unwrap();
     let request = RestoreRequest { volume: Path::new("/volume").to_owned(), ..RestoreRequest::default() };
-    Chosen { stored, moved_from: None, identities: None, again }
+    ManifestSnapshot { stored, moved_from: None, identities: None, again }
         .prove(&store, streamed, &Arc::new(file), &request)
         .await
 }

@@ -1,4 +1,4 @@
-//! A snapshot of ours: looked at, brought to a file of the volume, and proven on the way.
+//! A snapshot with a manifest: looked at, brought to a file of the volume, and proven on the way.
 //!
 //! It decides what has to agree before anything of it is used: the stored bytes with the manifest, and what is in the
 //! database with what was in it when it was saved. The page scan runs beside the download; what it had too little
@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::volume::trouble;
-use super::{Job, MAX_REASON, bump, contents, disk_of};
+use super::{MAX_REASON, RestoreRun, bump, contents, disk_of};
 use crate::catalog::stored::{self, Stored};
 use crate::contract::{CameAlong, RestoreRequest};
 use crate::error::{Error, Result, task_error};
@@ -61,7 +61,7 @@ pub(super) struct Placed {
 }
 
 /// The snapshot to restore, looked at and not read yet.
-pub(super) struct Chosen {
+pub(super) struct ManifestSnapshot {
     stored: Stored,
     /// The key in the manifest, where it is not that of the folder.
     moved_from: Option<String>,
@@ -71,9 +71,9 @@ pub(super) struct Chosen {
     again: usize,
 }
 
-impl Chosen {
+impl ManifestSnapshot {
     /// Reads the manifest and checks everything that can be checked without the data.
-    pub(super) async fn look(store: &Store, folder: &Folder, request: &RestoreRequest) -> Result<Self> {
+    pub(super) async fn open(store: &Store, folder: &Folder, request: &RestoreRequest) -> Result<Self> {
         let (manifest, _) = stored::manifest_of(store, folder).await?;
         if let Some(expected) = &request.expect_sha256
             && !expected.eq_ignore_ascii_case(&manifest.sha256)
@@ -97,7 +97,7 @@ impl Chosen {
             )));
         }
         if let Some(contents) = &manifest.contents {
-            contents::admit(request, &contents.into())?;
+            contents::check_auth(request, &contents.into())?;
         }
         let identities = manifest.encryption.as_ref().map(|encryption| identities(encryption, request)).transpose()?;
         let stored = Stored::of(store, folder, manifest).await?;
@@ -113,8 +113,8 @@ impl Chosen {
     }
 
     /// Downloads it into a file, and compares all that its manifest says (I8): of the bytes, and of what is in them.
-    pub(super) async fn place(&self, job: &Job<'_>, file: File, ends: Ends) -> Result<Placed> {
-        let Job { request, store, etcdutl, found: looked, .. } = job;
+    pub(super) async fn download(&self, run: &RestoreRun<'_>, file: File, ends: Ends) -> Result<Placed> {
+        let RestoreRun { request, store, etcdutl, found: looked, .. } = run;
         let file = Arc::new(file);
         let placing = Placing::begin(&file, self.db_bytes(), ends, self.stored.scan_options());
         let stall = Duration::from_secs(request.stall_seconds.into());
@@ -146,7 +146,7 @@ impl Chosen {
             other: serde_json::Map::new(),
         };
         // By the bytes, whatever the manifest says.
-        contents::found(job, &mut restored, proven.as_ref(), &file)?;
+        contents::record(run, &mut restored, proven.as_ref(), &file)?;
         let bump = bump::for_etcdutl(request.revision_bump, proven.as_ref(), &*file, manifest.db_bytes);
         let bump = match bump.map_err(|error| error.context(&restored.uri)) {
             Ok(bump) => bump,
@@ -182,7 +182,7 @@ impl Chosen {
         let recorded = self.stored.manifest.contents.as_ref();
         let at = recorded.filter(|recorded| recorded.hash_kv.is_some());
         let at = at.map(|recorded| (recorded.revision, recorded.compact_revision.unwrap_or(NEVER)));
-        let read = spawn_blocking(move || again(&reading, db_bytes, budget, at)).await;
+        let read = spawn_blocking(move || read_again(&reading, db_bytes, budget, at)).await;
         let read = read.map_err(|error| task_error(&error))?.map_err(|error| unsound(&uri, &error));
         let compared = read.and_then(|(proven, hash_kv)| {
             let proven = proven.or(scanned);
@@ -242,7 +242,7 @@ impl Chosen {
 /// Reads the file any part at a time: pages that are in no tree take no memory then. HashKV is worked out a second way
 /// where the first has no room, at this revision and compact revision: it takes memory for each key, and not for each
 /// record.
-fn again(
+fn read_again(
     file: &File,
     db_bytes: u64,
     budget: usize,
@@ -268,8 +268,11 @@ fn fits<T>(read: std::result::Result<T, ScanError>) -> std::result::Result<Optio
 
 /// The identities that the mounted Secrets hold.
 fn identities(encryption: &Encryption, request: &RestoreRequest) -> Result<Identities> {
-    let none =
-        if request.age_identity_dirs.is_empty() { "none is given" } else { "the Secrets hold none, or are missing" };
+    let none = if request.age_identity_dirs.is_empty() {
+        "no identity is given"
+    } else {
+        "the Secrets hold no identity, or do not exist"
+    };
     let remedy = "name a Secret with the identity file of one of these keys in spec.bootstrap.restore.identitySecretRefs \
                   (by hand: --age-identity-dir)";
     stored::fitting(encryption, Identities::read(&request.age_identity_dirs)?, none, remedy)

@@ -1,4 +1,4 @@
-//! A snapshot file of somebody else's (etcdctl's, another operator's), by its key: nothing is known of it beforehand.
+//! A snapshot file without a manifest (etcdctl's, another operator's), by its key: nothing is known of it beforehand.
 //!
 //! It decides what such a file has to prove before etcdutl sees it: etcd's sha256 at its end, unless a person has allowed
 //! that it has none, and always the structure of the database, which etcdutl does not look at. What is compressed or
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::volume::trouble;
-use super::{Job, bump, contents, disk_of, quota};
+use super::{RestoreRun, bump, contents, disk_of, quota};
 use crate::contract::RestoreRequest;
 use crate::error::{Error, Result, task_error};
 use crate::etcd::etcdutl::disk::OnDisk;
@@ -27,7 +27,7 @@ use crate::verbs::common::unsound;
 const SUFFIX: &str = ".db";
 
 /// A file that was looked at and not read yet.
-pub(super) struct Raw {
+pub(super) struct FileSnapshot {
     key: Key,
     stat: Stat,
     db_bytes: u64,
@@ -36,7 +36,7 @@ pub(super) struct Raw {
 }
 
 /// The file's key; `None`: it is not called like one.
-pub(super) fn key(key: &str) -> Result<Option<Key>> {
+pub(super) fn parse_key(key: &str) -> Result<Option<Key>> {
     if !key.ends_with(SUFFIX) {
         return Ok(None);
     }
@@ -44,21 +44,21 @@ pub(super) fn key(key: &str) -> Result<Option<Key>> {
     Ok(Some(folder.as_object()))
 }
 
-impl Raw {
-    pub(super) async fn look(store: &Store, key: Key, request: &RestoreRequest) -> Result<Self> {
+impl FileSnapshot {
+    pub(super) async fn open(store: &Store, key: Key, request: &RestoreRequest) -> Result<Self> {
         let stat = store.stat(&key).await?;
         let (db_bytes, trailer) = database_of(stat.bytes);
         let uri = store.uri(&key);
         if !trailer && !request.allow_unverified {
             return Err(Error::config(format!(
-                "{uri} has no sha256 at its end: {} bytes are not whole pages and 32 bytes more. It was cut short, or it is \
-                 a copy of a member's own file. If that is what is meant, set allowUnverified (--allow-unverified): its \
-                 structure is proven then, and nothing tells whether its values are what they were",
+                "{uri} has no sha256 at its end: {} bytes are not whole pages and 32 bytes more. The file was cut \
+                 short, or is a copy of a member's own database. To restore such a copy, set allowUnverified \
+                 (--allow-unverified): the agent then proves the structure, but not the values",
                 stat.bytes
             )));
         }
         if !trailer && request.expect_sha256.is_some() {
-            return Err(Error::config(format!("{uri} has no sha256 at its end to compare with the one expected")));
+            return Err(Error::config(format!("{uri} has no sha256 at its end to compare with the expected sha256")));
         }
         Ok(Self { key, stat, db_bytes, trailer })
     }
@@ -76,8 +76,8 @@ impl Raw {
     }
 
     /// Downloads it, proves what can be proven, and says how far etcdutl is to move the revision on.
-    pub(super) async fn fetch(&self, job: &Job<'_>, (path, file): (&Path, File)) -> Result<(Restored, u64)> {
-        let Job { request, store, etcdutl, found: looked, .. } = job;
+    pub(super) async fn download(&self, run: &RestoreRun<'_>, (path, file): (&Path, File)) -> Result<(Restored, u64)> {
+        let RestoreRun { request, store, etcdutl, found: looked, .. } = run;
         let uri = store.uri(&self.key);
         let progress = Progress::new("reading the snapshot", self.stat.bytes);
         let stream = store.read(&self.key, &self.stat, Ahead::FAR, &progress);
@@ -87,13 +87,19 @@ impl Raw {
         let (hasher, file) = progress.watch(stall, reading).await?;
         let written = file.metadata().map_err(trouble("looking at the snapshot's file"))?.len();
         if written != self.stat.bytes {
-            return Err(Error::corrupt(format!("{uri}: {written} bytes came, the store says {}", self.stat.bytes)));
+            return Err(Error::corrupt(format!(
+                "{uri}: {written} bytes arrived, the store announced {}",
+                self.stat.bytes
+            )));
         }
         let sha256 = if self.trailer {
             let proven = hasher.finish().map_err(|error| Error::corrupt(format!("{uri}: {error}")))?;
             hex::encode(proven.sha256)
         } else {
-            tracing::warn!(uri, "no sha256 is at its end: its structure alone is proven, as it was allowed");
+            tracing::warn!(
+                uri,
+                "the file has no sha256 at its end: the agent proves only the structure, as allowUnverified permits"
+            );
             String::new()
         };
         if let Some(expected) = &request.expect_sha256
@@ -130,7 +136,7 @@ impl Raw {
             not_compared: None,
             other: serde_json::Map::new(),
         };
-        contents::found(job, &mut restored, Some(&found), &file)?;
+        contents::record(run, &mut restored, Some(&found), &file)?;
         Ok((restored, bump))
     }
 
@@ -154,12 +160,12 @@ mod tests {
 
     #[test]
     fn only_what_is_called_like_a_file_is_one() {
-        assert_eq!(key("shop/orders/1a2b3c4d/20261121T162233Z-1-2").unwrap(), None);
-        assert_eq!(key("a/snapshot.db.zst").unwrap(), None);
-        assert_eq!(key("old/etcd-2026.db").unwrap().unwrap().to_string(), "old/etcd-2026.db");
-        assert_eq!(key("etcd.db").unwrap().unwrap().to_string(), "etcd.db");
+        assert_eq!(parse_key("shop/orders/1a2b3c4d/20261121T162233Z-1-2").unwrap(), None);
+        assert_eq!(parse_key("a/snapshot.db.zst").unwrap(), None);
+        assert_eq!(parse_key("old/etcd-2026.db").unwrap().unwrap().to_string(), "old/etcd-2026.db");
+        assert_eq!(parse_key("etcd.db").unwrap().unwrap().to_string(), "etcd.db");
         for bad in ["../x.db", "a//x.db", "a/../x.db", ".db"] {
-            assert_eq!(key(bad).unwrap_err().class(), ExitClass::Config, "{bad}");
+            assert_eq!(parse_key(bad).unwrap_err().class(), ExitClass::Config, "{bad}");
         }
     }
 }
