@@ -222,7 +222,8 @@ pub struct CreateFlags {
     #[arg(long, value_name = "REGION", help_heading = "S3")]
     pub s3_region: Option<String>,
     /// Whether requests name the bucket in the path instead of in the host name. Default: in the path, except with AWS.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "S3")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(help_heading = "S3")]
     pub s3_force_path_style: Option<bool>,
     /// Secret with the keys accessKeyID, secretAccessKey and, for temporary credentials, sessionToken. Default: the
     /// identity of the Pod's ServiceAccount or of the node.

@@ -9,12 +9,24 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::core::Rule;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::held::HeldUp;
 use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
+
+/// A rule (CEL) that holds from the moment when the cluster has formed.
+fn once_formed(rule: &str) -> Rule {
+    Rule::new(format!("!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || ({rule})"))
+}
+
+/// CEL: an optional field of the spec is what it was.
+fn same(field: &str) -> String {
+    let (new, old) = (format!("self.spec.{field}"), format!("oldSelf.spec.{field}"));
+    format!("has({new}) == has({old}) && (!has({new}) || {new} == {old})")
+}
 
 /// An etcd cluster that Holdfast runs: members, version, storage, security and initial data.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -71,25 +83,18 @@ use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
         "(has(self.status) && has(self.status.latches) && has(self.status.latches.formed)) || !has(oldSelf.spec.bootstrap) || !has(oldSelf.spec.bootstrap.restore) || (has(self.spec.bootstrap) && has(self.spec.bootstrap.restore))"
     )
     .message("the cluster has not formed: spec.bootstrap.restore may be changed, not removed; for an empty cluster, delete this EtcdCluster and create a new EtcdCluster"),
-    validation = Rule::new(
-        "!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || (self.spec.version == oldSelf.spec.version)"
-    )
+    validation = once_formed("self.spec.version == oldSelf.spec.version")
     .message("the cluster has formed: version changes are not supported yet, spec.version is immutable"),
-    validation = Rule::new(
-        "!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || (self.spec.storage.size == oldSelf.spec.storage.size && has(self.spec.storage.storageClassName) == has(oldSelf.spec.storage.storageClassName) && (!has(self.spec.storage.storageClassName) || self.spec.storage.storageClassName == oldSelf.spec.storage.storageClassName) && self.spec.storage.retention == oldSelf.spec.storage.retention)"
-    )
+    validation = once_formed(&format!(
+        "self.spec.storage.size == oldSelf.spec.storage.size && {} && self.spec.storage.retention == oldSelf.spec.storage.retention",
+        same("storage.storageClassName")
+    ))
     .message("the cluster has formed: spec.storage is immutable, resizing and changes of retention are not supported yet"),
-    validation = Rule::new(
-        "!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || (has(self.spec.image) == has(oldSelf.spec.image) && (!has(self.spec.image) || self.spec.image == oldSelf.spec.image))"
-    )
+    validation = once_formed(&same("image"))
     .message("the cluster has formed: spec.image is immutable, rolling changes are not supported yet"),
-    validation = Rule::new(
-        "!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || (has(self.spec.options) == has(oldSelf.spec.options) && (!has(self.spec.options) || self.spec.options == oldSelf.spec.options))"
-    )
+    validation = once_formed(&same("options"))
     .message("the cluster has formed: spec.options is immutable, rolling changes are not supported yet"),
-    validation = Rule::new(
-        "!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || (has(self.spec.resources) == has(oldSelf.spec.resources) && (!has(self.spec.resources) || self.spec.resources == oldSelf.spec.resources))"
-    )
+    validation = once_formed(&same("resources"))
     .message("the cluster has formed: spec.resources is immutable, rolling changes are not supported yet")
 )]
 #[serde(rename_all = "camelCase")]
@@ -119,8 +124,7 @@ pub struct EtcdClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<Options>,
     /// Resources of each member's container. Default: requests of 100m CPU and 256Mi memory, so that kubelet never
-    /// evicts a member first. Immutable after the
-    /// cluster has formed.
+    /// evicts a member first. Immutable after the cluster has formed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
     /// Scheduling of Pods. Changes apply to Pods created afterwards.
@@ -214,8 +218,8 @@ pub struct Storage {
     #[schemars(length(max = 253))]
     #[x_kube(validation = Rule::new("self == '' || self.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')").message("storage.storageClassName must be the name of a StorageClass (kubectl get storageclass): a-z, 0-9, '-' and '.'; leave the field out for the default class"))]
     pub storage_class_name: Option<String>,
-    /// Handling of the claims when the cluster is deleted: `Delete` (default) or `Retain`. Immutable after
-    /// the cluster has formed.
+    /// Handling of the claims when the cluster is deleted: `Delete` (default) or `Retain`. Immutable after the
+    /// cluster has formed.
     #[serde(default)]
     pub retention: Retention,
 }

@@ -22,13 +22,14 @@ pub(super) fn of(pod: &Pod) -> Option<LastFailure> {
             return None;
         }
         let end = pods::last_end(status).filter(|t| t.exit_code != 0)?;
-        let own = || (Failure::of_code(end.exit_code).map(Reason::from), words(end));
-        let verdict = match report(end) {
+        let report = pods::report_of(end);
+        let own = || (Failure::of_code(end.exit_code).map(Reason::from), words(end, report.as_ref()));
+        let (reason, message) = out_of_memory(pod, name, end).unwrap_or_else(own);
+        let reason = reason.map(|reason| reason.as_str().to_owned());
+        let verdict = match report {
             Some(Report::Gate(gate)) => Some(gate.verdict),
             _ => None,
         };
-        let (reason, message) = out_of_memory(pod, name, end).unwrap_or_else(own);
-        let reason = reason.map(|reason| reason.as_str().to_owned());
         Some(LastFailure { container: name.to_owned(), exit_code: end.exit_code, reason, verdict, message })
     })
 }
@@ -61,20 +62,17 @@ fn memory_limit<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     Some(limits.get("memory")?.0.as_str())
 }
 
-fn report(end: &ContainerStateTerminated) -> Option<Report> {
-    serde_json::from_str(end.message.as_deref()?.trim()).ok()
-}
-
 /// A container's last words, cut.
-fn words(end: &ContainerStateTerminated) -> String {
-    let raw = end.message.as_deref().unwrap_or_default().trim();
-    let said = match report(end) {
-        Some(Report::Failed(failed)) => failed.message,
-        Some(Report::Gate(gate)) => gate.message,
-        Some(Report::Saved(_) | Report::Restored(_) | Report::Probed(_) | Report::Latest(_)) | None => raw.to_owned(),
+fn words(end: &ContainerStateTerminated, report: Option<&Report>) -> String {
+    let said = match report {
+        Some(Report::Failed(failed)) => &failed.message,
+        Some(Report::Gate(gate)) => &gate.message,
+        Some(Report::Saved(_) | Report::Restored(_) | Report::Probed(_) | Report::Latest(_)) | None => {
+            end.message.as_deref().unwrap_or_default().trim()
+        }
     };
-    let said = if said.is_empty() { end.reason.clone().unwrap_or_default() } else { said };
-    cut(&said)
+    let said = if said.is_empty() { end.reason.as_deref().unwrap_or_default() } else { said };
+    cut(said)
 }
 
 /// Somebody else's words, not more than fit a condition.

@@ -163,5 +163,10 @@ pub fn last_end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
 
 /// What a container reported, where it reported anything.
 pub fn report(pod: &Pod, name: &str) -> Option<Report> {
-    serde_json::from_str(last_end(status(pod, name)?)?.message.as_deref()?.trim()).ok()
+    report_of(last_end(status(pod, name)?)?)
+}
+
+/// The report in a container's last words.
+pub(super) fn report_of(end: &ContainerStateTerminated) -> Option<Report> {
+    serde_json::from_str(end.message.as_deref()?.trim()).ok()
 }

@@ -148,7 +148,7 @@ async fn look(path: std::path::PathBuf, request: ContentsRequest) -> Result<Foun
 
 fn read(path: &Path, request: &ContentsRequest) -> Result<Found> {
     let doing = || format!("reading {}", path.display());
-    let file = File::open(path).map_err(|error| of_request(io_error(doing())(error)))?;
+    let file = File::open(path).map_err(io_error(doing())).map_err(of_request)?;
     let bytes = file.metadata().map_err(io_error(doing()))?.len();
     let (db_bytes, _) = database_of(bytes);
     let at = path.display().to_string();

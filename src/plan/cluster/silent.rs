@@ -26,7 +26,7 @@ const GATE_DECIDES_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 fn unready_since(member: &Member) -> Option<Timestamp> {
     let told = &member.object.status.as_ref()?.conditions;
     let ready = told.iter().find(|c| c.type_ == Type::Ready.as_str() && c.status != "True")?;
-    // One that was deleted by hand serves all the same.
+    // An EtcdMember that a person deleted keeps serving.
     (ready.reason != Reason::MemberStillListed.as_str()).then_some(ready.last_transition_time.0)
 }
 
@@ -67,7 +67,7 @@ fn refused(failure: &LastFailure) -> String {
 }
 
 impl Observed {
-    /// What is told where etcd asks for a login. It answers, so there is a quorum, and this is no lost one.
+    /// The wait where etcd asks for a login: etcd answers, so the quorum is not lost.
     pub(super) fn locked_out(&self) -> Option<Next> {
         let Seen::Unknown(Unread::LoginRequired(_)) = &self.etcd else { return None };
         let message = "etcd has authentication enabled, and this version of Holdfast cannot log in. Members serve clients, but \

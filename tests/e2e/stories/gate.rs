@@ -32,19 +32,23 @@ async fn alone(w: &World) -> Result<()> {
         .await?;
     stands(w, "its volume lacks Holdfast's identity file (IdentityLost)").await?;
     hands(&["mv", &aside, &identity]).await?;
+    w.delete("Pod", &name).await?;
     w.step("with the file put back it serves", w.wait_ready("solo", 1)).await?;
     ensure!(w.digest("solo").await? == digest, "the same data");
 
-    let data = format!("/mnt/{volume}/data");
+    // Renamed first: a running etcd must not write into half of it.
+    hands(&["mv", &format!("/mnt/{volume}/data"), &aside]).await?;
     w.delete("Pod", &name).await?;
-    hands(&["rm", &data]).await?;
+    w.step("nor is the renamed data", refused(w, &name, "the volume holds aside")).await?;
+    hands(&["rm", &aside]).await?;
+    w.delete("Pod", &name).await?;
     w.step("the emptied volume is refused", refused(w, &name, "has lost its data")).await?;
     stands(w, "its volume has lost its data (EmptiedVolume)").await?;
     w.delete_and_wait("Pod", "hands").await?;
     w.delete_and_wait("EtcdCluster", "solo").await
 }
 
-/// The lost quorum is told with its cause, in the same words at every look.
+/// The conditions name the lost quorum and its cause in the same words for 15 s.
 async fn stands(w: &World, why: &str) -> Result<()> {
     let told = |c: &Value| {
         ["Ready", "Progressing", "Degraded"].map(|kind| {

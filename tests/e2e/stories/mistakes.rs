@@ -1,5 +1,5 @@
-//! A person's first mistakes, corrected in place: a version that does not exist, a class that does not exist, an EtcdMember
-//! deleted by hand, and etcdctl with and without flags.
+//! A person's first mistakes, corrected in place: a StorageClass and a version that do not exist. After that the same fields
+//! are immutable. And etcdctl in the member's Pod, with and without flags.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -16,18 +16,23 @@ pub async fn tell(w: &World) -> Result<()> {
     let held = w.wait("EtcdCluster", "alpha", "held up", |c| {
         condition(c, "Degraded").is_some_and(|(status, reason, _)| status == "True" && reason == "PodHeldUp")
     });
-    w.step("an unknown class is told", held).await?;
+    w.step("the condition names the held up Pod", held).await?;
     w.patch("EtcdCluster", "alpha", json!({"spec": {"storage": {"storageClassName": null}}})).await?;
     let held = w.wait("EtcdCluster", "alpha", "another cause", |c| {
         condition(c, "Degraded").is_some_and(|(status, reason, message)| {
             status == "True" && reason == "PodHeldUp" && message.contains("3.6.99")
         })
     });
-    w.step("the class corrected, an unknown version is told", held).await?;
+    w.step("the class corrected, the condition names the unknown version", held).await?;
     let version = make::cluster("alpha", 1)["spec"]["version"].clone();
     w.patch("EtcdCluster", "alpha", json!({"spec": {"version": version}})).await?;
     w.step("the version corrected, it forms", w.wait_ready("alpha", 1)).await?;
-    for (field, value) in [("version", json!("3.6.1")), ("storage", json!({"size": "2Gi"})), ("resources", json!({}))] {
+    for (field, value) in [
+        ("version", json!("3.6.1")),
+        ("storage", json!({"size": "2Gi"})),
+        ("options", json!({"snapshotCount": 5})),
+        ("resources", json!({})),
+    ] {
         let why = w.patch("EtcdCluster", "alpha", json!({"spec": {field: value}})).await;
         let why = format!("{:#}", why.err().with_context(|| format!("{field} was changed after it has formed"))?);
         ensure!(why.contains("the cluster has formed") && why.contains("immutable"), "{field}: {why}");

@@ -88,7 +88,7 @@ impl FileVerified {
 
 pub(super) fn verify(path: &Path) -> Result<FileVerified> {
     let reading = || format!("reading {}", path.display());
-    let mut file = File::open(path).map_err(|error| of_request(io_error(reading())(error)))?;
+    let mut file = File::open(path).map_err(io_error(reading())).map_err(of_request)?;
     let bytes = file.metadata().map_err(io_error(reading()))?.len();
     let (db_bytes, trailer) = database_of(bytes);
     let sha256 = if trailer { Some(hashed(&mut file, &reading())?) } else { None };

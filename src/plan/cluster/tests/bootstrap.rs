@@ -1,6 +1,6 @@
 //! How a cluster begins: seeds and restores, and what is latched before which step.
 
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStateRunning, ResourceRequirements};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateRunning};
 use snapshot_agent::contract::{CameAlong, Engine, Report, RestoredReport};
 
 use super::*;
@@ -430,36 +430,6 @@ fn a_corrected_restore_clears_the_failed_attempt_first() {
     assert_eq!(waits(&seen), Some(Reason::ClearingFailedRestore));
     seen.members.clear();
     assert!(matches!(act(&seen), Some(Act::CreateMember(m)) if m.spec.restore == Some(restoring("k2"))));
-}
-
-/// A wrong version, class or size is corrected in place, as long as the first member has not served.
-#[test]
-fn a_corrected_spec_makes_the_first_member_anew_until_it_serves() {
-    type Change = fn(&mut crate::api::EtcdClusterSpec);
-    let changes: [Change; 4] = [
-        |spec| spec.version = "3.7.3".to_owned(),
-        |spec| spec.storage.storage_class_name = Some("fast".to_owned()),
-        |spec| spec.options.get_or_insert_default().snapshot_count = Some(5_000),
-        |spec| spec.resources = Some(ResourceRequirements::default()),
-    ];
-    for change in changes {
-        let mut seen = seeding(1);
-        seen.etcd = Seen::unknown("refused");
-        assert_eq!(act(&seen), None);
-        change(&mut seen.cluster.spec);
-        assert!(matches!(act(&seen), Some(Act::DeleteMember { member, .. }) if member == member_target(&seen, 0)));
-        // It serves by now: nothing of it is deleted, and the change is refused in a condition.
-        let mut seen = seeding(1);
-        change(&mut seen.cluster.spec);
-        seen.members[0].object.spec.joined = joined_member(&seen.cluster, 0).spec.joined;
-        seen.members[0].pod.as_mut().unwrap().metadata.annotations = None;
-        seen.members[0].object.spec.start_count = 0;
-        assert_eq!(waits(&seen), Some(Reason::InvalidSpec));
-        assert!(planned(&seen).waiting.unwrap().message.contains("put back the earlier value"));
-        // It has had clients: then the latch was lost with the status.
-        seen.members[0].object.spec.start_count = 1;
-        assert!(matches!(act(&seen), Some(Act::Latch(latched)) if latched.formed.is_some()));
-    }
 }
 
 /// The failed attempt ran on a node that has died: nobody says that its Pod has ended, and nothing goes on before.
