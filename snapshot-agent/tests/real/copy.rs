@@ -328,7 +328,7 @@ async fn an_empty_folder_is_in_nobodys_way_and_one_that_is_not_is_named() {
     let there = to.path().join(&saved.key);
     fs::create_dir_all(there.join("proofs")).unwrap();
     let (class, message) = refused(&store, to.path(), &saved.key).await;
-    let named = message.contains(&format!("the folder {} is", saved.key)) && message.contains("remove the folder");
+    let named = message.contains(&format!("the folder {} holds", saved.key)) && message.contains("remove the folder");
     assert!(class == ExitClass::Config && named, "{message}");
     fs::remove_dir(there.join("proofs")).unwrap();
     let done = copied(request(store, file_store(to.path()), Some(&saved.key))).await;

@@ -171,7 +171,7 @@ async fn a_copy_is_locked_as_asked_or_it_is_none() {
     // Copied when nobody asked for a lock.
     let key = save_small(s3.flags()).await.unwrap().key;
     assert_eq!(copied(&key, &plain).await, (Ended::Copied, None));
-    refused(&key, &locked, "it, not locked").await;
+    refused(&key, &locked, "this object, not locked").await;
     assert_eq!(copied(&key, &plain).await, (Ended::Already, None));
 
     // The same, and it died before its manifest.
@@ -182,7 +182,7 @@ async fn a_copy_is_locked_as_asked_or_it_is_none() {
     let mut died = Store::open(&plain).unwrap().begin(&data, plan).await.unwrap();
     died.write(fs::read(s3.file(&key, "snapshot.db")).unwrap().into()).await.unwrap();
     died.complete().await.unwrap();
-    refused(&key, &locked, "it, not locked").await;
+    refused(&key, &locked, "this object, not locked").await;
     let manifest = s3.folder.path().join("buckets/locked/pre/fix").join(&key).join("manifest.json");
     assert!(!manifest.exists(), "published without its lock");
 
