@@ -136,6 +136,8 @@ reasons! {
     ForeignStatusFound => runbook,
     /// The API server refuses what the operator wants to write: a quota, a policy, or missing rights.
     WriteRefused => runbook,
+    /// The API server drops fields of a status, because the CRD is older than the operator.
+    DefinitionsOutdated => runbook,
     /// A plan broke a safety rule and nothing was done.
     SafetyStop => runbook,
     /// A member's `EtcdCluster` is gone, and nothing takes the member away.

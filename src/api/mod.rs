@@ -56,6 +56,8 @@ pub mod key {
     /// Annotation of an `EtcdBackupStore`, set by a person: the store ID to accept instead of the recorded store ID, or
     /// [`snapshot_agent::contract::NEW_STORE`] for a store without an ID.
     pub const ACCEPT_STORE: &str = "holdfast.dev/accept-store";
+    /// Annotation `true` on an `EtcdMember`: a person may delete the object, although the admission policy refuses this.
+    pub const ALLOW_DELETION: &str = "holdfast.dev/allow-deletion";
     /// `voter` or `learner`; client traffic and disruption budgets follow `voter` only.
     pub const ROLE: &str = "holdfast.dev/role";
     /// Annotation of a member's Pod: see [`snapshot_agent::contract::MAY_START_EMPTY`].

@@ -108,6 +108,19 @@ impl Place {
     }
 }
 
+impl Location {
+    /// Names of the Secrets that this location names: credentials and CA.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        let (credentials, ca) = match self {
+            Self::S3(s3) => (&s3.credentials_secret_ref, &s3.ca_ref),
+            Self::Azure(azure) => (&azure.credentials_secret_ref, &azure.ca_ref),
+            Self::Gcs(gcs) => (&gcs.credentials_secret_ref, &gcs.ca_ref),
+            Self::Pvc(_) => (&None, &None),
+        };
+        credentials.iter().chain(ca).map(|secret| secret.name.as_str())
+    }
+}
+
 impl From<Location> for Place {
     fn from(location: Location) -> Self {
         let none = Self::default();

@@ -13,6 +13,7 @@ use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
 pub mod jobs;
 pub mod restore;
 
+mod admission;
 mod cronjob;
 mod deployment;
 mod network;
@@ -28,10 +29,11 @@ pub const IMAGE: &str = concat!("holdfast:", env!("CARGO_PKG_VERSION"));
 /// Which objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
-    /// The custom resource definitions, and the roles for people that Kubernetes adds to its own `view`, `edit` and `admin`;
-    /// the same for every install.
+    /// The custom resource definitions, the admission policy that protects members, and the roles for people that
+    /// Kubernetes adds to its own `view`, `edit` and `admin`; the same for every install.
     Crds,
-    /// The operator's service account and its rights; for the whole cluster also its namespace and the roles for people.
+    /// The operator's service account and its rights; for the whole cluster also its namespace, the admission policy and
+    /// the roles for people.
     Rbac,
     /// The operator's Deployment.
     Deployment,
@@ -88,8 +90,14 @@ pub fn objects(options: &Options) -> Result<Vec<Value>, serde_json::Error> {
             Part::Crds => {
                 all.extend(crds()?);
                 all.extend(rbac::people());
+                all.extend(admission::objects());
             }
-            Part::Rbac => all.extend(rbac::objects(&options.scope)),
+            Part::Rbac => {
+                all.extend(rbac::objects(&options.scope));
+                if options.scope == Scope::Cluster {
+                    all.extend(admission::objects());
+                }
+            }
             Part::Deployment => all.push(deployment::object(options)),
             Part::NetworkPolicies => all.extend(network::objects(&options.scope)),
         }

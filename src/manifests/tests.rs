@@ -1,5 +1,6 @@
 //! What is installed is well formed, small in its rights, and what the command line reads back.
 
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, PodSpec, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
@@ -38,6 +39,8 @@ fn every_field_is_one_that_kubernetes_knows() {
                 "ClusterRole" => same::<ClusterRole>(&object),
                 "ClusterRoleBinding" => same::<ClusterRoleBinding>(&object),
                 "Deployment" => same::<Deployment>(&object),
+                "ValidatingAdmissionPolicy" => same::<ValidatingAdmissionPolicy>(&object),
+                "ValidatingAdmissionPolicyBinding" => same::<ValidatingAdmissionPolicyBinding>(&object),
                 "CustomResourceDefinition" => {}
                 other => panic!("{other}"),
             }
@@ -80,7 +83,8 @@ fn the_whole_cluster_gets_definitions_first() {
     assert_eq!(all[4..6], ["Namespace", "ServiceAccount"]);
     assert_eq!(all.last().unwrap(), "Deployment");
     let one = |part| kinds(&Options { only: Some(part), ..namespaced() });
-    assert_eq!(one(Part::Crds), [["CustomResourceDefinition"; 4].as_slice(), &["ClusterRole"; 2]].concat());
+    let policy = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+    assert_eq!(one(Part::Crds), [["CustomResourceDefinition"; 4].as_slice(), &["ClusterRole"; 2], &policy].concat());
     assert_eq!(one(Part::Rbac), ["ServiceAccount", "Role", "RoleBinding"]);
     assert_eq!(one(Part::Deployment), ["Deployment"]);
     assert_eq!(one(Part::NetworkPolicies), ["NetworkPolicy"; 4]);

@@ -48,6 +48,13 @@ pub(super) enum Error {
     /// This process does not hold the lease (any more): nothing was done (I19).
     #[error("not the leader: nothing was written")]
     NotLeader,
+    /// The API server dropped fields of a status: the CRD of this kind is older than the operator. The rest of the pass
+    /// was not done.
+    #[error(
+        "the API server dropped fields of the status: the definition of {0} is older than the operator. Apply \
+         `holdfast manifests --only crds` of the operator's version"
+    )]
+    DefinitionOutdated(&'static str),
     /// A defect of ours.
     #[error("{0}")]
     Internal(String),
@@ -78,6 +85,8 @@ pub(super) enum Class {
     NotYet,
     /// Not the leader.
     NotLeader,
+    /// The API server does not store all of a status.
+    Outdated,
     /// A defect of ours.
     Internal,
 }
@@ -85,7 +94,7 @@ pub(super) enum Class {
 impl Class {
     /// Every class.
     #[cfg(test)]
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Conflict,
         Self::Throttled,
         Self::Unavailable,
@@ -97,6 +106,7 @@ impl Class {
         Self::Etcd,
         Self::NotYet,
         Self::NotLeader,
+        Self::Outdated,
         Self::Internal,
     ];
 
@@ -114,6 +124,7 @@ impl Class {
             Self::Etcd => "etcd",
             Self::NotYet => "not_yet",
             Self::NotLeader => "not_leader",
+            Self::Outdated => "outdated",
             Self::Internal => "internal",
         }
     }
@@ -128,7 +139,7 @@ impl Class {
             Self::Unavailable | Self::Timeout => (Duration::from_millis(200), Duration::from_secs(30)),
             Self::Throttled => (Duration::from_secs(1), Duration::from_mins(1)),
             // Until a person changes something: roles, quotas, a name.
-            Self::Denied | Self::Invalid | Self::NameConflict | Self::Internal => {
+            Self::Denied | Self::Invalid | Self::NameConflict | Self::Outdated | Self::Internal => {
                 (Duration::from_secs(2), Duration::from_secs(20))
             }
             Self::NotLeader => (Duration::from_secs(5), Duration::from_secs(5)),
@@ -140,6 +151,7 @@ impl Class {
         match self {
             Self::NameConflict => Verdict::Needs(Reason::NameConflict),
             Self::Denied | Self::Invalid => Verdict::Needs(Reason::WriteRefused),
+            Self::Outdated => Verdict::Needs(Reason::DefinitionsOutdated),
             Self::NotYet => Verdict::Passes(Reason::WaitingForEtcd),
             // An API server that restarts is back within seconds; a webhook that is down is so until somebody looks.
             Self::Throttled | Self::Unavailable | Self::Timeout | Self::Internal => {
@@ -179,6 +191,7 @@ impl Error {
             Self::NameConflict(_) => Class::NameConflict,
             Self::Stale(_) => Class::Conflict,
             Self::NotLeader => Class::NotLeader,
+            Self::DefinitionOutdated(_) => Class::Outdated,
             Self::Internal(_) => Class::Internal,
         }
     }
@@ -204,6 +217,7 @@ impl Error {
             | Self::NameConflict(_)
             | Self::Stale(_)
             | Self::NotLeader
+            | Self::DefinitionOutdated(_)
             | Self::Internal(_) => self.class().verdict(),
         }
     }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use super::clock;
 use super::metrics::Metrics;
 use crate::api::FIELD_MANAGER;
+use crate::api::condition::Reason;
 use crate::plan::Note;
 
 /// More waiting than this is dropped: news of a minute ago help nobody.
@@ -69,13 +70,16 @@ impl Events {
     }
 }
 
-/// One note for each condition whose status or reason changed. Several conditions often change for the same reason:
-/// the first one speaks for all.
+/// Notes for the conditions whose news a person wants: another status of Ready, Available or Degraded, or a new reason
+/// that needs a person. Several conditions often change for the same reason: the first one speaks for all. `Progressing`
+/// repeats what the acts' own Events say.
 pub(super) fn changes(old: &[Condition], new: &[Condition]) -> Vec<Note> {
     let mut out: Vec<Note> = vec![];
-    for now in new {
+    for now in new.iter().filter(|now| now.type_ != "Progressing") {
         let before = old.iter().find(|c| c.type_ == now.type_);
-        if before.is_some_and(|b| b.status == now.status && b.reason == now.reason) {
+        let for_a_person = Reason::named(&now.reason).is_some_and(Reason::needs_a_person);
+        let same_status = before.is_some_and(|b| b.status == now.status);
+        if same_status && (!for_a_person || before.is_some_and(|b| b.reason == now.reason)) {
             continue;
         }
         // A condition that is born good is no news.
@@ -124,10 +128,12 @@ mod tests {
         let mut louder = old.clone();
         louder[0].message = "another text".to_owned();
         assert_eq!(changes(&old, &louder), vec![]);
-        let notes = changes(&old, &[condition("Ready", "False", "Growing")]);
-        assert_eq!(notes.len(), 1);
-        assert_eq!(notes[0].reason, "Growing");
-        assert!(!notes[0].warning);
+        assert_eq!(changes(&old, &[condition("Ready", "False", "Growing")]), vec![], "the acts tell of growth");
+        let notes = changes(&old, &[condition("Ready", "False", "QuorumLost")]);
+        assert_eq!((notes.len(), notes[0].reason.as_str(), notes[0].warning), (1, "QuorumLost", false));
+        let notes =
+            changes(&old, &[condition("Progressing", "False", "Idle"), condition("Ready", "True", "AsDesired")]);
+        assert_eq!((notes.len(), notes[0].reason.as_str()), (1, "AsDesired"));
     }
 
     #[test]

@@ -31,7 +31,8 @@ pub(super) struct Asked {
     pub(super) body: Value,
 }
 
-/// One prepared answer: to this method, on paths that contain this.
+/// One prepared answer: to this method, on paths that contain this. `null` repeats the body of the request, as a write
+/// that is taken whole does.
 pub(super) type Answer = (&'static str, &'static str, u16, Value);
 
 #[derive(Clone)]
@@ -129,6 +130,7 @@ async fn answer(State(script): State<Script>, request: Request) -> (StatusCode, 
     let found = script.answers.iter().find(|(m, part, ..)| *m == method && path.contains(part));
     let name = request_name(&path);
     let (code, value) = found.map_or_else(|| (404, missing(name)), |(_, _, code, value)| (*code, value.clone()));
+    let value = if value.is_null() { body.clone() } else { value };
     script.log.lock().unwrap().push(Asked { method, path, body });
     (StatusCode::from_u16(code).unwrap(), value.to_string())
 }

@@ -26,7 +26,7 @@ pub(super) trait Kind: Send + Sync + 'static {
     /// The object.
     type Object: Cached + Serialize + 'static;
     /// Its status.
-    type Status: Clone + PartialEq + Send + Sync + 'static;
+    type Status: Clone + PartialEq + Serialize + Send + Sync + 'static;
     /// What one pass sees.
     type Seen: Send + Sync;
 

@@ -174,7 +174,9 @@ fn decide<K: Kind>(ctx: &Context, id: &Id, seen: &K::Seen, now: jiff::Timestamp)
     // Only where something besides the status is to be written: a status that can be written shows that the trouble is over,
     // and on an object that is final the message would stay for ever (I18).
     let writes = plan.act.as_ref().is_some_and(|act| !matches!(act, Act::Latch(_))) || !plan.ensures.is_empty();
-    if let Some((reason, message)) = ctx.backoff.trouble(&id.key).filter(|_| writes) {
+    let trouble = ctx.backoff.trouble(&id.key);
+    // A status that is not stored whole is itself what is to be written.
+    if let Some((reason, message)) = trouble.filter(|(reason, _)| writes || *reason == Reason::DefinitionsOutdated) {
         degrade::<K>(&mut plan, seen, reason, &message, now);
     }
     plan
@@ -279,14 +281,15 @@ async fn write<K: Kind>(
     Ok((wake, outcome))
 }
 
-/// Tells of an act: log, metric, Event.
+/// Tells of an act: log, metric, and an Event where people have a use for one.
 fn applied(ctx: &Context, id: &Id, act: &Act) {
     let label = act::label(act);
     let (about, what) = act::told(act);
     tracing::info!(act = label, about, "{what}");
     ctx.metrics.act(label);
+    let Some(reason) = act::event_reason(act) else { return };
     let message = if about.is_empty() || about == id.name { what } else { format!("{about}: {what}") };
-    let note = Note { warning: false, reason: label.to_owned(), message };
+    let note = Note { warning: false, reason: reason.to_owned(), message };
     ctx.events.say(&id.reference, &format!("{label}/{about}"), &note);
 }
 
@@ -368,7 +371,7 @@ mod tests {
                 ("GET", "/etcdmembers?", 200, list("EtcdMemberList")),
                 ("GET", "/pods?", 200, list("PodList")),
                 ("GET", "/persistentvolumeclaims?", 200, list("PersistentVolumeClaimList")),
-                ("PUT", "/etcdclusters/a/status", 200, there),
+                ("PUT", "/etcdclusters/a/status", 200, serde_json::Value::Null),
                 ("PATCH", "/services/", 200, applied("Service")),
                 ("PATCH", "/poddisruptionbudgets/", 200, applied("PodDisruptionBudget")),
                 ("POST", "/etcdmembers", 409, refusal(409, "AlreadyExists")),
@@ -456,6 +459,30 @@ mod tests {
         assert_eq!(writes[0].body["metadata"]["resourceVersion"], "5");
         // The first member's name is latched in that very write, before anything of it exists.
         assert!(writes[0].body["status"]["latches"]["pendingMember"].is_string(), "{}", writes[0].body);
+    }
+
+    /// A latch that an older definition drops protects nothing: not even the member of its name is made.
+    #[tokio::test]
+    async fn nothing_is_done_while_the_definition_drops_fields_of_the_status() {
+        let list = |kind: &str| serde_json::json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": []});
+        let mut pruned = cluster();
+        pruned["status"] = serde_json::json!({"observedGeneration": 1});
+        let answers = vec![
+            ("GET", CLUSTERS, 200, cluster()),
+            ("GET", "/etcdmembers?", 200, list("EtcdMemberList")),
+            ("GET", "/pods?", 200, list("PodList")),
+            ("GET", "/persistentvolumeclaims?", 200, list("PersistentVolumeClaimList")),
+            ("PUT", "/etcdclusters/a/status", 200, pruned),
+        ];
+        let (result, fake) = pass_over(cluster(), answers).await;
+        assert_eq!((result, fake.writes().len()), (Err(Class::Outdated), 1));
+        let error = Error::DefinitionOutdated("EtcdCluster");
+        fake.ctx.backoff.failed("EtcdCluster/ns/a", &error, clock::instant(), 0.5);
+        let id = identify::<Clusters>(&serde_json::from_value(cluster()).unwrap());
+        let told = decide::<Clusters>(&fake.ctx, &id, &crate::plan::fixtures::formed(1, 1), clock::now());
+        let degraded = told.status.conditions.iter().find(|c| c.type_ == "Degraded").unwrap();
+        assert_eq!(degraded.reason, "DefinitionsOutdated");
+        assert!(degraded.message.contains("holdfast manifests --only crds"), "{}", degraded.message);
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Writes a status: whole, only when it differs, and under the resourceVersion that was read, so that a stale writer
 //! loses. The operator needs `update` on the status of its four kinds.
+//!
+//! Decides that an API server with an older definition ends the pass: it drops fields that it does not know, and a latch
+//! that is not stored protects nothing.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::PostParams;
@@ -16,15 +19,22 @@ pub(super) fn differs<K: Kind>(object: &K::Object, wanted: &K::Status) -> bool {
     K::status(object) != Some(wanted)
 }
 
-/// Writes the status, and gives the object as it is then.
+/// Writes the status, and gives the object as it is then. An error where the API server stored less than was sent.
 pub(super) async fn write<K: Kind>(ctx: &Context, object: &K::Object, status: K::Status) -> Result<K::Object, Error> {
     let namespace = object.namespace().unwrap_or_default();
     let name = object.name_any();
     let api: Api<K::Object> = Api::namespaced(ctx.write.0.clone(), &namespace);
+    // As JSON: there a time has the precision in which it is stored.
+    let sent = serde_json::to_value(&status).ok();
     let mut object = object.clone();
     K::put_status(&mut object, status);
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    ctx.writing(K::NAME, "status", &name, api.replace_status(&name, &params, &object)).await
+    let written = ctx.writing(K::NAME, "status", &name, api.replace_status(&name, &params, &object)).await?;
+    if K::status(&written).and_then(|stored| serde_json::to_value(stored).ok()) == sent {
+        Ok(written)
+    } else {
+        Err(Error::DefinitionOutdated(K::NAME))
+    }
 }
 
 /// The conditions of an object as it was read.

@@ -104,6 +104,33 @@ pub(super) const fn label(act: &Act) -> &'static str {
     }
 }
 
+/// The reason of the act's Event, in a user's words; `None` for steps that only the log needs.
+pub(super) fn event_reason(act: &Act) -> Option<&'static str> {
+    match act {
+        Act::Latch(latches) if latches.formed.is_some() && latches.pending_member.is_none() => Some("Formed"),
+        Act::Latch(latches) if latches.restoring.is_some() => Some("RestoreStarted"),
+        Act::AddLearner { .. } => Some("LearnerAdded"),
+        Act::Promote { .. } => Some("LearnerPromoted"),
+        Act::Disarm { .. } => Some("AlarmCleared"),
+        Act::CreateClaim(_) => Some("ClaimCreated"),
+        Act::CreatePod(_) => Some("PodCreated"),
+        Act::DeletePod { .. } => Some("PodDeleted"),
+        Act::DeleteClaim { .. } => Some("ClaimDeleted"),
+        Act::DeleteMember { .. } => Some("MemberDeleted"),
+        Act::StartJob(_) => Some("JobCreated"),
+        Act::Latch(_)
+        | Act::CreateMember(_)
+        | Act::SetInitialCluster { .. }
+        | Act::LatchJoined { .. }
+        | Act::ForbidEmptyStart { .. }
+        | Act::AdmitClients { .. }
+        | Act::Relabel { .. }
+        | Act::LatchStart { .. }
+        | Act::MarkStarted { .. }
+        | Act::ReleaseMember { .. } => None,
+    }
+}
+
 /// What an act did, in one sentence, and the name of what it was about.
 pub(super) fn told(act: &Act) -> (String, String) {
     let named = |name: &Option<String>| name.clone().unwrap_or_default();

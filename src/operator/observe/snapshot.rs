@@ -14,8 +14,8 @@ use crate::operator::error::Error;
 use crate::operator::reader::{Only, Reader};
 use crate::plan::build::job::{CONTAINER, saves};
 use crate::plan::jobs::over;
-use crate::plan::snapshot::{Inspection, Observed, inspection};
-use crate::plan::{meta, pods, row};
+use crate::plan::snapshot::{Inspection, Observed, inspection, secrets};
+use crate::plan::{Seen, meta, pods, row};
 
 /// The Job controller makes a Job's first Pod within a second; a busy one within a few.
 const HAS_MADE_ITS_POD: SignedDuration = SignedDuration::from_secs(5);
@@ -50,10 +50,21 @@ pub(in crate::operator) async fn observe(
     )?;
     let (pods, inspections) =
         futures::try_join!(pods_of(reader, job.as_ref()), inspections(reader, &snapshot, job.as_ref()))?;
+    let missing_secrets = if job.is_some() { vec![] } else { missing_secrets(reader, &snapshot).await? };
     let strays = if job.is_some() { vec![] } else { strays(reader, named, uid).await? };
     let refusal = refusal(reader, job.as_ref(), &pods).await;
     let settings = reader.ctx.settings.clone();
-    Ok(Some(Observed { snapshot, cluster, store, job, pods, refusal, strays, inspections, settings }))
+    Ok(Some(Observed { snapshot, cluster, store, missing_secrets, job, pods, refusal, strays, inspections, settings }))
+}
+
+/// Secrets that an unfinished snapshot names and that do not exist. kubelet says so only in an Event of the Pod.
+async fn missing_secrets(reader: Reader<'_>, snapshot: &EtcdSnapshot) -> Result<Vec<String>, Error> {
+    if snapshot.status.as_ref().is_some_and(|s| s.phase.is_final()) {
+        return Ok(vec![]);
+    }
+    let named = secrets(snapshot).into_iter().map(async |name| Ok((reader.secret_version(&name).await?, name)));
+    let seen = futures::future::try_join_all(named).await?;
+    Ok(seen.into_iter().filter(|(version, _)| *version == Seen::Known(None)).map(|(_, name)| name).collect())
 }
 
 /// The Jobs that ask the store about this snapshot, beside this Job that saves it. By name, whoever owns them: labels can be

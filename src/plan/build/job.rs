@@ -39,9 +39,12 @@ const POD_UID: &str = "HOLDFAST_POD_UID";
 /// Environment variable in which the agent finds the cluster's spec: too long for people who read arguments.
 const CLUSTER_SPEC: &str = "HOLDFAST_CLUSTER_SPEC";
 
-/// Pods that may fail before the Job gives up: with the Job controller's back-off of 10, 20, 40 s that is more than a
-/// minute of trouble at a store or an election in etcd.
-pub const BACKOFF_LIMIT: i32 = 3;
+/// Pods of a save that may fail before the Job gives up. The Job controller's pauses of 10 s to 320 s, each twice the
+/// last, add up to ten minutes of trouble at a store or in etcd.
+pub const BACKOFF_LIMIT: i32 = 6;
+
+/// The same for a question to the store, which the snapshot's plan repeats.
+const INSPECT_BACKOFF_LIMIT: i32 = 3;
 
 /// What the Job gets beyond the agent's own deadline: scheduling, pulling the image, attaching a volume. The agent gives
 /// up first and leaves a report; the Job's deadline is for a Pod that never ran (I22).
@@ -144,7 +147,8 @@ impl Work {
     /// A probe, and a search, is repeated by its owner's own plan, which knows when.
     const fn backoff_limit(&self) -> i32 {
         match self {
-            Self::Save(_) | Self::Inspect(_) => BACKOFF_LIMIT,
+            Self::Save(_) => BACKOFF_LIMIT,
+            Self::Inspect(_) => INSPECT_BACKOFF_LIMIT,
             Self::Latest(_) | Self::Probe(_) => 0,
         }
     }

@@ -11,6 +11,7 @@ mod status;
 
 pub use job::inspection;
 pub use observed::*;
+pub use place::secrets;
 pub use plan::plan;
 
 #[cfg(test)]

@@ -16,6 +16,8 @@ pub struct Observed {
     pub cluster: Option<EtcdCluster>,
     /// The store that its destination names, if it names one and it exists.
     pub store: Option<EtcdBackupStore>,
+    /// Secrets that the spec names and the API server does not have; looked up only while no Job has begun.
+    pub missing_secrets: Vec<String>,
     /// What stands where its Job belongs, whoever owns it.
     pub job: Option<Job>,
     /// The Pods of its Job (by owner UID), oldest first.

@@ -3,14 +3,25 @@
 //! Decides the place alone; what is done there is `job.rs`'s. A store that is named by an `EtcdBackupStore` is looked up
 //! when the first Job is made, and never again: what stands in the status, or on a Job, is where the snapshot is (I7).
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::batch::v1::Job;
 
 use super::Observed;
+use crate::api::EtcdSnapshot;
 use crate::api::backup_store::{Right, StoreRecord};
 use crate::api::condition::Reason;
 use crate::api::key;
 use crate::api::store::Location;
 use crate::plan::{meta, store};
+
+/// Names of the Secrets in the spec that the agent's Pod mounts; those of an `EtcdBackupStore` are the store's to check.
+pub fn secrets(snapshot: &EtcdSnapshot) -> BTreeSet<String> {
+    let location = snapshot.spec.destination.place.location();
+    let external = snapshot.spec.external.iter().flat_map(|etcd| [&etcd.tls_secret_ref, &etcd.auth_secret_ref]);
+    let external = external.flatten().map(|secret| secret.name.as_str());
+    location.iter().flat_map(Location::secrets).chain(external).map(str::to_owned).collect()
+}
 
 /// A place, and where it was taken from.
 pub(super) struct Place {

@@ -78,6 +78,14 @@ fn start(seen: &Observed) -> Stage {
             return Stage::Blocked(Reason::InvalidSpec, why.to_owned());
         }
     };
+    if !seen.missing_secrets.is_empty() {
+        let why = format!(
+            "spec names Secrets that do not exist in this namespace: Secret {}. Create them, and Holdfast starts the \
+             snapshot within 15 s",
+            seen.missing_secrets.join(", Secret ")
+        );
+        return Stage::Blocked(Reason::WaitingForReference, why);
+    }
     match source {
         Ok(source) => Stage::Start(Box::new(job::save(seen, to, source))),
         Err(why) => Stage::Blocked(Reason::WaitingForReference, why),

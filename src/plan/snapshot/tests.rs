@@ -92,7 +92,7 @@ fn whoever_saves_gets_public_keys_alone() {
 #[test]
 fn what_is_missing_is_waited_for_and_is_no_failure() {
     type Case = (&'static str, fn(&mut Observed), &'static str);
-    let cases: [Case; 5] = [
+    let cases: [Case; 6] = [
         ("no cluster", |s| s.cluster = None, "there is no EtcdCluster a in this namespace yet"),
         (
             "a cluster that goes",
@@ -109,6 +109,11 @@ fn what_is_missing_is_waited_for_and_is_no_failure() {
             "no voters",
             |s| s.cluster.as_mut().unwrap().status.as_mut().unwrap().members.retain(|m| m.name == "a-2"),
             "lists no voter",
+        ),
+        (
+            "credentials without a Secret",
+            |s| s.missing_secrets = vec!["keys".to_owned()],
+            "spec names Secrets that do not exist in this namespace: Secret keys. Create them",
         ),
     ];
     for (what, change, says) in cases {
@@ -195,13 +200,13 @@ fn a_running_pod_is_told_with_the_attempt_and_what_went_before() {
     let plan = planned(&seen);
     assert_eq!(
         told(&plan.status),
-        (Phase::Running, "False", "JobRunning", "Pod p-1 saves since 2026-11-21T11:59:30Z (attempt 1 of 4)")
+        (Phase::Running, "False", "JobRunning", "Pod p-1 saves since 2026-11-21T11:59:30Z (attempt 1 of 7)")
     );
     assert_eq!(plan.status.attempts, 1);
 
     let seen = with(vec![failed("p-0", ExitClass::Transient, "the store said 503"), running()]);
     let plan = planned(&seen);
-    assert!(told(&plan.status).3.ends_with("(attempt 2 of 4); the previous attempt: the store said 503"));
+    assert!(told(&plan.status).3.ends_with("(attempt 2 of 7); the previous attempt: the store said 503"));
     assert_eq!(plan.status.attempts, 2);
 
     // Between two Pods nothing has failed yet.

@@ -11,15 +11,10 @@ use crate::plan::{Seen, fingerprint, meta};
 
 /// Names of the Secrets that a store names.
 pub fn secrets(store: &EtcdBackupStore) -> BTreeSet<String> {
-    let ca = match store.spec.place.location() {
-        Some(Location::S3(s3)) => s3.ca_ref,
-        Some(Location::Azure(azure)) => azure.ca_ref,
-        Some(Location::Gcs(gcs)) => gcs.ca_ref,
-        Some(Location::Pvc(_)) | None => None,
-    };
+    let location = store.spec.place.location();
+    let of_location = location.iter().flat_map(Location::secrets).map(str::to_owned);
     let credentials = store.spec.credentials.clone();
-    let named = credentials.into_iter().flat_map(|c| [Some(c.write), c.read, c.prune]).flatten();
-    named.chain(ca.map(|ca| ca.name)).collect()
+    credentials.into_iter().flat_map(|c| [Some(c.write), c.read, c.prune]).flatten().chain(of_location).collect()
 }
 
 /// The spec, the versions of its Secrets, and what a person accepts. A Secret that may not be looked at counts as one that never changes.

@@ -1,6 +1,6 @@
 //! A deleted cluster leaves nothing but its backups, or its volumes where they are to be kept.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use crate::support::kube_helpers::until;
@@ -17,7 +17,12 @@ pub async fn tell(w: &World) -> Result<()> {
         w.wait_ready("kept", 1).await
     })
     .await?;
+    let about = "regarding.kind=EtcdCluster,regarding.name=gone";
+    let told =
+        w.env.kubectl(&["get", "events.v1.events.k8s.io", "-n", &w.ns, "--field-selector", about, "-o", "name"])?;
+    ensure!((1..=10).contains(&told.lines().count()), "Events about a cluster that has formed: {told}");
     w.fill("gone", 50).await?;
+    w.step("members are not for people to delete", async { members_are_protected(w) }).await?;
     w.create(make::snapshot("stays", "gone", json!({ "s3": make::s3() }))).await?;
     w.wait_complete("stays").await?;
 
@@ -38,6 +43,17 @@ pub async fn tell(w: &World) -> Result<()> {
     ensure!(volumes.len() == 1, "the retained claim stays: {volumes:?}");
     let snapshot = w.get("EtcdSnapshot", "stays").await?;
     ensure!(snapshot["status"]["phase"] == "Complete", "deleting a cluster deletes no backup");
+    Ok(())
+}
+
+/// The admission policy refuses the deletion, and passes an annotated member. Nothing is deleted here.
+fn members_are_protected(w: &World) -> Result<()> {
+    let kubectl = |args: &[&str]| w.env.kubectl(&[args, &["-n", &w.ns, "-l", "holdfast.dev/cluster=kept"]].concat());
+    let delete = ["delete", "etcdm", "--dry-run=server"];
+    let why = kubectl(&delete).err().context("a person deletes a member")?;
+    ensure!(format!("{why:#}").contains("does not shrink the cluster"), "{why:#}");
+    kubectl(&["annotate", "etcdm", "holdfast.dev/allow-deletion=true"])?;
+    kubectl(&delete)?;
     Ok(())
 }
 

@@ -71,6 +71,7 @@ pub(super) fn fresh() -> Observed {
         job: None,
         pods: vec![],
         refusal: None,
+        missing_secrets: vec![],
         strays: vec![],
         inspections: vec![],
         settings: Settings {
