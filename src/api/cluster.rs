@@ -86,10 +86,10 @@ fn same(field: &str) -> String {
     validation = once_formed("self.spec.version == oldSelf.spec.version")
     .message("the cluster has formed: version changes are not supported yet, spec.version is immutable"),
     validation = once_formed(&format!(
-        "self.spec.storage.size == oldSelf.spec.storage.size && {} && self.spec.storage.retention == oldSelf.spec.storage.retention",
+        "self.spec.storage.size == oldSelf.spec.storage.size && {}",
         same("storage.storageClassName")
     ))
-    .message("the cluster has formed: spec.storage is immutable, resizing and changes of retention are not supported yet"),
+    .message("the cluster has formed: spec.storage.size and storageClassName are immutable, resizing is not supported yet"),
     validation = once_formed(&same("image"))
     .message("the cluster has formed: spec.image is immutable, rolling changes are not supported yet"),
     validation = once_formed(&same("options"))
@@ -100,15 +100,13 @@ fn same(field: &str) -> String {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.tls) && has(self.tls.insecure) && self.tls.insecure")
-        .message("TLS is not supported yet: set spec.tls.insecure: true to use plaintext"),
-    validation = Rule::new("self.replicas >= oldSelf.replicas")
-        .message("scaling in is not supported yet: spec.replicas may only grow")
+        .message("TLS is not supported yet: set spec.tls.insecure: true to use plaintext")
 )]
 pub struct EtcdClusterSpec {
-    /// Number of members, 1 to 9; default 3. The number may grow; scaling in is not supported yet. An even number gets
-    /// a warning, because one member fewer tolerates as many failures.
+    /// Number of members, 0 to 9; default 3. 0 parks the cluster: Holdfast ends every Pod and keeps the members and
+    /// their volumes. An even number gets a warning, because one member fewer tolerates as many failures.
     #[serde(default = "three")]
-    #[schemars(range(min = 1, max = 9))]
+    #[schemars(range(min = 0, max = 9))]
     pub replicas: i32,
     /// etcd version `X.Y.Z`, from 3.5 to 3.7. Immutable after the cluster has formed.
     #[schemars(length(max = 16), regex(pattern = r"^3\.(5|6|7)\.[0-9]{1,3}$"))]
@@ -138,6 +136,11 @@ pub struct EtcdClusterSpec {
     /// removed afterwards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<Bootstrap>,
+    /// Seconds after which `Degraded` reports `DeadlineExceeded` while `Progressing` stays True; default 600. Holdfast
+    /// only reports, and does not count the time of a restore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 30, max = 86400))]
+    pub progress_deadline_seconds: Option<u32>,
     /// Whether the operator only observes and reports. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
@@ -218,8 +221,7 @@ pub struct Storage {
     #[schemars(length(max = 253))]
     #[x_kube(validation = Rule::new("self == '' || self.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')").message("storage.storageClassName must be the name of a StorageClass (kubectl get storageclass): a-z, 0-9, '-' and '.'; leave the field out for the default class"))]
     pub storage_class_name: Option<String>,
-    /// Handling of the claims when the cluster is deleted: `Delete` (default) or `Retain`. Immutable after the
-    /// cluster has formed.
+    /// Handling of a member's claim when the member is removed or the cluster deleted: `Delete` (default) or `Retain`.
     #[serde(default)]
     pub retention: Retention,
 }
@@ -427,6 +429,9 @@ pub struct MemberSummary {
     /// Whether the member answered.
     #[serde(default)]
     pub healthy: bool,
+    /// Time at which `healthy` last changed (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
     /// Why not healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

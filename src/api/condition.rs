@@ -88,6 +88,14 @@ reasons! {
     Restoring,
     /// Members are being added.
     Growing,
+    /// Members are being removed.
+    Shrinking,
+    /// `spec.replicas` is 0, and the Pods are being ended.
+    Parking,
+    /// `spec.replicas` is 0: no Pod runs, and the volumes hold the data.
+    Parked,
+    /// A parked cluster starts again.
+    Waking,
     /// A member's Pod or claim is not there yet, or not running.
     WaitingForPod,
     /// A learner has not caught up.
@@ -118,6 +126,10 @@ reasons! {
     // Wrong, and a person has to look.
     /// No linearizable read succeeds although the cluster had formed.
     QuorumLost => runbook,
+    /// Something has been in progress for longer than `spec.progressDeadlineSeconds`.
+    DeadlineExceeded => runbook,
+    /// A cluster that was parked has come back with an older log than it was parked with.
+    VolumeRolledBack => runbook,
     /// The spec asks for what cannot be.
     InvalidSpec => runbook,
     /// The gate refused a member's volume.

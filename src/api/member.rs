@@ -11,6 +11,11 @@ use serde::{Deserialize, Serialize};
 use crate::api::cluster::{Image, Options, Placement, Storage};
 use crate::api::restore::Restoring;
 
+/// CEL: a field that is there stays as it is.
+fn set_once(field: &str) -> String {
+    format!("!has(oldSelf.{field}) || (has(self.{field}) && self.{field} == oldSelf.{field})")
+}
+
 /// One member of an `EtcdCluster`. The operator creates and deletes the object, and never reuses its name.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
@@ -34,6 +39,13 @@ use crate::api::restore::Restoring;
         json_path = ".spec.joined.memberID",
         description = "member ID in etcd, after the member has joined"
     ),
+    printcolumn(name = "ROLE", type_ = "string", json_path = ".status.role", description = "voter or learner"),
+    printcolumn(
+        name = "STATE",
+        type_ = "string",
+        json_path = ".status.state",
+        description = "Joining, Serving, NotServing, Leaving, Removed or Parked"
+    ),
     printcolumn(name = "VERSION", type_ = "string", json_path = ".spec.version"),
     printcolumn(name = "REASON", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
@@ -46,6 +58,11 @@ use crate::api::restore::Restoring;
     )
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new(set_once("joined")).message("joined is written once"),
+    validation = Rule::new(set_once("leaving")).message("leaving is written once: a member that leaves never stays"),
+    validation = Rule::new(set_once("removed")).message("removed is written once")
+)]
 pub struct EtcdMemberSpec {
     /// Cluster of this member.
     pub cluster_ref: ClusterIdentity,
@@ -80,6 +97,19 @@ pub struct EtcdMemberSpec {
     /// volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<Joined>,
+    /// Decision to remove this member from etcd, written before the first request to etcd and never undone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<Leaving>,
+    /// Proof that etcd does not list this member any more, from a linearizable read. Holdfast deletes the member's Pod
+    /// and claim only with this proof.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed: Option<Removed>,
+    /// State of etcd's log when Holdfast parked the member. Removed after the cluster serves again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parked: Option<Parked>,
+    /// Restore that the cluster's data came from, copied from the cluster to members that join.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored_from: Option<Restoring>,
     /// Number of the member's latest Pod that the operator saw serve; the first Pod is 1. The gate refuses a volume on
     /// which this Pod has not run, because the volume is an older copy.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -124,6 +154,52 @@ pub struct Joined {
     pub cluster_id: String,
 }
 
+/// Why and since when a member leaves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Leaving {
+    /// Cause.
+    pub why: Departure,
+    /// Time of the decision (RFC 3339).
+    pub at: String,
+}
+
+/// Cause of a member's removal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Departure {
+    /// `spec.replicas` of the cluster is smaller than the number of members.
+    #[default]
+    ScaledIn,
+}
+
+/// Proof of a removal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Removed {
+    /// Member ID that etcd listed, hexadecimal; absent for a member that etcd never listed under an ID.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "memberID")]
+    pub member_id: Option<String>,
+    /// ID of the etcd cluster whose member list lacks the member, hexadecimal.
+    #[serde(rename = "clusterID")]
+    pub cluster_id: String,
+    /// Time of that read (RFC 3339).
+    pub at: String,
+}
+
+/// State of a member's log when Holdfast parked the member.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Parked {
+    /// Raft term; absent where the member did not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub term: Option<u64>,
+    /// Applied raft index; absent where the member did not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u64>,
+    /// Time of the decision (RFC 3339).
+    pub at: String,
+}
+
 impl Joined {
     /// The value of [`super::key::JOINED`].
     pub fn annotation(&self) -> String {
@@ -138,6 +214,12 @@ pub struct EtcdMemberStatus {
     /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// `voter` or `learner`, as the cluster's status has it; absent while etcd does not list the member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// `Joining`, `Serving`, `NotServing`, `Leaving`, `Removed` or `Parked`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
     /// The member's claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<ObjectIdentity>,

@@ -48,7 +48,12 @@ const OPERATOR: &[Rule] = &[
     Rule { group: "", resources: &["persistentvolumeclaims"], verbs: &["get", "list", "watch", "create", "delete"] },
     // Applied; what is applied goes with its cluster, by the owner reference.
     Rule { group: "", resources: &["services"], verbs: &["get", "list", "watch", "create", "patch"] },
-    Rule { group: "policy", resources: &["poddisruptionbudgets"], verbs: &["get", "list", "watch", "create", "patch"] },
+    // Deleted where one voter is left: the budget would block every drain.
+    Rule {
+        group: "policy",
+        resources: &["poddisruptionbudgets"],
+        verbs: &["get", "list", "watch", "create", "patch", "delete"],
+    },
     // Made once for each snapshot and each probe; they go with it.
     Rule { group: "batch", resources: &["jobs"], verbs: &["get", "list", "watch", "create"] },
     // The version of those that a store names, so that a corrected one is probed at once: only metadata is asked for, by

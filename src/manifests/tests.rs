@@ -145,7 +145,7 @@ fn the_operator_deletes_one_by_one_and_only_what_it_makes() {
         let resources = rule.resources.unwrap();
         assert!(!rule.verbs.contains(&"deletecollection".to_owned()), "{resources:?}");
         if rule.verbs.contains(&"delete".to_owned()) {
-            let allowed = ["etcdmembers", "pods", "persistentvolumeclaims"];
+            let allowed = ["etcdmembers", "pods", "persistentvolumeclaims", "poddisruptionbudgets"];
             assert!(resources.iter().all(|r| allowed.contains(&r.as_str())), "{resources:?}");
         }
         for wish in ["etcdbackupstores", "etcdclusters", "etcdsnapshots"] {

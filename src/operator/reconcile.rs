@@ -300,6 +300,10 @@ fn rebase(act: &mut Act, uid: &str, version: &str) {
         | Act::DeleteMember { member: target, .. }
         | Act::SetInitialCluster { member: target, .. }
         | Act::LatchStart { member: target, .. }
+        | Act::LatchLeaving { member: target, .. }
+        | Act::LatchRemoved { member: target, .. }
+        | Act::Park { member: target, .. }
+        | Act::Unpark { member: target }
         | Act::LatchJoined { member: target, .. } => {
             if target.uid == uid {
                 version.clone_into(&mut target.resource_version);
@@ -312,6 +316,9 @@ fn rebase(act: &mut Act, uid: &str, version: &str) {
         | Act::MarkStarted { .. }
         | Act::Promote { .. }
         | Act::Disarm { .. }
+        | Act::MoveLeader { .. }
+        | Act::RemoveMember { .. }
+        | Act::DismissClients { .. }
         | Act::AdmitClients { .. }
         | Act::Relabel { .. }
         | Act::CreateClaim(_)

@@ -246,6 +246,7 @@ pub fn answer(n: usize) -> Answer {
         cluster_id: CLUSTER_ID,
         version: "3.6.16".to_owned(),
         db_bytes: 1 << 20,
+        term: 3,
         applied_index: 1_000_000,
         learner: false,
         leader: id(0),

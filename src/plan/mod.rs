@@ -15,7 +15,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use crate::api::EtcdMember;
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
-use crate::api::member::Joined;
+use crate::api::member::{Joined, Leaving, Parked, Removed};
 use crate::plan::cluster::Alarm;
 
 pub mod build;
@@ -109,6 +109,8 @@ pub enum Ensure {
     Service(Box<Service>),
     /// A disruption budget.
     Budget(Box<PodDisruptionBudget>),
+    /// The disruption budget of a cluster that has one voter left goes: it would block every drain.
+    DropBudget(Target),
 }
 
 /// One consequential step. `act` does it with a live check of what it carries, and nothing else.
@@ -172,6 +174,59 @@ pub enum Act {
         member_id: u64,
         /// The etcd cluster that must answer.
         cluster_id: u64,
+    },
+    /// Latch `spec.leaving` of a member, before the first request to etcd.
+    LatchLeaving {
+        /// The member.
+        member: Target,
+        /// Why and since when.
+        leaving: Leaving,
+    },
+    /// Label the Pod of a member that leaves as no voter's: no new client reaches it.
+    DismissClients {
+        /// The Pod.
+        pod: Target,
+    },
+    /// Ask the leader, which is to be removed, to hand the leadership to another voter.
+    MoveLeader {
+        /// Name of the member that leads.
+        name: String,
+        /// Its ID.
+        from: u64,
+        /// ID of the next leader.
+        to: u64,
+        /// The etcd cluster that must answer.
+        cluster_id: u64,
+    },
+    /// Remove a member from etcd's list. A member that is not listed counts as done.
+    RemoveMember {
+        /// Name of the member.
+        name: String,
+        /// Its ID.
+        member_id: u64,
+        /// Whether it has no vote.
+        learner: bool,
+        /// The etcd cluster that must answer.
+        cluster_id: u64,
+    },
+    /// Latch `spec.removed` of a member that etcd does not list any more.
+    LatchRemoved {
+        /// The member.
+        member: Target,
+        /// The proof.
+        removed: Removed,
+    },
+    /// Latch `spec.parked` of a member; its own pass then ends its Pod.
+    Park {
+        /// The member.
+        member: Target,
+        /// State of its log.
+        parked: Parked,
+    },
+    /// Remove `spec.parked` of a member: its cluster has caught up with the log it was parked with.
+    Unpark {
+        /// The member.
+        member: Target,
     },
     /// Clear an alarm that nobody can have any more.
     Disarm {

@@ -80,8 +80,8 @@ impl Server {
 /// The checked wishes of a cluster.
 pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
     let spec = &cluster.spec;
-    let Some(replicas) = usize::try_from(spec.replicas).ok().filter(|n| (1..=9).contains(n)) else {
-        return refuse("spec.replicas", format!("{} is not between 1 and 9", spec.replicas));
+    let Some(replicas) = usize::try_from(spec.replicas).ok().filter(|n| (0..=9).contains(n)) else {
+        return refuse("spec.replicas", format!("{} is not between 0 and 9", spec.replicas));
     };
     let server = server(&spec.version, &spec.storage, spec.options.as_ref())?;
     if let Some(resources) = &spec.resources {
@@ -261,7 +261,8 @@ mod tests {
     #[test]
     fn each_wrong_field_is_named() {
         assert_eq!(refused(|_| {}), None);
-        assert_eq!(refused(|s| s.replicas = 0), Some("spec.replicas"));
+        assert_eq!(refused(|s| s.replicas = -1), Some("spec.replicas"));
+        assert_eq!(refused(|s| s.replicas = 0), None);
         assert_eq!(refused(|s| s.replicas = 10), Some("spec.replicas"));
         assert_eq!(refused(|s| s.version = "3.8.0".to_owned()), Some("spec.version"));
         assert_eq!(refused(|s| s.storage.size = Quantity("8Gib".to_owned())), Some("spec.storage.size"));

@@ -21,7 +21,7 @@ enum Event {
     Silence(u64),
     LoseStatus,
     CorrectRestore(bool),
-    Grow,
+    Scale(i32),
     Idle,
 }
 
@@ -34,7 +34,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (1u64..60).prop_map(Event::Silence),
         1 => Just(Event::LoseStatus),
         1 => any::<bool>().prop_map(Event::CorrectRestore),
-        1 => Just(Event::Grow),
+        2 => (0i32..=9).prop_map(Event::Scale),
         4 => Just(Event::Idle),
     ]
 }
@@ -57,7 +57,7 @@ struct History {
 
 fn history() -> impl Strategy<Value = History> {
     (
-        1i32..=9,
+        0i32..=9,
         prop_oneof![Just("3.5.35"), Just("3.6.16"), Just("3.7.3")],
         proptest::option::of(prop_oneof![Just(Asked::ByKey), Just(Asked::Latest)]),
         proptest::collection::vec((0u64..25, event()), 0..30),
@@ -98,7 +98,7 @@ fn happen(world: &mut World, event: Event) {
                 world.restore_from(Some(if broken { "bad" } else { "good" }));
             }
         }
-        Event::Grow => world.edit(|s| s.replicas = (s.replicas + 1).min(9)),
+        Event::Scale(replicas) => world.edit(|s| s.replicas = replicas),
         Event::Idle => {}
     }
 }
@@ -131,6 +131,15 @@ fn live(history: &History) -> Result<(), TestCaseError> {
         format!("{}\n{conditions:#?}\n{:#?}", world.log.join("\n"), world.groups)
     };
     prop_assert!(done, "it never came to what was asked for:\n{}", state());
+    // From zero it comes back to any size.
+    if world.cluster.as_ref().is_some_and(|c| c.spec.replicas == 0) {
+        let (members, volumes) = (world.members.len(), world.volumes.len());
+        world.run_until(200, |_| false);
+        prop_assert_eq!((world.members.len(), world.volumes.len(), world.pods.len()), (members, volumes, 0));
+        world.edit(|s| s.replicas = history.replicas.max(1));
+        let woke = world.run_until(PATIENCE, World::complete);
+        prop_assert!(woke, "it never woke:\n{}\n{:#?}", world.log.join("\n"), world.groups);
+    }
     // I21: nothing is left over.
     let replicas = usize::try_from(world.cluster.as_ref().map_or(0, |c| c.spec.replicas)).unwrap();
     world.run_until(100, |_| false);

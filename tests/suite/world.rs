@@ -322,6 +322,9 @@ impl World {
         let Some(status) = self.cluster.as_ref().and_then(|c| c.status.as_ref()) else { return false };
         let replicas = self.cluster.as_ref().map_or(0, |c| c.spec.replicas);
         let ready = status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
+        if replicas == 0 {
+            return ready && self.pods.is_empty();
+        }
         let admitted = self.pods.values().filter(|p| meta::label(&p.metadata, key::ROLE) == Some("voter")).count();
         ready && status.voters == replicas && i32::try_from(admitted) == Ok(replicas)
     }

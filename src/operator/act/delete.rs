@@ -3,6 +3,7 @@
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -26,6 +27,11 @@ pub(super) async fn claim(ctx: &Context, actor: &Actor, target: &Target) -> Resu
         has(claim, key::MEMBER_UID, &actor.uid) || has(claim, key::CLUSTER_UID, &actor.uid)
     })
     .await
+}
+
+/// A disruption budget of the actor.
+pub(super) async fn budget(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+    delete::<PodDisruptionBudget>(ctx, actor, target, |budget| owned_by(budget, &actor.uid)).await
 }
 
 /// A member of the actor.

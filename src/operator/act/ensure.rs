@@ -6,8 +6,8 @@ use kube::{Api, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Actor;
 use super::create::Named;
+use super::{Actor, delete};
 use crate::api::FIELD_MANAGER;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
@@ -19,6 +19,7 @@ pub(in crate::operator) async fn ensure(ctx: &Context, actor: &Actor, ensure: &E
     match ensure {
         Ensure::Service(service) => apply(ctx, actor, service.as_ref()).await,
         Ensure::Budget(budget) => apply(ctx, actor, budget.as_ref()).await,
+        Ensure::DropBudget(budget) => delete::budget(ctx, actor, budget).await.map(drop),
     }
 }
 

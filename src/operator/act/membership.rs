@@ -37,6 +37,41 @@ pub(super) async fn promote(
     change(ctx, "promote a learner", "promote", ctx.etcd.promote(at, member_id)).await
 }
 
+/// Asks a leader to hand the leadership over; one that does not lead any more counts as done.
+pub(super) async fn move_leader(
+    ctx: &Context,
+    leader: Option<&Address>,
+    (from, to): (u64, u64),
+    cluster_id: u64,
+) -> Result<Done, Error> {
+    let (at, now) = look(ctx, leader, cluster_id).await?;
+    if !now.members.iter().any(|m| m.id == to && !m.learner) {
+        return Err(Error::Stale(format!("etcd does not list {to:x} as a voter any more")));
+    }
+    if !now.members.iter().any(|m| m.id == from) {
+        return Ok(Done::Already);
+    }
+    change(ctx, "move the leadership", "move_leader", ctx.etcd.move_leader(at, to)).await
+}
+
+/// Removes a member; one that is not listed counts as done. A learner that got its vote meanwhile is another decision.
+pub(super) async fn remove(
+    ctx: &Context,
+    leader: Option<&Address>,
+    (member_id, learner): (u64, bool),
+    cluster_id: u64,
+) -> Result<Done, Error> {
+    let (at, now) = look(ctx, leader, cluster_id).await?;
+    match now.members.iter().find(|m| m.id == member_id) {
+        None => return Ok(Done::Already),
+        Some(member) if member.learner != learner => {
+            return Err(Error::Stale(format!("member {member_id:x} has got its vote meanwhile")));
+        }
+        Some(_) => {}
+    }
+    change(ctx, "remove a member", "remove", ctx.etcd.remove_member(at, member_id)).await
+}
+
 /// Clears the alarm of somebody who is no member; one that is not raised counts as cleared.
 pub(super) async fn disarm(
     ctx: &Context,

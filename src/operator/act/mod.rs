@@ -4,9 +4,9 @@
 //! | group | acts | verbs the operator needs |
 //! |---|---|---|
 //! | `create` | members, claims, Pods, Jobs | `create`, `get` |
-//! | `delete` | Pods, claims, members | `get`, `delete` |
+//! | `delete` | Pods, claims, members, disruption budgets | `get`, `delete` |
 //! | `patch` | latches on members, labels and annotations on Pods, finalizers of members | `get`, `patch` |
-//! | `membership` | learners and votes in etcd | none |
+//! | `membership` | learners, votes, leadership and removals in etcd | none |
 //! | `ensure` | Services and budgets | `get`, `create`, `patch` |
 //!
 //! The latches of a cluster are written with its status (`status`), under its resourceVersion.
@@ -66,6 +66,17 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::ForbidEmptyStart { pod, joined } => patch::forbid_empty_start(ctx, actor, pod, joined).await,
         Act::AdmitClients { pod } => patch::admit_clients(ctx, actor, pod).await,
         Act::Relabel { pod, labels } => patch::relabel(ctx, actor, pod, labels).await,
+        Act::LatchLeaving { member, leaving } => patch::latch_leaving(ctx, actor, member, leaving).await,
+        Act::DismissClients { pod } => patch::dismiss_clients(ctx, actor, pod).await,
+        Act::LatchRemoved { member, removed } => patch::latch_removed(ctx, actor, member, removed).await,
+        Act::Park { member, parked } => patch::park(ctx, actor, member, Some(parked)).await,
+        Act::Unpark { member } => patch::park(ctx, actor, member, None).await,
+        Act::MoveLeader { name: _, from, to, cluster_id } => {
+            membership::move_leader(ctx, leader, (*from, *to), *cluster_id).await
+        }
+        Act::RemoveMember { name: _, member_id, learner, cluster_id } => {
+            membership::remove(ctx, leader, (*member_id, *learner), *cluster_id).await
+        }
         Act::LatchStart { member, count } => patch::latch_start(ctx, actor, member, *count).await,
         Act::MarkStarted { pod, count, joined } => patch::mark_started(ctx, actor, pod, *count, joined).await,
         Act::ReleaseMember { member } => patch::release_member(ctx, actor, member).await,
@@ -92,6 +103,13 @@ pub(super) const fn label(act: &Act) -> &'static str {
         Act::Disarm { .. } => "Disarm",
         Act::AdmitClients { .. } => "AdmitClients",
         Act::Relabel { .. } => "Relabel",
+        Act::LatchLeaving { .. } => "LatchLeaving",
+        Act::DismissClients { .. } => "DismissClients",
+        Act::MoveLeader { .. } => "MoveLeader",
+        Act::RemoveMember { .. } => "RemoveMember",
+        Act::LatchRemoved { .. } => "LatchRemoved",
+        Act::Park { .. } => "Park",
+        Act::Unpark { .. } => "Unpark",
         Act::CreateClaim(_) => "CreateClaim",
         Act::CreatePod(_) => "CreatePod",
         Act::DeletePod { .. } => "DeletePod",
@@ -112,6 +130,9 @@ pub(super) fn event_reason(act: &Act) -> Option<&'static str> {
         Act::AddLearner { .. } => Some("LearnerAdded"),
         Act::Promote { .. } => Some("LearnerPromoted"),
         Act::Disarm { .. } => Some("AlarmCleared"),
+        Act::LatchLeaving { .. } => Some("MemberLeaving"),
+        Act::MoveLeader { .. } => Some("LeaderMoved"),
+        Act::RemoveMember { .. } => Some("MemberRemoved"),
         Act::CreateClaim(_) => Some("ClaimCreated"),
         Act::CreatePod(_) => Some("PodCreated"),
         Act::DeletePod { .. } => Some("PodDeleted"),
@@ -124,6 +145,10 @@ pub(super) fn event_reason(act: &Act) -> Option<&'static str> {
         | Act::LatchJoined { .. }
         | Act::ForbidEmptyStart { .. }
         | Act::AdmitClients { .. }
+        | Act::DismissClients { .. }
+        | Act::LatchRemoved { .. }
+        | Act::Park { .. }
+        | Act::Unpark { .. }
         | Act::Relabel { .. }
         | Act::LatchStart { .. }
         | Act::MarkStarted { .. }
@@ -149,6 +174,15 @@ pub(super) fn told(act: &Act) -> (String, String) {
         }
         Act::Promote { name, member_id, .. } => (name.clone(), format!("member {member_id:x} has a vote now")),
         Act::Disarm { alarm, .. } => (String::new(), cleared(alarm)),
+        Act::LatchLeaving { member, .. } => (member.name.clone(), "leaves the cluster".to_owned()),
+        Act::DismissClients { pod } => (pod.name.clone(), "serves no clients any more".to_owned()),
+        Act::MoveLeader { name, to, .. } => (name.clone(), format!("hands the leadership to member {to:x}")),
+        Act::RemoveMember { name, member_id, .. } => {
+            (name.clone(), format!("etcd removed member {member_id:x} from its list"))
+        }
+        Act::LatchRemoved { member, .. } => (member.name.clone(), "etcd does not list the member any more".to_owned()),
+        Act::Park { member, .. } => (member.name.clone(), "is parked: its Pod ends, its claim stays".to_owned()),
+        Act::Unpark { member } => (member.name.clone(), "is back at the index at which it was parked".to_owned()),
         Act::AdmitClients { pod } => (pod.name.clone(), "serves clients from now on".to_owned()),
         Act::Relabel { pod, labels } => {
             let keys: Vec<&str> = labels.keys().map(String::as_str).collect();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::create::Named;
 use super::{Actor, Done};
-use crate::api::member::Joined;
+use crate::api::member::{Joined, Leaving, Parked, Removed};
 use crate::api::{EtcdMember, FIELD_MANAGER, MEMBER_FINALIZER, key, role};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
@@ -64,6 +64,41 @@ pub(super) async fn forbid_empty_start(
 ) -> Result<Done, Error> {
     let annotations = json!({key::MAY_START_EMPTY: null, key::JOINED: joined.annotation()});
     patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": annotations}})).await
+}
+
+/// Latches a member's `spec.leaving`.
+pub(super) async fn latch_leaving(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    leaving: &Leaving,
+) -> Result<Done, Error> {
+    patch::<EtcdMember>(ctx, actor, target, json!({"spec": {"leaving": leaving}})).await
+}
+
+/// Latches a member's `spec.removed`.
+pub(super) async fn latch_removed(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    removed: &Removed,
+) -> Result<Done, Error> {
+    patch::<EtcdMember>(ctx, actor, target, json!({"spec": {"removed": removed}})).await
+}
+
+/// Latches a member's `spec.parked`, or removes it.
+pub(super) async fn park(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    parked: Option<&Parked>,
+) -> Result<Done, Error> {
+    patch::<EtcdMember>(ctx, actor, target, json!({"spec": {"parked": parked}})).await
+}
+
+/// Takes a voter's label from a Pod, so that Services do not select it.
+pub(super) async fn dismiss_clients(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+    patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": {key::ROLE: role::LEARNER}}})).await
 }
 
 /// Labels a Pod as a voter's, so that Services select it.

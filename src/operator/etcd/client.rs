@@ -121,6 +121,7 @@ impl Pool {
             cluster_id: header.cluster_id(),
             version: said.version().to_owned(),
             db_bytes: said.db_size(),
+            term: said.raft_term(),
             applied_index: said.raft_applied_index(),
             learner: said.is_learner(),
             leader: said.leader(),
@@ -180,6 +181,18 @@ impl Pool {
         let clear =
             |mut client: Client| async move { client.alarm(AlarmAction::Deactivate, kind, Some(options)).await };
         self.call(at, CHANGE, clear).await?;
+        Ok(())
+    }
+
+    /// Removes a member.
+    pub(in crate::operator) async fn remove_member(&self, at: &Address, member_id: u64) -> Result<(), Failure> {
+        self.call(at, CHANGE, |mut client| async move { client.member_remove(member_id).await }).await?;
+        Ok(())
+    }
+
+    /// Asks a leader to hand the leadership to another voter.
+    pub(in crate::operator) async fn move_leader(&self, at: &Address, to: u64) -> Result<(), Failure> {
+        self.call(at, CHANGE, |mut client| async move { client.move_leader(to).await }).await?;
         Ok(())
     }
 

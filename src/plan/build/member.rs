@@ -17,7 +17,10 @@ pub fn seed(cluster: &EtcdCluster, member: &str, restore: Option<Restoring>) -> 
 
 /// A member that joins. It gets its initial cluster, and with it a Pod, once etcd knows it.
 pub fn joiner(cluster: &EtcdCluster, member: &str) -> EtcdMember {
-    born(cluster, member, Birth::Joiner, None, None)
+    let mut joiner = born(cluster, member, Birth::Joiner, None, None);
+    let formed = cluster.status.as_ref().and_then(|status| status.latches.formed.as_ref());
+    joiner.spec.restored_from = formed.and_then(|formed| formed.restored_from.clone());
+    joiner
 }
 
 /// Whether a member was made for an earlier spec of its cluster: another version, image, volume, or other settings.
@@ -34,6 +37,12 @@ pub fn is_outdated(member: &EtcdMember, cluster: &EtcdCluster) -> bool {
 pub fn peer_url(cluster: &EtcdCluster, member: &str) -> String {
     let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
     name::peer_url(member, meta::name(&cluster.metadata), namespace)
+}
+
+/// Whether a peer URL is of this cluster, whichever member it names.
+pub fn is_peer_url(cluster: &EtcdCluster, url: &str) -> bool {
+    let name = url.split_once("://").and_then(|(_, rest)| rest.split_once('.')).map(|(name, _)| name);
+    name.is_some_and(|name| !name.is_empty() && url == peer_url(cluster, name))
 }
 
 /// etcd's cluster token: the UID is in it, so that members of two incarnations never speak to each other.
@@ -75,6 +84,10 @@ fn born(
             initial_cluster,
             restore,
             joined: None,
+            leaving: None,
+            removed: None,
+            parked: None,
+            restored_from: None,
             start_count: 0,
         },
         status: None,

@@ -3,6 +3,7 @@
 //! Decides the order joined → no empty start → vote → clients, member by member. In that order nobody can acknowledge a
 //! write through a member whose emptied volume the gate would still accept (I3).
 
+use super::health::{CLOSE_ENOUGH, voters};
 use super::pace::SOON;
 use super::{Listed, Member, Membership, Observed};
 use crate::api::condition::Reason;
@@ -11,10 +12,6 @@ use crate::api::{key, role};
 use crate::plan::build::budget::quorum;
 use crate::plan::{Act, Next, Target, meta, pods};
 use snapshot_agent::contract::hex_id;
-
-/// How far behind the leader a learner may be when it gets its vote. etcd itself is content with a tenth of the whole
-/// log, and then every write waits for the rest.
-const CLOSE_ENOUGH: u64 = 1_000;
 
 /// The next step of a member that serves, if one has any.
 pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {
@@ -36,8 +33,8 @@ pub(super) fn forbid_empty_starts(seen: &Observed) -> Option<Next> {
 /// Voters that have joined are reachable by clients, when it is they who answer: another etcd on a member's volume would
 /// acknowledge what its cluster never sees (I3).
 fn clients(seen: &Observed, etcd: &Membership) -> Option<Next> {
-    let voters =
-        present(seen, etcd).filter(|(l, m)| !l.learner && m.joined() && seen.serving(etcd, l, m.name()).is_some());
+    let serves = |l: &Listed, m: &Member| seen.serving(etcd, l, m.name()).is_some();
+    let voters = present(seen, etcd).filter(|(l, m)| !l.learner && m.joined() && m.stays() && serves(l, m));
     let pod =
         voters.filter_map(|(_, m)| m.live_pod()).find(|p| meta::label(&p.metadata, key::ROLE) != Some(role::VOTER))?;
     Some(Next::act(Act::AdmitClients { pod: Target::of(&pod.metadata) }))
@@ -46,7 +43,7 @@ fn clients(seen: &Observed, etcd: &Membership) -> Option<Next> {
 /// Members that serve for the first time are latched.
 fn newcomers(seen: &Observed, etcd: &Membership) -> Option<Next> {
     let (listed, member) = present(seen, etcd).find(|(l, m)| {
-        !m.joined() && !m.deleting() && m.live_pod().is_some() && seen.serving(etcd, l, m.name()).is_some()
+        !m.joined() && !m.deleting() && m.stays() && m.live_pod().is_some() && seen.serving(etcd, l, m.name()).is_some()
     })?;
     Some(Next::act(Act::LatchJoined {
         member: Target::of(&member.object.metadata),
@@ -58,14 +55,15 @@ fn newcomers(seen: &Observed, etcd: &Membership) -> Option<Next> {
 fn votes(seen: &Observed, etcd: &Membership) -> Option<Next> {
     let leader = etcd.leader.and_then(|id| etcd.members.iter().find(|l| l.id == id))?;
     let ahead = seen.serving(etcd, leader, seen.standing_for(leader)?.name())?.applied_index;
-    let learners = present(seen, etcd).filter(|(l, m)| l.learner && m.joined() && m.live_pod().is_some());
+    let learners =
+        present(seen, etcd).filter(|(l, m)| l.learner && m.joined() && m.stays() && m.live_pod().is_some());
     let ready = learners
         .filter_map(|(l, m)| Some((l, m, seen.serving(etcd, l, m.name())?)))
+        // etcd itself is content with a tenth of the whole log, and then every write waits for the rest.
         .find(|(_, _, answer)| ahead.saturating_sub(answer.applied_index) <= CLOSE_ENOUGH);
     let (listed, member, _) = ready?;
     // I1: with the new vote there is still a quorum of members that answer.
-    let voters = etcd.members.iter().filter(|l| !l.learner).count();
-    if seen.healthy_voters(etcd) + 1 < quorum(voters + 1) {
+    if seen.healthy(etcd).len() + 1 < quorum(voters(etcd) + 1) {
         let message = format!("Holdfast promotes {} when more of the voters answer", member.name());
         return Some(Next::wait(Reason::WaitingForEtcd, message, SOON));
     }

@@ -157,7 +157,9 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
         return Next::wait(Reason::SafetyStop, message, Wake::AfterMillis(10_000));
     }
     let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed);
-    let restored_from = seed.and_then(|m| m.object.spec.restore.clone());
+    // Where the seed was removed since and the status was lost, the others remember.
+    let remembered = || seen.members.iter().find_map(|m| m.object.spec.restored_from.clone());
+    let restored_from = seed.map_or_else(remembered, |m| m.object.spec.restore.clone());
     // A member whose starts are counted, or whose Pod is a voter's, has had clients: then the latch was lost, and what the
     // spec says by now means nothing.
     let learner =

@@ -34,9 +34,19 @@ impl Member {
         self.object.spec.joined.is_some()
     }
 
-    /// Whether it is on its way out.
+    /// Whether a person or Holdfast has deleted the object.
     pub const fn deleting(&self) -> bool {
         meta::deleting(&self.object.metadata)
+    }
+
+    /// Whether etcd does not list the member any more, for good.
+    pub const fn removed(&self) -> bool {
+        self.object.spec.removed.is_some()
+    }
+
+    /// Whether nobody has decided to remove the member.
+    pub const fn stays(&self) -> bool {
+        self.object.spec.leaving.is_none() && !self.removed()
     }
 }
 
@@ -49,6 +59,16 @@ impl Observed {
     /// Whether the spec names data to begin with.
     pub fn asks_for_restore(&self) -> bool {
         self.cluster.spec.bootstrap.as_ref().is_some_and(|b| b.restore.is_some())
+    }
+
+    /// The members that are not to be removed.
+    pub fn staying(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|m| m.stays())
+    }
+
+    /// The member that leaves and that etcd may still list. There is one at most (I11).
+    pub fn leaving(&self) -> Option<&Member> {
+        self.members.iter().find(|m| !m.stays() && !m.removed())
     }
 
     /// What etcd lists for a member: by name, which is never used twice, or by peer URL before it has a name.
@@ -70,12 +90,6 @@ impl Observed {
         (answer.cluster_id == etcd.cluster_id && answer.member_id == listed.id).then_some(answer)
     }
 
-    /// Voters that answer for themselves, of those that etcd lists.
-    pub fn healthy_voters(&self, etcd: &Membership) -> usize {
-        let voters = etcd.members.iter().filter(|l| !l.learner);
-        voters.filter(|l| self.standing_for(l).is_some_and(|m| self.serving(etcd, l, m.name()).is_some())).count()
-    }
-
     /// Nothing is left to decide: all serve, or some are on their way back.
     pub(super) fn rest(&self, etcd: &Membership, now: Timestamp) -> Next {
         let back: Vec<&str> = etcd
@@ -85,10 +99,10 @@ impl Observed {
             .filter(|m| !m.live_pod().is_some_and(pods::ready))
             .map(Member::name)
             .collect();
-        if let Some(member) = self.members.iter().find(|m| m.deleting()) {
+        if let Some(member) = self.staying().find(|m| m.deleting()) {
             let message = format!(
-                "the member {} was deleted by hand. Holdfast keeps the member while the cluster counts on the member; \
-                 replacing members is not supported yet",
+                "the member {} was deleted by hand. Holdfast keeps the member while the cluster counts on the member. \
+                 To remove the member, lower spec.replicas: Holdfast then chooses this member",
                 member.name()
             );
             return Next::wait(Reason::MemberStillListed, message, POLL);

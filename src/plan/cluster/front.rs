@@ -14,7 +14,7 @@ use crate::api::condition::Reason;
 use crate::api::{EtcdCluster, GROUP};
 use crate::plan::drift::differs;
 use crate::plan::valid::Wanted;
-use crate::plan::{Ensure, Next, Wake, build, meta};
+use crate::plan::{Ensure, Next, Target, Wake, build, meta};
 
 /// So long after this cluster was made, what its predecessor owned may still be there: Kubernetes' garbage collector takes
 /// seconds, and after its own restart a minute.
@@ -37,9 +37,15 @@ pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<
     let client = build::service::client(&seen.cluster);
     let verdict = judge(&client, seen.client_service.as_ref().map(|s| (s, &s.metadata)), meta);
     judged("Service", &client.metadata.clone(), verdict, Ensure::Service(Box::new(client)));
-    if let Some(budget) = build::budget::budget(&seen.cluster, voters(seen), wanted.replicas) {
+    // The budget of a parked cluster stays as it is: there is no Pod to evict.
+    if let Some(budget) = build::budget::budget(&seen.cluster, voters(seen), wanted.replicas).filter(|_| wanted.replicas > 0)
+    {
         let verdict = judge(&budget, seen.budget.as_ref().map(|b| (b, &b.metadata)), meta);
         judged("PodDisruptionBudget", &budget.metadata.clone(), verdict, Ensure::Budget(Box::new(budget)));
+    } else if let Some(there) = seen.budget.as_ref().map(|b| &b.metadata).filter(|_| wanted.replicas > 0) {
+        let ours = meta::controlled_by(there, meta::uid(meta)) && !meta::deleting(there);
+        let verdict = if ours { Verdict::Apply } else { Verdict::Same };
+        judged("PodDisruptionBudget", there, verdict, Ensure::DropBudget(Target::of(there)));
     }
     let until = meta.creation_timestamp.as_ref().and_then(|made| Wake::at(made.0 + COLLECTED, now));
     if let (Some(later), true, false) = (until, conflicts.is_empty(), leftovers.is_empty()) {

@@ -5,13 +5,15 @@
 
 use jiff::Timestamp;
 
+use super::health::voters;
 use super::pace::{POLL, SOON};
 use super::{AlarmKind, Member, Membership, Observed, alarms};
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::member::Birth;
+use crate::plan::build::budget::quorum;
 use crate::plan::valid::Wanted;
-use crate::plan::{Act, Next, Target, Wake, build, pods};
+use crate::plan::{Act, Next, Seen, Target, Wake, build, pods};
 
 /// Below this a learner's first snapshot takes well under a second, so several at once do not weigh on the leader.
 const SMALL_DATABASE: i64 = 256 << 20;
@@ -54,7 +56,7 @@ fn strange(seen: &Observed, etcd: &Membership) -> Option<Next> {
         );
         return Some(Next::wait(Reason::UnknownMember, message, POLL));
     }
-    let gone = seen.members.iter().find(|m| m.joined() && seen.listed(etcd, m.name()).is_none())?;
+    let gone = seen.staying().find(|m| m.joined() && seen.listed(etcd, m.name()).is_none())?;
     let message = format!(
         "the member {} had joined, and etcd lists its ID no more. An ID never returns. Holdfast adds no member while \
          this EtcdMember exists",
@@ -71,6 +73,8 @@ struct Growth<'a> {
     missing: usize,
     /// Members that etcd does not know yet, by name.
     unadded: Vec<&'a Member>,
+    /// Whether etcd adds a member while a quorum of the grown cluster answers; otherwise every voter has to.
+    adds_beside_silent: bool,
     /// Whether all newcomers may be added before any of them starts.
     together: bool,
 }
@@ -80,26 +84,21 @@ impl<'a> Growth<'a> {
         let mut unadded: Vec<&Member> = seen
             .members
             .iter()
-            .filter(|m| !m.joined() && !m.deleting() && seen.listed(etcd, m.name()).is_none())
+            .filter(|m| !m.joined() && !m.deleting() && m.stays() && seen.listed(etcd, m.name()).is_none())
             .collect();
         unadded.sort_by_key(|m| m.name());
-        let voters: Vec<_> = etcd.members.iter().filter(|l| !l.learner).collect();
-        let lone_and_small = match voters.as_slice() {
-            // A voter that does not answer just now is waited for below; it must not split the newcomers.
-            [only] => seen
-                .standing_for(only)
-                .and_then(|m| seen.serving(etcd, only, m.name()))
-                .is_none_or(|answer| answer.db_bytes < SMALL_DATABASE),
-            _ => false,
-        };
+        // A voter that does not answer just now is waited for below; it must not split the newcomers.
+        let small = |answer: &super::Answer| answer.db_bytes < SMALL_DATABASE;
+        let all_small = seen.answers.values().filter_map(Seen::known).all(small);
         Self {
             seen,
             etcd,
             latches: seen.latches(),
-            missing: wanted.replicas.saturating_sub(seen.members.len()),
+            missing: wanted.replicas.saturating_sub(seen.staying().count()),
             unadded,
-            // 3.5 knows one learner at a time; beside several voters, or a large database, one is enough.
-            together: wanted.server.version.many_learners() && lone_and_small,
+            adds_beside_silent: wanted.server.version.adds_beside_silent(),
+            // 3.5 knows one learner at a time; of a large database one snapshot at a time is enough.
+            together: wanted.server.version.many_learners() && all_small,
         }
     }
 
@@ -141,7 +140,7 @@ impl<'a> Growth<'a> {
         }))
     }
 
-    /// Nobody is added while a voter is silent (I1): etcd counts those that run, and so do we.
+    /// Members are added while a quorum of the grown cluster is healthy (I1).
     fn unhealthy(&self) -> Option<Next> {
         let corrupt: Vec<_> = self.etcd.alarms.iter().filter(|a| a.kind == AlarmKind::Corrupt).collect();
         if !corrupt.is_empty() {
@@ -150,13 +149,11 @@ impl<'a> Growth<'a> {
             let message = format!("{}; Holdfast adds no member while a CORRUPT alarm is raised", said.join(", "));
             return Some(Next::wait(Reason::AlarmRaised, message, POLL));
         }
-        let voters = self.etcd.members.iter().filter(|l| !l.learner).count();
-        (self.seen.healthy_voters(self.etcd) < voters).then(|| {
-            Next::wait(
-                Reason::WaitingForEtcd,
-                "Holdfast adds members when every voter answers",
-                Wake::AfterMillis(1_000),
-            )
+        let voters = voters(self.etcd);
+        let needed = if self.adds_beside_silent { quorum(voters + 1).min(voters) } else { voters };
+        (self.seen.healthy(self.etcd).len() < needed).then(|| {
+            let message = format!("Holdfast adds members when {needed} of {voters} voters are healthy");
+            Next::wait(Reason::WaitingForEtcd, message, Wake::AfterMillis(1_000))
         })
     }
 
@@ -170,7 +167,7 @@ impl<'a> Growth<'a> {
             .members
             .iter()
             .filter(|l| l.name.is_empty())
-            .filter_map(|l| self.seen.standing_for(l).filter(|m| !m.joined() && !m.deleting()))
+            .filter_map(|l| self.seen.standing_for(l).filter(|m| !m.joined() && !m.deleting() && m.stays()))
             .collect();
         newcomers.sort_by_key(|m| m.name());
         let initial_cluster = self.everybody();

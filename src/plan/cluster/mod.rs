@@ -8,20 +8,24 @@ mod bootstrap;
 mod facts;
 mod front;
 mod grow;
+mod health;
 mod latest;
 mod lineage;
 mod memberless;
 mod observed;
 mod pace;
+mod park;
 mod plan;
 mod reach;
 mod reading;
 mod restore;
 mod seed;
+mod shrink;
 mod silent;
 mod status;
 #[cfg(test)]
 mod tests;
+mod victim;
 
 pub use observed::*;
 pub use plan::plan;

@@ -142,6 +142,8 @@ pub struct Answer {
     pub version: String,
     /// Bytes of its database file.
     pub db_bytes: i64,
+    /// Raft term.
+    pub term: u64,
     /// Applied raft index.
     pub applied_index: u64,
     /// Whether it is a learner.

@@ -1,12 +1,12 @@
 //! The order of decisions about one cluster.
 //!
-//! Services and budget first, since they are harmless; then at most one consequential act: form, admit, promote, clear an
-//! alarm, grow, end the Pod that restored.
+//! Services and budget first, since they are harmless; then at most one consequential act: form, park or wake, admit,
+//! promote, clear an alarm, shrink, grow, end the Pod that restored.
 
 use jiff::Timestamp;
 
 use super::pace::POLL;
-use super::{Observed, admit, alarms, bootstrap, front, grow, seed, status};
+use super::{Member, Observed, admit, alarms, bootstrap, front, grow, park, seed, shrink, status};
 use crate::api::cluster::Formed;
 use crate::api::condition::Reason;
 use crate::api::{EtcdClusterSpec, EtcdClusterStatus};
@@ -39,6 +39,10 @@ fn decide(seen: &Observed, wanted: Result<&Wanted, &valid::Refusal>, now: Timest
         Err(refusal) => (vec![], Err(Next::wait(Reason::InvalidSpec, refusal.to_string(), POLL))),
     };
     let next = match (&seen.latches().formed, wanted) {
+        // Nothing is there to be parked, and nothing is founded.
+        (None, Ok(wanted)) if wanted.replicas == 0 && seen.members.is_empty() => Next::Settled(Wake::OnChange),
+        // The latch may have been lost with the status.
+        (None, Ok(wanted)) if wanted.replicas == 0 && seen.members.iter().any(Member::joined) => park::park(seen, now),
         (None, Ok(_)) => bootstrap::next(seen, now),
         (None, Err(hindered)) => hindered,
         (Some(formed), wanted) => formed_next(seen, wanted, formed, now),
@@ -48,8 +52,12 @@ fn decide(seen: &Observed, wanted: Result<&Wanted, &valid::Refusal>, now: Timest
 
 /// A cluster that has formed keeps its clients whatever hinders it to become what its spec wants.
 fn formed_next(seen: &Observed, wanted: Result<&Wanted, Next>, formed: &Formed, now: Timestamp) -> Next {
+    if seen.cluster.spec.replicas == 0 && !seen.members.is_empty() {
+        return wanted.map_or_else(|hindered| hindered, |_| park::park(seen, now));
+    }
     let etcd = match &seen.etcd {
         Seen::Known(etcd) => etcd,
+        Seen::Unknown(why) if park::wakes(seen) => return park::silent(seen, why, now),
         // Without a linearizable view of the membership nothing about it is touched (I1).
         Seen::Unknown(why) => return seen.silent(why, now),
     };
@@ -61,11 +69,15 @@ fn formed_next(seen: &Observed, wanted: Result<&Wanted, Next>, formed: &Formed, 
         );
         return Next::wait(Reason::SafetyStop, message, POLL);
     }
+    if park::wakes(seen) {
+        return park::wake(seen, etcd, now);
+    }
     if let Some(next) = admit::next(seen, etcd) {
         return next;
     }
     match wanted {
         Ok(wanted) => alarms::next(seen, wanted, etcd)
+            .or_else(|| shrink::next(seen, wanted, etcd, now))
             .or_else(|| grow::next(seen, wanted, etcd, now))
             .or_else(|| seed::next(seen, wanted, etcd))
             .unwrap_or_else(|| seen.rest(etcd, now)),
@@ -84,7 +96,7 @@ fn notes(seen: &Observed, wanted: &Wanted) -> Vec<Note> {
     let mut warn = |reason: Reason, message: String| {
         notes.push(Note { warning: true, reason: reason.as_str().to_owned(), message });
     };
-    if wanted.replicas.is_multiple_of(2) {
+    if wanted.replicas > 0 && wanted.replicas.is_multiple_of(2) {
         let message = format!("{replicas} members tolerate no more failures than {}", wanted.replicas - 1);
         warn(Reason::EvenReplicas, message);
     }

@@ -7,13 +7,11 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
+use super::health::CLOSE_ENOUGH;
 use super::{Listed, Member, Membership, Observed};
 use crate::plan::build::budget::quorum;
 use crate::plan::valid::Wanted;
 use crate::plan::{Act, Next, Target, pods};
-
-/// How far behind the furthest a voter may be: without the seed every write may wait for it.
-const CLOSE_ENOUGH: u64 = 1_000;
 
 /// The end of the Pod that restored; `None` where there is none, or somebody would miss it.
 pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Option<Next> {

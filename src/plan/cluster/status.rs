@@ -3,7 +3,7 @@
 //! Decides what is reported, never what is done. Latches are carried over: only their own act changes them. Messages
 //! hold times, never ages, so that nothing is written while nothing happens (I17).
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{Listed, Member, Membership, Observed, alarms, latest, lineage, memberless, silent};
 use crate::api::cluster::MemberSummary;
@@ -12,8 +12,11 @@ use crate::api::member::LastFailure;
 use crate::api::{EtcdClusterStatus, key, role};
 use crate::plan::build;
 use crate::plan::valid::{Version, Wanted};
-use crate::plan::{Act, Next, Seen, failure, meta, pods};
+use crate::plan::{Act, Next, Seen, Waiting, failure, meta, pods};
 use snapshot_agent::contract::hex_id;
+
+/// Where `spec.progressDeadlineSeconds` is absent; as a Deployment has it.
+const DEFAULT_PROGRESS_DEADLINE_SECONDS: u32 = 600;
 
 /// The status as it is now, before what comes next.
 pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: Timestamp) -> EtcdClusterStatus {
@@ -102,6 +105,7 @@ fn summary(
         },
         version: known.map(|a| a.version.clone()).or_else(|| before.and_then(|s| s.version.clone())),
         healthy,
+        since: before.filter(|s| s.healthy == healthy).map_or_else(|| Some(now.to_string()), |s| s.since.clone()),
         reason,
     }
 }
@@ -139,7 +143,10 @@ impl Facts<'_> {
         let trouble = blocking.clone().or_else(|| self.warning());
         let complete = self.complete();
         [
-            if complete {
+            if self.parked() {
+                let message = "spec.replicas is 0: no Pod runs, and the members' volumes hold the data";
+                Condition::yes(Type::Ready, Reason::Parked, message)
+            } else if complete {
                 let (_, serving) = self.short();
                 let message = match &trouble {
                     Some((reason, message)) => format!("{serving}; {}: {message}", reason.as_str()),
@@ -171,6 +178,11 @@ impl Facts<'_> {
         (Reason::MemberRestarting, message)
     }
 
+    /// No Pod runs, as is asked for.
+    fn parked(&self) -> bool {
+        self.seen.cluster.spec.replicas == 0 && matches!(self.next, Next::Settled(_))
+    }
+
     /// All that is asked for is so, whatever else may be worth a warning. While an alarm stands etcd takes no write.
     fn complete(&self) -> bool {
         let settled = match self.next {
@@ -185,6 +197,7 @@ impl Facts<'_> {
             && self.voters == replicas
             && self.ready == replicas
             && self.alarm().is_none()
+            && replicas > 0
     }
 
     fn formed(&self) -> bool {
@@ -193,6 +206,10 @@ impl Facts<'_> {
 
     fn available(&self) -> Condition {
         match (&self.seen.etcd, self.next) {
+            _ if self.parked() => Condition::no(Type::Available, Reason::Parked, "spec.replicas is 0"),
+            (_, Next::Wait(Waiting { reason: reason @ (Reason::Parking | Reason::Waking), message }, _)) => {
+                Condition::no(Type::Available, *reason, message.clone())
+            }
             _ if !self.formed() => {
                 let reason = if self.restoring() { Reason::Restoring } else { Reason::Seeding };
                 Condition::no(Type::Available, reason, "the cluster has not formed yet")
@@ -224,6 +241,17 @@ impl Facts<'_> {
             Next::Settled(_) => None,
             Next::Wait(waiting, _) => Some((waiting.reason, waiting.message.clone())),
             Next::Do(Act::StartJob(_), _) => Some(latest::asking(self.seen, self.now)),
+            Next::Do(Act::Park { .. }, _) => Some((Reason::Parking, "spec.replicas is 0: the Pods end".to_owned())),
+            Next::Do(Act::Unpark { .. }, _) => Some((Reason::Waking, "the cluster serves again".to_owned())),
+            Next::Do(
+                Act::LatchLeaving { .. }
+                | Act::DismissClients { .. }
+                | Act::MoveLeader { .. }
+                | Act::RemoveMember { .. }
+                | Act::LatchRemoved { .. },
+                _,
+            ) => Some(self.shrinking()),
+            Next::Do(Act::DeleteMember { .. }, _) if self.formed() => Some(self.shrinking()),
             // The same is told when it goes, and while it comes back.
             Next::Do(Act::DeletePod { pod, .. }, _) => {
                 Some((Reason::MemberRestarting, format!("not ready: {}", pod.name)))
@@ -239,9 +267,29 @@ impl Facts<'_> {
         }
     }
 
+    fn shrinking(&self) -> Verdict {
+        (Reason::Shrinking, format!("shrinking to {} members", self.seen.cluster.spec.replicas))
+    }
+
+    /// What has been in progress for longer than the spec allows. It is only told.
+    fn overdue(&self) -> Option<Verdict> {
+        let Next::Wait(waiting, _) = self.next else { return None };
+        if matches!(waiting.reason, Reason::Restoring | Reason::Paused | Reason::Deleting) {
+            return None;
+        }
+        let told = &self.seen.cluster.status.as_ref()?.conditions;
+        let progressing = told.iter().find(|c| c.type_ == Type::Progressing.as_str() && c.status == "True")?;
+        let seconds = self.seen.cluster.spec.progress_deadline_seconds.unwrap_or(DEFAULT_PROGRESS_DEADLINE_SECONDS);
+        let over = self.now >= progressing.last_transition_time.0 + SignedDuration::from_secs(seconds.into());
+        let message =
+            format!("in progress for more than {seconds} s ({}): {}", waiting.reason.as_str(), waiting.message);
+        over.then_some((Reason::DeadlineExceeded, message))
+    }
+
     /// What is wrong, the most pressing first.
     fn trouble(&self) -> Option<Verdict> {
-        self.stuck().or_else(|| self.failed_seed()).or_else(|| self.alarm()).or_else(|| self.failing_member())
+        let wrong = || self.failing_member().or_else(|| self.overdue());
+        self.stuck().or_else(|| self.failed_seed()).or_else(|| self.alarm()).or_else(wrong)
     }
 
     /// What works and is a risk all the same.

@@ -19,7 +19,8 @@ pub(super) fn stays(seen: &Observed) -> bool {
     let meta = &seen.member.metadata;
     let lives = cluster(seen).is_some_and(|c| !meta::deleting(&c.metadata));
     let held = |finalizer: &str| meta.finalizers.iter().flatten().any(|f| f == finalizer);
-    meta::deleting(meta) && lives && seen.member.spec.joined.is_some() && held(MEMBER_FINALIZER) && !held(FOREGROUND)
+    let counted_on = seen.member.spec.joined.is_some() && seen.member.spec.removed.is_none();
+    meta::deleting(meta) && lives && counted_on && held(MEMBER_FINALIZER) && !held(FOREGROUND)
 }
 
 /// What the API server adds for `kubectl delete --cascade=foreground` (Kubernetes: "Garbage Collection").
@@ -48,7 +49,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
         Seen::Known(Some(alive)) if !meta::deleting(&alive.metadata) => {
             // A seed that never joined is nobody's, whether the cluster has formed without it or not at all.
             let counted_on = member.spec.role != Birth::Seed && !unformed(seen);
-            if counted_on || member.spec.joined.is_some() {
+            if (counted_on || member.spec.joined.is_some()) && member.spec.removed.is_none() {
                 let message = "the EtcdMember was deleted by hand, but its cluster counts on this member. Holdfast \
                                keeps its Pod and claim, and removes the finalizer when the cluster is deleted";
                 return Next::wait(Reason::MemberStillListed, message, Wake::AfterMillis(10_000));

@@ -3,6 +3,7 @@
 mod end;
 mod facts;
 mod observed;
+mod park;
 mod plan;
 mod pod;
 mod status;

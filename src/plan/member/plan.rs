@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 
 use super::facts::cluster;
-use super::{Observed, end, pod, status, volume};
+use super::{Observed, end, park, pod, status, volume};
 use crate::api::EtcdMemberStatus;
 use crate::api::condition::Reason;
 use crate::plan::{Next, Plan, Seen, Wake, meta, valid};
@@ -26,6 +26,10 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
     }
     if meta::deleting(&member.metadata) {
         return end::next(seen, now);
+    }
+    if member.spec.removed.is_some() {
+        let message = "etcd does not list this member any more; Holdfast deletes the member";
+        return Next::wait(Reason::Deleting, message, Wake::OnChange);
     }
     match &seen.cluster {
         Seen::Known(None) if !meta::controlled_by(&member.metadata, &member.spec.cluster_ref.uid) => {
@@ -54,8 +58,11 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
     upkeep(seen, now)
 }
 
-/// A claim, and a Pod on it.
+/// A claim, and a Pod on it; of a parked member the claim alone.
 fn upkeep(seen: &Observed, now: Timestamp) -> Next {
+    if let Some(next) = park::next(seen, now) {
+        return next;
+    }
     let server = match valid::member(&seen.member) {
         Ok(server) => server,
         Err(refusal) => return Next::wait(Reason::InvalidSpec, refusal.to_string(), Wake::OnChange),

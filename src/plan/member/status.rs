@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::facts::cluster;
-use super::{Observed, end};
+use super::{Observed, end, park};
 use crate::api::EtcdMemberStatus;
 use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::key;
@@ -26,13 +26,40 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberS
         None => old.last_failure.clone(),
     };
     let ready = pod.is_some_and(pods::ready);
-    let conditions = conditions(next, ready, serves(seen, pod), failure.as_ref(), end::stays(seen));
+    let rests = park::is_parked(seen) && pod.is_none();
+    let words = if rests { "parked: its claim holds the data".to_owned() } else { serves(seen, pod) };
+    let failure = failure.filter(|_| !rests);
+    let mut conditions = conditions(next, ready || rests, words, failure.as_ref(), end::stays(seen));
+    if rests {
+        conditions[0].reason = Reason::Parked;
+    }
     EtcdMemberStatus {
         observed_generation: meta.generation,
+        role: role(seen),
+        state: Some(state(seen, ready).to_owned()),
         claim: claim.map(|c| identity(&c.metadata)),
         pod: pod.map(|p| identity(&p.metadata)),
         last_failure: failure,
         conditions: merge(&old.conditions, &conditions, meta.generation, now),
+    }
+}
+
+/// Its role by the cluster's status.
+fn role(seen: &Observed) -> Option<String> {
+    let told = &cluster(seen)?.status.as_ref()?.members;
+    told.iter().find(|m| m.name == meta::name(&seen.member.metadata))?.role.clone()
+}
+
+/// One word for where the member stands.
+fn state(seen: &Observed, ready: bool) -> &'static str {
+    let spec = &seen.member.spec;
+    match () {
+        () if spec.removed.is_some() => "Removed",
+        () if spec.leaving.is_some() => "Leaving",
+        () if park::is_parked(seen) => "Parked",
+        () if spec.joined.is_none() => "Joining",
+        () if ready => "Serving",
+        () => "NotServing",
     }
 }
 

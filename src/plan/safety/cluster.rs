@@ -4,8 +4,8 @@ use k8s_openapi::api::batch::v1::Job;
 
 use super::{Verdict, Violation, is, rule};
 use crate::api::cluster::Latches;
-use crate::api::member::{Birth, Joined};
-use crate::api::{EtcdClusterStatus, EtcdMember, component, key};
+use crate::api::member::{Birth, Joined, Removed};
+use crate::api::{EtcdClusterStatus, EtcdMember, component, key, role};
 use crate::plan::build::job::{expects, searches};
 use crate::plan::cluster::{Alarm, AlarmKind, Listed, Member, Membership, Observed};
 use crate::plan::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store};
@@ -36,6 +36,13 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
             (name, all.map(|s| &s.metadata).find(|m| meta::name(m) == name))
         }
         Ensure::Budget(budget) => (meta::name(&budget.metadata), seen.budget.as_ref().map(|b| &b.metadata)),
+        Ensure::DropBudget(target) => {
+            let standing = seen.budget.as_ref().map(|b| &b.metadata);
+            rule("I12", standing.is_some_and(|meta| is(target, meta)), "the budget that goes is the one that was seen")?;
+            let voters = known(seen).map(|etcd| voters(etcd).len())?;
+            rule("I16", voters < 2, "a cluster with two voters or more keeps its disruption budget")?;
+            (target.name.as_str(), standing)
+        }
     };
     let ours = standing.is_none_or(|meta| meta::controlled_by(meta, meta::uid(&seen.cluster.metadata)));
     rule("I13", ours, &format!("{name} belongs to another owner, so Holdfast does not apply the object"))
@@ -57,6 +64,22 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::Disarm { alarm, cluster_id } => disarm(seen, alarm, *cluster_id),
         Act::AdmitClients { pod } => admit(seen, pod),
         Act::DeleteMember { member, .. } => delete(seen, member),
+        Act::LatchLeaving { member, .. } => leave(seen, member),
+        Act::DismissClients { pod } => {
+            let leaves = owner_of(seen, pod)?.object.spec.leaving.is_some();
+            rule("I16", leaves, "only a member that leaves loses its clients")
+        }
+        Act::MoveLeader { name, from, to, cluster_id } => hand_over(seen, name, (*from, *to), *cluster_id),
+        Act::RemoveMember { name, member_id, learner, cluster_id } => {
+            remove(seen, name, (*member_id, *learner), *cluster_id)
+        }
+        Act::LatchRemoved { member, removed } => forget(seen, member, removed),
+        Act::Park { member, .. } => {
+            let object = &target_member(seen, member)?.object;
+            rule("I1", seen.cluster.spec.replicas == 0, "members are parked when spec.replicas is 0")?;
+            rule("I11", object.spec.parked.is_none() && object.spec.removed.is_none(), "a member is parked once")
+        }
+        Act::Unpark { member } => unpark(seen, member),
         Act::DeletePod { pod, .. } => spare(seen, pod),
         Act::CreateClaim(_)
         | Act::CreatePod(_)
@@ -140,7 +163,8 @@ fn create(seen: &Observed, member: &EtcdMember) -> Verdict {
             rule("I11", member.spec.initial_cluster.is_none(), "a member starts only when etcd knows it")?;
             known(seen)?;
             let wanted = usize::try_from(seen.cluster.spec.replicas).unwrap_or(0).min(MOST);
-            rule("I11", seen.members.len() < wanted, "no more members than are wanted")
+            let counted = seen.members.iter().filter(|m| m.object.spec.removed.is_none()).count();
+            rule("I11", counted < wanted, "no more members than are wanted")
         }
     }
 }
@@ -154,17 +178,114 @@ fn add(seen: &Observed, name: &str, peer_url: &str, cluster_id: u64) -> Verdict 
     let twice = etcd.members.iter().any(|l| l.name == name || l.peer_urls.iter().any(|u| u == peer_url));
     rule("I11", !twice, "etcd does not list the added member yet")?;
     rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "nothing is added while data are in doubt")?;
+    rule("I11", member.object.spec.leaving.is_none(), "a member that leaves is not added")?;
     let voters = voters(etcd);
-    // Every one of them: that is more than the quorum of the grown cluster, and what older servers insist on.
-    let silent = voters.iter().filter(|l| !answers(seen, etcd, l)).count();
-    rule("I1", silent == 0, "every voter answers before a member is added")?;
+    let healthy = voters.iter().filter(|l| is_healthy(seen, etcd, l)).count();
+    let enough = healthy == voters.len() || 2 * healthy > voters.len() + 1;
+    rule("I1", enough, "a quorum of the grown cluster is healthy before a member is added")?;
     let learners = etcd.members.len() - voters.len();
-    let several = seen.cluster.spec.version.starts_with("3.5.") || voters.len() > 1;
-    rule(
-        "I11",
-        learners < if several { 1 } else { MOST },
-        "one newcomer at a time, but beside a single voter of 3.6 or later",
-    )
+    let one = seen.cluster.spec.version.starts_with("3.5.");
+    rule("I11", learners < if one { 1 } else { MOST }, "3.5 knows one learner at a time")
+}
+
+/// Whether a voter counts (I1): it answers for itself, names the leader that etcd's list names, and is close behind.
+fn is_healthy(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
+    let said = |listed: &Listed| {
+        let member = stands_for(seen, listed)?;
+        seen.answers.get(member.name()).and_then(Seen::known).filter(|_| answers(seen, etcd, listed))
+    };
+    let leader = etcd.leader.and_then(|id| etcd.members.iter().find(|l| l.id == id));
+    let (Some(leader), Some(own)) = (leader, said(listed)) else { return false };
+    let level = said(leader).is_some_and(|ahead| ahead.applied_index.saturating_sub(own.applied_index) <= LAG);
+    own.leader == leader.id && level
+}
+
+/// Raft entries that a healthy voter may lack.
+const LAG: u64 = 1_000;
+
+/// Whether the quorum of the rest is healthy without this voter (I1).
+fn spared(seen: &Observed, etcd: &Membership, voter: &Listed) -> bool {
+    let rest: Vec<&Listed> = voters(etcd).into_iter().filter(|l| l.id != voter.id).collect();
+    let healthy = rest.iter().filter(|l| is_healthy(seen, etcd, l)).count();
+    !rest.is_empty() && 2 * healthy > rest.len()
+}
+
+fn leave(seen: &Observed, target: &Target) -> Verdict {
+    let etcd = known(seen)?;
+    formed_as(seen, etcd.cluster_id)?;
+    let member = target_member(seen, target)?;
+    let stays = |m: &&Member| m.object.spec.leaving.is_none() && m.object.spec.removed.is_none();
+    rule("I11", stays(&member), "a member is told to leave once")?;
+    let leaves = |m: &Member| m.object.spec.leaving.is_some() && m.object.spec.removed.is_none();
+    rule("I11", !seen.members.iter().any(leaves), "one member leaves at a time")?;
+    let wanted = usize::try_from(seen.cluster.spec.replicas).unwrap_or(MOST);
+    let staying = seen.members.iter().filter(stays).count();
+    rule("I1", wanted > 0 && staying > wanted, "no member leaves while no fewer are wanted")?;
+    rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "nothing leaves while data are in doubt")?;
+    let own = |l: &&Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
+    let voter = voters(etcd).into_iter().find(own);
+    rule("I1", voter.is_none_or(|v| spared(seen, etcd, v)), "a quorum of the rest is healthy without the voter")
+}
+
+fn hand_over(seen: &Observed, name: &str, (from, to): (u64, u64), cluster_id: u64) -> Verdict {
+    let etcd = formed_as(seen, cluster_id)?;
+    let leaves = seen.members.iter().find(|m| m.name() == name).is_some_and(|m| m.object.spec.leaving.is_some());
+    rule("I11", leaves && etcd.leader == Some(from), "only a leader that leaves hands the leadership over")?;
+    let next = voters(etcd).into_iter().find(|l| l.id == to && to != from);
+    let healthy = next.is_some_and(|l| {
+        is_healthy(seen, etcd, l) && stands_for(seen, l).is_some_and(|m| m.object.spec.leaving.is_none())
+    });
+    rule("I1", healthy, "the next leader is a healthy voter that stays")
+}
+
+fn remove(seen: &Observed, name: &str, (member_id, learner): (u64, bool), cluster_id: u64) -> Verdict {
+    let etcd = formed_as(seen, cluster_id)?;
+    let Some(listed) = etcd.members.iter().find(|l| l.id == member_id && l.learner == learner) else {
+        return rule("I12", false, "a removed member is listed as it was seen");
+    };
+    let Some(member) = stands_for(seen, listed) else {
+        let never_booted = listed.learner && listed.name.is_empty();
+        return rule("I4", never_booted, "without an EtcdMember only a learner that never booted is removed");
+    };
+    rule("I12", member.name() == name, "the removed ID belongs to the member")?;
+    rule("I11", member.object.spec.leaving.is_some(), "the decision is latched before a member is removed")?;
+    if listed.learner {
+        return Ok(());
+    }
+    let serves_clients = |pod: &k8s_openapi::api::core::v1::Pod| {
+        !meta::deleting(&pod.metadata) && meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER)
+    };
+    rule("I16", !member.pod.as_ref().is_some_and(serves_clients), "clients are led elsewhere before a voter goes")?;
+    rule("I1", etcd.leader.is_some_and(|leader| leader != member_id), "a leader is not removed")?;
+    rule("I1", spared(seen, etcd, listed), "a quorum of the rest is healthy without the voter")
+}
+
+fn forget(seen: &Observed, target: &Target, removed: &Removed) -> Verdict {
+    let etcd = known(seen)?;
+    formed_as(seen, etcd.cluster_id)?;
+    let member = target_member(seen, target)?;
+    let spec = &member.object.spec;
+    rule("I11", spec.leaving.is_some() && spec.removed.is_none(), "only a member that leaves is latched as removed")?;
+    rule("I4", removed.cluster_id == id(etcd.cluster_id), "the proof is of this cluster's member list")?;
+    let joined = spec.joined.as_ref().map(|j| &j.member_id);
+    rule("I5", removed.member_id.as_ref() == joined, "the proof names the ID under which the member joined")?;
+    let listed = |l: &Listed| {
+        stands_for(seen, l).is_some_and(|m| m.name() == member.name()) || joined.is_some_and(|j| *j == id(l.id))
+    };
+    rule("I4", !etcd.members.iter().any(listed), "etcd lists the member still")
+}
+
+/// The largest index of all, so that the answer holds for each.
+fn unpark(seen: &Observed, target: &Target) -> Verdict {
+    let etcd = known(seen)?;
+    formed_as(seen, etcd.cluster_id)?;
+    target_member(seen, target)?;
+    rule("I1", seen.cluster.spec.replicas > 0, "a cluster with spec.replicas 0 stays parked")?;
+    let parked = seen.members.iter().filter_map(|m| m.object.spec.parked.as_ref()?.index).max().unwrap_or(0);
+    let leader = etcd.members.iter().find(|l| Some(l.id) == etcd.leader).filter(|l| answers(seen, etcd, l));
+    let said = leader.and_then(|l| seen.answers.get(stands_for(seen, l)?.name())?.known());
+    let level = said.is_some_and(|said| said.applied_index >= parked);
+    rule("I3", level, "the leader has applied as much as every member had when it was parked")
 }
 
 /// An alarm is a member's own word; only what nobody can hold any more is cleared.
@@ -239,6 +360,9 @@ fn admit(seen: &Observed, target: &Target) -> Verdict {
     )?;
     let member = owner_of(seen, target)?;
     rule("I3", member.object.spec.joined.is_some(), "clients come after the member is latched as joined")?;
+    rule("I16", member.object.spec.leaving.is_none(), "no client is led to a member that leaves")?;
+    let parked = seen.members.iter().any(|m| m.object.spec.parked.is_some());
+    rule("I3", !parked, "clients come when the cluster has reached the index at which it was parked")?;
     rule("I3", !may_start_empty(member), "no client reaches a member that may start on an empty volume")?;
     let own = |l: &&Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
     let listed = voters(etcd).into_iter().find(own);
@@ -272,12 +396,16 @@ fn spare(seen: &Observed, target: &Target) -> Verdict {
     rule("I1", 2 * left.count() > voters.len(), "a quorum answers without this member")
 }
 
-/// The only members that go are those of an attempt that never formed anything: where nothing has formed, or a seed
-/// that etcd does not know beside a cluster that formed without it.
+/// The only members that go: those that etcd does not list any more, by a latched proof; those of an attempt that never
+/// formed anything; and a seed that etcd does not know beside a cluster that formed without it.
 fn delete(seen: &Observed, target: &Target) -> Verdict {
     let member = target_member(seen, target)?;
     if latches(seen).formed.is_some() {
         let etcd = known(seen)?;
+        let listed = |l: &Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
+        if member.object.spec.removed.is_some() {
+            return rule("I4", !etcd.members.iter().any(listed), "etcd lists the member still");
+        }
         let stranger = member.object.spec.role == Birth::Seed
             && member.object.spec.joined.is_none()
             && !etcd.members.iter().any(|l| stands_for(seen, l).is_some_and(|m| m.name() == member.name()));

@@ -35,6 +35,13 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::Disarm { .. }
         | Act::AdmitClients { .. }
         | Act::DeleteMember { .. }
+        | Act::LatchLeaving { .. }
+        | Act::DismissClients { .. }
+        | Act::MoveLeader { .. }
+        | Act::RemoveMember { .. }
+        | Act::LatchRemoved { .. }
+        | Act::Park { .. }
+        | Act::Unpark { .. }
         | Act::StartJob(_) => rule("I11", false, "a member's pass never changes the cluster or its membership"),
     }
 }
@@ -56,22 +63,33 @@ fn unformed(seen: &Observed) -> bool {
     matches!(&seen.cluster, Seen::Known(Some(c)) if c.status.as_ref().is_none_or(|s| s.latches.formed.is_none()))
 }
 
-/// Whether nobody counts on this member any more: its cluster is known to be gone or going, or nothing ever formed with
-/// it.
+/// Whether etcd does not list the member any more, by a latched proof (I4).
+fn removed(seen: &Observed) -> bool {
+    seen.member.spec.removed.is_some()
+}
+
+/// Whether the cluster wants no member, and this one's log index is latched.
+fn parked(seen: &Observed) -> bool {
+    let zero = matches!(&seen.cluster, Seen::Known(Some(c)) if c.spec.replicas == 0);
+    zero && seen.member.spec.parked.is_some()
+}
+
+/// Whether nobody counts on this member any more: its cluster is known to be gone or going, etcd does not list it, or
+/// nothing ever formed with it.
 fn expendable(seen: &Observed) -> bool {
     match &seen.cluster {
         Seen::Unknown(_) => false,
         Seen::Known(None) => true,
         Seen::Known(Some(cluster)) => {
             let seed = seen.member.spec.role == Birth::Seed;
-            meta::deleting(&cluster.metadata) || (!joined(seen) && (seed || unformed(seen)))
+            removed(seen) || meta::deleting(&cluster.metadata) || (!joined(seen) && (seed || unformed(seen)))
         }
     }
 }
 
 /// Whether a cluster that lives counts on its vote, whatever a person wants of the member.
 fn counted_on(seen: &Observed) -> bool {
-    joined(seen) && matches!(&seen.cluster, Seen::Known(Some(cluster)) if !meta::deleting(&cluster.metadata))
+    joined(seen) && !removed(seen) && matches!(&seen.cluster, Seen::Known(Some(cluster)) if !meta::deleting(&cluster.metadata))
 }
 
 fn active(seen: &Observed) -> Verdict {
@@ -82,6 +100,7 @@ fn active(seen: &Observed) -> Verdict {
 fn create_claim(seen: &Observed, claim: &PersistentVolumeClaim) -> Verdict {
     active(seen)?;
     rule("I5", !joined(seen), "a member that has served never gets a new claim")?;
+    rule("I11", !removed(seen), "no claim is made for a removed member")?;
     rule("I21", !going(seen), "nothing is made for a member that goes")?;
     rule("I5", seen.claim.is_none(), "a member has one claim")?;
     let labelled = meta::label(&claim.metadata, key::MEMBER_UID) == Some(uid(seen)) && !uid(seen).is_empty();
@@ -93,6 +112,7 @@ fn create_claim(seen: &Observed, claim: &PersistentVolumeClaim) -> Verdict {
 fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     active(seen)?;
     rule("I21", !going(seen) || counted_on(seen), "nothing is made for a member that goes")?;
+    rule("I11", !removed(seen) && !parked(seen), "no Pod is made for a removed or a parked member")?;
     rule("I5", seen.pod.is_none(), "a member has one Pod")?;
     rule("I13", meta::controlled_by(&pod.metadata, uid(seen)), "a Pod is owned by its member")?;
     let claim = own_claim(seen);
@@ -176,7 +196,7 @@ fn delete_pod(seen: &Observed, target: &Target) -> Verdict {
     rule("I12", own.is_some_and(|p| is(target, &p.metadata)), "the Pod is the one that was seen")?;
     let still = own.is_some_and(|pod| pods::ended(pod) || pods::restore_held_since(pod).is_some());
     let expendable = if going(seen) { expendable(seen) } else { !joined(seen) };
-    rule("I1", still || expendable, "the Pod of a member that has joined and runs is not deleted")
+    rule("I1", still || expendable || parked(seen), "the Pod of a member that has joined and runs is not deleted")
 }
 
 fn delete_claim(seen: &Observed, target: &Target) -> Verdict {

@@ -35,6 +35,16 @@ impl Version {
         self.minor >= 6
     }
 
+    /// Whether etcd adds a member while a quorum of the grown cluster is connected; older patches want every voter connected
+    /// (etcd PR 21667 and 21669).
+    pub const fn adds_beside_silent(self) -> bool {
+        match self.minor {
+            5 => self.patch >= 30,
+            6 => self.patch >= 11,
+            _ => true,
+        }
+    }
+
     /// The known defects of a version below the floor of its minor, and the floor.
     pub const fn known_defect(self) -> Option<(&'static str, &'static str)> {
         match self.minor {

@@ -61,6 +61,7 @@ impl World {
                 cluster_id: data.group,
                 version: self.members.get(name).map(|m| m.spec.version.clone()).unwrap_or_default(),
                 db_bytes: self.db_bytes,
+                term: 3,
                 applied_index: if listed.learner { index - process.behind } else { index },
                 learner: listed.learner,
                 leader: group.leader.unwrap_or_default(),
@@ -101,6 +102,41 @@ impl World {
             return Err(());
         }
         group.members.push(Listed { id, name: String::new(), peer_urls: vec![peer_url.to_owned()], learner: true });
+        Ok(())
+    }
+
+    /// MoveLeader, sent to the leader.
+    pub(super) fn move_leader(&mut self, from: u64, to: u64, cluster_id: u64) -> Result<(), ()> {
+        self.calls_to_membership += 1;
+        let up = self.up(cluster_id);
+        let group = self.groups.get_mut(&cluster_id).filter(|g| g.leader == Some(from)).ok_or(())?;
+        if !up.iter().any(|(_, id)| *id == to) {
+            return Err(());
+        }
+        group.leader = Some(to);
+        Ok(())
+    }
+
+    /// MemberRemove, with what etcd itself refuses (server/etcdserver: `mayRemoveMember`).
+    pub(super) fn remove_member(&mut self, member_id: u64, learner: bool, cluster_id: u64) -> Result<(), ()> {
+        self.calls_to_membership += 1;
+        let up = self.up(cluster_id);
+        let connected = up.iter().filter(|(n, _)| self.now - self.processes[n].since >= CONNECTED).count();
+        let group = self.groups.get_mut(&cluster_id).filter(|g| g.leader.is_some()).ok_or(())?;
+        let Some(listed) = group.members.iter().find(|l| l.id == member_id) else { return Ok(()) };
+        if listed.learner != learner {
+            return Err(());
+        }
+        let voters = group.members.iter().filter(|l| !l.learner).count();
+        let is_up = up.iter().any(|(_, id)| *id == member_id);
+        if !learner && is_up && voters > 2 && connected < 2 + (voters - 1) / 2 {
+            return Err(());
+        }
+        group.members.retain(|l| l.id != member_id);
+        // I1, judged by the world itself: whoever is left can decide.
+        let left = group.members.iter().filter(|l| !l.learner).count();
+        let still = up.iter().filter(|(_, id)| *id != member_id).count();
+        assert!(learner || still >= left / 2 + 1, "the quorum was removed: {still} of {left} are up");
         Ok(())
     }
 

@@ -33,6 +33,14 @@ impl World {
             process.stage = next;
             process.since = self.now;
         }
+        // etcd ends where its member was removed.
+        let removed = self.volumes.get(&format!("data-{name}")).and_then(|v| v.data.as_ref()).is_some_and(|data| {
+            self.groups.get(&data.group).is_some_and(|g| g.members.iter().all(|l| l.id != data.member_id))
+        });
+        if process.stage == Stage::Serving && removed {
+            process.stage = Stage::Failed("etcd", 1);
+            process.since = self.now;
+        }
         if process.stage == Stage::Serving {
             process.behind = process.behind.saturating_sub(2500);
         }

@@ -34,6 +34,7 @@ impl World {
                 self.born(&mut budget.metadata);
                 self.budget = Some(*budget);
             }
+            Ensure::DropBudget(_) => self.budget = None,
         }
         self.changed();
     }
@@ -84,6 +85,29 @@ impl World {
             })?,
             Act::Promote { member_id, cluster_id, .. } => self.promote(member_id, cluster_id)?,
             Act::Disarm { .. } => return Err(()),
+            Act::LatchLeaving { member, leaving } => {
+                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
+                self.write_member(&member.name, |m| m.spec.leaving = Some(leaving));
+            }
+            Act::LatchRemoved { member, removed } => {
+                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
+                self.write_member(&member.name, |m| m.spec.removed = Some(removed));
+            }
+            Act::Park { member, parked } => {
+                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
+                self.write_member(&member.name, |m| m.spec.parked = Some(parked));
+            }
+            Act::Unpark { member } => {
+                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
+                self.write_member(&member.name, |m| m.spec.parked = None);
+            }
+            Act::DismissClients { pod } => self.patch_pod(&pod, |p| {
+                p.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), "learner".to_owned());
+            })?,
+            Act::MoveLeader { from, to, cluster_id, .. } => self.move_leader(from, to, cluster_id)?,
+            Act::RemoveMember { member_id, learner, cluster_id, .. } => {
+                self.remove_member(member_id, learner, cluster_id)?;
+            }
             Act::Relabel { pod, labels } => self.patch_pod(&pod, |p| {
                 p.metadata.labels.get_or_insert_default().extend(labels);
             })?,
@@ -148,7 +172,9 @@ impl World {
     pub(super) fn no_client_counts_on(&self, volume: &Volume) {
         let formed = self.cluster.as_ref().and_then(|c| c.status.as_ref()?.latches.formed.clone());
         if let (Some(formed), Some(data)) = (formed, &volume.data) {
-            assert_ne!(format!("{:x}", data.group), formed.cluster_id, "a live volume was deleted");
+            let listed = self.groups[&data.group].members.iter().any(|l| l.id == data.member_id);
+            let live = format!("{:x}", data.group) == formed.cluster_id && listed;
+            assert!(!live, "a live volume was deleted");
         }
     }
 
@@ -186,6 +212,18 @@ pub fn english(act: &Act) -> String {
         Act::MarkStarted { pod, count, .. } => format!("tell {} that number {count} has served", pod.name),
         Act::ForbidEmptyStart { pod, .. } => format!("{} may not start empty any more", pod.name),
         Act::Promote { name, .. } => format!("give {name} its vote"),
+        Act::LatchLeaving { member, .. } => format!("write down: {} leaves", member.name),
+        Act::DismissClients { pod } => format!("lead clients away from {}", pod.name),
+        Act::MoveLeader { name, to, .. } => format!("move the leadership from {name} to {to:x}"),
+        Act::RemoveMember { name, learner, .. } => {
+            format!("remove {name} from etcd{}", if *learner { ", a learner" } else { "" })
+        }
+        Act::LatchRemoved { member, .. } => format!("write down: etcd does not list {}", member.name),
+        Act::Park { member, parked } => {
+            let known = if parked.index.is_some() { "" } else { ", which does not answer" };
+            format!("write down: {} is parked{known}", member.name)
+        }
+        Act::Unpark { member } => format!("write down: {} is back", member.name),
         Act::Disarm { alarm, .. } => format!("clear the {} alarm of {:x}", alarm.kind.as_str(), alarm.member_id),
         Act::Relabel { pod, labels } => {
             format!(

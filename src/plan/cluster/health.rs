@@ -1,0 +1,41 @@
+//! Which voters count when a vote is added or taken away (I1).
+//!
+//! Decides what healthy means: a voter answers for itself, names the leader that the linearizable list names, and lags at
+//! most [`CLOSE_ENOUGH`] entries behind that leader. A voter that answers while it is cut off from its peers is not healthy.
+
+use super::{Listed, Member, Membership, Observed};
+use crate::plan::build::budget::quorum;
+
+/// Raft entries that a healthy voter may lack.
+pub(super) const CLOSE_ENOUGH: u64 = 1_000;
+
+impl Observed {
+    /// The voters that are healthy.
+    pub(super) fn healthy<'a>(&'a self, etcd: &'a Membership) -> Vec<(&'a Listed, &'a Member)> {
+        let answer = |listed: &Listed| {
+            let member = self.standing_for(listed)?;
+            Some((member, self.serving(etcd, listed, member.name())?))
+        };
+        let Some(leader) = etcd.leader else { return vec![] };
+        let ahead = etcd.members.iter().find(|l| l.id == leader).and_then(answer).map(|(_, said)| said.applied_index);
+        let Some(ahead) = ahead else { return vec![] };
+        let healthy = |listed: &'a Listed| {
+            let (member, said) = answer(listed)?;
+            let close = ahead.saturating_sub(said.applied_index) <= CLOSE_ENOUGH;
+            (said.leader == leader && close).then_some((listed, member))
+        };
+        etcd.members.iter().filter(|l| !l.learner).filter_map(healthy).collect()
+    }
+
+    /// Whether a quorum of the rest is healthy when this voter goes.
+    pub(super) fn can_spare(&self, etcd: &Membership, voter: &Listed) -> bool {
+        let rest = voters(etcd).saturating_sub(1);
+        let healthy = self.healthy(etcd).into_iter().filter(|(l, _)| l.id != voter.id).count();
+        rest > 0 && healthy >= quorum(rest)
+    }
+}
+
+/// Number of voters that etcd lists.
+pub(super) fn voters(etcd: &Membership) -> usize {
+    etcd.members.iter().filter(|l| !l.learner).count()
+}

@@ -1,0 +1,86 @@
+//! To zero members and back.
+//!
+//! Decides that no membership changes on the way: every member keeps its identity and its volume, and only the Pods end.
+//! Each member's log index is latched before, and clients come back only when the leader has applied as much. A parked
+//! cluster does not need a quorum to be parked.
+
+use jiff::Timestamp;
+
+use super::pace::SOON;
+use super::{Member, Membership, Observed};
+use crate::api::condition::Reason;
+use crate::api::member::Parked;
+use crate::plan::{Act, Next, Seen, Target, Unread, Wake, pods};
+
+/// The next step towards a parked cluster.
+pub(super) fn park(seen: &Observed, now: Timestamp) -> Next {
+    let stands = |m: &&Member| !m.removed() && m.object.spec.parked.is_none();
+    if let Some(member) = seen.members.iter().find(stands) {
+        let said = seen.answers.get(member.name()).and_then(Seen::known);
+        let parked = Parked {
+            term: said.map(|said| said.term),
+            index: said.map(|said| said.applied_index),
+            at: now.to_string(),
+        };
+        return Next::act(Act::Park { member: Target::of(&member.object.metadata), parked });
+    }
+    if let Some(member) = seen.members.iter().find(|m| m.pod.is_some()) {
+        let message = format!("spec.replicas is 0: the Pod of {} ends", member.name());
+        return Next::wait(Reason::Parking, message, Wake::AfterMillis(1_000));
+    }
+    Next::Settled(Wake::OnChange)
+}
+
+/// Whether a cluster that has been parked is not back yet.
+pub(super) fn wakes(seen: &Observed) -> bool {
+    seen.members.iter().any(|m| m.object.spec.parked.is_some())
+}
+
+/// What is told while etcd does not answer yet.
+pub(super) fn silent(seen: &Observed, why: &Unread, now: Timestamp) -> Next {
+    match seen.silent(why, now) {
+        Next::Wait(waiting, wake) if !waiting.reason.needs_a_person() => {
+            Next::wait(Reason::Waking, waiting.message, wake)
+        }
+        other => other,
+    }
+}
+
+/// The next step of a cluster that answers again: first the check that nothing is lost, then `parked` goes.
+pub(super) fn wake(seen: &Observed, etcd: &Membership, now: Timestamp) -> Next {
+    let latched = seen.members.iter().filter_map(|m| Some((m, m.object.spec.parked.as_ref()?)));
+    let Some((member, index)) = latched.map(|(m, parked)| (m, parked.index.unwrap_or(0))).max_by_key(|(_, i)| *i)
+    else {
+        return Next::Settled(SOON);
+    };
+    let leader = etcd.members.iter().find(|l| Some(l.id) == etcd.leader);
+    let said = leader.and_then(|l| seen.serving(etcd, l, seen.standing_for(l)?.name()));
+    let Some(applied) = said.map(|said| said.applied_index) else {
+        return Next::wait(Reason::Waking, "the leader does not answer yet", SOON);
+    };
+    if applied >= index {
+        // The largest index last: until then it holds for all.
+        let of = |m: &&Member| m.object.spec.parked.as_ref().map(|parked| parked.index);
+        let least = seen.members.iter().filter(|m| of(m).is_some()).min_by_key(|m| of(m));
+        let target = least.unwrap_or(member);
+        return Next::act(Act::Unpark { member: Target::of(&target.object.metadata) });
+    }
+    let all = etcd.members.iter().filter(|l| !l.learner).all(|l| {
+        let member = seen.standing_for(l);
+        member.is_some_and(|m| seen.serving(etcd, l, m.name()).is_some() && !pods::starting(m.live_pod(), now))
+    });
+    if !all {
+        let message = format!(
+            "the leader has applied raft index {applied}; {} was parked at {index}. Clients get access when the leader \
+             reaches this index",
+            member.name()
+        );
+        return Next::wait(Reason::Waking, message, SOON);
+    }
+    let message = format!(
+        "every voter answers, and the leader's raft index {applied} is lower than the index {index} at which {} was parked: \
+         volumes were exchanged for older copies. Holdfast keeps clients away. See runbook VolumeRolledBack",
+        member.name()
+    );
+    Next::wait(Reason::VolumeRolledBack, message, Wake::AfterMillis(10_000))
+}

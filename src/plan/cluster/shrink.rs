@@ -1,0 +1,113 @@
+//! From the members there are to fewer.
+//!
+//! Decides the order for one member at a time (I11): `leaving` is latched, clients and leadership go elsewhere, etcd removes
+//! the member, `removed` is latched, the `EtcdMember` is deleted. Its own pass then deletes the Pod and the claim. Which
+//! member goes is decided in `victim.rs`.
+
+use jiff::Timestamp;
+
+use super::health::voters;
+use super::pace::POLL;
+use super::{AlarmKind, Listed, Member, Membership, Observed, victim};
+use crate::api::condition::Reason;
+use crate::api::member::{Departure, Leaving, Removed};
+use crate::api::{key, role};
+use crate::plan::valid::Wanted;
+use crate::plan::{Act, Next, Target, Wake, build, meta};
+use snapshot_agent::contract::hex_id;
+
+/// How soon a hindrance is looked at again.
+const SOON: Wake = Wake::AfterMillis(500);
+
+/// The next step towards fewer members; `None` when there is none to take.
+pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Timestamp) -> Option<Next> {
+    if let Some(member) = seen.leaving() {
+        return Some(depart(seen, etcd, member, now));
+    }
+    if let Some(member) = seen.members.iter().find(|m| m.removed() && !m.deleting()) {
+        let why = "etcd does not list the member any more".to_owned();
+        return Some(Next::act(Act::DeleteMember { member: Target::of(&member.object.metadata), why }));
+    }
+    if let Some(left) = etcd.members.iter().find(|l| never_booted_without_member(seen, l)) {
+        return Some(remove(etcd, left.peer_urls.first().map_or("", String::as_str), left));
+    }
+    if seen.staying().count() <= wanted.replicas {
+        return None;
+    }
+    if etcd.alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt) {
+        let message = "Holdfast removes no member while a CORRUPT alarm is raised: the members that are left may be the \
+                       corrupt ones";
+        return Some(Next::wait(Reason::AlarmRaised, message, POLL));
+    }
+    let member = victim::choose(seen, etcd)?;
+    // Before the latch: a member that leaves never stays, and the user may still change the size.
+    let voter = seen.listed(etcd, member.name()).filter(|l| !l.learner);
+    if let Some(voter) = voter.filter(|voter| !seen.can_spare(etcd, voter)) {
+        return Some(unspared(seen, etcd, voter, member.name()));
+    }
+    let leaving = Leaving { why: Departure::ScaledIn, at: now.to_string() };
+    Some(Next::act(Act::LatchLeaving { member: Target::of(&member.object.metadata), leaving }))
+}
+
+/// The next step of a member that leaves.
+fn depart(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> Next {
+    let Some(listed) = seen.listed(etcd, member.name()) else {
+        let removed = Removed {
+            member_id: member.object.spec.joined.as_ref().map(|joined| joined.member_id.clone()),
+            cluster_id: hex_id(etcd.cluster_id),
+            at: now.to_string(),
+        };
+        return Next::act(Act::LatchRemoved { member: Target::of(&member.object.metadata), removed });
+    };
+    let voter = |pod: &&k8s_openapi::api::core::v1::Pod| meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
+    if let Some(pod) = member.live_pod().filter(voter) {
+        return Next::act(Act::DismissClients { pod: Target::of(&pod.metadata) });
+    }
+    if !listed.learner && !seen.can_spare(etcd, listed) {
+        return unspared(seen, etcd, listed, member.name());
+    }
+    if etcd.leader == Some(listed.id) {
+        return hand_over(seen, etcd, listed, member.name());
+    }
+    remove(etcd, member.name(), listed)
+}
+
+/// The leader goes last, and never while it leads: the healthy voter with the longest log leads next.
+fn hand_over(seen: &Observed, etcd: &Membership, leader: &Listed, name: &str) -> Next {
+    let others = seen.healthy(etcd).into_iter().filter(|(l, m)| l.id != leader.id && m.stays());
+    let index = |m: &Member| seen.answers.get(m.name()).and_then(|said| said.known()).map(|said| said.applied_index);
+    let Some((to, _)) = others.max_by_key(|(l, m)| (index(m), l.id)) else {
+        let message = format!("no healthy voter can lead in place of {name}, which is to be removed");
+        return Next::wait(Reason::Shrinking, message, SOON);
+    };
+    let (from, to) = (leader.id, to.id);
+    Next::act(Act::MoveLeader { name: name.to_owned(), from, to, cluster_id: etcd.cluster_id })
+}
+
+fn remove(etcd: &Membership, name: &str, listed: &Listed) -> Next {
+    Next::act(Act::RemoveMember {
+        name: name.to_owned(),
+        member_id: listed.id,
+        learner: listed.learner,
+        cluster_id: etcd.cluster_id,
+    })
+}
+
+fn unspared(seen: &Observed, etcd: &Membership, voter: &Listed, name: &str) -> Next {
+    let healthy = seen.healthy(etcd).into_iter().filter(|(l, _)| l.id != voter.id).count();
+    let rest = voters(etcd).saturating_sub(1);
+    let message = format!(
+        "Holdfast removes {name} when a quorum of the other {rest} voters is healthy: {healthy} are. Bring the silent voters \
+         back"
+    );
+    Next::wait(Reason::Shrinking, message, if healthy == 0 { POLL } else { SOON })
+}
+
+/// A learner under a peer URL of this cluster that has never started and has no `EtcdMember`: a request to add the learner
+/// was carried out after the member was given up. It holds no data and no vote.
+fn never_booted_without_member(seen: &Observed, listed: &Listed) -> bool {
+    listed.learner
+        && listed.name.is_empty()
+        && seen.standing_for(listed).is_none()
+        && listed.peer_urls.iter().all(|url| build::member::is_peer_url(&seen.cluster, url))
+}

@@ -1,0 +1,46 @@
+//! Which member goes next when a cluster is scaled in.
+//!
+//! Decides an order: a member that never joined, a learner, a silent voter, a member that a person deleted, then the voter
+//! whose zone and node hold the most others, a follower before the leader, and the newest. It does not decide when the
+//! member may go.
+
+use std::cmp::Reverse;
+
+use super::{Member, Membership, Observed};
+use crate::plan::meta;
+
+/// Label of the zone, which Kubernetes copies from the node to the Pod (`PodTopologyLabelsAdmission`, on since 1.35).
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// The member to remove next, of those that stay.
+pub(super) fn choose<'a>(seen: &'a Observed, etcd: &Membership) -> Option<&'a Member> {
+    let healthy: Vec<u64> = seen.healthy(etcd).into_iter().map(|(l, _)| l.id).collect();
+    let staying: Vec<&Member> = seen.staying().collect();
+    let crowd = |place: fn(&Member) -> Option<&str>, member: &Member| {
+        place(member).map_or(0, |own| staying.iter().filter(|m| place(m) == Some(own)).count())
+    };
+    staying.iter().copied().max_by_key(|member| {
+        let listed = seen.listed(etcd, member.name());
+        let voter = listed.filter(|l| !l.learner);
+        (
+            !member.joined() && voter.is_none(),
+            voter.is_none(),
+            voter.is_some_and(|l| !healthy.contains(&l.id)),
+            member.deleting(),
+            crowd(zone, member),
+            crowd(node, member),
+            voter.map(|l| l.id) != etcd.leader,
+            member.object.metadata.creation_timestamp.as_ref().map(|at| at.0),
+            // One answer for the same facts.
+            Reverse(member.name()),
+        )
+    })
+}
+
+fn zone(member: &Member) -> Option<&str> {
+    meta::label(&member.pod.as_ref()?.metadata, ZONE)
+}
+
+fn node(member: &Member) -> Option<&str> {
+    member.pod.as_ref()?.spec.as_ref()?.node_name.as_deref()
+}

@@ -1,0 +1,32 @@
+//! A member of a cluster with `spec.replicas: 0`.
+//!
+//! Decides that its Pod ends once the cluster's pass has latched `spec.parked`, and that no other Pod is made until the
+//! cluster wants members again. The claim stays.
+
+use jiff::Timestamp;
+
+use super::facts::cluster;
+use super::{Observed, pod};
+use crate::api::condition::Reason;
+use crate::plan::{Act, Next, Target, Wake, meta};
+
+/// Whether the member is parked and stays so.
+pub(super) fn is_parked(seen: &Observed) -> bool {
+    seen.member.spec.parked.is_some() && cluster(seen).is_some_and(|c| c.spec.replicas == 0)
+}
+
+/// What to do about the Pod of a parked member; `None` where the member is not parked.
+pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
+    if !is_parked(seen) {
+        return None;
+    }
+    let own = |pod: &&k8s_openapi::api::core::v1::Pod| {
+        meta::controlled_by(&pod.metadata, meta::uid(&seen.member.metadata))
+    };
+    let Some(there) = seen.pod.as_ref().filter(own) else { return Some(Next::Settled(Wake::OnChange)) };
+    if meta::deleting(&there.metadata) {
+        return Some(pod::going(there, (Reason::Parking, "its Pod ends: spec.replicas of the cluster is 0"), now));
+    }
+    let why = "spec.replicas of the cluster is 0".to_owned();
+    Some(Next::act(Act::DeletePod { pod: Target::of(&there.metadata), why }))
+}
