@@ -158,7 +158,7 @@ fn the_failure_policy_is_the_table_of_exit_classes() {
     // The API server refuses a failure policy without these two.
     assert_eq!(pod.restart_policy.as_deref(), Some("Never"));
     assert_eq!(spec.pod_replacement_policy.as_deref(), Some("Failed"));
-    assert_eq!(spec.backoff_limit, Some(3));
+    assert_eq!(spec.backoff_limit, Some(6));
     assert_eq!(spec.active_deadline_seconds, Some(720), "the agent gives up first and leaves a report");
 }
 

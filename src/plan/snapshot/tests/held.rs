@@ -119,7 +119,7 @@ fn what_held_one_pod_up_is_not_told_of_another() {
     let plan = planned(&held);
     let message = told(&plan.status).3;
     assert_eq!(message.matches(saved).count(), 1, "{message}");
-    assert!(message.ends_with("Pod p-1 does not run: ErrImagePull: no such registry (attempt 1 of 7)"), "{message}");
+    assert!(message.ends_with("Pod p-1 does not run: ErrImagePull: no such registry (attempt 1 of 4)"), "{message}");
 }
 
 /// It reads, and nothing else.
