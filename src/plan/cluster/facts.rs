@@ -10,7 +10,9 @@ use super::pace::POLL;
 use super::{Answer, Listed, Member, Membership, Observed};
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
+use crate::api::{key, role};
 use crate::plan::{Next, Wake, build, meta, pods};
+use snapshot_agent::contract::hex_id;
 
 impl Member {
     /// Its name.
@@ -49,6 +51,20 @@ impl Observed {
     /// Whether the spec names data to begin with.
     pub fn asks_for_restore(&self) -> bool {
         self.cluster.spec.bootstrap.as_ref().is_some_and(|b| b.restore.is_some())
+    }
+
+    /// etcd's membership, if these servers are the ones that the cluster formed with (or it has not formed).
+    pub fn own_etcd(&self) -> Option<&Membership> {
+        let ours = |etcd: &&Membership| self.latches().formed.is_none_or(|f| f.cluster_id == hex_id(etcd.cluster_id));
+        self.etcd.known().filter(ours)
+    }
+
+    /// Whether a member has a vote: by etcd's word, and while etcd is silent by the label of its Pod.
+    pub fn votes(&self, etcd: Option<&Membership>, member: &Member) -> bool {
+        match etcd {
+            Some(etcd) => self.listed(etcd, member.name()).is_some_and(|l| !l.learner),
+            None => member.live_pod().is_some_and(|p| meta::label(&p.metadata, key::ROLE) == Some(role::VOTER)),
+        }
     }
 
     /// What etcd lists for a member: by name, which is never used twice, or by peer URL before it has a name.

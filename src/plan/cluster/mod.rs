@@ -4,6 +4,7 @@
 
 mod admit;
 mod alarms;
+mod backups;
 mod bootstrap;
 mod facts;
 mod front;
@@ -17,12 +18,14 @@ mod plan;
 mod reach;
 mod reading;
 mod restore;
+mod risk;
 mod seed;
 mod silent;
 mod status;
 #[cfg(test)]
 mod tests;
 
+pub use backups::newest;
 pub use observed::*;
 pub use plan::plan;
 pub use restore::{How, Of, restore_uid};
