@@ -37,13 +37,7 @@ use crate::api::store::{Location, Place};
         json_path = ".status.probe.at",
         description = "time of the last probe"
     ),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(
-        name = "MESSAGE",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
-        priority = 1
-    )
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

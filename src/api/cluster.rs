@@ -13,6 +13,7 @@ use kube::core::Rule;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use snapshot_agent::contract::Level;
 
 use crate::api::held::HeldUp;
 use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
@@ -52,7 +53,7 @@ fn same(field: &str) -> String {
         name = "DEGRADED",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Degraded\")].status",
-        description = "a fault or risk exists, possibly while READY is True: see the condition's message"
+        description = "a fault exists, possibly while READY is True: see the condition's message"
     ),
     printcolumn(
         name = "SERVING",
@@ -60,17 +61,29 @@ fn same(field: &str) -> String {
         json_path = ".status.readyMembers",
         description = "voters with a ready Pod"
     ),
-    printcolumn(name = "VOTERS", type_ = "integer", json_path = ".status.voters", description = "number of voters"),
     printcolumn(name = "WANTED", type_ = "integer", json_path = ".spec.replicas"),
     printcolumn(name = "VERSION", type_ = "string", json_path = ".status.version"),
+    printcolumn(
+        name = "LAST BACKUP",
+        type_ = "date",
+        json_path = ".status.lastSnapshot.completedAt",
+        description = "age of the newest complete EtcdSnapshot"
+    ),
     printcolumn(name = "REASON", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "LEADER", type_ = "string", json_path = ".status.leader", priority = 1),
     printcolumn(
-        name = "MESSAGE",
+        name = "ENDPOINT",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
-        priority = 1
+        json_path = ".status.endpoint",
+        priority = 1,
+        description = "client URL"
+    ),
+    printcolumn(
+        name = "RETENTION",
+        type_ = "string",
+        json_path = ".spec.storage.retention",
+        priority = 1,
+        description = "handling of the volumes when the cluster is deleted"
     ),
     validation = Rule::new("self.metadata.name.size() <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message(
         "the name must be a DNS label of at most 52 characters that begins with a letter: names of members, Services and Jobs contain this name"
@@ -109,7 +122,12 @@ pub struct EtcdClusterSpec {
     #[schemars(range(min = 0, max = 9))]
     pub replicas: i32,
     /// etcd version `X.Y.Z`, from 3.5 to 3.7. Immutable after the cluster has formed.
-    #[schemars(length(max = 16), regex(pattern = r"^3\.(5|6|7)\.[0-9]{1,3}$"))]
+    // Not a pattern: of a pattern the API server shows the expression only.
+    #[schemars(length(max = 16))]
+    #[x_kube(
+        validation = Rule::new("!self.startsWith('v')").message("spec.version: write the number only, such as 3.6.16, without v"),
+        validation = Rule::new("self.startsWith('v') || self.matches('^3[.](5|6|7)[.][0-9]{1,3}$')").message("spec.version must be X.Y.Z from 3.5 to 3.7, such as 3.6.16")
+    )]
     pub version: String,
     /// Source of etcd's image. Default: the operator's `--etcd-image-repository` with the tag `v<version>`. Immutable
     /// after the cluster has formed.
@@ -386,6 +404,12 @@ pub struct EtcdClusterStatus {
     /// Label selector of the voters' Pods, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
+    /// URL for clients in this Kubernetes cluster: the client Service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Newest complete `EtcdSnapshot` of this cluster. Stays when that object is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_snapshot: Option<LastSnapshot>,
     /// Name of the leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<String>,
@@ -405,10 +429,23 @@ pub struct EtcdClusterStatus {
     /// What keeps the Pods of the Job that looks for the latest snapshot from running; absent while a Pod runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_up: Option<HeldUp>,
-    /// `Ready`, `Available`, `Progressing`, `Degraded`.
+    /// `Ready`, `Available`, `Progressing`, `Degraded` (a fault exists), `AtRisk` (everything works, and a foreseeable
+    /// fault would stop the cluster or lose data).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
+}
+
+/// Newest complete snapshot of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastSnapshot {
+    /// Name of the `EtcdSnapshot`.
+    pub name: String,
+    /// Level of proof: `Trailer`, `Structure` or `HashKV`.
+    pub level: Level,
+    /// Time of completion (RFC 3339).
+    pub completed_at: String,
 }
 
 /// Summary of one member.

@@ -15,8 +15,10 @@ pub enum Type {
     Available,
     /// Something is being done, or waited for.
     Progressing,
-    /// Something is wrong although it works, or needs a person.
+    /// Something works worse than the spec asks for, or needs a person.
     Degraded,
+    /// Everything works, and a foreseeable fault would hurt more than it has to.
+    AtRisk,
     /// What is stored was found to be a live member's key space.
     Verified,
 }
@@ -29,6 +31,7 @@ impl Type {
             Self::Available => "Available",
             Self::Progressing => "Progressing",
             Self::Degraded => "Degraded",
+            Self::AtRisk => "AtRisk",
             Self::Verified => "Verified",
         }
     }

@@ -49,13 +49,7 @@ fn set_once(field: &str) -> String {
     printcolumn(name = "VERSION", type_ = "string", json_path = ".spec.version"),
     printcolumn(name = "REASON", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "CLAIM", type_ = "string", json_path = ".status.claim.name", priority = 1),
-    printcolumn(
-        name = "MESSAGE",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
-        priority = 1
-    )
+    printcolumn(name = "CLAIM", type_ = "string", json_path = ".status.claim.name", priority = 1)
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

@@ -93,6 +93,11 @@ pub fn client_url(member: &str, cluster: &str, namespace: &str) -> String {
     format!("http://{member}.{}.{namespace}.svc:2379", peer_service(cluster))
 }
 
+/// URL by which clients reach the voters of a cluster.
+pub fn endpoint(cluster: &str, namespace: &str) -> String {
+    format!("http://{}.{namespace}.svc:2379", client_service(cluster))
+}
+
 /// etcd's cluster token: one for each incarnation of a cluster, so that members of two never speak to each other.
 pub fn cluster_token(namespace: &str, cluster: &str, uid: &str) -> String {
     format!("{namespace}-{cluster}-{uid}")
@@ -137,6 +142,7 @@ mod tests {
     fn addresses_are_those_of_the_headless_service() {
         assert_eq!(peer_url("a-x", "a", "ns"), "http://a-x.a.ns.svc:2380");
         assert_eq!(client_url("a-x", "a", "ns"), "http://a-x.a.ns.svc:2379");
+        assert_eq!(endpoint("a", "ns"), "http://a-client.ns.svc:2379");
         assert_ne!(cluster_token("ns", "a", "u1"), cluster_token("ns", "a", "u2"));
     }
 }

@@ -48,14 +48,8 @@ use crate::api::store::Destination;
     printcolumn(name = "COMPLETED", type_ = "date", json_path = ".status.completedAt"),
     printcolumn(name = "REASON", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "URI", type_ = "string", json_path = ".status.artifact.uri", priority = 1),
-    printcolumn(name = "MEMBER", type_ = "string", json_path = ".status.source.member", priority = 1),
-    printcolumn(
-        name = "MESSAGE",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
-        priority = 1
-    )
+    printcolumn(name = "STORE", type_ = "string", json_path = ".status.store.name", priority = 1),
+    printcolumn(name = "MEMBER", type_ = "string", json_path = ".status.source.member", priority = 1)
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

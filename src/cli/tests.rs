@@ -373,7 +373,7 @@ fn a_snapshot_is_asked_for_in_one_line() {
 fn the_deployment_starts_the_operator_it_means() {
     for (scope, namespace) in [(Scope::Cluster, None), (Scope::Namespace("etcd".to_owned()), Some("etcd"))] {
         let options = Options { image: "r/h:1".to_owned(), scope, only: Some(Part::Deployment) };
-        let deployment = crate::manifests::objects(&options).unwrap().remove(0);
+        let deployment = crate::manifests::objects(&options).unwrap().pop().unwrap();
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
         let args: Vec<&str> = container["args"].as_array().unwrap().iter().map(|a| a.as_str().unwrap()).collect();
         // These two come by environment.

@@ -16,6 +16,7 @@ pub mod restore;
 mod admission;
 mod cronjob;
 mod deployment;
+mod monitoring;
 mod network;
 mod rbac;
 
@@ -35,11 +36,13 @@ pub enum Part {
     /// The operator's service account and its rights; for the whole cluster also its namespace, the admission policy and
     /// the roles for people.
     Rbac,
-    /// The operator's Deployment.
+    /// The operator's Deployment, and the Service in front of its metrics.
     Deployment,
     /// The network policies of a namespace with clusters (`--namespace`) or of the operator's namespace; printed only
     /// on request.
     NetworkPolicies,
+    /// A PodMonitor of the operator's metrics, for the Prometheus operator; printed only on request.
+    PodMonitor,
 }
 
 /// Where the operator works.
@@ -98,8 +101,9 @@ pub fn objects(options: &Options) -> Result<Vec<Value>, serde_json::Error> {
                     all.extend(admission::objects());
                 }
             }
-            Part::Deployment => all.push(deployment::object(options)),
+            Part::Deployment => all.extend([monitoring::service(&options.scope), deployment::object(options)]),
             Part::NetworkPolicies => all.extend(network::objects(&options.scope)),
+            Part::PodMonitor => all.push(monitoring::pod_monitor(&options.scope)),
         }
     }
     Ok(all)

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, PodSpec, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, PodSpec, Service, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -41,6 +41,7 @@ fn every_field_is_one_that_kubernetes_knows() {
                 "Deployment" => same::<Deployment>(&object),
                 "ValidatingAdmissionPolicy" => same::<ValidatingAdmissionPolicy>(&object),
                 "ValidatingAdmissionPolicyBinding" => same::<ValidatingAdmissionPolicyBinding>(&object),
+                "Service" => same::<Service>(&object),
                 "CustomResourceDefinition" => {}
                 other => panic!("{other}"),
             }
@@ -50,7 +51,7 @@ fn every_field_is_one_that_kubernetes_knows() {
 
 #[test]
 fn a_namespaced_install_stays_in_its_namespace() {
-    assert_eq!(kinds(&namespaced()), ["ServiceAccount", "Role", "RoleBinding", "Deployment"]);
+    assert_eq!(kinds(&namespaced()), ["ServiceAccount", "Role", "RoleBinding", "Service", "Deployment"]);
     for object in objects(&namespaced()).unwrap() {
         assert_eq!(object["metadata"]["namespace"], "etcd", "{object}");
     }
@@ -86,8 +87,26 @@ fn the_whole_cluster_gets_definitions_first() {
     let policy = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
     assert_eq!(one(Part::Crds), [["CustomResourceDefinition"; 4].as_slice(), &["ClusterRole"; 2], &policy].concat());
     assert_eq!(one(Part::Rbac), ["ServiceAccount", "Role", "RoleBinding"]);
-    assert_eq!(one(Part::Deployment), ["Deployment"]);
+    assert_eq!(one(Part::Deployment), ["Service", "Deployment"]);
     assert_eq!(one(Part::NetworkPolicies), ["NetworkPolicy"; 4]);
+    assert_eq!(one(Part::PodMonitor), ["PodMonitor"]);
+}
+
+/// Else Prometheus finds nothing, and nobody hears of it.
+#[test]
+fn the_metrics_are_found_by_label_and_port() {
+    let deployment = deployment::object(&namespaced());
+    let template = &deployment["spec"]["template"];
+    let port = &template["spec"]["containers"][0]["ports"][0];
+    let service = monitoring::service(&namespaced().scope);
+    assert_eq!(service["spec"]["selector"], template["metadata"]["labels"]);
+    assert_eq!(service["spec"]["ports"][0]["targetPort"], port["name"]);
+    let monitor = monitoring::pod_monitor(&namespaced().scope);
+    assert_eq!(monitor["spec"]["selector"]["matchLabels"], template["metadata"]["labels"]);
+    assert_eq!(monitor["spec"]["podMetricsEndpoints"][0]["port"], port["name"]);
+    for object in [service, monitor] {
+        assert_eq!(object["metadata"]["namespace"], "etcd", "{object}");
+    }
 }
 
 /// Whoever has `view` or `edit` in a namespace may use our kinds there, whichever way Holdfast was installed.

@@ -83,12 +83,13 @@ pub(super) fn changes(old: &[Condition], new: &[Condition]) -> Vec<Note> {
             continue;
         }
         // A condition that is born good is no news.
-        let bad = if now.type_ == "Degraded" { "True" } else { "False" };
+        let warns = matches!(now.type_.as_str(), "Degraded" | "AtRisk");
+        let bad = if warns { "True" } else { "False" };
         if (before.is_none() && now.status != bad) || out.iter().any(|n| n.reason == now.reason) {
             continue;
         }
         out.push(Note {
-            warning: now.type_ == "Degraded" && now.status == "True",
+            warning: warns && now.status == "True",
             reason: now.reason.clone(),
             message: format!("{} is {}: {}", now.type_, now.status, now.message),
         });
@@ -142,6 +143,9 @@ mod tests {
             changes(&[], &[condition("Degraded", "True", "QuorumLost"), condition("Ready", "False", "QuorumLost")]);
         assert_eq!(notes.len(), 1);
         assert!(notes[0].warning);
+        let notes = changes(&[], &[condition("AtRisk", "True", "EvenReplicas")]);
+        assert_eq!((notes.len(), notes[0].warning), (1, true));
+        assert_eq!(changes(&[], &[condition("AtRisk", "False", "NothingWrong")]), vec![]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 
 use super::caches::Caches;
 use super::metrics::Metrics;
+use super::object_metrics;
 use super::status::cluster_state;
 use crate::api::EtcdSnapshot;
 use crate::api::snapshot::Phase;
@@ -27,7 +28,7 @@ pub(super) struct Pages {
     pub(super) metrics: Arc<Metrics>,
     /// Whether the caches are filled.
     pub(super) ready: Arc<AtomicBool>,
-    /// Clusters and snapshots are counted for each scrape.
+    /// Clusters, snapshots and stores are read anew for each scrape.
     pub(super) caches: Caches,
 }
 
@@ -61,7 +62,8 @@ async fn metrics(State(pages): State<Pages>) -> impl IntoResponse {
         let is = |s: &&Arc<EtcdSnapshot>| s.status.as_ref().map(|s| s.phase).unwrap_or_default() == phase;
         pages.metrics.snapshots(phase.as_str(), snapshots.iter().filter(is).count());
     }
-    match pages.metrics.render() {
+    let objects = object_metrics::registry(&clusters, &pages.caches.backup_stores.state());
+    match pages.metrics.render(&objects) {
         Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             (StatusCode::OK, [(header::CONTENT_TYPE, kind)], text)

@@ -1,11 +1,11 @@
 //! Numbers about the operator itself, in the OpenMetrics text format.
 //!
-//! Decides names and labels. No label ever holds an object's name: their number must not grow with the users' objects.
+//! Decides names and labels. No label here holds an object's name; numbers about each object are in `object_metrics.rs`.
 
 use std::fmt;
 use std::time::Duration;
 
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -137,10 +137,12 @@ impl Metrics {
         self.snapshots.get_or_create(&[("phase", phase)]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// All of it as text.
-    pub(super) fn render(&self) -> Result<String, fmt::Error> {
+    /// All of it as text, and after it the numbers about each object.
+    pub(super) fn render(&self, objects: &Registry) -> Result<String, fmt::Error> {
         let mut text = String::new();
-        encode(&mut text, &self.registry)?;
+        encode_registry(&mut text, &self.registry)?;
+        encode_registry(&mut text, objects)?;
+        encode_eof(&mut text)?;
         Ok(text)
     }
 }
@@ -150,6 +152,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::operator::object_metrics::tests::example;
 
     /// With one of each: what has no label yet is not told.
     fn filled() -> String {
@@ -164,7 +167,7 @@ mod tests {
         metrics.malformed("EtcdCluster");
         metrics.watch_failed("Pod");
         metrics.leading(true);
-        metrics.render().unwrap()
+        metrics.render(&example()).unwrap()
     }
 
     #[test]
@@ -181,6 +184,7 @@ mod tests {
             "holdfast_snapshots{phase=\"Failed\"} 2",
             "holdfast_leader 1",
             "holdfast_build_info{version=",
+            "holdfast_cluster_ready{namespace=\"ns\",name=\"a\"} 1",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

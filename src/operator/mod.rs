@@ -29,6 +29,7 @@ mod kinds;
 mod leader;
 mod malformed;
 mod metrics;
+mod object_metrics;
 mod observe;
 mod queues;
 mod reader;

@@ -85,7 +85,8 @@ mod tests {
         let ready = Wanted::yes(Type::Ready, Reason::AsDesired, "x");
         let degraded = Wanted::yes(Type::Degraded, Reason::AlarmRaised, "x");
         assert_eq!(cluster_state(&cluster(&[ready.clone(), degraded])), "degraded");
-        assert_eq!(cluster_state(&cluster(&[ready])), "ready");
+        let risk = Wanted::yes(Type::AtRisk, Reason::MembersColocated, "x");
+        assert_eq!(cluster_state(&cluster(&[ready, risk])), "ready");
         assert_eq!(cluster_state(&EtcdCluster::default()), "progressing");
     }
 }

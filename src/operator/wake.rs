@@ -9,6 +9,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 
 use super::caches::Caches;
 use crate::api::restore::Restore;
+use crate::api::snapshot::Phase;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, key, name};
 
 /// The queues of the four kinds.
@@ -135,7 +136,7 @@ impl Roots {
         Concerned { clusters: vec![cluster], members: vec![ObjectRef::from_obj(member)], ..Concerned::default() }
     }
 
-    /// A snapshot, and the clusters that wait for it to restore from.
+    /// A snapshot, the clusters that wait for it to restore from, and the cluster whose status shows its completion.
     pub(super) fn of_snapshot(&self, snapshot: &EtcdSnapshot) -> Concerned {
         let (namespace, name) = (snapshot.namespace(), snapshot.name_any());
         let names_it = |c: &EtcdCluster| {
@@ -147,7 +148,11 @@ impl Roots {
                     .and_then(|r| r.snapshot_ref.as_ref())
                     .is_some_and(|r| r.name == name)
         };
-        let clusters = self.clusters.state_filter(names_it).iter().map(|c| ObjectRef::from_obj(&**c)).collect();
+        let complete = snapshot.status.as_ref().is_some_and(|s| s.phase == Phase::Complete);
+        let source = snapshot.spec.cluster_ref.as_ref().filter(|_| complete).map(|r| r.name.clone());
+        let saved = |c: &EtcdCluster| c.namespace() == namespace && Some(c.name_any()) == source;
+        let clusters = self.clusters.state_filter(|c| names_it(c) || saved(c));
+        let clusters = clusters.iter().map(|c| ObjectRef::from_obj(&**c)).collect();
         Concerned { clusters, snapshots: vec![ObjectRef::from_obj(snapshot)], ..Concerned::default() }
     }
 
@@ -215,7 +220,6 @@ mod tests {
     use super::*;
     use crate::api::name::LocalRef;
     use crate::api::restore::Bootstrap;
-    use crate::api::snapshot::Phase;
     use crate::api::store::{Destination, StoredSnapshot};
     use crate::api::{EtcdClusterSpec, FIELD_MANAGER};
     use k8s_openapi::api::core::v1::Pod;
@@ -306,6 +310,16 @@ mod tests {
         let woken = roots().of_snapshot(&snapshot("s-1", "a"));
         assert_eq!(names(&woken), [vec!["b"], vec![], vec!["s-1"]]);
         assert_eq!(names(&roots().of_snapshot(&snapshot("s-2", "a")))[0], Vec::<String>::new());
+    }
+
+    /// Else `LAST BACKUP` would be late, or never come while the cluster waits for a change.
+    #[test]
+    fn a_complete_snapshot_wakes_its_cluster() {
+        let mut snapshot = snapshot("s-2", "a");
+        for (phase, woken) in [(Phase::Running, vec![]), (Phase::Complete, vec!["a"]), (Phase::Failed, vec![])] {
+            snapshot.status = Some(crate::api::EtcdSnapshotStatus { phase, ..Default::default() });
+            assert_eq!(names(&roots().of_snapshot(&snapshot))[0], woken, "{phase:?}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Decides the reason and the remedy. What a Pod's status says is read in `pods.rs`.
 
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, PersistentVolumeClaim, Pod};
 use snapshot_agent::contract::{ExitClass, Failure, Origin, Report};
 
 use super::{meta, pods};
@@ -137,8 +137,8 @@ pub(super) struct HoldUp {
     pub stuck: bool,
 }
 
-/// What keeps a Pod from running, where kubelet or the scheduler has said so.
-pub(super) fn hold_up(pod: &Pod) -> Option<HoldUp> {
+/// What keeps a Pod from running, where kubelet or the scheduler has said so. `claim`: the Pod's own claim, where it is known.
+pub(super) fn hold_up(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Option<HoldUp> {
     let status = pod.status.as_ref()?;
     let all = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
     let waiting = all.filter_map(|s| s.state.as_ref()?.waiting.as_ref());
@@ -163,7 +163,7 @@ pub(super) fn hold_up(pod: &Pod) -> Option<HoldUp> {
             other => quiet = Some(HoldUp { message: other.to_owned(), stuck: false }),
         }
     }
-    quiet.or_else(|| unscheduled(pod))
+    quiet.or_else(|| unscheduled(pod, claim))
 }
 
 /// kubelet says no more than that it is at it; what it may be waiting for stands in the Pod.
@@ -188,9 +188,40 @@ fn preparing(pod: &Pod) -> HoldUp {
     HoldUp { message, stuck: false }
 }
 
-fn unscheduled(pod: &Pod) -> Option<HoldUp> {
+fn unscheduled(pod: &Pod, claim: Option<&PersistentVolumeClaim>) -> Option<HoldUp> {
     let scheduled = pods::condition(pod, "PodScheduled", "False")?;
     let reason = scheduled.reason.as_deref().unwrap_or("not scheduled");
     let said = scheduled.message.as_deref().unwrap_or("the scheduler gives no reason");
+    // The scheduler waits for the claim, and does not say for what the claim waits.
+    let cause = claim.filter(|_| said.contains("unbound immediate PersistentVolumeClaims")).and_then(unprovisioned);
+    let said = cause.as_deref().unwrap_or(said);
     Some(HoldUp { message: cut(&format!("{reason}: {said}")), stuck: reason == "Unschedulable" })
+}
+
+/// Why Kubernetes provisions no volume for a claim. Its controller names the provisioner of the claim's class in an annotation
+/// before anything else (`setClaimProvisioner`), so a claim without the annotation has no class that provisions. The operator
+/// has no right to read StorageClasses or Events.
+fn unprovisioned(claim: &PersistentVolumeClaim) -> Option<String> {
+    const PROVISIONER: [&str; 2] =
+        ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
+    let spec = claim.spec.as_ref()?;
+    let taken = claim.metadata.annotations.iter().any(|all| PROVISIONER.iter().any(|key| all.contains_key(*key)));
+    if taken || spec.volume_name.as_deref().is_some_and(|name| !name.is_empty()) {
+        return None;
+    }
+    let name = meta::name(&claim.metadata);
+    Some(match spec.storage_class_name.as_deref() {
+        None => format!(
+            "claim {name} has no volume: spec.storage.storageClassName is not set, and the Kubernetes cluster has no default \
+             StorageClass. Set the field before the cluster has formed, or create a default StorageClass"
+        ),
+        Some("") => format!(
+            "claim {name} has no volume: no free PersistentVolume without a class fits. Create a PersistentVolume, or set \
+             spec.storage.storageClassName before the cluster has formed"
+        ),
+        Some(class) => format!(
+            "claim {name} has no volume: StorageClass {class} does not exist, or provisions no volumes. Create the \
+             StorageClass, or correct spec.storage.storageClassName before the cluster has formed (kubectl get storageclass)"
+        ),
+    })
 }

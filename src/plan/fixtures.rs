@@ -233,6 +233,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         foreign_members: vec![],
         searches: vec![],
         refusal: None,
+        last_snapshot: None,
         fresh_suffix: "fresh".to_owned(),
         settings: settings(),
     };

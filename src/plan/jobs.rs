@@ -324,7 +324,7 @@ fn progress(job: &Job, all: &[Pod], refusal: Option<&str>, before: Option<&HeldU
             "the Job controller creates the next Pod of Job {name} after a pause ({attempt} is over){earlier}"
         ));
     }
-    let (reason, cause) = match failure::hold_up(pod) {
+    let (reason, cause) = match failure::hold_up(pod, None) {
         Some(failure::HoldUp { message, stuck: true }) => (Reason::PodHeldUp, message),
         Some(failure::HoldUp { message, stuck: false }) => (Reason::JobPending, message),
         None => (Reason::JobPending, "kubelet has reported nothing".to_owned()),

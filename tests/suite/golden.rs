@@ -75,6 +75,7 @@ fn wanted() -> BTreeMap<String, String> {
             printed(&Scope::Cluster, &[Part::Rbac, Part::Deployment]),
         ),
         ("namespaced", "--namespace etcd", printed(&one, &[Part::Rbac, Part::Deployment])),
+        ("pod-monitor", "--only pod-monitor", printed(&Scope::Cluster, &[Part::PodMonitor])),
         ("network-policies", "--namespace etcd --only network-policies", printed(&one, &[Part::NetworkPolicies])),
     ] {
         let head = format!("# What `holdfast manifests` {command} prints.\n");

@@ -89,6 +89,14 @@ fn tell(world: &mut World, command: &str) {
             let name = world.members.keys().next().unwrap().clone();
             world.delete_member(&name);
         }
+        ["freeze", n] => world.freeze(n.parse().unwrap()),
+        ["thaw"] => world.thaw(),
+        ["lead", n] => world.lead(n.parse().unwrap()),
+        ["lose", "claim", n] => world.lose_claim(n.parse().unwrap()),
+        ["delete", "member", n] => {
+            let name = world.members.keys().nth(n.parse().unwrap()).unwrap().clone();
+            world.delete_member(&name);
+        }
         ["silence", n] => world.silent_until = world.now + n.parse::<u64>().unwrap(),
         ["lose", "status"] => world.lose_status(),
         ["pause"] => world.edit(|s| s.paused = true),

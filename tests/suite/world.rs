@@ -144,6 +144,8 @@ pub struct World {
     pub foreign: Vec<cluster::ForeignVolume>,
     pub groups: BTreeMap<u64, Group>,
     pub silent_until: u64,
+    /// Members whose etcd runs and does not answer.
+    pub frozen: BTreeSet<String>,
     going: BTreeMap<(&'static str, String), u64>,
     pub due: BTreeMap<Who, u64>,
     pub writes: u64,
@@ -197,6 +199,7 @@ impl World {
             foreign: vec![],
             groups: BTreeMap::new(),
             silent_until: 0,
+            frozen: BTreeSet::new(),
             going: BTreeMap::new(),
             due: BTreeMap::new(),
             writes: 0,

@@ -11,12 +11,13 @@ use rand::RngExt;
 
 use super::snapshot::{pods_of, refusal};
 use super::{labelled, owned_by};
+use crate::api::cluster::LastSnapshot;
 use crate::api::restore::Restore;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, component, key, name};
 use crate::operator::error::Error;
 use crate::operator::etcd::{self, Address};
 use crate::operator::reader::{Only, Reader};
-use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed, Search};
+use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed, Search, newest};
 use crate::plan::{Seen, Unread};
 
 /// The cluster of this name and UID with all it has; `None` when it is gone.
@@ -94,9 +95,17 @@ pub(in crate::operator) async fn observe(
         foreign_members,
         searches,
         refusal,
+        last_snapshot: last_snapshot(reader, uid),
         fresh_suffix: fresh_suffix(),
         settings: reader.ctx.settings.clone(),
     }))
+}
+
+/// From the cache in both views: a list of a cluster's snapshots is long, and this date guards no act.
+fn last_snapshot(reader: Reader<'_>, uid: &str) -> Option<LastSnapshot> {
+    let here = |s: &EtcdSnapshot| s.namespace().as_deref() == Some(reader.namespace);
+    let all = reader.ctx.caches.snapshots.state_filter(here);
+    newest(uid, all.iter().map(AsRef::as_ref))
 }
 
 /// Claims of members of another cluster that had this name: they may hold its data.

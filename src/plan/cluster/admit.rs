@@ -55,8 +55,7 @@ fn newcomers(seen: &Observed, etcd: &Membership) -> Option<Next> {
 fn votes(seen: &Observed, etcd: &Membership) -> Option<Next> {
     let leader = etcd.leader.and_then(|id| etcd.members.iter().find(|l| l.id == id))?;
     let ahead = seen.serving(etcd, leader, seen.standing_for(leader)?.name())?.applied_index;
-    let learners =
-        present(seen, etcd).filter(|(l, m)| l.learner && m.joined() && m.stays() && m.live_pod().is_some());
+    let learners = present(seen, etcd).filter(|(l, m)| l.learner && m.joined() && m.stays() && m.live_pod().is_some());
     let ready = learners
         .filter_map(|(l, m)| Some((l, m, seen.serving(etcd, l, m.name())?)))
         // etcd itself is content with a tenth of the whole log, and then every write waits for the rest.

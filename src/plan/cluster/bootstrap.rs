@@ -75,7 +75,7 @@ fn beside_foreign_volumes(seen: &Observed) -> Option<Next> {
     (!going.is_empty()).then(|| {
         let message = format!(
             "volumes of an earlier cluster of this name are going: {}. If one stays, its member says what it waits for: \
-             kubectl get etcdmembers -l {}={} -o wide",
+             kubectl describe etcdmembers -l {}={}",
             names(&going),
             key::CLUSTER,
             meta::name(&seen.cluster.metadata)

@@ -10,7 +10,9 @@ use super::pace::POLL;
 use super::{Answer, Listed, Member, Membership, Observed};
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
+use crate::api::{key, role};
 use crate::plan::{Next, Wake, build, meta, pods};
+use snapshot_agent::contract::hex_id;
 
 impl Member {
     /// Its name.
@@ -69,6 +71,20 @@ impl Observed {
     /// The member that leaves and that etcd may still list. There is one at most (I11).
     pub fn leaving(&self) -> Option<&Member> {
         self.members.iter().find(|m| !m.stays() && !m.removed())
+    }
+
+    /// etcd's membership, if these servers are the ones that the cluster formed with (or it has not formed).
+    pub fn own_etcd(&self) -> Option<&Membership> {
+        let ours = |etcd: &&Membership| self.latches().formed.is_none_or(|f| f.cluster_id == hex_id(etcd.cluster_id));
+        self.etcd.known().filter(ours)
+    }
+
+    /// Whether a member has a vote: by etcd's word, and while etcd is silent by the label of its Pod.
+    pub fn votes(&self, etcd: Option<&Membership>, member: &Member) -> bool {
+        match etcd {
+            Some(etcd) => self.listed(etcd, member.name()).is_some_and(|l| !l.learner),
+            None => member.live_pod().is_some_and(|p| meta::label(&p.metadata, key::ROLE) == Some(role::VOTER)),
+        }
     }
 
     /// What etcd lists for a member: by name, which is never used twice, or by peer URL before it has a name.

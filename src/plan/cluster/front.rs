@@ -37,12 +37,15 @@ pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<
     let client = build::service::client(&seen.cluster);
     let verdict = judge(&client, seen.client_service.as_ref().map(|s| (s, &s.metadata)), meta);
     judged("Service", &client.metadata.clone(), verdict, Ensure::Service(Box::new(client)));
+    // Whether one voter is left is known by etcd's word alone.
+    let may_go = wanted.replicas > 0 && seen.etcd.known().is_some();
     // The budget of a parked cluster stays as it is: there is no Pod to evict.
-    if let Some(budget) = build::budget::budget(&seen.cluster, voters(seen), wanted.replicas).filter(|_| wanted.replicas > 0)
+    if let Some(budget) =
+        build::budget::budget(&seen.cluster, voters(seen), wanted.replicas).filter(|_| wanted.replicas > 0)
     {
         let verdict = judge(&budget, seen.budget.as_ref().map(|b| (b, &b.metadata)), meta);
         judged("PodDisruptionBudget", &budget.metadata.clone(), verdict, Ensure::Budget(Box::new(budget)));
-    } else if let Some(there) = seen.budget.as_ref().map(|b| &b.metadata).filter(|_| wanted.replicas > 0) {
+    } else if let Some(there) = seen.budget.as_ref().map(|b| &b.metadata).filter(|_| may_go) {
         let ours = meta::controlled_by(there, meta::uid(meta)) && !meta::deleting(there);
         let verdict = if ours { Verdict::Apply } else { Verdict::Same };
         judged("PodDisruptionBudget", there, verdict, Ensure::DropBudget(Target::of(there)));

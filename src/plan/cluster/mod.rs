@@ -4,6 +4,7 @@
 
 mod admit;
 mod alarms;
+mod backups;
 mod bootstrap;
 mod facts;
 mod front;
@@ -19,6 +20,7 @@ mod plan;
 mod reach;
 mod reading;
 mod restore;
+mod risk;
 mod seed;
 mod shrink;
 mod silent;
@@ -27,6 +29,7 @@ mod status;
 mod tests;
 mod victim;
 
+pub use backups::newest;
 pub use observed::*;
 pub use plan::plan;
 pub use restore::{How, Of, restore_uid};

@@ -6,6 +6,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
+use crate::api::cluster::LastSnapshot;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
 use crate::plan::{Seen, Settings};
 
@@ -39,6 +40,8 @@ pub struct Observed {
     pub searches: Vec<Search>,
     /// Why the API server refused the Pod of the last of these, if it did.
     pub refusal: Option<String>,
+    /// Newest complete snapshot of this cluster among the cached `EtcdSnapshot`s.
+    pub last_snapshot: Option<LastSnapshot>,
     /// Five characters of luck for the next member's name.
     pub fresh_suffix: String,
     /// What the operator was started with.

@@ -7,11 +7,11 @@ use jiff::Timestamp;
 
 use super::pace::POLL;
 use super::{Member, Observed, admit, alarms, bootstrap, front, grow, park, seed, shrink, status};
+use crate::api::EtcdClusterStatus;
 use crate::api::cluster::Formed;
 use crate::api::condition::Reason;
-use crate::api::{EtcdClusterSpec, EtcdClusterStatus};
 use crate::plan::valid::{self, Wanted};
-use crate::plan::{Ensure, Next, Note, Plan, Seen, Wake, meta};
+use crate::plan::{Ensure, Next, Plan, Seen, Wake, meta};
 use snapshot_agent::contract::hex_id;
 
 /// What to do next.
@@ -19,9 +19,8 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdClusterStatus> {
     let wanted = valid::cluster(&seen.cluster);
     let (ensures, next) = decide(seen, wanted.as_ref(), now);
     let status = status::whole(seen, wanted.as_ref().ok(), &next, now);
-    let notes = wanted.as_ref().map(|w| notes(seen, w)).unwrap_or_default();
     let (act, waiting, wake) = next.into_parts();
-    Plan { ensures, act, status, notes, waiting, wake }
+    Plan { ensures, act, status, notes: vec![], waiting, wake }
 }
 
 fn decide(seen: &Observed, wanted: Result<&Wanted, &valid::Refusal>, now: Timestamp) -> (Vec<Ensure>, Next) {
@@ -83,27 +82,4 @@ fn formed_next(seen: &Observed, wanted: Result<&Wanted, Next>, formed: &Formed, 
             .unwrap_or_else(|| seen.rest(etcd, now)),
         Err(hindered) => hindered,
     }
-}
-
-/// Warnings about a spec that works all the same: once for each generation.
-fn notes(seen: &Observed, wanted: &Wanted) -> Vec<Note> {
-    let told = seen.cluster.status.as_ref().and_then(|s| s.observed_generation);
-    if told.is_some() && told == seen.cluster.metadata.generation {
-        return vec![];
-    }
-    let EtcdClusterSpec { replicas, .. } = &seen.cluster.spec;
-    let mut notes = vec![];
-    let mut warn = |reason: Reason, message: String| {
-        notes.push(Note { warning: true, reason: reason.as_str().to_owned(), message });
-    };
-    if wanted.replicas > 0 && wanted.replicas.is_multiple_of(2) {
-        let message = format!("{replicas} members tolerate no more failures than {}", wanted.replicas - 1);
-        warn(Reason::EvenReplicas, message);
-    }
-    if !wanted.server.leaves_room() {
-        let message = "spec.options.quotaBackendBytes leaves no room on the volume for a received snapshot beside a \
-                       full database: a member that lags far behind cannot catch up";
-        warn(Reason::QuotaTight, message.to_owned());
-    }
-    notes
 }

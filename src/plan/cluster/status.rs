@@ -5,11 +5,11 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Listed, Member, Membership, Observed, alarms, latest, lineage, memberless, silent};
+use super::{Listed, Member, Membership, Observed, alarms, backups, latest, lineage, memberless, risk, silent};
 use crate::api::cluster::MemberSummary;
 use crate::api::condition::{Reason, Type, Wanted as Condition, merge};
 use crate::api::member::LastFailure;
-use crate::api::{EtcdClusterStatus, key, role};
+use crate::api::{EtcdClusterStatus, name, role};
 use crate::plan::build;
 use crate::plan::valid::{Version, Wanted};
 use crate::plan::{Act, Next, Seen, Waiting, failure, meta, pods};
@@ -22,10 +22,10 @@ const DEFAULT_PROGRESS_DEADLINE_SECONDS: u32 = 600;
 pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: Timestamp) -> EtcdClusterStatus {
     let meta = &seen.cluster.metadata;
     let old = seen.cluster.status.clone().unwrap_or_default();
-    let etcd = seen.etcd.known().filter(|e| is_ours(seen, e));
+    let etcd = seen.own_etcd();
     let members = memberless::summaries(seen, &old.members).unwrap_or_else(|| summaries(seen, etcd, &old.members, now));
     let voters = etcd.map_or(old.voters, |e| count(e.members.iter().filter(|l| !l.learner)));
-    let ready_members = count(seen.members.iter().filter(|m| votes(seen, etcd, m) && ready(m)));
+    let ready_members = count(seen.members.iter().filter(|m| seen.votes(etcd, m) && ready(m)));
     let facts = Facts { seen, wanted, next, etcd, voters, ready: ready_members, now };
     EtcdClusterStatus {
         observed_generation: meta.generation,
@@ -34,6 +34,8 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
         ready_members,
         voters,
         selector: Some(build::as_text(&build::voters(&seen.cluster))),
+        endpoint: Some(name::endpoint(meta::name(meta), meta.namespace.as_deref().unwrap_or_default())),
+        last_snapshot: backups::last(old.last_snapshot, seen.last_snapshot.clone()),
         leader: etcd.and_then(|e| leader(seen, e)),
         version: lowest_version(seen).map(|v| v.to_string()).or(old.version),
         members,
@@ -44,25 +46,12 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
     }
 }
 
-/// Whether these servers are the ones the cluster formed with (or it has not formed).
-fn is_ours(seen: &Observed, etcd: &Membership) -> bool {
-    seen.latches().formed.is_none_or(|f| f.cluster_id == hex_id(etcd.cluster_id))
-}
-
 fn count<T>(items: impl Iterator<Item = T>) -> i32 {
     i32::try_from(items.count()).unwrap_or(i32::MAX)
 }
 
 fn ready(member: &Member) -> bool {
     member.live_pod().is_some_and(pods::ready)
-}
-
-/// Whether a member has a vote: by etcd's word, and while that is silent by the label it earned.
-fn votes(seen: &Observed, etcd: Option<&Membership>, member: &Member) -> bool {
-    match etcd {
-        Some(etcd) => seen.listed(etcd, member.name()).is_some_and(|l| !l.learner),
-        None => member.live_pod().is_some_and(|p| meta::label(&p.metadata, key::ROLE) == Some(role::VOTER)),
-    }
 }
 
 fn leader(seen: &Observed, etcd: &Membership) -> Option<String> {
@@ -137,10 +126,9 @@ struct Facts<'a> {
 type Verdict = (Reason, String);
 
 impl Facts<'_> {
-    fn conditions(&self) -> [Condition; 4] {
+    fn conditions(&self) -> [Condition; 5] {
         let doing = self.doing();
-        let blocking = self.trouble();
-        let trouble = blocking.clone().or_else(|| self.warning());
+        let trouble = self.trouble();
         let complete = self.complete();
         [
             if self.parked() {
@@ -154,7 +142,7 @@ impl Facts<'_> {
                 };
                 Condition::yes(Type::Ready, Reason::AsDesired, message)
             } else {
-                let (reason, message) = blocking.or_else(|| doing.clone()).unwrap_or_else(|| self.short());
+                let (reason, message) = trouble.clone().or_else(|| doing.clone()).unwrap_or_else(|| self.short());
                 Condition::no(Type::Ready, reason, message)
             },
             self.available(),
@@ -170,6 +158,7 @@ impl Facts<'_> {
                 Some((reason, message)) => Condition::yes(Type::Degraded, reason, message),
                 None => Condition::no(Type::Degraded, Reason::NothingWrong, "no fault is known"),
             },
+            risk::condition(self.seen, self.wanted, self.voters),
         ]
     }
 
@@ -183,7 +172,7 @@ impl Facts<'_> {
         self.seen.cluster.spec.replicas == 0 && matches!(self.next, Next::Settled(_))
     }
 
-    /// All that is asked for is so, whatever else may be worth a warning. While an alarm stands etcd takes no write.
+    /// All that is asked for is so. While an alarm stands etcd takes no write.
     fn complete(&self) -> bool {
         let settled = match self.next {
             Next::Settled(_) => true,
@@ -292,11 +281,6 @@ impl Facts<'_> {
         self.stuck().or_else(|| self.failed_seed()).or_else(|| self.alarm()).or_else(wrong)
     }
 
-    /// What works and is a risk all the same.
-    fn warning(&self) -> Option<Verdict> {
-        self.colocated().or_else(|| self.unsafe_version())
-    }
-
     /// What is waited for and never comes by itself.
     fn stuck(&self) -> Option<Verdict> {
         match self.next {
@@ -339,24 +323,6 @@ impl Facts<'_> {
 
     fn failing_member(&self) -> Option<Verdict> {
         self.seen.members.iter().find_map(failed)
-    }
-
-    /// A majority on one node goes with that node.
-    fn colocated(&self) -> Option<Verdict> {
-        let etcd = self.etcd.filter(|_| self.voters >= 3)?;
-        let nodes: Vec<&str> = (self.seen.members.iter())
-            .filter(|m| votes(self.seen, Some(etcd), m))
-            .filter_map(|m| m.live_pod()?.spec.as_ref()?.node_name.as_deref())
-            .collect();
-        let crowded = |node: &str| count(nodes.iter().filter(|n| **n == node)) > self.voters / 2;
-        let node = nodes.iter().find(|n| crowded(n))?;
-        Some((Reason::MembersColocated, format!("a majority of the voters runs on node {node}")))
-    }
-
-    fn unsafe_version(&self) -> Option<Verdict> {
-        let version = self.wanted?.server.version;
-        let (defect, floor) = version.known_defect()?;
-        Some((Reason::UnsafeVersion, format!("etcd {version} has known defects: {defect}. Use {floor} or later")))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod admitting;
 mod alarms;
+mod backups;
 mod bootstrap;
 mod corrected;
 mod front;
@@ -9,6 +10,7 @@ mod growing;
 mod latest;
 mod lineage;
 mod memberless;
+mod scaling;
 mod seed;
 mod stored;
 
@@ -16,7 +18,7 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
-use crate::api::cluster::Latches;
+use crate::api::cluster::{Latches, Options};
 use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::member::Birth;
 use crate::api::name::LocalRef;
@@ -143,19 +145,26 @@ mod settled {
     }
 
     #[test]
-    fn warnings_do_not_make_it_unready() {
+    fn a_risk_is_no_fault() {
         let mut seen = formed(3, 3);
+        assert_eq!(condition(&seen, "AtRisk"), pair("False", "NothingWrong"));
         seen.cluster.spec.version = "3.6.10".to_owned();
-        assert_eq!(condition(&seen, "Degraded"), pair("True", "UnsafeVersion"));
-        assert_eq!(condition(&seen, "Ready"), pair("True", "AsDesired"));
-        let mut seen = formed(3, 3);
-        for n in [0, 2] {
-            seen.members[n].pod.as_mut().unwrap().spec.as_mut().unwrap().node_name = Some("n1".to_owned());
-        }
-        assert_eq!(condition(&seen, "Degraded"), pair("True", "MembersColocated"));
-        seen.members[2].pod.as_mut().unwrap().spec.as_mut().unwrap().node_name = Some("n2".to_owned());
+        assert_eq!(condition(&seen, "AtRisk"), pair("True", "UnsafeVersion"));
         assert_eq!(condition(&seen, "Degraded"), pair("False", "NothingWrong"));
         assert_eq!(condition(&seen, "Ready"), pair("True", "AsDesired"));
+        let mut seen = formed(3, 3);
+        let node = |seen: &mut Observed, n: usize, node: &str| {
+            seen.members[n].pod.as_mut().unwrap().spec.as_mut().unwrap().node_name = Some(node.to_owned());
+        };
+        node(&mut seen, 0, "n1");
+        node(&mut seen, 2, "n1");
+        assert_eq!(condition(&seen, "AtRisk"), pair("True", "MembersColocated"));
+        assert_eq!(condition(&seen, "Degraded"), pair("False", "NothingWrong"));
+        let mut silent = seen.clone();
+        silent.etcd = Seen::unknown("timed out");
+        assert_eq!(condition(&silent, "AtRisk"), pair("True", "MembersColocated"), "the nodes are the same");
+        node(&mut seen, 2, "n2");
+        assert_eq!(condition(&seen, "AtRisk"), pair("False", "NothingWrong"));
         etcd(&mut seen).alarms.push(Alarm { member_id: 0x11, kind: AlarmKind::NoSpace });
         assert_eq!(condition(&seen, "Degraded"), pair("True", "AlarmRaised"));
         assert_eq!(condition(&seen, "Ready"), pair("False", "AlarmRaised"), "no write is taken");
@@ -163,14 +172,20 @@ mod settled {
     }
 
     #[test]
-    fn an_even_size_is_told_once_for_each_generation() {
-        let mut seen = formed(2, 2);
-        assert_eq!(planned(&seen).notes, vec![]);
-        seen.cluster.metadata.generation = Some(2);
-        assert_eq!(planned(&seen).notes[0].reason, "EvenReplicas");
-        let mut seen = formed(3, 3);
-        seen.cluster.metadata.generation = Some(2);
-        assert_eq!(planned(&seen).notes, vec![]);
+    fn every_risk_is_named() {
+        let mut seen = formed(4, 4);
+        assert_eq!(condition(&seen, "AtRisk"), pair("True", "EvenReplicas"));
+        let quota = Options { quota_backend_bytes: Some(8_000_000_000), ..Options::default() };
+        seen.cluster.spec.options = Some(quota);
+        assert_eq!(condition(&seen, "AtRisk"), pair("True", "QuotaTight"));
+        let all = planned(&seen).status.conditions;
+        let risk = all.into_iter().find(|c| c.type_ == "AtRisk").unwrap();
+        assert!(
+            risk.message.ends_with("; EvenReplicas: 4 members tolerate no more failures than 3"),
+            "{}",
+            risk.message
+        );
+        assert_eq!(condition(&seen, "Degraded"), pair("False", "NothingWrong"));
     }
 }
 

@@ -88,7 +88,13 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
     if pods::ended(there) {
         // Not in a row: kubelet may reject at once what the scheduler puts onto its node again and again.
         let made = there.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0);
-        return anew_at(made + REJECTED, there, "the Pod has ended: kubelet does not start an ended Pod again", now);
+        return anew_at(
+            seen,
+            made + REJECTED,
+            there,
+            "the Pod has ended: kubelet does not start an ended Pod again",
+            now,
+        );
     }
     let next = own(seen, there, &want, now);
     let lost = missing_labels(there, member);
@@ -105,17 +111,17 @@ fn own(seen: &Observed, there: &Pod, want: &Pod, now: Timestamp) -> Next {
         return match pods::restore_held_since(there) {
             Some(since) => {
                 let why = "the Pod waits for the restore's source, which the restored member does not need";
-                anew_at(since + FORGET_RESTORE, there, why, now)
+                anew_at(seen, since + FORGET_RESTORE, there, why, now)
             }
-            None => count_start(seen, joined, there).unwrap_or_else(|| standing(there, now)),
+            None => count_start(seen, joined, there).unwrap_or_else(|| standing(seen, there, now)),
         };
     }
     if outdated(there, want) {
         return anew(there, "the member has not joined yet, and its Pod has outdated arguments");
     }
     match retry_at(there) {
-        Some(at) => anew_at(at, there, "the restore failed; a new Pod starts again from the beginning", now),
-        None => standing(there, now),
+        Some(at) => anew_at(seen, at, there, "the restore failed; a new Pod starts again from the beginning", now),
+        None => standing(seen, there, now),
     }
 }
 
@@ -162,8 +168,8 @@ fn anew(pod: &Pod, why: &str) -> Next {
 }
 
 /// Has the Pod made anew at that time; until then it is judged as it stands, and looked at again then.
-fn anew_at(at: Timestamp, pod: &Pod, why: &str, now: Timestamp) -> Next {
-    match (Wake::at(at, now), standing(pod, now)) {
+fn anew_at(seen: &Observed, at: Timestamp, pod: &Pod, why: &str, now: Timestamp) -> Next {
+    match (Wake::at(at, now), standing(seen, pod, now)) {
         (None, _) => anew(pod, why),
         (Some(later), Next::Wait(waiting, _)) => Next::Wait(waiting, later),
         (Some(_), other @ (Next::Do(..) | Next::Settled(_))) => other,
@@ -171,7 +177,7 @@ fn anew_at(at: Timestamp, pod: &Pod, why: &str, now: Timestamp) -> Next {
 }
 
 /// A Pod that is as it has to be: serving, or on its way.
-fn standing(pod: &Pod, now: Timestamp) -> Next {
+fn standing(seen: &Observed, pod: &Pod, now: Timestamp) -> Next {
     if pods::ready(pod) {
         return Next::Settled(Wake::OnChange);
     }
@@ -182,7 +188,7 @@ fn standing(pod: &Pod, now: Timestamp) -> Next {
         let message = format!("its Pod has ended{}; Holdfast creates another Pod", pods::why_ended(pod));
         return Next::wait(Reason::WaitingForPod, message, Wake::OnChange);
     }
-    let Some(held) = failure::hold_up(pod) else {
+    let Some(held) = failure::hold_up(pod, seen.claim.as_ref()) else {
         return Next::wait(Reason::WaitingForPod, "its Pod does not run yet", Wake::OnChange);
     };
     let message = format!("its Pod does not run yet: {}", held.message);

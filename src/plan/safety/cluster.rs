@@ -38,7 +38,11 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
         Ensure::Budget(budget) => (meta::name(&budget.metadata), seen.budget.as_ref().map(|b| &b.metadata)),
         Ensure::DropBudget(target) => {
             let standing = seen.budget.as_ref().map(|b| &b.metadata);
-            rule("I12", standing.is_some_and(|meta| is(target, meta)), "the budget that goes is the one that was seen")?;
+            rule(
+                "I12",
+                standing.is_some_and(|meta| is(target, meta)),
+                "the budget that goes is the one that was seen",
+            )?;
             let voters = known(seen).map(|etcd| voters(etcd).len())?;
             rule("I16", voters < 2, "a cluster with two voters or more keeps its disruption budget")?;
             (target.name.as_str(), standing)

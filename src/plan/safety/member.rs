@@ -89,7 +89,9 @@ fn expendable(seen: &Observed) -> bool {
 
 /// Whether a cluster that lives counts on its vote, whatever a person wants of the member.
 fn counted_on(seen: &Observed) -> bool {
-    joined(seen) && !removed(seen) && matches!(&seen.cluster, Seen::Known(Some(cluster)) if !meta::deleting(&cluster.metadata))
+    joined(seen)
+        && !removed(seen)
+        && matches!(&seen.cluster, Seen::Known(Some(cluster)) if !meta::deleting(&cluster.metadata))
 }
 
 fn active(seen: &Observed) -> Verdict {

@@ -229,7 +229,9 @@ fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, String> {
         return Err(format!("EtcdCluster {wanted} has not formed yet; its conditions name the cause"));
     };
     if cluster.spec.replicas == 0 {
-        return Err(format!("EtcdCluster {wanted} is parked: spec.replicas is 0. The snapshot starts when it is larger"));
+        return Err(format!(
+            "EtcdCluster {wanted} is parked: spec.replicas is 0. The snapshot starts when it is larger"
+        ));
     }
     let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
     let endpoints: Vec<String> = status

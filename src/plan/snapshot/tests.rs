@@ -92,7 +92,7 @@ fn whoever_saves_gets_public_keys_alone() {
 #[test]
 fn what_is_missing_is_waited_for_and_is_no_failure() {
     type Case = (&'static str, fn(&mut Observed), &'static str);
-    let cases: [Case; 6] = [
+    let cases: [Case; 7] = [
         ("no cluster", |s| s.cluster = None, "there is no EtcdCluster a in this namespace yet"),
         (
             "a cluster that goes",
@@ -110,6 +110,7 @@ fn what_is_missing_is_waited_for_and_is_no_failure() {
             |s| s.cluster.as_mut().unwrap().status.as_mut().unwrap().members.retain(|m| m.name == "a-2"),
             "lists no voter",
         ),
+        ("a parked cluster", |s| s.cluster.as_mut().unwrap().spec.replicas = 0, "EtcdCluster a is parked"),
         (
             "credentials without a Secret",
             |s| s.missing_secrets = vec!["keys".to_owned()],

@@ -16,8 +16,8 @@ const CLUSTER: &[Case] = &[
     ("TLS is not there yet", |c| c["spec"]["tls"]["insecure"] = json!(false), "tls.insecure"),
     ("no members", |c| c["spec"]["replicas"] = json!(0), "replicas"),
     ("too many members", |c| c["spec"]["replicas"] = json!(10), "replicas"),
-    ("no such version", |c| c["spec"]["version"] = json!("4.0.0"), "version"),
-    ("a tag is no version", |c| c["spec"]["version"] = json!("v3.6.16"), "version"),
+    ("no such version", |c| c["spec"]["version"] = json!("4.0.0"), "such as 3.6.16"),
+    ("a tag is no version", |c| c["spec"]["version"] = json!("v3.6.16"), "without v"),
     ("a mode alone", |c| c["spec"]["options"] = json!({"autoCompactionMode": "periodic"}), "belong together"),
     ("a retention alone", |c| c["spec"]["options"] = json!({"autoCompactionRetention": "1h"}), "belong together"),
     (

@@ -14,9 +14,11 @@ pub async fn tell(w: &World) -> Result<()> {
     wrong["spec"]["storage"]["storageClassName"] = json!("no-such-class");
     w.create(wrong).await?;
     let held = w.wait("EtcdCluster", "alpha", "held up", |c| {
-        condition(c, "Degraded").is_some_and(|(status, reason, _)| status == "True" && reason == "PodHeldUp")
+        condition(c, "Degraded").is_some_and(|(status, reason, message)| {
+            status == "True" && reason == "PodHeldUp" && message.contains("StorageClass no-such-class does not exist")
+        })
     });
-    w.step("the condition names the held up Pod", held).await?;
+    w.step("the condition names the StorageClass", held).await?;
     w.patch("EtcdCluster", "alpha", json!({"spec": {"storage": {"storageClassName": null}}})).await?;
     let held = w.wait("EtcdCluster", "alpha", "another cause", |c| {
         condition(c, "Degraded").is_some_and(|(status, reason, message)| {

@@ -83,6 +83,8 @@ async fn writes(w: &World) -> Result<Vec<String>> {
     let path = format!("/api/v1/namespaces/{}/pods/{}:8080/proxy/metrics", w.ns, operators[0]);
     let metrics = w.env.kubectl(&["get", "--raw", &path])?;
     ensure!(metrics.contains("holdfast_passes_total"), "no metrics of the operator: {metrics}");
+    let series = format!("holdfast_cluster_ready{{namespace=\"{}\",name=\"calm\"}} ", w.ns);
+    ensure!(metrics.contains(&series), "no {series}in {metrics}");
     Ok(metrics.lines().filter(|line| line.starts_with("holdfast_writes_total{")).map(str::to_owned).collect())
 }
 

@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::support::env::ETCD_VERSION;
+use crate::support::kube_helpers::condition;
 use crate::support::make;
 use crate::support::world::World;
 
@@ -30,6 +31,11 @@ async fn on(w: &World, version: &str) -> Result<()> {
     w.create(of_version(make::cluster("alpha", 3))).await?;
     w.create(make::claim("backups", "1Gi")).await?;
     w.step("alpha has three voters", w.wait_ready("alpha", 3)).await?;
+    // On a testbed with one node that is a risk, and no fault.
+    let sound = w.wait("EtcdCluster", "alpha", "not degraded", |c| {
+        condition(c, "Degraded").is_some_and(|(status, ..)| status == "False") && condition(c, "AtRisk").is_some()
+    });
+    w.step("a healthy cluster is not degraded", sound).await?;
     w.step("fill alpha", w.fill("alpha", 5_000)).await?;
     let before = w.digest("alpha").await?;
     ensure!(before.leases > 0, "the history holds leases: {before:?}");
@@ -39,6 +45,14 @@ async fn on(w: &World, version: &str) -> Result<()> {
     let s3 = w.step("snapshot to S3", w.wait_complete("to-s3")).await?;
     let pvc = w.step("snapshot to a volume", w.wait_complete("to-pvc")).await?;
     ensure!(s3["status"]["artifact"]["sha256"].as_str().is_some_and(|s| s.len() == 64), "{}", s3["status"]);
+
+    let newest = [&s3, &pvc].map(|done| done["status"]["completedAt"].as_str().unwrap_or_default()).into_iter().max();
+    let newest = newest.map(str::to_owned);
+    let told = w.wait("EtcdCluster", "alpha", "its last snapshot", |c| {
+        let last = &c["status"]["lastSnapshot"];
+        last["completedAt"].as_str() == newest.as_deref() && last["level"] == "HashKV"
+    });
+    w.step("alpha tells of its newest snapshot", told).await?;
 
     for done in [&s3, &pvc] {
         let (artifact, verified) = (&done["status"]["artifact"], &done["status"]["verification"]);

@@ -23,7 +23,7 @@ impl World {
     }
 
     pub(super) fn serving(&self, name: &str) -> Option<(&Data, &Process)> {
-        let process = self.processes.get(name).filter(|p| p.stage == Stage::Serving)?;
+        let process = self.processes.get(name).filter(|p| p.stage == Stage::Serving && !self.frozen.contains(name))?;
         Some((self.volumes.get(&format!("data-{name}"))?.data.as_ref()?, process))
     }
 
@@ -66,6 +66,9 @@ impl World {
                 learner: listed.learner,
                 leader: group.leader.unwrap_or_default(),
             }));
+        }
+        if self.frozen.contains(name) && self.processes.contains_key(name) {
+            return Some(Seen::unknown("no answer within 2 s"));
         }
         let booting = self.processes.get(name).is_some_and(|p| p.stage == Stage::Booting);
         booting.then(|| Seen::unknown("connection refused"))

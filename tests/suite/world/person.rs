@@ -85,6 +85,41 @@ impl World {
         }
     }
 
+    /// The member whose Pod is the nth by name.
+    fn nth(&self, n: usize) -> String {
+        self.members.keys().nth(n).unwrap().clone()
+    }
+
+    /// etcd of this member runs and does not answer any more.
+    pub fn freeze(&mut self, n: usize) {
+        let name = self.nth(n);
+        self.frozen.insert(name);
+        self.changed();
+    }
+
+    pub fn thaw(&mut self) {
+        self.frozen.clear();
+        self.changed();
+    }
+
+    /// This member leads from now on.
+    pub fn lead(&mut self, n: usize) {
+        let name = self.nth(n);
+        for group in self.groups.values_mut() {
+            if let Some(listed) = group.members.iter().find(|l| l.name == name) {
+                group.leader = Some(listed.id);
+            }
+        }
+        self.changed();
+    }
+
+    /// The claim of a parked member is deleted past everything.
+    pub fn lose_claim(&mut self, n: usize) {
+        let name = self.nth(n);
+        self.volumes.remove(&format!("data-{name}"));
+        self.changed();
+    }
+
     pub fn delete_member(&mut self, name: &str) {
         if let Some(mut object) = self.members.remove(name) {
             self.go("member", name, &mut object.metadata);

@@ -72,11 +72,13 @@ fn otherwise_one_by_one() {
             "{what}"
         );
     }
-    // Several voters: the third member is made when the learner has its vote.
+    // Beside several voters too; 3.5 waits until the learner has its vote.
     let seen = with_learner(2, 5);
     assert!(matches!(act(&seen), Some(Act::LatchJoined { .. })));
     let mut seen = with_learner(2, 5);
     seen.answers.remove(&named(2));
+    assert!(matches!(act(&seen), Some(Act::Latch(next)) if next.pending_member.is_some()));
+    seen.cluster.spec.version = "3.5.35".to_owned();
     assert_eq!(waits(&seen), Some(Reason::WaitingForLearner));
 }
 
@@ -88,9 +90,17 @@ fn nobody_is_added_to_what_is_not_well() {
     let mut seen = two_made();
     etcd(&mut seen).alarms.push(Alarm { member_id: 0, kind: AlarmKind::Corrupt });
     assert_eq!(waits(&seen), Some(Reason::AlarmRaised));
+    // Two of three are no quorum of four.
     let mut seen = formed(3, 5);
     seen.answers.remove(&named(2));
     assert_eq!(waits(&seen), Some(Reason::WaitingForEtcd));
+    // Four of five are one of six. Older patches want every voter.
+    for (version, adds) in [("3.6.16", true), ("3.6.10", false), ("3.5.30", true), ("3.5.29", false)] {
+        let mut seen = formed(5, 6);
+        seen.answers.remove(&named(4));
+        seen.cluster.spec.version = version.to_owned();
+        assert_eq!(act(&seen).is_some(), adds, "{version}");
+    }
     let mut seen = two_made();
     seen.etcd = Seen::unknown("no");
     assert_eq!(act(&seen), None);
@@ -111,6 +121,9 @@ fn a_newcomer_that_never_started_is_told_again_when_the_list_changes() {
 fn strangers_stop_growth() {
     let mut seen = formed(1, 3);
     list(&mut seen, 7);
+    // A learner of ours that never booted, and nobody wants it any more: a request to add it came late.
+    assert!(matches!(act(&seen), Some(Act::RemoveMember { learner: true, member_id: 0x17, .. })));
+    etcd(&mut seen).members[1].name = "stranger".to_owned();
     assert_eq!(waits(&seen), Some(Reason::UnknownMember));
     assert_eq!(condition(&seen, "Available"), pair("True", "ReadSucceeded"));
     let mut seen = formed(3, 3);

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use snapshot_agent::contract::{ExitClass, FailedReport, Level, Origin, Report, SavedReport, Verification};
 
 use super::super::{Inspection, Observed, plan};
-use crate::api::cluster::{EtcdClusterStatus, Formed, Latches, MemberSummary};
+use crate::api::cluster::{EtcdClusterSpec, EtcdClusterStatus, Formed, Latches, MemberSummary};
 use crate::api::name::LocalRef;
 use crate::api::snapshot::{EtcdSnapshotSpec, Phase};
 use crate::api::store::{Location, PvcLocation};
@@ -65,7 +65,7 @@ pub(super) fn fresh() -> Observed {
         cluster: Some(EtcdCluster {
             metadata: meta("a", "cluster-uid"),
             status: Some(status),
-            ..EtcdCluster::default()
+            spec: EtcdClusterSpec { replicas: 3, ..EtcdClusterSpec::default() },
         }),
         store: None,
         job: None,

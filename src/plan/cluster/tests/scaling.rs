@@ -1,0 +1,244 @@
+//! Fewer members, none, and back: which one goes, in which order, and what has to hold before.
+
+use super::*;
+use crate::api::member::{Departure, Leaving, Parked, Removed};
+
+fn leaving() -> Option<Leaving> {
+    Some(Leaving { why: Departure::ScaledIn, at: noon().to_string() })
+}
+
+/// Three voters of which the second one leaves.
+fn one_leaves() -> Observed {
+    let mut seen = formed(3, 2);
+    seen.members[1].object.spec.leaving = leaving();
+    seen
+}
+
+fn victim(seen: &Observed) -> Option<String> {
+    match act(seen) {
+        Some(Act::LatchLeaving { member, .. }) => Some(member.name),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn silence(seen: &mut Observed, n: usize) {
+    seen.answers.insert(named(n), Seen::unknown("no"));
+}
+
+#[test]
+fn the_victim_is_the_one_that_is_missed_least() {
+    // All voters the same: a follower, never the leader; of equals the first by name.
+    assert_eq!(victim(&formed(3, 2)), Some(named(1)));
+    type Change = fn(&mut Observed);
+    let node = |s: &mut Observed, n: usize, node: &str| {
+        s.members[n].pod.as_mut().unwrap().spec.as_mut().unwrap().node_name = Some(node.to_owned());
+    };
+    let crowded = move |s: &mut Observed| (0..3).for_each(|n| node(s, n, if n == 1 { "other" } else { "same" }));
+    let changes: [(usize, Change); 4] = [
+        (2, |s| silence(s, 2)),
+        (2, |s| s.members[2].object.metadata.deletion_timestamp = Some(earlier())),
+        (2, |s| s.members[2].object.metadata.creation_timestamp = Some(Time(noon()))),
+        // A learner before all.
+        (3, |s| {
+            *s = with_learner(3, 2);
+            s.members[3].object.spec.joined = joined_member(&s.cluster, 3).spec.joined;
+            s.members[3].pod.as_mut().unwrap().metadata.annotations = None;
+            silence(s, 3);
+        }),
+    ];
+    for (n, change) in changes {
+        let mut seen = formed(3, 2);
+        change(&mut seen);
+        assert_eq!(victim(&seen), Some(named(n)));
+    }
+    let mut seen = formed(3, 2);
+    crowded(&mut seen);
+    assert_eq!(victim(&seen), Some(named(2)), "the node with two voters loses one, and not the leader");
+    // A member that etcd does not know goes before everybody.
+    let mut seen = formed(3, 3);
+    let mut object = build::member::joiner(&seen.cluster, &named(8));
+    stored(&mut object.metadata, "u-8");
+    seen.members.push(Member { object, pod: None, claim: None });
+    assert_eq!(victim(&seen), Some(named(8)));
+}
+
+#[test]
+fn a_voter_goes_only_while_a_quorum_of_the_rest_is_healthy() {
+    let spared = |there: usize, wanted: i32, silent: &[usize]| {
+        let mut seen = formed(there, wanted);
+        silent.iter().for_each(|n| silence(&mut seen, *n));
+        act(&seen).is_some()
+    };
+    assert!(spared(2, 1, &[]));
+    assert!(spared(3, 1, &[2]), "the silent one goes first");
+    assert!(spared(5, 3, &[3, 4]), "three of four are a quorum");
+    assert!(!spared(5, 3, &[2, 3, 4]));
+    // A voter that answers and is cut off from the leader, or far behind, is not healthy.
+    for change in [|a: &mut Answer| a.leader = 0x99, |a: &mut Answer| a.applied_index -= 1_001] {
+        let mut seen = formed(4, 3);
+        for n in [2, 3] {
+            let mut said = answer(n);
+            change(&mut said);
+            seen.answers.insert(named(n), Seen::Known(said));
+        }
+        assert_eq!(waits(&seen).is_some(), true, "2 of the other 3 are needed, the leader and one more");
+        let mut one = formed(4, 3);
+        let mut said = answer(3);
+        change(&mut said);
+        one.answers.insert(named(3), Seen::Known(said));
+        assert_eq!(victim(&one), Some(named(3)));
+    }
+    let mut corrupt = formed(3, 2);
+    etcd(&mut corrupt).alarms.push(Alarm { member_id: 0, kind: AlarmKind::Corrupt });
+    assert_eq!(waits(&corrupt), Some(Reason::AlarmRaised));
+}
+
+#[test]
+fn clients_then_leadership_then_etcd_then_the_proof_then_the_object() {
+    let mut seen = one_leaves();
+    let pod = Target::of(&seen.members[1].pod.as_ref().unwrap().metadata);
+    assert_eq!(act(&seen), Some(Act::DismissClients { pod }));
+    assert_eq!(condition(&seen, "Progressing"), pair("True", "Shrinking"));
+    let unlabelled = labels(&[(key::ROLE, role::LEARNER)]);
+    seen.members[1].pod.as_mut().unwrap().metadata.labels = unlabelled.clone();
+    let remove = Act::RemoveMember { name: named(1), member_id: 0x11, learner: false, cluster_id: CLUSTER_ID };
+    assert_eq!(act(&seen), Some(remove.clone()));
+    // The leader first hands over, to the healthy voter with the longest log that stays.
+    etcd(&mut seen).leader = Some(0x11);
+    for n in 0..3 {
+        let ahead = u64::from(n == 2) * 10;
+        let said = Answer { leader: 0x11, applied_index: 1_000_000 + ahead, ..answer(n) };
+        seen.answers.insert(named(n), Seen::Known(said));
+    }
+    let over = Act::MoveLeader { name: named(1), from: 0x11, to: 0x12, cluster_id: CLUSTER_ID };
+    assert_eq!(act(&seen), Some(over));
+    // Its quorum is checked again.
+    silence(&mut seen, 0);
+    silence(&mut seen, 2);
+    assert_eq!(waits(&seen), Some(Reason::Shrinking));
+    // etcd has it no more: also where the answer was lost.
+    let mut seen = one_leaves();
+    etcd(&mut seen).members.remove(1);
+    let Some(Act::LatchRemoved { removed, .. }) = act(&seen) else { panic!() };
+    assert_eq!((removed.member_id.as_deref(), removed.cluster_id.as_str()), (Some("11"), "c1"));
+    seen.members[1].object.spec.removed = Some(removed);
+    assert!(matches!(act(&seen), Some(Act::DeleteMember { member, .. }) if member.name == named(1)));
+    seen.members[1].object.metadata.deletion_timestamp = Some(earlier());
+    assert_eq!(act(&seen), None);
+    assert_eq!(condition(&seen, "Ready"), pair("True", "AsDesired"), "its volume may go later");
+}
+
+#[test]
+fn a_member_that_leaves_goes_although_more_are_wanted_again() {
+    let mut seen = one_leaves();
+    seen.cluster.spec.replicas = 5;
+    assert!(matches!(act(&seen), Some(Act::DismissClients { .. })));
+    etcd(&mut seen).members.remove(1);
+    assert!(matches!(act(&seen), Some(Act::LatchRemoved { .. })));
+    // Nobody is led back to it, and it gets no vote.
+    let mut seen = with_learner(3, 3);
+    seen.members[3].object.spec.leaving = leaving();
+    assert!(matches!(act(&seen), Some(Act::RemoveMember { learner: true, .. })));
+}
+
+fn parked(index: u64) -> Option<Parked> {
+    Some(Parked { term: Some(3), index: Some(index), at: noon().to_string() })
+}
+
+#[test]
+fn zero_members_are_a_parked_cluster() {
+    let mut seen = formed(3, 0);
+    for n in 0..3 {
+        let Some(Act::Park { member, parked }) = act(&seen) else { panic!() };
+        assert_eq!((member, parked.index, parked.term), (member_target(&seen, n), Some(1_000_000), Some(3)));
+        assert_eq!(condition(&seen, "Available"), pair("False", "Parking"));
+        seen.members[n].object.spec.parked = Some(parked);
+    }
+    assert_eq!(waits(&seen), Some(Reason::Parking));
+    seen.members.iter_mut().for_each(|m| m.pod = None);
+    seen.etcd = Seen::unknown("nobody");
+    seen.answers.clear();
+    assert_eq!((act(&seen), planned(&seen).wake), (None, Wake::OnChange));
+    assert_eq!(condition(&seen, "Ready"), pair("True", "Parked"));
+    assert_eq!(condition(&seen, "Available"), pair("False", "Parked"));
+    assert_eq!(condition(&seen, "Degraded"), pair("False", "NothingWrong"));
+    // Without an answer, what is not known is not latched, and nobody is waited for.
+    let mut seen = formed(3, 0);
+    silence(&mut seen, 0);
+    assert!(matches!(act(&seen), Some(Act::Park { parked, .. }) if parked.index.is_none()));
+    // Nothing is founded for nobody.
+    assert_eq!(act(&bare(0)), None);
+    assert_eq!(condition(&bare(0), "Ready"), pair("True", "Parked"));
+}
+
+#[test]
+fn clients_come_back_when_the_log_is_as_long_as_it_was() {
+    let waking = |index: u64| {
+        let mut seen = formed(3, 3);
+        for m in &mut seen.members {
+            m.object.spec.parked = parked(index);
+            m.pod.as_mut().unwrap().metadata.labels.as_mut().unwrap().insert(key::ROLE.to_owned(), "learner".to_owned());
+        }
+        seen
+    };
+    let mut seen = waking(1_000_000);
+    assert!(matches!(act(&seen), Some(Act::Unpark { .. })));
+    assert_eq!(condition(&seen, "Available"), pair("False", "Waking"));
+    // The largest index is the last to go: it holds for all.
+    seen.members[0].object.spec.parked = parked(999);
+    assert_eq!(act(&seen), Some(Act::Unpark { member: member_target(&seen, 0) }));
+    seen.members.iter_mut().for_each(|m| m.object.spec.parked = None);
+    assert!(matches!(act(&seen), Some(Act::AdmitClients { .. })));
+    // Older volumes: nobody is let in, and a person looks.
+    let mut older = waking(1_000_001);
+    assert_eq!(waits(&older), Some(Reason::VolumeRolledBack));
+    silence(&mut older, 2);
+    assert_eq!(waits(&older), Some(Reason::Waking), "the one that does not answer yet may have it");
+    let mut silent = waking(5);
+    silent.etcd = Seen::unknown("no");
+    silent.answers.clear();
+    silent.members.iter_mut().for_each(|m| m.pod = None);
+    assert_eq!(waits(&silent), Some(Reason::Waking));
+}
+
+#[test]
+fn what_takes_too_long_is_told_and_goes_on() {
+    let mut seen = with_learner(1, 2);
+    seen.answers.remove(&named(1));
+    let mut status = planned(&seen).status;
+    let progressing = status.conditions.iter_mut().find(|c| c.type_ == "Progressing").unwrap();
+    progressing.last_transition_time = Time(noon() - SignedDuration::from_secs(599));
+    seen.cluster.status = Some(status);
+    assert_eq!(condition(&seen, "Degraded").1, "NothingWrong");
+    seen.cluster.spec.progress_deadline_seconds = Some(599);
+    assert_eq!(condition(&seen, "Degraded"), pair("True", "DeadlineExceeded"));
+    assert_eq!(waits(&seen), Some(Reason::WaitingForLearner));
+}
+
+#[test]
+fn the_removed_members_of_others_are_no_proof() {
+    let removed = |cluster: &str, id: Option<&str>| Removed {
+        cluster_id: cluster.to_owned(),
+        member_id: id.map(str::to_owned),
+        at: noon().to_string(),
+    };
+    let broken = |change: fn(&mut Observed), removed: Removed| {
+        let mut seen = one_leaves();
+        etcd(&mut seen).members.remove(1);
+        change(&mut seen);
+        let member = member_target(&seen, 1);
+        let plan = Plan { act: Some(Act::LatchRemoved { member, removed }), ..planned(&formed(1, 1)) };
+        let plan = Plan { status: seen.cluster.status.clone().unwrap_or_default(), ..plan };
+        safety::cluster(&seen, &plan).err().map(|v| v.invariant)
+    };
+    assert_eq!(broken(|_| {}, removed("c1", Some("11"))), None);
+    assert_eq!(broken(|_| {}, removed("c2", Some("11"))), Some("I4"));
+    assert_eq!(broken(|_| {}, removed("c1", None)), Some("I5"));
+    assert_eq!(broken(|s| s.members[1].object.spec.leaving = None, removed("c1", Some("11"))), Some("I11"));
+    assert_eq!(broken(|s| s.etcd = Seen::unknown("no"), removed("c1", Some("11"))), Some("I1"));
+    let listed = |s: &mut Observed| {
+        let id = 0x11;
+        etcd(s).members.push(Listed { id, name: String::new(), peer_urls: vec![], learner: true });
+    };
+    assert_eq!(broken(listed, removed("c1", Some("11"))), Some("I4"));
+}

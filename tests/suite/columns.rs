@@ -1,0 +1,63 @@
+//! `kubectl get etcd -o wide` fits a terminal: the widest sensible row of each kind, from the columns of its definition.
+
+use holdfast::api::condition::Reason;
+use holdfast::manifests;
+use serde_json::Value;
+
+/// Columns of a terminal on a wide screen.
+const SCREEN: usize = 200;
+/// kubectl's space between two columns.
+const GAP: usize = 3;
+/// A sensible name of a cluster, a store or a namespace: `orders-prod`.
+const NAME: usize = 11;
+
+/// Characters of the widest sensible value of a column.
+fn widest(path: &str) -> usize {
+    let client_service = "http://-client..svc:2379".len();
+    match path {
+        path if path.ends_with(".status") => "Unknown".len(),
+        path if path.ends_with(".reason") => Reason::ALL.iter().map(|reason| reason.as_str().len()).max().unwrap(),
+        ".spec.replicas" | ".status.readyMembers" => 1,
+        ".spec.version" | ".status.version" => "3.6.16".len(),
+        ".spec.storage.retention" => "Retain".len(),
+        ".status.endpoint" => client_service + 2 * NAME,
+        ".spec.clusterRef.name" | ".status.store.name" => NAME,
+        ".spec.joined.memberID" => 16,
+        ".status.claim.name" => "data--x2z4b".len() + NAME,
+        ".status.source.member" => "-x2z4b".len() + NAME,
+        ".status.phase" => "Complete".len(),
+        ".status.role" => "learner".len(),
+        ".status.state" => "NotServing".len(),
+        ".status.artifact.revision" => "1000000000".len(),
+        ".status.artifact.size" => "100.0 MiB".len(),
+        ".status.verification.level" => "Structure".len(),
+        ".status.type" => "azure".len(),
+        ".status.uri" => "s3://orders-prod-backups-eu-central-1/etcd".len(),
+        // An age: `3h20m`.
+        ".metadata.creationTimestamp"
+        | ".status.completedAt"
+        | ".status.lastSnapshot.completedAt"
+        | ".status.probe.at" => 5,
+        other => panic!("{other}: say how wide the column is, or leave messages and URIs to `kubectl describe`"),
+    }
+}
+
+#[test]
+fn the_widest_row_of_each_kind_fits_the_screen() {
+    for crd in manifests::crds().unwrap() {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let kind = text(&crd["spec"]["names"]["singular"]);
+        // `kubectl get etcd` writes the kind before the name. The name of a member or of a scheduled snapshot is longer.
+        let name = match kind.as_str() {
+            "etcdmember" => NAME + "-x2z4b".len(),
+            "etcdsnapshot" => NAME + "-20260101120000".len(),
+            _ => NAME,
+        };
+        let mut row = vec![kind.len() + ".holdfast.dev/".len() + name];
+        for column in crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array().unwrap() {
+            row.push(widest(column["jsonPath"].as_str().unwrap()).max(text(&column["name"]).len()));
+        }
+        let width = row.iter().sum::<usize>() + GAP * (row.len() - 1);
+        assert!(width <= SCREEN, "{kind}: {width} columns, {row:?}");
+    }
+}
