@@ -160,11 +160,13 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
     // Where the seed was removed since and the status was lost, the others remember.
     let remembered = || seen.members.iter().find_map(|m| m.object.spec.restored_from.clone());
     let restored_from = seed.map_or_else(remembered, |m| m.object.spec.restore.clone());
-    // A member whose starts are counted, or whose Pod is a voter's, has had clients: then the latch was lost, and what the
+    // A member whose starts are counted, that was parked, or whose Pod is a voter's, has had clients: then the latch was lost, and what the
     // spec says by now means nothing.
     let learner =
         |m: &&Member| m.pod.as_ref().is_some_and(|p| meta::label(&p.metadata, key::ROLE) == Some(role::LEARNER));
-    let fresh = seed.filter(|m| seen.members.len() == 1 && m.object.spec.start_count == 0).filter(learner);
+    let first = |m: &&Member| seen.members.len() == 1 && m.object.spec.start_count == 0;
+    // Only a cluster that has formed is parked.
+    let fresh = seed.filter(|m| first(m) && m.object.spec.parked.is_none()).filter(learner);
     if let Some(message) = fresh.and_then(|_| restore::corrected_too_late(seen, restored_from.as_ref())) {
         return Next::wait(Reason::InvalidSpec, message, Wake::OnChange);
     }

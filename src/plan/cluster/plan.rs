@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 
 use super::pace::POLL;
-use super::{Member, Observed, admit, alarms, bootstrap, front, grow, park, seed, shrink, status};
+use super::{Observed, admit, alarms, bootstrap, front, grow, park, seed, shrink, status};
 use crate::api::EtcdClusterStatus;
 use crate::api::cluster::Formed;
 use crate::api::condition::Reason;
@@ -40,8 +40,8 @@ fn decide(seen: &Observed, wanted: Result<&Wanted, &valid::Refusal>, now: Timest
     let next = match (&seen.latches().formed, wanted) {
         // Nothing is there to be parked, and nothing is founded.
         (None, Ok(wanted)) if wanted.replicas == 0 && seen.members.is_empty() => Next::Settled(Wake::OnChange),
-        // The latch may have been lost with the status.
-        (None, Ok(wanted)) if wanted.replicas == 0 && seen.members.iter().any(Member::joined) => park::park(seen, now),
+        // The latch was lost with the status: a cluster that has not formed yet forms before it is parked.
+        (None, Ok(wanted)) if wanted.replicas == 0 && park::wakes(seen) => park::park(seen, now),
         (None, Ok(_)) => bootstrap::next(seen, now),
         (None, Err(hindered)) => hindered,
         (Some(formed), wanted) => formed_next(seen, wanted, formed, now),

@@ -12,7 +12,7 @@ use crate::api::member::LastFailure;
 use crate::api::{EtcdClusterStatus, name, role};
 use crate::plan::build;
 use crate::plan::valid::{Version, Wanted};
-use crate::plan::{Act, Next, Seen, Waiting, failure, meta, pods};
+use crate::plan::{Act, Next, Seen, failure, meta, pods};
 use snapshot_agent::contract::hex_id;
 
 /// Where `spec.progressDeadlineSeconds` is absent; as a Deployment has it.
@@ -194,11 +194,11 @@ impl Facts<'_> {
     }
 
     fn available(&self) -> Condition {
+        if let Some((reason @ (Reason::Parking | Reason::Waking | Reason::VolumeRolledBack), message)) = self.doing() {
+            return Condition::no(Type::Available, reason, message);
+        }
         match (&self.seen.etcd, self.next) {
             _ if self.parked() => Condition::no(Type::Available, Reason::Parked, "spec.replicas is 0"),
-            (_, Next::Wait(Waiting { reason: reason @ (Reason::Parking | Reason::Waking), message }, _)) => {
-                Condition::no(Type::Available, *reason, message.clone())
-            }
             _ if !self.formed() => {
                 let reason = if self.restoring() { Reason::Restoring } else { Reason::Seeding };
                 Condition::no(Type::Available, reason, "the cluster has not formed yet")
@@ -322,7 +322,7 @@ impl Facts<'_> {
     }
 
     fn failing_member(&self) -> Option<Verdict> {
-        self.seen.members.iter().find_map(failed)
+        self.seen.staying().find_map(failed)
     }
 }
 

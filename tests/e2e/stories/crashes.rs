@@ -23,6 +23,11 @@ pub async fn growing(w: &World) -> Result<()> {
     sweep(w, Workload::Grow).await
 }
 
+/// A cluster goes from one member to three, to one, to none, and back to one.
+pub async fn scaling(w: &World) -> Result<()> {
+    sweep(w, Workload::Scale).await
+}
+
 /// A snapshot is saved to a volume.
 pub async fn saving(w: &World) -> Result<()> {
     sweep(w, Workload::Save).await

@@ -18,6 +18,7 @@ mod quiet;
 mod recurring;
 mod refusals;
 mod restores;
+mod scale;
 mod snapshots;
 mod space;
 mod store_trouble;
@@ -49,6 +50,10 @@ pub fn all() -> Vec<Story> {
         story!(on host "a_store_behind_a_proxy", proxied::tell),
         story!("the_whole_story", whole::tell),
         story!(on host "crashes_while_restoring", crashes::restoring),
+        story!("clusters_shrink", scale::shrink),
+        story!("writes_while_scaling", scale::under_writers),
+        story!("parked_and_back", scale::park),
+        story!(on host "crashes_while_scaling", crashes::scaling),
         story!("clusters_grow", growth::tell),
         story!("a_flipped_bit_is_refused", corruption::tell),
         story!(on host "zombie", zombie::tell),

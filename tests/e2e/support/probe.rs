@@ -52,6 +52,20 @@ pub struct Dialled {
     pub errors: std::collections::BTreeMap<String, u64>,
 }
 
+/// What many writers got acknowledged.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Wrote {
+    /// By writer, the last number that was acknowledged.
+    pub acked: Vec<u64>,
+    /// Acknowledged writes.
+    pub total: u64,
+    /// Attempts without an answer; each was repeated.
+    pub failed: u64,
+    /// Longest time that a writer had to wait, in milliseconds.
+    pub longest_gap_ms: f64,
+}
+
 /// Client URL of a cluster's Service.
 pub fn service(cluster: &str) -> String {
     format!("http://{cluster}-client:2379")
@@ -68,6 +82,18 @@ impl World {
     /// Runs the probe in the toolbox.
     pub async fn probe_text(&self, args: &[&str]) -> Result<String> {
         self.exec("toolbox", "probe", &[&["holdfast-probe"], args].concat()).await
+    }
+
+    /// Writes from a hundred clients for so many seconds.
+    pub async fn write_for(&self, cluster: &str, seconds: u64) -> Result<Wrote> {
+        let (endpoint, duration) = (service(cluster), format!("{seconds}s"));
+        self.probe(&["writers", "--endpoint", &endpoint, "--duration", &duration]).await
+    }
+
+    /// Whether every acknowledged write is there.
+    pub async fn all_written(&self, cluster: &str, wrote: &Wrote) -> Result<()> {
+        let acked: Vec<String> = wrote.acked.iter().map(u64::to_string).collect();
+        self.probe_text(&["written-by", "--endpoint", &service(cluster), "--acked", &acked.join(",")]).await.map(drop)
     }
 
     /// Runs etcdctl as it is in this member's Pod, more patient than by itself.

@@ -6,18 +6,20 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::kube_helpers::is_ready;
+use super::kube_helpers::{condition, is_ready, until};
 use super::make;
 use super::mask::Mask;
 use super::probe::Digest;
 use super::stored::manifests;
-use super::world::World;
+use super::world::{PATIENCE, World};
 
 /// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
     /// From nothing to three members.
     Grow,
+    /// From nothing through [`SIZES`].
+    Scale,
     /// A snapshot to a volume.
     Save,
     /// A member from a snapshot.
@@ -33,7 +35,7 @@ pub struct Ground {
 impl Workload {
     /// Makes what has to be there before the first run; an operator has to run.
     pub async fn prepare(self, w: &World) -> Result<Ground> {
-        if self == Self::Grow {
+        if matches!(self, Self::Grow | Self::Scale) {
             return Ok(Ground { digest: None });
         }
         w.create(make::claim("backups", "1Gi")).await?;
@@ -59,6 +61,7 @@ impl Workload {
     pub async fn begin(self, w: &World, run: &str) -> Result<()> {
         let wish = match self {
             Self::Grow => make::cluster(run, 3),
+            Self::Scale => make::cluster(run, SIZES[0]),
             Self::Save => make::snapshot(run, "source", volume()),
             Self::Restore => make::restored(run, 1, json!({"snapshotRef": {"name": "base"}})),
         };
@@ -72,6 +75,9 @@ impl Workload {
             ensure!(object["status"]["phase"] != "Failed", "{run} failed: {}", object["status"]);
             return Ok(object["status"]["phase"] == "Complete");
         }
+        if self == Self::Scale {
+            return scaled(w, run, &object).await;
+        }
         Ok(is_ready(&object, self.members()))
     }
 
@@ -84,7 +90,11 @@ impl Workload {
                 let manifests = manifests(&stored, &snapshot)?.len();
                 ensure!(manifests == 1, "{manifests} manifests of {run} in the store: {stored:?}");
             }
-            Self::Grow | Self::Restore => {
+            Self::Grow | Self::Restore | Self::Scale => {
+                until("every size was reached", PATIENCE, async || {
+                    Ok(if self.done(w, run).await? { Ok(()) } else { Err("on the way".to_owned()) })
+                })
+                .await?;
                 w.wait_ready(run, self.members()).await?;
                 let listed: BTreeSet<String> = w.members(run).await?.members.into_iter().map(|m| m.name).collect();
                 let wanted: BTreeSet<String> =
@@ -107,17 +117,34 @@ impl Workload {
     const fn kind(self) -> &'static str {
         match self {
             Self::Save => "EtcdSnapshot",
-            Self::Grow | Self::Restore => "EtcdCluster",
+            Self::Grow | Self::Restore | Self::Scale => "EtcdCluster",
         }
     }
 
     const fn members(self) -> usize {
         match self {
             Self::Grow => 3,
-            Self::Save | Self::Restore => 1,
+            Self::Save | Self::Restore | Self::Scale => 1,
         }
     }
 }
+
+/// Whether the last size was reached; else, if this one was, asks for the next.
+async fn scaled(w: &World, run: &str, cluster: &Value) -> Result<bool> {
+    let at = cluster["metadata"]["annotations"]["holdfast.test/size"].as_str().map_or(Ok(0), str::parse::<usize>)?;
+    let size = SIZES[at];
+    let settled = cluster["metadata"]["generation"] == cluster["status"]["observedGeneration"];
+    let parked =
+        || condition(cluster, "Ready").is_some_and(|(status, reason, _)| status == "True" && reason == "Parked");
+    let reached = if size == 0 { parked() } else { is_ready(cluster, usize::try_from(size)?) };
+    let Some(next) = SIZES.get(at + 1).filter(|_| reached && settled) else { return Ok(reached && settled) };
+    let annotations = json!({"holdfast.test/size": (at + 1).to_string()});
+    w.patch("EtcdCluster", run, json!({"metadata": {"annotations": annotations}, "spec": {"replicas": next}})).await?;
+    Ok(false)
+}
+
+/// Sizes that a cluster goes through.
+const SIZES: [i32; 5] = [1, 3, 1, 0, 1];
 
 fn volume() -> Value {
     json!({"pvc": {"claimName": "backups", "subPath": "house"}})

@@ -27,30 +27,32 @@ type verb struct {
 }
 
 var verbs = map[string]verb{
-	"fill":    {"write a history: puts, overwrites, deletes, leases, a compaction", fillVerb},
-	"bulk":    {"write a given amount of data quickly", bulkVerb},
-	"digest":  {"hash all keys and leases at one revision", digestVerb},
-	"members": {"list the members, linearizably", membersVerb},
-	"dial":    {"open new connections at a rate, one read on each", dialVerb},
-	"writer":  {"write numbered keys one after the other and say which were acknowledged", writerVerb},
-	"written": {"look for the keys that writer has got acknowledged", writtenVerb},
-	"wait":    {"wait until a linearizable read succeeds", waitVerb},
-	"put":     {"put one key", putVerb},
-	"get":     {"get one key", getVerb},
-	"mkdir":   {"make folders (images from nothing have no mkdir)", mkdirVerb},
-	"ls":      {"list files below folders, with sizes", lsVerb},
-	"mv":      {"rename a file or folder", mvVerb},
-	"cp":      {"copy a folder", cpVerb},
-	"rm":      {"remove files and folders", rmVerb},
-	"occupy":  {"take a volume's space until so much is left", occupyVerb},
-	"s3fault": {"stand before an S3 server and break connections in chosen ways", s3faultVerb},
-	"fetch":   {"download an object of an S3 server, unverified", fetchVerb},
-	"plain":   {"save a snapshot to a file or an S3 server, unverified", plainVerb},
-	"flip":    {"invert one bit of a file", flipVerb},
-	"sleep":   {"do nothing for a while (for a Pod to be looked into)", sleepVerb},
+	"fill":       {"write a history: puts, overwrites, deletes, leases, a compaction", fillVerb},
+	"bulk":       {"write a given amount of data quickly", bulkVerb},
+	"digest":     {"hash all keys and leases at one revision", digestVerb},
+	"members":    {"list the members, linearizably", membersVerb},
+	"dial":       {"open new connections at a rate, one read on each", dialVerb},
+	"writer":     {"write numbered keys one after the other and say which were acknowledged", writerVerb},
+	"writers":    {"the same from many clients at a time, each with keys of its own", writersVerb},
+	"written-by": {"look for the keys that writers has got acknowledged", writtenByVerb},
+	"written":    {"look for the keys that writer has got acknowledged", writtenVerb},
+	"wait":       {"wait until a linearizable read succeeds", waitVerb},
+	"put":        {"put one key", putVerb},
+	"get":        {"get one key", getVerb},
+	"mkdir":      {"make folders (images from nothing have no mkdir)", mkdirVerb},
+	"ls":         {"list files below folders, with sizes", lsVerb},
+	"mv":         {"rename a file or folder", mvVerb},
+	"cp":         {"copy a folder", cpVerb},
+	"rm":         {"remove files and folders", rmVerb},
+	"occupy":     {"take a volume's space until so much is left", occupyVerb},
+	"s3fault":    {"stand before an S3 server and break connections in chosen ways", s3faultVerb},
+	"fetch":      {"download an object of an S3 server, unverified", fetchVerb},
+	"plain":      {"save a snapshot to a file or an S3 server, unverified", plainVerb},
+	"flip":       {"invert one bit of a file", flipVerb},
+	"sleep":      {"do nothing for a while (for a Pod to be looked into)", sleepVerb},
 }
 
-var order = []string{"fill", "bulk", "digest", "members", "dial", "writer", "written", "wait", "put", "get", "mkdir", "ls", "mv", "cp", "rm", "occupy", "fetch", "plain", "flip", "s3fault", "sleep"}
+var order = []string{"fill", "bulk", "digest", "members", "dial", "writer", "written", "writers", "written-by", "wait", "put", "get", "mkdir", "ls", "mv", "cp", "rm", "occupy", "fetch", "plain", "flip", "s3fault", "sleep"}
 
 func main() {
 	if len(os.Args) < 2 || verbs[os.Args[1]].setup == nil {

@@ -95,37 +95,43 @@ func writtenVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 			return nil, err
 		}
 		defer c.Close()
-		var r writtenResult
-		end := writerKey(*prefix, *last+1)
-		expected := int64(1)
-		for from := writerKey(*prefix, 1); ; {
-			page, err := c.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageKeys), clientv3.WithRev(r.Revision), clientv3.WithKeysOnly())
-			if err != nil {
-				return nil, err
-			}
-			if r.Revision == 0 {
-				r.Revision = page.Header.Revision
-			}
-			for _, kv := range page.Kvs {
-				for ; expected <= *last && writerKey(*prefix, expected) != string(kv.Key); expected++ {
-					r.miss(writerKey(*prefix, expected))
-				}
-				expected++
-				r.Found++
-			}
-			if !page.More {
-				break
-			}
-			from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+		r, err := findWritten(ctx, c, *prefix, *last)
+		if err == nil && r.Missing > 0 {
+			err = fmt.Errorf("%d acknowledged writes are not there, the first is %s", r.Missing, r.FirstMissing)
 		}
-		for ; expected <= *last; expected++ {
-			r.miss(writerKey(*prefix, expected))
-		}
-		if r.Missing > 0 {
-			return r, fmt.Errorf("%d acknowledged writes are not there, the first is %s", r.Missing, r.FirstMissing)
-		}
-		return r, nil
+		return r, err
 	}
+}
+
+// findWritten looks for the keys of the numbers from 1 to the last one, at one revision.
+func findWritten(ctx context.Context, c *clientv3.Client, prefix string, last int64) (writtenResult, error) {
+	var r writtenResult
+	end := writerKey(prefix, last+1)
+	expected := int64(1)
+	for from := writerKey(prefix, 1); ; {
+		page, err := c.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(pageKeys), clientv3.WithRev(r.Revision), clientv3.WithKeysOnly())
+		if err != nil {
+			return r, err
+		}
+		if r.Revision == 0 {
+			r.Revision = page.Header.Revision
+		}
+		for _, kv := range page.Kvs {
+			for ; expected <= last && writerKey(prefix, expected) != string(kv.Key); expected++ {
+				r.miss(writerKey(prefix, expected))
+			}
+			expected++
+			r.Found++
+		}
+		if !page.More {
+			break
+		}
+		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
+	}
+	for ; expected <= last; expected++ {
+		r.miss(writerKey(prefix, expected))
+	}
+	return r, nil
 }
 
 func (r *writtenResult) miss(key string) {

@@ -1,0 +1,125 @@
+package main
+
+// writers and written-by: many clients at a time, each with a connection of its own
+// and numbered keys of its own. Whether what was acknowledged is there later is
+// asked for each of them.
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+type writersResult struct {
+	Acked     []int64 `json:"acked"` // by writer: every number from 1 to this one was acknowledged
+	Total     int64   `json:"total"`
+	Failed    int     `json:"failed"` // attempts without an answer; each was repeated
+	LongestMs float64 `json:"longestGapMs"`
+	LastError string  `json:"lastError,omitempty"`
+}
+
+func writersPrefix(prefix string, writer int) string { return fmt.Sprintf("%s%03d/", prefix, writer) }
+
+func writersVerb(f *flag.FlagSet) func(context.Context) (any, error) {
+	var t target
+	t.flags(f)
+	prefix := f.String("prefix", "writers/", "what the keys begin with")
+	writers := f.Int("writers", 100, "clients")
+	duration := f.Duration("duration", 30*time.Second, "for how long")
+	rate := f.Int("rate", 2, "writes a second of each client, at most")
+	return func(ctx context.Context) (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, *duration)
+		defer cancel()
+		all := make([]writerResult, *writers)
+		failed := make([]error, *writers)
+		var group sync.WaitGroup
+		for n := range *writers {
+			group.Go(func() { all[n], failed[n] = writeNumbers(ctx, t, writersPrefix(*prefix, n), *rate) })
+		}
+		group.Wait()
+		r := writersResult{}
+		for n, one := range all {
+			if failed[n] != nil {
+				return nil, failed[n]
+			}
+			r.Acked = append(r.Acked, one.LastAcked)
+			r.Total += one.LastAcked
+			r.Failed += one.Failed
+			r.LongestMs = max(r.LongestMs, one.LongestMs)
+			if one.LastError != "" {
+				r.LastError = one.LastError
+			}
+		}
+		return r, nil
+	}
+}
+
+// writeNumbers puts 1, 2, 3 and so on until its time is over.
+func writeNumbers(ctx context.Context, t target, prefix string, rate int) (writerResult, error) {
+	c, err := t.client()
+	if err != nil {
+		return writerResult{}, err
+	}
+	defer c.Close()
+	tick := time.NewTicker(time.Second / time.Duration(max(1, rate)))
+	defer tick.Stop()
+	r := writerResult{}
+	for last := time.Now(); ctx.Err() == nil; {
+		n := r.LastAcked + 1
+		attempt, done := context.WithTimeout(ctx, 2*time.Second)
+		_, err := c.Put(attempt, writerKey(prefix, n), strconv.FormatInt(n, 10))
+		done()
+		if err == nil {
+			r.LastAcked = n
+			r.LongestMs = max(r.LongestMs, float64(time.Since(last).Microseconds())/1000)
+			last = time.Now()
+		} else if ctx.Err() == nil {
+			r.Failed++
+			r.LastError = err.Error()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	return r, nil
+}
+
+func writtenByVerb(f *flag.FlagSet) func(context.Context) (any, error) {
+	var t target
+	t.flags(f)
+	prefix := f.String("prefix", "writers/", "what the keys begin with")
+	acked := f.String("acked", "", "the last number of each writer that was acknowledged, with commas between them")
+	return func(ctx context.Context) (any, error) {
+		c, err := t.client()
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		r := writtenResult{}
+		for n, text := range strings.Split(*acked, ",") {
+			last, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return nil, err
+			}
+			one, err := findWritten(ctx, c, writersPrefix(*prefix, n), last)
+			if err != nil {
+				return nil, err
+			}
+			r.Found += one.Found
+			r.Missing += one.Missing
+			r.Revision = one.Revision
+			if r.FirstMissing == "" {
+				r.FirstMissing = one.FirstMissing
+			}
+		}
+		if r.Missing > 0 {
+			return r, fmt.Errorf("%d acknowledged writes are not there, the first is %s", r.Missing, r.FirstMissing)
+		}
+		return r, nil
+	}
+}
