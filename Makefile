@@ -2,7 +2,7 @@
 # The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak e2e check fuzz golden image bench bench-save bench-restore cluster-up cluster-down cluster-status
+.PHONY: help install kubectl demo test soak e2e check fuzz golden image bench bench-save bench-restore cluster-up cluster-down cluster-status
 
 export HOLDFAST_CACHE ?= $(HOME)/.cache/holdfast
 export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
@@ -10,7 +10,7 @@ export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## the whole story on a throwaway Kubernetes (75 s; about 25 min on a bare machine)
+demo: ## the whole story on a throwaway Kubernetes (75 s; about 32 min on a bare machine)
 	@tests/bin/deps && tests/bin/demo
 
 test: ## everything, with seeded samples of the long sweeps (34 min; about 55 min on a bare machine)
@@ -48,6 +48,13 @@ bench-save: ## agent save beside etcdctl snapshot save: folder, S3, TLS, distanc
 
 bench-restore: ## agent restore with both engines beside etcdutl snapshot restore: folder, S3, space, memory, bytes written (5 min)
 	@tests/bin/bench-restore
+
+install: ## put the program `holdfast` into PREFIX/bin (/usr/local/bin); after `make image` 1 s
+	@cargo build --release --bin holdfast
+	@install -D "$$(ls -t $(CARGO_TARGET_DIR)/*/release/holdfast | head -1)" $(or $(PREFIX),/usr/local)/bin/holdfast
+
+kubectl: ## print a shell function for the testbed's kubectl: eval "$(make -s kubectl)"
+	@echo 'kubectl() { $(CURDIR)/tests/testbed/testbed kubectl "$$@"; }'
 
 cluster-up: ## start the throwaway Kubernetes (12 s; ten minutes and more the first time)
 	@tests/testbed/testbed up

@@ -1,6 +1,6 @@
 //! From the members there are to fewer.
 //!
-//! Decides the order for one member at a time (I11): `leaving` is latched, clients and leadership go elsewhere, etcd removes
+//! A voter goes only while a quorum of the rest is healthy (I1). Decides the order for one member at a time (I11): `leaving` is latched, clients and leadership go elsewhere, etcd removes
 //! the member, `removed` is latched, the `EtcdMember` is deleted. Its own pass then deletes the Pod and the claim. Which
 //! member goes is decided in `victim.rs`.
 
