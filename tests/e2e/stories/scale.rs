@@ -115,7 +115,7 @@ pub async fn park(w: &World) -> Result<()> {
     w.step("a snapshot waits", told).await?;
     let unavailable = w.get("EtcdCluster", "p").await?;
     let available = condition(&unavailable, "Available").context("Available")?;
-    ensure!((available.0.as_str(), available.1.as_str()) == ("False", "Parked"), "{available:?}");
+    ensure!((available.0, available.1) == ("False", "Parked"), "{available:?}");
     let versions = versions(w).await?;
     tokio::time::sleep(std::time::Duration::from_secs(if soak() { 600 } else { 20 })).await;
     ensure!(self::versions(w).await? == versions, "nothing is written while parked");
