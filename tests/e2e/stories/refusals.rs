@@ -72,7 +72,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.create(make::snapshot("secretless", "one", json!({ "s3": secretless }))).await?;
     let waits = w.step(
         "a Secret that is not there is told",
-        told(w, "EtcdSnapshot", "secretless", "JobPending", "not-there-yet"),
+        told(w, "EtcdSnapshot", "secretless", "WaitingForReference", "not-there-yet"),
     );
     waits.await?;
     let there = w.get("Secret", "s3-credentials").await?;
