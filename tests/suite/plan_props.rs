@@ -91,10 +91,8 @@ fn happen(world: &mut World, event: Event) {
         Event::Silence(ticks) => world.silent_until = world.now + ticks,
         Event::LoseStatus => world.lose_status(),
         Event::CorrectRestore(broken) => {
-            let formed =
-                world.cluster.as_ref().and_then(|c| c.status.as_ref()).is_some_and(|s| s.latches.formed.is_some());
             // The API server refuses it later; here nobody asks.
-            if !formed {
+            if !world.has_formed {
                 world.restore_from(Some(if broken { "bad" } else { "good" }));
             }
         }

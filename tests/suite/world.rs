@@ -144,6 +144,8 @@ pub struct World {
     pub foreign: Vec<cluster::ForeignVolume>,
     pub groups: BTreeMap<u64, Group>,
     pub silent_until: u64,
+    /// Whether the latch was ever written, also when the status was lost since.
+    pub has_formed: bool,
     /// Members whose etcd runs and does not answer.
     pub frozen: BTreeSet<String>,
     going: BTreeMap<(&'static str, String), u64>,
@@ -199,6 +201,7 @@ impl World {
             foreign: vec![],
             groups: BTreeMap::new(),
             silent_until: 0,
+            has_formed: false,
             frozen: BTreeSet::new(),
             going: BTreeMap::new(),
             due: BTreeMap::new(),

@@ -50,6 +50,7 @@ impl World {
             Act::Latch(latches) => {
                 // The operator's write carries the resourceVersion of the object it planned from; here nothing came between.
                 self.cluster.as_ref().ok_or(())?;
+                self.has_formed |= latches.formed.is_some();
                 self.write_cluster(|c| c.status.get_or_insert_default().latches = *latches);
             }
             Act::CreateMember(mut object) => {
