@@ -25,6 +25,7 @@ use super::context::Context;
 use super::error::Error;
 use super::etcd::Address;
 use crate::api::restore::{Newest, Restoring};
+use crate::api::role;
 use crate::plan::Act;
 use crate::plan::cluster::{Alarm, AlarmKind};
 
@@ -60,24 +61,24 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::DeleteClaim { claim, why: _ } => delete::claim(ctx, actor, claim).await,
         Act::DeleteMember { member, why: _ } => delete::member(ctx, actor, member).await,
         Act::SetInitialCluster { member, initial_cluster } => {
-            patch::set_initial_cluster(ctx, actor, member, initial_cluster).await
+            patch::latch(ctx, actor, member, "initialCluster", initial_cluster).await
         }
-        Act::LatchJoined { member, joined } => patch::latch_joined(ctx, actor, member, joined).await,
+        Act::LatchJoined { member, joined } => patch::latch(ctx, actor, member, "joined", joined).await,
         Act::ForbidEmptyStart { pod, joined } => patch::forbid_empty_start(ctx, actor, pod, joined).await,
-        Act::AdmitClients { pod } => patch::admit_clients(ctx, actor, pod).await,
+        Act::AdmitClients { pod } => patch::set_role(ctx, actor, pod, role::VOTER).await,
         Act::Relabel { pod, labels } => patch::relabel(ctx, actor, pod, labels).await,
-        Act::LatchLeaving { member, leaving } => patch::latch_leaving(ctx, actor, member, leaving).await,
-        Act::DismissClients { pod } => patch::dismiss_clients(ctx, actor, pod).await,
-        Act::LatchRemoved { member, removed } => patch::latch_removed(ctx, actor, member, removed).await,
-        Act::Park { member, parked } => patch::park(ctx, actor, member, Some(parked)).await,
-        Act::Unpark { member } => patch::park(ctx, actor, member, None).await,
+        Act::LatchLeaving { member, leaving } => patch::latch(ctx, actor, member, "leaving", leaving).await,
+        Act::DismissClients { pod } => patch::set_role(ctx, actor, pod, role::LEARNER).await,
+        Act::LatchRemoved { member, removed } => patch::latch(ctx, actor, member, "removed", removed).await,
+        Act::Park { member, parked } => patch::latch(ctx, actor, member, "parked", parked).await,
+        Act::Unpark { member } => patch::latch(ctx, actor, member, "parked", ()).await,
         Act::MoveLeader { name: _, from, to, cluster_id } => {
             membership::move_leader(ctx, leader, (*from, *to), *cluster_id).await
         }
         Act::RemoveMember { name: _, member_id, learner, cluster_id } => {
             membership::remove(ctx, leader, (*member_id, *learner), *cluster_id).await
         }
-        Act::LatchStart { member, count } => patch::latch_start(ctx, actor, member, *count).await,
+        Act::LatchStart { member, count } => patch::latch(ctx, actor, member, "startCount", count).await,
         Act::MarkStarted { pod, count, joined } => patch::mark_started(ctx, actor, pod, *count, joined).await,
         Act::ReleaseMember { member } => patch::release_member(ctx, actor, member).await,
         Act::AddLearner { name: _, peer_url, cluster_id } => {

@@ -7,40 +7,27 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::create::Named;
 use super::{Actor, Done};
-use crate::api::member::{Joined, Leaving, Parked, Removed};
-use crate::api::{EtcdMember, FIELD_MANAGER, MEMBER_FINALIZER, key, role};
+use crate::api::member::Joined;
+use crate::api::{EtcdMember, FIELD_MANAGER, MEMBER_FINALIZER, key};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::plan::Target;
 
-/// Latches a member's `spec.initialCluster`.
-pub(super) async fn set_initial_cluster(
+/// Latches a field of a member's spec; `null` removes the field.
+pub(super) async fn latch(
     ctx: &Context,
     actor: &Actor,
     target: &Target,
-    initial_cluster: &str,
+    field: &str,
+    value: impl Serialize,
 ) -> Result<Done, Error> {
-    patch::<EtcdMember>(ctx, actor, target, json!({"spec": {"initialCluster": initial_cluster}})).await
-}
-
-/// Latches a member's `spec.joined`.
-pub(super) async fn latch_joined(
-    ctx: &Context,
-    actor: &Actor,
-    target: &Target,
-    joined: &Joined,
-) -> Result<Done, Error> {
-    patch::<EtcdMember>(ctx, actor, target, json!({"spec": {"joined": joined}})).await
-}
-
-/// Latches a member's `spec.startCount`.
-pub(super) async fn latch_start(ctx: &Context, actor: &Actor, target: &Target, count: u64) -> Result<Done, Error> {
-    patch::<EtcdMember>(ctx, actor, target, json!({"spec": {"startCount": count}})).await
+    patch::<EtcdMember>(ctx, actor, target, json!({"spec": {field: value}})).await
 }
 
 /// Tells a Pod of its member's `spec.startCount` and `spec.joined`.
@@ -66,44 +53,9 @@ pub(super) async fn forbid_empty_start(
     patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": annotations}})).await
 }
 
-/// Latches a member's `spec.leaving`.
-pub(super) async fn latch_leaving(
-    ctx: &Context,
-    actor: &Actor,
-    target: &Target,
-    leaving: &Leaving,
-) -> Result<Done, Error> {
-    patch::<EtcdMember>(ctx, actor, target, json!({"spec": {"leaving": leaving}})).await
-}
-
-/// Latches a member's `spec.removed`.
-pub(super) async fn latch_removed(
-    ctx: &Context,
-    actor: &Actor,
-    target: &Target,
-    removed: &Removed,
-) -> Result<Done, Error> {
-    patch::<EtcdMember>(ctx, actor, target, json!({"spec": {"removed": removed}})).await
-}
-
-/// Latches a member's `spec.parked`, or removes it.
-pub(super) async fn park(
-    ctx: &Context,
-    actor: &Actor,
-    target: &Target,
-    parked: Option<&Parked>,
-) -> Result<Done, Error> {
-    patch::<EtcdMember>(ctx, actor, target, json!({"spec": {"parked": parked}})).await
-}
-
-/// Takes a voter's label from a Pod, so that Services do not select it.
-pub(super) async fn dismiss_clients(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
-    patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": {key::ROLE: role::LEARNER}}})).await
-}
-
-/// Labels a Pod as a voter's, so that Services select it.
-pub(super) async fn admit_clients(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
-    patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": {key::ROLE: role::VOTER}}})).await
+/// Labels a Pod with its member's role: Services select voters.
+pub(super) async fn set_role(ctx: &Context, actor: &Actor, target: &Target, role: &str) -> Result<Done, Error> {
+    patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": {key::ROLE: role}}})).await
 }
 
 /// Puts labels of a Pod back.

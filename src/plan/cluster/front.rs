@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::Resource;
 use serde::Serialize;
 
-use super::Observed;
 use super::pace::POLL;
+use super::{Observed, health};
 use crate::api::condition::Reason;
 use crate::api::{EtcdCluster, GROUP};
 use crate::plan::drift::differs;
@@ -37,18 +37,15 @@ pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<
     let client = build::service::client(&seen.cluster);
     let verdict = judge(&client, seen.client_service.as_ref().map(|s| (s, &s.metadata)), meta);
     judged("Service", &client.metadata.clone(), verdict, Ensure::Service(Box::new(client)));
-    // Whether one voter is left is known by etcd's word alone.
-    let may_go = wanted.replicas > 0 && seen.etcd.known().is_some();
     // The budget of a parked cluster stays as it is: there is no Pod to evict.
-    if let Some(budget) =
-        build::budget::budget(&seen.cluster, voters(seen), wanted.replicas).filter(|_| wanted.replicas > 0)
-    {
-        let verdict = judge(&budget, seen.budget.as_ref().map(|b| (b, &b.metadata)), meta);
-        judged("PodDisruptionBudget", &budget.metadata.clone(), verdict, Ensure::Budget(Box::new(budget)));
-    } else if let Some(there) = seen.budget.as_ref().map(|b| &b.metadata).filter(|_| may_go) {
-        let ours = meta::controlled_by(there, meta::uid(meta)) && !meta::deleting(there);
-        let verdict = if ours { Verdict::Apply } else { Verdict::Same };
-        judged("PodDisruptionBudget", there, verdict, Ensure::DropBudget(Target::of(there)));
+    if wanted.replicas > 0 {
+        let there = seen.budget.as_ref().map(|b| (b, &b.metadata));
+        if let Some(budget) = build::budget::budget(&seen.cluster, voters(seen), wanted.replicas) {
+            let verdict = judge(&budget, there, meta);
+            judged("PodDisruptionBudget", &budget.metadata.clone(), verdict, Ensure::Budget(Box::new(budget)));
+        } else if let Some((_, own)) = there.filter(|(_, own)| may_go(seen, own)) {
+            judged("PodDisruptionBudget", own, Verdict::Apply, Ensure::DropBudget(Target::of(own)));
+        }
     }
     let until = meta.creation_timestamp.as_ref().and_then(|made| Wake::at(made.0 + COLLECTED, now));
     if let (Some(later), true, false) = (until, conflicts.is_empty(), leftovers.is_empty()) {
@@ -68,10 +65,16 @@ pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<
     (ensures, conflict)
 }
 
+/// Whether a budget that one voter does not need is ours to delete. That one voter is left is known by etcd's word alone.
+fn may_go(seen: &Observed, budget: &ObjectMeta) -> bool {
+    let ours = meta::controlled_by(budget, meta::uid(&seen.cluster.metadata)) && !meta::deleting(budget);
+    ours && seen.etcd.known().is_some()
+}
+
 /// Voters, also while etcd is silent: the budget must not fall with it.
 fn voters(seen: &Observed) -> usize {
     let before = || seen.cluster.status.as_ref().map_or(0, |s| usize::try_from(s.voters).unwrap_or_default());
-    seen.etcd.known().map_or_else(before, |etcd| etcd.members.iter().filter(|l| !l.learner).count())
+    seen.etcd.known().map_or_else(before, health::voters)
 }
 
 enum Verdict {

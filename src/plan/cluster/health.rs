@@ -27,10 +27,15 @@ impl Observed {
         etcd.members.iter().filter(|l| !l.learner).filter_map(healthy).collect()
     }
 
+    /// Number of the other voters that are healthy, and number of the other voters.
+    pub(super) fn without(&self, etcd: &Membership, voter: &Listed) -> (usize, usize) {
+        let healthy = self.healthy(etcd).into_iter().filter(|(l, _)| l.id != voter.id).count();
+        (healthy, voters(etcd).saturating_sub(1))
+    }
+
     /// Whether a quorum of the rest is healthy when this voter goes.
     pub(super) fn can_spare(&self, etcd: &Membership, voter: &Listed) -> bool {
-        let rest = voters(etcd).saturating_sub(1);
-        let healthy = self.healthy(etcd).into_iter().filter(|(l, _)| l.id != voter.id).count();
+        let (healthy, rest) = self.without(etcd, voter);
         rest > 0 && healthy >= quorum(rest)
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn wakes(seen: &Observed) -> bool {
     seen.members.iter().any(|m| m.object.spec.parked.is_some())
 }
 
-/// What is told while etcd does not answer yet.
+/// The wait of a waking cluster whose etcd does not answer yet.
 pub(super) fn silent(seen: &Observed, why: &Unread, now: Timestamp) -> Next {
     match seen.silent(why, now) {
         Next::Wait(waiting, wake) if !waiting.reason.needs_a_person() => {
@@ -48,9 +48,10 @@ pub(super) fn silent(seen: &Observed, why: &Unread, now: Timestamp) -> Next {
 
 /// The next step of a cluster that answers again: first the check that nothing is lost, then `parked` goes.
 pub(super) fn wake(seen: &Observed, etcd: &Membership, now: Timestamp) -> Next {
-    let latched = seen.members.iter().filter_map(|m| Some((m, m.object.spec.parked.as_ref()?)));
-    let Some((member, index)) = latched.map(|(m, parked)| (m, parked.index.unwrap_or(0))).max_by_key(|(_, i)| *i)
-    else {
+    let latched = seen.members.iter().filter_map(|m| Some((m.object.spec.parked.as_ref()?.index.unwrap_or(0), m)));
+    let mut latched: Vec<(u64, &Member)> = latched.collect();
+    latched.sort_by_key(|(index, _)| *index);
+    let (Some((_, least)), Some((index, member))) = (latched.first(), latched.last()) else {
         return Next::Settled(SOON);
     };
     let leader = etcd.members.iter().find(|l| Some(l.id) == etcd.leader);
@@ -58,12 +59,9 @@ pub(super) fn wake(seen: &Observed, etcd: &Membership, now: Timestamp) -> Next {
     let Some(applied) = said.map(|said| said.applied_index) else {
         return Next::wait(Reason::Waking, "the leader does not answer yet", SOON);
     };
-    if applied >= index {
+    if applied >= *index {
         // The largest index last: until then it holds for all.
-        let of = |m: &&Member| m.object.spec.parked.as_ref().map(|parked| parked.index);
-        let least = seen.members.iter().filter(|m| of(m).is_some()).min_by_key(|m| of(m));
-        let target = least.unwrap_or(member);
-        return Next::act(Act::Unpark { member: Target::of(&target.object.metadata) });
+        return Next::act(Act::Unpark { member: Target::of(&least.object.metadata) });
     }
     let all = etcd.members.iter().filter(|l| !l.learner).all(|l| {
         let member = seen.standing_for(l);

@@ -5,8 +5,8 @@
 //! member goes is decided in `victim.rs`.
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 
-use super::health::voters;
 use super::pace::POLL;
 use super::{AlarmKind, Listed, Member, Membership, Observed, victim};
 use crate::api::condition::Reason;
@@ -16,8 +16,8 @@ use crate::plan::valid::Wanted;
 use crate::plan::{Act, Next, Target, Wake, build, meta};
 use snapshot_agent::contract::hex_id;
 
-/// How soon a hindrance is looked at again.
-const SOON: Wake = Wake::AfterMillis(500);
+/// How soon a voter that cannot go yet is looked at again.
+const RETRY: Wake = Wake::AfterMillis(500);
 
 /// The next step towards fewer members; `None` when there is none to take.
 pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Timestamp) -> Option<Next> {
@@ -59,7 +59,7 @@ fn depart(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -
         };
         return Next::act(Act::LatchRemoved { member: Target::of(&member.object.metadata), removed });
     };
-    let voter = |pod: &&k8s_openapi::api::core::v1::Pod| meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
+    let voter = |pod: &&Pod| meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
     if let Some(pod) = member.live_pod().filter(voter) {
         return Next::act(Act::DismissClients { pod: Target::of(&pod.metadata) });
     }
@@ -78,7 +78,7 @@ fn hand_over(seen: &Observed, etcd: &Membership, leader: &Listed, name: &str) ->
     let index = |m: &Member| seen.answers.get(m.name()).and_then(|said| said.known()).map(|said| said.applied_index);
     let Some((to, _)) = others.max_by_key(|(l, m)| (index(m), l.id)) else {
         let message = format!("no healthy voter can lead in place of {name}, which is to be removed");
-        return Next::wait(Reason::Shrinking, message, SOON);
+        return Next::wait(Reason::Shrinking, message, RETRY);
     };
     let (from, to) = (leader.id, to.id);
     Next::act(Act::MoveLeader { name: name.to_owned(), from, to, cluster_id: etcd.cluster_id })
@@ -94,13 +94,12 @@ fn remove(etcd: &Membership, name: &str, listed: &Listed) -> Next {
 }
 
 fn unspared(seen: &Observed, etcd: &Membership, voter: &Listed, name: &str) -> Next {
-    let healthy = seen.healthy(etcd).into_iter().filter(|(l, _)| l.id != voter.id).count();
-    let rest = voters(etcd).saturating_sub(1);
+    let (healthy, rest) = seen.without(etcd, voter);
     let message = format!(
         "Holdfast removes {name} when a quorum of the other {rest} voters is healthy: {healthy} are. Bring the silent voters \
          back"
     );
-    Next::wait(Reason::Shrinking, message, if healthy == 0 { POLL } else { SOON })
+    Next::wait(Reason::Shrinking, message, if healthy == 0 { POLL } else { RETRY })
 }
 
 /// A learner under a peer URL of this cluster that has never started and has no `EtcdMember`: a request to add the learner

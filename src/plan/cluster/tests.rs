@@ -64,6 +64,12 @@ fn member_target(seen: &Observed, n: usize) -> Target {
     Target::of(&seen.members[n].object.metadata)
 }
 
+/// Its Pod is as it was made: no client reaches it.
+fn not_admitted(member: &mut Member) {
+    let labels = member.pod.as_mut().unwrap().metadata.labels.as_mut().unwrap();
+    labels.insert(key::ROLE.to_owned(), role::LEARNER.to_owned());
+}
+
 fn pod_target(seen: &Observed, n: usize) -> Target {
     Target::of(&seen.members[n].pod.as_ref().unwrap().metadata)
 }

@@ -4,6 +4,7 @@
 //! cluster wants members again. The claim stays.
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 
 use super::facts::cluster;
 use super::{Observed, pod};
@@ -20,8 +21,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     if !is_parked(seen) {
         return None;
     }
-    let own =
-        |pod: &&k8s_openapi::api::core::v1::Pod| meta::controlled_by(&pod.metadata, meta::uid(&seen.member.metadata));
+    let own = |pod: &&Pod| meta::controlled_by(&pod.metadata, meta::uid(&seen.member.metadata));
     let Some(there) = seen.pod.as_ref().filter(own) else { return Some(Next::Settled(Wake::OnChange)) };
     if meta::deleting(&there.metadata) {
         return Some(pod::going(there, (Reason::Parking, "its Pod ends: spec.replicas of the cluster is 0"), now));

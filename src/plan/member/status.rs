@@ -27,12 +27,13 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberS
     };
     let ready = pod.is_some_and(pods::ready);
     let rests = park::is_parked(seen) && pod.is_none();
-    let words = if rests { "parked: its claim holds the data".to_owned() } else { serves(seen, pod) };
     let failure = failure.filter(|_| !rests);
-    let mut conditions = conditions(next, ready || rests, words, failure.as_ref(), end::stays(seen));
-    if rests {
-        conditions[0].reason = Reason::Parked;
-    }
+    let good = if rests {
+        (Reason::Parked, "parked: its claim holds the data".to_owned())
+    } else {
+        (Reason::AsDesired, serves(seen, pod))
+    };
+    let conditions = conditions(next, ready || rests, good, failure.as_ref(), end::stays(seen));
     EtcdMemberStatus {
         observed_generation: meta.generation,
         role: role(seen),
@@ -91,7 +92,13 @@ fn serves(seen: &Observed, pod: Option<&Pod>) -> String {
     )
 }
 
-fn conditions(next: &Next, ready: bool, serves: String, failure: Option<&LastFailure>, stays: bool) -> [Wanted; 3] {
+fn conditions(
+    next: &Next,
+    ready: bool,
+    good: (Reason, String),
+    failure: Option<&LastFailure>,
+    stays: bool,
+) -> [Wanted; 3] {
     let waiting = match next {
         Next::Wait(waiting, _) => Some((waiting.reason, waiting.message.clone())),
         Next::Do(..) => Some((Reason::WaitingForPod, "Holdfast creates its claim and its Pod".to_owned())),
@@ -100,10 +107,10 @@ fn conditions(next: &Next, ready: bool, serves: String, failure: Option<&LastFai
     // Also while something is done about its Pod.
     let mistake = || stays.then(|| (Reason::MemberStillListed, end::STAYS.to_owned()));
     let trouble = trouble(waiting.as_ref(), ready, failure).or_else(mistake);
-    let (reason, message) = trouble.clone().or_else(|| waiting.clone()).unwrap_or((Reason::AsDesired, serves.clone()));
+    let (reason, message) = trouble.clone().or_else(|| waiting.clone()).unwrap_or_else(|| good.clone());
     [
         if ready && trouble.is_none() {
-            Wanted::yes(Type::Ready, Reason::AsDesired, serves)
+            Wanted::yes(Type::Ready, good.0, good.1)
         } else {
             Wanted::no(Type::Ready, reason, message)
         },

@@ -1,6 +1,7 @@
 //! Rules for plans about a cluster.
 
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
 
 use super::{Verdict, Violation, is, rule};
 use crate::api::cluster::Latches;
@@ -219,7 +220,7 @@ fn leave(seen: &Observed, target: &Target) -> Verdict {
     formed_as(seen, etcd.cluster_id)?;
     let member = target_member(seen, target)?;
     let stays = |m: &&Member| m.object.spec.leaving.is_none() && m.object.spec.removed.is_none();
-    rule("I11", stays(&member), "a member is told to leave once")?;
+    rule("I11", stays(&member), "the decision that a member leaves is latched once")?;
     let leaves = |m: &Member| m.object.spec.leaving.is_some() && m.object.spec.removed.is_none();
     rule("I11", !seen.members.iter().any(leaves), "one member leaves at a time")?;
     let wanted = usize::try_from(seen.cluster.spec.replicas).unwrap_or(MOST);
@@ -256,9 +257,8 @@ fn remove(seen: &Observed, name: &str, (member_id, learner): (u64, bool), cluste
     if listed.learner {
         return Ok(());
     }
-    let serves_clients = |pod: &k8s_openapi::api::core::v1::Pod| {
-        !meta::deleting(&pod.metadata) && meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER)
-    };
+    let serves_clients =
+        |pod: &Pod| !meta::deleting(&pod.metadata) && meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
     rule("I16", !member.pod.as_ref().is_some_and(serves_clients), "clients are led elsewhere before a voter goes")?;
     rule("I1", etcd.leader.is_some_and(|leader| leader != member_id), "a leader is not removed")?;
     rule("I1", spared(seen, etcd, listed), "a quorum of the rest is healthy without the voter")

@@ -136,7 +136,7 @@ impl World {
             return Err(());
         }
         group.members.retain(|l| l.id != member_id);
-        // I1, judged by the world itself: whoever is left can decide.
+        // I1, judged by the world itself: the voters that are left are a quorum.
         let left = group.members.iter().filter(|l| !l.learner).count();
         let still = up.iter().filter(|(_, id)| *id != member_id).count();
         assert!(learner || still > left / 2, "the quorum was removed: {still} of {left} are up");

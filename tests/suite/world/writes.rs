@@ -63,16 +63,13 @@ impl World {
             }
             Act::AddLearner { peer_url, cluster_id, .. } => self.add_learner(&peer_url, cluster_id)?,
             Act::SetInitialCluster { member, initial_cluster } => {
-                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
-                self.write_member(&member.name, |m| m.spec.initial_cluster = Some(initial_cluster));
+                self.patch_member(&member, |m| m.spec.initial_cluster = Some(initial_cluster))?;
             }
             Act::LatchJoined { member, joined } => {
-                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
-                self.write_member(&member.name, |m| m.spec.joined = Some(joined));
+                self.patch_member(&member, |m| m.spec.joined = Some(joined))?;
             }
             Act::LatchStart { member, count } => {
-                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
-                self.write_member(&member.name, |m| m.spec.start_count = count);
+                self.patch_member(&member, |m| m.spec.start_count = count)?;
             }
             Act::MarkStarted { pod, count, joined } => self.patch_pod(&pod, |p| {
                 let annotations = p.metadata.annotations.get_or_insert_default();
@@ -87,20 +84,16 @@ impl World {
             Act::Promote { member_id, cluster_id, .. } => self.promote(member_id, cluster_id)?,
             Act::Disarm { .. } => return Err(()),
             Act::LatchLeaving { member, leaving } => {
-                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
-                self.write_member(&member.name, |m| m.spec.leaving = Some(leaving));
+                self.patch_member(&member, |m| m.spec.leaving = Some(leaving))?;
             }
             Act::LatchRemoved { member, removed } => {
-                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
-                self.write_member(&member.name, |m| m.spec.removed = Some(removed));
+                self.patch_member(&member, |m| m.spec.removed = Some(removed))?;
             }
             Act::Park { member, parked } => {
-                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
-                self.write_member(&member.name, |m| m.spec.parked = Some(parked));
+                self.patch_member(&member, |m| m.spec.parked = Some(parked))?;
             }
             Act::Unpark { member } => {
-                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
-                self.write_member(&member.name, |m| m.spec.parked = None);
+                self.patch_member(&member, |m| m.spec.parked = None)?;
             }
             Act::DismissClients { pod } => self.patch_pod(&pod, |p| {
                 p.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), "learner".to_owned());
@@ -147,8 +140,7 @@ impl World {
                 self.delete_member(&member.name);
             }
             Act::ReleaseMember { member } => {
-                Self::same(&member, &self.members.get(&member.name).ok_or(())?.metadata)?;
-                self.write_member(&member.name, |m| m.metadata.finalizers = None);
+                self.patch_member(&member, |m| m.metadata.finalizers = None)?;
             }
             Act::StartJob(mut job) => {
                 let name = meta::name(&job.metadata).to_owned();
@@ -177,6 +169,12 @@ impl World {
             let live = format!("{:x}", data.group) == formed.cluster_id && listed;
             assert!(!live, "a live volume was deleted");
         }
+    }
+
+    fn patch_member(&mut self, target: &Target, change: impl FnOnce(&mut EtcdMember)) -> Result<(), ()> {
+        Self::same(target, &self.members.get(&target.name).ok_or(())?.metadata)?;
+        self.write_member(&target.name, change);
+        Ok(())
     }
 
     pub(super) fn patch_pod(&mut self, target: &Target, change: impl FnOnce(&mut Pod)) -> Result<(), ()> {

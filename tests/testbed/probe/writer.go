@@ -34,47 +34,56 @@ func writerVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 	rate := f.Int("rate", 100, "at most so many a second")
 	timeout := f.Duration("timeout", 2*time.Second, "when an attempt is given up and repeated")
 	return func(ctx context.Context) (any, error) {
-		c, err := t.client()
-		if err != nil {
-			return nil, err
-		}
-		defer c.Close()
 		ctx, cancel := context.WithTimeout(ctx, *duration)
 		defer cancel()
-		var r writerResult
 		told := newProgress("writer", "s", duration.Seconds())
-		tick := time.NewTicker(time.Second / time.Duration(max(1, *rate)))
-		defer tick.Stop()
 		begin := time.Now()
-		var took []float64
-		for last := begin; ctx.Err() == nil; {
-			n := r.LastAcked + 1
-			asked := time.Now()
-			attempt, done := context.WithTimeout(ctx, *timeout)
-			answer, err := c.Put(attempt, writerKey(*prefix, n), strconv.FormatInt(n, 10))
-			done()
-			if err == nil {
-				now := time.Now()
-				took = append(took, float64(now.Sub(asked).Microseconds())/1000)
-				r.LastAcked, r.Revision = n, answer.Header.Revision
-				r.LongestMs = max(r.LongestMs, float64(now.Sub(last).Microseconds())/1000)
-				last = now
-			} else if ctx.Err() == nil {
-				// It may or may not have been written: the same number is tried again.
-				r.Failed++
-				r.LastError = err.Error()
-			}
-			told.at(time.Since(begin).Seconds())
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-			}
+		r, took, err := writeNumbers(ctx, t, *prefix, *rate, *timeout, func() { told.at(time.Since(begin).Seconds()) })
+		if err != nil {
+			return nil, err
 		}
 		if slices.Sort(took); len(took) > 0 {
 			r.P50Ms, r.P99Ms = took[len(took)/2], took[len(took)*99/100]
 		}
 		return r, nil
 	}
+}
+
+// writeNumbers puts 1, 2, 3 and so on until its time is over. An attempt without an answer may or may not have been
+// written: the same number is tried again. It gives how long each acknowledged attempt took, in milliseconds.
+func writeNumbers(ctx context.Context, t target, prefix string, rate int, timeout time.Duration, tell func()) (writerResult, []float64, error) {
+	c, err := t.client()
+	if err != nil {
+		return writerResult{}, nil, err
+	}
+	defer c.Close()
+	tick := time.NewTicker(time.Second / time.Duration(max(1, rate)))
+	defer tick.Stop()
+	var r writerResult
+	var took []float64
+	for last := time.Now(); ctx.Err() == nil; {
+		n := r.LastAcked + 1
+		asked := time.Now()
+		attempt, done := context.WithTimeout(ctx, timeout)
+		answer, err := c.Put(attempt, writerKey(prefix, n), strconv.FormatInt(n, 10))
+		done()
+		if err == nil {
+			now := time.Now()
+			took = append(took, float64(now.Sub(asked).Microseconds())/1000)
+			r.LastAcked, r.Revision = n, answer.Header.Revision
+			r.LongestMs = max(r.LongestMs, float64(now.Sub(last).Microseconds())/1000)
+			last = now
+		} else if ctx.Err() == nil {
+			r.Failed++
+			r.LastError = err.Error()
+		}
+		tell()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	return r, took, nil
 }
 
 type writtenResult struct {

@@ -38,7 +38,9 @@ func writersVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 		failed := make([]error, *writers)
 		var group sync.WaitGroup
 		for n := range *writers {
-			group.Go(func() { all[n], failed[n] = writeNumbers(ctx, t, writersPrefix(*prefix, n), *rate) })
+			group.Go(func() {
+				all[n], _, failed[n] = writeNumbers(ctx, t, writersPrefix(*prefix, n), *rate, 2*time.Second, func() {})
+			})
 		}
 		group.Wait()
 		r := writersResult{}
@@ -56,37 +58,6 @@ func writersVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 		}
 		return r, nil
 	}
-}
-
-// writeNumbers puts 1, 2, 3 and so on until its time is over.
-func writeNumbers(ctx context.Context, t target, prefix string, rate int) (writerResult, error) {
-	c, err := t.client()
-	if err != nil {
-		return writerResult{}, err
-	}
-	defer c.Close()
-	tick := time.NewTicker(time.Second / time.Duration(max(1, rate)))
-	defer tick.Stop()
-	r := writerResult{}
-	for last := time.Now(); ctx.Err() == nil; {
-		n := r.LastAcked + 1
-		attempt, done := context.WithTimeout(ctx, 2*time.Second)
-		_, err := c.Put(attempt, writerKey(prefix, n), strconv.FormatInt(n, 10))
-		done()
-		if err == nil {
-			r.LastAcked = n
-			r.LongestMs = max(r.LongestMs, float64(time.Since(last).Microseconds())/1000)
-			last = time.Now()
-		} else if ctx.Err() == nil {
-			r.Failed++
-			r.LastError = err.Error()
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
-	}
-	return r, nil
 }
 
 func writtenByVerb(f *flag.FlagSet) func(context.Context) (any, error) {

@@ -72,15 +72,7 @@ fn a_vote_needs_a_quorum_that_answers() {
 #[test]
 fn a_pod_made_anew_is_admitted_again() {
     let mut seen = formed(3, 3);
-    seen.members[2]
-        .pod
-        .as_mut()
-        .unwrap()
-        .metadata
-        .labels
-        .as_mut()
-        .unwrap()
-        .insert(key::ROLE.to_owned(), "learner".to_owned());
+    not_admitted(&mut seen.members[2]);
     assert_eq!(act(&seen), Some(Act::AdmitClients { pod: pod_target(&seen, 2) }));
     // A permission that came back is taken first.
     let pod = seen.members[0].pod.as_mut().unwrap();

@@ -162,7 +162,7 @@ fn zero_members_are_a_parked_cluster() {
     assert_eq!(condition(&seen, "Ready"), pair("True", "Parked"));
     assert_eq!(condition(&seen, "Available"), pair("False", "Parked"));
     assert_eq!(condition(&seen, "Degraded"), pair("False", "NothingWrong"));
-    // Without an answer, what is not known is not latched, and nobody is waited for.
+    // Of a member that does not answer no index is latched, and parking does not wait for the answer.
     let mut seen = formed(3, 0);
     silence(&mut seen, 0);
     assert!(matches!(act(&seen), Some(Act::Park { parked, .. }) if parked.index.is_none()));
@@ -177,14 +177,7 @@ fn clients_come_back_when_the_log_is_as_long_as_it_was() {
         let mut seen = formed(3, 3);
         for m in &mut seen.members {
             m.object.spec.parked = parked(index);
-            m.pod
-                .as_mut()
-                .unwrap()
-                .metadata
-                .labels
-                .as_mut()
-                .unwrap()
-                .insert(key::ROLE.to_owned(), "learner".to_owned());
+            not_admitted(m);
         }
         seen
     };
