@@ -2,7 +2,7 @@
 # The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install kubectl demo test soak e2e check fuzz golden image bench bench-save bench-restore cluster-up cluster-down cluster-status
+.PHONY: help install kubectl demo test soak e2e check fuzz golden image bench bench-save bench-restore bench-scale cluster-up cluster-down cluster-status
 
 export HOLDFAST_CACHE ?= $(HOME)/.cache/holdfast
 export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
@@ -48,6 +48,9 @@ bench-save: ## agent save beside etcdctl snapshot save: folder, S3, TLS, distanc
 
 bench-restore: ## agent restore with both engines beside etcdutl snapshot restore: folder, S3, space, memory, bytes written (5 min)
 	@tests/bin/bench-restore
+
+bench-scale: ## changes of a cluster's size beside a bare Pod of etcd, on the testbed (4 min)
+	@tests/bin/deps && tests/bin/bench-scale
 
 install: ## put the program `holdfast` into PREFIX/bin (/usr/local/bin); after `make image` 1 s
 	@cargo build --release --bin holdfast

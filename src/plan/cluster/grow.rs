@@ -58,8 +58,8 @@ fn strange(seen: &Observed, etcd: &Membership) -> Option<Next> {
     }
     let gone = seen.staying().find(|m| m.joined() && seen.listed(etcd, m.name()).is_none())?;
     let message = format!(
-        "the member {} had joined, and etcd lists its ID no more. An ID never returns. Holdfast adds no member while \
-         this EtcdMember exists",
+        "the member {} had joined, and etcd lists its ID no more. An ID never returns. Lower spec.replicas by one: Holdfast \
+         removes this member first. Then raise spec.replicas again",
         gone.name()
     );
     Some(Next::wait(Reason::MemberNotListed, message, POLL))

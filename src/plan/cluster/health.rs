@@ -1,7 +1,7 @@
 //! Which voters count when a vote is added or taken away (I1).
 //!
 //! Decides what healthy means: a voter answers for itself, names the leader that the linearizable list names, and lags at
-//! most [`CLOSE_ENOUGH`] entries behind that leader. A voter that answers while it is cut off from its peers is not healthy.
+//! most [`CLOSE_ENOUGH`] entries behind that leader, and its Pod stays. A voter that answers while it is cut off from its peers is not healthy.
 
 use super::{Listed, Member, Membership, Observed};
 use crate::plan::build::budget::quorum;
@@ -14,6 +14,8 @@ impl Observed {
     pub(super) fn healthy<'a>(&'a self, etcd: &'a Membership) -> Vec<(&'a Listed, &'a Member)> {
         let answer = |listed: &Listed| {
             let member = self.standing_for(listed)?;
+            // A Pod that is being deleted may end at any moment.
+            member.live_pod()?;
             Some((member, self.serving(etcd, listed, member.name())?))
         };
         let Some(leader) = etcd.leader else { return vec![] };

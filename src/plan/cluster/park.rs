@@ -14,6 +14,14 @@ use crate::plan::{Act, Next, Seen, Target, Unread, Wake, pods};
 
 /// The next step towards a parked cluster.
 pub(super) fn park(seen: &Observed, now: Timestamp) -> Next {
+    // A waking cluster leads clients to its members after a linearizable read, which needs a login then.
+    if let Some(next) = seen.locked_out().filter(|_| !wakes(seen)) {
+        return next;
+    }
+    if let Some(member) = seen.members.iter().find(|m| m.removed() && !m.deleting()) {
+        let why = "etcd does not list the member any more".to_owned();
+        return Next::act(Act::DeleteMember { member: Target::of(&member.object.metadata), why });
+    }
     let stands = |m: &&Member| !m.removed() && m.object.spec.parked.is_none();
     if let Some(member) = seen.members.iter().find(stands) {
         let said = seen.answers.get(member.name()).and_then(Seen::known);

@@ -22,7 +22,10 @@ const RETRY: Wake = Wake::AfterMillis(500);
 /// The next step towards fewer members; `None` when there is none to take.
 pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Timestamp) -> Option<Next> {
     if let Some(member) = seen.leaving() {
-        return Some(depart(seen, etcd, member, now));
+        let voter = seen.listed(etcd, member.name()).filter(|l| !l.learner);
+        let held = voter.is_some_and(|voter| !seen.can_spare(etcd, voter));
+        // Where too few stay, others come first: without them the member could never go.
+        return (!held || seen.staying().count() >= wanted.replicas).then(|| depart(seen, etcd, member, now));
     }
     if let Some(member) = seen.members.iter().find(|m| m.removed() && !m.deleting()) {
         let why = "etcd does not list the member any more".to_owned();
@@ -34,10 +37,8 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
     if seen.staying().count() <= wanted.replicas {
         return None;
     }
-    if etcd.alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt) {
-        let message = "Holdfast removes no member while a CORRUPT alarm is raised: the members that are left may be the \
-                       corrupt ones";
-        return Some(Next::wait(Reason::AlarmRaised, message, POLL));
+    if let Some(doubt) = in_doubt(etcd) {
+        return Some(doubt);
     }
     let member = victim::choose(seen, etcd)?;
     // Before the latch: a member that leaves never stays, and the user may still change the size.
@@ -59,17 +60,29 @@ fn depart(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -
         };
         return Next::act(Act::LatchRemoved { member: Target::of(&member.object.metadata), removed });
     };
+    if let Some(doubt) = in_doubt(etcd).filter(|_| !listed.learner) {
+        return doubt;
+    }
+    // It serves its clients until it may go.
+    if !listed.learner && !seen.can_spare(etcd, listed) {
+        return unspared(seen, etcd, listed, member.name());
+    }
     let voter = |pod: &&Pod| meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
     if let Some(pod) = member.live_pod().filter(voter) {
         return Next::act(Act::DismissClients { pod: Target::of(&pod.metadata) });
-    }
-    if !listed.learner && !seen.can_spare(etcd, listed) {
-        return unspared(seen, etcd, listed, member.name());
     }
     if etcd.leader == Some(listed.id) {
         return hand_over(seen, etcd, listed, member.name());
     }
     remove(etcd, member.name(), listed)
+}
+
+/// The wait while it is unknown which members are corrupt (I3).
+fn in_doubt(etcd: &Membership) -> Option<Next> {
+    let message = "Holdfast removes no voter while a CORRUPT alarm is raised: the members that are left may be the corrupt \
+                   ones";
+    let corrupt = etcd.alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt);
+    corrupt.then(|| Next::wait(Reason::AlarmRaised, message, POLL))
 }
 
 /// The leader goes last, and never while it leads: the healthy voter with the longest log leads next.

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::facts::cluster;
-use super::{Observed, pod};
+use super::{Observed, pod, volume};
 use crate::api::condition::Reason;
 use crate::plan::{Act, Next, Target, Wake, meta};
 
@@ -22,7 +22,11 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
         return None;
     }
     let own = |pod: &&Pod| meta::controlled_by(&pod.metadata, meta::uid(&seen.member.metadata));
-    let Some(there) = seen.pod.as_ref().filter(own) else { return Some(Next::Settled(Wake::OnChange)) };
+    let Some(there) = seen.pod.as_ref().filter(own) else {
+        // No Pod holds the claim: a person may have deleted it, and with it the data.
+        let lost = volume::next(seen, now).err().filter(|_| seen.member.spec.joined.is_some());
+        return Some(lost.map_or(Next::Settled(Wake::OnChange), |lost| *lost));
+    };
     if meta::deleting(&there.metadata) {
         return Some(pod::going(there, (Reason::Parking, "its Pod ends: spec.replicas of the cluster is 0"), now));
     }

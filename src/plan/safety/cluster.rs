@@ -140,7 +140,9 @@ fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
         "an alarm is latched as restored only while the restored seed is alone, and never for the seed's own ID",
     )?;
     let seed = seen.members.iter().find(|m| m.object.spec.role == Birth::Seed);
-    let made_from = seed.and_then(|seed| seed.object.spec.restore.as_ref());
+    // Where the seed was removed since, the others remember.
+    let remembered = || seen.members.iter().find_map(|m| m.object.spec.restored_from.as_ref());
+    let made_from = seed.map_or_else(remembered, |seed| seed.object.spec.restore.as_ref());
     let told = formed.restored_from.as_ref() == made_from;
     rule("I9", told, "a cluster is latched as restored from what its seed was made with, and from nothing else")?;
     let permitted = seen.members.iter().filter(|m| m.object.spec.joined.is_some()).any(may_start_empty);
@@ -168,8 +170,8 @@ fn create(seen: &Observed, member: &EtcdMember) -> Verdict {
             rule("I11", member.spec.initial_cluster.is_none(), "a member starts only when etcd knows it")?;
             known(seen)?;
             let wanted = usize::try_from(seen.cluster.spec.replicas).unwrap_or(0).min(MOST);
-            let counted = seen.members.iter().filter(|m| m.object.spec.removed.is_none()).count();
-            rule("I11", counted < wanted, "no more members than are wanted")
+            let stays = |m: &&Member| m.object.spec.leaving.is_none() && m.object.spec.removed.is_none();
+            rule("I11", seen.members.iter().filter(stays).count() < wanted, "no more members than are wanted")
         }
     }
 }
@@ -197,7 +199,8 @@ fn add(seen: &Observed, name: &str, peer_url: &str, cluster_id: u64) -> Verdict 
 fn is_healthy(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
     let said = |listed: &Listed| {
         let member = stands_for(seen, listed)?;
-        seen.answers.get(member.name()).and_then(Seen::known).filter(|_| answers(seen, etcd, listed))
+        let said = seen.answers.get(member.name()).and_then(Seen::known);
+        said.filter(|_| answers(seen, etcd, listed) && member.live_pod().is_some())
     };
     let leader = etcd.leader.and_then(|id| etcd.members.iter().find(|l| l.id == id));
     let (Some(leader), Some(own)) = (leader, said(listed)) else { return false };
@@ -257,6 +260,7 @@ fn remove(seen: &Observed, name: &str, (member_id, learner): (u64, bool), cluste
     if listed.learner {
         return Ok(());
     }
+    rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "no voter goes while data are in doubt")?;
     let serves_clients =
         |pod: &Pod| !meta::deleting(&pod.metadata) && meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
     rule("I16", !member.pod.as_ref().is_some_and(serves_clients), "clients are led elsewhere before a voter goes")?;
@@ -405,9 +409,14 @@ fn spare(seen: &Observed, target: &Target) -> Verdict {
 fn delete(seen: &Observed, target: &Target) -> Verdict {
     let member = target_member(seen, target)?;
     if latches(seen).formed.is_some() {
+        let removed = member.object.spec.removed.is_some();
+        if removed && seen.cluster.spec.replicas == 0 && seen.etcd.known().is_none() {
+            // The latched proof is enough: an ID never returns. A cluster that is being parked need not answer.
+            return Ok(());
+        }
         let etcd = known(seen)?;
         let listed = |l: &Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
-        if member.object.spec.removed.is_some() {
+        if removed {
             return rule("I4", !etcd.members.iter().any(listed), "etcd lists the member still");
         }
         let stranger = member.object.spec.role == Birth::Seed

@@ -23,9 +23,14 @@ pub async fn growing(w: &World) -> Result<()> {
     sweep(w, Workload::Grow).await
 }
 
-/// A cluster goes from one member to three, to one, to none, and back to one.
+/// A cluster goes from three members to five and back.
 pub async fn scaling(w: &World) -> Result<()> {
-    sweep(w, Workload::Scale).await
+    sweep(w, Workload::Scale(&[3, 5, 3])).await
+}
+
+/// A cluster goes from three members to none and back.
+pub async fn parking(w: &World) -> Result<()> {
+    sweep(w, Workload::Scale(&[3, 0, 3])).await
 }
 
 /// A snapshot is saved to a volume.

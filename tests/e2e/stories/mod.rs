@@ -54,6 +54,8 @@ pub fn all() -> Vec<Story> {
         story!("writes_while_scaling", scale::under_writers),
         story!("parked_and_back", scale::park),
         story!(on host "crashes_while_scaling", crashes::scaling),
+        story!(on host "crashes_while_parking", crashes::parking),
+        story!(on host "killed_while_scaling", scale::killed),
         story!("clusters_grow", growth::tell),
         story!("a_flipped_bit_is_refused", corruption::tell),
         story!(on host "zombie", zombie::tell),

@@ -1,5 +1,5 @@
-//! What an operator is disturbed at: a cluster that grows from nothing to three members, a snapshot to a volume, and a
-//! restore into one member. Each run has names of its own, so that runs can be counted apart.
+//! What an operator is disturbed at: a cluster that grows from nothing to three members or goes through several sizes, a
+//! snapshot to a volume, and a restore into one member. Each run has names of its own, so that runs can be counted apart.
 
 use std::collections::BTreeSet;
 
@@ -18,8 +18,8 @@ use super::world::{PATIENCE, World};
 pub enum Workload {
     /// From nothing to three members.
     Grow,
-    /// From nothing through [`SIZES`].
-    Scale,
+    /// From nothing through these sizes.
+    Scale(&'static [i32]),
     /// A snapshot to a volume.
     Save,
     /// A member from a snapshot.
@@ -35,7 +35,7 @@ pub struct Ground {
 impl Workload {
     /// Makes what has to be there before the first run; an operator has to run.
     pub async fn prepare(self, w: &World) -> Result<Ground> {
-        if matches!(self, Self::Grow | Self::Scale) {
+        if matches!(self, Self::Grow | Self::Scale(_)) {
             return Ok(Ground { digest: None });
         }
         w.create(make::claim("backups", "1Gi")).await?;
@@ -61,7 +61,7 @@ impl Workload {
     pub async fn begin(self, w: &World, run: &str) -> Result<()> {
         let wish = match self {
             Self::Grow => make::cluster(run, 3),
-            Self::Scale => make::cluster(run, SIZES[0]),
+            Self::Scale(sizes) => make::cluster(run, sizes[0]),
             Self::Save => make::snapshot(run, "source", volume()),
             Self::Restore => make::restored(run, 1, json!({"snapshotRef": {"name": "base"}})),
         };
@@ -75,8 +75,8 @@ impl Workload {
             ensure!(object["status"]["phase"] != "Failed", "{run} failed: {}", object["status"]);
             return Ok(object["status"]["phase"] == "Complete");
         }
-        if self == Self::Scale {
-            return scaled(w, run, &object).await;
+        if let Self::Scale(sizes) = self {
+            return scaled(w, run, &object, sizes).await;
         }
         Ok(is_ready(&object, self.members()))
     }
@@ -90,7 +90,7 @@ impl Workload {
                 let manifests = manifests(&stored, &snapshot)?.len();
                 ensure!(manifests == 1, "{manifests} manifests of {run} in the store: {stored:?}");
             }
-            Self::Grow | Self::Restore | Self::Scale => {
+            Self::Grow | Self::Restore | Self::Scale(_) => {
                 until("every size was reached", PATIENCE, async || {
                     Ok(if self.done(w, run).await? { Ok(()) } else { Err("on the way".to_owned()) })
                 })
@@ -117,34 +117,32 @@ impl Workload {
     const fn kind(self) -> &'static str {
         match self {
             Self::Save => "EtcdSnapshot",
-            Self::Grow | Self::Restore | Self::Scale => "EtcdCluster",
+            Self::Grow | Self::Restore | Self::Scale(_) => "EtcdCluster",
         }
     }
 
-    const fn members(self) -> usize {
+    fn members(self) -> usize {
         match self {
             Self::Grow => 3,
-            Self::Save | Self::Restore | Self::Scale => 1,
+            Self::Save | Self::Restore => 1,
+            Self::Scale(sizes) => sizes.last().and_then(|last| usize::try_from(*last).ok()).unwrap_or(0),
         }
     }
 }
 
 /// Whether the last size was reached; else, if this one was, asks for the next.
-async fn scaled(w: &World, run: &str, cluster: &Value) -> Result<bool> {
+async fn scaled(w: &World, run: &str, cluster: &Value, sizes: &[i32]) -> Result<bool> {
     let at = cluster["metadata"]["annotations"]["holdfast.test/size"].as_str().map_or(Ok(0), str::parse::<usize>)?;
-    let size = SIZES[at];
+    let size = sizes[at];
     let settled = cluster["metadata"]["generation"] == cluster["status"]["observedGeneration"];
     let parked =
         || condition(cluster, "Ready").is_some_and(|(status, reason, _)| status == "True" && reason == "Parked");
     let reached = if size == 0 { parked() } else { is_ready(cluster, usize::try_from(size)?) };
-    let Some(next) = SIZES.get(at + 1).filter(|_| reached && settled) else { return Ok(reached && settled) };
+    let Some(next) = sizes.get(at + 1).filter(|_| reached && settled) else { return Ok(reached && settled) };
     let annotations = json!({"holdfast.test/size": (at + 1).to_string()});
     w.patch("EtcdCluster", run, json!({"metadata": {"annotations": annotations}, "spec": {"replicas": next}})).await?;
     Ok(false)
 }
-
-/// Sizes that a cluster goes through.
-const SIZES: [i32; 5] = [1, 3, 1, 0, 1];
 
 fn volume() -> Value {
     json!({"pvc": {"claimName": "backups", "subPath": "house"}})

@@ -242,3 +242,46 @@ fn the_removed_members_of_others_are_no_proof() {
     };
     assert_eq!(broken(listed, removed("c1", Some("11"))), Some("I4"));
 }
+
+#[test]
+fn a_leaver_that_cannot_go_serves_on_and_does_not_block_newcomers() {
+    // The other voter is silent: the leaver keeps its clients.
+    let mut seen = formed(2, 1);
+    seen.members[1].object.spec.leaving = leaving();
+    silence(&mut seen, 0);
+    etcd(&mut seen).leader = Some(0x11);
+    seen.answers.insert(named(1), Seen::Known(Answer { leader: 0x11, ..answer(1) }));
+    assert_eq!(waits(&seen), Some(Reason::Shrinking));
+    // The last voter was latched by a late write: a newcomer first, or it could never go.
+    let mut seen = formed(1, 1);
+    seen.members[0].object.spec.leaving = leaving();
+    let Some(Act::Latch(latches)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    assert!(latches.pending_member.is_some());
+}
+
+#[test]
+fn no_voter_goes_while_data_are_in_doubt_also_after_the_latch() {
+    let mut seen = one_leaves();
+    etcd(&mut seen).alarms.push(Alarm { member_id: 0, kind: AlarmKind::Corrupt });
+    assert_eq!(waits(&seen), Some(Reason::AlarmRaised));
+}
+
+#[test]
+fn a_voter_whose_pod_is_being_deleted_is_not_healthy_and_goes_first() {
+    let mut seen = formed(3, 2);
+    seen.members[2].pod.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier());
+    assert_eq!(victim(&seen), Some(named(2)));
+}
+
+#[test]
+fn nothing_is_parked_that_would_come_back_locked() {
+    let mut seen = formed(3, 0);
+    seen.etcd = Seen::Unknown(Unread::LoginRequired("etcd says no".to_owned()));
+    assert_eq!(waits(&seen), Some(Reason::AuthRequiredNotConfigured));
+    // A member that was on its way out goes before the others are parked, whether etcd answers or not.
+    let mut seen = formed(3, 0);
+    seen.etcd = Seen::unknown("no");
+    seen.members[1].object.spec.leaving = leaving();
+    seen.members[1].object.spec.removed = Some(Removed::default());
+    assert!(matches!(act(&seen), Some(Act::DeleteMember { member, .. }) if member.name == named(1)));
+}

@@ -90,3 +90,14 @@ fn while_its_cluster_lives_nothing_of_a_counted_member_is_touched() {
     cluster(&mut seen).spec.paused = true;
     assert_eq!(waits(&seen), Some(Reason::Paused));
 }
+
+#[test]
+fn a_parked_member_whose_claim_is_gone_has_lost_its_data() {
+    let mut seen = serving();
+    cluster(&mut seen).spec.replicas = 0;
+    seen.member.spec.parked = Some(crate::api::member::Parked::default());
+    seen.pod = None;
+    assert_eq!(planned(&seen).waiting, None, "its claim holds the data");
+    seen.claim = None;
+    assert_eq!(waits(&seen), Some(Reason::ClaimLost));
+}
