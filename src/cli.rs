@@ -248,7 +248,8 @@ pub struct CreateFlags {
     /// Time limit of the save in seconds, 10 to 86400; default 3600.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(10..=86400))]
     pub deadline_seconds: Option<u32>,
-    /// Wait until the snapshot is complete (exit code 0) or has failed (3), and print the progress.
+    /// Wait until the snapshot is complete (exit code 0), has failed (3), or cannot start before you change something (2),
+    /// and print each change. The wait for an EtcdCluster or a store that does not exist ends after 10 seconds.
     #[arg(long)]
     pub wait: bool,
     /// Time limit of --wait in seconds.
