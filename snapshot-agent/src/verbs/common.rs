@@ -59,9 +59,9 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{} ({bytes} bytes)", HumanBytes(bytes))
 }
 
-/// A time to the tenth of a second.
+/// A time to the hundredth of a second.
 pub(crate) fn seconds(millis: u64) -> String {
-    format!("{}.{} s", millis / 1000, millis % 1000 / 100)
+    format!("{}.{:02} s", millis / 1000, millis % 1000 / 10)
 }
 
 /// Names and values below each other. A value cannot move the cursor.

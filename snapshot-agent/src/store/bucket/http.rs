@@ -273,11 +273,7 @@ impl HttpService for Speaker {
                 Err(_) => Err(late(limit)),
             };
             if let Some(why) = trouble(&answered) {
-                tracing::info!(
-                    host,
-                    why,
-                    "the store did not answer as it should; most requests are sent again for 15 s"
-                );
+                tracing::info!(host, why, "a request to the store failed; the agent repeats most requests for 15 s");
             }
             answered
         })

@@ -103,7 +103,7 @@ key       site-a/orders/etcd-1a/20261121T162233Z-1-2
 stored    1.00 MiB (1048576 bytes), compression zstd
 revision  51, 50 keys
 proven    HashKV, equal to that of m1 and m2; the stored bytes were read back
-took      1.2 s
+took      1.29 s
 ";
         let next = "next      holdfast agent verify --store s3://bkt/pre/fix --key \
                     site-a/orders/etcd-1a/20261121T162233Z-1-2 (with the store flags of this save)\n";
@@ -154,7 +154,7 @@ taken     2026-11-21T16:22:33Z of site-a/orders
 revision  51, and 1000 more: watchers list again
 beware    authentication is on (2 users): clients have to log in
 engine    etcdutl, because the graft failed: no room
-took      0.9 s
+took      0.99 s
 ";
         let next = "next      etcd --name m1 --data-dir /var/lib/etcd/data\n";
         assert_eq!(of_restored(&restored, &request), format!("{told}{next}"));
