@@ -13,6 +13,7 @@ use snapshot_agent::contract::{
     RestoreRequest, SaveRequest, VerifyRequest,
 };
 use snapshot_agent::verbs::contents::Found;
+use snapshot_agent::verbs::report::text;
 use snapshot_agent::verbs::save::dry_run;
 use snapshot_agent::verbs::{
     contents, copy, gate, inspect, install, latest, list, probe, report, restore, save, verify,
@@ -23,10 +24,17 @@ use crate::manifests::restore as restored;
 
 /// `agent save`.
 pub async fn save(request: SaveRequest) -> anyhow::Result<u8> {
+    let json = request.json;
     if request.dry_run {
-        return print(dry_run::run(request).await);
+        return match dry_run::run(request).await {
+            Ok(found) if !json => show(&found.lines()),
+            found => print(found),
+        };
     }
-    Ok(end(&save::run(request).await.map(|saved| Report::Saved(Box::new(saved)))))
+    let by_hand = request.owner_uid.is_none();
+    let saved = save::run(request).await;
+    let text = saved.as_ref().ok().filter(|_| !json).map(|saved| text::of_saved(saved, by_hand));
+    Ok(finish(&saved.map(|saved| Report::Saved(Box::new(saved))), text))
 }
 
 /// `agent inspect`.
@@ -41,7 +49,10 @@ pub async fn latest(request: LatestRequest) -> u8 {
 
 /// `agent restore`.
 pub async fn restore(request: RestoreRequest) -> u8 {
-    end(&restore::run(request).await.map(Report::Restored))
+    let asked = request.clone();
+    let restored = restore::run(request).await;
+    let text = restored.as_ref().ok().filter(|_| !asked.json).map(|restored| text::of_restored(restored, &asked));
+    finish(&restored.map(Report::Restored), text)
 }
 
 /// `agent verify`: lines, or JSON for programs.
@@ -146,8 +157,16 @@ fn print(found: Result<impl Serialize>) -> anyhow::Result<u8> {
 
 /// The report goes to kubelet, to the log, and, for people and scripts, to standard output.
 fn end(outcome: &Result<Report>) -> u8 {
+    finish(outcome, None)
+}
+
+/// The same, with a text on standard output in place of the JSON. kubelet gets the JSON in any case.
+fn finish(outcome: &Result<Report>, text: Option<String>) -> u8 {
     match outcome {
-        Ok(_) => drop(writeln!(std::io::stdout(), "{}", report::render(outcome))),
+        Ok(_) => {
+            let told = text.unwrap_or_else(|| report::render(outcome) + "\n");
+            drop(write!(std::io::stdout(), "{told}"));
+        }
         Err(error) => tracing::error!(class = ?error.class(), "{error}"),
     }
     report::finish(outcome)

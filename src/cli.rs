@@ -248,7 +248,8 @@ pub struct CreateFlags {
     /// Time limit of the save in seconds, 10 to 86400; default 3600.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(10..=86400))]
     pub deadline_seconds: Option<u32>,
-    /// Wait until the snapshot is complete (exit code 0) or has failed (3), and print the progress.
+    /// Wait until the snapshot is complete (exit code 0), has failed (3), or cannot start before you change something (2),
+    /// and print each change. The wait for an EtcdCluster or a store that does not exist ends after 10 seconds.
     #[arg(long)]
     pub wait: bool,
     /// Time limit of --wait in seconds.
@@ -353,8 +354,11 @@ pub enum Agent {
     /// snapshot.
     #[command(
         after_help = SAVE_EXAMPLES,
-        mut_arg("url", |url| url.visible_alias("to")),
-        arg(json().help_heading("Saving"))
+        mut_arg("url", |url| {
+            let url = url.visible_alias("to").required(false);
+            // A dry run without a store asks none: the empty URL stands for that.
+            url.required_unless_present("dry_run").default_value_if("dry_run", "true", "")
+        })
     )]
     Save(Box<SaveRequest>),
     /// Find the snapshot that an object requested, and print its report again from the manifest. (To show the data of a
@@ -385,8 +389,18 @@ pub enum Agent {
     RenderRestore(Box<RenderFlags>),
     /// Rebuild a member's data directory from a stored snapshot. After every check, one rename makes the directory
     /// startable.
-    #[command(after_help = RESTORE_EXAMPLES, arg(json()))]
+    #[command(
+        after_help = RESTORE_EXAMPLES,
+        mut_arg("member_uid", of_the_operator),
+        mut_arg("claim_uid", of_the_operator),
+        mut_arg("restore_uid", of_the_operator)
+    )]
     Restore(Box<RestoreRequest>),
+}
+
+/// A UID that only the operator knows. By hand it is the same for every command, so that a command can be repeated.
+fn of_the_operator(uid: Arg) -> Arg {
+    uid.required(false).default_value("by-hand").hide(true)
 }
 
 /// `--json` of a verb whose report is JSON anyway: taken from those who give it to every verb, and in no request.
@@ -419,6 +433,9 @@ Examples:
       --cert /etc/kubernetes/pki/etcd/healthcheck-client.crt \\
       --key /etc/kubernetes/pki/etcd/healthcheck-client.key \\
       --store s3://BUCKET/etcd --s3-region eu-central-1 --namespace kube-system --cluster etcd
+
+  What a save would take, without a store:
+    holdfast agent save --endpoints http://127.0.0.1:2379 --namespace site-a --cluster orders --dry-run
 
   Three members with authentication, to your own S3 server:
     holdfast agent save --endpoints https://a:2379,https://b:2379,https://c:2379 \\
@@ -478,15 +495,14 @@ Example:
   holdfast agent render-restore --store s3://BUCKET --key NAMESPACE/CLUSTER/LINEAGE/FOLDER -n prod > cluster.yaml
   kubectl apply -f cluster.yaml";
 
-/// Without an operator; the words that stand for UIDs are the person's own.
+/// Without an operator.
 const RESTORE_EXAMPLES: &str = "\
 Examples:
   A cluster of one member, from a bucket into an empty folder. etcdutl has to be of the etcd version that will run. The
-  UIDs are free text; a repeated command needs the same values:
+  cluster token is free text, another one for each restored cluster:
     holdfast agent restore --store s3://BUCKET --credentials-dir keys --key NAMESPACE/CLUSTER/LINEAGE/FOLDER \\
       --volume /var/lib/etcd --etcdutl /usr/local/bin/etcdutl \\
-      --member-name m1 --initial-cluster m1=http://127.0.0.1:2380 --cluster-token restored-1 \\
-      --member-uid by-hand --claim-uid by-hand --restore-uid by-hand
+      --member-name m1 --initial-cluster m1=http://127.0.0.1:2380 --cluster-token restored-1
 
   Then start etcd on the restored data:
     etcd --name m1 --data-dir /var/lib/etcd/data

@@ -1,6 +1,6 @@
 //! `holdfast snapshot create`: makes an `EtcdSnapshot` as a person would, and waits for it where that is asked.
 //!
-//! Decides what the object says and what is told meanwhile. Saving is the operator's business: this needs the right to
+//! Decides what the object says, what is told meanwhile, and when waiting on is useless. Saving is the operator's business: this needs the right to
 //! create and to watch `EtcdSnapshot`s, and nothing else. It works from a laptop and from a `CronJob`.
 
 #![allow(clippy::disallowed_types, reason = "a command for people talks to Kubernetes with their own rights")]
@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use futures::{Stream, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{ObjectMeta, PostParams};
 use kube::core::Status;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client, Config, ResourceExt};
 
@@ -21,6 +23,13 @@ use crate::api::{EtcdSnapshot, EtcdSnapshotStatus, key};
 
 /// How often a line says that it is still so.
 const SILENCE: Duration = Duration::from_secs(15);
+
+/// How long a fault stands that time does not heal, before the wait ends: a cluster or a store that was applied just before
+/// is seen by then.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How often the time is looked at while the object does not change.
+const TICK: Duration = Duration::from_secs(1);
 
 /// The exit code when the snapshot has failed: making the same one again changes nothing. 1 is whatever may pass.
 pub const FAILED: u8 = 3;
@@ -75,8 +84,8 @@ async fn make(request: Request) -> anyhow::Result<u8> {
     let made = post(&api, &request).await?;
     let name = made.name_any();
     let Some(limit) = request.wait else { return Ok(0) };
-    let watch = std::pin::pin!(watch_object(api, &name));
-    tokio::time::timeout(limit, follow(watch, &name)).await.unwrap_or_else(|_| {
+    let watch = std::pin::pin!(watch_object(api, &name).default_backoff());
+    tokio::time::timeout(limit, follow(watch, &namespace, &name)).await.unwrap_or_else(|_| {
         bail!(
             "EtcdSnapshot {name} was not complete after {} s; it goes on: kubectl get -n {namespace} etcdsnap {name}",
             limit.as_secs()
@@ -131,45 +140,110 @@ fn missing(status: &Status) -> String {
 /// Tells what happens until it is over.
 async fn follow(
     mut watch: impl Stream<Item = watcher::Result<Option<EtcdSnapshot>>> + Unpin,
+    namespace: &str,
     name: &str,
 ) -> anyhow::Result<u8> {
-    let (begun, mut last) = (Instant::now(), String::new());
+    let (begun, mut wait, mut status) = (Instant::now(), Wait::default(), None);
     loop {
-        let Ok(next) = tokio::time::timeout(SILENCE, watch.next()).await else {
-            say(&mut io::stderr(), &format!("{:>5} s  still: {last}", begun.elapsed().as_secs()))?;
-            continue;
-        };
-        let status = match next {
-            Some(Ok(Some(seen))) => seen.status.unwrap_or_default(),
-            Some(Ok(None)) => return refused(format!("EtcdSnapshot {name} was deleted")),
-            // The watch begins anew by itself.
-            Some(Err(error)) => {
-                tracing::debug!(%error, "watching");
-                continue;
+        match tokio::time::timeout(TICK, watch.next()).await {
+            Ok(Some(Ok(Some(seen)))) => status = Some(seen.status.unwrap_or_default()),
+            Ok(Some(Ok(None))) => return refused(format!("EtcdSnapshot {name} was deleted")),
+            Ok(Some(Err(error))) if is_forbidden(&error) => {
+                return refused(format!("the API server does not allow to watch EtcdSnapshot {name}: {error}"));
             }
-            None => bail!("the watch of EtcdSnapshot {name} has ended"),
-        };
-        let words = words(&status);
-        if words != last {
-            say(&mut io::stderr(), &format!("{:>5} s  {words}", begun.elapsed().as_secs()))?;
-            last = words;
+            // The watch begins anew by itself.
+            Ok(Some(Err(error))) => tracing::debug!(%error, "watching"),
+            Ok(None) => bail!("the watch of EtcdSnapshot {name} has ended"),
+            Err(_) => {}
         }
-        match status.phase {
-            Phase::Complete => {
-                let artifact = status.artifact.unwrap_or_default();
-                say(&mut io::stdout(), &artifact.uri)?;
+        let Some(status) = &status else { continue };
+        let (line, end) = wait.step(status, begun.elapsed());
+        if let Some(line) = line {
+            say(&mut io::stderr(), &line)?;
+        }
+        match end {
+            Some(End::Complete) => {
+                say(&mut io::stdout(), status.artifact.as_ref().map_or("", |artifact| &artifact.uri))?;
                 return Ok(0);
             }
-            Phase::Failed => return Ok(FAILED),
-            Phase::Pending | Phase::Running => {}
+            Some(End::Failed) => return Ok(FAILED),
+            Some(End::Stuck(why)) => {
+                return refused(format!(
+                    "EtcdSnapshot {name} cannot start: {why}. Correct this, and the snapshot starts by itself; or remove \
+                     it: kubectl delete -n {namespace} etcdsnap {name}"
+                ));
+            }
+            None => {}
         }
     }
+}
+
+/// Whether the rights to look are missing: nothing would ever be told.
+fn is_forbidden(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchStartFailed};
+    matches!(error, InitialListFailed(kube::Error::Api(s)) | WatchStartFailed(kube::Error::Api(s)) if s.code == 403)
+}
+
+/// Why the wait is over.
+#[derive(Debug, PartialEq)]
+enum End {
+    Complete,
+    Failed,
+    /// Nothing happens before somebody changes something.
+    Stuck(String),
+}
+
+/// What was told so far, and since when something stands that time does not heal.
+#[derive(Default)]
+struct Wait {
+    words: String,
+    told: Duration,
+    stuck: Option<(Reason, Duration)>,
+}
+
+impl Wait {
+    /// The line for this status at this time of the wait, if there is something new, and whether the wait is over.
+    fn step(&mut self, status: &EtcdSnapshotStatus, at: Duration) -> (Option<String>, Option<End>) {
+        let words = words(status);
+        let still = if words == self.words { "still: " } else { "" };
+        let line = (still.is_empty() || at >= self.told + SILENCE).then(|| {
+            self.told = at;
+            format!("{:>5} s  {still}{words}", at.as_secs())
+        });
+        self.words = words;
+        let ready = ready(status);
+        let fault = ready.and_then(|c| Reason::named(&c.reason)).filter(|reason| stands(*reason));
+        self.stuck = fault.map(|reason| match self.stuck {
+            Some(before) if before.0 == reason => before,
+            _ => (reason, at),
+        });
+        let end = match (status.phase, self.stuck) {
+            (Phase::Complete, _) => Some(End::Complete),
+            (Phase::Failed, _) => Some(End::Failed),
+            (Phase::Pending | Phase::Running, Some((reason, since))) if at >= since + GRACE => {
+                let message = ready.map_or("", |c| c.message.trim_end_matches('.'));
+                Some(End::Stuck(format!("{}: {message}", reason.as_str())))
+            }
+            (Phase::Pending | Phase::Running, _) => None,
+        };
+        (line, end)
+    }
+}
+
+/// Whether this stands until somebody changes something.
+const fn stands(reason: Reason) -> bool {
+    use Reason::{InvalidSpec, NameConflict, Parked, SafetyStop, WaitingForReference, WriteRefused};
+    matches!(reason, InvalidSpec | NameConflict | Parked | SafetyStop | WaitingForReference | WriteRefused)
+}
+
+fn ready(status: &EtcdSnapshotStatus) -> Option<&Condition> {
+    status.conditions.iter().find(|c| c.type_ == Type::Ready.as_str())
 }
 
 /// A status in one line, with the page that says what a person has to do.
 fn words(status: &EtcdSnapshotStatus) -> String {
     let phase = status.phase.as_str();
-    let Some(ready) = status.conditions.iter().find(|c| c.type_ == Type::Ready.as_str()) else {
+    let Some(ready) = ready(status) else {
         return format!("{phase:<8}  the operator has not seen it yet");
     };
     let (reason, message) = (&ready.reason, &ready.message);
@@ -208,7 +282,7 @@ mod tests {
     }
 
     async fn followed(phases: Vec<watcher::Result<Option<EtcdSnapshot>>>) -> Result<u8, String> {
-        follow(futures::stream::iter(phases), "nightly").await.map_err(|error| error.to_string())
+        follow(futures::stream::iter(phases), "prod", "nightly").await.map_err(|error| error.to_string())
     }
 
     #[tokio::test]
@@ -223,6 +297,65 @@ mod tests {
             "a watch that begins anew is no trouble"
         );
         assert!(followed(vec![seen(Phase::Running)]).await.unwrap_err().contains("has ended"));
+    }
+
+    fn told(phase: Phase, reason: Reason) -> EtcdSnapshotStatus {
+        let ready = Wanted::no(Type::Ready, reason, "this is why.");
+        let conditions = merge(&[], &[ready], None, Timestamp::UNIX_EPOCH);
+        EtcdSnapshotStatus { phase, conditions, ..EtcdSnapshotStatus::default() }
+    }
+
+    #[test]
+    fn what_time_does_not_heal_ends_the_wait_within_seconds() {
+        use Reason::{InvalidSpec, JobRunning, Parked, StoreUnavailable, WaitingForCluster, WaitingForStore};
+        let seconds = Duration::from_secs;
+        for (reason, stuck) in [
+            (Reason::WaitingForReference, true),
+            (Reason::WriteRefused, true),
+            (Reason::NameConflict, true),
+            (InvalidSpec, true),
+            (Parked, true),
+            (WaitingForCluster, false),
+            (WaitingForStore, false),
+            (StoreUnavailable, false),
+            (JobRunning, false),
+        ] {
+            let (mut wait, status) = (Wait::default(), told(Phase::Pending, reason));
+            let (line, end) = wait.step(&status, seconds(1));
+            assert!(line.is_some_and(|line| line.contains(reason.as_str())) && end.is_none(), "{reason:?}");
+            assert_eq!(wait.step(&status, seconds(10)), (None, None), "{reason:?}: it may be seen yet");
+            let end = wait.step(&status, seconds(11)).1;
+            let why = format!("{}: this is why", reason.as_str());
+            assert_eq!(end, stuck.then_some(End::Stuck(why)), "{reason:?}");
+        }
+        // The cluster appears in time, and then its store is missing: each has its own time.
+        let mut wait = Wait::default();
+        for (at, reason) in
+            [(0, Reason::WaitingForReference), (9, WaitingForCluster), (12, Reason::WaitingForReference)]
+        {
+            assert_eq!(wait.step(&told(Phase::Pending, reason), seconds(at)).1, None, "{at} s");
+        }
+        assert_eq!(wait.step(&told(Phase::Failed, InvalidSpec), seconds(13)).1, Some(End::Failed), "at once");
+        assert_eq!(wait.step(&told(Phase::Complete, Reason::Stored), seconds(13)).1, Some(End::Complete));
+    }
+
+    #[test]
+    fn a_line_is_told_when_something_changes_and_now_and_then() {
+        let (mut wait, running) = (Wait::default(), told(Phase::Running, Reason::JobRunning));
+        let mut line = |status: &EtcdSnapshotStatus, at| wait.step(status, Duration::from_secs(at)).0;
+        let first = "    2 s  Running   JobRunning: this is why.";
+        assert_eq!(line(&running, 2).as_deref(), Some(first));
+        assert_eq!(line(&running, 3), None);
+        assert!(line(&running, 17).is_some_and(|line| line.contains("17 s  still: Running")));
+        assert_eq!(line(&running, 18), None);
+        assert!(line(&told(Phase::Running, Reason::AskingStore), 19).is_some_and(|line| line.contains("AskingStore")));
+    }
+
+    #[tokio::test]
+    async fn a_wait_without_the_right_to_watch_ends() {
+        let status = serde_json::from_value(json!({"code": 403, "reason": "Forbidden", "message": "no"})).unwrap();
+        let denied = Err(watcher::Error::InitialListFailed(kube::Error::Api(status)));
+        assert!(followed(vec![denied, seen(Phase::Complete)]).await.unwrap_err().contains("does not allow to watch"));
     }
 
     #[test]

@@ -5,5 +5,6 @@ pub mod crypt;
 pub mod layout;
 pub mod manifest;
 pub(crate) mod pack;
+pub(crate) mod packed;
 pub mod trailer;
 pub(crate) mod unpack;

@@ -95,7 +95,7 @@ reasons! {
     Shrinking,
     /// `spec.replicas` is 0, and the Pods are being ended.
     Parking,
-    /// `spec.replicas` is 0: no Pod runs, and the volumes hold the data.
+    /// `spec.replicas` of the cluster is 0: no Pod runs, and the volumes hold the data.
     Parked,
     /// A parked cluster starts again.
     Waking,
@@ -109,6 +109,8 @@ reasons! {
     MemberRestarting,
     /// What is named is not there (yet): a cluster, a snapshot, a claim.
     WaitingForReference,
+    /// The `EtcdCluster` that is named has not formed, or lists no voter (yet).
+    WaitingForCluster,
     /// The `EtcdBackupStore` that is named is not ready (yet).
     WaitingForStore,
     /// It is being found out what a store really does.

@@ -184,7 +184,7 @@ fn the_examples_of_save_are_commands() {
         .flat_map(|text| text.split("holdfast agent save --endpoints").skip(1))
         .map(|rest| rest.replace("\\\n", " ").lines().next().unwrap().to_owned())
         .collect();
-    assert_eq!(examples.len(), 5);
+    assert_eq!(examples.len(), 6);
     for example in examples {
         let words: Vec<_> = ["agent", "save", "--endpoints"].into_iter().chain(example.split_whitespace()).collect();
         assert!(matches!(parse(&words), Ok(Command::Agent(Agent::Save(_)))), "{words:?}: {:?}", parse(&words));
@@ -264,27 +264,48 @@ fn where_to_save_is_said_with_to_as_well() {
 #[test]
 fn a_report_that_is_json_anyway_may_be_asked_for_as_json() {
     let store = "--store=s3://b";
-    let verbs: [&[&str]; 4] = [
-        &["agent", "save", store, "--endpoints=a:2379", "--namespace=n", "--cluster=c"],
+    let verbs: [&[&str]; 2] = [
         &["agent", "inspect", store, "--namespace=n", "--cluster=c", "--owner-uid=u"],
         &["agent", "latest", store, "--namespace=n", "--cluster=c"],
-        &[
-            "agent",
-            "restore",
-            store,
-            "--key=k",
-            "--volume=/v",
-            "--cluster-token=t",
-            "--member-name=m",
-            "--member-uid=u",
-            "--claim-uid=c",
-            "--restore-uid=r",
-            "--initial-cluster=m=http://m",
-        ],
     ];
     for words in verbs {
         let asked = parse(&[words, &["--json"]].concat()).unwrap_or_else(|error| panic!("{words:?}: {error}"));
         assert_eq!(asked, parse(words).unwrap(), "the request is the same");
+    }
+}
+
+/// What only the operator knows a person need not invent, and a repeated command names the same.
+#[test]
+fn a_restore_by_hand_needs_no_uid_and_the_gate_does() {
+    let identity = ["--cluster-token=t", "--member-name=m"];
+    let by_hand = [
+        &["agent", "restore", "--store=s3://b", "--key=k", "--volume=/v", "--initial-cluster=m=http://m"],
+        &identity[..],
+    ]
+    .concat();
+    let asked = |words: &[&str]| match parse(words) {
+        Ok(Command::Agent(Agent::Restore(request))) => request,
+        other => panic!("{words:?}: {other:?}"),
+    };
+    let request = asked(&by_hand);
+    let uids = [&request.identity.member_uid, &request.identity.claim_uid, &request.restore_uid];
+    assert_eq!(uids, ["by-hand"; 3]);
+    assert!(!request.json && asked(&[&by_hand[..], &["--json"]].concat()).json);
+    let named = asked(&[&by_hand[..], &["--member-uid=u", "--claim-uid=c", "--restore-uid=r"]].concat());
+    assert_eq!([named.identity.member_uid, named.identity.claim_uid, named.restore_uid], ["u", "c", "r"]);
+    let refused = parse(&[&["gate", "--volume=/v", "--annotations=/a"], &identity[..]].concat()).unwrap_err();
+    assert!(refused.contains("--member-uid") && refused.contains("--claim-uid"), "{refused}");
+}
+
+#[test]
+fn a_dry_run_needs_no_store() {
+    let save = ["agent", "save", "--endpoints=a:2379", "--namespace=n", "--cluster=c"];
+    assert!(parse(&save).unwrap_err().contains("--store"));
+    for (more, url) in
+        [(&["--dry-run"][..], ""), (&["--dry-run", "--store=s3://b"], "s3://b"), (&["--store=s3://b"], "s3://b")]
+    {
+        let Ok(Command::Agent(Agent::Save(request))) = parse(&[&save[..], more].concat()) else { panic!("{more:?}") };
+        assert_eq!((request.store.url.as_str(), request.dry_run), (url, more.len() == 2 || url.is_empty()));
     }
 }
 

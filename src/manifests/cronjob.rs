@@ -29,8 +29,8 @@ const HEADING: &str = "\
 #                   (holdfast snapshot create --help tells the rest)
 #
 # Each run makes one EtcdSnapshot with the name of its Job and waits for it, so `kubectl get jobs` shows which have failed.
-# A run gives up after two hours. Its EtcdSnapshot goes on waiting (Pending, REASON says for what), and so does one of every
-# later run, until all of them are saved at once. To see those that wait, and to remove them, which takes no backup away:
+# A run gives up after two hours, and after 10 seconds while the EtcdCluster or the store does not exist. Its EtcdSnapshot goes
+# on waiting (Pending, REASON says for what), and so does one of every later run, until all of them are saved at once. To see those that wait, and to remove them, which takes no backup away:
 #   kubectl get etcdsnap -n NAMESPACE --field-selector spec.clusterRef.name=my-etcd,status.phase=Pending
 #   kubectl delete etcdsnap -n NAMESPACE --field-selector spec.clusterRef.name=my-etcd,status.phase=Pending
 # Now and by hand: kubectl create job --from=cronjob/my-etcd-snapshot my-etcd-before-upgrade

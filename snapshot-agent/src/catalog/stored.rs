@@ -35,9 +35,11 @@ pub(crate) fn folder(key: &str) -> Result<Folder> {
     let folder = Folder::parse("key", key).map_err(|error| store::layout(&error))?;
     let name = folder.name();
     if name == MANIFEST || name.contains(".db") {
+        let parent = folder.parent().map(|folder| format!(" ({folder})")).unwrap_or_default();
         return Err(Error::config(format!(
-            "{key} names an object: give the folder that holds {MANIFEST}. A snapshot file without a manifest is not \
-             supported yet"
+            "{key} names an object: give the folder that holds {MANIFEST}{parent}. A file without a manifest is \
+             restored unpacked, by a name that ends with .db: unpack it (zstd -d, gzip -d, age -d) and upload it; verify \
+             and contents read a packed file on this disk"
         )));
     }
     Ok(folder)
@@ -214,6 +216,10 @@ mod tests {
         assert!(folder("a/b/c/20261121T162233Z-1-2").is_ok());
         for bad in ["a/../b", "", "a/b/snapshot.db", "a/snapshot.db.zst", "a/manifest.json", "/etc/../x"] {
             assert_eq!(folder(bad).unwrap_err().class(), ExitClass::Config, "{bad:?}");
+        }
+        for packed in ["a/b/c/d/snapshot.db.zst", "a/b/c/d/snapshot.db.gz", "a/b/c/d/snapshot.db.zst.age"] {
+            let error = folder(packed).unwrap_err();
+            assert!(error.message().contains("(a/b/c/d)") && error.message().contains("zstd -d"), "{error}");
         }
     }
 }

@@ -162,6 +162,7 @@ impl SaveRequest {
             spool_dir,
             spool_mib,
             min_throughput_kib,
+            json,
             deadline_seconds,
         } = self;
         let argv = Argv::default()
@@ -187,6 +188,7 @@ impl SaveRequest {
         argv.option_path("spool-dir", spool_dir.as_deref())
             .option("spool-mib", spool_mib.map(|mib| mib.to_string()).as_ref())
             .option("min-throughput-kib", least.as_ref())
+            .switch("json", *json)
             .flag("deadline-seconds", deadline_seconds)
             .0
     }
@@ -258,6 +260,7 @@ impl RestoreRequest {
             annotations,
             refuse_auth,
             quota_backend_bytes,
+            json,
             deadline_seconds,
             stall_seconds,
         } = self;
@@ -280,6 +283,7 @@ impl RestoreRequest {
             .option_path("annotations", annotations.as_deref())
             .switch("refuse-auth", *refuse_auth)
             .option("quota-backend-bytes", quota_backend_bytes.map(|bytes| bytes.to_string()).as_ref())
+            .switch("json", *json)
             .option("deadline-seconds", deadline_seconds.map(|seconds| seconds.to_string()).as_ref())
             .flag("stall-seconds", stall_seconds)
             .0
@@ -401,7 +405,7 @@ mod tests {
             (cluster_spec, expect_store_id, restored_from) in (option(text()), option(text()), option(text())),
             compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
             ask_members in prop_oneof![Just(AskMembers::Auto), Just(AskMembers::Always), Just(AskMembers::Never)],
-            verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)], (dry_run, alone) in any::<(bool, bool)>(),
+            verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)], (dry_run, alone) in any::<(bool, bool)>(), json: bool,
             age_recipients in proptest::collection::vec(text(), 0..3), spool in proptest::option::of((path(), any::<u64>())),
             min_throughput_kib: u64, deadline_seconds: u32,
         ) -> SaveRequest {
@@ -412,7 +416,7 @@ mod tests {
                 etcd, store, expect_store_id, namespace, cluster, cluster_uid, cluster_spec, restored_from,
                 expect_cluster_id, owner_name,
                 owner_uid, pod_uid, compression, ask_members, verify, dry_run, no_quorum, age_recipients, spool_dir, spool_mib,
-                min_throughput_kib, deadline_seconds,
+                min_throughput_kib, json, deadline_seconds,
             }
         }
     }
@@ -451,13 +455,13 @@ mod tests {
             store in store(), (key, expect_sha256, expect_store_id) in (text(), option(text()), option(text())), volume in path(),
             etcdutl in path(), graft: bool, identity in identity(), (restore_uid, revision_bump, allow_unverified) in (text(), 0..=1_000_000_000_000_u64, any::<bool>()), initial_cluster in text(),
             annotations in proptest::option::of(path()), age_identity_dirs in proptest::collection::vec(path(), 0..3),
-            stall_seconds: u32, (refuse_auth, quota_backend_bytes) in any::<(bool, Option<u64>)>(),
+            stall_seconds: u32, (refuse_auth, quota_backend_bytes, json) in any::<(bool, Option<u64>, bool)>(),
             deadline_seconds in proptest::option::of(1..=u32::MAX),
         ) -> RestoreRequest {
             let engine = if graft { Engine::Graft } else { Engine::Etcdutl };
             RestoreRequest {
                 store, key, expect_sha256, expect_store_id, age_identity_dirs, allow_unverified, revision_bump, volume, etcdutl, engine, identity, restore_uid, initial_cluster, annotations,
-                refuse_auth, quota_backend_bytes, deadline_seconds, stall_seconds,
+                refuse_auth, quota_backend_bytes, json, deadline_seconds, stall_seconds,
             }
         }
     }

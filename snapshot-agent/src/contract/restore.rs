@@ -119,6 +119,9 @@ pub struct RestoreRequest {
     /// quota, because etcd would accept no write. Default, and 0: no check.
     #[arg(long)]
     pub quota_backend_bytes: Option<u64>,
+    /// Print JSON instead of text.
+    #[arg(long)]
+    pub json: bool,
     /// Time limit in seconds. Default: only --stall-seconds applies.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub deadline_seconds: Option<u32>,

@@ -102,7 +102,7 @@ pub struct SaveRequest {
     #[arg(long, value_enum, default_value_t, help_heading = SAVING)]
     pub verify: Verify,
     /// Read, prove and compress a snapshot, compare the snapshot with the members, and print the rate, but store
-    /// nothing. The agent only checks that the store would accept an upload.
+    /// nothing. With --store, the agent also checks that the store would accept an upload.
     #[arg(long, help_heading = SAVING)]
     pub dry_run: bool,
     /// Read from a member also when no quorum answers, after a majority was lost; no effect while a quorum answers. The
@@ -124,6 +124,9 @@ pub struct SaveRequest {
     /// free deleted data while a snapshot streams.
     #[arg(long, value_name = "KIB", default_value_t = DEFAULT_MIN_THROUGHPUT_KIB, help_heading = SAVING)]
     pub min_throughput_kib: u64,
+    /// Print JSON instead of text.
+    #[arg(long, help_heading = SAVING)]
+    pub json: bool,
     /// Time limit in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_SAVE_DEADLINE_SECONDS, help_heading = SAVING)]
     pub deadline_seconds: u32,

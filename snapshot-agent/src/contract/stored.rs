@@ -13,7 +13,8 @@ use super::{StoreFlags, ToStore};
 /// One snapshot: a local file, or a stored snapshot by its key.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotFlags {
-    /// Local file instead of --store and --key: an unpacked snapshot, or a copy of a member's `member/snap/db`.
+    /// Local file instead of --store and --key: a snapshot, also compressed (zstd, gzip) or encrypted (age), or a copy of
+    /// a member's `member/snap/db`.
     #[arg(value_name = "FILE", required_unless_present_any = ["key", "url"], conflicts_with_all = ["key", "url"])]
     pub file: Option<PathBuf>,
     /// Store of the snapshot.
@@ -24,7 +25,7 @@ pub struct SnapshotFlags {
     pub key: Option<String>,
     /// Identity file of `age-keygen` to decrypt with; repeatable. The agent reads the file only for an encrypted
     /// snapshot.
-    #[arg(long = "identity", value_name = "FILE", requires = "key", conflicts_with = "file", help_heading = "Store")]
+    #[arg(long = "identity", value_name = "FILE", help_heading = "Store")]
     pub identities: Vec<PathBuf>,
 }
 
@@ -81,8 +82,8 @@ pub struct VerifyRequest {
     /// then /usr/local/bin, the folder of both in etcd's own image.
     #[arg(long, value_name = "DIR", requires = "key", conflicts_with = "file", help_heading = VERIFYING)]
     pub bin_dir: Option<PathBuf>,
-    /// Folder for the temporary folder of a drill, which the agent removes at the end. Needs about twice the database's
-    /// size.
+    /// Folder for the temporary folder of a drill, or of a packed local file, which the agent removes at the end. Needs
+    /// the database's size, and for a drill about twice that.
     #[arg(long, value_name = "DIR", env = "TMPDIR", default_value = SCRATCH, help_heading = VERIFYING)]
     pub scratch: PathBuf,
     /// Write no proof beside the snapshot.

@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::{Children, Most, Plan, Stat};
+use crate::contract::ExitClass;
 use crate::error::{Error, Result, io_error, of_store, task_error};
 use crate::format::layout::{Folder, Key, MANIFEST};
 use crate::store::fingerprint::Fingerprint;
@@ -107,7 +108,16 @@ impl FolderStore {
                 Some(folder) => beneath(volume, &folder),
             }
         };
-        let root = promptly(&format!("opening the folder {}", path.display()), ANSWERS_WITHIN, open)?;
+        let root = promptly(&format!("opening the folder {}", path.display()), ANSWERS_WITHIN, open);
+        let root = root.map_err(|error| match (error.class(), mount) {
+            (ExitClass::NotFound, None) => {
+                let path = path.display();
+                of_store(Error::not_found(format!(
+                    "there is no folder {path} (--store): create it (mkdir -p {path}), or mount the volume there"
+                )))
+            }
+            _ => error,
+        })?;
         Ok(Self { path, root: Arc::new(root) })
     }
 

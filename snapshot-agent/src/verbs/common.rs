@@ -1,8 +1,11 @@
 //! What several verbs say about the same things.
 
-use crate::contract::{Origin, hex_id};
+use indicatif::HumanBytes;
+
+use crate::contract::{Level, Origin, Verification, hex_id};
 use crate::error::Error;
 use crate::scan::{Alarm, ScanError};
+use crate::util::table::{align_columns, printable};
 
 /// The flags do not go together; the command line says so before.
 pub(crate) fn neither() -> Error {
@@ -31,4 +34,38 @@ pub(crate) fn describe_alarm(alarm: &Alarm) -> String {
         other => format!("alarm {other}"),
     };
     format!("{kind} of member {}", hex_id(alarm.member))
+}
+
+/// How far it is proven, and why not further.
+pub(crate) fn proven(found: &Verification) -> String {
+    let level = match found.level {
+        Level::HashKV => format!("HashKV, equal to that of {}", found.agreed_by.join(" and ")),
+        Level::Structure => "the structure of the database".to_owned(),
+        Level::Trailer => "the bytes that etcd sent".to_owned(),
+    };
+    let read_back = if found.read_back { "; the stored bytes were read back" } else { "" };
+    let reasons = [&found.reason, &found.agreed_by_reason, &found.read_back_reason].into_iter().flatten();
+    reasons.chain(&found.differences).fold(format!("{level}{read_back}"), |told, more| format!("{told}; {more}"))
+}
+
+/// A revision, and the keys that exist at it.
+pub(crate) fn revision(revision: Option<i64>, keys: Option<u64>) -> String {
+    let revision = revision.map_or_else(|| "not known".to_owned(), |revision| revision.to_string());
+    keys.map_or(revision.clone(), |keys| format!("{revision}, {keys} keys"))
+}
+
+/// A size for people, and to the byte.
+pub(crate) fn bytes(bytes: u64) -> String {
+    format!("{} ({bytes} bytes)", HumanBytes(bytes))
+}
+
+/// A time to the hundredth of a second.
+pub(crate) fn seconds(millis: u64) -> String {
+    format!("{}.{:02} s", millis / 1000, millis % 1000 / 10)
+}
+
+/// Names and values below each other. A value cannot move the cursor.
+pub(crate) fn lines(rows: &[(&str, String)]) -> String {
+    let rows: Vec<_> = rows.iter().map(|(what, value)| [(*what).to_owned(), printable(value.as_bytes())]).collect();
+    align_columns(&rows)
 }

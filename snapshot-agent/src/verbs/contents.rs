@@ -18,6 +18,7 @@ use serde::Serialize;
 use crate::catalog::stored::{self, Stored};
 use crate::contract::{ContentsRequest, StoreFlags, hex_id};
 use crate::error::{Error, Result, io_error, of_request, task_error};
+use crate::format::packed::Plain;
 use crate::format::trailer::{TRAILER, database_of};
 use crate::scan::{Names, Reader};
 use crate::store::Store;
@@ -112,7 +113,12 @@ pub async fn run(request: ContentsRequest) -> Result<Found> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     let snapshot = request.snapshot.clone();
     match (snapshot.file, snapshot.store, snapshot.key) {
-        (Some(file), None, None) => interrupt.unless(look(file, request)).await,
+        (Some(file), None, None) => {
+            let plain = interrupt.unless(Plain::of(&file, &snapshot.identities, &request.scratch)).await?;
+            let found = interrupt.unless(look(plain.path.clone(), request)).await;
+            drop(plain);
+            found
+        }
         (None, Some(store), Some(key)) => {
             let (scratch, file) = fetch(&request, &store, &key, &mut interrupt).await?;
             let found = interrupt.unless(look(file, request)).await;

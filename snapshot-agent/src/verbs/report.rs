@@ -1,6 +1,9 @@
 //! The last words of a run: the termination message and the exit code.
 //!
-//! The message is a hint for the operator; the manifest in the store is the truth. Losing it must be harmless.
+//! The message is a hint for the operator; the manifest in the store is the truth. Losing it must be harmless. What people read
+//! at a terminal is in `report/text.rs`.
+
+pub mod text;
 
 use std::fs::OpenOptions;
 use std::io::Write;

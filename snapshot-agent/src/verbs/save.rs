@@ -114,6 +114,12 @@ where
     attempt.finish(stream, Ask::nobody(), &mut interrupt).await
 }
 
+/// The buffer that was asked for, if any.
+fn spool(request: &SaveRequest) -> Result<Option<Spool>> {
+    let size = request.spool_mib.unwrap_or(DEFAULT_SPOOL_MIB) << 20;
+    request.spool_dir.as_ref().map(|folder| Spool::open(folder, size)).transpose()
+}
+
 /// Data that is whole in the store, and what is known of it.
 struct Data {
     storage_version: Option<String>,
@@ -146,10 +152,7 @@ impl<'a> Saving<'a> {
     ) -> Result<Self> {
         let (at, since) = (clock::now(), Instant::now());
         let recipients = Recipients::parse(&request.age_recipients)?;
-        let spool = match &request.spool_dir {
-            Some(folder) => Some(Spool::open(folder, request.spool_mib.unwrap_or(DEFAULT_SPOOL_MIB) << 20)?),
-            None => None,
-        };
+        let spool = spool(request)?;
         let cluster_spec = request.cluster_spec.as_deref().map(cluster_spec).transpose()?;
         let pod_uid = match &request.pod_uid {
             Some(uid) => uid.clone(),

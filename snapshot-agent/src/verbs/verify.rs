@@ -13,7 +13,8 @@ mod stored;
 use serde::Serialize;
 
 use crate::contract::VerifyRequest;
-use crate::error::{Result, task_error};
+use crate::error::Result;
+use crate::util::interrupt::Interrupt;
 use crate::verbs::common::neither;
 
 pub use file::FileVerified;
@@ -44,8 +45,10 @@ pub async fn run(request: VerifyRequest) -> Result<Verified> {
     let snapshot = request.snapshot.clone();
     match (snapshot.file, snapshot.store, snapshot.key) {
         (Some(file), None, None) => {
-            let found = tokio::task::spawn_blocking(move || file::verify(&file)).await;
-            found.map_err(|error| task_error(&error))?.map(Verified::File)
+            // A signal must not end the process before what was unpacked is gone.
+            let mut interrupt = Interrupt::by_signal()?;
+            let found = interrupt.unless(file::run(&file, &snapshot.identities, &request.scratch)).await;
+            found.map(Verified::File)
         }
         (None, Some(store), Some(key)) => stored::run(&request, &store, &key).await.map(Box::new).map(Verified::Stored),
         _ => Err(neither()),

@@ -106,6 +106,11 @@ async fn every_line_agrees_with_its_own_snapshot() {
         assert_eq!((rehearsed.revision, rehearsed.verification), (idle.revision, proven));
         assert_eq!((rehearsed.db_bytes, rehearsed.keys), (idle.db_bytes, idle.keys), "{line}");
         assert_eq!(files(mount.path()), kept);
+        let mut nowhere = save_request(etcd.flags(), StoreFlags::default(), Compression::Zstd);
+        nowhere.dry_run = true;
+        let rehearsed = dry_run::run(nowhere).await.unwrap();
+        assert_eq!((rehearsed.db_bytes, rehearsed.keys), (idle.db_bytes, idle.keys), "{line}: without a store");
+        assert!(rehearsed.lines().contains("this was a dry run"), "{}", rehearsed.lines());
 
         let never = saved(etcd.flags(), mount.path(), AskMembers::Never).await.unwrap();
         assert_eq!(proof(&never), (Level::Structure, 0), "{line}");

@@ -60,9 +60,16 @@ async fn everything(etcd: &Etcd, store: &StoreFlags, key: &str) -> (String, usiz
     let saving = save_request(etcd.flags(), store.clone(), Compression::Zstd);
     let saved = save::run(saving.clone()).await.map(|saved| Report::Saved(Box::new(saved)));
     told.push_str(&report::render(&saved));
+    if let Ok(Report::Saved(saved)) = &saved {
+        told.push_str(&report::text::of_saved(saved, true));
+    }
     count(tell(&mut told, "save", saved).is_some());
     let dry = SaveRequest { dry_run: true, ..saving };
-    count(tell(&mut told, "dry run", dry_run::run(dry).await).is_some());
+    let rehearsed = tell(&mut told, "dry run", dry_run::run(dry).await);
+    if let Some(rehearsed) = &rehearsed {
+        told.push_str(&rehearsed.lines());
+    }
+    count(rehearsed.is_some());
 
     let (namespace, cluster) = ("shop".to_owned(), "orders".to_owned());
     let finding = InspectRequest {
@@ -110,8 +117,12 @@ async fn everything(etcd: &Etcd, store: &StoreFlags, key: &str) -> (String, usiz
     };
     count(tell(&mut told, "contents", contents::run(showing).await.map(|_| ())).is_some());
     let volume = tempfile::tempdir().unwrap();
-    let restored = restore::run(restore_request(store.clone(), key, volume.path())).await;
-    count(tell(&mut told, "restore", restored).is_some());
+    let restoring = restore_request(store.clone(), key, volume.path());
+    let restored = tell(&mut told, "restore", restore::run(restoring.clone()).await);
+    if let Some(restored) = &restored {
+        told.push_str(&report::text::of_restored(restored, &restoring));
+    }
+    count(restored.is_some());
     let copying = CopyRequest {
         store: store.clone(),
         to: ToStore(file_store(scratch.path())),
@@ -231,6 +242,8 @@ async fn every_verb_is_heard() {
     }
 
     let heard = ear.heard();
+    // What is asked again names the host.
+    assert!(heard.contains("host=\"127.0.0.1\" why=\"status 500"), "{heard}");
     assert!(heard.contains("reading from") && told.contains("restore "), "nothing was heard: {heard}\n{told}");
     let secrets = [SECRET, TOKEN, &customer_key(), "canary-of-32-bytes"];
     for secret in secrets {

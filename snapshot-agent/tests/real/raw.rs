@@ -116,6 +116,22 @@ async fn what_is_broken_is_refused_and_what_has_no_hash_needs_a_word() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_packed_file_is_told_as_one_and_not_as_a_broken_one() {
+    let etcd = Etcd::start().await;
+    etcd.fill(50, 4000).await;
+    let mount = tempfile::tempdir().unwrap();
+    let path = mount.path().join("x.db");
+    etcdctl(&etcd, &path);
+    let packed = zstd::encode_all(&fs::read(&path).unwrap()[..], 1).unwrap();
+    fs::write(&path, packed).unwrap();
+    let error = restored(file_store(mount.path()), "x.db", |_| ()).await.err().unwrap();
+    assert!(error.class() == ExitClass::Config && error.message().contains("unpack it first"), "{error}");
+    let allow = |r: &mut RestoreRequest| r.allow_unverified = true;
+    let error = ended(file_store(mount.path()), "x.db", allow, &[NOTE]).await.err().unwrap();
+    assert!(error.class() == ExitClass::Config && error.message().contains("unpack it (zstd -d FILE)"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_of_a_newer_etcd_is_not_given_to_an_older_one() {
     let etcd = Etcd::of("3.7").await;
     etcd.fill(5, 100).await;

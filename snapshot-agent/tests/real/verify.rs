@@ -186,6 +186,29 @@ async fn what_is_good_is_proven_through_both_kinds_of_store() {
     }
 }
 
+/// As after a download with any tool.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_data_object_on_this_disk_is_read_as_it_was_stored() {
+    let etcd = Etcd::start().await;
+    lived(&etcd).await;
+    let identity = secret(&[0]);
+    for (compression, age, packed) in [
+        (Compression::None, false, None),
+        (Compression::Zstd, false, Some("zstd")),
+        (Compression::Gzip, false, Some("gzip")),
+        (Compression::Zstd, true, Some("age")),
+    ] {
+        let kept = Kept::of(&etcd, compression, age).await;
+        let identities = if age { vec![identity.path().join("key-0.txt")] } else { vec![] };
+        let snapshot = SnapshotFlags { file: Some(kept.data()), identities, ..SnapshotFlags::default() };
+        let asked = VerifyRequest { snapshot, scratch: kept.scratch.path().to_owned(), ..VerifyRequest::default() };
+        let Verified::File(found) = verify::run(asked).await.unwrap() else { panic!("{packed:?} is a file") };
+        assert_eq!((found.packed, found.sha256.as_deref()), (packed, Some(kept.saved.sha256.as_str())));
+        assert_eq!((Some(found.revision), found.hash_kv), (kept.saved.revision, kept.saved.hash_kv));
+        assert_eq!(files(kept.scratch.path()), [] as [&str; 0]);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_damaged_at_rest_is_found_and_recorded() {
     let etcd = Etcd::start().await;

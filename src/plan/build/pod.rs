@@ -198,6 +198,7 @@ fn restore_container(
         refuse_auth: true,
         // The same that etcd gets: a database that fills it would be served and take no write.
         quota_backend_bytes: Some(server.quota),
+        json: false,
         deadline_seconds: restoring.deadline_seconds,
         stall_seconds: DEFAULT_RESTORE_STALL_SECONDS,
     };

@@ -88,7 +88,7 @@ fn start(seen: &Observed) -> Stage {
     }
     match source {
         Ok(source) => Stage::Start(Box::new(job::save(seen, to, source))),
-        Err(why) => Stage::Blocked(Reason::WaitingForReference, why),
+        Err((reason, why)) => Stage::Blocked(reason, why),
     }
 }
 
@@ -209,29 +209,30 @@ fn next(stage: Stage) -> Next {
 
 /// The cluster and its members with a vote, or what is missing. Something missing is waited for: that a snapshot was
 /// applied before its cluster is no failure.
-fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, String> {
+fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, (Reason, String)> {
+    let missing = |why: String| Err((Reason::WaitingForReference, why));
     let Some(cluster) = &seen.cluster else {
-        return Err(format!("there is no EtcdCluster {wanted} in this namespace yet"));
+        return missing(format!("there is no EtcdCluster {wanted} in this namespace yet"));
     };
     if meta::deleting(&cluster.metadata) {
-        return Err(format!("EtcdCluster {wanted} is being deleted"));
+        return missing(format!("EtcdCluster {wanted} is being deleted"));
     }
     // I25: what is stored under this snapshot's name is of the cluster that a person meant.
     let begun = seen.snapshot.status.as_ref().filter(|_| witnessed(seen)).and_then(|s| s.cluster_uid.as_deref());
     if let Some(gone) = begun.filter(|uid| *uid != meta::uid(&cluster.metadata)) {
-        return Err(format!(
+        return missing(format!(
             "the EtcdCluster {wanted} of this snapshot is gone (UID {gone}), and another EtcdCluster has its name. \
              Create another EtcdSnapshot for the new cluster"
         ));
     }
     let status = cluster.status.as_ref();
     let Some(formed) = status.and_then(|s| s.latches.formed.as_ref()) else {
-        return Err(format!("EtcdCluster {wanted} has not formed yet; its conditions name the cause"));
+        let why = format!("EtcdCluster {wanted} has not formed yet; its conditions name the cause");
+        return Err((Reason::WaitingForCluster, why));
     };
     if cluster.spec.replicas == 0 {
-        return Err(format!(
-            "EtcdCluster {wanted} is parked: spec.replicas is 0. The snapshot starts when it is larger"
-        ));
+        let why = format!("EtcdCluster {wanted} is parked: spec.replicas is 0. The snapshot starts when it is larger");
+        return Err((Reason::Parked, why));
     }
     let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
     let endpoints: Vec<String> = status
@@ -241,7 +242,8 @@ fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, String> {
         .map(|m| name::client_url(&m.name, wanted, namespace))
         .collect();
     if endpoints.is_empty() {
-        return Err(format!("EtcdCluster {wanted} lists no voter now; its conditions name the cause"));
+        let why = format!("EtcdCluster {wanted} lists no voter now; its conditions name the cause");
+        return Err((Reason::WaitingForCluster, why));
     }
     let cluster_uid = Some(meta::uid(&cluster.metadata).to_owned());
     let restored_from = formed.restored_from.as_ref().map(|restoring| restoring.source.key.clone());

@@ -16,6 +16,7 @@ use snapshot_agent::contract::{self as agent, ExitClass, Level, Origin, Report, 
 
 use self::world::*;
 use super::*;
+use crate::api::condition::Reason;
 use crate::api::name::LocalRef;
 use crate::api::snapshot::{Age, Artifact, Encryption, External, Failure, Phase};
 use crate::api::{EtcdSnapshotStatus, key, name};
@@ -91,38 +92,52 @@ fn whoever_saves_gets_public_keys_alone() {
 
 #[test]
 fn what_is_missing_is_waited_for_and_is_no_failure() {
-    type Case = (&'static str, fn(&mut Observed), &'static str);
+    type Case = (&'static str, fn(&mut Observed), Reason, &'static str);
     let cases: [Case; 7] = [
-        ("no cluster", |s| s.cluster = None, "there is no EtcdCluster a in this namespace yet"),
+        (
+            "no cluster",
+            |s| s.cluster = None,
+            Reason::WaitingForReference,
+            "there is no EtcdCluster a in this namespace yet",
+        ),
         (
             "a cluster that goes",
             |s| s.cluster.as_mut().unwrap().metadata.deletion_timestamp = Some(ago(1)),
+            Reason::WaitingForReference,
             "EtcdCluster a is being deleted",
         ),
-        ("no status", |s| s.cluster.as_mut().unwrap().status = None, "has not formed yet"),
+        ("no status", |s| s.cluster.as_mut().unwrap().status = None, Reason::WaitingForCluster, "has not formed yet"),
         (
             "not formed",
             |s| s.cluster.as_mut().unwrap().status.as_mut().unwrap().latches.formed = None,
+            Reason::WaitingForCluster,
             "has not formed yet",
         ),
         (
             "no voters",
             |s| s.cluster.as_mut().unwrap().status.as_mut().unwrap().members.retain(|m| m.name == "a-2"),
+            Reason::WaitingForCluster,
             "lists no voter",
         ),
-        ("a parked cluster", |s| s.cluster.as_mut().unwrap().spec.replicas = 0, "EtcdCluster a is parked"),
+        (
+            "a parked cluster",
+            |s| s.cluster.as_mut().unwrap().spec.replicas = 0,
+            Reason::Parked,
+            "EtcdCluster a is parked",
+        ),
         (
             "credentials without a Secret",
             |s| s.missing_secrets = vec!["keys".to_owned()],
+            Reason::WaitingForReference,
             "spec names Secrets that do not exist in this namespace: Secret keys. Create them",
         ),
     ];
-    for (what, change, says) in cases {
+    for (what, change, because, says) in cases {
         let mut seen = fresh();
         change(&mut seen);
         let plan = planned(&seen);
         let (phase, ready, reason, message) = told(&plan.status);
-        assert_eq!((phase, ready, reason), (Phase::Pending, "False", "WaitingForReference"), "{what}");
+        assert_eq!((phase, ready, reason), (Phase::Pending, "False", because.as_str()), "{what}");
         assert!(message.contains(says), "{what}: {message}");
         assert_eq!(plan.act, None, "{what}");
         assert_eq!(plan.waiting.unwrap().message, message, "{what}");

@@ -261,17 +261,39 @@ impl HttpService for Speaker {
         Self: 'b,
     {
         Box::pin(async move {
+            let host = request.uri().host().unwrap_or_default().to_owned();
             let usual = if request.extensions().get::<Download>().is_some() { READ_WITHIN } else { ASK_WITHIN };
             let limit = WITHIN.try_with(|limit| *limit).unwrap_or(usual);
-            match timeout(limit, self.answer(request)).await {
+            let answered = match timeout(limit, self.answer(request)).await {
                 // The kind `Unknown` is not asked again.
                 Ok(Err(error)) if tls(&error).is_some() || beneath::<NoStore>(&error).is_some() => {
                     Err(HttpError::new(HttpErrorKind::Unknown, error))
                 }
                 Ok(answered) => answered,
                 Err(_) => Err(late(limit)),
+            };
+            if let Some(why) = trouble(&answered) {
+                tracing::info!(host, why, "a request to the store failed; the agent repeats most requests for 15 s");
             }
+            answered
         })
+    }
+}
+
+/// What object_store may ask again, in words that hold nothing of the request or the answer.
+fn trouble(answered: &std::result::Result<HttpResponse, HttpError>) -> Option<String> {
+    match answered {
+        Ok(answer) => {
+            let status = answer.status();
+            (status.is_server_error() || matches!(status.as_u16(), 408 | 429)).then(|| format!("status {status}"))
+        }
+        Err(error) => match error.kind() {
+            HttpErrorKind::Connect => Some("no connection".to_owned()),
+            HttpErrorKind::Request => Some("the request could not be sent".to_owned()),
+            HttpErrorKind::Timeout => Some("no answer in time".to_owned()),
+            HttpErrorKind::Interrupted => Some("the connection broke".to_owned()),
+            _ => None,
+        },
     }
 }
 
@@ -346,4 +368,32 @@ fn certificates(file: Option<&FilePath>) -> Result<Option<Vec<Certificate>>> {
     let certificates = Certificate::from_pem_bundle(&pem).ok().filter(|certificates| !certificates.is_empty());
     let none = || Error::config(format!("{} holds no PEM certificate", file.display()));
     certificates.map(Some).ok_or_else(none)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_again_is_told_without_a_word_of_the_request() {
+        let answer = |status: u16| {
+            let mut answer = HttpResponse::new(bytes::Bytes::from_static(b"canary").into());
+            *answer.status_mut() = status.try_into().unwrap();
+            Ok(answer)
+        };
+        let error =
+            |kind| Err(HttpError::new(kind, io::Error::other("http://user:canary@host/?X-Amz-Signature=canary")));
+        for (answered, told) in [
+            (answer(200), None),
+            (answer(404), None),
+            (answer(403), None),
+            (answer(429), Some("status 429 Too Many Requests")),
+            (answer(503), Some("status 503 Service Unavailable")),
+            (error(HttpErrorKind::Connect), Some("no connection")),
+            (error(HttpErrorKind::Timeout), Some("no answer in time")),
+            (error(HttpErrorKind::Unknown), None),
+        ] {
+            assert_eq!(trouble(&answered).as_deref(), told);
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use super::*;
-use crate::contract::{Compression, ExitClass};
+use crate::contract::Compression;
 use crate::store::GRACE_SECONDS;
 
 fn plan() -> Plan {
@@ -30,6 +30,8 @@ fn a_missing_folder_is_made_beneath_the_mount_and_nowhere_else() {
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
     let error = FolderStore::open(mount.path().join("elsewhere"), None).unwrap_err();
     assert_eq!(error.class(), ExitClass::NotFound);
+    let path = mount.path().join("elsewhere");
+    assert!(error.message().contains(&format!("create it (mkdir -p {})", path.display())), "{error}");
 }
 
 #[test]

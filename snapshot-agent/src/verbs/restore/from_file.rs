@@ -2,7 +2,7 @@
 //!
 //! It decides what such a file has to prove before etcdutl sees it: etcd's sha256 at its end, unless a person has allowed
 //! that it has none, and always the structure of the database, which etcdutl does not look at. What is compressed or
-//! encrypted is not one.
+//! encrypted is not one, and is told as such: a bucket has no place to unpack it.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,6 +15,7 @@ use crate::error::{Error, Result, task_error};
 use crate::etcd::etcdutl::disk::OnDisk;
 use crate::etcd::volume_identity::Restored;
 use crate::format::layout::{Folder, Key};
+use crate::format::packed::Packed;
 use crate::format::trailer::database_of;
 use crate::format::unpack;
 use crate::scan::{Proven, Reader};
@@ -52,8 +53,9 @@ impl FileSnapshot {
         if !trailer && !request.allow_unverified {
             return Err(Error::config(format!(
                 "{uri} has no sha256 at its end: {} bytes are not whole pages and 32 bytes more. The file was cut \
-                 short, or is a copy of a member's own database. To restore such a copy, set allowUnverified \
-                 (--allow-unverified): the agent then proves the structure, but not the values",
+                 short, is compressed or encrypted (unpack it first), or is a copy of a member's own database. To \
+                 restore such a copy, set allowUnverified (--allow-unverified): the agent then proves the structure, \
+                 but not the values",
                 stat.bytes
             )));
         }
@@ -90,6 +92,14 @@ impl FileSnapshot {
             return Err(Error::corrupt(format!(
                 "{uri}: {written} bytes arrived, the store announced {}",
                 self.stat.bytes
+            )));
+        }
+        if let Some(packed) = Packed::of_file(&file).map_err(trouble("reading the snapshot's file"))? {
+            looked.whole.get_or_init(|| ());
+            let (how, command) = (packed.as_str(), packed.command());
+            return Err(Error::config(format!(
+                "{uri} is packed with {how}, and a restore takes an unpacked file: unpack it ({command}), upload the \
+                 result under a name that ends with {SUFFIX}, and name that"
             )));
         }
         let sha256 = if self.trailer {

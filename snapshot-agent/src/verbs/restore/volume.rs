@@ -78,7 +78,10 @@ impl Volume {
 
     fn open(root: &Path) -> Result<Self> {
         if !root.is_dir() {
-            return Err(Error::config(format!("there is no volume at {}", root.display())));
+            let path = root.display();
+            return Err(Error::config(format!(
+                "there is no folder {path} (--volume): create it (mkdir -p {path}), or mount the volume there"
+            )));
         }
         let alone = File::open(root).map_err(trouble("opening the volume"))?;
         match alone.try_lock() {
@@ -498,6 +501,8 @@ mod tests {
         assert!(error.message().contains("engine: graft") && error.message().contains("needs 300 MiB"), "{error}");
         let error = ran_out(Room { bytes: 1, grafted: Some(300 << 20) }, error);
         assert!(error.message().contains("used up now: use a larger volume, or engine: graft"), "{error}");
-        assert_eq!(Volume::open(Path::new("/nonexistent")).err().unwrap().class(), ExitClass::Config);
+        let missing = Volume::open(Path::new("/nonexistent")).err().unwrap();
+        assert_eq!(missing.class(), ExitClass::Config);
+        assert!(missing.message().contains("create it (mkdir -p /nonexistent)"), "{missing}");
     }
 }

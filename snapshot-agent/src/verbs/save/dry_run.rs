@@ -1,7 +1,7 @@
 //! `agent save --dry-run`: everything a save does but storing.
 //!
-//! It decides what is left out: the store is asked whether it would take an upload, and gets no byte of it; the member's
-//! snapshot is read, proven, compressed and compared with the members as for a save. Nothing is left behind.
+//! It decides what is left out: the store, if one is named, is asked whether it would take an upload, and gets no byte of
+//! it; the member's snapshot is read, proven, compressed and compared with the members as for a save. Nothing is left behind.
 
 use std::time::Instant;
 
@@ -10,10 +10,12 @@ use serde::Serialize;
 use crate::contract::{Compression, SaveRequest, Verification, hex_id};
 use crate::error::Result;
 use crate::etcd::source;
+use crate::format::crypt::Recipients;
 use crate::store::{Store, Upload};
 use crate::util::interrupt::Interrupt;
 use crate::util::process::peak_rss_bytes;
 use crate::util::progress::Progress;
+use crate::verbs::common::{bytes, lines, proven, revision, seconds};
 use crate::verbs::save::{self, Ask, Passed, Saving};
 
 /// What a save would have stored.
@@ -52,13 +54,34 @@ pub struct Rehearsed {
     pub peak_rss_bytes: Option<u64>,
 }
 
+impl Rehearsed {
+    /// For people.
+    pub fn lines(&self) -> String {
+        let (version, cluster) = (&self.etcd_version, &self.cluster_id);
+        let mut rows = vec![
+            ("read", format!("{} of member {} (etcd {version}, cluster {cluster})", bytes(self.db_bytes), self.member)),
+            ("to", "nowhere: this was a dry run".to_owned()),
+            ("packed", format!("{}, compression {}", bytes(self.stored_bytes), self.compression.as_str())),
+            ("revision", revision(self.revision, self.keys)),
+            ("proven", proven(&self.verification)),
+        ];
+        if self.without_quorum {
+            rows.push(("beware", "no quorum answered: acknowledged writes may be missing".to_owned()));
+        }
+        rows.push(("took", seconds(self.millis)));
+        lines(&rows)
+    }
+}
+
 /// Reads and proves one snapshot, and stores nothing.
 pub async fn run(request: SaveRequest) -> Result<Rehearsed> {
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
-    let store = Store::open(&request.store)?;
+    let store = if request.store.url.is_empty() { None } else { Some(Store::open(&request.store)?) };
     let mut source = interrupt.unless(Box::pin(source::choose(&request))).await?;
-    let attempt = Saving::begin(&request, &store, source.member(), &mut interrupt).await?;
-    let (recipients, spool) = attempt.abandon().await;
+    let (recipients, spool) = match &store {
+        Some(store) => Saving::begin(&request, store, source.member(), &mut interrupt).await?.abandon().await,
+        None => (Recipients::parse(&request.age_recipients)?, save::spool(&request)?),
+    };
 
     let since = Instant::now();
     let (_, stream) = interrupt.unless(source.open()).await?;

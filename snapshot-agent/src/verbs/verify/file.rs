@@ -1,17 +1,18 @@
 //! A snapshot file on this disk.
 //!
 //! It decides which proofs a file gets: etcd's sha256 where the file ends with one, and always the structure of the
-//! database and etcd's HashKV, recomputed from the bytes (`scan.rs`). It changes nothing and asks nobody; a compressed
-//! snapshot is unpacked before (`zstd -d`, `gzip -d`).
+//! database and etcd's HashKV, recomputed from the bytes (`scan.rs`). It changes nothing and asks nobody. What is compressed
+//! or encrypted is unpacked first (`format/packed.rs`).
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::contract::hex_id;
-use crate::error::{Error, Result, io_error, of_request};
+use crate::error::{Error, Result, io_error, of_request, task_error};
+use crate::format::packed::{Packed, Plain};
 use crate::format::trailer::{Hasher, database_of};
 use crate::scan::{NoHashKv, Reader};
 use crate::util::memory::file_budget;
@@ -24,6 +25,9 @@ const PIECE: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FileVerified {
+    /// What the file is packed with: `zstd`, `gzip` or `age`; absent where it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packed: Option<&'static str>,
     /// Bytes of the database, without etcd's trailer.
     pub db_bytes: u64,
     /// sha256 (hex) of the database, equal to the trailer's; absent where the file has no trailer, as a copy of a
@@ -69,6 +73,7 @@ impl FileVerified {
         };
         let hash_kv = self.hash_kv.map(|hash| hash.to_string()).or_else(|| self.no_hash_kv.clone());
         let lines = [
+            ("packed", self.packed.unwrap_or("no").to_owned()),
             ("database", format!("{} bytes, sound", self.db_bytes)),
             ("sha256", sha256),
             ("HashKV", optional(hash_kv)),
@@ -86,16 +91,27 @@ impl FileVerified {
     }
 }
 
-pub(super) fn verify(path: &Path) -> Result<FileVerified> {
-    let reading = || format!("reading {}", path.display());
+/// Unpacks the file if it is packed, and proves what is in it.
+pub(super) async fn run(path: &Path, identities: &[PathBuf], scratch: &Path) -> Result<FileVerified> {
+    let plain = Plain::of(path, identities, scratch).await?;
+    let (named, unpacked, packed) = (path.to_owned(), plain.path.clone(), plain.packed.map(Packed::as_str));
+    let found = tokio::task::spawn_blocking(move || verify(&named, &unpacked)).await;
+    drop(plain);
+    found.map_err(|error| task_error(&error))?.map(|found| FileVerified { packed, ..found })
+}
+
+/// Proves the database in a file that is known by another name.
+fn verify(named: &Path, path: &Path) -> Result<FileVerified> {
+    let reading = || format!("reading {}", named.display());
     let mut file = File::open(path).map_err(io_error(reading())).map_err(of_request)?;
     let bytes = file.metadata().map_err(io_error(reading()))?.len();
     let (db_bytes, trailer) = database_of(bytes);
     let sha256 = if trailer { Some(hashed(&mut file, &reading())?) } else { None };
-    let at = path.display().to_string();
+    let at = named.display().to_string();
     let mut reader = Reader::open(&file, db_bytes, file_budget()).map_err(|error| unsound(&at, &error))?;
     let proven = reader.prove(None).map_err(|error| unsound(&at, &error))?;
     Ok(FileVerified {
+        packed: None,
         db_bytes,
         sha256,
         revision: proven.revision,
@@ -143,11 +159,12 @@ mod tests {
             (vec![0; 8192 + 32], "does not match the sha256 at its end"),
         ] {
             let file = at(&bytes);
-            let error = verify(file.path()).unwrap_err();
+            let error = verify(file.path(), file.path()).unwrap_err();
             assert_eq!(error.class(), ExitClass::Corrupt);
             assert!(error.message().contains(says), "{error}");
         }
-        let error = verify(Path::new("/nonexistent/snapshot.db")).unwrap_err();
+        let nowhere = Path::new("/nonexistent/snapshot.db");
+        let error = verify(nowhere, nowhere).unwrap_err();
         assert!(error.message().contains("/nonexistent/snapshot.db"), "{error}");
     }
 }

@@ -74,7 +74,8 @@ struct AtRest {
 impl AtRest {
     fn of(bytes: &[u8], trailer: &[u8]) -> Self {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let at_rest = Self { file, runtime: tokio::runtime::Builder::new_current_thread().build().unwrap() };
+        let at_rest =
+            Self { file, runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap() };
         at_rest.put(bytes, 0);
         at_rest.put(trailer, bytes.len());
         at_rest

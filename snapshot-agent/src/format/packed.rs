@@ -1,0 +1,193 @@
+//! A snapshot file as people have it: plain, compressed or encrypted, which its first bytes tell, whatever its name says.
+//!
+//! Decides what it is, and unpacks it into a scratch folder where that can be done. What came out proves itself: a file has no
+//! manifest to be compared with.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::MultiGzDecoder;
+
+use crate::error::{Error, Result, io_error, of_request, task_error};
+use crate::format::crypt::{CryptError, Decryptor, Identities};
+use crate::util::scratch::Scratch;
+
+/// Bytes that are read at once, and enough to know a file by.
+const PIECE: usize = 256 << 10;
+
+/// What a file is packed with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packed {
+    Zstd,
+    Gzip,
+    Age,
+}
+
+impl Packed {
+    /// By the first bytes: RFC 8878 (zstd), RFC 1952 (gzip), age-encryption.org/v1. A database begins with a page's number, 0.
+    pub(crate) fn of(head: &[u8]) -> Option<Self> {
+        const HEADS: [(&[u8], Packed); 3] = [
+            (&[0x28, 0xb5, 0x2f, 0xfd], Packed::Zstd),
+            (&[0x1f, 0x8b], Packed::Gzip),
+            (b"age-encryption.org/v1", Packed::Age),
+        ];
+        HEADS.iter().find(|(begins, _)| head.starts_with(begins)).map(|(_, packed)| *packed)
+    }
+
+    /// The same of a file, wherever it was read or written last.
+    pub(crate) fn of_file(file: &File) -> io::Result<Option<Self>> {
+        let mut head = [0; 32];
+        let got = file.read_at(&mut head, 0)?;
+        Ok(Self::of(head.get(..got).unwrap_or_default()))
+    }
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Zstd => "zstd",
+            Self::Gzip => "gzip",
+            Self::Age => "age",
+        }
+    }
+
+    /// The command that unpacks such a file.
+    pub(crate) const fn command(self) -> &'static str {
+        match self {
+            Self::Zstd => "zstd -d FILE",
+            Self::Gzip => "gzip -d FILE",
+            Self::Age => "age -d -i KEY -o OUT FILE, and zstd -d or gzip -d on OUT where it is compressed",
+        }
+    }
+}
+
+/// A file that can be read as a database. What was unpacked for that goes with it.
+pub(crate) struct Plain {
+    pub(crate) path: PathBuf,
+    /// What it was packed with.
+    pub(crate) packed: Option<Packed>,
+    _scratch: Option<Scratch>,
+}
+
+impl Plain {
+    /// The file itself, or what is in it, in a folder of its own below `scratch`.
+    pub(crate) async fn of(path: &Path, identities: &[PathBuf], scratch: &Path) -> Result<Self> {
+        let reading = format!("reading {}", path.display());
+        let file = File::open(path).map_err(io_error(&reading)).map_err(of_request)?;
+        let Some(packed) = Packed::of_file(&file).map_err(io_error(&reading))? else {
+            return Ok(Self { path: path.to_owned(), packed: None, _scratch: None });
+        };
+        if packed == Packed::Age && identities.is_empty() {
+            return Err(Error::config(format!(
+                "{} is encrypted with age: name an identity file with --identity, or decrypt the file first ({})",
+                path.display(),
+                packed.command()
+            )));
+        }
+        let identities = Identities::read_files(identities)?;
+        let bytes = file.metadata().map_err(io_error(&reading))?.len();
+        // At least: how much comes out is not known before.
+        let scratch = Scratch::new(scratch, bytes)?;
+        let (unpacked, mut to) = scratch.file("snapshot.db")?;
+        let unpacking = tokio::task::spawn_blocking(move || unpack(&file, &identities, &mut to));
+        unpacking.await.map_err(|error| task_error(&error))?.map_err(|error| broken(&reading, packed, error))?;
+        Ok(Self { path: unpacked, packed: Some(packed), _scratch: Some(scratch) })
+    }
+}
+
+/// Decrypts, and decompresses what is compressed beneath.
+fn unpack(from: &File, identities: &Identities, to: &mut impl Write) -> std::result::Result<(), CryptError> {
+    let mut from = BufReader::with_capacity(PIECE, from);
+    match Packed::of(from.fill_buf()?) {
+        Some(Packed::Age) => inflate(BufReader::with_capacity(PIECE, Decryptor::new(identities, from)?), to),
+        Some(Packed::Zstd | Packed::Gzip) | None => inflate(from, to),
+    }
+}
+
+fn inflate(mut from: impl BufRead, to: &mut impl Write) -> std::result::Result<(), CryptError> {
+    match Packed::of(from.fill_buf()?) {
+        Some(Packed::Zstd) => io::copy(&mut zstd::stream::read::Decoder::with_buffer(from)?, to)?,
+        Some(Packed::Gzip) => io::copy(&mut MultiGzDecoder::new(from), to)?,
+        Some(Packed::Age) | None => io::copy(&mut from, to)?,
+    };
+    Ok(())
+}
+
+/// What the system says is the system's: a disk that is full, or that cannot be read.
+fn broken(reading: &str, packed: Packed, error: CryptError) -> Error {
+    match error {
+        CryptError::NoMatch => Error::config(format!("{reading}: none of the identities given with --identity fits")),
+        CryptError::Io(error) if error.raw_os_error().is_some() => {
+            io_error(format!("unpacking the file, {reading}"))(error)
+        }
+        other => Error::corrupt(format!("{reading}: the {} file is broken or was cut: {other}", packed.as_str())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write as _;
+
+    use age::secrecy::ExposeSecret as _;
+
+    use super::*;
+    use crate::contract::{Compression, ExitClass};
+    use crate::format::crypt::{Recipients, encrypt};
+    use crate::format::pack::Packing;
+
+    fn packed(compression: Compression, bytes: &[u8]) -> Vec<u8> {
+        let mut packing = Packing::new(compression, Vec::new()).unwrap();
+        packing.write_all(bytes).unwrap();
+        packing.finish().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_file_is_read_by_its_first_bytes_whatever_its_name_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("snapshot.db");
+        let database: Vec<u8> = (0..300_000).map(|i| u8::try_from(i / 700 % 251).unwrap()).collect();
+        let key = age::x25519::Identity::generate();
+        let (identity, other) = (folder.path().join("key.txt"), folder.path().join("other.txt"));
+        fs::write(&identity, key.to_string().expose_secret()).unwrap();
+        fs::write(&other, age::x25519::Identity::generate().to_string().expose_secret()).unwrap();
+        let sealed = |bytes: &[u8]| {
+            let recipients = Recipients::parse(&[key.to_public().to_string()]).unwrap();
+            let mut writer = encrypt(&recipients, Vec::new()).unwrap();
+            writer.write_all(bytes).unwrap();
+            writer.finish().unwrap()
+        };
+        let [zstd, gzip] = [Compression::Zstd, Compression::Gzip].map(|how| packed(how, &database));
+        let of = async |bytes: &[u8], identities: &[PathBuf]| {
+            fs::write(&path, bytes).unwrap();
+            Plain::of(&path, identities, folder.path()).await
+        };
+        let keys = std::slice::from_ref(&identity);
+        for (bytes, keys, is) in [
+            (database.clone(), &[][..], None),
+            (zstd.clone(), &[], Some(Packed::Zstd)),
+            ([&zstd[..], &zstd].concat(), &[], Some(Packed::Zstd)),
+            (gzip.clone(), keys, Some(Packed::Gzip)),
+            (sealed(&database), keys, Some(Packed::Age)),
+            (sealed(&zstd), keys, Some(Packed::Age)),
+            (sealed(&gzip), keys, Some(Packed::Age)),
+        ] {
+            let plain = of(&bytes, keys).await.unwrap();
+            assert_eq!((plain.packed, is.is_none()), (is, plain.path == path));
+            let found = fs::read(&plain.path).unwrap();
+            assert!(found.starts_with(&database) && found.len() % database.len() == 0, "{is:?}");
+        }
+        for (bytes, keys, class, says) in [
+            (zstd[..zstd.len() - 9].to_vec(), &[][..], ExitClass::Corrupt, "the zstd file is broken or was cut"),
+            (gzip[..gzip.len() - 9].to_vec(), &[], ExitClass::Corrupt, "the gzip file is broken or was cut"),
+            (sealed(&zstd)[..600].to_vec(), keys, ExitClass::Corrupt, "the age file is broken or was cut"),
+            (sealed(&zstd), &[], ExitClass::Config, "--identity"),
+            (sealed(&zstd), &[other.clone()], ExitClass::Config, "none of the identities"),
+        ] {
+            let error = of(&bytes, keys).await.err().unwrap();
+            assert!(error.class() == class && error.message().contains(says), "{says}: {error}");
+        }
+        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 3, "no scratch stays: {left:?}");
+    }
+}
