@@ -14,7 +14,7 @@ mod writes;
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast::api::backup_store::Credentials;
-use holdfast::api::cluster::Tls;
+use holdfast::api::tls::Tls;
 use holdfast::api::name::LocalRef;
 use holdfast::api::restore::{Bootstrap, Restore};
 use holdfast::api::snapshot::{Artifact, Phase};
@@ -176,7 +176,7 @@ impl World {
         let spec = EtcdClusterSpec {
             replicas,
             version: version.to_owned(),
-            tls: Some(Tls { insecure: Some(true) }),
+            tls: Some(Tls { insecure: Some(true), ..Tls::default() }),
             ..EtcdClusterSpec::default()
         };
         let mut world = Self {
