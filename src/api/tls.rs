@@ -3,7 +3,6 @@
 //! Decides fields and what CEL refuses. Which certificate is issued when is decided in `plan::cluster::tls`.
 
 use kube::KubeSchema;
-use kube::core::Rule;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +38,10 @@ pub struct ClientPlane {
     /// DNS names and IP addresses for the server certificates besides those of the members and the client Service, at most
     /// 16, such as the name of a load balancer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 16), inner(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9*][A-Za-z0-9.:_-]*$")))]
+    #[schemars(
+        length(max = 16),
+        inner(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9*][A-Za-z0-9.:_-]*$"))
+    )]
     pub additional_names: Vec<String>,
 }
 

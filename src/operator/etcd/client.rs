@@ -219,7 +219,9 @@ fn alarm(text: &str) -> Option<Alarm> {
 /// What a client error means for us.
 fn told(error: &ClientError) -> Failure {
     match error {
-        ClientError::GRpcStatus(status) if [USER_EMPTY, NO_PERMISSION].contains(&status.message()) => Failure::LoginRequired,
+        ClientError::GRpcStatus(status) if [USER_EMPTY, NO_PERMISSION].contains(&status.message()) => {
+            Failure::LoginRequired
+        }
         ClientError::GRpcStatus(status) => match status.code() {
             // tonic's own codes for a broken connection carry no message of etcd's.
             Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
@@ -274,7 +276,8 @@ mod tests {
     async fn a_closed_port_answers_at_once_and_is_named() {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         drop(closed);
-        let at = Address { member: "m".to_owned(), pod_uid: "u".to_owned(), ip: "127.0.0.1".parse().unwrap(), tls: None };
+        let at =
+            Address { member: "m".to_owned(), pod_uid: "u".to_owned(), ip: "127.0.0.1".parse().unwrap(), tls: None };
         let pool = Pool::default();
         let mut quickest = Duration::MAX;
         // A machine may stand still, and hardly three times.

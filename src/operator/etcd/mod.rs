@@ -43,7 +43,9 @@ mod tests {
 
     #[test]
     fn sixth_version_addresses_get_brackets() {
-        let at = |ip: &str| Address { member: "m".to_owned(), pod_uid: "u".to_owned(), ip: ip.parse().unwrap(), tls: None }.url();
+        let at = |ip: &str| {
+            Address { member: "m".to_owned(), pod_uid: "u".to_owned(), ip: ip.parse().unwrap(), tls: None }.url()
+        };
         assert_eq!(at("10.0.0.7"), "http://10.0.0.7:2379");
         assert_eq!(at("fd00::7"), "http://[fd00::7]:2379");
     }

@@ -200,7 +200,8 @@ fn place(member: &Member) -> Option<(String, IpAddr)> {
 pub(in crate::operator) fn leader(ctx: &Context, seen: &Observed) -> Option<Address> {
     let leader = seen.etcd.known()?.leader?;
     let cluster = &seen.cluster.metadata;
-    let login = ctx.tls.login(cluster.namespace.as_deref().unwrap_or_default(), &name::operator_tls(meta::name(cluster)));
+    let login =
+        ctx.tls.login(cluster.namespace.as_deref().unwrap_or_default(), &name::operator_tls(meta::name(cluster)));
     seen.members
         .iter()
         .filter_map(|member| address(member, login.as_ref()))

@@ -62,8 +62,7 @@ pub(in crate::operator) async fn issue(ctx: &Context, actor: &Actor, wanted: &Is
             match ctx.writing("Secret", "create", &name, api.create(&params, &secret)).await {
                 Ok(_) => Ok(Done::Applied),
                 // What is there is looked at by the next pass, and never overwritten unseen.
-                Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_already_exists()) =>
-                {
+                Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_already_exists()) => {
                     Err(Error::Stale(format!("Secret {name} is there since")))
                 }
                 Err(error) => Err(error),
@@ -130,11 +129,8 @@ fn issue_leaves(leaves: &[Leaf], signers: &BTreeMap<Plane, Signer>) -> Result<Da
         let signer = signers.get(&leaf.plane).ok_or_else(|| Error::Internal("no CA for a certificate".to_owned()))?;
         let (certificate, key) = sign(leaf, &signer.issuer).map_err(unmade)?;
         let put = |(name, bytes): (&str, ByteString)| (name.to_owned(), bytes);
-        let entries = [
-            (leaf.files.ca, signer.certificate.clone()),
-            (leaf.files.certificate, certificate),
-            (leaf.files.key, key),
-        ];
+        let entries =
+            [(leaf.files.ca, signer.certificate.clone()), (leaf.files.certificate, certificate), (leaf.files.key, key)];
         data.extend(entries.map(put));
     }
     Ok(data)

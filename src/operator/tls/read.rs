@@ -89,12 +89,13 @@ pub(in crate::operator) async fn certificates(
         Ok(kept.map(|read| (member.name().to_owned(), read.kept)))
     });
     let names = (name::client_ca(named), name::peer_ca(named), name::operator_tls(named), name::client_tls(named));
+    let bundle_name = name::ca_bundle(named);
     let (client_ca, peer_ca, operator, client, bundle, of_members) = futures::try_join!(
         secret(reader, &names.0, &[files::CA]),
         secret(reader, &names.1, &[files::CA]),
         secret(reader, &names.2, &[files::CLIENT]),
         secret(reader, &names.3, &[files::CLIENT]),
-        bundle(reader, &name::ca_bundle(named)),
+        bundle(reader, &bundle_name),
         futures::future::try_join_all(of_members),
     )?;
     let login = operator.as_ref().and_then(|read| read.login.clone());

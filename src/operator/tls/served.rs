@@ -25,12 +25,10 @@ pub(super) async fn shown(ip: IpAddr, port: u16) -> Option<String> {
 
 async fn shake(at: SocketAddr) -> std::io::Result<Option<String>> {
     let seen = Arc::new(Seen::default());
-    let config = ClientConfig::builder()
-        .dangerous()
-        .with_custom_certificate_verifier(seen.clone())
-        .with_no_client_auth();
-    let mut connection =
-        ClientConnection::new(Arc::new(config), ServerName::IpAddress(at.ip().into())).map_err(std::io::Error::other)?;
+    let config =
+        ClientConfig::builder().dangerous().with_custom_certificate_verifier(seen.clone()).with_no_client_auth();
+    let mut connection = ClientConnection::new(Arc::new(config), ServerName::IpAddress(at.ip().into()))
+        .map_err(std::io::Error::other)?;
     let mut socket = TcpStream::connect(at).await?;
     let mut buffer = vec![0; 16 << 10];
     while connection.is_handshaking() && seen.get().is_none() {

@@ -63,7 +63,11 @@ pub fn etcd_args(member: &EtcdMember, server: &Server, initial_cluster: &str) ->
 /// compared with the certificate: DNS knows a new Pod only seconds after the Pod dials.
 fn certificates(version: Version, peer_marker: &str) -> Vec<String> {
     let file = |name: &str| format!("{CERTIFICATES}/{name}");
-    let skip = if version.minor == 5 { "experimental-peer-skip-client-san-verification" } else { "peer-skip-client-san-verification" };
+    let skip = if version.minor == 5 {
+        "experimental-peer-skip-client-san-verification"
+    } else {
+        "peer-skip-client-san-verification"
+    };
     vec![
         flag("cert-file", file(files::SERVER.certificate)),
         flag("key-file", file(files::SERVER.key)),

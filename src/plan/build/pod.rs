@@ -279,7 +279,8 @@ fn arguments(verb: &[&str], flags: Vec<String>) -> Vec<String> {
 fn after(member: &EtcdMember, initial_cluster: &str) -> Vec<String> {
     let own = meta::name(&member.metadata);
     let before = initial_cluster.split(',').filter_map(|entry| entry.split_once('=')).filter(|(name, _)| *name < own);
-    let (cluster, namespace) = (&member.spec.cluster_ref.name, member.metadata.namespace.as_deref().unwrap_or_default());
+    let (cluster, namespace) =
+        (&member.spec.cluster_ref.name, member.metadata.namespace.as_deref().unwrap_or_default());
     before
         .map(|(name, url)| match member.spec.scheme() {
             Scheme::Http => url.to_owned(),

@@ -34,7 +34,11 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
         ready_members,
         voters,
         selector: Some(build::as_text(&build::voters(&seen.cluster))),
-        endpoint: Some(name::endpoint(seen.cluster.spec.scheme(), meta::name(meta), meta.namespace.as_deref().unwrap_or_default())),
+        endpoint: Some(name::endpoint(
+            seen.cluster.spec.scheme(),
+            meta::name(meta),
+            meta.namespace.as_deref().unwrap_or_default(),
+        )),
         tls: tls::status(seen).or(old.tls.filter(|_| seen.certificates.is_some())),
         last_snapshot: backups::last(old.last_snapshot, seen.last_snapshot.clone()),
         leader: etcd.and_then(|e| leader(seen, e)),
@@ -178,7 +182,8 @@ impl Facts<'_> {
         let settled = match self.next {
             Next::Settled(_) => true,
             Next::Wait(waiting, _) => waiting.reason == Reason::Paused,
-            Next::Do(..) => false,
+            // A renewal restarts nothing.
+            Next::Do(act, _) => matches!(act, Act::Issue(_) | Act::AnnounceCertificates { .. }),
         };
         let replicas = self.seen.cluster.spec.replicas;
         settled

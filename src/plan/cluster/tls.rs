@@ -37,7 +37,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
             return Some(issue(metadata, Contents::Ca(plane), None));
         }
     }
-    let kept = |wanted: &Wanted| match wanted.of {
+    let kept = |wanted: &Wanted<'_>| match wanted.of {
         Of::Operator => certificates.operator.as_ref(),
         Of::Applications => certificates.client.as_ref(),
         Of::Member(member) => certificates.members.get(member.name()),
@@ -47,7 +47,9 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     let missing = wanted.iter().find(|w| kept(w).is_none_or(|kept| !fits(kept, w, certificates)));
     let due = || {
         let quiet = certificates.unserved.is_empty();
-        wanted.iter().find(|w| kept(w).is_some_and(|kept| is_due(kept, now)) && (quiet || !matches!(w.of, Of::Member(_))))
+        wanted
+            .iter()
+            .find(|w| kept(w).is_some_and(|kept| is_due(kept, now)) && (quiet || !matches!(w.of, Of::Member(_))))
     };
     if let Some(wanted) = missing.or_else(due) {
         // With a lost CA everything goes on with the certificates that there are; `trouble` tells.
@@ -75,11 +77,10 @@ pub(super) fn bundle(seen: &Observed) -> Option<Ensure> {
     let certificates = seen.certificates.as_ref()?;
     let ca = certificates.cas.get(&Plane::Client)?.leaf(files::CA)?.fingerprint.clone();
     let own = build::owned_by_cluster(name::ca_bundle(cluster_name(seen)), &seen.cluster);
-    let stands = |(there, holds): &(ObjectMeta, Option<String>)| {
+    let stands = certificates.bundle.as_ref().is_some_and(|(there, holds)| {
         !meta::controlled_by(there, meta::uid(&seen.cluster.metadata)) || holds.as_ref() == Some(&ca)
-    };
-    let ensure = || Ensure::CaBundle { metadata: Box::new(own), secret: ca_name(seen, Plane::Client), ca };
-    (!certificates.bundle.as_ref().is_some_and(stands)).then(ensure)
+    });
+    (!stands).then(|| Ensure::CaBundle { metadata: Box::new(own), secret: ca_name(seen, Plane::Client), ca })
 }
 
 /// What a person has to know: a lost CA, and a member that goes on showing an old certificate.
@@ -109,7 +110,8 @@ pub(super) fn status(seen: &Observed) -> Option<TlsStatus> {
     let certificates = seen.certificates.as_ref()?;
     let plane = |plane: Plane| {
         let ca = certificates.cas.get(&plane)?.leaf(files::CA)?.not_after;
-        let all = [&certificates.operator, &certificates.client].into_iter().flatten().chain(certificates.members.values());
+        let all =
+            [&certificates.operator, &certificates.client].into_iter().flatten().chain(certificates.members.values());
         let leaves = all.flat_map(|kept| kept.leaves.iter()).filter(|(file, _)| plane_of(file) == plane);
         let earliest = leaves.filter_map(|(_, leaf)| Some(leaf.as_ref().ok()?.not_after)).min()?;
         Some((earliest, ca))
@@ -169,7 +171,9 @@ fn wanted(seen: &Observed) -> Vec<Wanted<'_>> {
 
 /// Members whose Pods need certificates.
 fn holders(seen: &Observed) -> impl Iterator<Item = &Member> {
-    seen.members.iter().filter(|m| m.object.spec.scheme() == Scheme::Https && !m.deleting() && m.object.spec.removed.is_none())
+    seen.members
+        .iter()
+        .filter(|m| m.object.spec.scheme() == Scheme::Https && !m.deleting() && m.object.spec.removed.is_none())
 }
 
 pub(super) fn of_member(seen: &Observed, member: &str) -> Vec<Leaf> {
@@ -204,7 +208,8 @@ fn fits(kept: &Kept, wanted: &Wanted<'_>, certificates: &Certificates) -> bool {
     wanted.leaves.iter().all(|leaf| {
         let ca = certificates.cas.get(&leaf.plane).and_then(|ca| ca.leaf(files::CA));
         kept.leaf(leaf.files).is_some_and(|known| {
-            let same_names = known.names.len() == leaf.names.len() && leaf.names.iter().all(|n| known.names.contains(n));
+            let same_names =
+                known.names.len() == leaf.names.len() && leaf.names.iter().all(|n| known.names.contains(n));
             same_names && known.common_name == leaf.common_name && ca.is_none_or(|ca| ca.fingerprint == known.ca)
         })
     })

@@ -102,7 +102,8 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
             now,
         );
     }
-    if let Some(digest) = staged.flatten().filter(|digest| meta::annotation(&there.metadata, key::TLS) != Some(*digest)) {
+    if let Some(digest) = staged.flatten().filter(|digest| meta::annotation(&there.metadata, key::TLS) != Some(*digest))
+    {
         return Next::act(Act::RefreshCertificates { pod: Target::of(&there.metadata), digest: digest.to_owned() });
     }
     let next = own(seen, there, &want, now);

@@ -96,7 +96,11 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::AnnounceCertificates { member, digest } => {
             let name = target_member(seen, member)?.name();
             let kept = seen.certificates.as_ref().and_then(|all| all.members.get(name));
-            rule("I15", kept.is_some_and(|kept| kept.digest == *digest), "a member is given the certificates in its Secret")
+            rule(
+                "I15",
+                kept.is_some_and(|kept| kept.digest == *digest),
+                "a member is given the certificates in its Secret",
+            )
         }
         Act::CreateClaim(_)
         | Act::CreatePod(_)
@@ -115,7 +119,8 @@ fn certify(seen: &Observed, issue: &Issue) -> Verdict {
     let all = seen.certificates.as_ref();
     rule("I15", all.is_some(), "a cluster in plaintext has no certificates")?;
     let owner = |uid: &str| meta::controlled_by(&issue.metadata, uid);
-    let own = owner(meta::uid(&seen.cluster.metadata)) || seen.members.iter().any(|m| owner(meta::uid(&m.object.metadata)));
+    let own =
+        owner(meta::uid(&seen.cluster.metadata)) || seen.members.iter().any(|m| owner(meta::uid(&m.object.metadata)));
     rule("I13", own, "a Secret of certificates is owned by the cluster or by a member")?;
     match &issue.contents {
         Contents::Ca(plane) => {

@@ -142,7 +142,8 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     let steps = pods::arguments(pod, container::RESTORE).unwrap_or_default();
     let told = mark.is_none_or(|mark| expects_store(steps, mark));
     rule("I25", told, "a restore expects the known store ID of its store")?;
-    let listens_plain = |arg: &String| ["client", "peer"].iter().any(|p| arg.starts_with(&format!("--listen-{p}-urls=http://")));
+    let listens_plain =
+        |arg: &String| ["client", "peer"].iter().any(|p| arg.starts_with(&format!("--listen-{p}-urls=http://")));
     let plain = pods::arguments(pod, container::ETCD).unwrap_or_default().iter().any(listens_plain);
     let tls = seen.member.spec.tls.as_ref();
     let mounted = mounts_secret(pod, &name::member_tls(meta::name(&seen.member.metadata)));

@@ -60,7 +60,10 @@ pub async fn auto(w: &World) -> Result<()> {
             (format!("a{tag}"), format!("b{tag}"), format!("app-{tag}"), format!("copied-{tag}"));
         w.create(secured(make::cluster(&source, 1), version)).await?;
         let object = ready(w, &source, 1).await?;
-        ensure!(object["status"]["endpoint"] == json!(format!("https://{source}-client.{}.svc:2379", w.ns)), "{object}");
+        ensure!(
+            object["status"]["endpoint"] == json!(format!("https://{source}-client.{}.svc:2379", w.ns)),
+            "{object}"
+        );
         ensure!(object["status"]["tls"]["client"]["mutual"] == json!(true), "{}", object["status"]);
         application(w, &app, &format!("{source}-client-tls")).await?;
         ask(w, &app, "fill", &service(&source), &["--keys", "300", "--seed", "7"]).await?;
