@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 use snapshot_agent::contract::Level;
 
 use crate::api::held::HeldUp;
+use crate::api::name::Scheme;
 use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
+use crate::api::tls::{Tls, TlsStatus};
 
 /// A rule (CEL) that holds from the moment when the cluster has formed.
 fn once_formed(rule: &str) -> Rule {
@@ -85,6 +87,13 @@ fn same(field: &str) -> String {
         priority = 1,
         description = "handling of the volumes when the cluster is deleted"
     ),
+    printcolumn(
+        name = "CERTS UNTIL",
+        type_ = "string",
+        json_path = ".status.tls.earliestExpiry",
+        priority = 1,
+        description = "earliest end of a certificate; empty in plaintext"
+    ),
     validation = Rule::new("self.metadata.name.size() <= 52 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message(
         "the name must be a DNS label of at most 52 characters that begins with a letter: names of members, Services and Jobs contain this name"
     ),
@@ -108,13 +117,11 @@ fn same(field: &str) -> String {
     validation = once_formed(&same("options"))
     .message("the cluster has formed: spec.options is immutable, rolling changes are not supported yet"),
     validation = once_formed(&same("resources"))
-    .message("the cluster has formed: spec.resources is immutable, rolling changes are not supported yet")
+    .message("the cluster has formed: spec.resources is immutable, rolling changes are not supported yet"),
+    validation = once_formed(&same("tls"))
+    .message("the cluster has formed: spec.tls is immutable, turning TLS on or off is not supported yet")
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = Rule::new("has(self.tls) && has(self.tls.insecure) && self.tls.insecure")
-        .message("TLS is not supported yet: set spec.tls.insecure: true to use plaintext")
-)]
 pub struct EtcdClusterSpec {
     /// Number of members, 0 to 9; default 3. 0 parks the cluster: Holdfast ends every Pod and keeps the members and
     /// their volumes. An even number gets a warning, because one member fewer tolerates as many failures.
@@ -146,8 +153,8 @@ pub struct EtcdClusterSpec {
     /// Scheduling of Pods. Changes apply to Pods created afterwards.
     #[serde(flatten)]
     pub placement: Placement,
-    /// Transport security. Only `{insecure: true}` for now; you have to write this value, because plaintext is never a
-    /// default.
+    /// Transport security. Default: TLS with certificates on both sides, towards clients and among members, issued and
+    /// renewed by Holdfast. `{insecure: true}` selects plaintext. Immutable after the cluster has formed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
     /// Source of the initial data; default: an empty cluster. May be changed until the cluster has formed, and only
@@ -166,6 +173,14 @@ pub struct EtcdClusterSpec {
 
 const fn three() -> i32 {
     3
+}
+
+impl EtcdClusterSpec {
+    /// Scheme of the members' URLs: plaintext only where the spec asks for it.
+    pub fn scheme(&self) -> Scheme {
+        let insecure = self.tls.as_ref().is_some_and(|tls| tls.insecure == Some(true));
+        if insecure { Scheme::Http } else { Scheme::Https }
+    }
 }
 
 /// Source of an image.
@@ -373,15 +388,6 @@ pub struct Placement {
     pub image_pull_secrets: Option<Vec<LocalObjectReference>>,
 }
 
-/// Transport security.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Tls {
-    /// Whether members and clients communicate in plaintext. Has to be `true` until Holdfast supports TLS.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub insecure: Option<bool>,
-}
-
 /// State that the operator last observed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -426,6 +432,9 @@ pub struct EtcdClusterStatus {
     /// Source and progress of the restore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<RestoreStatus>,
+    /// State of the certificates; absent in plaintext.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsStatus>,
     /// What keeps the Pods of the Job that looks for the latest snapshot from running; absent while a Pod runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_up: Option<HeldUp>,

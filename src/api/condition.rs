@@ -127,6 +127,8 @@ reasons! {
     Deleting,
     /// Reconciliation is paused by `spec.paused`.
     Paused,
+    /// A member waits for its certificates.
+    CertificatePending,
 
     // Wrong, and a person has to look.
     /// No linearizable read succeeds although the cluster had formed.
@@ -207,6 +209,10 @@ reasons! {
     ClaimLost => runbook,
     /// etcd no longer lists a member that had joined.
     MemberNotListed => runbook,
+    /// The Secret of a cluster's CA is gone or unusable.
+    CaLost => runbook,
+    /// A member goes on showing its old certificate after a renewal.
+    CertificateNotServed => runbook,
 }
 
 impl From<&Failure> for Reason {

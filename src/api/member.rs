@@ -9,7 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::cluster::{Image, Options, Placement, Storage};
+use crate::api::name::Scheme;
 use crate::api::restore::Restoring;
+use crate::api::tls::MemberTls;
 
 /// CEL: a field that is there stays as it is.
 fn set_once(field: &str) -> String {
@@ -55,7 +57,8 @@ fn set_once(field: &str) -> String {
 #[x_kube(
     validation = Rule::new(set_once("joined")).message("joined is written once"),
     validation = Rule::new(set_once("leaving")).message("leaving is written once: a member that leaves never stays"),
-    validation = Rule::new(set_once("removed")).message("removed is written once")
+    validation = Rule::new(set_once("removed")).message("removed is written once"),
+    validation = Rule::new("has(oldSelf.tls) == has(self.tls)").message("a member keeps its transport security")
 )]
 pub struct EtcdMemberSpec {
     /// Cluster of this member.
@@ -98,6 +101,9 @@ pub struct EtcdMemberSpec {
     /// and claim only with this proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<Removed>,
+    /// Transport security, from the cluster at the time of creation; absent for plaintext.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<MemberTls>,
     /// State of etcd's log when Holdfast parked the member. Removed after the cluster serves again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<Parked>,
@@ -108,6 +114,13 @@ pub struct EtcdMemberSpec {
     /// which this Pod has not run, because the volume is an older copy.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub start_count: u64,
+}
+
+impl EtcdMemberSpec {
+    /// Scheme of this member's URLs.
+    pub const fn scheme(&self) -> Scheme {
+        if self.tls.is_some() { Scheme::Https } else { Scheme::Http }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]

@@ -15,6 +15,7 @@ pub mod name;
 pub mod restore;
 pub mod snapshot;
 pub mod store;
+pub mod tls;
 
 pub use backup_store::{EtcdBackupStore, EtcdBackupStoreSpec, EtcdBackupStoreStatus};
 pub use cluster::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus};
@@ -66,6 +67,9 @@ pub mod key {
     pub const STARTED: &str = snapshot_agent::contract::STARTED;
     /// Annotation of a member's Pod: see [`snapshot_agent::contract::JOINED`].
     pub const JOINED: &str = snapshot_agent::contract::JOINED;
+    /// Annotation of a member's Pod: digest of the certificates that the operator wrote last. kubelet refreshes the mounted
+    /// files when the annotation changes.
+    pub const TLS: &str = "holdfast.dev/tls";
     /// Annotation of a Job: Pods that earlier Jobs of the same snapshot had tried; of a Job that looks for the latest
     /// snapshot: Jobs that had looked for it before.
     pub const ATTEMPTS_BEFORE: &str = "holdfast.dev/attempts-before";

@@ -83,19 +83,79 @@ pub fn label_value(name: &str) -> String {
     format!("{}-{hash}", head.trim_end_matches(['-', '.']))
 }
 
+/// Scheme of the URLs of a cluster's members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// Plaintext.
+    Http,
+    /// TLS.
+    Https,
+}
+
+impl Scheme {
+    /// The part of a URL before `://`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}
+
+/// Host name of a member.
+pub fn host(member: &str, cluster: &str, namespace: &str) -> String {
+    format!("{member}.{}.{namespace}.svc", peer_service(cluster))
+}
+
 /// URL by which the other members reach a member.
-pub fn peer_url(member: &str, cluster: &str, namespace: &str) -> String {
-    format!("http://{member}.{}.{namespace}.svc:2380", peer_service(cluster))
+pub fn peer_url(scheme: Scheme, member: &str, cluster: &str, namespace: &str) -> String {
+    format!("{}://{}:2380", scheme.as_str(), host(member, cluster, namespace))
 }
 
 /// URL by which clients and agents reach exactly this member.
-pub fn client_url(member: &str, cluster: &str, namespace: &str) -> String {
-    format!("http://{member}.{}.{namespace}.svc:2379", peer_service(cluster))
+pub fn client_url(scheme: Scheme, member: &str, cluster: &str, namespace: &str) -> String {
+    format!("{}://{}:2379", scheme.as_str(), host(member, cluster, namespace))
 }
 
 /// URL by which clients reach the voters of a cluster.
-pub fn endpoint(cluster: &str, namespace: &str) -> String {
-    format!("http://{}.{namespace}.svc:2379", client_service(cluster))
+pub fn endpoint(scheme: Scheme, cluster: &str, namespace: &str) -> String {
+    format!("{}://{}.{namespace}.svc:2379", scheme.as_str(), client_service(cluster))
+}
+
+/// Name of the Secret with the CA that signs the members' certificates towards each other.
+pub fn peer_ca(cluster: &str) -> String {
+    format!("{cluster}-peer-ca")
+}
+
+/// Name of the Secret with the CA that signs the servers' and the clients' certificates.
+pub fn client_ca(cluster: &str) -> String {
+    format!("{cluster}-client-ca")
+}
+
+/// Name of the Secret with the client certificate of the operator and its Jobs (CN=root).
+pub fn operator_tls(cluster: &str) -> String {
+    format!("{cluster}-operator-tls")
+}
+
+/// Name of the Secret with a client certificate for applications.
+pub fn client_tls(cluster: &str) -> String {
+    format!("{cluster}-client-tls")
+}
+
+/// Name of the `ConfigMap` with the certificate of the client CA.
+pub fn ca_bundle(cluster: &str) -> String {
+    format!("{cluster}-ca")
+}
+
+/// Name of the Secret with all certificates and keys of one member.
+pub fn member_tls(member: &str) -> String {
+    format!("{member}-tls")
+}
+
+/// A name that every peer certificate of a cluster contains, and no other certificate of Holdfast's: members accept no
+/// peer without this name.
+pub fn peer_marker(cluster: &str, namespace: &str) -> String {
+    format!("peer.{cluster}.{namespace}.svc")
 }
 
 /// etcd's cluster token: one for each incarnation of a cluster, so that members of two never speak to each other.
@@ -140,9 +200,9 @@ mod tests {
 
     #[test]
     fn addresses_are_those_of_the_headless_service() {
-        assert_eq!(peer_url("a-x", "a", "ns"), "http://a-x.a.ns.svc:2380");
-        assert_eq!(client_url("a-x", "a", "ns"), "http://a-x.a.ns.svc:2379");
-        assert_eq!(endpoint("a", "ns"), "http://a-client.ns.svc:2379");
+        assert_eq!(peer_url(Scheme::Http, "a-x", "a", "ns"), "http://a-x.a.ns.svc:2380");
+        assert_eq!(client_url(Scheme::Https, "a-x", "a", "ns"), "https://a-x.a.ns.svc:2379");
+        assert_eq!(endpoint(Scheme::Https, "a", "ns"), "https://a-client.ns.svc:2379");
         assert_ne!(cluster_token("ns", "a", "u1"), cluster_token("ns", "a", "u2"));
     }
 }

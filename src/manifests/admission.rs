@@ -1,15 +1,20 @@
 //! Which requests the API server refuses before the operator sees them.
 //!
-//! Decides who may delete an `EtcdMember`. The object is the operator's record of one etcd member: deleting it shrinks
-//! nothing, the object stays `Terminating` while etcd lists the member. RBAC cannot say this to cluster administrators.
+//! Decides who may delete an `EtcdMember`, and which Secrets the operator may write. An `EtcdMember` is the operator's record
+//! of one etcd member: deleting it shrinks nothing, the object stays `Terminating` while etcd lists the member. RBAC cannot
+//! say this to cluster administrators, and it cannot narrow the right to write Secrets to a type.
 
 use serde_json::{Value, json};
 
 use super::{NAME, labels};
+use crate::api::tls::SECRET_TYPE;
 use crate::api::{GROUP, key};
 
-/// Name of the policy and of its binding.
+/// Name of the policy about members and of its binding.
 const MEMBERS: &str = "holdfast-members";
+
+/// Name of the policy about Secrets and of its binding.
+const SECRETS: &str = "holdfast-secrets";
 
 /// The Kubernetes controllers that delete the objects of an owner or a namespace that is gone.
 const DELETERS: [&str; 3] = [
@@ -19,8 +24,53 @@ const DELETERS: [&str; 3] = [
     "system:kube-controller-manager",
 ];
 
-/// The policy, and the binding that turns it on.
-pub(super) fn objects() -> [Value; 2] {
+/// Each policy, and the binding that turns it on.
+pub(super) fn objects() -> [Value; 4] {
+    let [members, members_binding] = members();
+    let [secrets, secrets_binding] = secrets();
+    [members, members_binding, secrets, secrets_binding]
+}
+
+/// The operator writes Secrets of its own type, owned by its own kinds, and no others. A Secret's type is immutable.
+fn secrets() -> [Value; 2] {
+    let condition = format!("request.userInfo.username.matches('^system:serviceaccount:[^:]+:{NAME}$')");
+    let owned = format!(
+        "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o, o.apiVersion.startsWith('{GROUP}/'))"
+    );
+    let rules = json!([{
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": ["secrets"],
+    }]);
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": SECRETS, "labels": labels()},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": rules},
+            "matchConditions": [{"name": "operator", "expression": condition}],
+            "validations": [{
+                "expression": format!("has(object.type) && object.type == '{SECRET_TYPE}' && {owned}"),
+                "message": format!("the operator may only write Secrets of type {SECRET_TYPE} that belong to its own objects"),
+                "reason": "Forbidden",
+            }],
+        },
+    });
+    [policy, binding(SECRETS)]
+}
+
+fn binding(policy: &str) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": policy, "labels": labels()},
+        "spec": {"policyName": policy, "validationActions": ["Deny"]},
+    })
+}
+
+fn members() -> [Value; 2] {
     let users: Vec<String> = DELETERS.iter().map(|user| format!("'{user}'")).collect();
     let operator = format!("request.userInfo.username.matches('^system:serviceaccount:[^:]+:{NAME}$')");
     let controller = format!("request.userInfo.username in [{}]", users.join(", "));
@@ -55,11 +105,5 @@ pub(super) fn objects() -> [Value; 2] {
             }],
         },
     });
-    let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": metadata,
-        "spec": {"policyName": MEMBERS, "validationActions": ["Deny"]},
-    });
-    [policy, binding]
+    [policy, binding(MEMBERS)]
 }

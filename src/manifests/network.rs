@@ -65,7 +65,7 @@ fn members(namespace: &str) -> Value {
         ]),
         &json!([
             names(),
-            {"to": each_other, "ports": ports(&[port::CLIENT, port::PEER])},
+            {"to": each_other, "ports": ports(&[port::CLIENT, port::PEER, port::METRICS])},
             {"to": outside(), "ports": ports(&[STORE])},
         ]),
     )

@@ -1,7 +1,7 @@
 //! Rights: what the operator may do, and what people may do with our kinds.
 //!
-//! Decides every verb, each with its use. Not asked for, on purpose: what is in Secrets (they are mounted into the agent),
-//! exec, logs, nodes, and anything that could hand out more rights.
+//! Decides every verb, each with its use. Not asked for, on purpose: lists of Secrets, exec, logs, nodes, and anything
+//! that could hand out more rights.
 
 use serde_json::{Value, json};
 
@@ -56,9 +56,11 @@ const OPERATOR: &[Rule] = &[
     },
     // Made once for each snapshot and each probe; they go with it.
     Rule { group: "batch", resources: &["jobs"], verbs: &["get", "list", "watch", "create"] },
-    // The version of those that a store names, so that a corrected one is probed at once: only metadata is asked for, by
-    // name. Without this rule a corrected Secret is noticed by the next probe, within five minutes.
-    Rule { group: "", resources: &["secrets"], verbs: &["get"] },
+    // Secrets of certificates are read and written by name; of those that a store names only the version is read, so that a
+    // corrected one is probed at once. The admission policy narrows writes to the Secrets of the operator's own type.
+    Rule { group: "", resources: &["secrets"], verbs: &["get", "create", "patch"] },
+    // The certificate of a cluster's CA.
+    Rule { group: "", resources: &["configmaps"], verbs: &["get", "create", "patch"] },
     Rule { group: "events.k8s.io", resources: &["events"], verbs: &["create", "patch"] },
 ];
 

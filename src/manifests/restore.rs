@@ -82,7 +82,6 @@ fn minimal(wanted: &Wanted) -> Map<String, Value> {
         "replicas": 3,
         "version": version,
         "storage": {"size": format!("{}Gi", size_gib(wanted.db_bytes))},
-        "tls": {"insecure": true},
     });
     spec.as_object().cloned().unwrap_or_default()
 }

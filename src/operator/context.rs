@@ -16,6 +16,7 @@ use super::error::Error;
 use super::etcd::Pool;
 use super::events::Events;
 use super::metrics::Metrics;
+use super::tls::Memory;
 use crate::plan::Settings;
 
 /// Deadline of one call to the API server: longer than its own storage takes on a bad day, shorter than a lease.
@@ -32,6 +33,8 @@ pub(super) struct Context {
     pub(super) caches: Caches,
     /// Connections to etcd members.
     pub(super) etcd: Pool,
+    /// What was read of certificates.
+    pub(super) tls: Memory,
     /// Where Events go.
     pub(super) events: Events,
     /// Numbers.

@@ -19,6 +19,7 @@ use super::context::{Context, ReadClient, WriteClient, Writes};
 use super::etcd::Pool;
 use super::events::Events;
 use super::metrics::Metrics;
+use super::tls::Memory;
 use super::watches::CacheWriters;
 use crate::api::EtcdCluster;
 use crate::plan::{Proxies, Settings};
@@ -78,6 +79,7 @@ impl Fake {
             write: WriteClient(client.clone()),
             caches: Caches { clusters: clusters.as_reader(), ..CacheWriters::default().caches() },
             etcd: Pool::default(),
+            tls: Memory::default(),
             events: Events::start(client, "test".to_owned(), Arc::clone(&metrics)),
             metrics,
             settings: Settings {

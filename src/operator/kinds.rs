@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 
 use super::caches::Cached;
+use super::context::Context;
 use super::error::Error;
 use super::etcd::Address;
 use super::observe;
@@ -56,8 +57,8 @@ pub(super) trait Kind: Send + Sync + 'static {
         false
     }
     /// Where changes of etcd's membership go.
-    fn leader(seen: &Self::Seen) -> Option<Address> {
-        let _ = seen;
+    fn leader(ctx: &Context, seen: &Self::Seen) -> Option<Address> {
+        let _ = (ctx, seen);
         None
     }
     /// A shorter wait than the plan's, while something that no watch tells of is about to happen.
@@ -114,8 +115,8 @@ impl Kind for Clusters {
         status.latches = latches;
         true
     }
-    fn leader(seen: &Self::Seen) -> Option<Address> {
-        observe::cluster::leader(seen)
+    fn leader(ctx: &Context, seen: &Self::Seen) -> Option<Address> {
+        observe::cluster::leader(ctx, seen)
     }
     fn hurry(seen: &Self::Seen, now: Timestamp) -> Option<Duration> {
         observe::cluster::hurry(seen, now)

@@ -35,6 +35,7 @@ mod queues;
 mod reader;
 mod reconcile;
 mod status;
+mod tls;
 mod wake;
 mod watches;
 
@@ -102,6 +103,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         write: WriteClient(write.clone()),
         caches: caches.clone(),
         etcd: etcd::Pool::default(),
+        tls: tls::Memory::default(),
         events: events::Events::start(write, config.identity.clone(), Arc::clone(&metrics)),
         metrics: Arc::clone(&metrics),
         settings: config.settings(),

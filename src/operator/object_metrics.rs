@@ -12,10 +12,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::api::condition::Type;
+use crate::api::tls::TlsStatus;
 use crate::api::{EtcdBackupStore, EtcdCluster};
 
 type Object = [(&'static str, String); 2];
 type Leveled = [(&'static str, String); 3];
+type Planed = [(&'static str, String); 4];
 
 /// One series for each object.
 pub(super) fn registry(clusters: &[Arc<EtcdCluster>], stores: &[Arc<EtcdBackupStore>]) -> Registry {
@@ -34,6 +36,9 @@ pub(super) fn registry(clusters: &[Arc<EtcdCluster>], stores: &[Arc<EtcdBackupSt
     let last = Family::<Leveled, Gauge>::default();
     let help = "Completion of the newest complete EtcdSnapshot, and its level of proof";
     registry.register("cluster_last_snapshot_timestamp_seconds", help, last.clone());
+    let expiry = Family::<Planed, Gauge>::default();
+    let help = "Earliest end of a certificate, as seconds since 1970, by plane and kind (leaf or ca)";
+    registry.register("tls_earliest_expiry_seconds", help, expiry.clone());
     for cluster in clusters {
         let object = labels(&**cluster);
         let status = cluster.status.as_ref();
@@ -43,6 +48,11 @@ pub(super) fn registry(clusters: &[Arc<EtcdCluster>], stores: &[Arc<EtcdBackupSt
         }
         voters.get_or_create(&object).set(status.map_or(0, |s| s.voters.into()));
         wanted.get_or_create(&object).set(cluster.spec.replicas.into());
+        for (plane, kind, until) in status.and_then(|s| s.tls.as_ref()).map(ends).unwrap_or_default() {
+            let [namespace, name] = object.clone();
+            let series = [namespace, name, ("plane", plane.to_owned()), ("kind", kind.to_owned())];
+            expiry.get_or_create(&series).set(until.as_second());
+        }
         let saved = status.and_then(|s| s.last_snapshot.as_ref());
         if let Some((saved, at)) = saved.and_then(|s| Some((s, s.completed_at.parse::<Timestamp>().ok()?))) {
             let [namespace, name] = object;
@@ -55,6 +65,15 @@ pub(super) fn registry(clusters: &[Arc<EtcdCluster>], stores: &[Arc<EtcdBackupSt
         usable.get_or_create(&labels(&**store)).set(holds(conditions, Type::Ready));
     }
     registry
+}
+
+/// When certificates end, by plane and kind.
+fn ends(tls: &TlsStatus) -> Vec<(&'static str, &'static str, Timestamp)> {
+    let planes = [("client", &tls.client), ("peer", &tls.peer)];
+    let each = planes
+        .into_iter()
+        .flat_map(|(plane, status)| [(plane, "leaf", &status.not_after), (plane, "ca", &status.ca_not_after)]);
+    each.filter_map(|(plane, kind, until)| Some((plane, kind, until.parse().ok()?))).collect()
 }
 
 fn labels<K: ResourceExt>(object: &K) -> Object {

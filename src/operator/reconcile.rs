@@ -260,7 +260,7 @@ async fn write<K: Kind>(
     }
     if let Some(act) = &act {
         Span::current().record("act", act::label(act));
-        outcome = match act::perform(ctx, &actor, K::leader(seen).as_ref(), act).await? {
+        outcome = match act::perform(ctx, &actor, K::leader(ctx, seen).as_ref(), act).await? {
             Done::Applied => {
                 applied(ctx, id, act);
                 Outcome::Applied
@@ -304,12 +304,15 @@ fn rebase(act: &mut Act, uid: &str, version: &str) {
         | Act::LatchRemoved { member: target, .. }
         | Act::Park { member: target, .. }
         | Act::Unpark { member: target }
+        | Act::AnnounceCertificates { member: target, .. }
         | Act::LatchJoined { member: target, .. } => {
             if target.uid == uid {
                 version.clone_into(&mut target.resource_version);
             }
         }
         Act::Latch(_)
+        | Act::Issue(_)
+        | Act::RefreshCertificates { .. }
         | Act::CreateMember(_)
         | Act::AddLearner { .. }
         | Act::ForbidEmptyStart { .. }

@@ -9,10 +9,11 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use crate::api::cluster::{Formed, Latches, Tls};
+use crate::api::cluster::{Formed, Latches};
 use crate::api::member::{Birth, Joined};
 use crate::api::restore::Restoring;
 use crate::api::store::{Location, PvcLocation, StoredSnapshot};
+use crate::api::tls::Tls;
 use crate::api::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, key, name, role};
 use crate::plan::build::pod::{Start, pod};
 use crate::plan::cluster::{Answer, Listed, Membership};
@@ -52,7 +53,7 @@ pub fn etcd_cluster(replicas: i32) -> EtcdCluster {
     let spec = EtcdClusterSpec {
         replicas,
         version: "3.6.16".to_owned(),
-        tls: Some(Tls { insecure: Some(true) }),
+        tls: Some(Tls { insecure: Some(true), ..Tls::default() }),
         ..EtcdClusterSpec::default()
     };
     let mut cluster = EtcdCluster::new("a", spec);
@@ -233,6 +234,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         foreign_members: vec![],
         searches: vec![],
         refusal: None,
+        certificates: None,
         last_snapshot: None,
         fresh_suffix: "fresh".to_owned(),
         settings: settings(),

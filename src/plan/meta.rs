@@ -38,6 +38,11 @@ pub fn controlled_by(meta: &ObjectMeta, owner: &str) -> bool {
         && meta.owner_references.iter().flatten().any(|r| r.controller == Some(true) && r.uid.as_str() == owner)
 }
 
+/// The value of an annotation.
+pub fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    meta.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
 /// The value of a label.
 pub fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     meta.labels.as_ref()?.get(key).map(String::as_str)

@@ -11,14 +11,17 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::api::EtcdMember;
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::member::{Joined, Leaving, Parked, Removed};
+use crate::plan::certificate::Issue;
 use crate::plan::cluster::Alarm;
 
 pub mod build;
+pub mod certificate;
 pub mod cluster;
 pub mod drift;
 pub mod fact;
@@ -109,6 +112,15 @@ pub enum Ensure {
     Service(Box<Service>),
     /// A disruption budget.
     Budget(Box<PodDisruptionBudget>),
+    /// The `ConfigMap` with the certificate of a cluster's client CA.
+    CaBundle {
+        /// Name, namespace, labels and owner.
+        metadata: Box<ObjectMeta>,
+        /// Name of the CA's Secret, from which the certificate is read.
+        secret: String,
+        /// Fingerprint of the certificate.
+        ca: String,
+    },
     /// The disruption budget of a cluster that has one voter left goes: it would block every drain.
     DropBudget(Target),
 }
@@ -227,6 +239,22 @@ pub enum Act {
     Unpark {
         /// The member.
         member: Target,
+    },
+    /// Write a Secret with a new CA or new certificates.
+    Issue(Box<Issue>),
+    /// Write `spec.tls.staged` of a member: its Secret holds these certificates.
+    AnnounceCertificates {
+        /// The member.
+        member: Target,
+        /// Digest of the certificates.
+        digest: String,
+    },
+    /// Annotate a member's Pod with the digest of its certificates, so that kubelet refreshes the files at once.
+    RefreshCertificates {
+        /// The Pod.
+        pod: Target,
+        /// Digest of the certificates.
+        digest: String,
     },
     /// Clear an alarm that nobody can have any more.
     Disarm {

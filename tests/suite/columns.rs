@@ -31,6 +31,7 @@ fn widest(path: &str) -> usize {
         ".status.artifact.revision" => "1000000000".len(),
         ".status.artifact.size" => "100.0 MiB".len(),
         ".status.verification.level" => "Structure".len(),
+        ".status.tls.earliestExpiry" => "2026-01-01T12:00:00Z".len(),
         ".status.type" => "azure".len(),
         ".status.uri" => "s3://orders-prod-backups-eu-central-1/etcd".len(),
         // An age: `3h20m`.

@@ -42,6 +42,9 @@ fn tell(world: &mut World, command: &str) {
         }
         ["snapshot", name, "pending"] => world.snapshot(name, Phase::Pending, ""),
         ["snapshot", name, "complete", key] => world.snapshot(name, Phase::Complete, key),
+        ["secure"] => world.secure(),
+        ["age", days] => world.age(days.parse().unwrap()),
+        ["delete", "secret", which] => world.delete_secret(which),
         ["replicas", n] => world.edit(|s| s.replicas = n.parse().unwrap()),
         ["until", "complete"] => {
             assert!(world.run_until(PATIENCE, World::complete), "never complete:\n{}", world.log.join("\n"));

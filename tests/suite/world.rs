@@ -3,6 +3,7 @@
 //!
 //! It does not imitate raft. What it knows of etcd is who is listed, who serves, and what a server refuses.
 
+mod certificates;
 mod etcd;
 mod kubelet;
 mod passes;
@@ -14,16 +15,17 @@ mod writes;
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast::api::backup_store::Credentials;
-use holdfast::api::cluster::Tls;
 use holdfast::api::name::LocalRef;
 use holdfast::api::restore::{Bootstrap, Restore};
 use holdfast::api::snapshot::{Artifact, Phase};
 use holdfast::api::store::{Location, PvcLocation, S3Location, StoredSnapshot};
+use holdfast::api::tls::Tls;
 use holdfast::api::{
     EtcdBackupStore, EtcdBackupStoreSpec, EtcdCluster, EtcdClusterSpec, EtcdMember, EtcdSnapshot, EtcdSnapshotSpec,
     EtcdSnapshotStatus, key,
 };
 use holdfast::plan::build::job::searches;
+use holdfast::plan::certificate::Certificates;
 use holdfast::plan::cluster::{Answer, Listed, Membership};
 use holdfast::plan::{
     Act, Ensure, Plan, Proxies, Seen, Settings, Target, Wake, cluster, member, meta, pods, safety, store,
@@ -157,6 +159,10 @@ pub struct World {
     late: Vec<Act>,
     pub calls_to_membership: u64,
     db_bytes: i64,
+    /// Secrets of certificates; `None` in plaintext.
+    pub certificates: Option<Certificates>,
+    /// Members with renewed certificates, and since when.
+    refreshed: BTreeMap<String, u64>,
 }
 
 fn backups() -> Location {
@@ -176,7 +182,7 @@ impl World {
         let spec = EtcdClusterSpec {
             replicas,
             version: version.to_owned(),
-            tls: Some(Tls { insecure: Some(true) }),
+            tls: Some(Tls { insecure: Some(true), ..Tls::default() }),
             ..EtcdClusterSpec::default()
         };
         let mut world = Self {
@@ -212,6 +218,8 @@ impl World {
             late: vec![],
             calls_to_membership: 0,
             db_bytes: 1 << 20,
+            certificates: None,
+            refreshed: BTreeMap::new(),
         };
         let mut cluster = EtcdCluster::new("a", spec);
         world.born(&mut cluster.metadata);

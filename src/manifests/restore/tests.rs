@@ -93,8 +93,6 @@ spec:
   replicas: 3
   storage:
     size: 13Gi
-  tls:
-    insecure: true
   version: \"3.6.16\"
 "
     );

@@ -83,6 +83,10 @@ impl Named for k8s_openapi::api::batch::v1::Job {
     const KIND: &'static str = "Job";
 }
 
+impl Named for k8s_openapi::api::core::v1::ConfigMap {
+    const KIND: &'static str = "ConfigMap";
+}
+
 impl Named for k8s_openapi::api::core::v1::Service {
     const KIND: &'static str = "Service";
 }

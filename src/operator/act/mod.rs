@@ -3,11 +3,12 @@
 //!
 //! | group | acts | verbs the operator needs |
 //! |---|---|---|
+//! | `tls` | Secrets of certificates | `create`, `get`, `patch` |
 //! | `create` | members, claims, Pods, Jobs | `create`, `get` |
 //! | `delete` | Pods, claims, members, disruption budgets | `get`, `delete` |
 //! | `patch` | latches on members, labels and annotations on Pods, finalizers of members | `get`, `patch` |
 //! | `membership` | learners, votes, leadership and removals in etcd | none |
-//! | `ensure` | Services and budgets | `get`, `create`, `patch` |
+//! | `ensure` | Services, budgets and the `ConfigMap` of the CA | `get`, `create`, `patch` |
 //!
 //! The latches of a cluster are written with its status (`status`), under its resourceVersion.
 
@@ -24,6 +25,7 @@ pub(super) use ensure::ensure;
 use super::context::Context;
 use super::error::Error;
 use super::etcd::Address;
+use super::tls;
 use crate::api::restore::{Newest, Restoring};
 use crate::api::role;
 use crate::plan::Act;
@@ -78,6 +80,11 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::RemoveMember { name: _, member_id, learner, cluster_id } => {
             membership::remove(ctx, leader, (*member_id, *learner), *cluster_id).await
         }
+        Act::Issue(issue) => tls::issue(ctx, actor, issue).await,
+        Act::AnnounceCertificates { member, digest } => {
+            patch::latch(ctx, actor, member, "tls", serde_json::json!({"staged": digest})).await
+        }
+        Act::RefreshCertificates { pod, digest } => patch::announce(ctx, actor, pod, digest).await,
         Act::LatchStart { member, count } => patch::latch(ctx, actor, member, "startCount", count).await,
         Act::MarkStarted { pod, count, joined } => patch::mark_started(ctx, actor, pod, *count, joined).await,
         Act::ReleaseMember { member } => patch::release_member(ctx, actor, member).await,
@@ -111,6 +118,9 @@ pub(super) const fn label(act: &Act) -> &'static str {
         Act::LatchRemoved { .. } => "LatchRemoved",
         Act::Park { .. } => "Park",
         Act::Unpark { .. } => "Unpark",
+        Act::Issue(_) => "Issue",
+        Act::AnnounceCertificates { .. } => "AnnounceCertificates",
+        Act::RefreshCertificates { .. } => "RefreshCertificates",
         Act::CreateClaim(_) => "CreateClaim",
         Act::CreatePod(_) => "CreatePod",
         Act::DeletePod { .. } => "DeletePod",
@@ -140,6 +150,7 @@ pub(super) fn event_reason(act: &Act) -> Option<&'static str> {
         Act::DeleteClaim { .. } => Some("ClaimDeleted"),
         Act::DeleteMember { .. } => Some("MemberDeleted"),
         Act::StartJob(_) => Some("JobCreated"),
+        Act::Issue(issue) if issue.replaces.is_some() => Some("CertificatesRenewed"),
         Act::Latch(_)
         | Act::CreateMember(_)
         | Act::SetInitialCluster { .. }
@@ -150,6 +161,9 @@ pub(super) fn event_reason(act: &Act) -> Option<&'static str> {
         | Act::LatchRemoved { .. }
         | Act::Park { .. }
         | Act::Unpark { .. }
+        | Act::Issue(_)
+        | Act::AnnounceCertificates { .. }
+        | Act::RefreshCertificates { .. }
         | Act::Relabel { .. }
         | Act::LatchStart { .. }
         | Act::MarkStarted { .. }
@@ -184,6 +198,12 @@ pub(super) fn told(act: &Act) -> (String, String) {
         Act::LatchRemoved { member, .. } => (member.name.clone(), "etcd does not list the member any more".to_owned()),
         Act::Park { member, .. } => (member.name.clone(), "is parked: its Pod ends, its claim stays".to_owned()),
         Act::Unpark { member } => (member.name.clone(), "is back at the index at which it was parked".to_owned()),
+        Act::Issue(it) => {
+            let verb = if it.replaces.is_some() { "renewed" } else { "issued" };
+            (named(&it.metadata.name), format!("{verb} the certificates in this Secret"))
+        }
+        Act::AnnounceCertificates { member, .. } => (member.name.clone(), "has new certificates".to_owned()),
+        Act::RefreshCertificates { pod, .. } => (pod.name.clone(), "kubelet refreshes the certificates".to_owned()),
         Act::AdmitClients { pod } => (pod.name.clone(), "serves clients from now on".to_owned()),
         Act::Relabel { pod, labels } => {
             let keys: Vec<&str> = labels.keys().map(String::as_str).collect();

@@ -53,6 +53,11 @@ pub(super) async fn forbid_empty_start(
     patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": annotations}})).await
 }
 
+/// Annotates a Pod with the digest of its certificates.
+pub(super) async fn announce(ctx: &Context, actor: &Actor, target: &Target, digest: &str) -> Result<Done, Error> {
+    patch::<Pod>(ctx, actor, target, json!({"metadata": {"annotations": {key::TLS: digest}}})).await
+}
+
 /// Labels a Pod with its member's role: Services select voters.
 pub(super) async fn set_role(ctx: &Context, actor: &Actor, target: &Target, role: &str) -> Result<Done, Error> {
     patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": {key::ROLE: role}}})).await

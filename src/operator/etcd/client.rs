@@ -27,6 +27,9 @@ const CHANGE: Duration = Duration::from_secs(5);
 /// What etcd answers to a client without a login, when authentication is enabled (etcd: `ErrUserEmpty`).
 const USER_EMPTY: &str = "etcdserver: user name is empty";
 
+/// The same to a client whose certificate names a user that etcd does not know (etcd: `ErrPermissionDenied`).
+const NO_PERMISSION: &str = "etcdserver: permission denied";
+
 /// Why a call had no good answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::operator) enum Failure {
@@ -71,10 +74,12 @@ impl Pool {
         if let Some(client) = self.lock().get(at) {
             return Ok(client.clone());
         }
-        let channel = Endpoint::from_shared(at.url())
-            .map_err(|e| Failure::Unreachable(e.to_string()))?
-            .connect_timeout(CONNECT)
-            .connect_lazy();
+        let unreachable = |e: tonic::transport::Error| Failure::Unreachable(e.to_string());
+        let mut endpoint = Endpoint::from_shared(at.url()).map_err(unreachable)?.connect_timeout(CONNECT);
+        if let Some((login, host)) = &at.tls {
+            endpoint = endpoint.tls_config(login.towards(host)).map_err(unreachable)?;
+        }
+        let channel = endpoint.connect_lazy();
         let client = Client::from_channel(Channel::Tonic(channel), None)
             .await
             .map_err(|e| Failure::Unreachable(e.to_string()))?;
@@ -214,7 +219,9 @@ fn alarm(text: &str) -> Option<Alarm> {
 /// What a client error means for us.
 fn told(error: &ClientError) -> Failure {
     match error {
-        ClientError::GRpcStatus(status) if status.message() == USER_EMPTY => Failure::LoginRequired,
+        ClientError::GRpcStatus(status) if [USER_EMPTY, NO_PERMISSION].contains(&status.message()) => {
+            Failure::LoginRequired
+        }
         ClientError::GRpcStatus(status) => match status.code() {
             // tonic's own codes for a broken connection carry no message of etcd's.
             Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
@@ -269,7 +276,8 @@ mod tests {
     async fn a_closed_port_answers_at_once_and_is_named() {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         drop(closed);
-        let at = Address { member: "m".to_owned(), pod_uid: "u".to_owned(), ip: "127.0.0.1".parse().unwrap() };
+        let at =
+            Address { member: "m".to_owned(), pod_uid: "u".to_owned(), ip: "127.0.0.1".parse().unwrap(), tls: None };
         let pool = Pool::default();
         let mut quickest = Duration::MAX;
         // A machine may stand still, and hardly three times.

@@ -8,6 +8,8 @@ mod read;
 
 use std::net::IpAddr;
 
+use super::tls::Login;
+
 pub(super) use client::{Failure, Pool};
 pub(super) use read::{answers, membership};
 
@@ -20,14 +22,17 @@ pub(super) struct Address {
     pub(super) pod_uid: String,
     /// The Pod's address.
     pub(super) ip: IpAddr,
+    /// The operator's certificate, and the host that the member's is for; `None` in plaintext.
+    pub(super) tls: Option<(Login, String)>,
 }
 
 impl Address {
     /// The URL of its client port.
     fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
         match self.ip {
-            IpAddr::V4(ip) => format!("http://{ip}:2379"),
-            IpAddr::V6(ip) => format!("http://[{ip}]:2379"),
+            IpAddr::V4(ip) => format!("{scheme}://{ip}:2379"),
+            IpAddr::V6(ip) => format!("{scheme}://[{ip}]:2379"),
         }
     }
 }
@@ -38,7 +43,9 @@ mod tests {
 
     #[test]
     fn sixth_version_addresses_get_brackets() {
-        let at = |ip: &str| Address { member: "m".to_owned(), pod_uid: "u".to_owned(), ip: ip.parse().unwrap() }.url();
+        let at = |ip: &str| {
+            Address { member: "m".to_owned(), pod_uid: "u".to_owned(), ip: ip.parse().unwrap(), tls: None }.url()
+        };
         assert_eq!(at("10.0.0.7"), "http://10.0.0.7:2379");
         assert_eq!(at("fd00::7"), "http://[fd00::7]:2379");
     }

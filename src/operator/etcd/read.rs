@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     fn at(member: &str) -> Address {
-        Address { member: member.to_owned(), pod_uid: member.to_owned(), ip: "127.0.0.1".parse().unwrap() }
+        Address { member: member.to_owned(), pod_uid: member.to_owned(), ip: "127.0.0.1".parse().unwrap(), tls: None }
     }
 
     fn round(answers: Vec<(&str, Result<Answer, Unread>)>) -> Round {

@@ -1,5 +1,6 @@
 //! What one pass over an `EtcdCluster` sees: the object, its children, and what etcd itself says.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,13 +13,16 @@ use rand::RngExt;
 use super::snapshot::{pods_of, refusal};
 use super::{labelled, owned_by};
 use crate::api::cluster::LastSnapshot;
+use crate::api::name::Scheme;
 use crate::api::restore::Restore;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, component, key, name};
+use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::etcd::{self, Address};
 use crate::operator::reader::{Only, Reader};
+use crate::operator::tls::{self, Login};
 use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed, Search, newest};
-use crate::plan::{Seen, Unread};
+use crate::plan::{Seen, Unread, meta};
 
 /// The cluster of this name and UID with all it has; `None` when it is gone.
 pub(in crate::operator) async fn observe(
@@ -75,7 +79,10 @@ pub(in crate::operator) async fn observe(
     };
     let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
 
-    let addresses: Vec<Address> = members.iter().filter_map(address).collect();
+    let (certificates, login) = tls::certificates(reader, &cluster, &members).await?.unzip();
+    let login = login.flatten();
+
+    let addresses: Vec<Address> = members.iter().filter_map(|m| address(m, login.as_ref())).collect();
     let pool = &reader.ctx.etcd;
     let round = etcd::answers(pool, &addresses).await;
     let etcd = etcd::membership(pool, &addresses, &round).await;
@@ -95,6 +102,7 @@ pub(in crate::operator) async fn observe(
         foreign_members,
         searches,
         refusal,
+        certificates,
         last_snapshot: last_snapshot(reader, uid),
         fresh_suffix: fresh_suffix(),
         settings: reader.ctx.settings.clone(),
@@ -166,22 +174,37 @@ fn with_parts(object: EtcdMember, pods: &[Pod], claims: &[PersistentVolumeClaim]
 
 /// Where a member's server may be asked. A Pod that is still `Pending` is asked too once it has an address: kubelet tells
 /// up to a second late that a container runs, and etcd itself is quicker.
-fn address(member: &Member) -> Option<Address> {
+fn address(member: &Member, login: Option<&Login>) -> Option<Address> {
+    let (pod_uid, ip) = place(member)?;
+    let spec = &member.object.spec;
+    let tls = match spec.scheme() {
+        Scheme::Http => None,
+        // I15: without the operator's certificate nothing is asked, least of all in plaintext.
+        Scheme::Https => {
+            let namespace = member.object.namespace().unwrap_or_default();
+            Some((login?.clone(), name::host(member.name(), &spec.cluster_ref.name, &namespace)))
+        }
+    };
+    Some(Address { member: member.object.name_any(), pod_uid, ip, tls })
+}
+
+/// UID and address of a member's Pod.
+fn place(member: &Member) -> Option<(String, IpAddr)> {
     let pod = member.pod.as_ref()?;
     let status = pod.status.as_ref()?;
-    if !matches!(status.phase.as_deref(), Some("Running" | "Pending")) {
-        return None;
-    }
-    let ip = status.pod_ip.as_deref()?.parse().ok()?;
-    Some(Address { member: member.object.name_any(), pod_uid: pod.uid()?, ip })
+    let runs = matches!(status.phase.as_deref(), Some("Running" | "Pending"));
+    Some((pod.uid()?, status.pod_ip.as_deref()?.parse().ok()?)).filter(|_| runs)
 }
 
 /// The leader's own address, where there is a leader and it was heard.
-pub(in crate::operator) fn leader(seen: &Observed) -> Option<Address> {
+pub(in crate::operator) fn leader(ctx: &Context, seen: &Observed) -> Option<Address> {
     let leader = seen.etcd.known()?.leader?;
+    let cluster = &seen.cluster.metadata;
+    let login =
+        ctx.tls.login(cluster.namespace.as_deref().unwrap_or_default(), &name::operator_tls(meta::name(cluster)));
     seen.members
         .iter()
-        .filter_map(address)
+        .filter_map(|member| address(member, login.as_ref()))
         .find(|at| seen.answers.get(&at.member).and_then(Seen::known).is_some_and(|answer| answer.member_id == leader))
 }
 
@@ -206,8 +229,8 @@ fn heard(members: &[Member], member: String, said: Result<Answer, Unread>) -> Op
 /// comes before etcd has ended, since rebuilding the data may take hours.
 pub(in crate::operator) fn hurry(seen: &Observed, now: Timestamp) -> Option<Duration> {
     let starting = |member: &Member| {
-        let address = address(member)?;
-        if member.object.spec.joined.is_some() || seen.answers.get(&address.member).and_then(Seen::known).is_some() {
+        place(member)?;
+        if member.object.spec.joined.is_some() || seen.answers.get(member.name()).and_then(Seen::known).is_some() {
             return None;
         }
         let pod = member.pod.as_ref()?;
@@ -298,7 +321,7 @@ mod tests {
     fn pods_with_an_address_are_asked_unless_they_ended() {
         let asked = |phase, ip| {
             let whole = with_parts(member("a", "u1"), &[pod("u1", phase, ip)], &[]);
-            address(&whole).is_some()
+            place(&whole).is_some()
         };
         assert!(asked("Running", Some("10.0.0.1")));
         assert!(asked("Pending", Some("10.0.0.1")));

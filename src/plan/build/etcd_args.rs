@@ -8,11 +8,15 @@ use std::fmt::Display;
 use crate::api::cluster::Options;
 use crate::api::{EtcdMember, name};
 use crate::plan::build::port;
+use crate::plan::certificate::files;
 use crate::plan::meta;
-use crate::plan::valid::Server;
+use crate::plan::valid::{Server, Version};
 
 /// Where a member's volume is mounted.
 pub const VOLUME: &str = "/var/lib/etcd";
+
+/// Where a member's certificates are mounted.
+pub const CERTIFICATES: &str = "/etc/holdfast/tls";
 
 /// One value for every member of all time: members that differ in it disagree about who is in the cluster.
 const MAX_LEARNERS: usize = 9;
@@ -22,15 +26,16 @@ pub fn etcd_args(member: &EtcdMember, server: &Server, initial_cluster: &str) ->
     let meta = &member.metadata;
     let (name, cluster) = (meta::name(meta), member.spec.cluster_ref.name.as_str());
     let namespace = meta.namespace.as_deref().unwrap_or_default();
-    let any = |port: i32| format!("http://0.0.0.0:{port}");
+    let scheme = member.spec.scheme();
+    let any = |port: i32| format!("{}://0.0.0.0:{port}", scheme.as_str());
     let mut args = vec![
         flag("name", name),
         flag("data-dir", format!("{VOLUME}/{}", snapshot_agent::contract::DATA_DIR)),
         flag("listen-peer-urls", any(port::PEER)),
         flag("listen-client-urls", any(port::CLIENT)),
-        flag("listen-metrics-urls", any(port::METRICS)),
-        flag("initial-advertise-peer-urls", name::peer_url(name, cluster, namespace)),
-        flag("advertise-client-urls", name::client_url(name, cluster, namespace)),
+        flag("listen-metrics-urls", format!("http://0.0.0.0:{}", port::METRICS)),
+        flag("initial-advertise-peer-urls", name::peer_url(scheme, name, cluster, namespace)),
+        flag("advertise-client-urls", name::client_url(scheme, name, cluster, namespace)),
         flag("initial-cluster", initial_cluster),
         flag("initial-cluster-token", &member.spec.cluster_token),
         flag("quota-backend-bytes", server.quota),
@@ -45,10 +50,36 @@ pub fn etcd_args(member: &EtcdMember, server: &Server, initial_cluster: &str) ->
     if server.version.many_learners() {
         args.push(flag("max-learners", MAX_LEARNERS));
     }
+    if member.spec.tls.is_some() {
+        args.extend(certificates(server.version, &name::peer_marker(cluster, namespace)));
+    }
     if let Some(options) = &member.spec.options {
         args.extend(chosen(options));
     }
     args
+}
+
+/// Both planes demand a certificate from the other side. A peer's certificate needs the cluster's marker. Its address is not
+/// compared with the certificate: DNS knows a new Pod only seconds after the Pod dials.
+fn certificates(version: Version, peer_marker: &str) -> Vec<String> {
+    let file = |name: &str| format!("{CERTIFICATES}/{name}");
+    let skip = if version.minor == 5 {
+        "experimental-peer-skip-client-san-verification"
+    } else {
+        "peer-skip-client-san-verification"
+    };
+    vec![
+        flag("cert-file", file(files::SERVER.certificate)),
+        flag("key-file", file(files::SERVER.key)),
+        flag("trusted-ca-file", file(files::SERVER.ca)),
+        flag("client-cert-auth", true),
+        flag("peer-cert-file", file(files::PEER.certificate)),
+        flag("peer-key-file", file(files::PEER.key)),
+        flag("peer-trusted-ca-file", file(files::PEER.ca)),
+        flag("peer-client-cert-auth", true),
+        flag("peer-cert-allowed-hostname", peer_marker),
+        flag(skip, true),
+    ]
 }
 
 /// The user's settings; the quota is among the validated values already.

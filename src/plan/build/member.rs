@@ -5,7 +5,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::api::member::{Birth, ClusterIdentity};
+use crate::api::name::Scheme;
 use crate::api::restore::Restoring;
+use crate::api::tls::MemberTls;
 use crate::api::{EtcdCluster, EtcdMember, EtcdMemberSpec, MEMBER_FINALIZER, key, name};
 use crate::plan::meta;
 
@@ -23,7 +25,8 @@ pub fn joiner(cluster: &EtcdCluster, member: &str) -> EtcdMember {
     joiner
 }
 
-/// Whether a member was made for an earlier spec of its cluster: another version, image, volume, or other settings.
+/// Whether a member was made for an earlier spec of its cluster: another version, image, volume, transport
+/// security, or other settings.
 pub fn is_outdated(member: &EtcdMember, cluster: &EtcdCluster) -> bool {
     let (is, wanted) = (&member.spec, &cluster.spec);
     is.version != wanted.version
@@ -31,12 +34,13 @@ pub fn is_outdated(member: &EtcdMember, cluster: &EtcdCluster) -> bool {
         || is.storage != wanted.storage
         || is.options != wanted.options
         || is.resources != wanted.resources
+        || is.scheme() != wanted.scheme()
 }
 
 /// The peer URL of a member of this cluster.
 pub fn peer_url(cluster: &EtcdCluster, member: &str) -> String {
     let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
-    name::peer_url(member, meta::name(&cluster.metadata), namespace)
+    name::peer_url(cluster.spec.scheme(), member, meta::name(&cluster.metadata), namespace)
 }
 
 /// Whether a peer URL is of this cluster, whichever member it names.
@@ -87,6 +91,7 @@ fn born(
             leaving: None,
             removed: None,
             parked: None,
+            tls: (spec.scheme() == Scheme::Https).then(MemberTls::default),
             restored_from: None,
             start_count: 0,
         },

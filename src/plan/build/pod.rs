@@ -16,15 +16,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use snapshot_agent::contract::{DEFAULT_RESTORE_STALL_SECONDS, GateRequest, IdentityFlags, RestoreRequest};
 
-use super::etcd_args::{VOLUME, etcd_args};
-use super::store::{Opened, Use, mount, open, proxies};
+use super::etcd_args::{CERTIFICATES, VOLUME, etcd_args};
+use super::store::{Opened, Use, mount, open, proxies, secret_volume};
 use super::{container, literal, port};
 use crate::api::agent::{Agent, PodMetadata};
 use crate::api::cluster::Placement;
+use crate::api::name::Scheme;
 use crate::api::restore::Restoring;
 
 use crate::api::store::Location;
 use crate::api::{EtcdMember, component, key, name, role};
+use crate::plan::certificate::{Files, files};
 use crate::plan::valid::{Server, Version};
 use crate::plan::{Settings, meta};
 
@@ -38,6 +40,8 @@ const ETCD: &str = "/usr/local/bin/etcd";
 const ETCDUTL: &str = "/usr/local/bin/etcdutl";
 /// Folder of the file with the Pod's annotations.
 const PODINFO: &str = "/etc/holdfast/podinfo";
+/// Volume of the member's certificates.
+const TLS: &str = "tls";
 /// The file with the Pod's annotations.
 const ANNOTATIONS: &str = "/etc/holdfast/podinfo/annotations";
 
@@ -72,7 +76,7 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
     };
     let agent = start.restore.and_then(|(restoring, _)| restoring.agent.as_ref());
     let mut init = vec![install(settings)];
-    let mut volumes = volumes(meta::name(&member.metadata));
+    let mut volumes = volumes(member);
     if let Some((restoring, opened, proxies)) = &restore {
         init.push(restore_container(member, server, start, (restoring, opened, proxies), in_etcds_image.clone()));
         volumes.extend(opened.volumes.iter().cloned());
@@ -125,7 +129,8 @@ fn metadata(member: &EtcdMember, start: &Start<'_>, agent: Option<&Agent>, setti
     let joined = member.spec.joined.as_ref().map(|joined| (key::JOINED.to_owned(), joined.annotation()));
     // It is made anew later, by the version that has made it.
     let made_with = start.restore.map(|_| (key::AGENT_IMAGE.to_owned(), settings.agent_image.clone()));
-    annotations.extend(permission.into_iter().chain(started).chain(joined).chain(made_with));
+    let staged = member.spec.tls.as_ref().and_then(|tls| Some((key::TLS.to_owned(), tls.staged.clone()?)));
+    annotations.extend(permission.into_iter().chain(started).chain(joined).chain(made_with).chain(staged));
     // `kubectl logs` and `kubectl exec` say nothing of the other containers then.
     annotations.insert("kubectl.kubernetes.io/default-container".to_owned(), container::ETCD.to_owned());
     ObjectMeta {
@@ -236,6 +241,7 @@ fn etcd_container(member: &EtcdMember, server: &Server, start: &Start<'_>, in_et
         command: Some(vec![BIN.to_owned()]),
         args: Some(arguments(&["gate"], request.to_args())),
         // No ETCDCTL_ENDPOINTS: etcdctl's default is the right one, and etcdctl panics where a flag shadows a variable.
+        env: member.spec.tls.as_ref().map(|_| etcdctl_certificates()),
         ports: Some(vec![
             container_port("client", port::CLIENT),
             container_port("peer", port::PEER),
@@ -244,9 +250,25 @@ fn etcd_container(member: &EtcdMember, server: &Server, start: &Start<'_>, in_et
         startup_probe: Some(startup(server.version)),
         liveness_probe: Some(liveness(server.version)),
         readiness_probe: Some(readiness(server.version)),
-        volume_mounts: Some(mounts()),
+        volume_mounts: Some(mounts().into_iter().chain(certificates_mount(member)).collect()),
         ..in_etcds_image
     }
+}
+
+/// `kubectl exec MEMBER -- etcdctl` works without a flag.
+fn etcdctl_certificates() -> Vec<EnvVar> {
+    let Files { ca, certificate, key } = files::ETCDCTL;
+    let variables = [("ETCDCTL_CACERT", ca), ("ETCDCTL_CERT", certificate), ("ETCDCTL_KEY", key)];
+    let variable = |(name, file): (&str, &str)| EnvVar {
+        name: name.to_owned(),
+        value: Some(format!("{CERTIFICATES}/{file}")),
+        value_from: None,
+    };
+    variables.map(variable).into()
+}
+
+fn certificates_mount(member: &EtcdMember) -> Option<VolumeMount> {
+    member.spec.tls.as_ref().map(|_| mount(TLS, CERTIFICATES, true))
 }
 
 fn arguments(verb: &[&str], flags: Vec<String>) -> Vec<String> {
@@ -258,14 +280,24 @@ fn arguments(verb: &[&str], flags: Vec<String>) -> Vec<String> {
 fn after(member: &EtcdMember, initial_cluster: &str) -> Vec<String> {
     let own = meta::name(&member.metadata);
     let before = initial_cluster.split(',').filter_map(|entry| entry.split_once('=')).filter(|(name, _)| *name < own);
-    before.map(|(_, url)| url.to_owned()).collect()
+    let (cluster, namespace) =
+        (&member.spec.cluster_ref.name, member.metadata.namespace.as_deref().unwrap_or_default());
+    before
+        .map(|(name, url)| match member.spec.scheme() {
+            Scheme::Http => url.to_owned(),
+            // The gate has no certificate that a peer would accept.
+            Scheme::Https => format!("http://{}:{}", name::host(name, cluster, namespace), port::METRICS),
+        })
+        .collect()
 }
 
 fn mounts() -> Vec<VolumeMount> {
     vec![mount("data", VOLUME, false), mount("bin", BIN_FOLDER, true), mount("podinfo", PODINFO, true)]
 }
 
-fn volumes(member: &str) -> Vec<Volume> {
+fn volumes(member: &EtcdMember) -> Vec<Volume> {
+    let name = meta::name(&member.metadata);
+    let certificates = member.spec.tls.as_ref().map(|_| secret_volume(TLS, &name::member_tls(name), None));
     let annotations = DownwardAPIVolumeFile {
         path: "annotations".to_owned(),
         field_ref: Some(ObjectFieldSelector {
@@ -274,11 +306,11 @@ fn volumes(member: &str) -> Vec<Volume> {
         }),
         ..DownwardAPIVolumeFile::default()
     };
-    vec![
+    let own = [
         Volume {
             name: "data".to_owned(),
             persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-                claim_name: name::claim(member),
+                claim_name: name::claim(name),
                 read_only: None,
             }),
             ..Volume::default()
@@ -289,7 +321,8 @@ fn volumes(member: &str) -> Vec<Volume> {
             downward_api: Some(DownwardAPIVolumeSource { items: Some(vec![annotations]), default_mode: None }),
             ..Volume::default()
         },
-    ]
+    ];
+    own.into_iter().chain(certificates).collect()
 }
 
 fn container_port(name: &str, port: i32) -> ContainerPort {

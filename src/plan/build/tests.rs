@@ -379,3 +379,34 @@ fn a_restore_runs_under_its_own_account_and_takes_nothing_of_ours_away() {
     assert_eq!(limit(&steps[1]), Some(Quantity("2Gi".to_owned())));
     assert_eq!((limit(&steps[0]), limit(&spec.containers[0])), (None, None));
 }
+
+/// 3.5 calls the skipped comparison by another name; an unknown flag is a crash loop.
+#[test]
+fn certificates_in_arguments_for_each_minor() {
+    for (version, skip) in [
+        ("3.5.35", "--experimental-peer-skip-client-san-verification=true"),
+        ("3.6.16", "--peer-skip-client-san-verification=true"),
+        ("3.7.3", "--peer-skip-client-san-verification=true"),
+    ] {
+        let mut secured = newcomer(version);
+        secured.spec.tls = Some(crate::api::tls::MemberTls::default());
+        let secured = args(&secured);
+        for wanted in [
+            skip,
+            "--listen-peer-urls=https://0.0.0.0:2380",
+            "--listen-client-urls=https://0.0.0.0:2379",
+            "--listen-metrics-urls=http://0.0.0.0:2381",
+            "--advertise-client-urls=https://a-m1.a.ns.svc:2379",
+            "--initial-advertise-peer-urls=https://a-m1.a.ns.svc:2380",
+            "--client-cert-auth=true",
+            "--peer-client-cert-auth=true",
+            "--peer-cert-allowed-hostname=peer.a.ns.svc",
+            "--trusted-ca-file=/etc/holdfast/tls/client-ca.crt",
+            "--peer-trusted-ca-file=/etc/holdfast/tls/peer-ca.crt",
+        ] {
+            assert!(secured.iter().any(|arg| arg == wanted), "{version}: {wanted} is not in {secured:?}");
+        }
+        let plain = args(&newcomer(version));
+        assert!(!plain.iter().any(|arg| arg.contains("cert") || arg.contains("https")), "{plain:?}");
+    }
+}

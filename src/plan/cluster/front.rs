@@ -9,7 +9,7 @@ use kube::Resource;
 use serde::Serialize;
 
 use super::pace::POLL;
-use super::{Observed, health};
+use super::{Observed, health, tls};
 use crate::api::condition::Reason;
 use crate::api::{EtcdCluster, GROUP};
 use crate::plan::drift::differs;
@@ -47,6 +47,7 @@ pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<
             judged("PodDisruptionBudget", own, Verdict::Apply, Ensure::DropBudget(Target::of(own)));
         }
     }
+    ensures.extend(tls::bundle(seen));
     let until = meta.creation_timestamp.as_ref().and_then(|made| Wake::at(made.0 + COLLECTED, now));
     if let (Some(later), true, false) = (until, conflicts.is_empty(), leftovers.is_empty()) {
         let message =

@@ -27,9 +27,11 @@ mod silent;
 mod status;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod victim;
 
 pub use backups::newest;
 pub use observed::*;
 pub use plan::plan;
 pub use restore::{How, Of, restore_uid};
+pub use tls::issued_at;

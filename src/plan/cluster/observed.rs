@@ -8,6 +8,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::api::cluster::LastSnapshot;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
+use crate::plan::certificate::Certificates;
 use crate::plan::{Seen, Settings};
 
 /// Everything a decision about a cluster may depend on.
@@ -40,6 +41,8 @@ pub struct Observed {
     pub searches: Vec<Search>,
     /// Why the API server refused the Pod of the last of these, if it did.
     pub refusal: Option<String>,
+    /// The cluster's certificates; `None` in plaintext.
+    pub certificates: Option<Certificates>,
     /// Newest complete snapshot of this cluster among the cached `EtcdSnapshot`s.
     pub last_snapshot: Option<LastSnapshot>,
     /// Five characters of luck for the next member's name.

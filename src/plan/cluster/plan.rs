@@ -1,12 +1,12 @@
 //! The order of decisions about one cluster.
 //!
-//! Services and budget first, since they are harmless; then at most one consequential act: form, park or wake, admit,
+//! Services and budget first, since they are harmless; then at most one consequential act: certificates, form, park or wake, admit,
 //! promote, clear an alarm, shrink, grow, end the Pod that restored.
 
 use jiff::Timestamp;
 
 use super::pace::POLL;
-use super::{Observed, admit, alarms, bootstrap, front, grow, park, seed, shrink, status};
+use super::{Observed, admit, alarms, bootstrap, front, grow, park, seed, shrink, status, tls};
 use crate::api::EtcdClusterStatus;
 use crate::api::cluster::Formed;
 use crate::api::condition::Reason;
@@ -37,6 +37,10 @@ fn decide(seen: &Observed, wanted: Result<&Wanted, &valid::Refusal>, now: Timest
         },
         Err(refusal) => (vec![], Err(Next::wait(Reason::InvalidSpec, refusal.to_string(), POLL))),
     };
+    // Without the operator's certificate etcd cannot be asked, and without its own no member starts.
+    if let Some(next) = tls::next(seen, now).filter(|_| wanted.is_ok()) {
+        return (ensures, next);
+    }
     let next = match (&seen.latches().formed, wanted) {
         // Nothing is there to be parked, and nothing is founded.
         (None, Ok(wanted)) if wanted.replicas == 0 && seen.members.is_empty() => Next::Settled(Wake::OnChange),

@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Listed, Member, Membership, Observed, alarms, backups, latest, lineage, memberless, risk, silent};
+use super::{Listed, Member, Membership, Observed, alarms, backups, latest, lineage, memberless, risk, silent, tls};
 use crate::api::cluster::MemberSummary;
 use crate::api::condition::{Reason, Type, Wanted as Condition, merge};
 use crate::api::member::LastFailure;
@@ -34,7 +34,12 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
         ready_members,
         voters,
         selector: Some(build::as_text(&build::voters(&seen.cluster))),
-        endpoint: Some(name::endpoint(meta::name(meta), meta.namespace.as_deref().unwrap_or_default())),
+        endpoint: Some(name::endpoint(
+            seen.cluster.spec.scheme(),
+            meta::name(meta),
+            meta.namespace.as_deref().unwrap_or_default(),
+        )),
+        tls: tls::status(seen).or(old.tls.filter(|_| seen.certificates.is_some())),
         last_snapshot: backups::last(old.last_snapshot, seen.last_snapshot.clone()),
         leader: etcd.and_then(|e| leader(seen, e)),
         version: lowest_version(seen).map(|v| v.to_string()).or(old.version),
@@ -177,7 +182,8 @@ impl Facts<'_> {
         let settled = match self.next {
             Next::Settled(_) => true,
             Next::Wait(waiting, _) => waiting.reason == Reason::Paused,
-            Next::Do(..) => false,
+            // A renewal restarts nothing.
+            Next::Do(act, _) => matches!(act, Act::Issue(_) | Act::AnnounceCertificates { .. }),
         };
         let replicas = self.seen.cluster.spec.replicas;
         settled
@@ -245,6 +251,8 @@ impl Facts<'_> {
             Next::Do(Act::DeletePod { pod, .. }, _) => {
                 Some((Reason::MemberRestarting, format!("not ready: {}", pod.name)))
             }
+            // A renewal is no progress towards anything.
+            Next::Do(Act::Issue(_) | Act::AnnounceCertificates { .. }, _) if self.formed() => None,
             Next::Do(..) if self.formed() => {
                 let message = format!("growing to {} members", self.seen.cluster.spec.replicas);
                 Some((Reason::Growing, message))
@@ -277,7 +285,7 @@ impl Facts<'_> {
 
     /// What is wrong, the most pressing first.
     fn trouble(&self) -> Option<Verdict> {
-        let wrong = || self.failing_member().or_else(|| self.overdue());
+        let wrong = || self.failing_member().or_else(|| tls::trouble(self.seen, self.now)).or_else(|| self.overdue());
         self.stuck().or_else(|| self.failed_seed()).or_else(|| self.alarm()).or_else(wrong)
     }
 

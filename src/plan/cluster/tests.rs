@@ -13,6 +13,7 @@ mod memberless;
 mod scaling;
 mod seed;
 mod stored;
+mod tls;
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -55,6 +55,12 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
         let message = "etcd does not list this member yet";
         return Next::wait(Reason::Growing, message, Wake::OnChange);
     };
+    let staged = member.spec.tls.as_ref().map(|tls| tls.staged.as_deref());
+    if staged == Some(None) && seen.pod.is_none() {
+        // I15: kubelet would hold the Pod back for minutes, and nothing starts without its certificates.
+        let message = "Holdfast has not written the member's certificates yet";
+        return Next::wait(Reason::CertificatePending, message, Wake::OnChange);
+    }
     let founds = joined.is_none() && member.spec.role == Birth::Seed;
     if founds && !unformed(seen) {
         // I2: a second seed, or the seed of a cluster that has formed without it.
@@ -95,6 +101,10 @@ pub(super) fn next(seen: &Observed, server: &Server, claim_uid: &str, now: Times
             "the Pod has ended: kubelet does not start an ended Pod again",
             now,
         );
+    }
+    if let Some(digest) = staged.flatten().filter(|digest| meta::annotation(&there.metadata, key::TLS) != Some(*digest))
+    {
+        return Next::act(Act::RefreshCertificates { pod: Target::of(&there.metadata), digest: digest.to_owned() });
     }
     let next = own(seen, there, &want, now);
     let lost = missing_labels(there, member);

@@ -8,6 +8,7 @@ use crate::api::cluster::Latches;
 use crate::api::member::{Birth, Joined, Removed};
 use crate::api::{EtcdClusterStatus, EtcdMember, component, key, role};
 use crate::plan::build::job::{expects, searches};
+use crate::plan::certificate::{Contents, Issue, files};
 use crate::plan::cluster::{Alarm, AlarmKind, Listed, Member, Membership, Observed};
 use crate::plan::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store};
 
@@ -35,6 +36,11 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
             let name = meta::name(&service.metadata);
             let all = [&seen.peer_service, &seen.client_service].into_iter().flatten();
             (name, all.map(|s| &s.metadata).find(|m| meta::name(m) == name))
+        }
+        Ensure::CaBundle { metadata, .. } => {
+            let all = seen.certificates.as_ref();
+            rule("I15", all.is_some(), "a cluster in plaintext has no CA")?;
+            (meta::name(metadata), all.and_then(|all| all.bundle.as_ref()).map(|(meta, _)| meta))
         }
         Ensure::Budget(budget) => (meta::name(&budget.metadata), seen.budget.as_ref().map(|b| &b.metadata)),
         Ensure::DropBudget(target) => {
@@ -86,14 +92,49 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         }
         Act::Unpark { member } => unpark(seen, member),
         Act::DeletePod { pod, .. } => spare(seen, pod),
+        Act::Issue(issue) => certify(seen, issue),
+        Act::AnnounceCertificates { member, digest } => {
+            let name = target_member(seen, member)?.name();
+            let kept = seen.certificates.as_ref().and_then(|all| all.members.get(name));
+            rule(
+                "I15",
+                kept.is_some_and(|kept| kept.digest == *digest),
+                "a member is given the certificates in its Secret",
+            )
+        }
         Act::CreateClaim(_)
         | Act::CreatePod(_)
         | Act::DeleteClaim { .. }
         | Act::ReleaseMember { .. }
         | Act::LatchStart { .. }
         | Act::MarkStarted { .. }
+        | Act::RefreshCertificates { .. }
         | Act::Relabel { .. } => rule("I1", false, "the cluster's pass leaves Pods and claims to their members"),
         Act::StartJob(job) => search(seen, job),
+    }
+}
+
+/// Certificates are written for a cluster with TLS, to Secrets of its own; a CA is never replaced (I15).
+fn certify(seen: &Observed, issue: &Issue) -> Verdict {
+    let all = seen.certificates.as_ref();
+    rule("I15", all.is_some(), "a cluster in plaintext has no certificates")?;
+    let owner = |uid: &str| meta::controlled_by(&issue.metadata, uid);
+    let own =
+        owner(meta::uid(&seen.cluster.metadata)) || seen.members.iter().any(|m| owner(meta::uid(&m.object.metadata)));
+    rule("I13", own, "a Secret of certificates is owned by the cluster or by a member")?;
+    match &issue.contents {
+        Contents::Ca(plane) => {
+            let unused = issue.replaces.is_none() && all.is_some_and(|all| !all.cas.contains_key(plane));
+            rule("I15", unused, "a CA is never replaced")?;
+            rule("I15", latches(seen).formed.is_none(), "a cluster that has formed gets no other CA")
+        }
+        Contents::Leaves { leaves, cas } => {
+            let trusted = |plane, ca: &String| {
+                all.and_then(|all| all.cas.get(plane)?.leaf(files::CA)).is_some_and(|known| known.fingerprint == *ca)
+            };
+            rule("I15", cas.iter().all(|(plane, (_, ca))| trusted(plane, ca)), "the cluster's own CAs sign")?;
+            rule("I15", leaves.iter().all(|leaf| cas.contains_key(&leaf.plane)), "each certificate has a CA")
+        }
     }
 }
 

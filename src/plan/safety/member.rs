@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use super::{Verdict, is, rule};
 use crate::api::cluster::Retention;
 use crate::api::member::{Birth, Joined};
-use crate::api::{EtcdMemberStatus, key, role};
+use crate::api::{EtcdMemberStatus, key, name, role};
 use crate::plan::build::{container, expects_store};
 use crate::plan::member::Observed;
 use crate::plan::{Act, Plan, Seen, Target, meta, pods};
@@ -25,6 +25,12 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         Act::LatchStart { member, count } => latch_start(seen, member, *count),
         Act::MarkStarted { pod, count, joined } => mark_started(seen, pod, *count, joined),
         Act::Relabel { pod, labels } => relabel(seen, pod, labels),
+        Act::RefreshCertificates { pod, digest } => {
+            let staged = seen.member.spec.tls.as_ref().and_then(|tls| tls.staged.as_ref());
+            rule("I15", staged == Some(digest), "a Pod is told of the certificates that its member was given")?;
+            let own = seen.pod.as_ref().filter(|p| meta::controlled_by(&p.metadata, uid(seen)));
+            rule("I12", own.is_some_and(|p| is(pod, &p.metadata)), "the Pod is the member's own, as it was seen")
+        }
         Act::Latch(_)
         | Act::CreateMember(_)
         | Act::AddLearner { .. }
@@ -42,6 +48,8 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::LatchRemoved { .. }
         | Act::Park { .. }
         | Act::Unpark { .. }
+        | Act::Issue(_)
+        | Act::AnnounceCertificates { .. }
         | Act::StartJob(_) => rule("I11", false, "a member's pass never changes the cluster or its membership"),
     }
 }
@@ -134,8 +142,20 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     let steps = pods::arguments(pod, container::RESTORE).unwrap_or_default();
     let told = mark.is_none_or(|mark| expects_store(steps, mark));
     rule("I25", told, "a restore expects the known store ID of its store")?;
+    let listens_plain =
+        |arg: &String| ["client", "peer"].iter().any(|p| arg.starts_with(&format!("--listen-{p}-urls=http://")));
+    let plain = pods::arguments(pod, container::ETCD).unwrap_or_default().iter().any(listens_plain);
+    let tls = seen.member.spec.tls.as_ref();
+    let mounted = mounts_secret(pod, &name::member_tls(meta::name(&seen.member.metadata)));
+    let staged = tls.is_none_or(|tls| tls.staged.is_some() && mounted && !plain);
+    rule("I15", staged, "the Pod of a member with TLS mounts its certificates and listens to nothing else")?;
     rule("I9", first || !restores(pod), "restore steps only in the seed of a cluster that has not formed")?;
     rule("I2", first || !founds(pod), "only the seed of a cluster that has not formed founds one")
+}
+
+fn mounts_secret(pod: &Pod, secret: &str) -> bool {
+    let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
+    volumes.filter_map(|v| v.secret.as_ref()?.secret_name.as_deref()).any(|name| name == secret)
 }
 
 fn latch_start(seen: &Observed, target: &Target, count: u64) -> Verdict {

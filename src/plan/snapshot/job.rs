@@ -13,7 +13,8 @@ use super::Observed;
 use super::place::Place;
 use super::stage::Source;
 use crate::api::cluster::EtcdClusterSpec;
-use crate::api::snapshot::EXTERNAL;
+use crate::api::name::{LocalRef, Scheme};
+use crate::api::snapshot::{EXTERNAL, External};
 use crate::api::{EtcdSnapshot, name};
 use crate::plan::build::job::{AgentJob, Work, job};
 use crate::plan::{build, meta, row, valid};
@@ -24,7 +25,7 @@ pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
     let (own_name, own_uid) = (meta::name(&snapshot.metadata), meta::uid(&snapshot.metadata));
     let namespace = snapshot.metadata.namespace.clone().unwrap_or_default();
     let request = SaveRequest {
-        etcd: EtcdFlags { endpoints: source.endpoints, ..EtcdFlags::default() },
+        etcd: EtcdFlags { endpoints: source.endpoints.clone(), ..EtcdFlags::default() },
         // Whatever its names lead to now has to be the store that was meant (I25).
         expect_store_id: to.record.as_ref().and_then(|record| record.id.clone()),
         namespace,
@@ -45,7 +46,15 @@ pub(super) fn save(seen: &Observed, to: Place, source: Source) -> Job {
         ..SaveRequest::default()
     };
     let attempts = snapshot.status.as_ref().map_or(0, |s| s.attempts);
-    of(seen, to, name::job(own_name, own_uid), Work::Save(request), attempts)
+    let etcd = snapshot.spec.external.clone().or_else(|| with_certificates(seen, source.endpoints));
+    of(seen, to, name::job(own_name, own_uid), Work::Save(request), attempts, etcd)
+}
+
+/// A cluster of ours that demands certificates: the agent shows the operator's.
+fn with_certificates(seen: &Observed, endpoints: Vec<String>) -> Option<External> {
+    let cluster = seen.cluster.as_ref().filter(|c| c.spec.scheme() == Scheme::Https)?;
+    let tls_secret_ref = Some(LocalRef { name: name::operator_tls(meta::name(&cluster.metadata)) });
+    Some(External { endpoints, tls_secret_ref, ..External::default() })
 }
 
 /// KiB a second, rounded up: what is asked for is not turned off. What is no size is refused at admission.
@@ -74,7 +83,7 @@ pub(super) fn inspect(seen: &Observed, at: Place, number: i32) -> Job {
         deadline_seconds: DEFAULT_INSPECT_DEADLINE_SECONDS,
         ..InspectRequest::default()
     };
-    of(seen, at, inspection(snapshot, seen.job.as_ref(), number), Work::Inspect(request), number)
+    of(seen, at, inspection(snapshot, seen.job.as_ref(), number), Work::Inspect(request), number, None)
 }
 
 /// The name that stands for the etcd in the key.
@@ -92,7 +101,14 @@ pub fn inspection(snapshot: &EtcdSnapshot, saving: Option<&Job>, number: i32) ->
     name::inspection(meta::name(&snapshot.metadata), meta::uid(&snapshot.metadata), &question)
 }
 
-fn of(seen: &Observed, place: Place, name: String, work: Work, attempts_before: i32) -> Job {
+fn of(
+    seen: &Observed,
+    place: Place,
+    name: String,
+    work: Work,
+    attempts_before: i32,
+    external: Option<External>,
+) -> Job {
     let snapshot = &seen.snapshot;
     let Place { location: destination, record } = place;
     let cluster = seen.cluster.as_ref();
@@ -101,7 +117,7 @@ fn of(seen: &Observed, place: Place, name: String, work: Work, attempts_before: 
         owner: Some(build::owner(snapshot)),
         snapshot: Some(meta::name(&snapshot.metadata).to_owned()),
         record,
-        external: snapshot.spec.external.clone(),
+        external,
         spool: snapshot.spec.spool.clone(),
         agent: snapshot.spec.agent.clone().unwrap_or_default(),
         placement: cluster.map(|c| c.spec.placement.clone()).unwrap_or_default(),

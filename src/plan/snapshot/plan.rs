@@ -239,7 +239,7 @@ fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, (Reason, Strin
         .iter()
         .flat_map(|s| &s.members)
         .filter(|m| m.role.as_deref() == Some(crate::api::role::VOTER))
-        .map(|m| name::client_url(&m.name, wanted, namespace))
+        .map(|m| name::client_url(cluster.spec.scheme(), &m.name, wanted, namespace))
         .collect();
     if endpoints.is_empty() {
         let why = format!("EtcdCluster {wanted} lists no voter now; its conditions name the cause");

@@ -12,8 +12,7 @@ use crate::support::world::World;
 type Case = (&'static str, fn(&mut Value), &'static str);
 
 const CLUSTER: &[Case] = &[
-    ("plaintext is never a default", |c| drop(c["spec"].as_object_mut().map(|s| s.remove("tls"))), "tls.insecure"),
-    ("TLS is not there yet", |c| c["spec"]["tls"]["insecure"] = json!(false), "tls.insecure"),
+    ("plaintext has no certificates", |c| c["spec"]["tls"]["client"] = json!({"auto": {}}), "tls.insecure"),
     ("fewer than no members", |c| c["spec"]["replicas"] = json!(-1), "replicas"),
     ("too many members", |c| c["spec"]["replicas"] = json!(10), "replicas"),
     ("no such version", |c| c["spec"]["version"] = json!("4.0.0"), "such as 3.6.16"),

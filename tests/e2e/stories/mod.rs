@@ -23,6 +23,7 @@ mod snapshots;
 mod space;
 mod store_trouble;
 mod stores;
+mod tls;
 mod traffic;
 mod whole;
 mod zombie;
@@ -56,6 +57,8 @@ pub fn all() -> Vec<Story> {
         story!(on host "crashes_while_scaling", crashes::scaling),
         story!(on host "crashes_while_parking", crashes::parking),
         story!(on host "killed_while_scaling", scale::killed),
+        story!("tls_auto", tls::auto),
+        story!("nothing_answers_in_plaintext", tls::refusals),
         story!("clusters_grow", growth::tell),
         story!("a_flipped_bit_is_refused", corruption::tell),
         story!(on host "zombie", zombie::tell),

@@ -42,6 +42,7 @@ impl World {
             foreign_members: vec![],
             searches: self.seen_searches(),
             refusal: None,
+            certificates: self.seen_certificates(),
             last_snapshot: cluster::newest(meta::uid(&object.metadata), self.snapshots.values()),
             fresh_suffix: format!("m{:03}", self.counter),
             settings: settings(),

@@ -1,5 +1,7 @@
 //! Writes of the operator in the small world, with the guards that its writer has, and what they are in plain English.
 
+use holdfast::api::tls::MemberTls;
+
 use super::*;
 
 impl World {
@@ -34,6 +36,7 @@ impl World {
                 self.born(&mut budget.metadata);
                 self.budget = Some(*budget);
             }
+            Ensure::CaBundle { metadata, ca, .. } => self.bundle(&metadata, &ca),
             Ensure::DropBudget(_) => self.budget = None,
         }
         self.changed();
@@ -95,6 +98,13 @@ impl World {
             Act::Unpark { member } => {
                 self.patch_member(&member, |m| m.spec.parked = None)?;
             }
+            Act::Issue(issue) => self.issue(&issue)?,
+            Act::AnnounceCertificates { member, digest } => {
+                self.patch_member(&member, |m| m.spec.tls = Some(MemberTls { staged: Some(digest) }))?;
+            }
+            Act::RefreshCertificates { pod, digest } => self.patch_pod(&pod, |p| {
+                p.metadata.annotations.get_or_insert_default().insert(key::TLS.to_owned(), digest);
+            })?,
             Act::DismissClients { pod } => self.patch_pod(&pod, |p| {
                 p.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), "learner".to_owned());
             })?,
@@ -212,6 +222,12 @@ pub fn english(act: &Act) -> String {
         Act::ForbidEmptyStart { pod, .. } => format!("{} may not start empty any more", pod.name),
         Act::Promote { name, .. } => format!("give {name} its vote"),
         Act::LatchLeaving { member, .. } => format!("write down: {} leaves", member.name),
+        Act::Issue(issue) => {
+            let verb = if issue.replaces.is_some() { "renew" } else { "issue" };
+            format!("{verb} the certificates of {}", meta::name(&issue.metadata))
+        }
+        Act::AnnounceCertificates { member, .. } => format!("write down: the certificates of {}", member.name),
+        Act::RefreshCertificates { pod, .. } => format!("let kubelet refresh the certificates of {}", pod.name),
         Act::DismissClients { pod } => format!("lead clients away from {}", pod.name),
         Act::MoveLeader { name, to, .. } => format!("move the leadership from {name} to {to:x}"),
         Act::RemoveMember { name, learner, .. } => {

@@ -1,0 +1,84 @@
+//! PEM to names, dates and fingerprints.
+//!
+//! Decides which certificate can be used: its key fits, and the CA beside it has signed it. Messages never quote a file.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use jiff::Timestamp;
+use rustls::crypto::ring::sign::any_supported_type;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use sha2::{Digest, Sha256};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::time::ASN1Time;
+
+use super::{Data, entry};
+use crate::plan::certificate::{Files, Known};
+
+/// A certificate of a Secret, or its flaw.
+pub(super) fn known(data: &Data, files: Files) -> Result<Known, String> {
+    let chain = certificates(data, files.certificate)?;
+    let cas = certificates(data, files.ca)?;
+    let key = PrivateKeyDer::from_pem_slice(entry(data, files.key))
+        .map_err(|_| format!("{} holds no PEM private key, or an encrypted key", files.key))?;
+    let key = any_supported_type(&key).map_err(|_| format!("the kind of key in {} is not supported", files.key))?;
+    let (Some(first), Some(first_ca)) = (chain.first(), cas.first()) else {
+        return Err(format!("{} or {} is empty", files.certificate, files.ca));
+    };
+    let (leaf, ca) = (parse(first, files.certificate)?, parse(first_ca, files.ca)?);
+    leaf.verify_signature(Some(ca.public_key()))
+        .map_err(|_| format!("{} is not signed by the CA in {}", files.certificate, files.ca))?;
+    let known = Known {
+        fingerprint: fingerprint(first),
+        ca: fingerprint(first_ca),
+        common_name: leaf.subject().iter_common_name().find_map(|cn| Some(cn.as_str().ok()?.to_owned())),
+        names: names(&leaf),
+        not_before: time(leaf.validity().not_before)?,
+        not_after: time(leaf.validity().not_after)?,
+    };
+    match CertifiedKey::new(chain.clone(), key).keys_match() {
+        Ok(()) => Ok(known),
+        Err(_) => Err(format!("the key in {} does not belong to {}", files.key, files.certificate)),
+    }
+}
+
+/// SHA-256 of a certificate, hexadecimal.
+pub(super) fn fingerprint(der: &[u8]) -> String {
+    hex::encode(Sha256::digest(der))
+}
+
+/// Fingerprint of the first certificate of a PEM text.
+pub(super) fn first_fingerprint(pem: &[u8]) -> Option<String> {
+    Some(fingerprint(&CertificateDer::pem_slice_iter(pem).next()?.ok()?))
+}
+
+fn certificates(data: &Data, file: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Option<Vec<_>> = CertificateDer::pem_slice_iter(entry(data, file)).map(Result::ok).collect();
+    all.filter(|all| !all.is_empty()).ok_or_else(|| format!("{file} holds no PEM certificate"))
+}
+
+fn parse<'a>(der: &'a [u8], file: &str) -> Result<X509Certificate<'a>, String> {
+    let parsed = x509_parser::parse_x509_certificate(der);
+    parsed.map(|(_, certificate)| certificate).map_err(|_| format!("the certificate in {file} cannot be read"))
+}
+
+fn names(leaf: &X509Certificate<'_>) -> Vec<String> {
+    let Ok(Some(alternative)) = leaf.subject_alternative_name() else { return vec![] };
+    let name = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => address(bytes).map(|ip| ip.to_string()),
+        _ => None,
+    };
+    alternative.value.general_names.iter().filter_map(name).collect()
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let four = <[u8; 4]>::try_from(bytes).map(|b| IpAddr::from(Ipv4Addr::from(b)));
+    four.or_else(|_| <[u8; 16]>::try_from(bytes).map(|b| IpAddr::from(Ipv6Addr::from(b)))).ok()
+}
+
+fn time(of: ASN1Time) -> Result<Timestamp, String> {
+    Timestamp::from_second(of.timestamp()).map_err(|_| "the certificate's validity cannot be read".to_owned())
+}

@@ -1,0 +1,117 @@
+//! Secrets of certificates in the small world: who signed what, until when. There are no keys.
+
+use std::collections::BTreeMap;
+
+use holdfast::plan::certificate::{Certificates, Contents, Issue, Kept, Known, Plane, files};
+
+use super::*;
+
+/// Ticks until a member shows a renewed certificate.
+const REFRESH: u64 = 20;
+
+const CA_DAYS: i64 = 3650;
+const LEAF_DAYS: i64 = 90;
+
+impl World {
+    /// The cluster uses TLS, as by default.
+    pub fn secure(&mut self) {
+        self.write_cluster(|cluster| cluster.spec.tls = None);
+        self.certificates = Some(Certificates::default());
+    }
+
+    /// All certificates but the CAs are older by so many days.
+    pub fn age(&mut self, days: i64) {
+        let by = SignedDuration::from_hours(24 * days);
+        let Some(all) = &mut self.certificates else { return };
+        let kept = all.operator.iter_mut().chain(&mut all.client).chain(all.members.values_mut());
+        for known in kept.flat_map(|kept| kept.leaves.values_mut()).filter_map(|leaf| leaf.as_mut().ok()) {
+            known.not_before -= by;
+            known.not_after -= by;
+        }
+        self.changed();
+    }
+
+    /// A person deletes the Secret of a CA, or of the first member.
+    pub fn delete_secret(&mut self, which: &str) {
+        let Some(all) = &mut self.certificates else { return };
+        match which {
+            "peer-ca" => drop(all.cas.remove(&Plane::Peer)),
+            "client-ca" => drop(all.cas.remove(&Plane::Client)),
+            _ => drop(all.members.pop_first()),
+        }
+        self.changed();
+    }
+
+    pub(super) fn seen_certificates(&self) -> Option<Certificates> {
+        let mut all = self.certificates.clone()?;
+        all.members.retain(|name, _| self.members.contains_key(name));
+        let late = self.refreshed.iter().filter(|(_, at)| self.now < **at + REFRESH);
+        all.unserved = late.map(|(name, _)| name.clone()).filter(|name| self.pods.contains_key(name)).collect();
+        Some(all)
+    }
+
+    pub(super) fn issue(&mut self, issue: &Issue) -> Result<(), ()> {
+        let mut all = self.certificates.take().ok_or(())?;
+        let name = meta::name(&issue.metadata).to_owned();
+        let member = self.members.keys().find(|member| format!("{member}-tls") == name).cloned();
+        let there = member.as_ref().and_then(|member| all.members.get(member).map(|kept| kept.target.clone()));
+        let uid = there.as_ref().map_or_else(|| format!("uid-{}", self.next()), |there| there.uid.clone());
+        let version = self.next().to_string();
+        let kept = Kept {
+            target: Target { name: name.clone(), uid, resource_version: version.clone() },
+            owner: issue.metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).next(),
+            typed: true,
+            digest: format!("digest-{version}"),
+            leaves: self.leaves(&issue.contents, &version),
+        };
+        match (&issue.contents, member, name.as_str()) {
+            (Contents::Ca(plane), ..) => drop(all.cas.insert(*plane, kept)),
+            (_, Some(member), _) => {
+                if there.is_some() {
+                    self.refreshed.insert(member.clone(), self.now);
+                }
+                all.members.insert(member, kept);
+            }
+            (_, None, "a-operator-tls") => all.operator = Some(kept),
+            (_, None, _) => all.client = Some(kept),
+        }
+        self.certificates = Some(all);
+        self.changed();
+        Ok(())
+    }
+
+    fn leaves(&self, contents: &Contents, version: &str) -> BTreeMap<&'static str, Result<Known, String>> {
+        let known = |fingerprint: String, ca: String, days: i64| Known {
+            fingerprint,
+            ca,
+            common_name: None,
+            names: vec![],
+            not_before: self.time() - SignedDuration::from_hours(1),
+            not_after: self.time() + SignedDuration::from_hours(24 * days),
+        };
+        match contents {
+            Contents::Ca(_) => {
+                let own = format!("ca-{version}");
+                BTreeMap::from([(files::CA.certificate, Ok(known(own.clone(), own, CA_DAYS)))])
+            }
+            Contents::Leaves { leaves, cas } => leaves
+                .iter()
+                .map(|leaf| {
+                    let fingerprint = format!("{}-{version}", leaf.files.certificate);
+                    let known = Known {
+                        common_name: leaf.common_name.clone(),
+                        names: leaf.names.clone(),
+                        ..known(fingerprint, cas[&leaf.plane].1.clone(), LEAF_DAYS)
+                    };
+                    (leaf.files.certificate, Ok(known))
+                })
+                .collect(),
+        }
+    }
+
+    pub(super) fn bundle(&mut self, metadata: &ObjectMeta, ca: &str) {
+        if let Some(all) = &mut self.certificates {
+            all.bundle = Some((metadata.clone(), Some(ca.to_owned())));
+        }
+    }
+}
