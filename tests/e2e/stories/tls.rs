@@ -99,6 +99,9 @@ async fn exec_etcdctl(w: &World, cluster: &str) -> Result<()> {
     w.exec(&member, "etcd", &["etcdctl", &own, "member", "list"]).await.map(drop)
 }
 
+/// Who is not answered by then is not answered: a member answers within milliseconds.
+const SOON: &str = "4s";
+
 /// Every port of every member, from inside the cluster.
 pub async fn refusals(w: &World) -> Result<()> {
     w.create(secured(make::cluster("t", 3), "3.7.3")).await?;
@@ -114,16 +117,17 @@ pub async fn refusals(w: &World) -> Result<()> {
         // Nothing is answered in plaintext, on either port.
         for port in [2379, 2380] {
             let plain = format!("http://{host}:{port}");
-            refused(w.exec("app", "probe", &["holdfast-probe", "members", "--endpoint", &plain]).await, &plain)?;
+            let ask = ["holdfast-probe", "members", "--endpoint", &plain, "--timeout", SOON];
+            refused(w.exec("app", "probe", &ask).await, &plain)?;
         }
         let (client, peer) = (format!("https://{host}:2379"), format!("https://{host}:2380"));
         ask(w, "app", "members", &client, &[]).await?;
         // The certificate of another cluster, and none at all.
-        refused(ask(w, "stranger", "members", &client, &[]).await, "another cluster's certificate")?;
-        let none = ["holdfast-probe", "members", "--endpoint", &client, "--cacert", "/tls/ca.crt"];
+        refused(ask(w, "stranger", "members", &client, &["--timeout", SOON]).await, "another cluster's certificate")?;
+        let none = ["holdfast-probe", "members", "--endpoint", &client, "--cacert", "/tls/ca.crt", "--timeout", SOON];
         refused(w.exec("app", "probe", &none).await, "no certificate")?;
         // A client's certificate is no peer's.
-        refused(ask(w, "app", "members", &peer, &[]).await, "a client on the peer port")?;
+        refused(ask(w, "app", "members", &peer, &["--timeout", SOON]).await, "a client on the peer port")?;
     }
     // A deleted Secret of a member is written again, and the member serves on.
     let member = members(w, "t").await?.pop().context("a member")?;
