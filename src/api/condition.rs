@@ -211,6 +211,8 @@ reasons! {
     MemberNotListed => runbook,
     /// The Secret of a cluster's CA is gone or unusable.
     CaLost => runbook,
+    /// A certificate ends soon, and is not renewed.
+    CertificateExpiring => runbook,
     /// A member goes on showing its old certificate after a renewal.
     CertificateNotServed => runbook,
 }

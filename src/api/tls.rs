@@ -2,6 +2,8 @@
 //!
 //! Decides fields and what CEL refuses. Which certificate is issued when is decided in `plan::cluster::tls`.
 
+use std::net::IpAddr;
+
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,6 +45,14 @@ pub struct ClientPlane {
         inner(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9*][A-Za-z0-9.:_-]*$"))
     )]
     pub additional_names: Vec<String>,
+}
+
+impl ClientPlane {
+    /// The additional names, addresses as certificates spell them.
+    pub fn spelt_names(&self) -> Vec<String> {
+        let spelt = |name: &String| name.parse::<IpAddr>().map_or_else(|_| name.clone(), |ip| ip.to_string());
+        self.additional_names.iter().map(spelt).collect()
+    }
 }
 
 /// Certificates of the members towards each other.

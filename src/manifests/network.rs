@@ -35,7 +35,7 @@ pub(super) fn objects(scope: &Scope) -> Vec<Value> {
             names(),
             // Without an address: an API server may be on a node, which an ipBlock does not mean everywhere (Cilium).
             {"ports": ports(&API)},
-            {"to": [{"namespaceSelector": {}, "podSelector": selector(component::MEMBER)}], "ports": ports(&[port::CLIENT])},
+            {"to": [{"namespaceSelector": {}, "podSelector": selector(component::MEMBER)}], "ports": ports(&[port::CLIENT, port::PEER])},
         ]),
     );
     match scope {
@@ -47,20 +47,21 @@ pub(super) fn objects(scope: &Scope) -> Vec<Value> {
 /// Clients of the same namespace and the operator come in; a first member may have to fetch its data from a store.
 fn members(namespace: &str) -> Value {
     let each_other = json!([{"podSelector": selector(component::MEMBER)}]);
-    let clients = json!([
-        {"podSelector": {}},
-        {
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
-            "podSelector": {"matchLabels": labels()},
-        },
-    ]);
+    let operator = json!({
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+        "podSelector": {"matchLabels": labels()},
+    });
+    let clients = json!([{"podSelector": {}}, operator]);
+    // The operator looks which certificate a member shows to its peers. It may be in the members' namespace, too.
+    let peers =
+        json!([{"podSelector": selector(component::MEMBER)}, operator, {"podSelector": {"matchLabels": labels()}}]);
     policy(
         "holdfast-members",
         namespace,
         &of(component::MEMBER),
         &json!([
             {"from": clients, "ports": ports(&[port::CLIENT])},
-            {"from": each_other, "ports": ports(&[port::PEER])},
+            {"from": peers, "ports": ports(&[port::PEER])},
             {"ports": ports(&[port::METRICS])},
         ]),
         &json!([

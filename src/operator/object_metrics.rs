@@ -93,6 +93,7 @@ pub(super) mod tests {
     use crate::api::EtcdBackupStoreStatus;
     use crate::api::cluster::LastSnapshot;
     use crate::api::condition::{Reason, Wanted, merge};
+    use crate::api::tls::PlaneStatus;
     use crate::plan::fixtures::{formed, noon};
 
     /// One cluster that was saved, and one usable store.
@@ -102,6 +103,11 @@ pub(super) mod tests {
             name: "s".to_owned(),
             level: Level::HashKV,
             completed_at: "2026-01-01T12:00:00Z".to_owned(),
+        });
+        cluster.status.as_mut().unwrap().tls = Some(TlsStatus {
+            earliest_expiry: "2026-01-01T12:00:00Z".to_owned(),
+            client: PlaneStatus { not_after: "2026-01-01T12:00:00Z".to_owned(), ..PlaneStatus::default() },
+            peer: PlaneStatus::default(),
         });
         let mut store = EtcdBackupStore::default();
         (store.metadata.namespace, store.metadata.name) = (Some("ns".to_owned()), Some("vault".to_owned()));
@@ -127,6 +133,7 @@ pub(super) mod tests {
             "holdfast_cluster_voters{namespace=\"ns\",name=\"a\"} 3",
             "holdfast_cluster_wanted_members{namespace=\"ns\",name=\"a\"} 3",
             "holdfast_cluster_last_snapshot_timestamp_seconds{namespace=\"ns\",name=\"a\",level=\"HashKV\"} 1767268800",
+            "holdfast_tls_earliest_expiry_seconds{namespace=\"ns\",name=\"a\",plane=\"client\",kind=\"leaf\"} 1767268800",
             "holdfast_store_usable{namespace=\"ns\",name=\"vault\"} 1",
         ] {
             assert!(text.lines().any(|there| there == line), "{line} is not in\n{text}");

@@ -7,12 +7,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::create::Named;
-use super::{Actor, delete};
+use super::{Actor, certificates, delete};
 use crate::api::FIELD_MANAGER;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::observe::owned_by;
-use crate::operator::tls;
 use crate::plan::Ensure;
 
 /// Applies one object.
@@ -21,7 +20,7 @@ pub(in crate::operator) async fn ensure(ctx: &Context, actor: &Actor, ensure: &E
         Ensure::Service(service) => apply(ctx, actor, service.as_ref()).await,
         Ensure::Budget(budget) => apply(ctx, actor, budget.as_ref()).await,
         Ensure::CaBundle { metadata, secret, ca } => {
-            let bundle = tls::bundle(ctx, actor, metadata, secret, ca).await?;
+            let bundle = certificates::bundle(ctx, actor, metadata, secret, ca).await?;
             apply(ctx, actor, &bundle).await
         }
         Ensure::DropBudget(budget) => delete::budget(ctx, actor, budget).await.map(drop),

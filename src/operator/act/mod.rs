@@ -3,7 +3,7 @@
 //!
 //! | group | acts | verbs the operator needs |
 //! |---|---|---|
-//! | `tls` | Secrets of certificates | `create`, `get`, `patch` |
+//! | `certificates` | Secrets of certificates | `create`, `get`, `patch` |
 //! | `create` | members, claims, Pods, Jobs | `create`, `get` |
 //! | `delete` | Pods, claims, members, disruption budgets | `get`, `delete` |
 //! | `patch` | latches on members, labels and annotations on Pods, finalizers of members | `get`, `patch` |
@@ -12,6 +12,7 @@
 //!
 //! The latches of a cluster are written with its status (`status`), under its resourceVersion.
 
+mod certificates;
 mod create;
 mod delete;
 mod ensure;
@@ -25,7 +26,6 @@ pub(super) use ensure::ensure;
 use super::context::Context;
 use super::error::Error;
 use super::etcd::Address;
-use super::tls;
 use crate::api::restore::{Newest, Restoring};
 use crate::api::role;
 use crate::plan::Act;
@@ -80,7 +80,7 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::RemoveMember { name: _, member_id, learner, cluster_id } => {
             membership::remove(ctx, leader, (*member_id, *learner), *cluster_id).await
         }
-        Act::Issue(issue) => tls::issue(ctx, actor, issue).await,
+        Act::Issue(issue) => certificates::issue(ctx, actor, issue).await,
         Act::AnnounceCertificates { member, digest } => {
             patch::latch(ctx, actor, member, "tls", serde_json::json!({"staged": digest})).await
         }

@@ -10,6 +10,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Resource, ResourceExt};
 use rand::RngExt;
 
+use super::certificates;
 use super::snapshot::{pods_of, refusal};
 use super::{labelled, owned_by};
 use crate::api::cluster::LastSnapshot;
@@ -20,7 +21,7 @@ use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::etcd::{self, Address};
 use crate::operator::reader::{Only, Reader};
-use crate::operator::tls::{self, Login};
+use crate::operator::tls::Login;
 use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed, Search, newest};
 use crate::plan::{Seen, Unread, meta};
 
@@ -79,7 +80,7 @@ pub(in crate::operator) async fn observe(
     };
     let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
 
-    let (certificates, login) = tls::certificates(reader, &cluster, &members).await?.unzip();
+    let (certificates, login) = certificates::certificates(reader, &cluster, &members).await?.unzip();
     let login = login.flatten();
 
     let addresses: Vec<Address> = members.iter().filter_map(|m| address(m, login.as_ref())).collect();

@@ -1,6 +1,7 @@
 //! Fills the `Observed` of each kind from caches, live reads and etcd. Decides nothing: what is seen is handed over.
 
 pub(super) mod backup_store;
+mod certificates;
 pub(super) mod cluster;
 pub(super) mod member;
 pub(super) mod snapshot;

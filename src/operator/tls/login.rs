@@ -1,6 +1,6 @@
 //! What the operator shows to etcd, and whom it trusts there.
 //!
-//! Decides that two logins are the same when their certificates are. The key is wiped from memory with the last user.
+//! Decides that two logins are the same when their certificates are. A key is forgotten with its last user.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -22,7 +22,7 @@ struct Parts {
 
 impl Login {
     /// From the data of the operator's Secret; `digest` is of the certificates in it.
-    pub(super) fn of(data: &Data, digest: String) -> Self {
+    pub(in crate::operator) fn of(data: &Data, digest: String) -> Self {
         let config = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(entry(data, CLIENT.ca)))
             .identity(Identity::from_pem(entry(data, CLIENT.certificate), entry(data, CLIENT.key)));

@@ -18,7 +18,7 @@ use super::{Data, entry};
 use crate::plan::certificate::{Files, Known};
 
 /// A certificate of a Secret, or its flaw.
-pub(super) fn known(data: &Data, files: Files) -> Result<Known, String> {
+pub(in crate::operator) fn known(data: &Data, files: Files) -> Result<Known, String> {
     let chain = certificates(data, files.certificate)?;
     let cas = certificates(data, files.ca)?;
     let key = PrivateKeyDer::from_pem_slice(entry(data, files.key))
@@ -50,7 +50,7 @@ pub(super) fn fingerprint(der: &[u8]) -> String {
 }
 
 /// Fingerprint of the first certificate of a PEM text.
-pub(super) fn first_fingerprint(pem: &[u8]) -> Option<String> {
+pub(in crate::operator) fn first_fingerprint(pem: &[u8]) -> Option<String> {
     Some(fingerprint(&CertificateDer::pem_slice_iter(pem).next()?.ok()?))
 }
 

@@ -19,7 +19,7 @@ use crate::operator::clock;
 const HANDSHAKE: Duration = Duration::from_secs(2);
 
 /// Fingerprint of the certificate that a server shows; `None` where no handshake comes about.
-pub(super) async fn shown(ip: IpAddr, port: u16) -> Option<String> {
+pub(in crate::operator) async fn shown(ip: IpAddr, port: u16) -> Option<String> {
     clock::within(HANDSHAKE, shake(SocketAddr::new(ip, port))).await?.ok()?
 }
 

@@ -3,22 +3,18 @@
 //! Decides which of them have to be applied, and that an object of somebody else under our name is never touched (I13). What
 //! an earlier cluster of the name has left goes with it, and is waited for first.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use serde::Serialize;
 
-use super::pace::POLL;
+use super::pace::{COLLECTED, POLL};
 use super::{Observed, health, tls};
 use crate::api::condition::Reason;
 use crate::api::{EtcdCluster, GROUP};
 use crate::plan::drift::differs;
 use crate::plan::valid::Wanted;
 use crate::plan::{Ensure, Next, Target, Wake, build, meta};
-
-/// So long after this cluster was made, what its predecessor owned may still be there: Kubernetes' garbage collector takes
-/// seconds, and after its own restart a minute.
-const COLLECTED: SignedDuration = SignedDuration::from_mins(2);
 
 /// What has to be applied, and what stands where something of ours belongs.
 pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<Ensure>, Option<Next>) {

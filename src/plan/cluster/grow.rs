@@ -133,6 +133,10 @@ impl<'a> Growth<'a> {
         if let Some(wait) = self.unhealthy() {
             return Some(wait);
         }
+        if member.object.spec.tls.as_ref().is_some_and(|tls| tls.staged.is_none()) {
+            let message = format!("{} has no certificates yet; Holdfast adds it to etcd afterwards", member.name());
+            return Some(Next::wait(Reason::CertificatePending, message, Wake::AfterMillis(1_000)));
+        }
         Some(Next::act(Act::AddLearner {
             name: member.name().to_owned(),
             peer_url: build::member::peer_url(&self.seen.cluster, member.name()),

@@ -38,7 +38,8 @@ fn decide(seen: &Observed, wanted: Result<&Wanted, &valid::Refusal>, now: Timest
         Err(refusal) => (vec![], Err(Next::wait(Reason::InvalidSpec, refusal.to_string(), POLL))),
     };
     // Without the operator's certificate etcd cannot be asked, and without its own no member starts.
-    if let Some(next) = tls::next(seen, now).filter(|_| wanted.is_ok()) {
+    // A cluster that has formed renews its certificates whatever hinders it otherwise.
+    if let Some(next) = tls::next(seen, now).filter(|_| wanted.is_ok() || seen.latches().formed.is_some()) {
         return (ensures, next);
     }
     let next = match (&seen.latches().formed, wanted) {

@@ -252,7 +252,11 @@ impl Facts<'_> {
                 Some((Reason::MemberRestarting, format!("not ready: {}", pod.name)))
             }
             // A renewal is no progress towards anything.
-            Next::Do(Act::Issue(_) | Act::AnnounceCertificates { .. }, _) if self.formed() => None,
+            Next::Do(Act::Issue(_) | Act::AnnounceCertificates { .. }, _)
+                if self.formed() && self.voters == self.seen.cluster.spec.replicas =>
+            {
+                None
+            }
             Next::Do(..) if self.formed() => {
                 let message = format!("growing to {} members", self.seen.cluster.spec.replicas);
                 Some((Reason::Growing, message))

@@ -8,17 +8,20 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::pace::POLL;
+use super::pace::{COLLECTED, POLL};
 use super::{Member, Observed};
 use crate::api::condition::Reason;
 use crate::api::name::{self, Scheme};
 use crate::api::tls::{PlaneStatus, TlsStatus};
 use crate::plan::certificate::{Certificates, Contents, Files, Issue, Kept, Known, Leaf, Plane, files};
-use crate::plan::{Act, Ensure, Next, Target, build, meta};
+use crate::plan::{Act, Ensure, Next, Target, Wake, build, meta};
 
 /// How long after a renewal a member may take to show its new certificate: kubelet refreshes the files, etcd reads them at
 /// each handshake.
 const SERVED_WITHIN: SignedDuration = SignedDuration::from_mins(3);
+
+/// So long before its end a certificate is told of that was not renewed: ten days after it should have been.
+const TOLD_BEFORE: SignedDuration = SignedDuration::from_hours(24 * 20);
 
 /// The user that etcd takes the operator for.
 const ROOT: &str = "root";
@@ -26,10 +29,10 @@ const ROOT: &str = "root";
 /// The next step about certificates; `None` in plaintext and where nothing is to be done.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     let certificates = seen.certificates.as_ref()?;
-    if let Some(conflict) = conflict(seen, certificates) {
-        // A cluster that has formed goes on with the certificates it has; the conflict is told by `trouble`.
-        let forming = seen.latches().formed.is_none();
-        return forming.then(|| Next::wait(Reason::NameConflict, conflict, POLL));
+    let forming = seen.latches().formed.is_none();
+    // A cluster that has formed goes on with its other Secrets; `trouble` tells.
+    if let Some(wait) = conflict(seen, certificates, now).filter(|_| forming) {
+        return Some(wait);
     }
     for plane in [Plane::Client, Plane::Peer] {
         if !certificates.cas.contains_key(&plane) && !lost(seen, certificates, plane) {
@@ -42,21 +45,25 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
         Of::Applications => certificates.client.as_ref(),
         Of::Member(member) => certificates.members.get(member.name()),
     };
-    let wanted = wanted(seen);
-    // What is missing first: it holds others up. Then renewals, one member after the other.
-    let missing = wanted.iter().find(|w| kept(w).is_none_or(|kept| !fits(kept, w, certificates)));
+    let ours = |wanted: &Wanted<'_>| kept(wanted).is_none_or(|kept| !is_foreign(kept, &wanted.metadata));
+    // With a lost CA everything goes on with the certificates that there are.
+    let able: Vec<_> = wanted(seen)
+        .into_iter()
+        .filter(ours)
+        .filter_map(|wanted| Some((signers(seen, certificates, &wanted.leaves)?, wanted)))
+        .collect();
+    // What is missing first: it holds others up. Then renewals, one member after the other, unless there is no time left.
+    let missing = able.iter().find(|(_, w)| kept(w).is_none_or(|kept| !fits(seen, kept, w, certificates)));
     let due = || {
-        let quiet = certificates.unserved.is_empty();
-        wanted
-            .iter()
-            .find(|w| kept(w).is_some_and(|kept| is_due(kept, now)) && (quiet || !matches!(w.of, Of::Member(_))))
+        let turn = |w: &Wanted<'_>, kept: &Kept| {
+            let alone = certificates.unserved.is_empty() || !matches!(w.of, Of::Member(_));
+            if alone { is_due(kept, now) } else { is_urgent(kept, now) }
+        };
+        able.iter().find(|(_, w)| kept(w).is_some_and(|kept| turn(w, kept)))
     };
-    if let Some(wanted) = missing.or_else(due) {
-        // With a lost CA everything goes on with the certificates that there are; `trouble` tells.
-        if let Some(cas) = signers(seen, certificates, &wanted.leaves) {
-            let contents = Contents::Leaves { leaves: wanted.leaves.clone(), cas };
-            return Some(issue(wanted.metadata.clone(), contents, kept(wanted).map(|kept| kept.target.clone())));
-        }
+    if let Some((cas, wanted)) = missing.or_else(due) {
+        let contents = Contents::Leaves { leaves: wanted.leaves.clone(), cas: cas.clone() };
+        return Some(issue(wanted.metadata.clone(), contents, kept(wanted).map(|kept| kept.target.clone())));
     }
     announce(seen, certificates)
 }
@@ -65,7 +72,8 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
 fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
     let stale = |m: &&Member| {
         let staged = m.object.spec.tls.as_ref().and_then(|tls| tls.staged.as_ref());
-        certificates.members.get(m.name()).is_some_and(|kept| staged != Some(&kept.digest))
+        let ours = |kept: &&Kept| kept.typed && kept.owner.as_deref() == Some(meta::uid(&m.object.metadata));
+        certificates.members.get(m.name()).filter(ours).is_some_and(|kept| staged != Some(&kept.digest))
     };
     let member = holders(seen).find(stale)?;
     let digest = certificates.members.get(member.name())?.digest.clone();
@@ -75,7 +83,7 @@ fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
 /// The `ConfigMap` with the CA for clients, where it has to be applied. Its contents are filled in from the CA's Secret.
 pub(super) fn bundle(seen: &Observed) -> Option<Ensure> {
     let certificates = seen.certificates.as_ref()?;
-    let ca = certificates.cas.get(&Plane::Client)?.leaf(files::CA)?.fingerprint.clone();
+    let ca = ca(seen, certificates, Plane::Client)?.fingerprint.clone();
     let own = build::owned_by_cluster(name::ca_bundle(cluster_name(seen)), &seen.cluster);
     let stands = certificates.bundle.as_ref().is_some_and(|(there, holds)| {
         !meta::controlled_by(there, meta::uid(&seen.cluster.metadata)) || holds.as_ref() == Some(&ca)
@@ -86,11 +94,19 @@ pub(super) fn bundle(seen: &Observed) -> Option<Ensure> {
 /// What a person has to know: a lost CA, and a member that goes on showing an old certificate.
 pub(super) fn trouble(seen: &Observed, now: Timestamp) -> Option<(Reason, String)> {
     let certificates = seen.certificates.as_ref()?;
-    if let Some(conflict) = conflict(seen, certificates) {
-        return Some((Reason::NameConflict, conflict));
+    if let Some(Next::Wait(conflict, _)) = conflict(seen, certificates, now) {
+        return Some((conflict.reason, conflict.message));
     }
     if let Some(plane) = [Plane::Client, Plane::Peer].into_iter().find(|plane| lost(seen, certificates, *plane)) {
         return Some((Reason::CaLost, ca_lost(seen, plane)));
+    }
+    if let Some((secret, known)) = ending(certificates, now) {
+        let message = format!(
+            "a certificate in the Secret {secret} ends at {}, and was not renewed. Holdfast renews certificates 30 days before \
+             their end: look at the other conditions and at the operator's log",
+            known.not_after
+        );
+        return Some((Reason::CertificateExpiring, message));
     }
     let late = |member: &&String| {
         let issued = certificates.members.get(*member).and_then(|kept| kept.leaf(files::PEER)).map(issued_at);
@@ -160,10 +176,7 @@ fn wanted(seen: &Observed) -> Vec<Wanted<'_>> {
     ];
     all.extend(holders(seen).map(|member| Wanted {
         of: Of::Member(member),
-        metadata: ObjectMeta {
-            owner_references: Some(vec![build::owner(&member.object)]),
-            ..secret(seen, name::member_tls(member.name()))
-        },
+        metadata: owned_by(seen, member),
         leaves: of_member(seen, member.name()),
     }));
     all
@@ -171,9 +184,8 @@ fn wanted(seen: &Observed) -> Vec<Wanted<'_>> {
 
 /// Members whose Pods need certificates.
 fn holders(seen: &Observed) -> impl Iterator<Item = &Member> {
-    seen.members
-        .iter()
-        .filter(|m| m.object.spec.scheme() == Scheme::Https && !m.deleting() && m.object.spec.removed.is_none())
+    let stays = |m: &&Member| m.object.spec.removed.is_none() && (!m.deleting() || m.joined());
+    seen.members.iter().filter(|m| m.object.spec.scheme() == Scheme::Https).filter(stays)
 }
 
 pub(super) fn of_member(seen: &Observed, member: &str) -> Vec<Leaf> {
@@ -190,7 +202,7 @@ pub(super) fn of_member(seen: &Observed, member: &str) -> Vec<Leaf> {
         "::1".to_owned(),
     ];
     let more = seen.cluster.spec.tls.as_ref().and_then(|tls| tls.client.as_ref());
-    server.extend(more.iter().flat_map(|client| client.additional_names.iter().cloned()));
+    server.extend(more.into_iter().flat_map(|client| client.spelt_names()));
     let peer = vec![host, name::peer_marker(cluster, namespace)];
     vec![
         leaf(files::PEER, Plane::Peer, None, peer),
@@ -204,15 +216,30 @@ fn leaf(files: Files, plane: Plane, common_name: Option<&str>, names: Vec<String
 }
 
 /// Whether a Secret holds what is wanted, signed by the CAs that there are; a CA that is lost counts as the one that signed.
-fn fits(kept: &Kept, wanted: &Wanted<'_>, certificates: &Certificates) -> bool {
+fn fits(seen: &Observed, kept: &Kept, wanted: &Wanted<'_>, certificates: &Certificates) -> bool {
     wanted.leaves.iter().all(|leaf| {
-        let ca = certificates.cas.get(&leaf.plane).and_then(|ca| ca.leaf(files::CA));
+        let ca = ca(seen, certificates, leaf.plane);
         kept.leaf(leaf.files).is_some_and(|known| {
             let same_names =
                 known.names.len() == leaf.names.len() && leaf.names.iter().all(|n| known.names.contains(n));
             same_names && known.common_name == leaf.common_name && ca.is_none_or(|ca| ca.fingerprint == known.ca)
         })
     })
+}
+
+/// What is left of a certificate's life when a renewal waits for no other any more: a sixth.
+fn is_urgent(kept: &Kept, now: Timestamp) -> bool {
+    let left = |known: &Known| known.not_after.duration_since(now);
+    let urgent = |known: &Known| left(known) * 6 < known.not_after.duration_since(known.not_before);
+    kept.leaves.values().filter_map(|leaf| leaf.as_ref().ok()).any(urgent)
+}
+
+/// A certificate that should have been renewed days ago, and the name of its Secret.
+fn ending(certificates: &Certificates, now: Timestamp) -> Option<(&str, &Known)> {
+    let all = certificates.operator.iter().chain(&certificates.client).chain(certificates.members.values());
+    all.flat_map(|kept| kept.leaves.values().map(move |leaf| (kept.target.name.as_str(), leaf)))
+        .filter_map(|(secret, leaf)| Some((secret, leaf.as_ref().ok()?)))
+        .find(|(_, known)| now >= known.not_after - TOLD_BEFORE)
 }
 
 /// At two thirds of its life a certificate is renewed, members of one age not all at once.
@@ -230,19 +257,31 @@ pub fn issued_at(known: &Known) -> Timestamp {
     known.not_before + SignedDuration::from_hours(1)
 }
 
-/// A CA that is gone although certificates of it are in use: those who trust it would trust no other.
+/// A CA that signs.
+fn ca<'a>(seen: &Observed, certificates: &'a Certificates, plane: Plane) -> Option<&'a Known> {
+    certificates.cas.get(&plane).filter(|_| !lost(seen, certificates, plane))?.leaf(files::CA)
+}
+
+/// A CA that is gone or exchanged although certificates of it are in use: those who trust it would trust no other.
 fn lost(seen: &Observed, certificates: &Certificates, plane: Plane) -> bool {
     let used = || {
         let all = certificates.members.values().chain(&certificates.operator).chain(&certificates.client);
         all.flat_map(|kept| kept.leaves.keys()).any(|file| plane_of(file) == plane)
     };
-    let unusable = certificates.cas.get(&plane).is_some_and(|ca| ca.leaf(files::CA).is_none());
-    unusable || (!certificates.cas.contains_key(&plane) && (seen.latches().formed.is_some() || used()))
+    let unusable = |ca: &Kept| ca.leaf(files::CA).is_none() || is_foreign(ca, &secret(seen, String::new()));
+    let exchanged = |ca: &Kept| {
+        let files = if plane == Plane::Peer { files::PEER } else { files::SERVER };
+        let mut signers = certificates.members.values().filter_map(|kept| Some(&kept.leaf(files)?.ca)).peekable();
+        let own = ca.leaf(files::CA).map(|ca| &ca.fingerprint);
+        signers.peek().is_some() && signers.all(|signer| Some(signer) != own)
+    };
+    certificates.cas.get(&plane).is_some_and(|ca| unusable(ca) || exchanged(ca))
+        || (!certificates.cas.contains_key(&plane) && (seen.latches().formed.is_some() || used()))
 }
 
 fn ca_lost(seen: &Observed, plane: Plane) -> String {
     format!(
-        "the Secret {} is gone or unusable. Members and clients go on with the certificates they have, and no certificate can \
+        "the Secret {} is gone, unusable or exchanged. Members and clients go on with the certificates they have, and no certificate can \
          be issued or renewed. Put the Secret back from a backup",
         ca_name(seen, plane)
     )
@@ -251,27 +290,41 @@ fn ca_lost(seen: &Observed, plane: Plane) -> String {
 /// The CAs that sign these, if all are there.
 fn signers(seen: &Observed, certificates: &Certificates, leaves: &[Leaf]) -> Option<BTreeMap<Plane, (String, String)>> {
     let signer = |plane: Plane| {
-        let ca = certificates.cas.get(&plane)?.leaf(files::CA)?;
+        let ca = ca(seen, certificates, plane)?;
         Some((plane, (ca_name(seen, plane), ca.fingerprint.clone())))
     };
     leaves.iter().map(|leaf| signer(leaf.plane)).collect()
 }
 
-/// Something of somebody else's where a Secret of ours belongs.
-fn conflict(seen: &Observed, certificates: &Certificates) -> Option<String> {
-    let uid = meta::uid(&seen.cluster.metadata);
+/// Something of somebody else's where a Secret of ours belongs. What an earlier cluster of the name has left goes with it.
+fn conflict(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<Next> {
     let of_cluster = certificates.cas.values().chain(&certificates.operator).chain(&certificates.client);
-    let foreign = |kept: &Kept, owner: &str| !kept.typed || kept.owner.as_deref() != Some(owner);
+    let own = secret(seen, String::new());
     let of_members = holders(seen).filter_map(|m| {
         let kept = certificates.members.get(m.name())?;
-        foreign(kept, meta::uid(&m.object.metadata)).then_some(kept)
+        is_foreign(kept, &owned_by(seen, m)).then_some(kept)
     });
-    let kept = of_cluster.filter(|kept| foreign(kept, uid)).chain(of_members).next()?;
-    Some(format!(
-        "the Secret {} does not belong to this cluster. Holdfast does not change the Secret. Delete the Secret, or use another \
-         name for the cluster",
-        kept.target.name
-    ))
+    let kept = of_cluster.filter(|kept| is_foreign(kept, &own)).chain(of_members).next()?;
+    let name = &kept.target.name;
+    let made = seen.cluster.metadata.creation_timestamp.as_ref();
+    if let Some(later) = made.and_then(|made| Wake::at(made.0 + COLLECTED, now)).filter(|_| kept.typed) {
+        let message = format!("Kubernetes deletes the Secret {name} of the earlier cluster of this name");
+        return Some(Next::wait(Reason::WaitingForReference, message, later));
+    }
+    let message = format!(
+        "the Secret {name} does not belong to this cluster. Holdfast does not change the Secret, and issues and renews none in \
+         its place. Delete the Secret, or use another name for the cluster"
+    );
+    Some(Next::wait(Reason::NameConflict, message, POLL))
+}
+
+fn is_foreign(kept: &Kept, own: &ObjectMeta) -> bool {
+    !kept.typed || !kept.owner.as_deref().is_some_and(|owner| meta::controlled_by(own, owner))
+}
+
+fn owned_by(seen: &Observed, member: &Member) -> ObjectMeta {
+    let owner = Some(vec![build::owner(&member.object)]);
+    ObjectMeta { owner_references: owner, ..secret(seen, name::member_tls(member.name())) }
 }
 
 fn issue(metadata: ObjectMeta, contents: Contents, replaces: Option<Target>) -> Next {

@@ -8,7 +8,7 @@ use crate::api::cluster::Latches;
 use crate::api::member::{Birth, Joined, Removed};
 use crate::api::{EtcdClusterStatus, EtcdMember, component, key, role};
 use crate::plan::build::job::{expects, searches};
-use crate::plan::certificate::{Contents, Issue, files};
+use crate::plan::certificate::{Contents, Files, Issue, Plane, files};
 use crate::plan::cluster::{Alarm, AlarmKind, Listed, Member, Membership, Observed};
 use crate::plan::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store};
 
@@ -133,6 +133,16 @@ fn certify(seen: &Observed, issue: &Issue) -> Verdict {
                 all.and_then(|all| all.cas.get(plane)?.leaf(files::CA)).is_some_and(|known| known.fingerprint == *ca)
             };
             rule("I15", cas.iter().all(|(plane, (_, ca))| trusted(plane, ca)), "the cluster's own CAs sign")?;
+            let members = || all.into_iter().flat_map(|all| all.members.values());
+            let used = |files: Files, ca: &String| {
+                let mut leaves = members().filter_map(|kept| kept.leaf(files)).peekable();
+                leaves.peek().is_none() || leaves.any(|leaf| leaf.ca == *ca)
+            };
+            let known = cas.iter().all(|(plane, (_, ca))| match plane {
+                Plane::Client => used(files::SERVER, ca),
+                Plane::Peer => used(files::PEER, ca),
+            });
+            rule("I15", known, "a CA that no member's certificate comes from signs nothing")?;
             rule("I15", leaves.iter().all(|leaf| cas.contains_key(&leaf.plane)), "each certificate has a CA")
         }
     }

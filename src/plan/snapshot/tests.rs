@@ -38,8 +38,9 @@ fn a_snapshot_of_a_formed_cluster_starts_its_job() {
     assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("EtcdSnapshot", "snap-uid", Some(true)));
     let args = args(&job);
     for arg in [
-        "--endpoints=http://a-1.a.prod.svc:2379",
-        "--endpoints=http://a-3.a.prod.svc:2379",
+        "--endpoints=https://a-1.a.prod.svc:2379",
+        "--endpoints=https://a-3.a.prod.svc:2379",
+        "--tls-dir=/etc/holdfast/etcd-tls",
         "--namespace=prod",
         "--cluster=a",
         "--cluster-uid=cluster-uid",

@@ -227,3 +227,69 @@ fn safety_refuses_certificates_that_nobody_trusts() {
     foreign.metadata.owner_references = None;
     refused(foreign, "I13");
 }
+
+/// Whoever may write Secrets can exchange a CA: members that run trust the old one until they restart.
+#[test]
+fn an_exchanged_ca_signs_nothing() {
+    for (plane, name) in [(Plane::Client, "tls.crt"), (Plane::Peer, "tls.crt")] {
+        let mut seen = secured(3, 3);
+        let other = known("another", "another", None, &[]);
+        certificates(&mut seen).cas.get_mut(&plane).unwrap().leaves.insert(name, Ok(other));
+        let plan = planned(&seen);
+        assert_eq!((plan.act, plan.ensures.len()), (None, 0));
+        assert_eq!(condition(&seen, "Degraded"), pair("True", "CaLost"));
+    }
+}
+
+#[test]
+fn renewals_go_on_whatever_hinders_the_cluster_otherwise() {
+    let old = |seen: &mut Observed, n: usize, days: i64| {
+        let kept = certificates(seen).members.get_mut(&named(n)).unwrap();
+        flaw(kept, files::PEER, |l| {
+            l.not_before = noon() - SignedDuration::from_hours(24 * days);
+            l.not_after = noon() + SignedDuration::from_hours(24 * (90 - days));
+        });
+    };
+    type Hindrance = fn(&mut Observed);
+    let hindrances: [Hindrance; 3] = [
+        |s| certificates(s).client.as_mut().unwrap().typed = false,
+        |s| s.client_service.as_mut().unwrap().metadata.owner_references = None,
+        |s| s.members[1].object.metadata.deletion_timestamp = Some(earlier()),
+    ];
+    for hinder in hindrances {
+        let mut seen = secured(3, 3);
+        hinder(&mut seen);
+        old(&mut seen, 1, 70);
+        assert_eq!(issued(&seen).metadata.name, Some(format!("{}-tls", named(1))));
+    }
+    // One that never shows its new certificate holds the others up only while there is time.
+    let mut seen = secured(3, 3);
+    certificates(&mut seen).unserved = vec![named(0)];
+    old(&mut seen, 1, 70);
+    assert_eq!(act(&seen), None);
+    old(&mut seen, 1, 80);
+    assert_eq!(issued(&seen).metadata.name, Some(format!("{}-tls", named(1))));
+    assert_eq!(condition(&seen, "Degraded"), pair("True", "CertificateExpiring"));
+}
+
+#[test]
+fn addresses_are_spelt_as_in_certificates() {
+    let mut seen = secured(1, 1);
+    let names = ["2001:DB8:0:0::1", "etcd.example.org"].map(str::to_owned);
+    let client = crate::api::tls::ClientPlane { additional_names: names.into(), ..Default::default() };
+    seen.cluster.spec.tls = Some(crate::api::tls::Tls { client: Some(client), ..Default::default() });
+    let server = super::super::tls::of_member(&seen, &named(0)).remove(1);
+    assert!(server.names.contains(&"2001:db8::1".to_owned()), "{:?}", server.names);
+    assert!(server.names.contains(&"etcd.example.org".to_owned()));
+}
+
+#[test]
+fn no_learner_is_added_before_its_certificates_are_there() {
+    let mut seen = secured(1, 2);
+    let mut object = build::member::joiner(&seen.cluster, &named(5));
+    stored(&mut object.metadata, "u-a-m5");
+    seen.members.push(Member { object, pod: None, claim: None });
+    certificates(&mut seen).cas.remove(&Plane::Peer);
+    assert_eq!(waits(&seen), Some(Reason::CertificatePending));
+    assert_eq!(condition(&seen, "Degraded"), pair("True", "CaLost"));
+}

@@ -18,13 +18,13 @@ use rcgen::{
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::{Data, entry, parse};
+use super::{Actor, Done};
 use crate::api::FIELD_MANAGER;
 use crate::api::tls::SECRET_TYPE;
-use crate::operator::act::{Actor, Done};
 use crate::operator::clock;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
+use crate::operator::tls::{Data, entry, parse};
 use crate::plan::certificate::{Contents, Issue, Leaf, Plane, files};
 
 const DAY: Duration = Duration::from_hours(24);
@@ -36,7 +36,7 @@ const LEAF_LIFE: Duration = DAY.saturating_mul(90);
 const BACKDATED: Duration = Duration::from_hours(1);
 
 /// Writes a Secret of certificates.
-pub(in crate::operator) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Result<Done, Error> {
+pub(super) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Result<Done, Error> {
     let name = wanted.metadata.name.clone().unwrap_or_default();
     let data = match &wanted.contents {
         Contents::Ca(plane) => ca(&name, *plane).map_err(unmade)?,
@@ -79,7 +79,7 @@ pub(in crate::operator) async fn issue(ctx: &Context, actor: &Actor, wanted: &Is
 }
 
 /// The `ConfigMap` with the certificate of a CA, read from its Secret.
-pub(in crate::operator) async fn bundle(
+pub(super) async fn bundle(
     ctx: &Context,
     actor: &Actor,
     metadata: &ObjectMeta,
