@@ -1,7 +1,7 @@
 //! Fewer members, none, and back: which one goes, in which order, and what has to hold before.
 
 use super::*;
-use crate::api::member::{Departure, Leaving, Parked, Removed};
+use crate::api::member::{Departure, Leaving, Parked};
 
 fn leaving() -> Option<Leaving> {
     Some(Leaving { why: Departure::ScaledIn, at: noon().to_string() })
@@ -213,32 +213,4 @@ fn what_takes_too_long_is_told_and_goes_on() {
     seen.cluster.spec.progress_deadline_seconds = Some(599);
     assert_eq!(condition(&seen, "Degraded"), pair("True", "DeadlineExceeded"));
     assert_eq!(waits(&seen), Some(Reason::WaitingForLearner));
-}
-
-#[test]
-fn the_removed_members_of_others_are_no_proof() {
-    let removed = |cluster: &str, id: Option<&str>| Removed {
-        cluster_id: cluster.to_owned(),
-        member_id: id.map(str::to_owned),
-        at: noon().to_string(),
-    };
-    let broken = |change: fn(&mut Observed), removed: Removed| {
-        let mut seen = one_leaves();
-        etcd(&mut seen).members.remove(1);
-        change(&mut seen);
-        let member = member_target(&seen, 1);
-        let plan = Plan { act: Some(Act::LatchRemoved { member, removed }), ..planned(&formed(1, 1)) };
-        let plan = Plan { status: seen.cluster.status.clone().unwrap_or_default(), ..plan };
-        safety::cluster(&seen, &plan).err().map(|v| v.invariant)
-    };
-    assert_eq!(broken(|_| {}, removed("c1", Some("11"))), None);
-    assert_eq!(broken(|_| {}, removed("c2", Some("11"))), Some("I4"));
-    assert_eq!(broken(|_| {}, removed("c1", None)), Some("I5"));
-    assert_eq!(broken(|s| s.members[1].object.spec.leaving = None, removed("c1", Some("11"))), Some("I11"));
-    assert_eq!(broken(|s| s.etcd = Seen::unknown("no"), removed("c1", Some("11"))), Some("I1"));
-    let listed = |s: &mut Observed| {
-        let id = 0x11;
-        etcd(s).members.push(Listed { id, name: String::new(), peer_urls: vec![], learner: true });
-    };
-    assert_eq!(broken(listed, removed("c1", Some("11"))), Some("I4"));
 }
