@@ -7,13 +7,17 @@
 use jiff::Timestamp;
 
 use super::pace::SOON;
-use super::{Member, Membership, Observed};
+use super::{Member, Membership, Observed, shrink};
 use crate::api::condition::Reason;
 use crate::api::member::Parked;
 use crate::plan::{Act, Next, Seen, Target, Unread, Wake, pods};
 
 /// The next step towards a parked cluster.
 pub(super) fn park(seen: &Observed, now: Timestamp) -> Next {
+    // Nobody parks a member that etcd does not list, and its Pod ends with its object.
+    if let Some(next) = shrink::delete_removed(seen) {
+        return next;
+    }
     let stands = |m: &&Member| !m.removed() && m.object.spec.parked.is_none();
     if let Some(member) = seen.members.iter().find(stands) {
         let said = seen.answers.get(member.name()).and_then(Seen::known);

@@ -24,9 +24,11 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
     if let Some(member) = seen.leaving() {
         return Some(depart(seen, etcd, member, now));
     }
-    if let Some(member) = seen.members.iter().find(|m| m.removed() && !m.deleting()) {
-        let why = "etcd does not list the member any more".to_owned();
-        return Some(Next::act(Act::DeleteMember { member: Target::of(&member.object.metadata), why }));
+    if let Some((member, listed)) = listed_again(seen, etcd) {
+        return Some(remove(etcd, member.name(), listed));
+    }
+    if let Some(next) = delete_removed(seen) {
+        return Some(next);
     }
     if let Some(left) = etcd.members.iter().find(|l| never_booted_without_member(seen, l)) {
         return Some(remove(etcd, left.peer_urls.first().map_or("", String::as_str), left));
@@ -47,6 +49,15 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
     }
     let leaving = Leaving { why: Departure::ScaledIn, at: now.to_string() };
     Some(Next::act(Act::LatchLeaving { member: Target::of(&member.object.metadata), leaving }))
+}
+
+/// The object of a member that etcd does not list any more goes, also where etcd is silent: the proof is latched.
+/// A learner that etcd lists again is removed first.
+pub(super) fn delete_removed(seen: &Observed) -> Option<Next> {
+    let again = |m: &Member| seen.own_etcd().is_some_and(|etcd| seen.listed(etcd, m.name()).is_some());
+    let member = seen.members.iter().find(|m| m.removed() && !m.deleting() && !again(m))?;
+    let why = "etcd does not list the member any more".to_owned();
+    Some(Next::act(Act::DeleteMember { member: Target::of(&member.object.metadata), why }))
 }
 
 /// The next step of a member that leaves.
@@ -100,6 +111,12 @@ fn unspared(seen: &Observed, etcd: &Membership, voter: &Listed, name: &str) -> N
          back"
     );
     Next::wait(Reason::Shrinking, message, if healthy == 0 { POLL } else { RETRY })
+}
+
+/// A removed member that etcd lists as a learner: a request to add it was carried out after the proof was latched.
+fn listed_again<'a>(seen: &'a Observed, etcd: &'a Membership) -> Option<(&'a Member, &'a Listed)> {
+    let learner = |m: &'a Member| Some((m, seen.listed(etcd, m.name()).filter(|l| l.learner)?));
+    seen.members.iter().filter(|m| m.removed()).find_map(learner)
 }
 
 /// A learner under a peer URL of this cluster that has never started and has no `EtcdMember`: a request to add the learner

@@ -405,16 +405,14 @@ fn spare(seen: &Observed, target: &Target) -> Verdict {
 /// formed anything; and a seed that etcd does not know beside a cluster that formed without it.
 fn delete(seen: &Observed, target: &Target) -> Verdict {
     let member = target_member(seen, target)?;
+    let listed =
+        |etcd: &Membership| etcd.members.iter().any(|l| stands_for(seen, l).is_some_and(|m| m.name() == member.name()));
+    if member.object.spec.removed.is_some() {
+        return rule("I4", !seen.etcd.known().is_some_and(listed), "etcd lists the member still");
+    }
     if latches(seen).formed.is_some() {
-        let etcd = known(seen)?;
-        let listed = |l: &Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
-        if member.object.spec.removed.is_some() {
-            return rule("I4", !etcd.members.iter().any(listed), "etcd lists the member still");
-        }
-        let stranger = member.object.spec.role == Birth::Seed
-            && member.object.spec.joined.is_none()
-            && !etcd.members.iter().any(|l| stands_for(seen, l).is_some_and(|m| m.name() == member.name()));
-        return rule("I4", stranger, "no member of a cluster that has formed is deleted");
+        let seed = member.object.spec.role == Birth::Seed && member.object.spec.joined.is_none();
+        return rule("I4", seed && !listed(known(seen)?), "no member of a cluster that has formed is deleted");
     }
     let joined = seen.members.iter().any(|m| m.object.spec.joined.is_some());
     rule("I4", !joined, "no member is deleted where one has served")

@@ -1,7 +1,7 @@
 //! Fewer members, none, and back: which one goes, in which order, and what has to hold before.
 
 use super::*;
-use crate::api::member::{Departure, Leaving, Parked};
+use crate::api::member::{Departure, Leaving, Parked, Removed};
 
 fn leaving() -> Option<Leaving> {
     Some(Leaving { why: Departure::ScaledIn, at: noon().to_string() })
@@ -143,6 +143,44 @@ fn a_member_that_leaves_goes_although_more_are_wanted_again() {
 
 fn parked(index: u64) -> Option<Parked> {
     Some(Parked { term: Some(3), index: Some(index), at: noon().to_string() })
+}
+
+/// The request of an operator that crashed is carried out late: the ID is a new one, which has no data.
+#[test]
+fn a_removed_member_that_is_added_late_is_removed_again() {
+    let mut seen = with_learner(3, 3);
+    let member = &mut seen.members[3].object;
+    member.spec.leaving = leaving();
+    member.spec.removed = Some(Removed { member_id: None, cluster_id: "c1".to_owned(), at: noon().to_string() });
+    let remove = Act::RemoveMember { name: named(3), member_id: 0x13, learner: true, cluster_id: CLUSTER_ID };
+    assert_eq!(act(&seen), Some(remove.clone()));
+    let mut zero = seen.clone();
+    zero.cluster.spec.replicas = 0;
+    assert!(matches!(act(&zero), Some(Act::Park { .. })), "without it, not after it");
+    seen.members[3].object.metadata.deletion_timestamp = Some(earlier());
+    assert_eq!(act(&seen), Some(remove));
+    etcd(&mut seen).members.pop();
+    seen.members[3].object.metadata.deletion_timestamp = None;
+    assert!(matches!(act(&seen), Some(Act::DeleteMember { .. })));
+}
+
+/// Nobody else ends its Pod, and the cluster would be parked for ever so.
+#[test]
+fn a_removed_member_goes_before_the_others_are_parked() {
+    let mut seen = one_leaves();
+    seen.cluster.spec.replicas = 0;
+    etcd(&mut seen).members.remove(1);
+    let removed = Removed { member_id: Some("11".to_owned()), cluster_id: "c1".to_owned(), at: noon().to_string() };
+    seen.members[1].object.spec.removed = Some(removed);
+    let goes = Some(Act::DeleteMember {
+        member: member_target(&seen, 1),
+        why: "etcd does not list the member any more".to_owned(),
+    });
+    assert_eq!(act(&seen), goes);
+    seen.etcd = Seen::unknown("timed out");
+    assert_eq!(act(&seen), goes, "the proof is latched");
+    seen.members[1].object.metadata.deletion_timestamp = Some(earlier());
+    assert!(matches!(act(&seen), Some(Act::Park { member, .. }) if member.name == named(0)));
 }
 
 #[test]

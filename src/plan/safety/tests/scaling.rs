@@ -422,7 +422,9 @@ fn a_member_is_deleted_by_proof_and_while_etcd_does_not_list_it() {
     remove(&mut good.members[1]);
     etcd(&mut good).members.remove(1);
     let act = Act::DeleteMember { member: member_target(&good, 1), why: String::new() };
-    breached(&good, &act, &FORMED[..1]);
+    let mut silent = good.clone();
+    silent.etcd = Seen::unknown("no");
+    assert_eq!(broken(&silent, act.clone()), None, "the proof is latched");
     breached(
         &good,
         &act,
