@@ -20,6 +20,7 @@ mod golden;
 mod imports;
 mod layering;
 mod lockfile;
+mod model;
 mod plan_props;
 mod scenarios;
 mod world;

@@ -7,6 +7,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
+use super::health::voters;
 use super::pace::POLL;
 use super::{AlarmKind, Listed, Member, Membership, Observed, victim};
 use crate::api::condition::Reason;
@@ -21,11 +22,14 @@ const RETRY: Wake = Wake::AfterMillis(500);
 
 /// The next step towards fewer members; `None` when there is none to take.
 pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Timestamp) -> Option<Next> {
-    if let Some(member) = seen.leaving() {
-        return Some(depart(seen, etcd, member, now));
-    }
     if let Some((member, listed)) = listed_again(seen, etcd) {
         return Some(remove(etcd, member.name(), listed));
+    }
+    // The last voter waits for another one, which is added meanwhile.
+    let leaves = leaving(seen, etcd).map(|member| depart(seen, etcd, member, now));
+    let alone = matches!(leaves, Some(Next::Wait(..))) && voters(etcd) == 1;
+    if leaves.is_some() && !alone {
+        return leaves;
     }
     if let Some(next) = delete_removed(seen) {
         return Some(next);
@@ -33,7 +37,7 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
     if let Some(left) = etcd.members.iter().find(|l| never_booted_without_member(seen, l)) {
         return Some(remove(etcd, left.peer_urls.first().map_or("", String::as_str), left));
     }
-    if seen.staying().count() <= wanted.replicas {
+    if alone || seen.staying().count() <= wanted.replicas {
         return None;
     }
     if etcd.alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt) {
@@ -60,6 +64,13 @@ pub(super) fn delete_removed(seen: &Observed) -> Option<Next> {
     Some(Next::act(Act::DeleteMember { member: Target::of(&member.object.metadata), why }))
 }
 
+/// The member that leaves next. There is one (I11), unless the request of an operator that crashed was carried out late;
+/// then the leader is the last of them.
+fn leaving<'a>(seen: &'a Observed, etcd: &Membership) -> Option<&'a Member> {
+    let leads = |m: &&Member| seen.listed(etcd, m.name()).is_some_and(|l| Some(l.id) == etcd.leader);
+    seen.members.iter().filter(|m| !m.stays() && !m.removed()).min_by_key(leads)
+}
+
 /// The next step of a member that leaves.
 fn depart(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> Next {
     let Some(listed) = seen.listed(etcd, member.name()) else {
@@ -70,12 +81,12 @@ fn depart(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -
         };
         return Next::act(Act::LatchRemoved { member: Target::of(&member.object.metadata), removed });
     };
+    if !listed.learner && !seen.can_spare(etcd, listed) {
+        return unspared(seen, etcd, listed, member.name());
+    }
     let voter = |pod: &&Pod| meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
     if let Some(pod) = member.live_pod().filter(voter) {
         return Next::act(Act::DismissClients { pod: Target::of(&pod.metadata) });
-    }
-    if !listed.learner && !seen.can_spare(etcd, listed) {
-        return unspared(seen, etcd, listed, member.name());
     }
     if etcd.leader == Some(listed.id) {
         return hand_over(seen, etcd, listed, member.name());

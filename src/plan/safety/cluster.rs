@@ -168,8 +168,9 @@ fn create(seen: &Observed, member: &EtcdMember) -> Verdict {
             rule("I11", member.spec.initial_cluster.is_none(), "a member starts only when etcd knows it")?;
             known(seen)?;
             let wanted = usize::try_from(seen.cluster.spec.replicas).unwrap_or(0).min(MOST);
-            let counted = seen.members.iter().filter(|m| m.object.spec.removed.is_none()).count();
-            rule("I11", counted < wanted, "no more members than are wanted")
+            let stays = |m: &&Member| m.object.spec.leaving.is_none() && m.object.spec.removed.is_none();
+            let staying = seen.members.iter().filter(stays).count();
+            rule("I11", staying < wanted, "no more members than are wanted")
         }
     }
 }

@@ -145,6 +145,41 @@ fn parked(index: u64) -> Option<Parked> {
     Some(Parked { term: Some(3), index: Some(index), at: noon().to_string() })
 }
 
+/// Two leave where the request of an operator that crashed was carried out late. `leaving` is never undone.
+#[test]
+fn the_last_voter_leaves_after_another_one_has_come() {
+    let mut seen = formed(2, 1);
+    for n in 0..2 {
+        seen.members[n].object.spec.leaving = leaving();
+    }
+    let pod = |n: usize| Target::of(&formed(2, 1).members[n].pod.as_ref().unwrap().metadata);
+    assert_eq!(act(&seen), Some(Act::DismissClients { pod: pod(1) }), "the follower first");
+    seen.members[1].pod.as_mut().unwrap().metadata.labels = labels(&[(key::ROLE, role::LEARNER)]);
+    assert!(matches!(act(&seen), Some(Act::RemoveMember { member_id: 0x11, .. })));
+    let mut seen = formed(1, 1);
+    seen.members[0].object.spec.leaving = leaving();
+    assert!(matches!(act(&seen), Some(Act::Latch(_))), "clients stay, and a name is latched");
+    latches(&mut seen).pending_member = Some("a-x".to_owned());
+    assert!(matches!(act(&seen), Some(Act::CreateMember(_))));
+    // It is added, and then the last voter goes.
+    let mut seen = with_learner(1, 1);
+    seen.members[0].object.spec.leaving = leaving();
+    assert!(matches!(act(&seen), Some(Act::LatchJoined { .. })));
+    etcd(&mut seen).members.pop();
+    assert!(matches!(act(&seen), Some(Act::AddLearner { .. })));
+    let mut seen = formed(2, 1);
+    seen.members[0].object.spec.leaving = leaving();
+    assert_eq!(act(&seen), Some(Act::DismissClients { pod: pod(0) }));
+}
+
+/// Clients are not led away from a voter that cannot go.
+#[test]
+fn a_voter_that_cannot_be_spared_keeps_its_clients() {
+    let mut seen = one_leaves();
+    silence(&mut seen, 2);
+    assert_eq!(waits(&seen), Some(Reason::Shrinking));
+}
+
 /// The request of an operator that crashed is carried out late: the ID is a new one, which has no data.
 #[test]
 fn a_removed_member_that_is_added_late_is_removed_again() {
@@ -158,7 +193,10 @@ fn a_removed_member_that_is_added_late_is_removed_again() {
     zero.cluster.spec.replicas = 0;
     assert!(matches!(act(&zero), Some(Act::Park { .. })), "without it, not after it");
     seen.members[3].object.metadata.deletion_timestamp = Some(earlier());
-    assert_eq!(act(&seen), Some(remove));
+    assert_eq!(act(&seen), Some(remove.clone()));
+    let mut next = seen.clone();
+    next.members[1].object.spec.leaving = leaving();
+    assert_eq!(act(&next), Some(remove), "before the next one that leaves");
     etcd(&mut seen).members.pop();
     seen.members[3].object.metadata.deletion_timestamp = None;
     assert!(matches!(act(&seen), Some(Act::DeleteMember { .. })));
