@@ -14,7 +14,8 @@ use holdfast::plan::cluster::{Answer, Listed, Membership};
 use holdfast::plan::{Act, Plan, Proxies, Seen, Settings, build, cluster, member, meta, pods, safety, valid};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    ContainerState, ContainerStateRunning, ContainerStatus, PersistentVolumeClaim, PodCondition, PodStatus,
+    Container, ContainerState, ContainerStateRunning, ContainerStatus, PersistentVolumeClaim, PodCondition, PodSpec,
+    PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
@@ -354,6 +355,16 @@ fn pod_object(cluster: &EtcdCluster, object: &EtcdMember, facts: &Pod) -> k8s_op
     let mut first = object.clone();
     first.spec.start_count = 0;
     let mut made = pod(&first, &server, &object.spec.placement, &start, &settings());
+    // What no plan reads is left out: it would be copied for every plan.
+    let bare = |all: Vec<Container>| {
+        let bare = |c: Container| Container { name: c.name, image: c.image, args: c.args, ..Container::default() };
+        all.into_iter().map(bare).collect()
+    };
+    made.spec = made.spec.map(|spec| PodSpec {
+        containers: bare(spec.containers),
+        init_containers: spec.init_containers.map(bare),
+        ..PodSpec::default()
+    });
     stored(&mut made.metadata, facts.deleting);
     if facts.voter {
         made.metadata.labels.get_or_insert_default().insert(key::ROLE.to_owned(), role::VOTER.to_owned());
