@@ -3,11 +3,16 @@
 //! Three voters and who joins beside them, edits of `spec.replicas`, servers that crash or are cut off, requests that arrive late,
 //! old views, a wiped volume. [`plan`](holdfast::plan) and [`safety`](holdfast::plan::safety) are the real ones; I1, I3, I4, I5, I11
 //! and I16 are judged by the facts. `HOLDFAST_SOAK=n` searches further; without it the search is the same each time.
+//!
+//! A pass reads Kubernetes before etcd, so a view of Kubernetes may be older than that of etcd, and not the other way round. I12 and
+//! I27 are no part of the model: an object's version is what is in it.
 
 mod bugs;
 mod facts;
 mod passes;
+mod requests;
 mod search;
+mod sight;
 
 use std::time::Instant;
 

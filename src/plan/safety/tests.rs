@@ -1,5 +1,6 @@
 //! The checkers on trial: each rule refuses a plan that breaks it, and lets the plan pass that does not.
 
+mod parts;
 mod scaling;
 
 use super::*;

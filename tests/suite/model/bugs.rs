@@ -4,7 +4,8 @@
 //! Decides the mistake. Which rule it breaks is told in the table of `model.rs`.
 
 use super::facts::{Facts, Log};
-use super::passes::{Heard, List, MemberSight, Order, Part, Sight};
+use super::requests::Order;
+use super::sight::{Heard, List, MemberSight, Part, Sight};
 
 /// One mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

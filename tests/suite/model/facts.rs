@@ -120,9 +120,9 @@ pub struct Facts {
     pub wiped: u8,
     pub luck: Luck,
     /// The request of an operator that has crashed.
-    pub late: Option<super::passes::Request>,
+    pub late: Option<super::requests::Request>,
     /// What a slow pass has read of Kubernetes.
-    pub begun: Option<Box<super::passes::Kube>>,
+    pub begun: Option<Box<super::sight::Kube>>,
 }
 
 /// A rule that was broken, and how.

@@ -1,7 +1,6 @@
 //! The search: every state that some order of steps leads to, shortest histories first, and from each state the way to rest.
 //!
-//! Decides which steps there are. A state is known again by a fingerprint of 64 bits; where one of a million is missed for that, the
-//! next run misses the same one.
+//! Decides which steps there are. A state is known again by a fingerprint of 64 bits.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -10,7 +9,9 @@ use holdfast::api::condition::Reason;
 
 use super::bugs::Bug;
 use super::facts::{Breach, Facts, Luck, SLOTS, Slot};
-use super::passes::{Decision, Kube, MemberSight, Order, Part, Planner, Sight, Way};
+use super::passes::{Decision, Planner};
+use super::requests::{Order, Way};
+use super::sight::{Kube, MemberSight, Part, Sight};
 
 /// A hash of small numbers, also fast where nothing is optimised.
 #[derive(Default)]
