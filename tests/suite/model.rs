@@ -13,12 +13,13 @@ mod passes;
 mod requests;
 mod search;
 mod sight;
+mod walk;
 
 use std::time::Instant;
 
 use bugs::Bug;
 use facts::{Facts, Luck};
-use search::Model;
+use search::{Model, Searched};
 
 const NONE: Luck = Luck { edits: 0, crashes: 0, cuts: 0, stale: 0, late: 0, wipes: 0, writes: 0 };
 
@@ -135,6 +136,29 @@ fn no_order_of_steps_breaks_a_rule_and_each_ends_well() {
         );
         assert_eq!(searched.too_small, 0, "the model has too few members for {name}");
     }
+}
+
+#[test]
+fn long_histories_break_no_rule_and_end_well() {
+    let luck = Luck { edits: 4, crashes: 3, cuts: 2, stale: 2, late: 2, wipes: 1, writes: 4 };
+    let walks = if soaks() { 100_000 } else { 1_000 };
+    let (mut model, mut walked, begun) = (Model::default(), Searched::default(), Instant::now());
+    for seed in 0..walks {
+        let voters = (seed % 3 + 1) as u8;
+        let start =
+            Facts::settled(voters, (seed / 3 % u64::from(voters)) as u8, Luck { wipes: (seed % 2) as u8, ..luck });
+        let found = model.walk(&start, ALL, (seed << 32, 400), &mut walked);
+        found.unwrap_or_else(|found| panic!("seed {seed}: {:?}\n{}", found.breach, found.history));
+    }
+    println!(
+        "{} histories, {} steps, {:.1} s, {} plans; ends: {:?}, too small {}",
+        walked.states,
+        walked.steps,
+        begun.elapsed().as_secs_f64(),
+        model.planner.plans(),
+        walked.ends,
+        walked.too_small,
+    );
 }
 
 /// Each mistake, the rule that it breaks, and where it shows.

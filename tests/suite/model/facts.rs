@@ -4,7 +4,7 @@
 //! step that has not happened yet. A log is one of three lengths, and an ID is a member's slot with the number of its adds.
 
 /// Members that a history may have.
-pub const SLOTS: usize = 7;
+pub const SLOTS: usize = 8;
 
 /// How much of the acknowledged data a log has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

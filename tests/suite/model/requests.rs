@@ -140,7 +140,7 @@ impl Facts {
                 self.change(n, |o| o.leaving = true);
             }
             Order::DeleteMember(n) => {
-                need("I4", !direct || self.at(n).entry.is_none(), "a member that etcd lists was deleted")?;
+                need("I4", !direct || !self.counts(n), "a member that etcd lists was deleted")?;
                 self.change(n, |o| o.deleting = true);
             }
             Order::Tell(n, told) => self.change(n, |o| o.told = Some(told)),
@@ -168,10 +168,8 @@ impl Facts {
             }
             Order::DeleteClaim(n) => {
                 let slot = self.at(n);
-                let data = slot.claim.and_then(|c| c.data);
-                // What is listed again after the proof has no vote, and copies of the others' data.
-                let proven = slot.object.is_some_and(|o| o.removed);
-                let live = slot.entry.is_some_and(|e| data.is_some_and(|d| d.id == e.id) && (e.votes || !proven));
+                let own = slot.claim.and_then(|c| c.data).map(|d| d.id) == slot.entry.map(|e| e.id);
+                let live = own && self.counts(n);
                 need("I4", !live, "the volume of a member that etcd lists was deleted")?;
                 if let Some(claim) = self.slot(n).claim.as_mut() {
                     claim.deleting = true;
@@ -179,6 +177,12 @@ impl Facts {
             }
         }
         Ok(())
+    }
+
+    /// Whether etcd lists a member. One that it lists again after the proof has no vote, and copies of the others' data.
+    fn counts(&self, n: u8) -> bool {
+        let proven = self.at(n).object.is_some_and(|o| o.removed);
+        self.at(n).entry.is_some_and(|e| e.votes || !proven)
     }
 
     fn change(&mut self, n: u8, change: impl FnOnce(&mut Object)) {

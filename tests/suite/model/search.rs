@@ -10,8 +10,9 @@ use holdfast::api::condition::Reason;
 use super::bugs::Bug;
 use super::facts::{Breach, Facts, Luck, SLOTS, Slot};
 use super::passes::{Decision, Planner};
-use super::requests::{Order, Way};
+use super::requests::Way;
 use super::sight::{Kube, MemberSight, Part, Sight};
+use super::walk::history;
 
 /// A hash of small numbers, also fast where nothing is optimised.
 #[derive(Default)]
@@ -52,6 +53,9 @@ fn fingerprint(facts: &Facts) -> u64 {
     hasher.finish()
 }
 
+/// Where each state came from.
+type Origins = HashMap<u64, (u64, Option<Step>), Mixed>;
+
 /// One step of somebody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -89,7 +93,7 @@ pub struct Found {
 }
 
 /// A breach on the way to rest, and where.
-type Unrest = (Breach, String);
+pub(super) type Unrest = (Breach, String);
 
 /// What was searched.
 #[derive(Debug, Default)]
@@ -119,7 +123,7 @@ impl Model {
         Self { bug, ..Self::default() }
     }
 
-    fn decide(&mut self, facts: &Facts, kube: Kube) -> Decision {
+    pub(super) fn decide(&mut self, facts: &Facts, kube: Kube) -> Decision {
         let mut sight = Sight::of(facts, kube);
         let Some(bug) = self.bug else { return self.planner.cluster(sight) };
         bug.lies(&mut sight);
@@ -127,7 +131,7 @@ impl Model {
         Decision { order: bug.twists(&sight, order), waits: None, refused: None }
     }
 
-    fn decide_member(&mut self, facts: &Facts, n: u8) -> Option<Decision> {
+    pub(super) fn decide_member(&mut self, facts: &Facts, n: u8) -> Option<Decision> {
         let slot = facts.at(n);
         slot.object?;
         let part = Part { object: slot.object, pod: slot.pod, claim: slot.claim.map(|c| c.deleting) };
@@ -140,7 +144,7 @@ impl Model {
     }
 
     /// The state after a step; `None` where the step changes nothing, or cannot be.
-    fn after(&mut self, facts: &Facts, step: Step) -> Result<Option<Facts>, Breach> {
+    pub(super) fn after(&mut self, facts: &Facts, step: Step) -> Result<Option<Facts>, Breach> {
         let mut next = facts.clone();
         let luck = &mut next.luck;
         let spend = |left: &mut u8| left.checked_sub(1).map(|rest| *left = rest).is_some();
@@ -210,8 +214,7 @@ impl Model {
     /// All states that are reached from these, at most so many.
     pub fn search(&mut self, starts: &[Facts], sizes: &[u8], most: usize) -> Result<Searched, Found> {
         let mut searched = Searched { whole: true, ..Searched::default() };
-        // Where each state came from.
-        let mut known: HashMap<u64, (u64, Option<Step>), Mixed> = HashMap::default();
+        let (bug, mut known) = (self.bug, Origins::default());
         let mut front: Vec<Facts> = starts.to_vec();
         for start in starts {
             known.insert(fingerprint(start), (0, None));
@@ -225,14 +228,9 @@ impl Model {
                 // Whoever has a bug need not come to rest.
                 let rests = if self.bug.is_none() { self.comes_to_rest(&facts, &mut searched) } else { Ok(()) };
                 if let Err((breach, end)) = rests {
-                    let history = tell(self.bug, starts, &known, from, None);
-                    return Err(Found {
-                        breach,
-                        history: format!("{history}\nthen, without any more bad luck: {end}"),
-                    });
+                    return Err(Found { breach, history: tell(bug, starts, &known, (from, None)) + &end });
                 }
                 if usize::from(facts.fresh) >= SLOTS {
-                    searched.too_small += 1;
                     continue;
                 }
                 for step in steps(&facts, sizes) {
@@ -240,7 +238,7 @@ impl Model {
                         Ok(Some(next)) => next,
                         Ok(None) => continue,
                         Err(breach) => {
-                            return Err(Found { breach, history: tell(self.bug, starts, &known, from, Some(step)) });
+                            return Err(Found { breach, history: tell(bug, starts, &known, (from, Some(step))) });
                         }
                     };
                     searched.steps += 1;
@@ -260,11 +258,15 @@ impl Model {
     }
 
     /// Without any more bad luck, and with everybody at work in turn, the world comes to rest as its spec says, or says why not.
-    fn comes_to_rest(&mut self, facts: &Facts, searched: &mut Searched) -> Result<(), Unrest> {
+    pub(super) fn comes_to_rest(&mut self, facts: &Facts, searched: &mut Searched) -> Result<(), Unrest> {
         let mut now = facts.clone();
         now.luck = Luck::default();
         let mut way = vec![];
         for _ in 0..PATIENCE {
+            if usize::from(now.fresh) >= SLOTS {
+                searched.too_small += 1;
+                return Ok(());
+            }
             let here = fingerprint(&now);
             if self.rests.contains(&here) {
                 self.rests.extend(way);
@@ -273,13 +275,16 @@ impl Model {
             way.push(here);
             let before = now.clone();
             for step in everybody(&now) {
-                let next = self.after(&now, step).map_err(|breach| (breach, format!("{step:?} in {now:#?}")))?;
+                let next = self
+                    .after(&now, step)
+                    .map_err(|breach| (breach, format!("\nthen, without any more bad luck: {step:?} in {now:#?}")))?;
                 now = next.unwrap_or(now);
             }
             if now == before {
                 let kube = Kube::of(&now);
                 let waits = self.decide(&now, kube).waits;
-                let end = rest(&now, waits).map_err(|breach| (breach, format!("{waits:?} in {now:#?}")))?;
+                let end =
+                    rest(&now, waits).map_err(|breach| (breach, format!("\nand rests: {waits:?} in {now:#?}")))?;
                 *searched.ends.entry(end).or_default() += 1;
                 self.rests.extend(way);
                 return Ok(());
@@ -293,7 +298,7 @@ impl Model {
 const PATIENCE: usize = 200;
 
 /// What everybody does in one round without bad luck.
-fn everybody(facts: &Facts) -> Vec<Step> {
+pub(super) fn everybody(facts: &Facts) -> Vec<Step> {
     let mut steps = vec![Step::Deliver, Step::Finish, Step::Heal];
     for n in Facts::numbers().take_while(|n| *n <= facts.fresh) {
         steps.extend([Step::Clear(n), Step::Boot(n), Step::CatchUp(n), Step::MemberPass(n)]);
@@ -351,7 +356,7 @@ fn act(next: &mut Facts, decision: Decision, kube: &Kube, way: Way) -> Result<bo
 }
 
 /// The steps that may be taken.
-fn steps(facts: &Facts, sizes: &[u8]) -> Vec<Step> {
+pub(super) fn steps(facts: &Facts, sizes: &[u8]) -> Vec<Step> {
     let mut steps = vec![Step::Pass, Step::Deliver, Step::Finish, Step::Heal];
     let luck = facts.luck;
     if luck.edits > 0 {
@@ -382,34 +387,14 @@ fn steps(facts: &Facts, sizes: &[u8]) -> Vec<Step> {
     steps
 }
 
-/// The steps that led to a state, and the last one.
-fn tell(
-    bug: Option<Bug>,
-    starts: &[Facts],
-    known: &HashMap<u64, (u64, Option<Step>), Mixed>,
-    at: u64,
-    last: Option<Step>,
-) -> String {
-    let (mut told, mut at): (Vec<Step>, u64) = (last.into_iter().collect(), at);
+/// The steps that led to a state, and a last one.
+fn tell(bug: Option<Bug>, starts: &[Facts], known: &Origins, (mut at, last): (u64, Option<Step>)) -> String {
+    let mut way: Vec<Step> = last.into_iter().collect();
     while let Some((from, Some(step))) = known.get(&at) {
-        told.push(*step);
+        way.push(*step);
         at = *from;
     }
-    told.reverse();
+    way.reverse();
     let start = starts.iter().find(|start| fingerprint(start) == at);
-    let mut out =
-        start.map_or_else(String::new, |s| format!("{} voters, {} leads", s.voters(), s.leader.unwrap_or(99)));
-    // The real plans once more, to say what they wanted.
-    let (mut facts, mut model) = (start.cloned(), Model::with(bug));
-    for step in told {
-        let order: Option<Order> = facts.as_ref().and_then(|facts| match step {
-            Step::Pass | Step::Send => model.decide(facts, Kube::of(facts)).order,
-            Step::MemberPass(n) | Step::MemberSend(n) => model.decide_member(facts, n)?.order,
-            Step::Finish => model.decide(facts, (**facts.begun.as_ref()?).clone()).order,
-            _ => None,
-        });
-        out.push_str(&format!("\n{step:?}{}", order.map(|o| format!(": {o:?}")).unwrap_or_default()));
-        facts = facts.and_then(|facts| model.after(&facts, step).ok()?);
-    }
-    out
+    start.map_or_else(String::new, |start| history(bug, start, &way))
 }
