@@ -20,6 +20,11 @@ mod golden;
 mod imports;
 mod layering;
 mod lockfile;
+mod model;
 mod plan_props;
 mod scenarios;
 mod world;
+
+/// As in the program itself: plans are made of many small strings, which musl's own allocator gives back to the kernel at once.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

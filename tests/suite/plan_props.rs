@@ -154,7 +154,7 @@ fn live(history: &History) -> Result<(), TestCaseError> {
 #[test]
 fn clusters_come_to_what_is_asked_for_whatever_happens() {
     let soak = std::env::var("HOLDFAST_SOAK").ok().filter(|soak| !soak.is_empty());
-    let cases = if soak.is_some() { 20_000 } else { 50 };
+    let cases = if soak.is_some() { 20_000 } else { 24 };
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
     let sample = || TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let mut runner = match soak {

@@ -58,8 +58,9 @@ fn votes(seen: &Observed, etcd: &Membership) -> Option<Next> {
     let learners = present(seen, etcd).filter(|(l, m)| l.learner && m.joined() && m.stays() && m.live_pod().is_some());
     let ready = learners
         .filter_map(|(l, m)| Some((l, m, seen.serving(etcd, l, m.name())?)))
-        // etcd itself is content with a tenth of the whole log, and then every write waits for the rest.
-        .find(|(_, _, answer)| ahead.saturating_sub(answer.applied_index) <= CLOSE_ENOUGH);
+        // etcd itself is content with a tenth of the whole log, and then every write waits for the rest. A learner that is
+        // cut off from the leader would be a vote that is missing.
+        .find(|(_, _, said)| said.leader == leader.id && ahead.saturating_sub(said.applied_index) <= CLOSE_ENOUGH);
     let (listed, member, _) = ready?;
     // I1: with the new vote there is still a quorum of members that answer.
     if seen.healthy(etcd).len() + 1 < quorum(voters(etcd) + 1) {

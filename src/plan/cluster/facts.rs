@@ -68,11 +68,6 @@ impl Observed {
         self.members.iter().filter(|m| m.stays())
     }
 
-    /// The member that leaves and that etcd may still list. There is one at most (I11).
-    pub fn leaving(&self) -> Option<&Member> {
-        self.members.iter().find(|m| !m.stays() && !m.removed())
-    }
-
     /// etcd's membership, if these servers are the ones that the cluster formed with (or it has not formed).
     pub fn own_etcd(&self) -> Option<&Membership> {
         let ours = |etcd: &&Membership| self.latches().formed.is_none_or(|f| f.cluster_id == hex_id(etcd.cluster_id));

@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 
 use super::pace::SOON;
-use super::{Member, Membership, Observed};
+use super::{Member, Membership, Observed, shrink};
 use crate::api::condition::Reason;
 use crate::api::member::Parked;
 use crate::plan::{Act, Next, Seen, Target, Unread, Wake, pods};
@@ -18,9 +18,9 @@ pub(super) fn park(seen: &Observed, now: Timestamp) -> Next {
     if let Some(next) = seen.locked_out().filter(|_| !wakes(seen)) {
         return next;
     }
-    if let Some(member) = seen.members.iter().find(|m| m.removed() && !m.deleting()) {
-        let why = "etcd does not list the member any more".to_owned();
-        return Next::act(Act::DeleteMember { member: Target::of(&member.object.metadata), why });
+    // Nobody parks a member that etcd does not list, and its Pod ends with its object.
+    if let Some(next) = shrink::delete_removed(seen) {
+        return next;
     }
     let stands = |m: &&Member| !m.removed() && m.object.spec.parked.is_none();
     if let Some(member) = seen.members.iter().find(stands) {

@@ -8,7 +8,7 @@
 use k8s_openapi::api::core::v1::Pod;
 
 use super::health::CLOSE_ENOUGH;
-use super::{Listed, Member, Membership, Observed};
+use super::{Answer, Listed, Member, Membership, Observed};
 use crate::plan::build::budget::quorum;
 use crate::plan::valid::Wanted;
 use crate::plan::{Act, Next, Target, pods};
@@ -45,7 +45,8 @@ fn restored_in(member: &Member) -> Option<&Pod> {
 fn is_well(seen: &Observed, etcd: &Membership, listed: &Listed, ahead: u64) -> bool {
     let Some(member) = seen.standing_for(listed) else { return false };
     let answer = seen.serving(etcd, listed, member.name());
-    let keeps_up = answer.is_some_and(|answer| ahead.saturating_sub(answer.applied_index) <= CLOSE_ENOUGH);
+    let level = |answer: &Answer| ahead.saturating_sub(answer.applied_index) <= CLOSE_ENOUGH;
+    let keeps_up = answer.is_some_and(|answer| Some(answer.leader) == etcd.leader && level(answer));
     let whole = member.live_pod().is_some_and(pods::ready) && member.live_claim().is_some();
     keeps_up && whole && !listed.learner && !member.deleting()
 }

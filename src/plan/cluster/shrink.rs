@@ -7,6 +7,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
+use super::health::voters;
 use super::pace::POLL;
 use super::{AlarmKind, Listed, Member, Membership, Observed, victim};
 use crate::api::condition::Reason;
@@ -21,20 +22,22 @@ const RETRY: Wake = Wake::AfterMillis(500);
 
 /// The next step towards fewer members; `None` when there is none to take.
 pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Timestamp) -> Option<Next> {
-    if let Some(member) = seen.leaving() {
-        let voter = seen.listed(etcd, member.name()).filter(|l| !l.learner);
-        let held = voter.is_some_and(|voter| !seen.can_spare(etcd, voter));
-        // Where too few stay, others come first: without them the member could never go.
-        return (!held || seen.staying().count() >= wanted.replicas).then(|| depart(seen, etcd, member, now));
+    if let Some((member, listed)) = listed_again(seen, etcd) {
+        return Some(remove(etcd, member.name(), listed));
     }
-    if let Some(member) = seen.members.iter().find(|m| m.removed() && !m.deleting()) {
-        let why = "etcd does not list the member any more".to_owned();
-        return Some(Next::act(Act::DeleteMember { member: Target::of(&member.object.metadata), why }));
+    // The last voter waits for another one, which is added meanwhile.
+    let leaves = leaving(seen, etcd).map(|member| depart(seen, etcd, member, now));
+    let alone = matches!(leaves, Some(Next::Wait(..))) && voters(etcd) == 1;
+    if leaves.is_some() && !alone {
+        return leaves;
+    }
+    if let Some(next) = delete_removed(seen) {
+        return Some(next);
     }
     if let Some(left) = etcd.members.iter().find(|l| never_booted_without_member(seen, l)) {
         return Some(remove(etcd, left.peer_urls.first().map_or("", String::as_str), left));
     }
-    if seen.staying().count() <= wanted.replicas {
+    if alone || seen.staying().count() <= wanted.replicas {
         return None;
     }
     if let Some(doubt) = in_doubt(etcd) {
@@ -48,6 +51,22 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
     }
     let leaving = Leaving { why: Departure::ScaledIn, at: now.to_string() };
     Some(Next::act(Act::LatchLeaving { member: Target::of(&member.object.metadata), leaving }))
+}
+
+/// The object of a member that etcd does not list any more goes, also where etcd is silent: the proof is latched.
+/// A learner that etcd lists again is removed first.
+pub(super) fn delete_removed(seen: &Observed) -> Option<Next> {
+    let again = |m: &Member| seen.own_etcd().is_some_and(|etcd| seen.listed(etcd, m.name()).is_some());
+    let member = seen.members.iter().find(|m| m.removed() && !m.deleting() && !again(m))?;
+    let why = "etcd does not list the member any more".to_owned();
+    Some(Next::act(Act::DeleteMember { member: Target::of(&member.object.metadata), why }))
+}
+
+/// The member that leaves next. There is one (I11), unless the request of an operator that crashed was carried out late;
+/// then the leader is the last of them.
+fn leaving<'a>(seen: &'a Observed, etcd: &Membership) -> Option<&'a Member> {
+    let leads = |m: &&Member| seen.listed(etcd, m.name()).is_some_and(|l| Some(l.id) == etcd.leader);
+    seen.members.iter().filter(|m| !m.stays() && !m.removed()).min_by_key(leads)
 }
 
 /// The next step of a member that leaves.
@@ -113,6 +132,12 @@ fn unspared(seen: &Observed, etcd: &Membership, voter: &Listed, name: &str) -> N
          back"
     );
     Next::wait(Reason::Shrinking, message, if healthy == 0 { POLL } else { RETRY })
+}
+
+/// A removed member that etcd lists as a learner: a request to add it was carried out after the proof was latched.
+fn listed_again<'a>(seen: &'a Observed, etcd: &'a Membership) -> Option<(&'a Member, &'a Listed)> {
+    let learner = |m: &'a Member| Some((m, seen.listed(etcd, m.name()).filter(|l| l.learner)?));
+    seen.members.iter().filter(|m| m.removed()).find_map(learner)
 }
 
 /// A learner under a peer URL of this cluster that has never started and has no `EtcdMember`: a request to add the learner

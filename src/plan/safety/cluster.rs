@@ -222,7 +222,8 @@ fn create(seen: &Observed, member: &EtcdMember) -> Verdict {
             known(seen)?;
             let wanted = usize::try_from(seen.cluster.spec.replicas).unwrap_or(0).min(MOST);
             let stays = |m: &&Member| m.object.spec.leaving.is_none() && m.object.spec.removed.is_none();
-            rule("I11", seen.members.iter().filter(stays).count() < wanted, "no more members than are wanted")
+            let staying = seen.members.iter().filter(stays).count();
+            rule("I11", staying < wanted, "no more members than are wanted")
         }
     }
 }
@@ -288,8 +289,9 @@ fn leave(seen: &Observed, target: &Target) -> Verdict {
 
 fn hand_over(seen: &Observed, name: &str, (from, to): (u64, u64), cluster_id: u64) -> Verdict {
     let etcd = formed_as(seen, cluster_id)?;
-    let leaves = seen.members.iter().find(|m| m.name() == name).is_some_and(|m| m.object.spec.leaving.is_some());
-    rule("I11", leaves && etcd.leader == Some(from), "only a leader that leaves hands the leadership over")?;
+    let leads = etcd.members.iter().find(|l| l.id == from && etcd.leader == Some(from));
+    let leaves = leads.and_then(|l| stands_for(seen, l)).filter(|m| m.object.spec.leaving.is_some());
+    rule("I11", leaves.is_some_and(|m| m.name() == name), "only a leader that leaves hands the leadership over")?;
     let next = voters(etcd).into_iter().find(|l| l.id == to && to != from);
     let healthy = next.is_some_and(|l| {
         is_healthy(seen, etcd, l) && stands_for(seen, l).is_some_and(|m| m.object.spec.leaving.is_none())
@@ -403,10 +405,10 @@ fn promote(seen: &Observed, name: &str, member_id: u64, cluster_id: u64) -> Verd
     let joined = member.object.spec.joined.as_ref();
     rule("I3", joined.is_some_and(|j| j.member_id == id(member_id)), "a member is latched as joined before it votes")?;
     rule("I3", !may_start_empty(member), "a member that votes may not start on an empty volume")?;
+    rule("I11", member.object.spec.leaving.is_none(), "a member that leaves gets no vote")?;
     let voters = voters(etcd);
-    let answering = voters.iter().filter(|l| answers(seen, etcd, l)).count();
-    let newcomer = usize::from(listed.is_some_and(|l| answers(seen, etcd, l)));
-    rule("I1", 2 * (answering + newcomer) > voters.len() + 1, "with the new vote a quorum answers")
+    let healthy = voters.iter().copied().chain(listed).filter(|l| is_healthy(seen, etcd, l)).count();
+    rule("I1", 2 * healthy > voters.len() + 1, "with the new vote a quorum is healthy")
 }
 
 fn admit(seen: &Observed, target: &Target) -> Verdict {
@@ -450,30 +452,23 @@ fn spare(seen: &Observed, target: &Target) -> Verdict {
     rule("I11", !changing, "the membership is not changing")?;
     let left = voters.iter().filter(|l| {
         let other = stands_for(seen, l).is_some_and(|m| m.name() != member.name() && serves(m));
-        other && answers(seen, etcd, l)
+        other && is_healthy(seen, etcd, l)
     });
-    rule("I1", 2 * left.count() > voters.len(), "a quorum answers without this member")
+    rule("I1", 2 * left.count() > voters.len(), "a quorum is healthy without this member")
 }
 
 /// The only members that go: those that etcd does not list any more, by a latched proof; those of an attempt that never
 /// formed anything; and a seed that etcd does not know beside a cluster that formed without it.
 fn delete(seen: &Observed, target: &Target) -> Verdict {
     let member = target_member(seen, target)?;
+    let listed =
+        |etcd: &Membership| etcd.members.iter().any(|l| stands_for(seen, l).is_some_and(|m| m.name() == member.name()));
+    if member.object.spec.removed.is_some() {
+        return rule("I4", !seen.etcd.known().is_some_and(listed), "etcd lists the member still");
+    }
     if latches(seen).formed.is_some() {
-        let removed = member.object.spec.removed.is_some();
-        if removed && seen.cluster.spec.replicas == 0 && seen.etcd.known().is_none() {
-            // The latched proof is enough: an ID never returns. A cluster that is being parked need not answer.
-            return Ok(());
-        }
-        let etcd = known(seen)?;
-        let listed = |l: &Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
-        if removed {
-            return rule("I4", !etcd.members.iter().any(listed), "etcd lists the member still");
-        }
-        let stranger = member.object.spec.role == Birth::Seed
-            && member.object.spec.joined.is_none()
-            && !etcd.members.iter().any(|l| stands_for(seen, l).is_some_and(|m| m.name() == member.name()));
-        return rule("I4", stranger, "no member of a cluster that has formed is deleted");
+        let seed = member.object.spec.role == Birth::Seed && member.object.spec.joined.is_none();
+        return rule("I4", seed && !listed(known(seen)?), "no member of a cluster that has formed is deleted");
     }
     let joined = seen.members.iter().any(|m| m.object.spec.joined.is_some());
     rule("I4", !joined, "no member is deleted where one has served")

@@ -1,5 +1,8 @@
 //! The checkers on trial: each rule refuses a plan that breaks it, and lets the plan pass that does not.
 
+mod parts;
+mod scaling;
+
 use super::*;
 use crate::api::cluster::{Formed, Latches, Retention};
 use crate::api::member::{Birth, Joined};

@@ -48,6 +48,11 @@ fn a_vote_needs_a_learner_that_keeps_up() {
     assert_eq!(waits(&seen), Some(Reason::WaitingForLearner));
     seen.answers.insert(named(1), lag(1_000));
     assert!(matches!(act(&seen), Some(Act::Promote { .. })));
+    for leader in [0, 0x99] {
+        let cut_off = Answer { learner: true, leader, ..answer(1) };
+        seen.answers.insert(named(1), Seen::Known(cut_off));
+        assert_eq!(waits(&seen), Some(Reason::WaitingForLearner), "its vote would be missing");
+    }
     seen.answers.remove(&named(1));
     assert_eq!(act(&seen), None);
     let mut seen = candidate();

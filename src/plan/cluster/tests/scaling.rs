@@ -145,6 +145,82 @@ fn parked(index: u64) -> Option<Parked> {
     Some(Parked { term: Some(3), index: Some(index), at: noon().to_string() })
 }
 
+/// Two leave where the request of an operator that crashed was carried out late. `leaving` is never undone.
+#[test]
+fn the_last_voter_leaves_after_another_one_has_come() {
+    let mut seen = formed(2, 1);
+    for n in 0..2 {
+        seen.members[n].object.spec.leaving = leaving();
+    }
+    let pod = |n: usize| Target::of(&formed(2, 1).members[n].pod.as_ref().unwrap().metadata);
+    assert_eq!(act(&seen), Some(Act::DismissClients { pod: pod(1) }), "the follower first");
+    seen.members[1].pod.as_mut().unwrap().metadata.labels = labels(&[(key::ROLE, role::LEARNER)]);
+    assert!(matches!(act(&seen), Some(Act::RemoveMember { member_id: 0x11, .. })));
+    let mut seen = formed(1, 1);
+    seen.members[0].object.spec.leaving = leaving();
+    assert!(matches!(act(&seen), Some(Act::Latch(_))), "clients stay, and a name is latched");
+    latches(&mut seen).pending_member = Some("a-x".to_owned());
+    assert!(matches!(act(&seen), Some(Act::CreateMember(_))));
+    // It is added, and then the last voter goes.
+    let mut seen = with_learner(1, 1);
+    seen.members[0].object.spec.leaving = leaving();
+    assert!(matches!(act(&seen), Some(Act::LatchJoined { .. })));
+    etcd(&mut seen).members.pop();
+    assert!(matches!(act(&seen), Some(Act::AddLearner { .. })));
+    let mut seen = formed(2, 1);
+    seen.members[0].object.spec.leaving = leaving();
+    assert_eq!(act(&seen), Some(Act::DismissClients { pod: pod(0) }));
+}
+
+/// Clients are not led away from a voter that cannot go.
+#[test]
+fn a_voter_that_cannot_be_spared_keeps_its_clients() {
+    let mut seen = one_leaves();
+    silence(&mut seen, 2);
+    assert_eq!(waits(&seen), Some(Reason::Shrinking));
+}
+
+/// The request of an operator that crashed is carried out late: the ID is a new one, which has no data.
+#[test]
+fn a_removed_member_that_is_added_late_is_removed_again() {
+    let mut seen = with_learner(3, 3);
+    let member = &mut seen.members[3].object;
+    member.spec.leaving = leaving();
+    member.spec.removed = Some(Removed { member_id: None, cluster_id: "c1".to_owned(), at: noon().to_string() });
+    let remove = Act::RemoveMember { name: named(3), member_id: 0x13, learner: true, cluster_id: CLUSTER_ID };
+    assert_eq!(act(&seen), Some(remove.clone()));
+    let mut zero = seen.clone();
+    zero.cluster.spec.replicas = 0;
+    assert!(matches!(act(&zero), Some(Act::Park { .. })), "without it, not after it");
+    seen.members[3].object.metadata.deletion_timestamp = Some(earlier());
+    assert_eq!(act(&seen), Some(remove.clone()));
+    let mut next = seen.clone();
+    next.members[1].object.spec.leaving = leaving();
+    assert_eq!(act(&next), Some(remove), "before the next one that leaves");
+    etcd(&mut seen).members.pop();
+    seen.members[3].object.metadata.deletion_timestamp = None;
+    assert!(matches!(act(&seen), Some(Act::DeleteMember { .. })));
+}
+
+/// Nobody else ends its Pod, and the cluster would be parked for ever so.
+#[test]
+fn a_removed_member_goes_before_the_others_are_parked() {
+    let mut seen = one_leaves();
+    seen.cluster.spec.replicas = 0;
+    etcd(&mut seen).members.remove(1);
+    let removed = Removed { member_id: Some("11".to_owned()), cluster_id: "c1".to_owned(), at: noon().to_string() };
+    seen.members[1].object.spec.removed = Some(removed);
+    let goes = Some(Act::DeleteMember {
+        member: member_target(&seen, 1),
+        why: "etcd does not list the member any more".to_owned(),
+    });
+    assert_eq!(act(&seen), goes);
+    seen.etcd = Seen::unknown("timed out");
+    assert_eq!(act(&seen), goes, "the proof is latched");
+    seen.members[1].object.metadata.deletion_timestamp = Some(earlier());
+    assert!(matches!(act(&seen), Some(Act::Park { member, .. }) if member.name == named(0)));
+}
+
 #[test]
 fn zero_members_are_a_parked_cluster() {
     let mut seen = formed(3, 0);
@@ -213,34 +289,6 @@ fn what_takes_too_long_is_told_and_goes_on() {
     seen.cluster.spec.progress_deadline_seconds = Some(599);
     assert_eq!(condition(&seen, "Degraded"), pair("True", "DeadlineExceeded"));
     assert_eq!(waits(&seen), Some(Reason::WaitingForLearner));
-}
-
-#[test]
-fn the_removed_members_of_others_are_no_proof() {
-    let removed = |cluster: &str, id: Option<&str>| Removed {
-        cluster_id: cluster.to_owned(),
-        member_id: id.map(str::to_owned),
-        at: noon().to_string(),
-    };
-    let broken = |change: fn(&mut Observed), removed: Removed| {
-        let mut seen = one_leaves();
-        etcd(&mut seen).members.remove(1);
-        change(&mut seen);
-        let member = member_target(&seen, 1);
-        let plan = Plan { act: Some(Act::LatchRemoved { member, removed }), ..planned(&formed(1, 1)) };
-        let plan = Plan { status: seen.cluster.status.clone().unwrap_or_default(), ..plan };
-        safety::cluster(&seen, &plan).err().map(|v| v.invariant)
-    };
-    assert_eq!(broken(|_| {}, removed("c1", Some("11"))), None);
-    assert_eq!(broken(|_| {}, removed("c2", Some("11"))), Some("I4"));
-    assert_eq!(broken(|_| {}, removed("c1", None)), Some("I5"));
-    assert_eq!(broken(|s| s.members[1].object.spec.leaving = None, removed("c1", Some("11"))), Some("I11"));
-    assert_eq!(broken(|s| s.etcd = Seen::unknown("no"), removed("c1", Some("11"))), Some("I1"));
-    let listed = |s: &mut Observed| {
-        let id = 0x11;
-        etcd(s).members.push(Listed { id, name: String::new(), peer_urls: vec![], learner: true });
-    };
-    assert_eq!(broken(listed, removed("c1", Some("11"))), Some("I4"));
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn it_ends_once_where_the_others_are_a_quorum() {
 #[test]
 fn it_stays_while_somebody_may_miss_it() {
     type Change = fn(&mut Observed);
-    let changes: [(&str, Change); 23] = [
+    let changes: [(&str, Change); 24] = [
         ("another has no Pod", |s| s.members[1].pod = None),
         ("another is not ready", |s| running(s.members[2].pod.as_mut().unwrap(), false)),
         ("it is not ready itself", |s| running(s.members[0].pod.as_mut().unwrap(), false)),
@@ -82,6 +82,7 @@ fn it_stays_while_somebody_may_miss_it() {
         ("another lags", |s| {
             s.answers.insert(named(2), Seen::Known(Answer { applied_index: 998_999, ..answer(2) }));
         }),
+        ("another is cut off", |s| drop(s.answers.insert(named(2), Seen::Known(Answer { leader: 0, ..answer(2) })))),
         ("the others are ahead", |s| {
             s.answers.insert(named(0), Seen::Known(Answer { applied_index: 998_999, ..answer(0) }));
         }),

@@ -1,0 +1,159 @@
+//! Operators with one mistake each, which the search has to find: what they see is a lie, or what they want is not what was planned,
+//! and no safety rule stops them.
+//!
+//! Decides the mistake. Which rule it breaks is told in the table of `model.rs`.
+
+use super::facts::{Facts, Log};
+use super::requests::Order;
+use super::sight::{Heard, List, MemberSight, Part, Sight};
+
+/// One mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// Every voter counts as healthy.
+    AllAreHealthy,
+    /// A voter that is cut off and answers counts as healthy.
+    CutOffIsHealthy,
+    /// Leadership is not handed over first.
+    RemovesTheLeader,
+    /// A learner that does not answer gets its vote.
+    PromotesTheSilent,
+    /// `spec.replicas: 0` ends Pods before the latch.
+    EndsPodsUnparked,
+    /// A learner gets its vote before it is latched as joined.
+    PromotesStrangers,
+    /// The permission to start on an empty volume is never taken back.
+    AllowsEmptyStarts,
+    /// A member's Pod may always start on an empty volume.
+    ForgetsWhoJoined,
+    /// Clients come back to a parked cluster before its log has.
+    ForgetsWhoIsParked,
+    /// The object of a member that leaves goes before etcd has removed the member.
+    DeletesTheObjectFirst,
+    /// The claim of a member that leaves goes first.
+    DeletesTheClaimFirst,
+    /// A list that could not be read counts as empty.
+    UnknownIsAbsent,
+    /// A member that had joined and is not listed is added again.
+    AddsAgain,
+    /// The latch of the member that leaves is not read.
+    ForgetsWhoLeaves,
+    /// A member is removed before the decision is latched.
+    RemovesUnlatched,
+    /// Members that have not joined do not count.
+    ForgetsNewcomers,
+    /// A member is removed while clients reach it.
+    KeepsClients,
+}
+
+fn parts(sight: &mut Sight) -> impl Iterator<Item = &mut Part> {
+    sight.kube.parts.iter_mut()
+}
+
+impl Bug {
+    /// What it makes of what the cluster's pass sees.
+    pub fn lies(self, sight: &mut Sight) {
+        match self {
+            Self::AllAreHealthy => {
+                let Some(list) = &sight.list else { return };
+                for (n, entry) in list.entries.iter().enumerate() {
+                    let Some(entry) = entry.filter(|e| e.votes) else { continue };
+                    sight.answers[n] =
+                        Heard::Says { id: entry.id, log: Log::Whole, leader: list.leader, learner: false };
+                }
+            }
+            Self::CutOffIsHealthy => {
+                let known = sight.list.as_ref().and_then(|list| list.leader);
+                for heard in &mut sight.answers {
+                    if let Heard::Says { leader, .. } = heard {
+                        *leader = known;
+                    }
+                }
+            }
+            Self::AllowsEmptyStarts => {
+                for pod in parts(sight).filter_map(|p| p.pod.as_mut()) {
+                    pod.may_start_empty = false;
+                }
+            }
+            Self::KeepsClients => {
+                for part in parts(sight).filter(|p| p.object.is_some_and(|o| o.leaving)) {
+                    part.pod.iter_mut().for_each(|pod| pod.voter = false);
+                }
+            }
+            Self::ForgetsWhoIsParked => {
+                for object in parts(sight).filter_map(|p| p.object.as_mut()) {
+                    object.parked = None;
+                }
+            }
+            Self::ForgetsWhoLeaves => {
+                for object in parts(sight).filter_map(|p| p.object.as_mut()) {
+                    object.leaving &= object.removed;
+                }
+            }
+            Self::ForgetsNewcomers => {
+                let made = |n: &u8| sight.kube.parts[usize::from(*n)].object.is_none();
+                sight.kube.pending = sight.kube.pending.filter(made);
+                parts(sight)
+                    .filter(|p| p.object.is_some_and(|o| o.joined.is_none()))
+                    .for_each(|p| *p = Part::default());
+            }
+            Self::UnknownIsAbsent => {
+                let empty = List { leader: None, entries: Default::default() };
+                sight.list.get_or_insert(empty);
+            }
+            Self::DeletesTheObjectFirst
+            | Self::RemovesTheLeader
+            | Self::PromotesTheSilent
+            | Self::PromotesStrangers
+            | Self::EndsPodsUnparked
+            | Self::ForgetsWhoJoined
+            | Self::DeletesTheClaimFirst
+            | Self::AddsAgain
+            | Self::RemovesUnlatched => {}
+        }
+    }
+
+    /// What it makes of what the cluster's pass wants.
+    pub fn twists(self, sight: &Sight, order: Option<Order>) -> Option<Order> {
+        let entry = |n: u8| sight.list.as_ref().and_then(|list| list.entries[usize::from(n)]);
+        let object = |n: u8| sight.kube.parts[usize::from(n)].object;
+        let learner = |n: &u8| entry(*n).is_some_and(|e| !e.votes);
+        let promote = |n: u8| Some(Order::Promote(n, entry(n)?.id));
+        let of_each = |n: &dyn Fn(&u8) -> bool| Facts::numbers().find(|m| n(m));
+        match (self, order) {
+            (Self::RemovesTheLeader, Some(Order::Lead(n, _))) | (Self::RemovesUnlatched, Some(Order::Leave(n))) => {
+                entry(n).map(|e| Order::Remove { n, id: e.id, learner: !e.votes })
+            }
+            (Self::DeletesTheObjectFirst, Some(Order::Dismiss(n))) => Some(Order::DeleteMember(n)),
+            (Self::PromotesStrangers, _) => of_each(&learner).and_then(promote).or(order),
+            (Self::PromotesTheSilent, _) => {
+                let joined = |n: &u8| {
+                    let safe = sight.kube.parts[usize::from(*n)].pod.is_none_or(|p| !p.may_start_empty);
+                    learner(n) && safe && object(*n).is_some_and(|o| o.joined.is_some())
+                };
+                of_each(&joined).and_then(promote).or(order)
+            }
+            (Self::AddsAgain, _) => {
+                let gone = |n: &u8| {
+                    sight.list.is_some() && entry(*n).is_none() && object(*n).is_some_and(|o| o.joined.is_some())
+                };
+                of_each(&gone).map(Order::Add).or(order)
+            }
+            (_, order) => order,
+        }
+    }
+
+    /// What it makes of what a member's pass wants.
+    pub fn twists_member(self, sight: &MemberSight, order: Option<Order>) -> Option<Order> {
+        let n = sight.n;
+        let leaves = sight.part.object.is_some_and(|o| o.leaving);
+        match (self, order) {
+            (Self::EndsPodsUnparked, _) if sight.replicas == 0 && sight.part.pod.is_some() => Some(Order::DeletePod(n)),
+            (Self::DeletesTheClaimFirst, _) if leaves && sight.part.claim == Some(false) => Some(Order::DeleteClaim(n)),
+            (Self::ForgetsWhoJoined, Some(Order::CreatePod { n, told, .. })) => {
+                Some(Order::CreatePod { n, may_start_empty: true, told })
+            }
+            (_, order) => order,
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What the operator asks of Kubernetes and etcd, and what comes of it.
+//!
+//! Decides the preconditions that a request carries, what etcd itself refuses, and the judgement of each request by the facts,
+//! independently of `plan` and `safety`.
+
+use super::facts::{Breach, Claim, Entry, Facts, Log, Object, Pod, Slot, quorum};
+use super::sight::Kube;
+
+/// An act, by slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Order {
+    Pending(Option<u8>),
+    Create(u8),
+    Add(u8),
+    Tell(u8, u8),
+    Join(u8, u8),
+    Forbid(u8),
+    Promote(u8, u8),
+    Admit(u8),
+    Leave(u8),
+    Dismiss(u8),
+    Lead(u8, u8),
+    Remove { n: u8, id: u8, learner: bool },
+    Prove(u8),
+    Park(u8, Option<Log>),
+    Unpark(u8),
+    DeleteMember(u8),
+    CreateClaim(u8),
+    CreatePod { n: u8, may_start_empty: bool, told: u8 },
+    DeletePod(u8),
+    DeleteClaim(u8),
+    Release(u8),
+}
+
+/// The precondition of a request: the version of the object that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Guard {
+    None,
+    Cluster(u8, Option<u8>),
+    Object(u8, Option<Object>),
+    Pod(u8, Option<Pod>),
+    Claim(u8, Option<bool>),
+}
+
+/// An act with its precondition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    pub order: Order,
+    guard: Guard,
+}
+
+impl Kube {
+    /// The request for an order that was decided on these objects.
+    pub fn request(&self, order: Order) -> Request {
+        let part = |n: u8| &self.parts[usize::from(n)];
+        let guard = match order {
+            Order::Pending(_) => Guard::Cluster(self.replicas, self.pending),
+            Order::Create(_)
+            | Order::Add(_)
+            | Order::Promote(..)
+            | Order::Lead(..)
+            | Order::Remove { .. }
+            | Order::CreateClaim(_)
+            | Order::CreatePod { .. } => Guard::None,
+            Order::Tell(n, _)
+            | Order::Join(n, _)
+            | Order::Leave(n)
+            | Order::Prove(n)
+            | Order::Park(n, _)
+            | Order::Unpark(n)
+            | Order::DeleteMember(n)
+            | Order::Release(n) => Guard::Object(n, part(n).object),
+            Order::Forbid(n) | Order::Admit(n) | Order::Dismiss(n) | Order::DeletePod(n) => Guard::Pod(n, part(n).pod),
+            Order::DeleteClaim(n) => Guard::Claim(n, part(n).claim),
+        };
+        Request { order, guard }
+    }
+}
+
+/// How a request reaches the API server or etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// At once, decided on what is so. It is judged by the facts, and etcd helps with nothing.
+    Direct,
+    /// On what was so before. Preconditions and etcd's own rules guard it.
+    Late,
+}
+
+fn need(invariant: &'static str, holds: bool, broken: &'static str) -> Result<(), Breach> {
+    if holds { Ok(()) } else { Err((invariant, broken)) }
+}
+
+impl Facts {
+    fn met(&self, guard: Guard) -> bool {
+        match guard {
+            Guard::None => true,
+            Guard::Cluster(replicas, pending) => (self.replicas, self.pending) == (replicas, pending),
+            Guard::Object(n, object) => object.is_some() && self.at(n).object == object,
+            Guard::Pod(n, pod) => pod.is_some() && self.at(n).pod == pod,
+            Guard::Claim(n, claim) => claim.is_some() && self.at(n).claim.map(|c| c.deleting) == claim,
+        }
+    }
+
+    /// What comes of a request. `Err`: it should not have been made.
+    pub fn perform(&mut self, request: Request, way: Way) -> Result<(), Breach> {
+        if !self.met(request.guard) {
+            return Ok(());
+        }
+        let direct = way == Way::Direct;
+        match request.order {
+            Order::Pending(pending) => {
+                self.pending = pending;
+                if pending == Some(self.fresh) {
+                    self.fresh += 1;
+                }
+            }
+            Order::Create(n) => self.create(n, direct)?,
+            Order::Add(n) => self.add(n, direct)?,
+            Order::Promote(n, id) => self.promote(n, id, direct)?,
+            Order::Lead(from, to) => self.lead(from, to, direct)?,
+            Order::Remove { n, id, learner } => self.remove(n, id, learner, direct)?,
+            Order::Forbid(n) => self.change_pod(n, |p| p.may_start_empty = false),
+            Order::Dismiss(n) => self.change_pod(n, |p| p.voter = false),
+            Order::Admit(n) => {
+                let parked = self.slots.iter().any(|s| s.object.is_some_and(|o| o.parked.is_some()));
+                need("I3", !direct || !parked, "clients reached a cluster that is not back yet")?;
+                let object = self.at(n).object;
+                let serves = self.votes(n) && object.is_some_and(|o| o.joined.is_some() && !o.leaving);
+                need("I16", !direct || serves, "clients reached a member that does not serve, or leaves")?;
+                self.change_pod(n, |p| p.voter = true);
+            }
+            Order::Prove(n) => {
+                need("I4", !direct || self.at(n).entry.is_none(), "a member that etcd lists was latched as removed")?;
+                self.change(n, |o| o.removed = true);
+            }
+            Order::Leave(n) => {
+                let leaves = |s: &Slot| s.object.is_some_and(|o| o.leaving && !o.removed);
+                let others = self.slots.iter().filter(|s| leaves(s)).count();
+                need("I11", !direct || others == 0, "two members leave")?;
+                self.change(n, |o| o.leaving = true);
+            }
+            Order::DeleteMember(n) => {
+                need("I4", !direct || !self.counts(n), "a member that etcd lists was deleted")?;
+                self.change(n, |o| o.deleting = true);
+            }
+            Order::Tell(n, told) => self.change(n, |o| o.told = Some(told)),
+            Order::Join(n, id) => self.change(n, |o| o.joined = Some(id)),
+            Order::Park(n, log) => self.change(n, |o| o.parked = Some(log)),
+            Order::Unpark(n) => self.change(n, |o| o.parked = None),
+            Order::Release(n) => self.slot(n).object = None,
+            Order::CreateClaim(n) => {
+                if self.at(n).claim.is_none() {
+                    self.slot(n).claim = Some(Claim { deleting: false, data: None });
+                }
+            }
+            Order::CreatePod { n, may_start_empty, told } => {
+                // Where its owner is gone, Kubernetes collects it.
+                if self.at(n).pod.is_none() && self.at(n).object.is_some() {
+                    self.slot(n).pod =
+                        Some(Pod { deleting: false, serving: false, voter: false, may_start_empty, told });
+                }
+            }
+            Order::DeletePod(n) => {
+                let parked = self.replicas == 0 && self.at(n).object.is_some_and(|o| o.parked.is_some());
+                let counts = self.votes(n) && self.connected(n);
+                need("I1", !direct || parked || !counts, "the Pod of a voter that serves was deleted")?;
+                self.delete_pod(n);
+            }
+            Order::DeleteClaim(n) => {
+                let slot = self.at(n);
+                let own = slot.claim.and_then(|c| c.data).map(|d| d.id) == slot.entry.map(|e| e.id);
+                let live = own && self.counts(n);
+                need("I4", !live, "the volume of a member that etcd lists was deleted")?;
+                if let Some(claim) = self.slot(n).claim.as_mut() {
+                    claim.deleting = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether etcd lists a member. One that it lists again after the proof has no vote, and copies of the others' data.
+    fn counts(&self, n: u8) -> bool {
+        let proven = self.at(n).object.is_some_and(|o| o.removed);
+        self.at(n).entry.is_some_and(|e| e.votes || !proven)
+    }
+
+    fn change(&mut self, n: u8, change: impl FnOnce(&mut Object)) {
+        if let Some(object) = self.slot(n).object.as_mut() {
+            change(object);
+        }
+    }
+
+    fn change_pod(&mut self, n: u8, change: impl FnOnce(&mut Pod)) {
+        if let Some(pod) = self.slot(n).pod.as_mut().filter(|p| !p.deleting) {
+            change(pod);
+        }
+    }
+
+    fn create(&mut self, n: u8, direct: bool) -> Result<(), Breach> {
+        if self.at(n).object.is_some() {
+            return Ok(());
+        }
+        let object = Object { deleting: false, joined: None, leaving: false, removed: false, parked: None, told: None };
+        self.slot(n).object = Some(object);
+        let counted = self.slots.iter().filter(|s| s.object.is_some_and(|o| !o.leaving && !o.removed)).count();
+        need("I11", !direct || counted <= usize::from(self.replicas), "more members than are wanted")
+    }
+
+    fn add(&mut self, n: u8, direct: bool) -> Result<(), Breach> {
+        let (voters, healthy) = (self.voters(), self.healthy().len());
+        if self.leader.is_none() || self.at(n).entry.is_some() {
+            return Ok(());
+        }
+        let again = self.at(n).object.is_some_and(|o| o.joined.is_some());
+        need("I5", !direct || !again, "a member that had joined was added again")?;
+        let enough = healthy >= quorum(voters + 1).min(voters);
+        need("I1", !direct || enough, "a member was added beside too few healthy voters")?;
+        // etcd itself: a quorum of the grown cluster is connected.
+        if voters > 1 && self.up().len() < quorum(voters + 1) {
+            return Ok(());
+        }
+        self.commit();
+        let slot = self.slot(n);
+        slot.entry = Some(Entry { id: slot.ids, votes: false, booted: false });
+        slot.ids += 1;
+        Ok(())
+    }
+
+    fn promote(&mut self, n: u8, id: u8, direct: bool) -> Result<(), Breach> {
+        let slot = *self.at(n);
+        let Some(entry) = slot.entry.filter(|e| e.id == id && !e.votes && self.leader.is_some()) else { return Ok(()) };
+        let joined = slot.object.is_some_and(|o| o.joined == Some(id));
+        need("I3", !direct || joined, "a member got its vote before it was latched as joined")?;
+        let permitted = slot.pod.is_some_and(|p| p.may_start_empty);
+        need("I3", !direct || !permitted, "a voter may start on an empty volume")?;
+        let enough = self.up().len() + usize::from(self.connected(n)) >= quorum(self.voters() + 1);
+        need("I1", !direct || enough, "a vote was given that the quorum lacks")?;
+        // etcd itself: the learner has most of the log.
+        if slot.claim.and_then(|c| c.data).is_none_or(|d| d.log == Log::Far) {
+            return Ok(());
+        }
+        self.commit();
+        self.slot(n).entry = Some(Entry { votes: true, ..entry });
+        Ok(())
+    }
+
+    fn lead(&mut self, from: u8, to: u8, direct: bool) -> Result<(), Breach> {
+        if self.leader != Some(from) {
+            return Ok(());
+        }
+        let stays = self.at(to).object.is_some_and(|o| !o.leaving);
+        need(
+            "I1",
+            !direct || (stays && self.healthy().contains(&to)),
+            "leadership went to a voter that is not healthy",
+        )?;
+        // The leader waits until the next one has everything.
+        if self.up().contains(&to) {
+            self.catch_up(to);
+            self.leader = Some(to);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, n: u8, id: u8, learner: bool, direct: bool) -> Result<(), Breach> {
+        let slot = *self.at(n);
+        let Some(entry) = slot.entry.filter(|e| e.id == id && e.votes != learner && self.leader.is_some()) else {
+            return Ok(());
+        };
+        let never_served = slot.object.is_none() && learner && !entry.booted;
+        let latched = slot.object.is_some_and(|o| o.leaving);
+        need("I11", !direct || latched || never_served, "a member was removed without a latch")?;
+        let (up, voters) = (self.up(), self.voters());
+        if !learner {
+            let clients = slot.pod.is_some_and(|p| p.voter && !p.deleting);
+            need("I16", !direct || !clients, "a voter was removed that clients reach")?;
+            need("I1", !direct || self.leader != Some(n), "the leader was removed")?;
+            let rest = self.healthy().into_iter().filter(|other| *other != n).count();
+            let enough = voters > 1 && rest >= quorum(voters - 1);
+            need("I1", !direct || enough, "a voter was removed, and a quorum of the rest is not healthy")?;
+            // etcd itself (mayRemoveMember), where the decision is an old one.
+            if !direct && (voters < 2 || (up.contains(&n) && voters > 2 && up.len() < 2 + (voters - 1) / 2)) {
+                return Ok(());
+            }
+        }
+        self.commit();
+        self.slot(n).entry = None;
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! What a pass sees, in few and small values: two passes that see the same decide the same.
+
+use super::facts::{Entry, Facts, Log, Object, Pod, SLOTS};
+
+/// A member as Kubernetes has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Part {
+    pub object: Option<Object>,
+    pub pod: Option<Pod>,
+    /// Its claim, and whether that is being deleted.
+    pub claim: Option<bool>,
+}
+
+/// All that Kubernetes has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Kube {
+    pub replicas: u8,
+    pub pending: Option<u8>,
+    pub fresh: u8,
+    pub parts: [Part; SLOTS],
+}
+
+/// What a member's server says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Heard {
+    Nobody,
+    Silent,
+    Says { id: u8, log: Log, leader: Option<u8>, learner: bool },
+}
+
+/// etcd's list, from a linearizable read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct List {
+    pub leader: Option<u8>,
+    pub entries: [Option<Entry>; SLOTS],
+}
+
+/// What a pass over the cluster sees.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sight {
+    pub kube: Kube,
+    pub list: Option<List>,
+    pub answers: [Heard; SLOTS],
+}
+
+/// What a pass over a member sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemberSight {
+    pub n: u8,
+    pub part: Part,
+    pub replicas: u8,
+}
+
+impl Kube {
+    pub fn of(facts: &Facts) -> Self {
+        let part = |n: usize| {
+            let slot = &facts.slots[n];
+            Part { object: slot.object, pod: slot.pod, claim: slot.claim.map(|c| c.deleting) }
+        };
+        Self {
+            replicas: facts.replicas,
+            pending: facts.pending,
+            fresh: facts.fresh,
+            parts: std::array::from_fn(|n| if facts.slots[n].object.is_some() { part(n) } else { Part::default() }),
+        }
+    }
+}
+
+impl Sight {
+    /// With Kubernetes as it was read before, or as it is now. etcd is always read after it.
+    pub fn of(facts: &Facts, kube: Kube) -> Self {
+        let entries = std::array::from_fn(|n| facts.slots[n].entry);
+        let heard = |n: usize| {
+            let (slot, n) = (&facts.slots[n], n as u8);
+            let Some(pod) = slot.pod.filter(|p| !p.deleting) else { return Heard::Nobody };
+            match slot.claim.and_then(|c| c.data) {
+                Some(data) if pod.serving => Heard::Says {
+                    id: data.id,
+                    log: data.log,
+                    leader: facts.leader.filter(|_| facts.connected(n)),
+                    learner: !facts.votes(n),
+                },
+                _ => Heard::Silent,
+            }
+        };
+        Self {
+            kube,
+            list: facts.leader.map(|leader| List { leader: Some(leader), entries }),
+            answers: std::array::from_fn(heard),
+        }
+    }
+}
