@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use holdfast::api::cluster::{Formed, Latches, Tls};
+use holdfast::api::cluster::{Formed, Latches};
 use holdfast::api::condition::Reason;
 use holdfast::api::member::{Departure, Joined, Leaving, Parked, Removed};
+use holdfast::api::tls::Tls;
 use holdfast::api::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, key, role};
 use holdfast::plan::build::pod::{Start, pod};
 use holdfast::plan::cluster::{Answer, Listed, Membership};
@@ -119,7 +120,7 @@ fn cluster_object(replicas: u8, pending: Option<u8>) -> EtcdCluster {
     let spec = EtcdClusterSpec {
         replicas: replicas.into(),
         version: "3.6.16".to_owned(),
-        tls: Some(Tls { insecure: Some(true) }),
+        tls: Some(Tls { insecure: Some(true), ..Tls::default() }),
         ..EtcdClusterSpec::default()
     };
     let mut object = EtcdCluster::new("a", spec);
