@@ -182,7 +182,7 @@ mod tests {
             (gzip[..gzip.len() - 9].to_vec(), &[], ExitClass::Corrupt, "the gzip file is broken or was cut"),
             (sealed(&zstd)[..600].to_vec(), keys, ExitClass::Corrupt, "the age file is broken or was cut"),
             (sealed(&zstd), &[], ExitClass::Config, "--identity"),
-            (sealed(&zstd), &[other.clone()], ExitClass::Config, "none of the identities"),
+            (sealed(&zstd), std::slice::from_ref(&other), ExitClass::Config, "none of the identities"),
         ] {
             let error = of(&bytes, keys).await.err().unwrap();
             assert!(error.class() == class && error.message().contains(says), "{says}: {error}");

@@ -39,7 +39,7 @@ const BACKDATED: Duration = Duration::from_hours(1);
 pub(super) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Result<Done, Error> {
     let name = wanted.metadata.name.clone().unwrap_or_default();
     let data = match &wanted.contents {
-        Contents::Ca(plane) => ca(&name, *plane).map_err(unmade)?,
+        Contents::Ca(plane) => ca(&name, *plane).map_err(|error| unmade(&error))?,
         Contents::Leaves { leaves, cas } => {
             let mut signers = BTreeMap::new();
             for (plane, (secret, fingerprint)) in cas {
@@ -105,8 +105,8 @@ struct Signer {
 async fn signer(ctx: &Context, actor: &Actor, secret: &str, fingerprint: &str) -> Result<Signer, Error> {
     let data = ca_data(ctx, actor, secret, fingerprint).await?;
     let text = |file: &str| String::from_utf8_lossy(entry(&data, file)).into_owned();
-    let key = KeyPair::from_pem(&text(files::CA.key)).map_err(unmade)?;
-    let issuer = Issuer::from_ca_cert_pem(&text(files::CA.certificate), key).map_err(unmade)?;
+    let key = KeyPair::from_pem(&text(files::CA.key)).map_err(|error| unmade(&error))?;
+    let issuer = Issuer::from_ca_cert_pem(&text(files::CA.certificate), key).map_err(|error| unmade(&error))?;
     Ok(Signer { issuer, certificate: ByteString(entry(&data, files::CA.certificate).to_vec()) })
 }
 
@@ -127,7 +127,7 @@ fn issue_leaves(leaves: &[Leaf], signers: &BTreeMap<Plane, Signer>) -> Result<Da
     let mut data = Data::new();
     for leaf in leaves {
         let signer = signers.get(&leaf.plane).ok_or_else(|| Error::Internal("no CA for a certificate".to_owned()))?;
-        let (certificate, key) = sign(leaf, &signer.issuer).map_err(unmade)?;
+        let (certificate, key) = sign(leaf, &signer.issuer).map_err(|error| unmade(&error))?;
         let put = |(name, bytes): (&str, ByteString)| (name.to_owned(), bytes);
         let entries =
             [(leaf.files.ca, signer.certificate.clone()), (leaf.files.certificate, certificate), (leaf.files.key, key)];
@@ -177,6 +177,6 @@ fn params(names: Vec<String>, life: Duration) -> Result<CertificateParams, rcgen
 }
 
 /// The library's words hold no key.
-fn unmade(error: rcgen::Error) -> Error {
+fn unmade(error: &rcgen::Error) -> Error {
     Error::Internal(format!("a certificate cannot be made: {error}"))
 }

@@ -12,7 +12,7 @@ use super::pace::{COLLECTED, POLL};
 use super::{Member, Observed};
 use crate::api::condition::Reason;
 use crate::api::name::{self, Scheme};
-use crate::api::tls::{PlaneStatus, TlsStatus};
+use crate::api::tls::{ClientPlane, PlaneStatus, TlsStatus};
 use crate::plan::certificate::{Certificates, Contents, Files, Issue, Kept, Known, Leaf, Plane, files};
 use crate::plan::{Act, Ensure, Next, Target, Wake, build, meta};
 
@@ -202,7 +202,7 @@ pub(super) fn of_member(seen: &Observed, member: &str) -> Vec<Leaf> {
         "::1".to_owned(),
     ];
     let more = seen.cluster.spec.tls.as_ref().and_then(|tls| tls.client.as_ref());
-    server.extend(more.into_iter().flat_map(|client| client.spelt_names()));
+    server.extend(more.into_iter().flat_map(ClientPlane::spelt_names));
     let peer = vec![host, name::peer_marker(cluster, namespace)];
     vec![
         leaf(files::PEER, Plane::Peer, None, peer),
