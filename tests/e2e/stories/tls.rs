@@ -117,17 +117,17 @@ pub async fn refusals(w: &World) -> Result<()> {
         // Nothing is answered in plaintext, on either port.
         for port in [2379, 2380] {
             let plain = format!("http://{host}:{port}");
-            let ask = ["holdfast-probe", "members", "--endpoint", &plain, "--timeout", SOON];
+            let ask = ["holdfast-probe", "members", "--endpoint", &plain, "--give-up", SOON];
             refused(w.exec("app", "probe", &ask).await, &plain)?;
         }
         let (client, peer) = (format!("https://{host}:2379"), format!("https://{host}:2380"));
         ask(w, "app", "members", &client, &[]).await?;
         // The certificate of another cluster, and none at all.
-        refused(ask(w, "stranger", "members", &client, &["--timeout", SOON]).await, "another cluster's certificate")?;
-        let none = ["holdfast-probe", "members", "--endpoint", &client, "--cacert", "/tls/ca.crt", "--timeout", SOON];
+        refused(ask(w, "stranger", "members", &client, &["--give-up", SOON]).await, "another cluster's certificate")?;
+        let none = ["holdfast-probe", "members", "--endpoint", &client, "--cacert", "/tls/ca.crt", "--give-up", SOON];
         refused(w.exec("app", "probe", &none).await, "no certificate")?;
         // A client's certificate is no peer's.
-        refused(ask(w, "app", "members", &peer, &["--timeout", SOON]).await, "a client on the peer port")?;
+        refused(ask(w, "app", "members", &peer, &["--give-up", SOON]).await, "a client on the peer port")?;
     }
     // A deleted Secret of a member is written again, and the member serves on.
     let member = members(w, "t").await?.pop().context("a member")?;

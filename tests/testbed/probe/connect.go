@@ -17,7 +17,7 @@ import (
 
 type target struct {
 	endpoint, cacert, cert, key string
-	timeout                     time.Duration
+	giveUp                      time.Duration
 }
 
 func (t *target) flags(f *flag.FlagSet) {
@@ -25,7 +25,7 @@ func (t *target) flags(f *flag.FlagSet) {
 	f.StringVar(&t.cacert, "cacert", "", "certificate authority of the servers")
 	f.StringVar(&t.cert, "cert", "", "client certificate")
 	f.StringVar(&t.key, "key-file", "", "the client certificate's key")
-	f.DurationVar(&t.timeout, "timeout", 0, "end with an error after this time; 0 waits for ever")
+	f.DurationVar(&t.giveUp, "give-up", 0, "end with an error after this time; 0 waits for ever")
 }
 
 func (t *target) endpoints() []string { return strings.Split(t.endpoint, ",") }
@@ -61,9 +61,9 @@ func (t *target) client() (*clientv3.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.timeout > 0 {
-		time.AfterFunc(t.timeout, func() {
-			fmt.Fprintln(os.Stderr, "no answer within", t.timeout)
+	if t.giveUp > 0 {
+		time.AfterFunc(t.giveUp, func() {
+			fmt.Fprintln(os.Stderr, "no answer within", t.giveUp)
 			os.Exit(1)
 		})
 	}
