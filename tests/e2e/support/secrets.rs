@@ -62,11 +62,7 @@ impl World {
 
     /// By `secret/key`, what is secret of them, as it stands and as Kubernetes encodes it.
     async fn secrets(&self) -> anyhow::Result<BTreeMap<String, String>> {
-        let mut secrets = BTreeMap::new();
-        for secret in self.everything("Secret").await? {
-            secrets.extend(values(&secret));
-        }
-        Ok(secrets)
+        Ok(all_values(&self.everything("Secret").await?))
     }
 
     async fn everything(&self, kind: &str) -> anyhow::Result<Vec<Value>> {
@@ -74,6 +70,19 @@ impl World {
         let all = super::kube_helpers::patiently(async |_| api.list(&kube::api::ListParams::default()).await).await?;
         Ok(all.items.iter().map(super::kube_helpers::json).collect())
     }
+}
+
+/// Of all Secrets, without the lines that stand in a certificate: a private key holds its public key too.
+fn all_values(secrets: &[Value]) -> BTreeMap<String, String> {
+    let certificates: String = secrets
+        .iter()
+        .flat_map(|s| s["data"].as_object().into_iter().flatten())
+        .filter(|(key, _)| key.ends_with(".crt"))
+        .map(|(_, encoded)| decoded(encoded.as_str().unwrap_or_default()))
+        .collect();
+    let mut values: BTreeMap<_, _> = secrets.iter().flat_map(values).collect();
+    values.retain(|_, value| !certificates.contains(value.as_str()));
+    values
 }
 
 /// By `secret/key`, and by line where a value has lines: a private key is logged line by line.
@@ -132,11 +141,14 @@ pub fn check() -> Result<(), String> {
             "key": "LS0tLS1CRUdJTgpsaW5lLW9uZS1pcy1sb25nCmxpbmUtdHdvLWlzLXRvbwo=",
         },
     });
-    let values = values(&secret);
+    let public = json!({"metadata": {"name": "p"}, "data": {"tls.crt": "cHVibGljLXBhcnQK", "tls.key": "cHJpdmF0ZS1wYXJ0CnB1YmxpYy1wYXJ0Cg=="}});
+    let values = all_values(&[secret, public]);
     let told = |text: &str| told(&values, text).cloned().collect::<Vec<_>>();
     for (text, wanted) in [
         ("--access-key not-secret", vec![]),
         ("-----BEGIN", vec![]),
+        ("a certificate: public-part", vec![]),
+        ("a key: private-part", vec!["p/tls.key:0"]),
         ("error: line-two-is-too", vec!["s/key:2"]),
         (
             "LS0tLS1CRUdJTgpsaW5lLW9uZS1pcy1sb25nCmxpbmUtdHdvLWlzLXRvbwo=",

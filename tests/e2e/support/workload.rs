@@ -96,10 +96,15 @@ impl Workload {
                 })
                 .await?;
                 w.wait_ready(run, self.members()).await?;
-                let listed: BTreeSet<String> = w.members(run).await?.members.into_iter().map(|m| m.name).collect();
-                let wanted: BTreeSet<String> =
-                    w.names_with("EtcdMember", &format!("holdfast.dev/cluster={run}")).await?.into_iter().collect();
-                ensure!(listed == wanted, "etcd lists {listed:?}, and the members are {wanted:?}");
+                // A removed member's EtcdMember outlives its Pod, and the cluster is Ready meanwhile.
+                until("etcd lists the EtcdMembers", PATIENCE, async || {
+                    let listed: BTreeSet<String> = w.members(run).await?.members.into_iter().map(|m| m.name).collect();
+                    let label = format!("holdfast.dev/cluster={run}");
+                    let wanted: BTreeSet<String> = w.names_with("EtcdMember", &label).await?.into_iter().collect();
+                    let differ = || format!("etcd lists {listed:?}, and the members are {wanted:?}");
+                    Ok(if listed == wanted { Ok(()) } else { Err(differ()) })
+                })
+                .await?;
             }
         }
         if self == Self::Restore {
