@@ -9,14 +9,14 @@ use serde::Serialize;
 use snapshot_agent::Result;
 use snapshot_agent::catalog::recall;
 use snapshot_agent::contract::{
-    ContentsRequest, CopyRequest, GateRequest, InspectRequest, LatestRequest, ListRequest, ProbeRequest, Report,
-    RestoreRequest, SaveRequest, VerifyRequest,
+    ContentsRequest, CopyRequest, GateRequest, InspectRequest, LatestRequest, ListRequest, ProbeRequest, RecallRequest,
+    Report, RestoreRequest, SaveRequest, VerifyRequest,
 };
 use snapshot_agent::verbs::contents::Found;
 use snapshot_agent::verbs::report::text;
 use snapshot_agent::verbs::save::dry_run;
 use snapshot_agent::verbs::{
-    contents, copy, gate, inspect, install, latest, list, probe, report, restore, save, verify,
+    contents, copy, gate, inspect, install, latest, list, probe, recall as runs, report, restore, save, verify,
 };
 
 use crate::cli::RenderFlags;
@@ -45,6 +45,11 @@ pub async fn inspect(request: InspectRequest) -> u8 {
 /// `agent latest`.
 pub async fn latest(request: LatestRequest) -> u8 {
     end(&latest::run(request).await.map(Report::Latest))
+}
+
+/// `agent recall`.
+pub async fn recall(request: RecallRequest) -> u8 {
+    end(&runs::run(request).await.map(Report::Recalled))
 }
 
 /// `agent restore`.

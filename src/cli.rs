@@ -11,14 +11,14 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, Args, Parser, Subcommand, ValueEnum};
 use snapshot_agent::contract::{
     Compression, ContentsRequest, CopyRequest, Failure, GateRequest, InspectRequest, LatestRequest, ListRequest,
-    ProbeRequest, RestoreRequest, SaveRequest, Verify, VerifyRequest,
+    ProbeRequest, RecallRequest, RestoreRequest, SaveRequest, VerifyRequest,
 };
 use snapshot_agent::format::crypt::Recipients;
 use snapshot_agent::store::{no_proxy, proxy};
 
 use crate::api::cluster::is_repository;
 use crate::api::name::LocalRef;
-use crate::api::snapshot::{Age, Encryption, EtcdSnapshotSpec};
+use crate::api::snapshot::{Age, Encryption, EtcdSnapshotSpec, SnapshotTemplate};
 use crate::api::store::{Destination, Location, PvcLocation, S3Location};
 use crate::manifests::jobs::Sample;
 use crate::manifests::{IMAGE, NAME, NAMESPACE, Options, Part, Scope};
@@ -302,16 +302,14 @@ impl CreateFlags {
             name: self.name,
             spec: EtcdSnapshotSpec {
                 cluster_ref: Some(named(self.cluster)),
-                external: None,
-                spool: None,
-                destination,
-                compression: self.compression,
-                verify: Verify::default(),
-                ask_members: None,
-                encryption: (!recipients.is_empty()).then_some(Encryption { age: Age { recipients } }),
-                minimum_throughput: None,
-                deadline_seconds: self.deadline_seconds,
-                agent: None,
+                template: SnapshotTemplate {
+                    destination,
+                    compression: self.compression,
+                    encryption: (!recipients.is_empty()).then_some(Encryption { age: Age { recipients } }),
+                    deadline_seconds: self.deadline_seconds,
+                    ..SnapshotTemplate::default()
+                },
+                ..EtcdSnapshotSpec::default()
             },
             wait: self.wait.then(|| Duration::from_secs(self.timeout_seconds)),
         })
@@ -371,6 +369,10 @@ pub enum Agent {
     /// `bootstrap.restore.latest` restores.
     #[command(arg(json()))]
     Latest(Box<LatestRequest>),
+    /// Print the complete snapshots that the runs of one EtcdSnapshotSchedule saved in a period, oldest first. The operator
+    /// runs this verb after an outage, for the runs whose Jobs are gone.
+    #[command(arg(json()))]
+    Recall(Box<RecallRequest>),
     /// Verify a snapshot, in a store or in a local file, and write a proof beside a stored snapshot.
     #[command(after_help = VERIFY_EXAMPLES, override_usage = "holdfast agent verify [OPTIONS] <FILE | --store <URL> --key <KEY>>")]
     Verify(Box<VerifyRequest>),

@@ -56,6 +56,7 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Agent(Agent::Inspect(request)) => Ok(agent::inspect(*request).await),
         Command::Agent(Agent::Restore(request)) => Ok(agent::restore(*request).await),
         Command::Agent(Agent::Latest(request)) => Ok(agent::latest(*request).await),
+        Command::Agent(Agent::Recall(request)) => Ok(agent::recall(*request).await),
         Command::Agent(Agent::List(request)) => agent::list(*request).await,
         Command::Agent(Agent::Verify(request)) => agent::verify(*request).await,
         Command::Agent(Agent::Contents(request)) => agent::contents(*request).await,

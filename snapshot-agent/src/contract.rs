@@ -7,6 +7,7 @@ mod args;
 mod failure;
 mod outcome;
 mod probed;
+mod recall;
 mod restore;
 mod s3;
 mod save;
@@ -23,6 +24,7 @@ pub use outcome::{
     CameAlong, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,
 };
 pub use probed::{Finding, Outcome, Probed, Trial};
+pub use recall::{MAX_RECALLED, RecallReport, RecallRequest, RecalledRun};
 pub use restore::{
     DEFAULT_RESTORE_STALL_SECONDS, DEFAULT_REVISION_BUMP, Engine, LatestReport, LatestRequest, RestoreRequest,
 };

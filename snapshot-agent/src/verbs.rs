@@ -10,6 +10,7 @@ pub mod install;
 pub mod latest;
 pub mod list;
 pub mod probe;
+pub mod recall;
 pub mod report;
 pub mod restore;
 pub mod save;

@@ -88,6 +88,13 @@ fn same(field: &str) -> String {
         description = "handling of the volumes when the cluster is deleted"
     ),
     printcolumn(
+        name = "BACKUP",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"BackupHealthy\")].status",
+        priority = 1,
+        description = "whether the backups of the EtcdSnapshotSchedules are fresh; Unknown without a schedule"
+    ),
+    printcolumn(
         name = "CERTS UNTIL",
         type_ = "string",
         json_path = ".status.tls.earliestExpiry",

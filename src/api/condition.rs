@@ -21,6 +21,10 @@ pub enum Type {
     AtRisk,
     /// What is stored was found to be a live member's key space.
     Verified,
+    /// The newest backup of a schedule is no older than the schedule promises.
+    Fresh,
+    /// The backups of a cluster are fresh, by its schedules.
+    BackupHealthy,
 }
 
 impl Type {
@@ -33,6 +37,8 @@ impl Type {
             Self::Degraded => "Degraded",
             Self::AtRisk => "AtRisk",
             Self::Verified => "Verified",
+            Self::Fresh => "Fresh",
+            Self::BackupHealthy => "BackupHealthy",
         }
     }
 }
@@ -83,6 +89,8 @@ reasons! {
     StoreUsable,
     /// Live members have the HashKV that was worked out from what is stored.
     MembersAgree,
+    /// The newest backup is no older than its schedule promises.
+    BackupRecent,
 
     // On the way.
     /// The first member is being made.
@@ -127,6 +135,12 @@ reasons! {
     Deleting,
     /// Reconciliation is paused by `spec.paused`.
     Paused,
+    /// A schedule is suspended by `spec.suspend`.
+    Suspended,
+    /// No run of a schedule has been due yet.
+    NoBackupYet,
+    /// No `EtcdSnapshotSchedule` backs the cluster up.
+    NoSchedule,
     /// A member waits for its certificates.
     CertificatePending,
 
@@ -203,6 +217,12 @@ reasons! {
     VolumeUnusable => runbook,
     /// A snapshot's report is lost, and the store does not answer either.
     ReportLost => runbook,
+    /// Two due times and the starting deadline have passed without a complete backup.
+    BackupOverdue => runbook,
+    /// The newest run of a schedule failed.
+    BackupFailing => runbook,
+    /// The due times of a schedule never come: 30 February.
+    NeverFires => runbook,
     /// The agent or etcdutl crashed, or ended without a report.
     AgentCrashed => runbook,
     /// A member that has served lost its claim.

@@ -13,6 +13,7 @@ pub mod held;
 pub mod member;
 pub mod name;
 pub mod restore;
+pub mod schedule;
 pub mod snapshot;
 pub mod store;
 pub mod tls;
@@ -20,6 +21,7 @@ pub mod tls;
 pub use backup_store::{EtcdBackupStore, EtcdBackupStoreSpec, EtcdBackupStoreStatus};
 pub use cluster::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus};
 pub use member::{EtcdMember, EtcdMemberSpec, EtcdMemberStatus};
+pub use schedule::{EtcdSnapshotSchedule, EtcdSnapshotScheduleSpec, EtcdSnapshotScheduleStatus};
 pub use snapshot::{EtcdSnapshot, EtcdSnapshotSpec, EtcdSnapshotStatus};
 
 /// API group of every kind.
@@ -50,6 +52,14 @@ pub mod key {
     pub const MEMBER_UID: &str = "holdfast.dev/member-uid";
     /// Name of the `EtcdSnapshot`.
     pub const SNAPSHOT: &str = "holdfast.dev/snapshot";
+    /// Name of the `EtcdSnapshotSchedule` whose run it is, or records.
+    pub const SCHEDULE: &str = "holdfast.dev/schedule";
+    /// UID of the `EtcdSnapshotSchedule`.
+    pub const SCHEDULE_UID: &str = "holdfast.dev/schedule-uid";
+    /// Annotation of a schedule's Jobs: the `EtcdSnapshotSpec` that the run carries out, as JSON.
+    pub const SNAPSHOT_SPEC: &str = "holdfast.dev/snapshot-spec";
+    /// Annotation of a schedule's `CronJob`: fingerprint of the object as Holdfast applied it.
+    pub const RENDERED: &str = "holdfast.dev/rendered";
     /// Name of the `EtcdBackupStore` that is probed.
     pub const STORE: &str = "holdfast.dev/store";
     /// Annotation of a snapshot's Job: the `EtcdBackupStore` as it was when the Job was made, as JSON.

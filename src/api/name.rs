@@ -68,6 +68,21 @@ pub fn probe(store: &str, uid: &str, question: &str) -> String {
     job(store, &format!("{uid}/probe/{question}"))
 }
 
+/// Most characters of a `CronJob`'s name: its Jobs have 11 more (Kubernetes).
+pub const MAX_CRON_JOB: usize = 52;
+
+/// Name of a schedule's `CronJob`. The end of the name is what an alert selects by, which needs no operator.
+pub fn cron_job(schedule: &str, uid: &str) -> String {
+    let end = format!("-backup-{}", hex::encode(&Sha256::digest(uid.as_bytes())[..4]));
+    let head: String = schedule.replace('.', "-").chars().take(MAX_CRON_JOB - end.len()).collect();
+    format!("{}{end}", head.trim_end_matches('-'))
+}
+
+/// Name of the Job that asks the store for runs after an outage: one for each hole, and each time it is asked.
+pub fn recall(schedule: &str, uid: &str, hole: &str, number: i32) -> String {
+    job(schedule, &format!("{uid}/recall/{hole}/{number}"))
+}
+
 /// Name of the Job that looks for the latest snapshot to restore: one for each `question`, and each time it is asked.
 pub fn search(cluster: &str, uid: &str, question: &str, number: i32) -> String {
     job(cluster, &format!("{uid}/latest/{question}/{number}"))
@@ -185,6 +200,17 @@ mod tests {
             assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'), "{name}");
             assert_ne!(name, job(snapshot, "uid-2"));
             assert_eq!(name, job(snapshot, "uid-1"));
+        }
+    }
+
+    #[test]
+    fn a_cron_jobs_name_fits_and_ends_with_its_hash() {
+        for schedule in ["nightly", &"s".repeat(253), "with.dots", &format!("{}.x", "s".repeat(35))] {
+            let name = cron_job(schedule, "uid-1");
+            assert!(name.len() <= MAX_CRON_JOB && !name.contains('.') && !name.contains("--"), "{name}");
+            let end = &name[name.len() - 16..];
+            assert!(end.starts_with("-backup-") && end[8..].bytes().all(|b| b.is_ascii_hexdigit()), "{name}");
+            assert_ne!(name, cron_job(schedule, "uid-2"));
         }
     }
 

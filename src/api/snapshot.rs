@@ -16,7 +16,7 @@ use crate::api::name::{LocalRef, OBJECT_NAME};
 use crate::api::store::Destination;
 
 /// One backup of one etcd cluster, saved once.
-#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "holdfast.dev",
     version = "v1alpha1",
@@ -66,6 +66,34 @@ pub struct EtcdSnapshotSpec {
     /// `<namespace>/external/etcd-<cluster ID>/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
+    /// Run of an `EtcdSnapshotSchedule` that this snapshot records. Holdfast sets this field; it reads the run, and starts
+    /// no Job that saves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<Run>,
+    /// What to save, where and how.
+    #[serde(flatten)]
+    pub template: SnapshotTemplate,
+}
+
+/// A Job of a schedule's `CronJob`, which runs whether the operator runs or not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Run {
+    /// Name of the Job.
+    #[schemars(length(min = 1, max = 63), regex(pattern = OBJECT_NAME))]
+    pub job: String,
+    /// UID of the Job.
+    #[schemars(length(min = 1, max = 64))]
+    pub uid: String,
+    /// Creation of the Job, or begin of the save for a run whose Job was gone (RFC 3339).
+    #[schemars(length(max = 40))]
+    pub started_at: String,
+}
+
+/// What a snapshot saves, where and how; everything but its source.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotTemplate {
     /// Store for the backup: exactly one of `storeRef`, `s3`, `azure`, `gcs` and `pvc`.
     pub destination: Destination,
     /// Compression: `zstd` (default), `gzip` or `none`.

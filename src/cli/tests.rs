@@ -355,19 +355,21 @@ fn a_snapshot_is_asked_for_in_one_line() {
     };
     let to_pvc = request(&["--to=pvc://backups/etcd/a/"]).unwrap();
     let folder = PvcLocation { claim_name: "backups".to_owned(), sub_path: Some("etcd/a".to_owned()) };
-    assert_eq!(to_pvc.spec.destination, Location::Pvc(folder).into());
+    assert_eq!(to_pvc.spec.template.destination, Location::Pvc(folder).into());
     assert_eq!((to_pvc.wait, to_pvc.name, to_pvc.namespace), (None, None, None));
-    let to_store = request(&["--to=store://vault"]).unwrap().spec.destination;
+    let to_store = request(&["--to=store://vault"]).unwrap().spec.template.destination;
     assert_eq!((to_store.store_ref.unwrap().name.as_str(), to_store.place.location()), ("vault", None));
     let to_s3 = request(&["--to=s3://b", "--s3-credentials=keys", "--s3-region=r", "--wait", "-n", "prod"]).unwrap();
-    let Some(Location::S3(s3)) = to_s3.spec.destination.place.location() else { panic!() };
+    let Some(Location::S3(s3)) = to_s3.spec.template.destination.place.location() else { panic!() };
     assert_eq!((s3.bucket.as_str(), s3.prefix, s3.credentials_secret_ref.unwrap().name.as_str()), ("b", None, "keys"));
-    let Some(Location::S3(s3)) = request(&["--to=s3://b"]).unwrap().spec.destination.place.location() else { panic!() };
+    let Some(Location::S3(s3)) = request(&["--to=s3://b"]).unwrap().spec.template.destination.place.location() else {
+        panic!()
+    };
     assert_eq!(s3.credentials_secret_ref, None, "a role of the Pod's surroundings");
     assert_eq!((to_s3.wait, to_s3.namespace.as_deref()), (Some(Duration::from_hours(2)), Some("prod")));
     let key = "age1xmwwc06ly3ee5rytxm9mflaz2u56jjj36s0mypdrwsvlul66mv4q47ryef";
     let encrypted = request(&["--to=pvc://c", &format!("--age-recipient={key}")]).unwrap();
-    assert_eq!(encrypted.spec.encryption.unwrap().age.recipients, [key]);
+    assert_eq!(encrypted.spec.template.encryption.unwrap().age.recipients, [key]);
     let secret = "AGE-SECRET-KEY-1EGTZVFFV20835NWYV6270LXYVK2VKNX2MMDKWYKLMGR48UAWX40Q2P2LM0";
     let error = request(&["--to=pvc://c", &format!("--age-recipient={secret}")]).unwrap_err();
     assert!(error.contains("private key") && !error.contains("EGTZVFF"), "{error}");

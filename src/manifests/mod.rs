@@ -8,7 +8,7 @@
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
-use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
 
 pub mod jobs;
 pub mod restore;
@@ -111,7 +111,13 @@ pub fn objects(options: &Options) -> Result<Vec<Value>, serde_json::Error> {
 
 /// The custom resource definitions, by file name: the plural of the kind.
 pub fn crds() -> Result<Vec<Value>, serde_json::Error> {
-    let all = [EtcdBackupStore::crd(), EtcdCluster::crd(), EtcdMember::crd(), EtcdSnapshot::crd()];
+    let all = [
+        EtcdBackupStore::crd(),
+        EtcdCluster::crd(),
+        EtcdMember::crd(),
+        EtcdSnapshot::crd(),
+        EtcdSnapshotSchedule::crd(),
+    ];
     all.iter().map(serde_json::to_value).collect()
 }
 

@@ -20,14 +20,21 @@ const OPERATOR: &[Rule] = &[
     // People's wishes: read only.
     Rule {
         group: GROUP,
-        resources: &["etcdbackupstores", "etcdclusters", "etcdsnapshots"],
+        resources: &["etcdbackupstores", "etcdclusters", "etcdsnapshotschedules"],
         verbs: &["get", "list", "watch"],
     },
+    // Made as records of a schedule's runs; those of failed runs are deleted beyond the limit. Never changed.
+    Rule { group: GROUP, resources: &["etcdsnapshots"], verbs: &["get", "list", "watch", "create", "delete"] },
     // Ours alone: made, latched, released, deleted.
     Rule { group: GROUP, resources: &["etcdmembers"], verbs: &["get", "list", "watch", "create", "patch", "delete"] },
     Rule {
         group: GROUP,
-        resources: &["etcdbackupstores/status", "etcdmembers/status", "etcdsnapshots/status"],
+        resources: &[
+            "etcdbackupstores/status",
+            "etcdmembers/status",
+            "etcdsnapshots/status",
+            "etcdsnapshotschedules/status",
+        ],
         verbs: &["update"],
     },
     // Patched where the cluster cannot be read.
@@ -40,6 +47,7 @@ const OPERATOR: &[Rule] = &[
             "etcdclusters/finalizers",
             "etcdmembers/finalizers",
             "etcdsnapshots/finalizers",
+            "etcdsnapshotschedules/finalizers",
         ],
         verbs: &["update"],
     },
@@ -56,6 +64,8 @@ const OPERATOR: &[Rule] = &[
     },
     // Made once for each snapshot and each probe; they go with it.
     Rule { group: "batch", resources: &["jobs"], verbs: &["get", "list", "watch", "create"] },
+    // Applied; they go with their schedules.
+    Rule { group: "batch", resources: &["cronjobs"], verbs: &["get", "list", "watch", "create", "patch"] },
     // Secrets of certificates are read and written by name; of those that a store names only the version is read, so that a
     // corrected one is probed at once. The admission policy narrows writes to the Secrets of the operator's own type.
     Rule { group: "", resources: &["secrets"], verbs: &["get", "create", "patch"] },
@@ -148,13 +158,13 @@ pub(super) fn people() -> [Value; 2] {
     let edit = json!([
         {
             "apiGroups": [GROUP],
-            "resources": ["etcdbackupstores", "etcdclusters", "etcdsnapshots"],
+            "resources": ["etcdbackupstores", "etcdclusters", "etcdsnapshots", "etcdsnapshotschedules"],
             "verbs": ["create", "update", "patch", "delete", "deletecollection"],
         },
         {"apiGroups": [GROUP], "resources": ["etcdclusters/scale"], "verbs": ["get", "update", "patch"]},
     ]);
     let view = json!([
-        {"apiGroups": [GROUP], "resources": ["etcdbackupstores", "etcdclusters", "etcdmembers", "etcdsnapshots"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [GROUP], "resources": ["etcdbackupstores", "etcdclusters", "etcdmembers", "etcdsnapshots", "etcdsnapshotschedules"], "verbs": ["get", "list", "watch"]},
         {"apiGroups": [GROUP], "resources": ["etcdclusters/scale"], "verbs": ["get"]},
     ]);
     [role("holdfast-edit", "edit", edit), role("holdfast-view", "view", view)]

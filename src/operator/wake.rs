@@ -164,7 +164,7 @@ impl Roots {
             c.namespace() == namespace && restore.and_then(Restore::store) == Some(&name)
         };
         let saves = |s: &EtcdSnapshot| {
-            let named = s.spec.destination.store_ref.as_ref().is_some_and(|r| r.name == name);
+            let named = s.spec.template.destination.store_ref.as_ref().is_some_and(|r| r.name == name);
             s.namespace() == namespace && named && !s.status.as_ref().is_some_and(|s| s.phase.is_final())
         };
         Concerned {
@@ -259,7 +259,7 @@ mod tests {
 
     fn stored(name: &str, store: &str) -> EtcdSnapshot {
         let mut snapshot = snapshot(name, "elsewhere");
-        snapshot.spec.destination =
+        snapshot.spec.template.destination =
             Destination { store_ref: Some(LocalRef { name: store.to_owned() }), ..Destination::default() };
         snapshot
     }

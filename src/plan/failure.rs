@@ -67,9 +67,8 @@ fn words(end: &ContainerStateTerminated, report: Option<&Report>) -> String {
     let said = match report {
         Some(Report::Failed(failed)) => &failed.message,
         Some(Report::Gate(gate)) => &gate.message,
-        Some(Report::Saved(_) | Report::Restored(_) | Report::Probed(_) | Report::Latest(_)) | None => {
-            end.message.as_deref().unwrap_or_default().trim()
-        }
+        Some(Report::Saved(_) | Report::Restored(_) | Report::Probed(_) | Report::Latest(_) | Report::Recalled(_))
+        | None => end.message.as_deref().unwrap_or_default().trim(),
     };
     let said = if said.is_empty() { end.reason.as_deref().unwrap_or_default() } else { said };
     cut(said)

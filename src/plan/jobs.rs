@@ -137,6 +137,7 @@ fn stored(pod: &Pod) -> Option<Fact> {
         | Report::Gate(_)
         | Report::Probed(_)
         | Report::Latest(_)
+        | Report::Recalled(_)
         | Report::Failed(_) => None,
     }
 }

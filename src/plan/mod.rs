@@ -36,6 +36,7 @@ pub mod meta;
 pub mod pods;
 pub mod row;
 pub mod safety;
+mod saving;
 pub mod snapshot;
 pub mod store;
 pub mod valid;

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast::api::backup_store::Credentials;
 use holdfast::api::name::LocalRef;
 use holdfast::api::restore::{Bootstrap, Restore};
-use holdfast::api::snapshot::{Artifact, Phase};
+use holdfast::api::snapshot::{Artifact, Phase, SnapshotTemplate};
 use holdfast::api::store::{Location, PvcLocation, S3Location, StoredSnapshot};
 use holdfast::api::tls::Tls;
 use holdfast::api::{

@@ -9,7 +9,8 @@ use std::path::Path;
 
 use super::{
     AskMembers, DEFAULT_MIN_THROUGHPUT_KIB, DEFAULT_REVISION_BUMP, Engine, EtcdFlags, GateRequest, IdentityFlags,
-    InspectRequest, LatestRequest, LockMode, ProbeRequest, RestoreRequest, S3Checksum, S3Sse, SaveRequest, StoreFlags,
+    InspectRequest, LatestRequest, LockMode, ProbeRequest, RecallRequest, RestoreRequest, S3Checksum, S3Sse,
+    SaveRequest, StoreFlags,
 };
 
 /// Collects `--name=value` elements: whatever a value looks like, it stays one (I28).
@@ -152,6 +153,8 @@ impl SaveRequest {
             expect_cluster_id,
             owner_name,
             owner_uid,
+            schedule_name,
+            schedule_uid,
             pod_uid,
             compression,
             ask_members,
@@ -162,6 +165,7 @@ impl SaveRequest {
             spool_dir,
             spool_mib,
             min_throughput_kib,
+            delay_seconds,
             json,
             deadline_seconds,
         } = self;
@@ -177,6 +181,8 @@ impl SaveRequest {
             .option("expect-cluster-id", expect_cluster_id.as_ref())
             .option("owner-name", owner_name.as_ref())
             .option("owner-uid", owner_uid.as_ref())
+            .option("schedule-name", schedule_name.as_ref())
+            .option("schedule-uid", schedule_uid.as_ref())
             .option("pod-uid", pod_uid.as_ref())
             .flag("compression", compression.as_str())
             .option("ask-members", (*ask_members != AskMembers::Auto).then(|| ask_members.as_str().to_owned()).as_ref())
@@ -188,6 +194,7 @@ impl SaveRequest {
         argv.option_path("spool-dir", spool_dir.as_deref())
             .option("spool-mib", spool_mib.map(|mib| mib.to_string()).as_ref())
             .option("min-throughput-kib", least.as_ref())
+            .option("delay-seconds", (*delay_seconds > 0).then(|| delay_seconds.to_string()).as_ref())
             .switch("json", *json)
             .flag("deadline-seconds", deadline_seconds)
             .0
@@ -220,6 +227,23 @@ impl LatestRequest {
             .flag("namespace", namespace)
             .flag("cluster", cluster)
             .option("lineage", lineage.as_ref())
+            .flag("deadline-seconds", deadline_seconds)
+            .0
+    }
+}
+
+impl RecallRequest {
+    /// The arguments after `agent recall`.
+    pub fn to_args(&self) -> Vec<String> {
+        let Self { store, expect_store_id, namespace, cluster, schedule_uid, after, until, deadline_seconds } = self;
+        Argv::default()
+            .and(store.to_args())
+            .option("expect-store-id", expect_store_id.as_ref())
+            .flag("namespace", namespace)
+            .flag("cluster", cluster)
+            .flag("schedule-uid", schedule_uid)
+            .flag("after", after)
+            .flag("until", until)
             .flag("deadline-seconds", deadline_seconds)
             .0
     }
@@ -403,6 +427,7 @@ mod tests {
                 proptest::option::of(text()), proptest::option::of(text()), proptest::option::of(text()),
                 proptest::option::of(text()), proptest::option::of(text())),
             (cluster_spec, expect_store_id, restored_from) in (option(text()), option(text()), option(text())),
+            (schedule, delay_seconds) in (option((option(text()), text())), any::<u32>()),
             compression in prop_oneof![Just(Compression::Zstd), Just(Compression::Gzip), Just(Compression::None)],
             ask_members in prop_oneof![Just(AskMembers::Auto), Just(AskMembers::Always), Just(AskMembers::Never)],
             verify in prop_oneof![Just(Verify::Stream), Just(Verify::Stored)], (dry_run, alone) in any::<(bool, bool)>(), json: bool,
@@ -412,12 +437,25 @@ mod tests {
             let (spool_dir, spool_mib) = spool.unzip();
             // By hand: no object asks for it.
             let no_quorum = alone && owner_uid.is_none();
+            let (schedule_name, schedule_uid) = schedule.unzip();
+            let schedule_name = schedule_name.flatten();
             SaveRequest {
                 etcd, store, expect_store_id, namespace, cluster, cluster_uid, cluster_spec, restored_from,
                 expect_cluster_id, owner_name,
-                owner_uid, pod_uid, compression, ask_members, verify, dry_run, no_quorum, age_recipients, spool_dir, spool_mib,
-                min_throughput_kib, json, deadline_seconds,
+                owner_uid, schedule_name, schedule_uid, pod_uid, compression, ask_members, verify, dry_run, no_quorum, age_recipients, spool_dir, spool_mib,
+                min_throughput_kib, delay_seconds, json, deadline_seconds,
             }
+        }
+    }
+
+    prop_compose! {
+        fn recall()(
+            store in store(), expect_store_id in option(text()), namespace in text(), cluster in text(),
+            schedule_uid in text(), times in any::<(u32, u32)>(), deadline_seconds: u32,
+        ) -> RecallRequest {
+            let at = |second: u32| jiff::Timestamp::from_second(second.into()).unwrap();
+            let (after, until) = (at(times.0), at(times.1));
+            RecallRequest { store, expect_store_id, namespace, cluster, schedule_uid, after, until, deadline_seconds }
         }
     }
 
@@ -491,6 +529,11 @@ mod tests {
         #[test]
         fn a_request_for_the_latest_survives_the_command_line(request in latest()) {
             prop_assert_eq!(parsed::<LatestRequest>(request.to_args())?, request);
+        }
+
+        #[test]
+        fn a_recall_round_trips(request in recall()) {
+            prop_assert_eq!(parsed::<RecallRequest>(request.to_args())?, request);
         }
 
         #[test]

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Compression, Engine, ExitClass, Failure, LatestReport, Lock, Origin, Probed};
+use super::{Compression, Engine, ExitClass, Failure, LatestReport, Lock, Origin, Probed, RecallReport};
 
 /// What an agent leaves in its container's termination message: JSON of less than [`MAX_REPORT_BYTES`].
 /// It is a hint; the manifest in the store is the truth.
@@ -21,6 +21,8 @@ pub enum Report {
     Probed(Probed),
     /// The newest snapshot was found.
     Latest(LatestReport),
+    /// Runs of a schedule were listed.
+    Recalled(RecallReport),
     /// Nothing was published and nothing became startable.
     Failed(FailedReport),
 }

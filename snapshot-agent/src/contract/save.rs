@@ -82,12 +82,18 @@ pub struct SaveRequest {
     /// etcd cluster ID (hex) that the source must have; the agent refuses every other etcd.
     #[arg(long, value_name = "ID", help_heading = "etcd")]
     pub expect_cluster_id: Option<String>,
-    /// Name of the object that requested this snapshot.
-    #[arg(long, value_name = "NAME", help_heading = FILED)]
+    /// Name of the object that requested this snapshot. In a Pod of a CronJob, set by the environment.
+    #[arg(long, value_name = "NAME", env = "HOLDFAST_OWNER_NAME", help_heading = FILED)]
     pub owner_name: Option<String>,
-    /// UID of the object that requested this snapshot.
-    #[arg(long, value_name = "UID", help_heading = FILED)]
+    /// UID of the object that requested this snapshot. In a Pod of a CronJob, set by the environment.
+    #[arg(long, value_name = "UID", env = "HOLDFAST_OWNER_UID", help_heading = FILED)]
     pub owner_uid: Option<String>,
+    /// Name of the `EtcdSnapshotSchedule` that this snapshot is a run of.
+    #[arg(long, value_name = "NAME", requires = "schedule_uid", help_heading = FILED)]
+    pub schedule_name: Option<String>,
+    /// UID of the `EtcdSnapshotSchedule` that this snapshot is a run of.
+    #[arg(long, value_name = "UID", help_heading = FILED)]
+    pub schedule_uid: Option<String>,
     /// UID of the Pod that runs this command, so that two Pods of one Job never share a key. In a Pod, set by the
     /// environment.
     #[arg(long, value_name = "UID", env = "HOLDFAST_POD_UID", help_heading = FILED)]
@@ -124,6 +130,10 @@ pub struct SaveRequest {
     /// free deleted data while a snapshot streams.
     #[arg(long, value_name = "KIB", default_value_t = DEFAULT_MIN_THROUGHPUT_KIB, help_heading = SAVING)]
     pub min_throughput_kib: u64,
+    /// Wait this many seconds before the first request, so that the runs of many schedules do not begin at once. The
+    /// time limit begins afterwards.
+    #[arg(long, value_name = "SECONDS", default_value_t, help_heading = SAVING)]
+    pub delay_seconds: u32,
     /// Print JSON instead of text.
     #[arg(long, help_heading = SAVING)]
     pub json: bool,

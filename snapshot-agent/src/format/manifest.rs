@@ -165,10 +165,33 @@ pub struct Origin {
     /// UID of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
+    /// Kind of the object: `Job` for a run of a schedule. Absent for an `EtcdSnapshot`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The `EtcdSnapshotSchedule` that this snapshot is a run of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Schedule>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
+
+/// The schedule of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Schedule {
+    /// Name of the `EtcdSnapshotSchedule`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// UID of the `EtcdSnapshotSchedule`.
+    pub uid: String,
+    /// Fields of later versions.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// The kind of an [`Origin`] that is a run of a schedule.
+pub const JOB: &str = "Job";
 
 /// The manifest's JSON schema, for programs that read stores by themselves.
 pub fn schema() -> Value {

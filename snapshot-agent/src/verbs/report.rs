@@ -82,6 +82,8 @@ fn cut(report: &mut Report) -> bool {
         Report::Restored(restored) => return restored.cut(),
         Report::Latest(latest) => return latest.passed_over.pop().is_some(),
         Report::Probed(probed) => return probed.cut(),
+        // Its length is bounded by the agent, and a run that is cut away would be forgotten.
+        Report::Recalled(_) => return false,
     };
     let half = message.floor_char_boundary(message.len() / 2);
     message.truncate(half);

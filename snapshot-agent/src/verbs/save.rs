@@ -14,7 +14,7 @@ mod back;
 pub mod dry_run;
 mod pipe;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::Stream;
@@ -30,7 +30,7 @@ use crate::etcd::member::Member;
 use crate::etcd::source;
 use crate::format::crypt::Recipients;
 use crate::format::layout::{Attempt, Folder, Format};
-use crate::format::manifest::{Contents, Encryption, FORMAT_VERSION, Manifest, Origin};
+use crate::format::manifest::{Contents, Encryption, FORMAT_VERSION, JOB, Manifest, Origin, Schedule};
 use crate::store::{self, Plan, Store, Upload};
 use crate::util::clock;
 use crate::util::interrupt::Interrupt;
@@ -48,6 +48,10 @@ pub async fn run(request: SaveRequest) -> Result<SavedReport> {
 
 /// [`run`] where so many bytes are a large database: for tests of how seldom members hash one, whose databases are small.
 pub async fn run_with(request: SaveRequest, large: u64) -> Result<SavedReport> {
+    if request.delay_seconds > 0 {
+        let delay = tokio::time::sleep(Duration::from_secs(request.delay_seconds.into()));
+        Interrupt::by_signal()?.unless(async { Ok(delay.await) }).await?;
+    }
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     // Before anybody is asked for anything.
     Recipients::parse(&request.age_recipients)?;
@@ -245,6 +249,12 @@ impl<'a> Saving<'a> {
         let origin = (request.owner_name.is_some() || request.owner_uid.is_some()).then(|| Origin {
             name: request.owner_name.clone(),
             uid: request.owner_uid.clone(),
+            kind: request.schedule_uid.as_ref().map(|_| JOB.to_owned()),
+            schedule: request.schedule_uid.clone().map(|uid| Schedule {
+                name: request.schedule_name.clone(),
+                uid,
+                other: serde_json::Map::new(),
+            }),
             other: serde_json::Map::new(),
         });
         Manifest {

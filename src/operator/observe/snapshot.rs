@@ -41,7 +41,7 @@ pub(in crate::operator) async fn observe(
             }
         },
         async {
-            match &snapshot.spec.destination.store_ref {
+            match &snapshot.spec.template.destination.store_ref {
                 Some(named) => reader.get::<EtcdBackupStore>(&named.name).await,
                 None => Ok(None),
             }

@@ -194,7 +194,7 @@ fn of_snapshot(seen: &Observed, named: &LocalRef) -> Result<Restoring, Waiting> 
                     Ok(location) => location,
                     Err(waiting) => return latched.ok_or(waiting),
                 },
-                None => snapshot.spec.destination.place.location(),
+                None => snapshot.spec.template.destination.place.location(),
             };
             let Some(location) = location else {
                 return wait(format!("the EtcdSnapshot {name} has no destination in its status. Name another"));

@@ -54,7 +54,14 @@ fn published_nothing(pod: &Pod) -> bool {
             let failure = failed.failure();
             failure.retry == Retry::AfterChange && end.exit_code == i32::from(failure.code)
         }
-        Some(Report::Saved(_) | Report::Restored(_) | Report::Gate(_) | Report::Probed(_) | Report::Latest(_))
+        Some(
+            Report::Saved(_)
+            | Report::Restored(_)
+            | Report::Gate(_)
+            | Report::Probed(_)
+            | Report::Latest(_)
+            | Report::Recalled(_),
+        )
         | None => false,
     }
 }

@@ -17,7 +17,7 @@ use crate::plan::{meta, store};
 
 /// Names of the Secrets in the spec that the agent's Pod mounts; those of an `EtcdBackupStore` are the store's to check.
 pub fn secrets(snapshot: &EtcdSnapshot) -> BTreeSet<String> {
-    let location = snapshot.spec.destination.place.location();
+    let location = snapshot.spec.template.destination.place.location();
     let external = snapshot.spec.external.iter().flat_map(|etcd| [&etcd.tls_secret_ref, &etcd.auth_secret_ref]);
     let external = external.flatten().map(|secret| secret.name.as_str());
     location.iter().flat_map(Location::secrets).chain(external).map(str::to_owned).collect()
@@ -33,7 +33,7 @@ pub(super) struct Place {
 
 /// The place, or why it is not known.
 pub(super) fn of(seen: &Observed, right: Right) -> Result<Place, (Reason, String)> {
-    let destination = &seen.snapshot.spec.destination;
+    let destination = &seen.snapshot.spec.template.destination;
     let wrong = || {
         let message = "spec.destination: needs exactly one of storeRef, s3, azure, gcs and pvc";
         (Reason::InvalidSpec, message.to_owned())

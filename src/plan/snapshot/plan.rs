@@ -10,14 +10,15 @@ use snapshot_agent::contract::{self as agent, ExitClass};
 
 use super::doubt::doubtful;
 use super::inquiry::{self, Answer};
-use super::stage::{Doubt, Inquiry, SETTLING, SLOW, Source, Stage, witnessed};
+use super::stage::{Doubt, Inquiry, SETTLING, SLOW, Stage, witnessed};
 use super::{Observed, job, place, status};
+use crate::api::EtcdSnapshotStatus;
 use crate::api::backup_store::Right;
 use crate::api::condition::{Reason, Type};
 use crate::api::snapshot::{Failure, Phase};
-use crate::api::{EtcdSnapshotStatus, name};
 use crate::plan::held::HeldUp;
 use crate::plan::jobs::{self, Fact};
+use crate::plan::saving::{self, Source};
 use crate::plan::{Act, Next, Plan, Wake, fact, meta, pods};
 
 /// A fresh object gets its first status within seconds. An older one without any has lost it, and the snapshot may be
@@ -225,27 +226,10 @@ fn ready_cluster(seen: &Observed, wanted: &str) -> Result<Source, (Reason, Strin
              Create another EtcdSnapshot for the new cluster"
         ));
     }
-    let status = cluster.status.as_ref();
-    let Some(formed) = status.and_then(|s| s.latches.formed.as_ref()) else {
-        let why = format!("EtcdCluster {wanted} has not formed yet; its conditions name the cause");
-        return Err((Reason::WaitingForCluster, why));
-    };
-    if cluster.spec.replicas == 0 {
+    let formed = cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some());
+    if formed && cluster.spec.replicas == 0 {
         let why = format!("EtcdCluster {wanted} is parked: spec.replicas is 0. The snapshot starts when it is larger");
         return Err((Reason::Parked, why));
     }
-    let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
-    let endpoints: Vec<String> = status
-        .iter()
-        .flat_map(|s| &s.members)
-        .filter(|m| m.role.as_deref() == Some(crate::api::role::VOTER))
-        .map(|m| name::client_url(cluster.spec.scheme(), &m.name, wanted, namespace))
-        .collect();
-    if endpoints.is_empty() {
-        let why = format!("EtcdCluster {wanted} lists no voter now; its conditions name the cause");
-        return Err((Reason::WaitingForCluster, why));
-    }
-    let cluster_uid = Some(meta::uid(&cluster.metadata).to_owned());
-    let restored_from = formed.restored_from.as_ref().map(|restoring| restoring.source.key.clone());
-    Ok(Source { endpoints, cluster_uid, cluster_id: Some(formed.cluster_id.clone()), restored_from })
+    saving::source(cluster)
 }

@@ -70,19 +70,6 @@ impl Inquiry {
     }
 }
 
-/// What a Job needs to know of the cluster; empty for an etcd that is not ours.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Source {
-    /// Client URLs of the members with a vote.
-    pub(super) endpoints: Vec<String>,
-    /// UID of the cluster.
-    pub(super) cluster_uid: Option<String>,
-    /// etcd's cluster ID, hexadecimal.
-    pub(super) cluster_id: Option<String>,
-    /// Key of the snapshot that its own data came from.
-    pub(super) restored_from: Option<String>,
-}
-
 /// Whether a Job of this snapshot, or a Pod of one, was ever seen.
 pub(super) fn witnessed(seen: &Observed) -> bool {
     let told = |s: &EtcdSnapshotStatus| s.started_at.is_some() || s.attempts > 0 || s.error.is_some();

@@ -84,7 +84,7 @@ fn whoever_saves_gets_public_keys_alone() {
     assert!(!plain.iter().any(|arg| arg.contains("age")), "{plain:?}");
     let mut seen = fresh();
     let recipients = vec!["age1one".to_owned(), "age1two".to_owned()];
-    seen.snapshot.spec.encryption = Some(Encryption { age: Age { recipients } });
+    seen.snapshot.spec.template.encryption = Some(Encryption { age: Age { recipients } });
     let job = started(&seen);
     let asked: Vec<_> = args(&job).into_iter().filter(|arg| arg.contains("age")).collect();
     assert_eq!(asked, ["--age-recipient=age1one", "--age-recipient=age1two"]);

@@ -27,16 +27,8 @@ impl World {
             name,
             EtcdSnapshotSpec {
                 cluster_ref: Some(LocalRef { name: "old".to_owned() }),
-                external: None,
-                spool: None,
-                destination: backups().into(),
-                compression: snapshot_agent::contract::Compression::Zstd,
-                verify: snapshot_agent::contract::Verify::default(),
-                ask_members: None,
-                encryption: None,
-                minimum_throughput: None,
-                deadline_seconds: None,
-                agent: None,
+                template: SnapshotTemplate { destination: backups().into(), ..SnapshotTemplate::default() },
+                ..EtcdSnapshotSpec::default()
             },
         );
         let artifact = Artifact { key: key.to_owned(), sha256: "5ha".to_owned(), ..Artifact::default() };

@@ -114,16 +114,11 @@ mod from_a_store {
 pub(super) fn snapshot(phase: Phase) -> EtcdSnapshot {
     let spec = EtcdSnapshotSpec {
         cluster_ref: Some(LocalRef { name: "old".to_owned() }),
-        external: None,
-        spool: None,
-        destination: Destination { place: restoring("k").source.place, ..Destination::default() },
-        compression: snapshot_agent::contract::Compression::Zstd,
-        verify: snapshot_agent::contract::Verify::default(),
-        ask_members: None,
-        encryption: None,
-        minimum_throughput: None,
-        deadline_seconds: None,
-        agent: None,
+        template: SnapshotTemplate {
+            destination: Destination { place: restoring("k").source.place, ..Destination::default() },
+            ..SnapshotTemplate::default()
+        },
+        ..EtcdSnapshotSpec::default()
     };
     let mut one = EtcdSnapshot::new("s", spec);
     one.status = Some(EtcdSnapshotStatus {

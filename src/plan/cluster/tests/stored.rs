@@ -24,7 +24,7 @@ fn asking(store: Seen<Option<EtcdBackupStore>>) -> Observed {
     let mut one = snapshot(Phase::Complete);
     let record = StoreRecord { name: "vault".to_owned(), ..vault("b", "old").record() };
     one.status.as_mut().unwrap().store = Some(record);
-    one.spec.destination =
+    one.spec.template.destination =
         Destination { store_ref: Some(LocalRef { name: "vault".to_owned() }), ..Destination::default() };
     let mut seen = bare(1);
     named_snapshot(&mut seen, Some(one));

@@ -26,7 +26,7 @@ fn usable() -> EtcdBackupStore {
 fn naming(store: Option<EtcdBackupStore>) -> Observed {
     let mut seen = fresh();
     let store_ref = Some(LocalRef { name: "vault".to_owned() });
-    seen.snapshot.spec.destination = Destination { store_ref, ..Destination::default() };
+    seen.snapshot.spec.template.destination = Destination { store_ref, ..Destination::default() };
     seen.store = store;
     seen
 }
@@ -164,6 +164,6 @@ fn a_lost_status_is_not_taken_for_a_new_snapshot_when_the_store_is_gone() {
 fn a_second_voter_of_a_large_database_is_asked_where_the_spec_says_so() {
     let mut seen = fresh();
     assert!(!args(&started(&seen)).iter().any(|arg| arg.starts_with("--ask-members")));
-    seen.snapshot.spec.ask_members = Some(AskMembers::Always);
+    seen.snapshot.spec.template.ask_members = Some(AskMembers::Always);
     assert!(args(&started(&seen)).contains(&"--ask-members=always".to_owned()), "{:?}", args(&started(&seen)));
 }

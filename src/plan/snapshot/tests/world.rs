@@ -12,7 +12,7 @@ use snapshot_agent::contract::{ExitClass, FailedReport, Level, Origin, Report, S
 use super::super::{Inspection, Observed, plan};
 use crate::api::cluster::{EtcdClusterSpec, EtcdClusterStatus, Formed, Latches, MemberSummary};
 use crate::api::name::LocalRef;
-use crate::api::snapshot::{EtcdSnapshotSpec, Phase};
+use crate::api::snapshot::{EtcdSnapshotSpec, Phase, SnapshotTemplate};
 use crate::api::store::{Location, PvcLocation};
 use crate::api::{EtcdCluster, EtcdSnapshot, EtcdSnapshotStatus};
 use crate::plan::{Act, Plan, Proxies, Settings};
@@ -43,16 +43,11 @@ pub(super) fn member(name: &str, role: Option<&str>) -> MemberSummary {
 pub(super) fn fresh() -> Observed {
     let spec = EtcdSnapshotSpec {
         cluster_ref: Some(LocalRef { name: "a".to_owned() }),
-        external: None,
-        spool: None,
-        destination: Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }).into(),
-        compression: snapshot_agent::contract::Compression::Zstd,
-        verify: snapshot_agent::contract::Verify::default(),
-        ask_members: None,
-        encryption: None,
-        minimum_throughput: None,
-        deadline_seconds: None,
-        agent: None,
+        template: SnapshotTemplate {
+            destination: Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None }).into(),
+            ..SnapshotTemplate::default()
+        },
+        ..EtcdSnapshotSpec::default()
     };
     let formed = Formed { cluster_id: "c1".to_owned(), ..Formed::default() };
     let status = EtcdClusterStatus {

