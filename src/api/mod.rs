@@ -56,8 +56,8 @@ pub mod key {
     pub const SCHEDULE: &str = "holdfast.dev/schedule";
     /// UID of the `EtcdSnapshotSchedule`.
     pub const SCHEDULE_UID: &str = "holdfast.dev/schedule-uid";
-    /// Annotation of a schedule's Jobs: the `EtcdSnapshotSpec` that the run carries out, as JSON.
-    pub const SNAPSHOT_SPEC: &str = "holdfast.dev/snapshot-spec";
+    /// Annotation of a schedule's Jobs: the `snapshotTemplate` that the run carries out, as JSON.
+    pub const SNAPSHOT_TEMPLATE: &str = "holdfast.dev/snapshot-template";
     /// Annotation of a schedule's `CronJob`: fingerprint of the object as Holdfast applied it.
     pub const RENDERED: &str = "holdfast.dev/rendered";
     /// Name of the `EtcdBackupStore` that is probed.

@@ -8,7 +8,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use snapshot_agent::contract::Level;
 
-use crate::api::held::HeldUp;
 use crate::api::name::LocalRef;
 use crate::api::snapshot::{External, SnapshotTemplate};
 
@@ -160,9 +159,10 @@ pub struct EtcdSnapshotScheduleStatus {
     /// the operator; a Job then asks the store for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recalled_through: Option<String>,
-    /// What keeps the Pod from running that asks the store for runs during an outage. Absent while a Pod runs.
+    /// Since when the `CronJob` has started runs: its creation, or the end of a suspension (RFC 3339). A backup is overdue
+    /// two due times after this at the earliest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held_up: Option<HeldUp>,
+    pub active_since: Option<String>,
     /// `Ready` and `Fresh`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]

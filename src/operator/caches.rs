@@ -1,14 +1,14 @@
 //! The watch caches of every kind. How they are read, and read past, is in `reader.rs`.
 
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
 use kube::runtime::reflector::Store;
 use serde::de::DeserializeOwned;
 
-use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
 
 /// One cache for each kind we watch.
 #[derive(Clone, Debug)]
@@ -17,11 +17,13 @@ pub(super) struct Caches {
     pub(super) members: Store<EtcdMember>,
     pub(super) snapshots: Store<EtcdSnapshot>,
     pub(super) backup_stores: Store<EtcdBackupStore>,
+    pub(super) schedules: Store<EtcdSnapshotSchedule>,
     pub(super) pods: Store<Pod>,
     pub(super) claims: Store<PersistentVolumeClaim>,
     pub(super) services: Store<Service>,
     pub(super) budgets: Store<PodDisruptionBudget>,
     pub(super) jobs: Store<Job>,
+    pub(super) cron_jobs: Store<CronJob>,
 }
 
 /// A kind we read: namespaced, known at compile time.
@@ -56,4 +58,6 @@ cached! {
     Service => services,
     PodDisruptionBudget => budgets,
     Job => jobs,
+    EtcdSnapshotSchedule => schedules,
+    CronJob => cron_jobs,
 }

@@ -1,4 +1,4 @@
-//! The four kinds we reconcile: which observer, which plan and which rules belong together. Decides nothing.
+//! The five kinds we reconcile: which observer, which plan and which rules belong together. Decides nothing.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::reader::Reader;
 use crate::api::cluster::Latches;
 use crate::api::{
     EtcdBackupStore, EtcdBackupStoreStatus, EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, EtcdSnapshot,
-    EtcdSnapshotStatus,
+    EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus, EtcdSnapshotStatus,
 };
 use crate::plan::safety::{Broken, Checked};
-use crate::plan::{Plan, cluster, member, snapshot, store};
+use crate::plan::{Plan, cluster, member, schedule, snapshot, store};
 
 /// One kind that we reconcile.
 pub(super) trait Kind: Send + Sync + 'static {
@@ -80,6 +80,10 @@ pub(super) struct Snapshots;
 /// `EtcdBackupStore`.
 #[derive(Debug)]
 pub(super) struct BackupStores;
+
+/// `EtcdSnapshotSchedule`.
+#[derive(Debug)]
+pub(super) struct Schedules;
 
 impl Kind for Clusters {
     const NAME: &'static str = "EtcdCluster";
@@ -209,6 +213,38 @@ impl Kind for BackupStores {
         object.status.as_ref()
     }
     fn put_status(object: &mut EtcdBackupStore, status: Self::Status) {
+        object.status = Some(status);
+    }
+    fn conditions(status: &Self::Status) -> &[Condition] {
+        &status.conditions
+    }
+    fn conditions_mut(status: &mut Self::Status) -> &mut Vec<Condition> {
+        &mut status.conditions
+    }
+}
+
+impl Kind for Schedules {
+    const NAME: &'static str = "EtcdSnapshotSchedule";
+    type Object = EtcdSnapshotSchedule;
+    type Status = EtcdSnapshotScheduleStatus;
+    type Seen = schedule::Observed;
+
+    async fn observe(reader: Reader<'_>, name: &str, uid: &str) -> Result<Option<Self::Seen>, Error> {
+        observe::schedule::observe(reader, name, uid).await
+    }
+    fn plan(seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status> {
+        schedule::plan(seen, now)
+    }
+    fn check(seen: &Self::Seen, plan: Plan<Self::Status>) -> Result<Checked<Self::Status>, Broken<Self::Status>> {
+        Checked::schedule(seen, plan)
+    }
+    fn object(seen: &Self::Seen) -> &EtcdSnapshotSchedule {
+        &seen.schedule
+    }
+    fn status(object: &EtcdSnapshotSchedule) -> Option<&Self::Status> {
+        object.status.as_ref()
+    }
+    fn put_status(object: &mut EtcdSnapshotSchedule, status: Self::Status) {
         object.status = Some(status);
     }
     fn conditions(status: &Self::Status) -> &[Condition] {

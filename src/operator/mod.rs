@@ -1,12 +1,12 @@
 //! EFFECTS: the only place with a client, a timer, a clock.
 //!
-//! [`run`] fills the caches, takes the lease, and works on the queues of the four kinds until it is told to stop. One
+//! [`run`] fills the caches, takes the lease, and works on the queues of the five kinds until it is told to stop. One
 //! pass is in `reconcile`; what is seen is in `observe`, what is done in `act`, and what *should* be done is never here
 //! but in `plan`.
 //!
-//! Rights it needs, where it watches: `get`, `list`, `watch` on the four kinds, Pods, `PersistentVolumeClaim`s,
-//! Services, `PodDisruptionBudget`s and Jobs; `update` and `patch` on the status of the four kinds; `create`, `patch`
-//! and `delete` on `EtcdMember`s, `update` on the finalizers of the kinds that own others; what `act` lists for the
+//! Rights it needs, where it watches: `get`, `list`, `watch` on the five kinds, Pods, `PersistentVolumeClaim`s,
+//! Services, `PodDisruptionBudget`s, Jobs and `CronJob`s; `update` and `patch` on the status of the five kinds; `create`,
+//! `patch` and `delete` on `EtcdMember`s, `create` and `delete` on `EtcdSnapshot`s, `update` on the finalizers of the kinds that own others; what `act` lists for the
 //! rest; `create` and `patch` on Events of `events.k8s.io`; and in its own namespace `get`, `create`, `update` on Leases.
 //! `get` on Secrets, for the version of those that an `EtcdBackupStore` names; what is in them is never asked for. No
 //! exec, no logs.
@@ -55,7 +55,7 @@ pub use config::Config;
 
 use self::caches::Caches;
 use self::context::{Context, ReadClient, WriteClient, Writes};
-use self::kinds::{BackupStores, Clusters, Members, Snapshots};
+use self::kinds::{BackupStores, Clusters, Members, Schedules, Snapshots};
 use self::metrics::Metrics;
 use self::wake::{Roots, Wakers};
 use self::watches::CacheWriters;
@@ -164,6 +164,12 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
             queues.backup_stores,
             stop.clone(),
         ));
+        work.spawn(queues::work::<Schedules>(
+            Arc::clone(&ctx),
+            caches.schedules.clone(),
+            queues.schedules,
+            stop.clone(),
+        ));
         wakers.wake(Roots::of(&caches).all());
         tokio::select! {
             // Whoever leads now must not meet our writes: end at once, without finishing anything (I19).
@@ -210,7 +216,7 @@ async fn served(
     stop: &CancellationToken,
     background: &mut JoinSet<anyhow::Result<()>>,
 ) -> anyhow::Result<bool> {
-    let wanted = ["etcdbackupstores", "etcdclusters", "etcdmembers", "etcdsnapshots"];
+    let wanted = ["etcdbackupstores", "etcdclusters", "etcdmembers", "etcdsnapshots", "etcdsnapshotschedules"];
     let mut told = String::new();
     loop {
         let missing = match client.list_api_group_resources(&format!("{GROUP}/{VERSION}")).await {
@@ -243,6 +249,8 @@ async fn filled(caches: &Caches) -> anyhow::Result<()> {
     caches.members.wait_until_ready().await.context(gone)?;
     caches.snapshots.wait_until_ready().await.context(gone)?;
     caches.backup_stores.wait_until_ready().await.context(gone)?;
+    caches.schedules.wait_until_ready().await.context(gone)?;
+    caches.cron_jobs.wait_until_ready().await.context(gone)?;
     caches.pods.wait_until_ready().await.context(gone)?;
     caches.claims.wait_until_ready().await.context(gone)?;
     caches.services.wait_until_ready().await.context(gone)?;

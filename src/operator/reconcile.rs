@@ -328,6 +328,8 @@ fn rebase(act: &mut Act, uid: &str, version: &str) {
         | Act::CreatePod(_)
         | Act::DeletePod { .. }
         | Act::DeleteClaim { .. }
+        | Act::RecordRun(_)
+        | Act::DeleteRecord { .. }
         | Act::StartJob(_) => {}
     }
 }

@@ -1,4 +1,4 @@
-//! Who is woken by what: the queues of the four kinds, and whom an object concerns. Decides nothing about what is seen.
+//! Who is woken by what: the queues of the five kinds, and whom an object concerns. Decides nothing about what is seen.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +10,9 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use super::caches::Caches;
 use crate::api::restore::Restore;
 use crate::api::snapshot::Phase;
-use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, key, name};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, key, name};
 
-/// The queues of the four kinds.
+/// The queues of the five kinds.
 #[derive(Clone, Debug)]
 pub(super) struct Wakers {
     leading: Arc<AtomicBool>,
@@ -20,6 +20,7 @@ pub(super) struct Wakers {
     members: mpsc::UnboundedSender<ObjectRef<EtcdMember>>,
     snapshots: mpsc::UnboundedSender<ObjectRef<EtcdSnapshot>>,
     backup_stores: mpsc::UnboundedSender<ObjectRef<EtcdBackupStore>>,
+    schedules: mpsc::UnboundedSender<ObjectRef<EtcdSnapshotSchedule>>,
 }
 
 /// The other ends of the queues.
@@ -29,6 +30,7 @@ pub(super) struct Queues {
     pub(super) members: mpsc::UnboundedReceiver<ObjectRef<EtcdMember>>,
     pub(super) snapshots: mpsc::UnboundedReceiver<ObjectRef<EtcdSnapshot>>,
     pub(super) backup_stores: mpsc::UnboundedReceiver<ObjectRef<EtcdBackupStore>>,
+    pub(super) schedules: mpsc::UnboundedReceiver<ObjectRef<EtcdSnapshotSchedule>>,
 }
 
 /// Whom an object concerns.
@@ -38,6 +40,7 @@ pub(super) struct Concerned {
     pub(super) members: Vec<ObjectRef<EtcdMember>>,
     pub(super) snapshots: Vec<ObjectRef<EtcdSnapshot>>,
     pub(super) backup_stores: Vec<ObjectRef<EtcdBackupStore>>,
+    pub(super) schedules: Vec<ObjectRef<EtcdSnapshotSchedule>>,
 }
 
 impl Wakers {
@@ -47,12 +50,14 @@ impl Wakers {
         let (members, members_out) = mpsc::unbounded();
         let (snapshots, snapshots_out) = mpsc::unbounded();
         let (backup_stores, backup_stores_out) = mpsc::unbounded();
-        let wakers = Self { leading: Arc::default(), clusters, members, snapshots, backup_stores };
+        let (schedules, schedules_out) = mpsc::unbounded();
+        let wakers = Self { leading: Arc::default(), clusters, members, snapshots, backup_stores, schedules };
         let queues = Queues {
             clusters: clusters_out,
             members: members_out,
             snapshots: snapshots_out,
             backup_stores: backup_stores_out,
+            schedules: schedules_out,
         };
         (wakers, queues)
     }
@@ -79,8 +84,14 @@ impl Wakers {
         for one in concerned.backup_stores {
             let _ = self.backup_stores.unbounded_send(one);
         }
+        for one in concerned.schedules {
+            let _ = self.schedules.unbounded_send(one);
+        }
     }
 }
+
+/// The label that the Job controller puts on its Pods.
+const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
 /// Everything that can be woken.
 #[derive(Clone, Debug)]
@@ -89,6 +100,7 @@ pub(super) struct Roots {
     pub(super) members: Store<EtcdMember>,
     pub(super) snapshots: Store<EtcdSnapshot>,
     pub(super) backup_stores: Store<EtcdBackupStore>,
+    pub(super) schedules: Store<EtcdSnapshotSchedule>,
 }
 
 impl Roots {
@@ -99,6 +111,7 @@ impl Roots {
             members: caches.members.clone(),
             snapshots: caches.snapshots.clone(),
             backup_stores: caches.backup_stores.clone(),
+            schedules: caches.schedules.clone(),
         }
     }
 
@@ -109,10 +122,23 @@ impl Roots {
             members: self.members.state().iter().map(|m| ObjectRef::from_obj(&**m)).collect(),
             snapshots: self.snapshots.state().iter().map(|s| ObjectRef::from_obj(&**s)).collect(),
             backup_stores: self.backup_stores.state().iter().map(|s| ObjectRef::from_obj(&**s)).collect(),
+            schedules: self.schedules(|_| true),
         }
     }
 
-    /// A cluster, its members, and the snapshots that are made of it.
+    fn schedules(&self, wanted: impl Fn(&EtcdSnapshotSchedule) -> bool) -> Vec<ObjectRef<EtcdSnapshotSchedule>> {
+        self.schedules.state_filter(wanted).iter().map(|s| ObjectRef::from_obj(&**s)).collect()
+    }
+
+    /// A schedule, and the cluster whose status tells of its backups.
+    pub(super) fn of_schedule(schedule: &EtcdSnapshotSchedule) -> Concerned {
+        let namespace = schedule.namespace().unwrap_or_default();
+        let cluster = schedule.spec.cluster_ref.as_ref().map(|named| ObjectRef::new(&named.name).within(&namespace));
+        let schedules = vec![ObjectRef::from_obj(schedule)];
+        Concerned { clusters: cluster.into_iter().collect(), schedules, ..Concerned::default() }
+    }
+
+    /// A cluster, its members, the snapshots that are made of it, and the schedules that name it.
     pub(super) fn of_cluster(&self, cluster: &EtcdCluster) -> Concerned {
         let (namespace, name) = (cluster.namespace(), cluster.name_any());
         let members = self
@@ -127,7 +153,10 @@ impl Roots {
             .iter()
             .map(|s| ObjectRef::from_obj(&**s))
             .collect();
-        Concerned { clusters: vec![ObjectRef::from_obj(cluster)], members, snapshots, backup_stores: vec![] }
+        let schedules = self.schedules(|s| {
+            s.namespace() == namespace && s.spec.cluster_ref.as_ref().is_some_and(|named| named.name == name)
+        });
+        Concerned { clusters: vec![ObjectRef::from_obj(cluster)], members, snapshots, backup_stores: vec![], schedules }
     }
 
     /// A member and its cluster.
@@ -136,7 +165,8 @@ impl Roots {
         Concerned { clusters: vec![cluster], members: vec![ObjectRef::from_obj(member)], ..Concerned::default() }
     }
 
-    /// A snapshot, the clusters that wait for it to restore from, and the cluster whose status shows its completion.
+    /// A snapshot, the clusters that wait for it to restore from, the cluster whose status shows its completion, and the
+    /// schedule whose run it records.
     pub(super) fn of_snapshot(&self, snapshot: &EtcdSnapshot) -> Concerned {
         let (namespace, name) = (snapshot.namespace(), snapshot.name_any());
         let names_it = |c: &EtcdCluster| {
@@ -153,10 +183,18 @@ impl Roots {
         let saved = |c: &EtcdCluster| c.namespace() == namespace && Some(c.name_any()) == source;
         let clusters = self.clusters.state_filter(|c| names_it(c) || saved(c));
         let clusters = clusters.iter().map(|c| ObjectRef::from_obj(&**c)).collect();
-        Concerned { clusters, snapshots: vec![ObjectRef::from_obj(snapshot)], ..Concerned::default() }
+        let schedules = self.schedules_labelled(snapshot);
+        Concerned { clusters, snapshots: vec![ObjectRef::from_obj(snapshot)], schedules, ..Concerned::default() }
     }
 
-    /// A store, and the snapshots and clusters that may be waiting for it.
+    /// The schedule whose run an object is of, by its label. Long names stand shortened in a label.
+    fn schedules_labelled<K: ResourceExt>(&self, object: &K) -> Vec<ObjectRef<EtcdSnapshotSchedule>> {
+        let Some(label) = object.labels().get(key::SCHEDULE) else { return vec![] };
+        let namespace = object.namespace();
+        self.schedules(|s| s.namespace() == namespace && name::label_value(&s.name_any()) == *label)
+    }
+
+    /// A store, and the snapshots, clusters and schedules that may be waiting for it.
     pub(super) fn of_backup_store(&self, store: &EtcdBackupStore) -> Concerned {
         let (namespace, name) = (store.namespace(), store.name_any());
         let restores = |c: &EtcdCluster| {
@@ -172,6 +210,10 @@ impl Roots {
             members: vec![],
             snapshots: self.snapshots.state_filter(saves).iter().map(|s| ObjectRef::from_obj(&**s)).collect(),
             backup_stores: vec![ObjectRef::from_obj(store)],
+            schedules: self.schedules(|s| {
+                let named = s.spec.snapshot_template.destination.store_ref.as_ref().is_some_and(|r| r.name == name);
+                s.namespace() == namespace && named
+            }),
         }
     }
 
@@ -202,6 +244,16 @@ impl Roots {
             };
             let stores = self.backup_stores.state_filter(named);
             concerned.backup_stores.extend(stores.iter().map(|s| ObjectRef::from_obj(&**s)));
+        }
+        if let Some(name) = owner("EtcdSnapshotSchedule") {
+            concerned.schedules.push(ObjectRef::new(&name).within(&namespace));
+        } else {
+            concerned.schedules = self.schedules_labelled(child);
+            // Of a run: a Pod names its Job, and a record has the Job's name.
+            if !concerned.schedules.is_empty() {
+                let run = label(JOB_NAME).unwrap_or_else(|| child.name_any());
+                concerned.snapshots.push(ObjectRef::new(&run).within(&namespace));
+            }
         }
         if let Some(name) = owner("EtcdSnapshot") {
             concerned.snapshots.push(ObjectRef::new(&name).within(&namespace));
@@ -284,7 +336,35 @@ mod tests {
             members: filled(vec![member("a-1", "a"), member("b-1", "b")]),
             snapshots: filled(vec![snapshot("s-1", "a"), stored("s-2", "vault"), stored("s-3", "other")]),
             backup_stores: filled(vec![store("vault"), store("other")]),
+            schedules: filled(vec![schedule("nightly", "a", "vault"), schedule("hourly", "b", "other")]),
         }
+    }
+
+    fn schedule(name: &str, cluster: &str, store: &str) -> EtcdSnapshotSchedule {
+        let mut schedule = EtcdSnapshotSchedule { metadata: meta(name), ..EtcdSnapshotSchedule::default() };
+        schedule.spec.cluster_ref = Some(LocalRef { name: cluster.to_owned() });
+        schedule.spec.snapshot_template.destination.store_ref = Some(LocalRef { name: store.to_owned() });
+        schedule
+    }
+
+    #[test]
+    fn a_schedule_is_woken_by_its_cluster_its_store_and_its_runs() {
+        let nightly = vec![ObjectRef::from_obj(&schedule("nightly", "a", "vault"))];
+        let roots = roots();
+        assert_eq!(roots.of_cluster(&cluster("a", None)).schedules, nightly);
+        assert_eq!(roots.of_backup_store(&store("vault")).schedules, nightly);
+        assert_eq!(Roots::of_schedule(&schedule("nightly", "a", "vault")).clusters[0].name, "a");
+        let mut pod = Pod { metadata: meta("nightly-backup-1-x"), ..Pod::default() };
+        let labels = [(key::SCHEDULE, "nightly"), (JOB_NAME, "nightly-backup-1")];
+        pod.metadata.labels = Some(labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+        let woken = roots.of_child(&pod);
+        assert_eq!(
+            (woken.schedules, names(&roots.of_child(&pod))[2].clone()),
+            (nightly.clone(), vec!["nightly-backup-1".to_owned()])
+        );
+        let mut record = snapshot("nightly-backup-1", "a");
+        record.metadata.labels = Some([(key::SCHEDULE.to_owned(), "nightly".to_owned())].into());
+        assert_eq!(roots.of_snapshot(&record).schedules, nightly);
     }
 
     fn names(concerned: &Concerned) -> [Vec<String>; 3] {

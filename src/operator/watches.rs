@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::DeserializeGuard;
@@ -22,7 +22,7 @@ use super::caches::{Cached, Caches};
 use super::context::Context;
 use super::malformed;
 use super::wake::{Concerned, Roots, Wakers};
-use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule};
 
 /// Of children only what we made: the caches must not grow with what else runs in the namespaces.
 const OURS: &str = "app.kubernetes.io/managed-by=holdfast";
@@ -93,6 +93,20 @@ impl Watched for EtcdBackupStore {
     }
 }
 
+impl Watched for EtcdSnapshotSchedule {
+    const KIND: &'static str = "EtcdSnapshotSchedule";
+    fn selector() -> watcher::Config {
+        watcher::Config::default()
+    }
+    fn concerns(&self, _roots: &Roots) -> Concerned {
+        Roots::of_schedule(self)
+    }
+}
+
+impl Watched for CronJob {
+    const KIND: &'static str = "CronJob";
+}
+
 impl Watched for Pod {
     const KIND: &'static str = "Pod";
     fn gone(&self, ctx: &Context) {
@@ -125,11 +139,13 @@ pub(super) struct CacheWriters {
     members: Writer<EtcdMember>,
     snapshots: Writer<EtcdSnapshot>,
     backup_stores: Writer<EtcdBackupStore>,
+    schedules: Writer<EtcdSnapshotSchedule>,
     pods: Writer<Pod>,
     claims: Writer<PersistentVolumeClaim>,
     services: Writer<Service>,
     budgets: Writer<PodDisruptionBudget>,
     jobs: Writer<Job>,
+    cron_jobs: Writer<CronJob>,
 }
 
 impl CacheWriters {
@@ -140,11 +156,13 @@ impl CacheWriters {
             members: self.members.as_reader(),
             snapshots: self.snapshots.as_reader(),
             backup_stores: self.backup_stores.as_reader(),
+            schedules: self.schedules.as_reader(),
             pods: self.pods.as_reader(),
             claims: self.claims.as_reader(),
             services: self.services.as_reader(),
             budgets: self.budgets.as_reader(),
             jobs: self.jobs.as_reader(),
+            cron_jobs: self.cron_jobs.as_reader(),
         }
     }
 
@@ -161,6 +179,8 @@ impl CacheWriters {
         tasks.spawn(watch(api(ctx, namespace), unguard, self.members, Arc::clone(ctx), wakers.clone()));
         tasks.spawn(watch(api(ctx, namespace), unguard, self.snapshots, Arc::clone(ctx), wakers.clone()));
         tasks.spawn(watch(api(ctx, namespace), unguard, self.backup_stores, Arc::clone(ctx), wakers.clone()));
+        tasks.spawn(watch(api(ctx, namespace), unguard, self.schedules, Arc::clone(ctx), wakers.clone()));
+        tasks.spawn(watch(api(ctx, namespace), Ok, self.cron_jobs, Arc::clone(ctx), wakers.clone()));
         tasks.spawn(watch(api(ctx, namespace), Ok, self.pods, Arc::clone(ctx), wakers.clone()));
         tasks.spawn(watch(api(ctx, namespace), Ok, self.claims, Arc::clone(ctx), wakers.clone()));
         tasks.spawn(watch(api(ctx, namespace), Ok, self.services, Arc::clone(ctx), wakers.clone()));

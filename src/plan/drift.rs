@@ -3,8 +3,11 @@
 //! Decides by value: what we want is compared with what stands there, and only the fields we write count. Fields that
 //! the API server or others added are not ours to judge (I13).
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Serialize;
 use serde_json::Value;
+
+use super::valid;
 
 /// Whether `live` lacks anything of `want`. An object that cannot be written as JSON counts as different.
 pub fn differs<T: Serialize, U: Serialize>(want: &T, live: &U) -> bool {
@@ -23,8 +26,15 @@ fn covers(live: &Value, want: &Value) -> bool {
         (Value::Array(live), Value::Array(want)) => {
             live.len() == want.len() && live.iter().zip(want).all(|(live, want)| covers(live, want))
         }
+        // The API server writes quantities its own way: what was sent as `0.5` stands there as `500m`.
+        (Value::String(live), Value::String(want)) => live == want || same_quantity(live, want),
         (live, want) => live == want,
     }
+}
+
+fn same_quantity(one: &str, other: &str) -> bool {
+    let value = |text: &str| valid::thousandths(&Quantity(text.to_owned()));
+    value(one).is_some_and(|one| Some(one) == value(other))
 }
 
 /// The API server drops empty maps and lists; they are the same as absent.
@@ -49,5 +59,7 @@ mod tests {
         assert!(differs(&json!({"spec": {"ports": [{"port": 2}]}}), &live));
         assert!(differs(&json!({"spec": {"ports": [{"port": 1}, {"port": 2}]}}), &live));
         assert!(differs(&json!({"metadata": {"labels": {"a": "b"}}}), &live));
+        assert!(!differs(&json!({"cpu": "0.5", "memory": "1024Mi"}), &json!({"cpu": "500m", "memory": "1Gi"})));
+        assert!(differs(&json!({"cpu": "0.5"}), &json!({"cpu": "501m"})));
     }
 }

@@ -236,6 +236,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         refusal: None,
         certificates: None,
         last_snapshot: None,
+        backups: crate::plan::schedule::healthy([]),
         fresh_suffix: "fresh".to_owned(),
         settings: settings(),
     };

@@ -12,6 +12,7 @@ pub(in crate::plan) use super::fact::Fact;
 use super::held::HeldUp;
 use super::{failure, meta, pods};
 use crate::api::condition::Reason;
+use crate::api::key;
 use crate::plan::build::job::{self, BACKOFF_LIMIT, CONTAINER};
 
 /// The watch of Jobs may be ahead of the watch of Pods: so long after a Job's end a Pod's last words may still come.
@@ -210,6 +211,7 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
         let limit = memory_limit(job).unwrap_or("its node's");
         let remedy = match Does::of(job) {
             Does::Save => "raise spec.agent.resources in a new EtcdSnapshot",
+            Does::Run => "raise spec.snapshotTemplate.agent.resources of the EtcdSnapshotSchedule",
             Does::Inspect => {
                 "spec.agent.resources is immutable. `holdfast agent list` shows the stored snapshots. Delete this \
                  EtcdSnapshot, and create an EtcdSnapshot with a larger limit"
@@ -231,6 +233,8 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
 enum Does {
     /// It saves a snapshot.
     Save,
+    /// It is a run of a schedule, and saves a snapshot.
+    Run,
     /// It looks whether one is saved.
     Inspect,
     /// It looks for the latest snapshot, for a cluster.
@@ -245,13 +249,14 @@ impl Does {
             Some(pod) if job::probes(pod) => Self::Probe,
             Some(pod) if job::inspects(pod) => Self::Inspect,
             Some(pod) if job::searches(pod) => Self::Search,
+            Some(_) | None if meta::label(&job.metadata, key::SCHEDULE).is_some() => Self::Run,
             Some(_) | None => Self::Save,
         }
     }
 
     const fn words(&self) -> &'static str {
         match self {
-            Self::Save => "saves",
+            Self::Save | Self::Run => "saves",
             Self::Inspect => "searches the store",
             Self::Search => "looks for the latest snapshot",
             Self::Probe => "probes the store",
@@ -262,6 +267,7 @@ impl Does {
     const fn then(&self) -> &'static str {
         match self {
             Self::Save => ", and create another EtcdSnapshot",
+            Self::Run => " before the next run",
             Self::Inspect | Self::Search => "; Holdfast then starts another Job",
             Self::Probe => "; Holdfast then starts another probe",
         }
@@ -271,6 +277,9 @@ impl Does {
     const fn late(&self) -> &'static str {
         match self {
             Self::Save => "Raise spec.deadlineSeconds in a new EtcdSnapshot, or correct the cause of the delay",
+            Self::Run => {
+                "Raise spec.snapshotTemplate.deadlineSeconds of the EtcdSnapshotSchedule, or correct the cause of the delay"
+            }
             Self::Inspect | Self::Search | Self::Probe => "Correct the cause of the delay",
         }
     }

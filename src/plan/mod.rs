@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::api::EtcdMember;
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::member::{Joined, Leaving, Parked, Removed};
+use crate::api::{EtcdMember, EtcdSnapshot};
 use crate::plan::certificate::Issue;
 use crate::plan::cluster::Alarm;
 
@@ -37,6 +37,7 @@ pub mod pods;
 pub mod row;
 pub mod safety;
 mod saving;
+pub mod schedule;
 pub mod snapshot;
 pub mod store;
 pub mod valid;
@@ -122,6 +123,8 @@ pub enum Ensure {
         /// Fingerprint of the certificate.
         ca: String,
     },
+    /// The `CronJob` of a schedule.
+    CronJob(Box<CronJob>),
     /// The disruption budget of a cluster that has one voter left goes: it would block every drain.
     DropBudget(Target),
 }
@@ -306,6 +309,15 @@ pub enum Act {
     ReleaseMember {
         /// The member.
         member: Target,
+    },
+    /// POST the record of a schedule's run. An existing one of the same name that records the same run counts as done.
+    RecordRun(Box<EtcdSnapshot>),
+    /// Delete the record of a failed run. Nothing is stored of it.
+    DeleteRecord {
+        /// The `EtcdSnapshot`.
+        snapshot: Target,
+        /// Why, for the log and the Event.
+        why: String,
     },
     /// POST a Job. An existing one of the same name and owner counts as done.
     StartJob(Box<Job>),

@@ -1,4 +1,4 @@
-//! Rules that hold for every plan about a cluster or a member, whoever made it; checked in tests and, before anything is
+//! Rules that hold for every plan about a cluster, a member or a schedule, whoever made it; checked in tests and, before anything is
 //! done, in production. Snapshots and stores only start Jobs, each under a name that is taken once.
 //!
 //! Decides only yes or no, from what was seen and what is about to be done, with reasoning of its own: it shares no
@@ -6,6 +6,7 @@
 
 mod cluster;
 mod member;
+mod schedule;
 #[cfg(test)]
 mod tests;
 
@@ -13,8 +14,9 @@ use std::fmt;
 
 pub use cluster::cluster;
 pub use member::member;
+pub use schedule::schedule;
 
-use crate::api::{EtcdClusterStatus, EtcdMemberStatus};
+use crate::api::{EtcdClusterStatus, EtcdMemberStatus, EtcdSnapshotScheduleStatus};
 use crate::plan::{Act, Plan, Target, Wake};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -95,6 +97,20 @@ impl Checked<EtcdMemberStatus> {
         plan: Plan<EtcdMemberStatus>,
     ) -> Result<Self, Broken<EtcdMemberStatus>> {
         let verdict = member::member(seen, &plan);
+        Self::of(plan, verdict)
+    }
+}
+
+impl Checked<EtcdSnapshotScheduleStatus> {
+    /// The plan of a schedule.
+    ///
+    /// # Errors
+    /// The plan breaks a rule.
+    pub fn schedule(
+        seen: &crate::plan::schedule::Observed,
+        plan: Plan<EtcdSnapshotScheduleStatus>,
+    ) -> Result<Self, Broken<EtcdSnapshotScheduleStatus>> {
+        let verdict = schedule::schedule(seen, &plan);
         Self::of(plan, verdict)
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Actor, Done};
-use crate::api::{FIELD_MANAGER, key};
+use crate::api::{EtcdSnapshot, FIELD_MANAGER, key};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::observe::owned_by;
@@ -33,6 +33,14 @@ pub(super) async fn claim(ctx: &Context, actor: &Actor, claim: &PersistentVolume
         return Err(Error::Internal("a new claim must carry the UID of the member of its pass".to_owned()));
     }
     post(ctx, actor, claim, ours).await
+}
+
+/// The record of a run: it has no owner reference, the UID of the schedule of this pass stands in a label.
+pub(super) async fn record(ctx: &Context, actor: &Actor, record: &EtcdSnapshot) -> Result<Done, Error> {
+    if record.spec.run.is_none() || record.labels().get(key::SCHEDULE_UID) != Some(&actor.uid) {
+        return Err(Error::Internal("a new record must name its run and the schedule of its pass".to_owned()));
+    }
+    post(ctx, actor, record, |there: &EtcdSnapshot| there.spec.run == record.spec.run).await
 }
 
 async fn post<K>(ctx: &Context, actor: &Actor, object: &K, ours: impl Fn(&K) -> bool) -> Result<Done, Error>
@@ -69,6 +77,14 @@ pub(super) trait Named {
 
 impl Named for crate::api::EtcdMember {
     const KIND: &'static str = "EtcdMember";
+}
+
+impl Named for EtcdSnapshot {
+    const KIND: &'static str = "EtcdSnapshot";
+}
+
+impl Named for k8s_openapi::api::batch::v1::CronJob {
+    const KIND: &'static str = "CronJob";
 }
 
 impl Named for k8s_openapi::api::core::v1::Pod {

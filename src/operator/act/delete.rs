@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 
 use super::create::Named;
 use super::{Actor, Done};
-use crate::api::{EtcdMember, key};
+use crate::api::snapshot::Phase;
+use crate::api::{EtcdMember, EtcdSnapshot, key};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::observe::owned_by;
@@ -37,6 +38,15 @@ pub(super) async fn budget(ctx: &Context, actor: &Actor, target: &Target) -> Res
 /// A member of the actor.
 pub(super) async fn member(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
     delete::<EtcdMember>(ctx, actor, target, |member| owned_by(member, &actor.uid)).await
+}
+
+/// The record of a failed run of the actor: nothing is stored of it.
+pub(super) async fn record(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+    delete::<EtcdSnapshot>(ctx, actor, target, |snapshot| {
+        let failed = snapshot.status.as_ref().is_some_and(|s| s.phase == Phase::Failed);
+        failed && snapshot.spec.run.is_some() && has(snapshot, key::SCHEDULE_UID, &actor.uid)
+    })
+    .await
 }
 
 fn has<K: ResourceExt>(object: &K, key: &str, value: &str) -> bool {

@@ -4,11 +4,11 @@
 //! | group | acts | verbs the operator needs |
 //! |---|---|---|
 //! | `certificates` | Secrets of certificates | `create`, `get`, `patch` |
-//! | `create` | members, claims, Pods, Jobs | `create`, `get` |
-//! | `delete` | Pods, claims, members, disruption budgets | `get`, `delete` |
+//! | `create` | members, claims, Pods, Jobs, records of runs | `create`, `get` |
+//! | `delete` | Pods, claims, members, disruption budgets, records of failed runs | `get`, `delete` |
 //! | `patch` | latches on members, labels and annotations on Pods, finalizers of members | `get`, `patch` |
 //! | `membership` | learners, votes, leadership and removals in etcd | none |
-//! | `ensure` | Services, budgets and the `ConfigMap` of the CA | `get`, `create`, `patch` |
+//! | `ensure` | Services, budgets, `CronJob`s and the `ConfigMap` of the CA | `get`, `create`, `patch` |
 //!
 //! The latches of a cluster are written with its status (`status`), under its resourceVersion.
 
@@ -58,6 +58,8 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::CreateMember(member) => create::owned(ctx, actor, member.as_ref()).await,
         Act::CreatePod(pod) => create::owned(ctx, actor, pod.as_ref()).await,
         Act::StartJob(job) => create::owned(ctx, actor, job.as_ref()).await,
+        Act::RecordRun(record) => create::record(ctx, actor, record).await,
+        Act::DeleteRecord { snapshot, why: _ } => delete::record(ctx, actor, snapshot).await,
         Act::CreateClaim(claim) => create::claim(ctx, actor, claim).await,
         Act::DeletePod { pod, why: _ } => delete::pod(ctx, actor, pod).await,
         Act::DeleteClaim { claim, why: _ } => delete::claim(ctx, actor, claim).await,
@@ -130,6 +132,8 @@ pub(super) const fn label(act: &Act) -> &'static str {
         Act::MarkStarted { .. } => "MarkStarted",
         Act::ReleaseMember { .. } => "ReleaseMember",
         Act::StartJob(_) => "StartJob",
+        Act::RecordRun(_) => "RecordRun",
+        Act::DeleteRecord { .. } => "DeleteRecord",
     }
 }
 
@@ -150,6 +154,8 @@ pub(super) fn event_reason(act: &Act) -> Option<&'static str> {
         Act::DeleteClaim { .. } => Some("ClaimDeleted"),
         Act::DeleteMember { .. } => Some("MemberDeleted"),
         Act::StartJob(_) => Some("JobCreated"),
+        Act::RecordRun(_) => Some("RunRecorded"),
+        Act::DeleteRecord { .. } => Some("RecordDeleted"),
         Act::Issue(issue) if issue.replaces.is_some() => Some("CertificatesRenewed"),
         Act::Latch(_)
         | Act::CreateMember(_)
@@ -218,6 +224,8 @@ pub(super) fn told(act: &Act) -> (String, String) {
         Act::MarkStarted { pod, count, .. } => (pod.name.clone(), format!("knows that Pod number {count} has served")),
         Act::ReleaseMember { member } => (member.name.clone(), "all its parts are gone".to_owned()),
         Act::StartJob(it) => (named(&it.metadata.name), "created the Job".to_owned()),
+        Act::RecordRun(it) => (named(&it.metadata.name), "recorded the run as an EtcdSnapshot".to_owned()),
+        Act::DeleteRecord { snapshot, why } => (snapshot.name.clone(), format!("deleted the EtcdSnapshot: {why}")),
     }
 }
 

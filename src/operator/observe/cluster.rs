@@ -14,15 +14,17 @@ use super::certificates;
 use super::snapshot::{pods_of, refusal};
 use super::{labelled, owned_by};
 use crate::api::cluster::LastSnapshot;
+use crate::api::condition::Wanted;
 use crate::api::name::Scheme;
 use crate::api::restore::Restore;
-use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, component, key, name};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, component, key, name};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::etcd::{self, Address};
 use crate::operator::reader::{Only, Reader};
 use crate::operator::tls::Login;
 use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed, Search, newest};
+use crate::plan::schedule::healthy;
 use crate::plan::{Seen, Unread, meta};
 
 /// The cluster of this name and UID with all it has; `None` when it is gone.
@@ -105,6 +107,7 @@ pub(in crate::operator) async fn observe(
         refusal,
         certificates,
         last_snapshot: last_snapshot(reader, uid),
+        backups: backups(reader, named),
         fresh_suffix: fresh_suffix(),
         settings: reader.ctx.settings.clone(),
     }))
@@ -115,6 +118,16 @@ fn last_snapshot(reader: Reader<'_>, uid: &str) -> Option<LastSnapshot> {
     let here = |s: &EtcdSnapshot| s.namespace().as_deref() == Some(reader.namespace);
     let all = reader.ctx.caches.snapshots.state_filter(here);
     newest(uid, all.iter().map(AsRef::as_ref))
+}
+
+/// From the cache in both views, too: it guards no act.
+fn backups(reader: Reader<'_>, named: &str) -> Wanted {
+    let names_it = |s: &EtcdSnapshotSchedule| {
+        s.namespace().as_deref() == Some(reader.namespace)
+            && s.spec.cluster_ref.as_ref().is_some_and(|cluster| cluster.name == named)
+    };
+    let all = reader.ctx.caches.schedules.state_filter(names_it);
+    healthy(all.iter().map(AsRef::as_ref))
 }
 
 /// Claims of members of another cluster that had this name: they may hold its data.

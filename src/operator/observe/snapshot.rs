@@ -1,7 +1,7 @@
 //! What one pass over an `EtcdSnapshot` sees: the object, its cluster, its Jobs and their Pods.
 
 use jiff::SignedDuration;
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kube::{Api, Resource, ResourceExt};
@@ -32,7 +32,7 @@ pub(in crate::operator) async fn observe(
     let Some(snapshot) = reader.get::<EtcdSnapshot>(named).await?.filter(|s| s.uid().as_deref() == Some(uid)) else {
         return Ok(None);
     };
-    let job_name = name::job(named, uid);
+    let job_name = snapshot.spec.run.as_ref().map_or_else(|| name::job(named, uid), |run| run.job.clone());
     let (cluster, store, job) = futures::try_join!(
         async {
             match &snapshot.spec.cluster_ref {
@@ -48,13 +48,37 @@ pub(in crate::operator) async fn observe(
         },
         reader.get::<Job>(&job_name),
     )?;
+    // Another Job of the name is not the run.
+    let run = snapshot.spec.run.as_ref();
+    let job = job.filter(|job| run.is_none_or(|run| job.uid().as_ref() == Some(&run.uid)));
+    let cron_job = match (run, job.as_ref().and_then(controller)) {
+        (Some(_), Some(cron)) => reader.get::<CronJob>(&cron).await?,
+        _ => None,
+    };
     let (pods, inspections) =
         futures::try_join!(pods_of(reader, job.as_ref()), inspections(reader, &snapshot, job.as_ref()))?;
-    let missing_secrets = if job.is_some() { vec![] } else { missing_secrets(reader, &snapshot).await? };
-    let strays = if job.is_some() { vec![] } else { strays(reader, named, uid).await? };
+    let missing_secrets =
+        if job.is_some() || run.is_some() { vec![] } else { missing_secrets(reader, &snapshot).await? };
+    let strays = match run {
+        _ if job.is_some() => vec![],
+        Some(run) => reader.list::<Pod>(Only::Label(JOB_UID, &run.uid), |pod| left_by(pod, &run.uid)).await?,
+        None => strays(reader, named, uid).await?,
+    };
     let refusal = refusal(reader, job.as_ref(), &pods).await;
     let settings = reader.ctx.settings.clone();
-    Ok(Some(Observed { snapshot, cluster, store, missing_secrets, job, pods, refusal, strays, inspections, settings }))
+    Ok(Some(Observed {
+        snapshot,
+        cluster,
+        store,
+        missing_secrets,
+        job,
+        cron_job,
+        pods,
+        refusal,
+        strays,
+        inspections,
+        settings,
+    }))
 }
 
 /// Secrets that an unfinished snapshot names and that do not exist. kubelet says so only in an Event of the Pod.
@@ -118,6 +142,18 @@ async fn strays(reader: Reader<'_>, named: &str, uid: &str) -> Result<Vec<Pod>, 
             && pod.spec.as_ref().is_some_and(saves)
     };
     reader.list::<Pod>(Only::Label(key::SNAPSHOT, &label), saves).await
+}
+
+/// Whether a Pod of a run has not ended, although its Job is gone.
+fn left_by(pod: &Pod, run_uid: &str) -> bool {
+    meta::controlled_by(&pod.metadata, run_uid) && !pods::ended(pod)
+}
+
+/// Name of the `CronJob` that controls a Job.
+fn controller(job: &Job) -> Option<String> {
+    let owners = job.owner_references();
+    let cron = owners.iter().find(|owner| owner.controller == Some(true) && owner.kind == "CronJob");
+    cron.map(|owner| owner.name.clone())
 }
 
 /// Whether a Job has had the time to make its first Pod, and nothing else explains that there is none.

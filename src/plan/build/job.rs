@@ -1,4 +1,5 @@
-//! The Jobs that run the agent: to save one snapshot, to look for one in its store, or for the latest, or to probe a store.
+//! The Jobs that run the agent: to save one snapshot, to look for one in its store, or for the latest, or for a schedule's
+//! runs, or to probe a store.
 //!
 //! Decides the shape of the Job and its Pod. What is asked of the agent is decided before (`plan::snapshot`); what
 //! happens in the Pod is the agent's business. The agent needs no Kubernetes API and gets no token for it.
@@ -16,7 +17,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use snapshot_agent::contract::{
-    EtcdFlags, Failure, InspectRequest, LatestRequest, ProbeRequest, Retry, SaveRequest, StoreFlags,
+    EtcdFlags, Failure, InspectRequest, LatestRequest, ProbeRequest, RecallRequest, Retry, SaveRequest, StoreFlags,
 };
 
 use super::store::{self, Use};
@@ -35,6 +36,12 @@ pub const CONTAINER: &str = "agent";
 
 /// Environment variable in which the agent finds its Pod's UID.
 const POD_UID: &str = "HOLDFAST_POD_UID";
+
+/// Environment variables in which the agent of a `CronJob` finds its own Job, and the labels that say so.
+const OWNER: [(&str, &str); 2] = [
+    ("HOLDFAST_OWNER_NAME", "batch.kubernetes.io/job-name"),
+    ("HOLDFAST_OWNER_UID", "batch.kubernetes.io/controller-uid"),
+];
 
 /// Environment variable in which the agent finds the cluster's spec: too long for people who read arguments.
 const CLUSTER_SPEC: &str = "HOLDFAST_CLUSTER_SPEC";
@@ -84,6 +91,8 @@ pub enum Work {
     Inspect(InspectRequest),
     /// To say which snapshot is the latest.
     Latest(LatestRequest),
+    /// To say which runs of a schedule are stored.
+    Recall(RecallRequest),
     /// To try a store.
     Probe(ProbeRequest),
 }
@@ -92,6 +101,7 @@ pub enum Work {
 const SAVE: &str = "save";
 const INSPECT: &str = "inspect";
 const LATEST: &str = "latest";
+const RECALL: &str = "recall";
 const PROBE: &str = "probe";
 
 /// Whether a Pod of ours saves.
@@ -131,6 +141,7 @@ impl Work {
             Self::Save(_) => SAVE,
             Self::Inspect(_) => INSPECT,
             Self::Latest(_) => LATEST,
+            Self::Recall(_) => RECALL,
             Self::Probe(_) => PROBE,
         }
     }
@@ -139,6 +150,7 @@ impl Work {
         match self {
             Self::Save(request) => Some(&request.cluster),
             Self::Inspect(request) => Some(&request.cluster),
+            Self::Recall(request) => Some(&request.cluster),
             // Its own, which need not be the one whose snapshots these are.
             Self::Latest(_) | Self::Probe(_) => None,
         }
@@ -149,23 +161,24 @@ impl Work {
         match self {
             Self::Save(_) => BACKOFF_LIMIT,
             Self::Inspect(_) => INSPECT_BACKOFF_LIMIT,
-            Self::Latest(_) | Self::Probe(_) => 0,
+            Self::Latest(_) | Self::Recall(_) | Self::Probe(_) => 0,
         }
     }
 
     const fn kept_seconds(&self) -> i32 {
         match self {
             // Of a search too: why it found nothing is told until the next one has ended, ten minutes later and more.
-            Self::Save(_) | Self::Inspect(_) | Self::Latest(_) => KEPT_SECONDS,
+            Self::Save(_) | Self::Inspect(_) | Self::Latest(_) | Self::Recall(_) => KEPT_SECONDS,
             Self::Probe(_) => REPEATED_KEPT_SECONDS,
         }
     }
 
     const fn deadline_seconds(&self) -> u32 {
         match self {
-            Self::Save(request) => request.deadline_seconds,
+            Self::Save(request) => request.deadline_seconds.saturating_add(request.delay_seconds),
             Self::Inspect(request) => request.deadline_seconds,
             Self::Latest(request) => request.deadline_seconds,
+            Self::Recall(request) => request.deadline_seconds,
             Self::Probe(request) => request.deadline_seconds,
         }
     }
@@ -173,7 +186,7 @@ impl Work {
     const fn uses(&self) -> Use {
         match self {
             Self::Save(_) | Self::Probe(_) => Use::Save,
-            Self::Inspect(_) => Use::Inspect,
+            Self::Inspect(_) | Self::Recall(_) => Use::Inspect,
             // As the restore that comes after it: the agent says which Secret is missing, kubelet would wait for it in
             // silence until the Job's time is over.
             Self::Latest(_) => Use::Restore,
@@ -188,6 +201,7 @@ impl Work {
             }
             Self::Inspect(request) => InspectRequest { store, ..request.clone() }.to_args(),
             Self::Latest(request) => LatestRequest { store, ..request.clone() }.to_args(),
+            Self::Recall(request) => RecallRequest { store, ..request.clone() }.to_args(),
             Self::Probe(request) => ProbeRequest { store, ..request.clone() }.to_args(),
         }
     }
@@ -206,6 +220,8 @@ pub struct AgentJob {
     pub cluster: Option<String>,
     /// Name of the `EtcdSnapshot`, for the label.
     pub snapshot: Option<String>,
+    /// Name of the `EtcdSnapshotSchedule`, for the label.
+    pub schedule: Option<String>,
     /// Name of the `EtcdBackupStore` that is probed, for the label.
     pub store: Option<String>,
     /// The `EtcdBackupStore` that `destination` was taken from.
@@ -244,6 +260,7 @@ impl AgentJob {
             owner: None,
             cluster: None,
             snapshot: None,
+            schedule: None,
             store: None,
             record: None,
             external: None,
@@ -267,7 +284,14 @@ pub fn job(want: &AgentJob) -> Job {
     let attempts = (want.attempts_before > 0).then(|| (key::ATTEMPTS_BEFORE, want.attempts_before.to_string()));
     // JSON of our own types cannot fail.
     let record = want.record.as_ref().and_then(|r| Some((key::STORE_RECORD, serde_json::to_string(r).ok()?)));
-    let annotations: BTreeMap<_, _> = attempts.into_iter().chain(record).map(|(k, v)| (k.to_owned(), v)).collect();
+    // Of a `CronJob`: each run is recorded by what stands on its Job.
+    let cluster = match &want.work {
+        Work::Save(request) if request.schedule_uid.is_some() => request.cluster_uid.clone(),
+        _ => None,
+    };
+    let cluster = cluster.map(|uid| (key::CLUSTER_UID, uid));
+    let annotations: BTreeMap<_, _> =
+        attempts.into_iter().chain(record).chain(cluster).map(|(k, v)| (k.to_owned(), v)).collect();
     Job {
         metadata: ObjectMeta {
             name: Some(want.name.clone()),
@@ -293,7 +317,7 @@ pub fn job(want: &AgentJob) -> Job {
 
 /// Our labels: of the snapshot's Job and its Pod. The component is never a member's, so no Service, budget or affinity of
 /// the cluster ever selects this Pod.
-fn labels(want: &AgentJob) -> BTreeMap<String, String> {
+pub(super) fn labels(want: &AgentJob) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::from([
         (key::NAME.to_owned(), "etcd".to_owned()),
         (key::COMPONENT.to_owned(), component::SNAPSHOT_AGENT.to_owned()),
@@ -302,6 +326,7 @@ fn labels(want: &AgentJob) -> BTreeMap<String, String> {
     let names = [
         (key::CLUSTER, want.cluster.as_deref().or_else(|| want.work.cluster())),
         (key::SNAPSHOT, want.snapshot.as_deref()),
+        (key::SCHEDULE, want.schedule.as_deref()),
         (key::STORE, want.store.as_deref()),
     ];
     labels.extend(names.into_iter().filter_map(|(key, name)| Some((key.to_owned(), label_value(name?)))));
@@ -388,18 +413,23 @@ fn beside(want: &AgentJob) -> (Work, Option<(Volume, VolumeMount)>) {
 fn env(want: &AgentJob) -> Vec<EnvVar> {
     let spec = match &want.work {
         Work::Save(request) => request.cluster_spec.as_deref(),
-        Work::Inspect(_) | Work::Latest(_) | Work::Probe(_) => None,
+        Work::Inspect(_) | Work::Latest(_) | Work::Recall(_) | Work::Probe(_) => None,
     };
+    // Of a `CronJob`, whose Jobs have names and UIDs that nobody knows before.
+    let owner = matches!(&want.work, Work::Save(request) if request.schedule_uid.is_some()).then_some(OWNER);
+    let owner = owner.into_iter().flatten().map(|(name, label)| field(name, format!("metadata.labels['{label}']")));
     let spec = spec.map(|spec| EnvVar { name: CLUSTER_SPEC.to_owned(), value: Some(literal(spec)), value_from: None });
-    std::iter::once(pod_uid()).chain(spec).chain(store::proxies(&want.destination, &want.proxies)).collect()
+    // Two Pods of one Job never share a key (I7).
+    let pod_uid = field(POD_UID, "metadata.uid".to_owned());
+    std::iter::once(pod_uid).chain(owner).chain(spec).chain(store::proxies(&want.destination, &want.proxies)).collect()
 }
 
-/// Two Pods of one Job never share a key (I7).
-fn pod_uid() -> EnvVar {
+/// A variable with a field of the Pod.
+fn field(name: &str, path: String) -> EnvVar {
     EnvVar {
-        name: POD_UID.to_owned(),
+        name: name.to_owned(),
         value_from: Some(EnvVarSource {
-            field_ref: Some(ObjectFieldSelector { field_path: "metadata.uid".to_owned(), api_version: None }),
+            field_ref: Some(ObjectFieldSelector { field_path: path, api_version: None }),
             ..EnvVarSource::default()
         }),
         value: None,

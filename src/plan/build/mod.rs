@@ -14,6 +14,7 @@ use crate::api::{EtcdCluster, component, key};
 use crate::plan::meta;
 
 pub mod budget;
+pub mod cron_job;
 pub mod etcd_args;
 pub mod external;
 pub mod job;

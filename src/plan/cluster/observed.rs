@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::api::cluster::LastSnapshot;
+use crate::api::condition::Wanted;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
 use crate::plan::certificate::Certificates;
 use crate::plan::{Seen, Settings};
@@ -45,6 +46,8 @@ pub struct Observed {
     pub certificates: Option<Certificates>,
     /// Newest complete snapshot of this cluster among the cached `EtcdSnapshot`s.
     pub last_snapshot: Option<LastSnapshot>,
+    /// The condition `BackupHealthy`, by the cached schedules that name this cluster.
+    pub backups: Wanted,
     /// Five characters of luck for the next member's name.
     pub fresh_suffix: String,
     /// What the operator was started with.

@@ -46,7 +46,12 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
         members,
         restore: lineage::status(seen, old.restore),
         held_up: latest::held_up(seen, next, now).map(|held| held.recorded(old.held_up.as_ref(), now)),
-        conditions: merge(&old.conditions, &facts.conditions(), meta.generation, now),
+        conditions: merge(
+            &old.conditions,
+            &[facts.conditions().as_slice(), std::slice::from_ref(&seen.backups)].concat(),
+            meta.generation,
+            now,
+        ),
         latches: old.latches,
     }
 }

@@ -42,6 +42,10 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
             rule("I15", all.is_some(), "a cluster in plaintext has no CA")?;
             (meta::name(metadata), all.and_then(|all| all.bundle.as_ref()).map(|(meta, _)| meta))
         }
+        Ensure::CronJob(cron) => {
+            rule("I13", false, "a cluster has no CronJob")?;
+            (meta::name(&cron.metadata), None)
+        }
         Ensure::Budget(budget) => (meta::name(&budget.metadata), seen.budget.as_ref().map(|b| &b.metadata)),
         Ensure::DropBudget(target) => {
             let standing = seen.budget.as_ref().map(|b| &b.metadata);
@@ -110,6 +114,9 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         | Act::MarkStarted { .. }
         | Act::RefreshCertificates { .. }
         | Act::Relabel { .. } => rule("I1", false, "the cluster's pass leaves Pods and claims to their members"),
+        Act::RecordRun(_) | Act::DeleteRecord { .. } => {
+            rule("I13", false, "the cluster's pass leaves EtcdSnapshots to people and to their schedules")
+        }
         Act::StartJob(job) => search(seen, job),
     }
 }

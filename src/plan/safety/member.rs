@@ -50,6 +50,8 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::Unpark { .. }
         | Act::Issue(_)
         | Act::AnnounceCertificates { .. }
+        | Act::RecordRun(_)
+        | Act::DeleteRecord { .. }
         | Act::StartJob(_) => rule("I11", false, "a member's pass never changes the cluster or its membership"),
     }
 }

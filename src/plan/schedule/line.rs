@@ -80,8 +80,7 @@ impl Line {
     }
 
     fn on(&self, day: Date) -> bool {
-        let (of_month, of_week) =
-            (self.days.has(day.day()), self.weekdays.has(day.weekday().to_sunday_zero_offset()));
+        let (of_month, of_week) = (self.days.has(day.day()), self.weekdays.has(day.weekday().to_sunday_zero_offset()));
         let fits = if self.days.any || self.weekdays.any { of_month && of_week } else { of_month || of_week };
         fits && self.months.has(day.month())
     }
@@ -153,7 +152,10 @@ mod tests {
         assert_eq!(at("@weekly", 1), ["2026-02-01T00:00:00Z"]);
         assert_eq!(at("@monthly", 2), ["2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"]);
         assert_eq!(at("@yearly", 1), ["2027-01-01T00:00:00Z"]);
-        assert_eq!(at("0,30 9-17/4 * * mon-FRI", 3), ["2026-02-02T09:00:00Z", "2026-02-02T09:30:00Z", "2026-02-02T13:00:00Z"]);
+        assert_eq!(
+            at("0,30 9-17/4 * * mon-FRI", 3),
+            ["2026-02-02T09:00:00Z", "2026-02-02T09:30:00Z", "2026-02-02T13:00:00Z"]
+        );
         assert_eq!(at("50/5 23 * * ?", 3), ["2026-01-30T23:50:00Z", "2026-01-30T23:55:00Z", "2026-01-31T23:50:00Z"]);
         assert_eq!(at("0 0 29 2 *", 1), ["2028-02-29T00:00:00Z"]);
         // One of the two where both are narrowed; a step narrows too.
@@ -170,7 +172,10 @@ mod tests {
             times("30 2 * * *", zone, "2026-10-24T12:00:00Z", 3),
             ["2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z", "2026-10-26T01:30:00Z"]
         );
-        assert_eq!(times("0 * * * *", zone, "2026-10-25T00:00:00Z", 2), ["2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"]);
+        assert_eq!(
+            times("0 * * * *", zone, "2026-10-25T00:00:00Z", 2),
+            ["2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"]
+        );
     }
 
     #[test]

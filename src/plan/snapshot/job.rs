@@ -40,7 +40,7 @@ pub(super) fn inspect(seen: &Observed, at: Place, number: i32) -> Job {
         expect_store_id: at.record.as_ref().and_then(|record| record.id.clone()),
         namespace: snapshot.metadata.namespace.clone().unwrap_or_default(),
         cluster: saving::filed_under(snapshot.spec.cluster_ref.as_ref()),
-        owner_uid: meta::uid(&snapshot.metadata).to_owned(),
+        owner_uid: seen.owner_uid().to_owned(),
         deadline_seconds: DEFAULT_INSPECT_DEADLINE_SECONDS,
         ..InspectRequest::default()
     };

@@ -1,9 +1,9 @@
 //! What one pass over an `EtcdSnapshot` has seen: plain values, filled by `operator::observe::snapshot`.
 
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key};
 use crate::plan::held::HeldUp;
 use crate::plan::{Settings, jobs, meta};
 
@@ -18,8 +18,10 @@ pub struct Observed {
     pub store: Option<EtcdBackupStore>,
     /// Secrets that the spec names and the API server does not have; looked up only while no Job has begun.
     pub missing_secrets: Vec<String>,
-    /// What stands where its Job belongs, whoever owns it.
+    /// What stands where its Job belongs, whoever owns it; of a recorded run, the Job with its name and UID.
     pub job: Option<Job>,
+    /// The `CronJob` that this Job names as its controller, where the snapshot records a run.
+    pub cron_job: Option<CronJob>,
     /// The Pods of its Job (by owner UID), oldest first.
     pub pods: Vec<Pod>,
     /// Why the API server takes no Pod of its Job, where it has made none for a while.
@@ -33,6 +35,26 @@ pub struct Observed {
 }
 
 impl Observed {
+    /// Whether a Job saves this snapshot, or is the run that it records: a Job of the `CronJob` of the schedule in its label.
+    /// What was once verified stays so, also when the schedule is deleted before its Jobs are.
+    pub(in crate::plan) fn owns(&self, job: &Job) -> bool {
+        let Some(run) = &self.snapshot.spec.run else {
+            return meta::controlled_by(&job.metadata, meta::uid(&self.snapshot.metadata));
+        };
+        let schedule = meta::label(&self.snapshot.metadata, key::SCHEDULE_UID).unwrap_or_default();
+        let of_schedule = self.cron_job.as_ref().is_some_and(|cron| {
+            let ours = meta::controlled_by(&cron.metadata, schedule);
+            ours && meta::controlled_by(&job.metadata, meta::uid(&cron.metadata))
+        });
+        let verified = self.snapshot.status.as_ref().is_some_and(|s| s.started_at.is_some());
+        meta::uid(&job.metadata) == run.uid && (verified || of_schedule)
+    }
+
+    /// The UID by which the store knows the snapshot: of the Job of a run, else of the snapshot itself.
+    pub(in crate::plan) fn owner_uid(&self) -> &str {
+        self.snapshot.spec.run.as_ref().map_or(meta::uid(&self.snapshot.metadata), |run| &run.uid)
+    }
+
     /// What the status keeps of a Pod that did not run.
     pub(in crate::plan) fn held_up(&self) -> Option<HeldUp> {
         HeldUp::kept(self.snapshot.status.as_ref()?.held_up.as_ref())

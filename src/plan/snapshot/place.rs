@@ -55,8 +55,9 @@ pub(super) fn recorded(seen: &Observed) -> Option<StoreRecord> {
     let told = seen.snapshot.status.as_ref().and_then(|s| s.store.clone());
     // A stranger's Job under our name says nothing.
     let own = |job: &&Job| meta::controlled_by(&job.metadata, meta::uid(&seen.snapshot.metadata));
-    let jobs = seen.job.iter().chain(seen.inspections.iter().map(|one| &one.job));
-    told.or_else(|| jobs.filter(own).find_map(on))
+    let saves = seen.job.iter().filter(|job| seen.owns(job));
+    let jobs = saves.chain(seen.inspections.iter().map(|one| &one.job).filter(own));
+    told.or_else(|| jobs.into_iter().find_map(on))
 }
 
 /// The store that a Job was made for.

@@ -12,10 +12,10 @@ use super::doubt::doubtful;
 use super::inquiry::{self, Answer};
 use super::stage::{Doubt, Inquiry, SETTLING, SLOW, Stage, witnessed};
 use super::{Observed, job, place, status};
-use crate::api::EtcdSnapshotStatus;
 use crate::api::backup_store::Right;
 use crate::api::condition::{Reason, Type};
 use crate::api::snapshot::{Failure, Phase};
+use crate::api::{EtcdSnapshotStatus, key};
 use crate::plan::held::HeldUp;
 use crate::plan::jobs::{self, Fact};
 use crate::plan::saving::{self, Source};
@@ -45,18 +45,27 @@ fn stage(seen: &Observed, now: Timestamp) -> Stage {
         return Stage::Rest;
     }
     match &seen.job {
-        Some(job) if !own(seen, job) => conflict(job),
+        Some(job) if !seen.owns(job) => conflict(seen, job),
         Some(job) => of_job(seen, job, now),
-        None if began(seen, now) => without_job(seen, now),
+        None if seen.snapshot.spec.run.is_some() || began(seen, now) => without_job(seen, now),
         None => start(seen),
     }
 }
 
-fn own(seen: &Observed, job: &Job) -> bool {
-    meta::controlled_by(&job.metadata, meta::uid(&seen.snapshot.metadata))
+fn conflict(seen: &Observed, job: &Job) -> Stage {
+    if seen.snapshot.spec.run.is_some() {
+        let message = format!(
+            "spec.run: Job {} is no run of the EtcdSnapshotSchedule that the label {} names, so Holdfast takes nothing from \
+             the Job. Delete this EtcdSnapshot; Holdfast records runs by itself",
+            meta::name(&job.metadata),
+            key::SCHEDULE_UID
+        );
+        return Stage::Blocked(Reason::InvalidSpec, message);
+    }
+    taken(job)
 }
 
-fn conflict(job: &Job) -> Stage {
+fn taken(job: &Job) -> Stage {
     let message = format!(
         "the Job {} does not belong to this snapshot. Delete the Job, or create the snapshot under another name",
         meta::name(&job.metadata)
@@ -112,14 +121,10 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
     let (failed, at) = (failed_before(seen).or(told), jobs::ended(job));
     match inquiry::answer(seen, now) {
         Answer::Stored(stored) => Stage::Job(stored),
-        Answer::Taken(job) => conflict(&job),
+        Answer::Taken(job) => taken(&job),
         Answer::Nothing(why) => Stage::Job(match failed {
             Some(failed) => given_up(failed, at),
-            None => Fact::Failed {
-                failure: Some(agent::Failure::of(ExitClass::NotFound, None)),
-                message: format!("the Job succeeded, but the store does not hold this snapshot: {why}"),
-                at: None,
-            },
+            None => not_stored("the Job succeeded", &why),
         }),
         Answer::Open(inquiry) => Stage::Doubt(Doubt { witnessed: true, failed, inquiry }),
     }
@@ -129,6 +134,7 @@ fn of_job(seen: &Observed, job: &Job, now: Timestamp) -> Stage {
 /// published, that is the snapshot (I6); only else, and where it is not known to have failed, another one is taken.
 fn without_job(seen: &Observed, now: Timestamp) -> Stage {
     let (failed, witnessed) = (failed_before(seen), witnessed(seen));
+    let recorded = seen.snapshot.spec.run.is_some();
     if let Some(pod) = seen.strays.first() {
         // It may publish yet, on a node that says nothing too: what the store shows meanwhile is no end, and another Job
         // might save a second time.
@@ -147,13 +153,24 @@ fn without_job(seen: &Observed, now: Timestamp) -> Stage {
     }
     match (inquiry::answer(seen, now), failed) {
         (Answer::Stored(stored), _) => Stage::Job(stored),
-        (Answer::Taken(job), _) => conflict(&job),
+        (Answer::Taken(job), _) => taken(&job),
         (Answer::Nothing(_), Some(failed)) => Stage::Job(given_up(failed, None)),
+        // A run is recorded, never started.
+        (Answer::Nothing(why), None) if recorded => Stage::Job(not_stored("the Job of this run is gone", &why)),
         (Answer::Nothing(_), None) => start(seen),
         // Credentials that may only write are never told what is there. Nobody has seen a Job; should there have been one
         // all the same, the next one's Pod writes beside what it stored, never over it (I7).
-        (Answer::Open(inquiry), None) if inquiry.denied && !witnessed => start(seen),
+        (Answer::Open(inquiry), None) if inquiry.denied && !witnessed && !recorded => start(seen),
         (Answer::Open(inquiry), failed) => Stage::Doubt(Doubt { witnessed, failed, inquiry }),
+    }
+}
+
+/// The store says that it does not hold what a run is said to have saved.
+fn not_stored(what: &str, why: &str) -> Fact {
+    Fact::Failed {
+        failure: Some(agent::Failure::of(ExitClass::NotFound, None)),
+        message: format!("{what}, but the store does not hold this snapshot: {why}"),
+        at: None,
     }
 }
 

@@ -8,9 +8,9 @@ use snapshot_agent::contract::{self as agent, Level, SavedReport};
 
 use super::stage::{Doubt, Inquiry, SETTLING, Stage, witnessed};
 use super::{Observed, job, place};
-use crate::api::EtcdSnapshotStatus;
 use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::snapshot::{Artifact, Failure, Phase, Source, Verification};
+use crate::api::{EtcdSnapshotStatus, key};
 use crate::plan::held::HeldUp;
 use crate::plan::jobs::Fact;
 use crate::plan::{Note, fact, meta};
@@ -97,7 +97,9 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
             Stage::Start(_) => seen.cluster.as_ref().map(|cluster| meta::uid(&cluster.metadata).to_owned()),
             // Nor is it bound to a cluster that nothing was saved of.
             Stage::Blocked(reason, _) if *reason != Reason::NameConflict && !witnessed(seen) => None,
-            Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Doubt(_) => old.cluster_uid,
+            Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Doubt(_) => {
+                old.cluster_uid.or_else(|| saved_cluster(seen, stage))
+            }
         },
         store: place::recorded(seen).or_else(|| match stage {
             // Before the Job is made: from then on this is where the snapshot may be.
@@ -133,6 +135,19 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
         | Stage::Start(_)
         | Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling | Fact::Lost) => base,
     }
+}
+
+/// The cluster that a recorded run saved: its Job says so, or the key of the snapshot begins with its UID.
+fn saved_cluster(seen: &Observed, stage: &Stage) -> Option<String> {
+    seen.snapshot.spec.run.as_ref()?;
+    let job = seen.job.as_ref().filter(|job| seen.owns(job));
+    let told = job.and_then(|job| meta::annotation(&job.metadata, key::CLUSTER_UID));
+    let found = || {
+        let Stage::Job(Fact::Stored { report, .. }) = stage else { return None };
+        let uid = meta::uid(&seen.cluster.as_ref()?.metadata);
+        (report.key.split('/').nth(2) == uid.get(..8)).then_some(uid)
+    };
+    told.or_else(found).map(str::to_owned)
 }
 
 /// What keeps the Pod from running that saves, or asks the store.

@@ -313,6 +313,7 @@ impl Planner {
             refusal: None,
             certificates: None,
             last_snapshot: None,
+            backups: holdfast::plan::schedule::healthy([]),
             fresh_suffix: format!("m{}", kube.fresh),
             settings: settings(),
         }

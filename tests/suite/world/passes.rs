@@ -44,6 +44,7 @@ impl World {
             refusal: None,
             certificates: self.seen_certificates(),
             last_snapshot: cluster::newest(meta::uid(&object.metadata), self.snapshots.values()),
+            backups: schedule::healthy(self.schedule.iter()),
             fresh_suffix: format!("m{:03}", self.counter),
             settings: settings(),
             cluster: object,

@@ -64,6 +64,7 @@ pub(super) fn fresh() -> Observed {
         }),
         store: None,
         job: None,
+        cron_job: None,
         pods: vec![],
         refusal: None,
         missing_secrets: vec![],

@@ -1,0 +1,64 @@
+//! What one pass over an `EtcdSnapshotSchedule` sees: the object, its cluster and store, its `CronJob`, the Jobs of that, and
+//! the records of its runs.
+
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use kube::ResourceExt;
+
+use super::snapshot::pods_of;
+use super::{labelled, owned_by};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, EtcdSnapshotSchedule, key, name};
+use crate::operator::error::Error;
+use crate::operator::reader::{Only, Reader};
+use crate::plan::meta;
+use crate::plan::schedule::{Observed, Recall};
+
+/// The schedule of this name and UID with its parts; `None` when it is gone.
+pub(in crate::operator) async fn observe(
+    reader: Reader<'_>,
+    named: &str,
+    uid: &str,
+) -> Result<Option<Observed>, Error> {
+    let found = reader.get::<EtcdSnapshotSchedule>(named).await?;
+    let Some(schedule) = found.filter(|s| s.uid().as_deref() == Some(uid)) else { return Ok(None) };
+    let label = name::label_value(named);
+    let cron_name = name::cron_job(named, uid);
+    let (cluster, store, cron_job, all, snapshots) = futures::try_join!(
+        async {
+            match &schedule.spec.cluster_ref {
+                Some(named) => reader.get::<EtcdCluster>(&named.name).await,
+                None => Ok(None),
+            }
+        },
+        async {
+            match &schedule.spec.snapshot_template.destination.store_ref {
+                Some(named) => reader.get::<EtcdBackupStore>(&named.name).await,
+                None => Ok(None),
+            }
+        },
+        reader.get::<CronJob>(&cron_name),
+        // Labels can be taken away: owners cannot be, without the Job being another's.
+        reader.list::<Job>(Only::Everything, |job| job
+            .owner_references()
+            .iter()
+            .any(|owner| owner.controller == Some(true))),
+        reader.list::<EtcdSnapshot>(Only::Label(key::SCHEDULE, &label), |s| labelled(s, key::SCHEDULE_UID, uid)),
+    )?;
+    let cron_uid = cron_job.as_ref().and_then(ResourceExt::uid).unwrap_or_default();
+    let (jobs, others): (Vec<Job>, Vec<Job>) =
+        all.into_iter().partition(|job| meta::controlled_by(&job.metadata, &cron_uid));
+    let asks = others.into_iter().filter(|job| owned_by(job, uid)).map(|job| async move {
+        let pods = pods_of(reader, Some(&job)).await?;
+        Ok::<_, Error>(Recall { job, pods })
+    });
+    let recalls = futures::future::try_join_all(asks).await?;
+    let snapshots = [snapshots, strangers(reader, &jobs, uid).await?].concat();
+    let settings = reader.ctx.settings.clone();
+    Ok(Some(Observed { schedule, cluster, store, cron_job, jobs, snapshots, recalls, settings }))
+}
+
+/// What has the name of a Job of the schedule, and is no record of it.
+async fn strangers(reader: Reader<'_>, jobs: &[Job], uid: &str) -> Result<Vec<EtcdSnapshot>, Error> {
+    let named = jobs.iter().map(async |job| reader.get::<EtcdSnapshot>(&job.name_any()).await);
+    let found = futures::future::try_join_all(named).await?.into_iter().flatten();
+    Ok(found.filter(|s| !labelled(s, key::SCHEDULE_UID, uid)).collect())
+}

@@ -1,0 +1,98 @@
+//! What is known of a schedule's runs: which are recorded, and how they ended.
+//!
+//! Decides how records are read, never what is done.
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+
+use super::Observed;
+use crate::api::schedule::{LastFailed, LastSuccessful};
+use crate::api::snapshot::{self, Phase};
+use crate::api::{EtcdSnapshot, key};
+use crate::plan::meta;
+
+/// A recorded run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run<'a> {
+    /// Its record.
+    pub(super) snapshot: &'a EtcdSnapshot,
+    /// What the record says of the Job.
+    pub(super) run: &'a snapshot::Run,
+    /// When it began.
+    pub(super) at: Timestamp,
+}
+
+impl Run<'_> {
+    pub(super) fn name(&self) -> &str {
+        meta::name(&self.snapshot.metadata)
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.snapshot.status.as_ref().map(|s| s.phase).unwrap_or_default()
+    }
+}
+
+/// Whether this snapshot records a run of the schedule with this UID.
+pub(super) fn records(snapshot: &EtcdSnapshot, schedule_uid: &str) -> bool {
+    snapshot.spec.run.is_some() && meta::label(&snapshot.metadata, key::SCHEDULE_UID) == Some(schedule_uid)
+}
+
+/// The recorded runs, oldest first.
+pub(super) fn runs(seen: &Observed) -> Vec<Run<'_>> {
+    let mine = seen.snapshots.iter().filter(|snapshot| records(snapshot, seen.uid()));
+    let mut runs: Vec<Run<'_>> = mine
+        .filter_map(|snapshot| {
+            let run = snapshot.spec.run.as_ref()?;
+            Some(Run { snapshot, run, at: run.started_at.parse().ok()? })
+        })
+        .collect();
+    runs.sort_by(|a, b| (a.at, a.name()).cmp(&(b.at, b.name())));
+    runs
+}
+
+/// Jobs without a record, oldest first. One that is going and has not ended leaves nothing to record.
+pub(super) fn unrecorded<'a>(seen: &'a Observed, runs: &[Run<'_>]) -> Vec<&'a Job> {
+    let known = |job: &Job| runs.iter().any(|run| run.run.uid == meta::uid(&job.metadata));
+    let mut jobs: Vec<&Job> = seen.jobs.iter().filter(|job| !known(job)).collect();
+    jobs.sort_by_key(|job| (created(job), meta::name(&job.metadata)));
+    jobs
+}
+
+/// When a Job was made.
+pub(super) fn created(job: &Job) -> Option<Timestamp> {
+    job.metadata.creation_timestamp.as_ref().map(|at| at.0)
+}
+
+/// What the status tells of a complete run.
+pub(super) fn success(run: &Run<'_>) -> Option<LastSuccessful> {
+    let status = run.snapshot.status.as_ref().filter(|status| status.phase == Phase::Complete)?;
+    let artifact = status.artifact.as_ref()?;
+    let ended: Timestamp = status.completed_at.as_ref()?.parse().ok()?;
+    Some(LastSuccessful {
+        name: run.name().to_owned(),
+        key: artifact.key.clone(),
+        taken_at: run.run.started_at.clone(),
+        revision: artifact.revision,
+        level: status.verification.as_ref().map(|proof| proof.level).unwrap_or_default(),
+        db_bytes: artifact.db_bytes,
+        stored_bytes: artifact.stored_bytes,
+        seconds: ended.duration_since(run.at).as_secs().max(0),
+    })
+}
+
+/// What the status tells of a failed run.
+pub(super) fn failure(run: &Run<'_>) -> Option<LastFailed> {
+    let status = run.snapshot.status.as_ref().filter(|status| status.phase == Phase::Failed)?;
+    let error = status.error.clone().unwrap_or_default();
+    Some(LastFailed {
+        name: run.name().to_owned(),
+        at: run.run.started_at.clone(),
+        class: error.class,
+        message: error.message,
+    })
+}
+
+/// A time as a status has it.
+pub(super) fn time(text: Option<&String>) -> Option<Timestamp> {
+    text?.parse().ok()
+}

@@ -1,0 +1,116 @@
+//! How old the newest backup is, against what the schedule promises.
+//!
+//! Decides when a backup is overdue, and what the backups of a cluster are as a whole. It is read from a schedule's spec and
+//! status alone, so that conditions and metrics say the same.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Line, facts};
+use crate::api::EtcdSnapshotSchedule;
+use crate::api::condition::{Reason, Type, Wanted};
+use crate::api::schedule::{EtcdSnapshotScheduleSpec, EtcdSnapshotScheduleStatus};
+use crate::plan::meta;
+
+/// Whether the newest backup is fresh.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fresh {
+    /// `None`: nobody can tell yet.
+    pub state: Option<bool>,
+    /// Why.
+    pub reason: Reason,
+    /// For people.
+    pub message: String,
+}
+
+/// When the newest backup is overdue: two due times and the starting deadline after it, or after the schedule began.
+pub fn overdue_at(
+    spec: &EtcdSnapshotScheduleSpec,
+    status: &EtcdSnapshotScheduleStatus,
+    line: &Line,
+) -> Option<Timestamp> {
+    let began = facts::time(status.active_since.as_ref())?;
+    let taken = facts::time(status.last_successful.as_ref().map(|last| &last.taken_at));
+    let second = line.next(line.next(taken.map_or(began, |taken| taken.max(began)))?)?;
+    Some(second + SignedDuration::from_secs(spec.starting_deadline().into()))
+}
+
+/// What the status, whole but for its conditions, says of the newest backup.
+pub fn fresh(
+    spec: &EtcdSnapshotScheduleSpec,
+    status: &EtcdSnapshotScheduleStatus,
+    line: &Line,
+    now: Timestamp,
+) -> Fresh {
+    let of = |state, reason, message| Fresh { state, reason, message };
+    let newest = match &status.last_successful {
+        Some(last) => format!("the newest complete backup was taken at {} (EtcdSnapshot {})", last.taken_at, last.name),
+        None => "there is no complete backup yet".to_owned(),
+    };
+    if let Some(failed) = status.last_failed.as_ref().filter(|_| status.consecutive_failures > 0) {
+        let message = format!(
+            "the last {} run(s) failed, and {newest}. EtcdSnapshot {} of {}: {}: {}",
+            status.consecutive_failures, failed.name, failed.at, failed.class, failed.message
+        );
+        return of(Some(false), Reason::BackupFailing, message);
+    }
+    if let Some(due) = overdue_at(spec, status, line).filter(|due| now >= *due) {
+        let message = format!(
+            "no run completed by {due}, and {newest}. Check the CronJob and its Jobs: kubectl describe cronjob {}",
+            status.cron_job.as_ref().map(|cron| cron.name.as_str()).unwrap_or_default()
+        );
+        return of(Some(false), Reason::BackupOverdue, message);
+    }
+    match &status.last_successful {
+        Some(_) => of(Some(true), Reason::BackupRecent, newest),
+        None => of(None, Reason::NoBackupYet, newest),
+    }
+}
+
+/// `BackupHealthy` of a cluster: the worst of its schedules.
+pub fn healthy<'a>(schedules: impl IntoIterator<Item = &'a EtcdSnapshotSchedule>) -> Wanted {
+    let mut all: Vec<_> = schedules.into_iter().map(told).collect();
+    all.sort_by_key(|(name, fresh)| (rank(fresh), name.clone()));
+    let of =
+        |fresh: Fresh, message| Wanted { kind: Type::BackupHealthy, state: fresh.state, reason: fresh.reason, message };
+    match all.into_iter().next() {
+        Some((name, fresh)) => {
+            let message = format!("EtcdSnapshotSchedule {name}: {}", fresh.message);
+            of(fresh, message)
+        }
+        None => {
+            let message = "no EtcdSnapshotSchedule names this cluster. Create one for recurring backups";
+            Wanted::unknown(Type::BackupHealthy, Reason::NoSchedule, message)
+        }
+    }
+}
+
+/// The worst first.
+const fn rank(fresh: &Fresh) -> u8 {
+    match fresh.state {
+        Some(false) => 0,
+        None => 1,
+        Some(true) => 2,
+    }
+}
+
+/// What a schedule's own condition says.
+fn told(schedule: &EtcdSnapshotSchedule) -> (String, Fresh) {
+    let conditions = schedule.status.iter().flat_map(|s| &s.conditions);
+    let condition = conditions.into_iter().find(|c| c.type_ == Type::Fresh.as_str());
+    let known = condition.and_then(|c| Some((c, Reason::named(&c.reason)?)));
+    let fresh = match known {
+        Some((c, reason)) => {
+            let state = match c.status.as_str() {
+                "True" => Some(true),
+                "False" => Some(false),
+                _ => None,
+            };
+            Fresh { state, reason, message: c.message.clone() }
+        }
+        None => {
+            let message = "Holdfast has not read the schedule yet".to_owned();
+            Fresh { state: None, reason: Reason::NoBackupYet, message }
+        }
+    };
+    (meta::name(&schedule.metadata).to_owned(), fresh)
+}

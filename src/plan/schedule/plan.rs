@@ -1,0 +1,180 @@
+//! The order of decisions about one schedule.
+//!
+//! The `CronJob` runs the backups, and the operator only keeps it up to date and records what it has run: one
+//! `EtcdSnapshot` for each Job, by the Job's UID. It starts no backup itself, and deletes nothing that is stored.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::CronJob;
+
+use super::arm::{Arm, arm};
+use super::facts::{self, Run};
+use super::recall::{self, Answer, Reach};
+use super::status::{self, Standing};
+use super::{Line, Observed, health, record};
+use crate::api::condition::{Reason, Type};
+use crate::api::snapshot::Phase;
+use crate::api::{EtcdSnapshotScheduleStatus, key};
+use crate::plan::{Act, Ensure, Next, Note, Plan, Target, Wake, drift, meta};
+
+/// After a due time: the controller makes the Job within seconds, and the status names the next due time.
+const AFTER_DUE: SignedDuration = SignedDuration::from_secs(5);
+
+/// What to do next.
+pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus> {
+    let old = seen.schedule.status.clone().unwrap_or_default();
+    if meta::deleting(&seen.schedule.metadata) {
+        let (ensures, notes) = (vec![], vec![]);
+        return Plan { ensures, act: None, status: old, notes, waiting: None, wake: Wake::OnChange };
+    }
+    let spec = &seen.schedule.spec;
+    let runs = facts::runs(seen);
+    let line = line(seen, now);
+    let (standing, ensures) = stand(seen, &line);
+    let line = line.ok();
+    let (next, recalled_through, silent) = next(seen, &runs, line.as_ref(), now);
+    let status = status::whole(seen, &standing, (line.as_ref(), &runs), recalled_through, now);
+    let notes = notes(seen, &status, &ensures, (&next, silent));
+    let (act, waiting, wake) = next.into_parts();
+    let due = line.as_ref().and_then(|line| {
+        let next = facts::time(status.next_time.as_ref()).map(|next| next + AFTER_DUE);
+        let overdue = health::overdue_at(spec, &status, line).filter(|at| *at > now);
+        next.into_iter().chain(overdue).filter_map(|at| Wake::at(at, now)).min_by_key(millis)
+    });
+    let wake = due.into_iter().chain([wake]).min_by_key(millis).unwrap_or(wake);
+    Plan { ensures, act, status, notes, waiting, wake }
+}
+
+fn millis(wake: &Wake) -> u64 {
+    match wake {
+        Wake::Now => 0,
+        Wake::AfterMillis(millis) => *millis,
+        Wake::OnChange => u64::MAX,
+    }
+}
+
+fn line(seen: &Observed, now: Timestamp) -> Result<Line, (Reason, String)> {
+    let spec = &seen.schedule.spec;
+    let line = Line::parse(&spec.schedule, spec.time_zone.as_deref()).map_err(|why| (Reason::InvalidSpec, why))?;
+    if line.next(now).is_none() {
+        let why = format!("spec.schedule: {:?} is never due: no such day comes. Correct the line", spec.schedule);
+        return Err((Reason::NeverFires, why));
+    }
+    Ok(line)
+}
+
+/// What stands, and the `CronJob` where it has to be applied.
+fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, Vec<Ensure>) {
+    if let Err((reason, why)) = line {
+        return (Standing::Wrong(*reason, why.clone()), vec![]);
+    }
+    if let Some(foreign) = seen.cron_job.as_ref().filter(|_| seen.own_cron_job().is_none()) {
+        let why = format!(
+            "CronJob {} exists and belongs to somebody else. Delete the CronJob, or create the schedule under another name",
+            meta::name(&foreign.metadata)
+        );
+        return (Standing::Wrong(Reason::NameConflict, why), vec![]);
+    }
+    let Arm { cron_job, halted, behind } = arm(seen);
+    let stands = seen.own_cron_job();
+    let missing = cron_job.is_none();
+    let apply = cron_job.filter(|want| stands.is_none_or(|live| drift::differs(want, live)));
+    let ensures = apply.into_iter().map(|cron| Ensure::CronJob(Box::new(cron))).collect();
+    let standing = match (stands, halted, behind) {
+        (None, halted, behind) if missing => {
+            let (reason, why) = halted.or(behind).unwrap_or((Reason::WaitingForReference, String::new()));
+            Standing::Waits(reason, why)
+        }
+        (None, None, _) => Standing::Waits(Reason::JobPending, "Holdfast creates the CronJob".to_owned()),
+        (_, Some((reason, why)), _) => Standing::Halted(reason, why),
+        (Some(_), None, behind) => Standing::Runs(behind),
+    };
+    (standing, ensures)
+}
+
+/// One act, up to when all runs are recorded, and why the store did not say it when it was last asked.
+fn next(
+    seen: &Observed,
+    runs: &[Run<'_>],
+    line: Option<&Line>,
+    now: Timestamp,
+) -> (Next, Option<Timestamp>, Option<String>) {
+    let told = facts::time(seen.schedule.status.as_ref().and_then(|s| s.recalled_through.as_ref()));
+    let record = |snapshot| Next::act(Act::RecordRun(Box::new(snapshot)));
+    if let Some(job) = facts::unrecorded(seen, runs).first() {
+        return (record(record::of_job(seen, job)), told, None);
+    }
+    let tidy = surplus(seen, runs).map_or(Next::Settled(Wake::OnChange), Next::act);
+    let hole = match line.map(|line| recall::reach(seen, runs, line)) {
+        None => return (tidy, told, None),
+        Some(Reach::Through(through)) => return (tidy, through.or(told), None),
+        Some(Reach::Hole(hole)) => hole,
+    };
+    match recall::answer(seen, hole, now) {
+        Answer::Found(found) => {
+            let known = |uid: &str| runs.iter().any(|run| run.run.uid == uid);
+            match found.runs.iter().find(|run| !known(&run.uid)) {
+                Some(missed) => (record(record::of_recalled(seen, missed)), Some(hole.after), None),
+                // The next look begins there; and never at the same place, whatever the report says.
+                None => {
+                    let through = found.through.max(hole.after + SignedDuration::from_secs(1)).min(hole.until);
+                    (Next::Settled(Wake::AfterMillis(100)), Some(through), None)
+                }
+            }
+        }
+        Answer::Ask(job, silent) => (Next::act(Act::StartJob(job)), Some(hole.after), silent),
+        Answer::Wait(wake) => {
+            let why = "a Job asks the store for runs during an outage of the operator".to_owned();
+            (Next::wait(Reason::AskingStore, why, wake), Some(hole.after), None)
+        }
+    }
+}
+
+/// The oldest record of a failed run beyond the limit. Its Job has to be gone, else it would be recorded again.
+fn surplus(seen: &Observed, runs: &[Run<'_>]) -> Option<Act> {
+    let failed: Vec<&Run<'_>> = runs.iter().filter(|run| run.phase() == Phase::Failed).collect();
+    let limit = seen.schedule.spec.failed_limit();
+    let beyond = failed.len().checked_sub(limit).filter(|beyond| *beyond > 0)?;
+    let stands = |run: &Run<'_>| seen.jobs.iter().any(|job| meta::uid(&job.metadata) == run.run.uid);
+    let one = failed.iter().find(|run| !stands(run) && !meta::deleting(&run.snapshot.metadata))?;
+    let why = format!("{beyond} more than spec.failedHistoryLimit ({limit}) record failed runs");
+    Some(Act::DeleteRecord { snapshot: Target::of(&one.snapshot.metadata), why })
+}
+
+/// What people hear: once for each change, so that a pass that repeats says nothing.
+fn notes(
+    seen: &Observed,
+    status: &EtcdSnapshotScheduleStatus,
+    ensures: &[Ensure],
+    (next, silent): (&Next, Option<String>),
+) -> Vec<Note> {
+    let note = |warning, reason: &str, message| Note { warning, reason: reason.to_owned(), message };
+    let mut notes = vec![];
+    if let (Some(Ensure::CronJob(want)), Some(live)) = (ensures.first(), seen.own_cron_job()) {
+        let rendered = |cron: &CronJob| meta::annotation(&cron.metadata, key::RENDERED).map(str::to_owned);
+        if rendered(want) == rendered(live) {
+            let name = meta::name(&live.metadata);
+            let message = format!("CronJob {name} was changed; Holdfast puts it back. Change the EtcdSnapshotSchedule");
+            notes.push(note(true, "CronJobRestored", message));
+        }
+    }
+    if let Next::Do(Act::StartJob(job), _) = next {
+        let name = meta::name(&job.metadata);
+        let before = silent.as_ref().map(|why| format!("; the last one got no answer: {why}")).unwrap_or_default();
+        let message =
+            format!("runs may be missing after an outage of the operator; Job {name} asks the store for them{before}");
+        notes.push(note(silent.is_some(), "RecallStarted", message));
+    }
+    let old = seen.schedule.status.iter().flat_map(|s| &s.conditions);
+    let before = |kind: &str| old.clone().find(|c| c.type_ == kind).map(|c| c.reason.clone());
+    for kind in [Type::Ready, Type::Fresh] {
+        let Some(condition) = status.conditions.iter().find(|c| c.type_ == kind.as_str()) else { continue };
+        let person = Reason::named(&condition.reason).is_some_and(Reason::needs_a_person);
+        if person && before(kind.as_str()).as_ref() != Some(&condition.reason) {
+            let said = notes.iter().any(|n| n.reason == condition.reason);
+            if !said {
+                notes.push(note(true, &condition.reason, condition.message.clone()));
+            }
+        }
+    }
+    notes
+}

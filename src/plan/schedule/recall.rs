@@ -1,0 +1,133 @@
+//! Runs that nobody recorded: the operator was down, and their Jobs are gone.
+//!
+//! Decides whether there may be any, and asks the store for them: by one Job for each hole between two recorded runs, and by
+//! the next one where the report names only the first of them. Whoever fails to answer is asked again. Runs that failed
+//! leave nothing in the store and are not reconstructed.
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use snapshot_agent::contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, RecallReport, RecallRequest, Report};
+
+use super::facts::{self, Run};
+use super::{Line, Observed, Recall, arm};
+use crate::api::backup_store::Right;
+use crate::api::name;
+use crate::plan::build::cron_job::SUCCESSES;
+use crate::plan::build::job::{AgentJob, CONTAINER, Work, job};
+use crate::plan::jobs::{self, Fact};
+use crate::plan::{Wake, meta, pods, row, saving};
+
+/// Against a missed event, while a Job is waited for.
+const WAITED_FOR: Wake = Wake::AfterMillis(15_000);
+
+/// A time between two recorded runs in which others may have run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hole {
+    pub(super) after: Timestamp,
+    pub(super) until: Timestamp,
+}
+
+/// How far the records go.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Reach {
+    /// All runs up to then are recorded; `None`: there was none.
+    Through(Option<Timestamp>),
+    /// The first hole.
+    Hole(Hole),
+}
+
+/// What comes of a hole.
+pub(super) enum Answer {
+    /// The store holds these runs.
+    Found(RecallReport),
+    /// This Job asks; why the one before did not answer.
+    Ask(Box<Job>, Option<String>),
+    /// A Job asks, or the next one has to wait.
+    Wait(Wake),
+}
+
+/// The first hole, or the newest run before which there is none.
+pub(super) fn reach(seen: &Observed, runs: &[Run<'_>], line: &Line) -> Reach {
+    let told = facts::time(seen.schedule.status.as_ref().and_then(|s| s.recalled_through.as_ref()));
+    let made = seen.own_cron_job().and_then(|cron| cron.metadata.creation_timestamp.as_ref()).map(|at| at.0);
+    let Some(mut from) = told.or(made) else { return Reach::Through(None) };
+    for run in runs {
+        if run.at <= from {
+            continue;
+        }
+        // A report that ended early is no run: each due time after it counts.
+        let cut = told == Some(from) && !runs.iter().any(|run| run.at == from);
+        let due = line.next(from).filter(|_| !covered(seen, from));
+        let missed = if cut { due } else { due.and_then(|due| line.next(due)) };
+        if missed.is_some_and(|missed| missed < run.at) {
+            return Reach::Hole(Hole { after: from, until: run.at });
+        }
+        from = run.at;
+    }
+    Reach::Through(Some(from).filter(|from| told.is_some() || Some(*from) != made))
+}
+
+/// Whether every Job that ended well after this time is still there: the controller removes the oldest first, and keeps so
+/// many.
+fn covered(seen: &Observed, after: Timestamp) -> bool {
+    let ended_well = |job: &&Job| job.status.as_ref().is_some_and(|s| s.succeeded.unwrap_or_default() > 0);
+    let times: Vec<Timestamp> = seen.jobs.iter().filter(ended_well).filter_map(facts::created).collect();
+    times.len() < SUCCESSES || times.iter().any(|at| *at <= after)
+}
+
+/// What the store says of a hole.
+pub(super) fn answer(seen: &Observed, hole: Hole, now: Timestamp) -> Answer {
+    let own = seen.recalls.iter().filter(|one| meta::controlled_by(&one.job.metadata, seen.uid())).collect();
+    let asked = row::of(own, |one: &&Recall| &one.job, |number| named(seen, hole, number));
+    let Some((number, last)) = asked.last().copied() else { return ask(seen, hole, 0, None) };
+    let told = last.pods.iter().rev().find_map(|pod| match pods::report(pod, CONTAINER)? {
+        Report::Recalled(found) => Some(found),
+        _ => None,
+    });
+    if let Some(found) = told {
+        return Answer::Found(found);
+    }
+    let (why, at) = match jobs::read(&last.job, &last.pods, None, None, now) {
+        Fact::Failed { message, at, .. } => (message, at),
+        Fact::Lost => ("the Job that asked the store succeeded, but its report is gone".to_owned(), None),
+        Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling | Fact::Stored { .. } => {
+            return Answer::Wait(WAITED_FOR);
+        }
+    };
+    let at = at.or_else(|| jobs::created(&last.job)).unwrap_or(now);
+    let since = asked.first().and_then(|(_, first)| jobs::created(&first.job)).unwrap_or(at);
+    match Wake::at(at + jobs::pause(since, at), now) {
+        Some(later) => Answer::Wait(later),
+        None => ask(seen, hole, number.saturating_add(1), Some(why)),
+    }
+}
+
+fn ask(seen: &Observed, hole: Hole, number: i32, silent: Option<String>) -> Answer {
+    let Ok(place) = arm::place(seen, Right::Read) else { return Answer::Wait(WAITED_FOR) };
+    let meta = &seen.schedule.metadata;
+    let request = RecallRequest {
+        expect_store_id: place.record.as_ref().and_then(|record| record.id.clone()),
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        cluster: saving::filed_under(seen.schedule.spec.cluster_ref.as_ref()),
+        schedule_uid: seen.uid().to_owned(),
+        after: hole.after,
+        until: hole.until,
+        deadline_seconds: DEFAULT_INSPECT_DEADLINE_SECONDS,
+        ..RecallRequest::default()
+    };
+    let asks = job(&AgentJob {
+        name: named(seen, hole, number),
+        work: Work::Recall(request),
+        destination: place.location,
+        record: place.record,
+        attempts_before: number,
+        ..arm::agent_job(seen)
+    });
+    Answer::Ask(Box::new(asks), silent)
+}
+
+/// Name of the Job that asks about a hole, after so many others.
+fn named(seen: &Observed, hole: Hole, number: i32) -> String {
+    let meta = &seen.schedule.metadata;
+    name::recall(meta::name(meta), meta::uid(meta), &hole.after.to_string(), number)
+}

@@ -1,0 +1,57 @@
+//! The `EtcdSnapshot` that records a run.
+//!
+//! Decides its name and spec. It is the Job's name; where something else has that, the Job's UID makes another one. It has no
+//! owner reference: deleting a schedule or a cluster deletes no backup.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use snapshot_agent::contract::RecalledRun;
+
+use super::{Observed, facts};
+use crate::api::snapshot::{EtcdSnapshotSpec, Run, SnapshotTemplate};
+use crate::api::{EtcdSnapshot, key, name};
+use crate::plan::{meta, saving};
+
+/// Of a Job that stands.
+pub(super) fn of_job(seen: &Observed, job: &Job) -> EtcdSnapshot {
+    let asked = meta::annotation(&job.metadata, key::SNAPSHOT_TEMPLATE);
+    // As it was when the run began: a change of the schedule holds from the next run on.
+    let template = asked.and_then(|json| serde_json::from_str(json).ok());
+    let at = facts::created(job).map(|at| at.to_string()).unwrap_or_default();
+    let (name, uid) = (meta::name(&job.metadata), meta::uid(&job.metadata));
+    record(seen, Run { job: name.to_owned(), uid: uid.to_owned(), started_at: at }, template)
+}
+
+/// Of a run whose Job is gone, and whose snapshot the store holds.
+pub(super) fn of_recalled(seen: &Observed, run: &RecalledRun) -> EtcdSnapshot {
+    record(seen, Run { job: run.job.clone(), uid: run.uid.clone(), started_at: run.at.to_string() }, None)
+}
+
+fn record(seen: &Observed, run: Run, template: Option<SnapshotTemplate>) -> EtcdSnapshot {
+    let spec = &seen.schedule.spec;
+    let schedule = meta::name(&seen.schedule.metadata);
+    let labels = [
+        (key::MANAGED_BY, "holdfast".to_owned()),
+        (key::CLUSTER, name::label_value(&saving::filed_under(spec.cluster_ref.as_ref()))),
+        (key::SCHEDULE, name::label_value(schedule)),
+        (key::SCHEDULE_UID, seen.uid().to_owned()),
+    ];
+    let taken = seen.snapshots.iter().any(|there| meta::name(&there.metadata) == run.job);
+    EtcdSnapshot {
+        metadata: ObjectMeta {
+            name: Some(if taken { name::job(&run.job, &run.uid) } else { run.job.clone() }),
+            namespace: seen.schedule.metadata.namespace.clone(),
+            labels: Some(labels.map(|(k, v)| (k.to_owned(), v)).into_iter().collect::<BTreeMap<_, _>>()),
+            ..ObjectMeta::default()
+        },
+        spec: EtcdSnapshotSpec {
+            cluster_ref: spec.cluster_ref.clone(),
+            external: spec.external.clone(),
+            run: Some(run),
+            template: template.unwrap_or_else(|| spec.snapshot_template.clone()),
+        },
+        status: None,
+    }
+}

@@ -1,0 +1,132 @@
+//! A schedule's whole status, on every pass, and what people hear when it changes.
+//!
+//! Decides what is reported, never what is done. What the newest backup was stays when its record is deleted, since the
+//! stored snapshot stays, too.
+
+use jiff::Timestamp;
+
+use super::facts::{self, Run};
+use super::health::{self, Fresh};
+use super::{Line, Observed};
+use crate::api::EtcdSnapshotScheduleStatus;
+use crate::api::condition::{Reason, Type, Wanted, merge};
+use crate::api::schedule::{CronJobRef, LastFailed, LastSuccessful};
+use crate::plan::meta;
+
+/// What stands of a schedule.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Standing {
+    /// Its due times cannot be worked out, or a stranger's object is in the way.
+    Wrong(Reason, String),
+    /// There is no `CronJob` yet; why, or it is made now.
+    Waits(Reason, String),
+    /// The `CronJob` stands and starts no run.
+    Halted(Reason, String),
+    /// The `CronJob` stands; why it is not what the spec asks for.
+    Runs(Option<(Reason, String)>),
+}
+
+/// The status as it is now, before what comes next.
+pub(super) fn whole(
+    seen: &Observed,
+    standing: &Standing,
+    (line, runs): (Option<&Line>, &[Run<'_>]),
+    recalled_through: Option<Timestamp>,
+    now: Timestamp,
+) -> EtcdSnapshotScheduleStatus {
+    let meta = &seen.schedule.metadata;
+    let old = seen.schedule.status.clone().unwrap_or_default();
+    let cron_job = seen.own_cron_job().map(|cron| CronJobRef {
+        name: meta::name(&cron.metadata).to_owned(),
+        uid: meta::uid(&cron.metadata).to_owned(),
+    });
+    let starts = matches!(standing, Standing::Runs(_));
+    let next = line.filter(|_| starts).and_then(|line| line.next(now));
+    let last_successful = latest_success(old.last_successful.as_ref(), runs);
+    let (last_failed, consecutive_failures) = failures(&old, last_successful.as_ref(), runs);
+    let mut status = EtcdSnapshotScheduleStatus {
+        observed_generation: meta.generation,
+        cron_job,
+        next_time: next.map(|at| at.to_string()),
+        last_time: runs.last().map(|run| run.run.started_at.clone()).or(old.last_time),
+        active: runs.iter().filter(|run| !run.phase().is_final()).map(|run| run.name().to_owned()).collect(),
+        last_successful,
+        last_failed,
+        consecutive_failures,
+        recalled_through: recalled_through.map(|at| at.to_string()).or(old.recalled_through),
+        active_since: starts.then(|| old.active_since.unwrap_or_else(|| now.to_string())),
+        conditions: vec![],
+    };
+    let fresh = fresh(seen, standing, line, &status, now);
+    let fresh = Wanted { kind: Type::Fresh, state: fresh.state, reason: fresh.reason, message: fresh.message };
+    // What the operator told of its own trouble is told again by it, or over.
+    let told: Vec<_> = old.conditions.into_iter().filter(|c| c.type_ != Type::Degraded.as_str()).collect();
+    status.conditions = merge(&told, &[ready(standing), fresh], meta.generation, now);
+    status
+}
+
+fn ready(standing: &Standing) -> Wanted {
+    let no = |reason: &Reason, message: &String| Wanted::no(Type::Ready, *reason, message);
+    match standing {
+        Standing::Wrong(reason, message) | Standing::Waits(reason, message) => no(reason, message),
+        // A person asked for it.
+        Standing::Halted(reason @ (Reason::Suspended | Reason::Parked), message) => {
+            Wanted::yes(Type::Ready, *reason, message)
+        }
+        Standing::Halted(reason, message) => no(reason, message),
+        Standing::Runs(Some((reason, why))) => {
+            let message = format!("the CronJob goes on as it was before the last change of the spec: {why}");
+            Wanted::no(Type::Ready, *reason, message)
+        }
+        Standing::Runs(None) => {
+            Wanted::yes(Type::Ready, Reason::AsDesired, "the CronJob runs the backups, also while the operator is down")
+        }
+    }
+}
+
+fn fresh(
+    seen: &Observed,
+    standing: &Standing,
+    line: Option<&Line>,
+    status: &EtcdSnapshotScheduleStatus,
+    now: Timestamp,
+) -> Fresh {
+    let unknown = |reason: Reason, message: &str| Fresh { state: None, reason, message: message.to_owned() };
+    match (standing, line) {
+        (Standing::Runs(_), Some(line)) => health::fresh(&seen.schedule.spec, status, line, now),
+        (Standing::Wrong(reason, message), _) if reason.needs_a_person() => {
+            Fresh { state: Some(false), reason: *reason, message: message.clone() }
+        }
+        (Standing::Wrong(reason, why) | Standing::Waits(reason, why) | Standing::Halted(reason, why), _) => {
+            unknown(*reason, why)
+        }
+        (Standing::Runs(_), None) => unknown(Reason::NoBackupYet, "the due times are not known"),
+    }
+}
+
+/// The newest complete backup that was ever seen, by the start of its run.
+fn latest_success(old: Option<&LastSuccessful>, runs: &[Run<'_>]) -> Option<LastSuccessful> {
+    let seen = runs.iter().rev().find_map(facts::success);
+    let at = |last: &LastSuccessful| last.taken_at.parse::<Timestamp>().ok();
+    old.cloned().into_iter().chain(seen).reduce(|one, other| if at(&other) >= at(&one) { other } else { one })
+}
+
+/// The newest failed run, and how many have failed since the newest complete one. Records of failed runs are deleted beyond
+/// the limit, so those that were counted before still count.
+fn failures(
+    old: &EtcdSnapshotScheduleStatus,
+    success: Option<&LastSuccessful>,
+    runs: &[Run<'_>],
+) -> (Option<LastFailed>, u32) {
+    let since = facts::time(success.map(|last| &last.taken_at));
+    let counted = facts::time(old.last_failed.as_ref().map(|last| &last.at));
+    let failed: Vec<(Timestamp, LastFailed)> =
+        runs.iter().filter_map(|run| Some((run.at, facts::failure(run)?))).collect();
+    let anew = success.map(|last| &last.taken_at) != old.last_successful.as_ref().map(|last| &last.taken_at);
+    let counts = |at: Timestamp| since.is_none_or(|since| at > since);
+    let before = if anew { 0 } else { old.consecutive_failures };
+    let new = failed.iter().filter(|(at, _)| counts(*at) && (anew || counted.is_none_or(|counted| *at > counted)));
+    let all = before.saturating_add(u32::try_from(new.count()).unwrap_or(u32::MAX));
+    let last = failed.into_iter().map(|(_, last)| last).next_back();
+    (last.or_else(|| old.last_failed.clone()), all)
+}
