@@ -1,8 +1,8 @@
-//! Samples for people to edit: the Jobs the operator starts, for use without it, and a `CronJob` that has it save.
+//! Samples for people to edit: the Jobs the operator starts, for use without it, and `CronJob`s.
 //!
 //! Decides the names in a sample and the words above it. A Job itself comes from the same builder that the operator
 //! uses, so what is read here is what runs there, but for what only the operator knows: owner, UIDs, cluster ID. The
-//! `CronJob` stands in `cronjob.rs`.
+//! `CronJob`s stand in `cronjob.rs` and `recurring.rs`.
 
 use snapshot_agent::contract::{DEFAULT_MIN_THROUGHPUT_KIB, DEFAULT_SAVE_DEADLINE_SECONDS, EtcdFlags, SaveRequest};
 
@@ -23,12 +23,23 @@ pub enum Sample {
     SaveToPvc,
     /// A `CronJob` that has the operator save, with the rights it needs.
     CronjobSnapshot,
+    /// A `CronJob` that saves any etcd without the operator.
+    CronjobSave,
+    /// The `CronJob` of an `EtcdSnapshotSchedule`, as the operator applies it.
+    CronjobOfSchedule,
 }
 
 impl Sample {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::SaveToS3, Self::SaveToAzure, Self::SaveToGcs, Self::SaveToPvc, Self::CronjobSnapshot];
+    pub const ALL: [Self; 7] = [
+        Self::SaveToS3,
+        Self::SaveToAzure,
+        Self::SaveToGcs,
+        Self::SaveToPvc,
+        Self::CronjobSnapshot,
+        Self::CronjobSave,
+        Self::CronjobOfSchedule,
+    ];
 
     /// The file of `jobs/` that holds it.
     pub const fn file(self) -> &'static str {
@@ -38,6 +49,8 @@ impl Sample {
             Self::SaveToGcs => "save-to-gcs.yaml",
             Self::SaveToPvc => "save-to-pvc.yaml",
             Self::CronjobSnapshot => "cronjob-snapshot.yaml",
+            Self::CronjobSave => "cronjob-save.yaml",
+            Self::CronjobOfSchedule => "cronjob-of-schedule.yaml",
         }
     }
 
@@ -49,6 +62,8 @@ impl Sample {
             Self::SaveToGcs => saving(To::Gcs, self.file(), image),
             Self::SaveToPvc => saving(To::Pvc, self.file(), image),
             Self::CronjobSnapshot => super::cronjob::text(self.file(), image),
+            Self::CronjobSave => super::recurring::without_operator(self.file(), image),
+            Self::CronjobOfSchedule => super::recurring::of_schedule(image),
         }
     }
 }
@@ -62,7 +77,7 @@ pub fn samples(only: Option<Sample>, image: &str) -> Result<String, serde_saphyr
 
 /// Where a Job saves to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum To {
+pub(super) enum To {
     S3,
     Azure,
     Gcs,
@@ -70,7 +85,7 @@ enum To {
 }
 
 impl To {
-    fn destination(self) -> Location {
+    pub(super) fn destination(self) -> Location {
         match self {
             Self::S3 => Location::S3(S3Location {
                 bucket: "backups".to_owned(),
@@ -97,7 +112,7 @@ impl To {
         }
     }
 
-    const fn to_change(self) -> &'static str {
+    pub(super) const fn to_change(self) -> &'static str {
         match self {
             Self::S3 => {
                 "\
@@ -128,8 +143,9 @@ impl To {
     }
 }
 
-fn saving(to: To, file: &str, image: &str) -> Result<String, serde_saphyr::ser::Error> {
-    let work = Work::Save(SaveRequest {
+/// What a sample asks of the agent.
+pub(super) fn request() -> SaveRequest {
+    SaveRequest {
         etcd: EtcdFlags {
             endpoints: (0..3).map(|i| format!("http://my-etcd-{i}.my-etcd.prod.svc:2379")).collect(),
             ..EtcdFlags::default()
@@ -139,7 +155,11 @@ fn saving(to: To, file: &str, image: &str) -> Result<String, serde_saphyr::ser::
         min_throughput_kib: DEFAULT_MIN_THROUGHPUT_KIB,
         deadline_seconds: DEFAULT_SAVE_DEADLINE_SECONDS,
         ..SaveRequest::default()
-    });
+    }
+}
+
+fn saving(to: To, file: &str, image: &str) -> Result<String, serde_saphyr::ser::Error> {
+    let work = Work::Save(request());
     let job = job::job(&AgentJob::of("my-etcd-save-1".to_owned(), work, to.destination(), image.to_owned()));
     Ok(format!("{}{}", heading(to, file), super::yaml(&[serde_json::json!(job)])?))
 }
@@ -169,7 +189,8 @@ mod tests {
 
     #[test]
     fn a_sample_is_free_of_what_only_the_operator_knows() {
-        for sample in [Sample::SaveToS3, Sample::SaveToAzure, Sample::SaveToGcs, Sample::SaveToPvc] {
+        let alone = [Sample::SaveToS3, Sample::SaveToAzure, Sample::SaveToGcs, Sample::SaveToPvc, Sample::CronjobSave];
+        for sample in alone {
             let text = sample.text("r/h:1").unwrap();
             for word in ["ownerReferences", "--owner-uid", "--cluster-uid", "--expect-cluster-id", "resourceVersion"] {
                 assert!(!text.contains(word), "{}: {word}", sample.file());

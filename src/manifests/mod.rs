@@ -19,6 +19,7 @@ mod deployment;
 mod monitoring;
 mod network;
 mod rbac;
+mod recurring;
 
 /// Name of everything we install.
 pub const NAME: &str = "holdfast";

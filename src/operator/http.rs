@@ -15,6 +15,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 
 use super::caches::Caches;
+use super::clock;
 use super::metrics::Metrics;
 use super::object_metrics;
 use super::status::cluster_state;
@@ -62,7 +63,10 @@ async fn metrics(State(pages): State<Pages>) -> impl IntoResponse {
         let is = |s: &&Arc<EtcdSnapshot>| s.status.as_ref().map(|s| s.phase).unwrap_or_default() == phase;
         pages.metrics.snapshots(phase.as_str(), snapshots.iter().filter(is).count());
     }
-    let objects = object_metrics::registry(&clusters, &pages.caches.backup_stores.state());
+    // Whoever does not lead may have an old view of them for longer than anybody notices.
+    let schedules = if pages.metrics.is_leading() { pages.caches.schedules.state() } else { vec![] };
+    let stores = pages.caches.backup_stores.state();
+    let objects = object_metrics::registry(&clusters, &stores, &schedules, clock::now());
     match pages.metrics.render(&objects) {
         Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -127,6 +127,11 @@ impl Metrics {
         self.leader.set(i64::from(yes));
     }
 
+    /// Whether this process leads, as it is told.
+    pub(super) fn is_leading(&self) -> bool {
+        self.leader.get() == 1
+    }
+
     /// How many clusters are in a state, now.
     pub(super) fn clusters(&self, state: &'static str, count: usize) {
         self.clusters.get_or_create(&[("state", state)]).set(i64::try_from(count).unwrap_or(i64::MAX));

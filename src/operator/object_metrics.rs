@@ -1,4 +1,4 @@
-//! Numbers about each cluster and each store, built anew from the caches for each scrape: the series of a deleted object vanish.
+//! Numbers about each cluster, each store and each schedule, built anew from the caches for each scrape: the series of a deleted object vanish.
 //!
 //! Decides names and labels. Numbers about the operator itself are in `metrics.rs`.
 
@@ -12,15 +12,25 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::api::condition::Type;
+use crate::api::snapshot::EXTERNAL;
 use crate::api::tls::TlsStatus;
-use crate::api::{EtcdBackupStore, EtcdCluster};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshotSchedule};
+use crate::plan::schedule::{Line, fresh, overdue_at};
 
 type Object = [(&'static str, String); 2];
 type Leveled = [(&'static str, String); 3];
 type Planed = [(&'static str, String); 4];
 
-/// One series for each object.
-pub(super) fn registry(clusters: &[Arc<EtcdCluster>], stores: &[Arc<EtcdBackupStore>]) -> Registry {
+type Scheduled = [(&'static str, String); 3];
+type ScheduledLevel = [(&'static str, String); 4];
+
+/// One series for each object. `schedules`: none where another process leads.
+pub(super) fn registry(
+    clusters: &[Arc<EtcdCluster>],
+    stores: &[Arc<EtcdBackupStore>],
+    schedules: &[Arc<EtcdSnapshotSchedule>],
+    now: Timestamp,
+) -> Registry {
     let mut registry = Registry::with_prefix("holdfast");
     let mut gauge = |name: &str, help: &str| {
         let family = Family::<Object, Gauge>::default();
@@ -64,7 +74,62 @@ pub(super) fn registry(clusters: &[Arc<EtcdCluster>], stores: &[Arc<EtcdBackupSt
         let conditions = store.status.as_ref().map_or(&[][..], |s| &s.conditions);
         usable.get_or_create(&labels(&**store)).set(holds(conditions, Type::Ready));
     }
+    of_schedules(&mut registry, schedules, now);
     registry
+}
+
+/// What each schedule's backups are, as far as its status says so; whether they are fresh is judged by the time of the scrape.
+fn of_schedules(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>], now: Timestamp) {
+    let mut gauge = |name: &str, help: &str| {
+        let family = Family::<Scheduled, Gauge>::default();
+        registry.register(name, help, family.clone());
+        family
+    };
+    let last = gauge("schedule_last_run_timestamp_seconds", "Start of the newest recorded run");
+    let next = gauge("schedule_next_run_timestamp_seconds", "Next due time; absent while no run starts");
+    let seconds = gauge("schedule_last_duration_seconds", "Duration of the newest complete run");
+    let stored = gauge("schedule_last_stored_bytes", "Size of the newest complete backup in the store");
+    let database = gauge("schedule_last_db_bytes", "Size of the database of the newest complete backup");
+    let is_fresh = gauge("schedule_fresh", "0 while a backup is overdue or the newest run failed, else 1");
+    let overdue = gauge("schedule_overdue", "1 while two due times and the deadline passed without a complete backup");
+    let failures = gauge("schedule_consecutive_failures", "Runs that failed since the newest complete backup");
+    let success = Family::<ScheduledLevel, Gauge>::default();
+    let help = "Start of the newest complete run, and its level of proof";
+    registry.register("schedule_last_success_timestamp_seconds", help, success.clone());
+    for schedule in schedules {
+        let (spec, Some(status)) = (&schedule.spec, &schedule.status) else { continue };
+        let cluster = spec.cluster_ref.as_ref().map_or(EXTERNAL, |cluster| &cluster.name);
+        let [namespace, (_, name)] = labels(&**schedule);
+        let object = [namespace.clone(), ("cluster", cluster.to_owned()), ("schedule", name.clone())];
+        let time = |text: Option<&String>| text.and_then(|at| at.parse::<Timestamp>().ok()).map(Timestamp::as_second);
+        let set = |family: &Family<Scheduled, Gauge>, value: i64| {
+            family.get_or_create(&object).set(value);
+        };
+        if let Some(at) = time(status.last_time.as_ref()) {
+            set(&last, at);
+        }
+        if let Some(at) = time(status.next_time.as_ref()) {
+            set(&next, at);
+        }
+        set(&failures, status.consecutive_failures.into());
+        if let (Some(_), Ok(line)) = (&status.active_since, Line::parse(&spec.schedule, spec.time_zone.as_deref())) {
+            let told = fresh(spec, status, &line, now);
+            set(&is_fresh, i64::from(told.state != Some(false)));
+            let late = overdue_at(spec, status, &line).is_some_and(|due| now >= due);
+            set(&overdue, i64::from(late));
+        }
+        if let Some(done) = &status.last_successful {
+            let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+            set(&seconds, done.seconds);
+            set(&stored, bytes(done.stored_bytes));
+            set(&database, bytes(done.db_bytes));
+            if let Some(at) = time(Some(&done.taken_at)) {
+                let [namespace, cluster, name] = object.clone();
+                let level = ("level", done.level.as_str().to_owned());
+                success.get_or_create(&[namespace, cluster, name, level]).set(at);
+            }
+        }
+    }
 }
 
 /// When certificates end, by plane and kind.
@@ -90,10 +155,12 @@ pub(super) mod tests {
     use snapshot_agent::contract::Level;
 
     use super::*;
-    use crate::api::EtcdBackupStoreStatus;
     use crate::api::cluster::LastSnapshot;
     use crate::api::condition::{Reason, Wanted, merge};
+    use crate::api::name::LocalRef;
+    use crate::api::schedule::LastSuccessful;
     use crate::api::tls::PlaneStatus;
+    use crate::api::{EtcdBackupStoreStatus, EtcdSnapshotScheduleStatus};
     use crate::plan::fixtures::{formed, noon};
 
     /// One cluster that was saved, and one usable store.
@@ -114,7 +181,53 @@ pub(super) mod tests {
         let ready = [Wanted::yes(Type::Ready, Reason::StoreUsable, "x")];
         let conditions = merge(&[], &ready, None, noon());
         store.status = Some(EtcdBackupStoreStatus { conditions, ..EtcdBackupStoreStatus::default() });
-        registry(&[Arc::new(cluster)], &[Arc::new(store)])
+        registry(&[Arc::new(cluster)], &[Arc::new(store)], &[Arc::new(schedule())], noon())
+    }
+
+    /// A schedule of every hour whose newest backup was taken two hours before noon.
+    fn schedule() -> EtcdSnapshotSchedule {
+        let mut schedule = EtcdSnapshotSchedule::default();
+        (schedule.metadata.namespace, schedule.metadata.name) = (Some("ns".to_owned()), Some("nightly".to_owned()));
+        schedule.spec.cluster_ref = Some(LocalRef { name: "a".to_owned() });
+        schedule.spec.schedule = "@hourly".to_owned();
+        schedule.status = Some(EtcdSnapshotScheduleStatus {
+            active_since: Some("2026-01-01T01:00:00Z".to_owned()),
+            last_time: Some("2026-01-01T10:00:00Z".to_owned()),
+            next_time: Some("2026-01-01T13:00:00Z".to_owned()),
+            last_successful: Some(LastSuccessful {
+                taken_at: "2026-01-01T10:00:00Z".to_owned(),
+                level: Level::HashKV,
+                db_bytes: 5,
+                stored_bytes: 3,
+                seconds: 40,
+                ..LastSuccessful::default()
+            }),
+            ..EtcdSnapshotScheduleStatus::default()
+        });
+        schedule
+    }
+
+    /// The operator's status may be old: what counts is when it is asked.
+    #[test]
+    fn whether_a_backup_is_overdue_is_judged_by_the_time_of_the_scrape() {
+        let at = |now: &str| text(&registry(&[], &[], &[Arc::new(schedule())], now.parse().unwrap()));
+        let labels = "{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"}";
+        let says = |text: &str, fresh: i64, overdue: i64| {
+            let lines = [
+                format!("holdfast_schedule_fresh{labels} {fresh}"),
+                format!("holdfast_schedule_overdue{labels} {overdue}"),
+            ];
+            assert!(lines.iter().all(|line| text.lines().any(|there| there == line)), "{text}");
+        };
+        says(&at("2026-01-01T12:09:59Z"), 1, 0);
+        says(&at("2026-01-01T12:10:00Z"), 0, 1);
+        let mut suspended = schedule();
+        suspended.status.as_mut().unwrap().active_since = None;
+        let text = text(&registry(&[], &[], &[Arc::new(suspended)], noon()));
+        assert!(
+            !text.contains("schedule_fresh{") && text.contains("schedule_last_success_timestamp_seconds{"),
+            "{text}"
+        );
     }
 
     fn text(registry: &Registry) -> String {
@@ -135,6 +248,12 @@ pub(super) mod tests {
             "holdfast_cluster_last_snapshot_timestamp_seconds{namespace=\"ns\",name=\"a\",level=\"HashKV\"} 1767268800",
             "holdfast_tls_earliest_expiry_seconds{namespace=\"ns\",name=\"a\",plane=\"client\",kind=\"leaf\"} 1767268800",
             "holdfast_store_usable{namespace=\"ns\",name=\"vault\"} 1",
+            "holdfast_schedule_last_success_timestamp_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\",level=\"HashKV\"} 1767261600",
+            "holdfast_schedule_last_run_timestamp_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 1767261600",
+            "holdfast_schedule_next_run_timestamp_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 1767272400",
+            "holdfast_schedule_last_duration_seconds{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 40",
+            "holdfast_schedule_last_stored_bytes{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 3",
+            "holdfast_schedule_consecutive_failures{namespace=\"ns\",cluster=\"a\",schedule=\"nightly\"} 0",
         ] {
             assert!(text.lines().any(|there| there == line), "{line} is not in\n{text}");
         }
@@ -142,9 +261,9 @@ pub(super) mod tests {
 
     #[test]
     fn a_cluster_without_a_snapshot_has_no_time_and_nothing_stays_of_deleted_objects() {
-        let young = text(&registry(&[Arc::new(EtcdCluster::default())], &[]));
+        let young = text(&registry(&[Arc::new(EtcdCluster::default())], &[], &[], noon()));
         assert!(young.contains("cluster_ready{") && !young.contains("timestamp_seconds{"), "{young}");
-        let none = text(&registry(&[], &[]));
+        let none = text(&registry(&[], &[], &[], noon()));
         assert!(!none.contains('{'), "{none}");
     }
 }

@@ -23,6 +23,7 @@ mod lockfile;
 mod model;
 mod plan_props;
 mod scenarios;
+mod schedule_props;
 mod world;
 
 /// As in the program itself: plans are made of many small strings, which musl's own allocator gives back to the kernel at once.

@@ -92,6 +92,29 @@ fn tell(world: &mut World, command: &str) {
             let name = world.members.keys().next().unwrap().clone();
             world.delete_member(&name);
         }
+        ["schedule", "every", "minute", "to", store] => world.schedule("* * * * *", store),
+        ["schedule", "suspended"] => world.suspend(true),
+        ["schedule", "resumed"] => world.suspend(false),
+        ["schedule", "edited", "in", "the", "cronjob"] => world.edit_cron_job(),
+        ["lose", "schedule", "status"] => world.lose_schedule_status(false),
+        ["lose", "schedule", "status", "and", "records"] => world.lose_schedule_status(true),
+        ["operator", "away"] => world.away = true,
+        ["operator", "back"] => {
+            world.away = false;
+            world.wake_all();
+        }
+        ["run", name] => world.run_by_hand(name),
+        ["minutes", n] => {
+            world.run_until(600 * n.parse::<u64>().unwrap(), |_| false);
+        }
+        ["shown"] => world.show_schedule(),
+        ["recorded", "once", "each"] => {
+            let mut recorded: Vec<String> = world.complete_records();
+            let mut stored: Vec<String> = world.stored.iter().map(|one| one.uid.clone()).collect();
+            recorded.sort();
+            stored.sort();
+            assert_eq!(recorded, stored, "{}", world.log.join("\n"));
+        }
         ["freeze", n] => world.freeze(n.parse().unwrap()),
         ["thaw"] => world.thaw(),
         ["lead", n] => world.lead(n.parse().unwrap()),

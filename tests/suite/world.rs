@@ -8,6 +8,7 @@ mod etcd;
 mod kubelet;
 mod passes;
 mod person;
+mod schedules;
 mod searches;
 mod stores;
 mod writes;
@@ -21,17 +22,18 @@ use holdfast::api::snapshot::{Artifact, Phase, SnapshotTemplate};
 use holdfast::api::store::{Location, PvcLocation, S3Location, StoredSnapshot};
 use holdfast::api::tls::Tls;
 use holdfast::api::{
-    EtcdBackupStore, EtcdBackupStoreSpec, EtcdCluster, EtcdClusterSpec, EtcdMember, EtcdSnapshot, EtcdSnapshotSpec,
-    EtcdSnapshotStatus, key,
+    EtcdBackupStore, EtcdBackupStoreSpec, EtcdCluster, EtcdClusterSpec, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule,
+    EtcdSnapshotSpec, EtcdSnapshotStatus, key,
 };
 use holdfast::plan::build::job::searches;
 use holdfast::plan::certificate::Certificates;
 use holdfast::plan::cluster::{Answer, Listed, Membership};
 use holdfast::plan::{
-    Act, Ensure, Plan, Proxies, Seen, Settings, Target, Wake, cluster, member, meta, pods, safety, store,
+    Act, Ensure, Plan, Proxies, Seen, Settings, Target, Wake, cluster, member, meta, pods, safety, schedule, snapshot,
+    store,
 };
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
     PersistentVolumeClaim, Pod, PodCondition, PodStatus, Service,
@@ -103,6 +105,8 @@ pub enum Who {
     Cluster,
     Member(String),
     Store(String),
+    Schedule,
+    Record(String),
 }
 
 /// What goes wrong with a write.
@@ -163,6 +167,15 @@ pub struct World {
     pub certificates: Option<Certificates>,
     /// Members with renewed certificates, and since when.
     refreshed: BTreeMap<String, u64>,
+    pub schedule: Option<EtcdSnapshotSchedule>,
+    pub cron: Option<CronJob>,
+    last_due: Option<Timestamp>,
+    /// Jobs of the `CronJob`, and Jobs that ask the store about runs.
+    tasks: BTreeMap<String, schedules::Task>,
+    /// What runs have stored.
+    pub stored: Vec<schedules::Stored>,
+    /// Whether the operator is down.
+    pub away: bool,
 }
 
 fn backups() -> Location {
@@ -220,6 +233,12 @@ impl World {
             db_bytes: 1 << 20,
             certificates: None,
             refreshed: BTreeMap::new(),
+            schedule: None,
+            cron: None,
+            last_due: None,
+            tasks: BTreeMap::new(),
+            stored: vec![],
+            away: false,
         };
         let mut cluster = EtcdCluster::new("a", spec);
         world.born(&mut cluster.metadata);
@@ -257,7 +276,11 @@ impl World {
     fn changed(&mut self) {
         let names = self.members.keys().cloned().map(Who::Member);
         let stores = self.stores.keys().cloned().map(Who::Store);
-        for who in std::iter::once(Who::Cluster).chain(names).chain(stores) {
+        let schedule = self.schedule.iter().map(|_| Who::Schedule);
+        let unfinished =
+            |s: &EtcdSnapshot| s.spec.run.is_some() && !s.status.as_ref().is_some_and(|s| s.phase.is_final());
+        let records = self.snapshots.iter().filter(|(_, s)| unfinished(s)).map(|(name, _)| Who::Record(name.clone()));
+        for who in std::iter::once(Who::Cluster).chain(names).chain(stores).chain(schedule).chain(records) {
             self.due.insert(who, self.now);
         }
     }
@@ -292,6 +315,7 @@ impl World {
         }
         self.end_probes();
         self.end_searches();
+        self.tick_jobs();
         self.show_pods();
     }
 

@@ -125,15 +125,11 @@ mod tests {
         let lineage = "shop/orders/1a2b3c4d";
         let put = |name: &str, schedule: &str, owner: &str, complete: bool| {
             let key = format!("{lineage}/{name}");
-            let folder = mount.path().join(&key);
-            fs::create_dir_all(&folder).unwrap();
             let origin = json!({"name": "nightly-1", "uid": owner, "schedule": {"name": "nightly", "uid": schedule}});
-            let change = json!({"namespace": "shop", "cluster": "orders", "origin": origin});
-            let mut manifest = sample::but(sample::manifest(&key), &change);
-            manifest.stored_bytes = 3;
-            fs::write(folder.join(format!("snapshot.db{}", manifest.compression.suffix())), "abc").unwrap();
-            if complete {
-                fs::write(folder.join("manifest.json"), manifest.render().unwrap()).unwrap();
+            let manifest = sample::but(sample::manifest(&key), &json!({"origin": origin}));
+            let folder = sample::put(mount.path(), &key, &manifest);
+            if !complete {
+                fs::remove_file(folder.join("manifest.json")).unwrap();
             }
         };
         put("20261121T100001Z-11111111-aaaaaaaa", "s1", "11111111-1", true);

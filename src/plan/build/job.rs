@@ -214,6 +214,8 @@ pub struct AgentJob {
     pub name: String,
     /// Namespace of the Job; absent: whichever it is applied to.
     pub namespace: Option<String>,
+    /// Whether it is the template of a `CronJob`.
+    pub recurring: bool,
     /// Its controller; absent in Jobs for people to apply by hand.
     pub owner: Option<OwnerReference>,
     /// Name of the `EtcdCluster` that the Job is for, for the label; absent: the one whose snapshot it is.
@@ -257,6 +259,7 @@ impl AgentJob {
         Self {
             name,
             namespace: None,
+            recurring: false,
             owner: None,
             cluster: None,
             snapshot: None,
@@ -286,7 +289,7 @@ pub fn job(want: &AgentJob) -> Job {
     let record = want.record.as_ref().and_then(|r| Some((key::STORE_RECORD, serde_json::to_string(r).ok()?)));
     // Of a `CronJob`: each run is recorded by what stands on its Job.
     let cluster = match &want.work {
-        Work::Save(request) if request.schedule_uid.is_some() => request.cluster_uid.clone(),
+        Work::Save(request) if want.recurring => request.cluster_uid.clone(),
         _ => None,
     };
     let cluster = cluster.map(|uid| (key::CLUSTER_UID, uid));
@@ -416,7 +419,7 @@ fn env(want: &AgentJob) -> Vec<EnvVar> {
         Work::Inspect(_) | Work::Latest(_) | Work::Recall(_) | Work::Probe(_) => None,
     };
     // Of a `CronJob`, whose Jobs have names and UIDs that nobody knows before.
-    let owner = matches!(&want.work, Work::Save(request) if request.schedule_uid.is_some()).then_some(OWNER);
+    let owner = want.recurring.then_some(OWNER);
     let owner = owner.into_iter().flatten().map(|(name, label)| field(name, format!("metadata.labels['{label}']")));
     let spec = spec.map(|spec| EnvVar { name: CLUSTER_SPEC.to_owned(), value: Some(literal(spec)), value_from: None });
     // Two Pods of one Job never share a key (I7).

@@ -75,8 +75,12 @@ impl Line {
 
     /// The first due time after this one; `None`: there is none.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
-        let first = self.zone.to_datetime(after).date();
-        first.series(1.day()).take(LOOK_AHEAD).filter(|day| self.on(*day)).find_map(|day| self.within(day, after))
+        let now = self.zone.to_datetime(after);
+        let days = now.date().series(1.day()).take(LOOK_AHEAD).filter(|day| self.on(*day));
+        days.into_iter().find_map(|day| {
+            let from = if day == now.date() { now.hour() } else { 0 };
+            (from..24).filter(|hour| self.hours.has(*hour)).find_map(|hour| self.within(day, hour, after))
+        })
     }
 
     fn on(&self, day: Date) -> bool {
@@ -85,10 +89,9 @@ impl Line {
         fits && self.months.has(day.month())
     }
 
-    /// The first due time of a day after this time.
-    fn within(&self, day: Date, after: Timestamp) -> Option<Timestamp> {
-        let hours = (0..24).filter(|hour| self.hours.has(*hour));
-        let times = hours.flat_map(|hour| (0..60).filter(|m| self.minutes.has(*m)).map(move |m| day.at(hour, m, 0, 0)));
+    /// The first due time of an hour after this time. An hour that clocks show twice is both of them.
+    fn within(&self, day: Date, hour: i8, after: Timestamp) -> Option<Timestamp> {
+        let times = (0..60).filter(|minute| self.minutes.has(*minute)).map(|minute| day.at(hour, minute, 0, 0));
         times.flat_map(|time| self.instants(time)).flatten().filter(|at| *at > after).min()
     }
 

@@ -31,7 +31,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus>
     let line = line(seen, now);
     let (standing, ensures) = stand(seen, &line);
     let line = line.ok();
-    let (next, recalled_through, silent) = next(seen, &runs, line.as_ref(), now);
+    let (next, recalled_through, silent) = next(seen, &runs, now);
     let status = status::whole(seen, &standing, (line.as_ref(), &runs), recalled_through, now);
     let notes = notes(seen, &status, &ensures, (&next, silent));
     let (act, waiting, wake) = next.into_parts();
@@ -92,40 +92,33 @@ fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, V
 }
 
 /// One act, up to when all runs are recorded, and why the store did not say it when it was last asked.
-fn next(
-    seen: &Observed,
-    runs: &[Run<'_>],
-    line: Option<&Line>,
-    now: Timestamp,
-) -> (Next, Option<Timestamp>, Option<String>) {
+fn next(seen: &Observed, runs: &[Run<'_>], now: Timestamp) -> (Next, Option<Timestamp>, Option<String>) {
     let told = facts::time(seen.schedule.status.as_ref().and_then(|s| s.recalled_through.as_ref()));
     let record = |snapshot| Next::act(Act::RecordRun(Box::new(snapshot)));
     if let Some(job) = facts::unrecorded(seen, runs).first() {
         return (record(record::of_job(seen, job)), told, None);
     }
     let tidy = surplus(seen, runs).map_or(Next::Settled(Wake::OnChange), Next::act);
-    let hole = match line.map(|line| recall::reach(seen, runs, line)) {
-        None => return (tidy, told, None),
-        Some(Reach::Through(through)) => return (tidy, through.or(told), None),
-        Some(Reach::Hole(hole)) => hole,
-    };
-    match recall::answer(seen, hole, now) {
-        Answer::Found(found) => {
-            let known = |uid: &str| runs.iter().any(|run| run.run.uid == uid);
-            match found.runs.iter().find(|run| !known(&run.uid)) {
-                Some(missed) => (record(record::of_recalled(seen, missed)), Some(hole.after), None),
-                // The next look begins there; and never at the same place, whatever the report says.
-                None => {
-                    let through = found.through.max(hole.after + SignedDuration::from_secs(1)).min(hole.until);
-                    (Next::Settled(Wake::AfterMillis(100)), Some(through), None)
-                }
+    let mut told = told;
+    loop {
+        let hole = match recall::reach(seen, runs, told) {
+            Reach::Through(through) => return (tidy, through.or(told), None),
+            Reach::Hole(hole) => hole,
+        };
+        let found = match recall::answer(seen, hole, now) {
+            Answer::Found(found) => found,
+            Answer::Ask(job, silent) => return (Next::act(Act::StartJob(job)), Some(hole.after), silent),
+            Answer::Wait(wake) => {
+                let why = "a Job asks the store for runs during an outage of the operator".to_owned();
+                return (Next::wait(Reason::AskingStore, why, wake), Some(hole.after), None);
             }
+        };
+        let known = |uid: &str| runs.iter().any(|run| run.run.uid == uid);
+        if let Some(missed) = found.runs.iter().find(|run| !known(&run.uid)) {
+            return (record(record::of_recalled(seen, missed)), Some(hole.after), None);
         }
-        Answer::Ask(job, silent) => (Next::act(Act::StartJob(job)), Some(hole.after), silent),
-        Answer::Wait(wake) => {
-            let why = "a Job asks the store for runs during an outage of the operator".to_owned();
-            (Next::wait(Reason::AskingStore, why, wake), Some(hole.after), None)
-        }
+        // The next hole begins there; and never at the same place, whatever the report says.
+        told = Some(found.through.max(hole.after + SignedDuration::from_secs(1)).min(hole.until));
     }
 }
 

@@ -1,15 +1,15 @@
 //! Runs that nobody recorded: the operator was down, and their Jobs are gone.
 //!
-//! Decides whether there may be any, and asks the store for them: by one Job for each hole between two recorded runs, and by
-//! the next one where the report names only the first of them. Whoever fails to answer is asked again. Runs that failed
-//! leave nothing in the store and are not reconstructed.
+//! Decides whether there may be any: where so many Jobs have ended well since the last recorded run that the controller may
+//! have removed others. Then one Job asks the store, and the next one where its report names only the first of them. A Job
+//! without an answer is repeated. Runs that failed leave nothing in the store and are not reconstructed.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use snapshot_agent::contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, RecallReport, RecallRequest, Report};
 
 use super::facts::{self, Run};
-use super::{Line, Observed, Recall, arm};
+use super::{Observed, Recall, arm};
 use crate::api::backup_store::Right;
 use crate::api::name;
 use crate::plan::build::cron_job::SUCCESSES;
@@ -46,25 +46,17 @@ pub(super) enum Answer {
     Wait(Wake),
 }
 
-/// The first hole, or the newest run before which there is none.
-pub(super) fn reach(seen: &Observed, runs: &[Run<'_>], line: &Line) -> Reach {
-    let told = facts::time(seen.schedule.status.as_ref().and_then(|s| s.recalled_through.as_ref()));
+/// The first hole, or the newest run before which there is none. `told`: up to then all runs are recorded.
+pub(super) fn reach(seen: &Observed, runs: &[Run<'_>], told: Option<Timestamp>) -> Reach {
     let made = seen.own_cron_job().and_then(|cron| cron.metadata.creation_timestamp.as_ref()).map(|at| at.0);
-    let Some(mut from) = told.or(made) else { return Reach::Through(None) };
-    for run in runs {
-        if run.at <= from {
-            continue;
-        }
-        // A report that ended early is no run: each due time after it counts.
-        let cut = told == Some(from) && !runs.iter().any(|run| run.at == from);
-        let due = line.next(from).filter(|_| !covered(seen, from));
-        let missed = if cut { due } else { due.and_then(|due| line.next(due)) };
-        if missed.is_some_and(|missed| missed < run.at) {
-            return Reach::Hole(Hole { after: from, until: run.at });
-        }
-        from = run.at;
+    let Some(after) = told.or(made) else { return Reach::Through(None) };
+    let mut later = runs.iter().filter(|run| run.at > after);
+    let Some(last) = later.next_back() else { return Reach::Through(told) };
+    if covered(seen, after) {
+        return Reach::Through(Some(last.at));
     }
-    Reach::Through(Some(from).filter(|from| told.is_some() || Some(*from) != made))
+    let until = later.find(|run| covered(seen, run.at)).map_or(last.at, |run| run.at);
+    Reach::Hole(Hole { after, until })
 }
 
 /// Whether every Job that ended well after this time is still there: the controller removes the oldest first, and keeps so

@@ -4,6 +4,7 @@ mod doubt;
 mod held;
 mod in_a_store;
 mod outage;
+mod recorded;
 mod stored;
 mod world;
 

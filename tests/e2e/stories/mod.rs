@@ -19,6 +19,7 @@ mod recurring;
 mod refusals;
 mod restores;
 mod scale;
+mod schedules;
 mod snapshots;
 mod space;
 mod store_trouble;
@@ -34,7 +35,10 @@ use crate::support::world::Story;
 /// Every story; the longest first, so that four at a time end together.
 pub fn all() -> Vec<Story> {
     vec![
+        story!(on host "alert_fires_with_the_operator_dead", schedules::alert_with_the_operator_dead),
+        story!(on host "schedule_without_operator", schedules::without_operator),
         story!("recurring_backups", recurring::tell),
+        story!("manual_run_is_recorded", schedules::by_hand),
         story!("a_settled_cluster_is_quiet", quiet::tell),
         story!(on host "api_trouble", api_trouble::tell),
         story!("refusals_are_told", refusals::tell),

@@ -10,7 +10,9 @@ use serde_json::Value;
 /// An API for a kind we name as people do.
 pub fn api(client: &Client, namespace: &str, kind: &str) -> Api<DynamicObject> {
     let (group, version) = match kind {
-        "EtcdBackupStore" | "EtcdCluster" | "EtcdMember" | "EtcdSnapshot" => ("holdfast.dev", "v1alpha1"),
+        "EtcdBackupStore" | "EtcdCluster" | "EtcdMember" | "EtcdSnapshot" | "EtcdSnapshotSchedule" => {
+            ("holdfast.dev", "v1alpha1")
+        }
         "Job" | "CronJob" => ("batch", "v1"),
         "Deployment" => ("apps", "v1"),
         "PodDisruptionBudget" => ("policy", "v1"),

@@ -46,6 +46,21 @@ pub fn snapshot(name: &str, cluster: &str, destination: Value) -> Value {
     })
 }
 
+/// A schedule that saves `cluster` to `destination`.
+pub fn schedule(name: &str, cluster: &str, line: &str, destination: Value) -> Value {
+    json!({
+        "apiVersion": "holdfast.dev/v1alpha1",
+        "kind": "EtcdSnapshotSchedule",
+        "metadata": {"name": name},
+        "spec": {
+            "clusterRef": {"name": cluster},
+            "schedule": line,
+            "spreadSeconds": 0,
+            "snapshotTemplate": {"destination": destination},
+        }
+    })
+}
+
 /// A claim for backups or for a look at files.
 pub fn claim(name: &str, size: &str) -> Value {
     json!({

@@ -155,14 +155,14 @@ impl World {
         } else {
             None
         };
-        for kind in ["EtcdSnapshot", "EtcdCluster"] {
+        for kind in ["EtcdSnapshotSchedule", "EtcdSnapshot", "EtcdCluster"] {
             let api = self.api(kind);
             patiently(async |_| api.delete_collection(&DeleteParams::background(), &ListParams::default()).await)
                 .await?;
         }
         until("clusters, members and snapshots to go", PATIENCE, async || {
             let mut left = vec![];
-            for kind in ["EtcdCluster", "EtcdMember", "EtcdSnapshot"] {
+            for kind in ["EtcdSnapshotSchedule", "EtcdCluster", "EtcdMember", "EtcdSnapshot"] {
                 left.extend(self.names(kind).await?);
             }
             Ok(if left.is_empty() { Ok(()) } else { Err(format!("still there: {left:?}")) })

@@ -370,6 +370,8 @@ fn order(act: &Act) -> Order {
         | Act::Issue(_)
         | Act::AnnounceCertificates { .. }
         | Act::RefreshCertificates { .. }
+        | Act::RecordRun(_)
+        | Act::DeleteRecord { .. }
         | Act::StartJob(_) => panic!("the model has no facts for {act:?}"),
     }
 }

@@ -44,7 +44,7 @@ impl World {
             refusal: None,
             certificates: self.seen_certificates(),
             last_snapshot: cluster::newest(meta::uid(&object.metadata), self.snapshots.values()),
-            backups: schedule::healthy(self.schedule.iter()),
+            backups: holdfast::plan::schedule::healthy(self.schedule.iter()),
             fresh_suffix: format!("m{:03}", self.counter),
             settings: settings(),
             cluster: object,
@@ -65,6 +65,9 @@ impl World {
 
     /// Everybody who is due looks, decides and acts once. Returns how many acts were tried.
     pub fn passes(&mut self) -> usize {
+        if self.away {
+            return 0;
+        }
         let due: Vec<Who> = self.due.iter().filter(|(_, at)| **at <= self.now).map(|(w, _)| w.clone()).collect();
         due.into_iter().map(|who| self.pass(&who)).sum()
     }
@@ -118,13 +121,49 @@ impl World {
                 }
                 self.finish(who, plan)
             }
+            Who::Schedule => {
+                let Some(seen) = self.observe_schedule() else { return 0 };
+                let plan = schedule::plan(&seen, now);
+                assert_eq!(plan, schedule::plan(&seen, now), "the same facts give the same plan");
+                safety::schedule(&seen, &plan).unwrap_or_else(|v| panic!("{v}\n{plan:#?}"));
+                let mut again = seen.clone();
+                again.schedule.status = Some(plan.status.clone());
+                assert_eq!(schedule::plan(&again, now).status, plan.status, "a written status is not written again");
+                if seen.schedule.status.as_ref() != Some(&plan.status) {
+                    let mut object = seen.schedule.clone();
+                    object.status = Some(plan.status.clone());
+                    self.writes += 1;
+                    self.touch(&mut object.metadata);
+                    self.schedule = Some(object);
+                    self.tell("schedule", &plan.status.conditions);
+                }
+                for ensure in &plan.ensures {
+                    self.apply(ensure);
+                }
+                self.finish(who, plan)
+            }
+            Who::Record(name) => {
+                let Some(seen) = self.observe_record(name) else { return 0 };
+                let plan = snapshot::plan(&seen, now);
+                assert_eq!(plan, snapshot::plan(&seen, now), "the same facts give the same plan");
+                if seen.snapshot.status.as_ref() != Some(&plan.status) {
+                    let mut object = seen.snapshot.clone();
+                    object.status = Some(plan.status.clone());
+                    self.writes += 1;
+                    self.touch(&mut object.metadata);
+                    self.snapshots.insert(name.clone(), object);
+                    self.say(format!("record {name} is {:?}", plan.status.phase));
+                }
+                self.finish(who, plan)
+            }
         }
     }
 
     pub(super) fn finish<S>(&mut self, who: &Who, plan: Plan<S>) -> usize {
         let settled = plan.act.is_none() && plan.waiting.is_none();
         if settled {
-            assert!(plan.ensures.is_empty() || plan.wake != Wake::OnChange || matches!(who, Who::Cluster));
+            let applies = matches!(who, Who::Cluster | Who::Schedule);
+            assert!(plan.ensures.is_empty() || plan.wake != Wake::OnChange || applies);
         }
         let tried = usize::from(plan.act.is_some());
         let mut retry = false;
@@ -175,7 +214,10 @@ impl World {
             let state = format!("{}={}/{}", c.type_, c.status, c.reason);
             if self.said.get(&id) != Some(&state) {
                 self.said.insert(id, state.clone());
-                if whose == "cluster" || whose.starts_with("store ") {
+                if c.reason == "NoSchedule" {
+                    continue;
+                }
+                if whose == "cluster" || whose == "schedule" || whose.starts_with("store ") {
                     self.say(format!("{whose} is {state}: {}", c.message));
                 }
             }
@@ -186,6 +228,7 @@ impl World {
 fn name_of(who: &Who) -> &str {
     match who {
         Who::Cluster => "cluster",
-        Who::Member(name) | Who::Store(name) => name,
+        Who::Schedule => "nightly",
+        Who::Member(name) | Who::Store(name) | Who::Record(name) => name,
     }
 }

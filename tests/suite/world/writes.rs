@@ -38,6 +38,7 @@ impl World {
             }
             Ensure::CaBundle { metadata, ca, .. } => self.bundle(&metadata, &ca),
             Ensure::DropBudget(_) => self.budget = None,
+            Ensure::CronJob(cron) => self.apply_cron_job(*cron),
         }
         self.changed();
     }
@@ -152,10 +153,20 @@ impl World {
             Act::ReleaseMember { member } => {
                 self.patch_member(&member, |m| m.metadata.finalizers = None)?;
             }
+            Act::RecordRun(record) => self.record_run(*record),
+            Act::DeleteRecord { snapshot, .. } => {
+                Self::same(&snapshot, &self.snapshots.get(&snapshot.name).ok_or(())?.metadata)?;
+                self.snapshots.remove(&snapshot.name);
+                self.writes += 1;
+                self.changed();
+            }
             Act::StartJob(mut job) => {
                 let name = meta::name(&job.metadata).to_owned();
                 let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref());
-                if pod.is_some_and(searches) {
+                let of_schedule = job.metadata.owner_references.iter().flatten();
+                if of_schedule.into_iter().any(|owner| owner.kind.starts_with("EtcdSnapshot")) {
+                    self.start_task(*job);
+                } else if pod.is_some_and(searches) {
                     if !self.searches.contains_key(&name) {
                         self.born(&mut job.metadata);
                         self.searches.insert(name, searches::Asked { job: *job, born: self.now, end: None });
@@ -259,5 +270,7 @@ pub fn english(act: &Act) -> String {
         Act::DeleteMember { member, why } => format!("delete member {}: {why}", member.name),
         Act::ReleaseMember { member } => format!("let member {} go", member.name),
         Act::StartJob(j) => format!("start Job {}", meta::name(&j.metadata)),
+        Act::RecordRun(s) => format!("record run {}", meta::name(&s.metadata)),
+        Act::DeleteRecord { snapshot, why } => format!("delete record {} ({why})", snapshot.name),
     }
 }

@@ -6,6 +6,7 @@ use snapshot_agent::contract::{CameAlong, Engine, Report, RestoredReport};
 use super::*;
 use crate::api::agent::Agent;
 use crate::api::restore::{RestorePhase, RestoreStatus, Restoring};
+use crate::api::snapshot::SnapshotTemplate;
 use crate::plan::meta;
 
 mod from_a_store {
