@@ -81,13 +81,6 @@ fn same(field: &str) -> String {
         description = "client URL"
     ),
     printcolumn(
-        name = "RETENTION",
-        type_ = "string",
-        json_path = ".spec.storage.retention",
-        priority = 1,
-        description = "handling of the volumes when the cluster is deleted"
-    ),
-    printcolumn(
         name = "BACKUP",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"BackupHealthy\")].status",

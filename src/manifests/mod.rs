@@ -20,6 +20,7 @@ mod monitoring;
 mod network;
 mod rbac;
 mod recurring;
+mod sample;
 
 /// Name of everything we install.
 pub const NAME: &str = "holdfast";

@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::jobs::{To, request};
+use super::sample::{To, request};
 use crate::api::cluster::{Formed, MemberSummary};
 use crate::api::name::LocalRef;
 use crate::api::schedule::EtcdSnapshotScheduleSpec;

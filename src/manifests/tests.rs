@@ -80,7 +80,7 @@ fn the_operator_has_no_identity_outside_of_kubernetes() {
 #[test]
 fn the_whole_cluster_gets_definitions_first() {
     let all = kinds(&options(Scope::Cluster));
-    assert_eq!(all[..4], ["CustomResourceDefinition"; 5]);
+    assert_eq!(all[..5], ["CustomResourceDefinition"; 5]);
     assert_eq!(all[5..7], ["Namespace", "ServiceAccount"]);
     assert_eq!(all.last().unwrap(), "Deployment");
     let one = |part| kinds(&Options { only: Some(part), ..namespaced() });

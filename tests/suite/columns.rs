@@ -19,7 +19,6 @@ fn widest(path: &str) -> usize {
         path if path.ends_with(".reason") => Reason::ALL.iter().map(|reason| reason.as_str().len()).max().unwrap(),
         ".spec.replicas" | ".status.readyMembers" => 1,
         ".spec.version" | ".status.version" => "3.6.16".len(),
-        ".spec.storage.retention" => "Retain".len(),
         ".status.endpoint" => client_service + 2 * NAME,
         ".spec.clusterRef.name" | ".status.store.name" => NAME,
         ".spec.joined.memberID" => 16,
@@ -30,7 +29,10 @@ fn widest(path: &str) -> usize {
         ".status.state" => "NotServing".len(),
         ".status.artifact.revision" => "1000000000".len(),
         ".status.artifact.size" => "100.0 MiB".len(),
-        ".status.verification.level" => "Structure".len(),
+        ".status.verification.level" | ".status.lastSuccessful.level" => "Structure".len(),
+        ".spec.schedule" => "*/10 0-6 * * mon-fri".len(),
+        ".spec.suspend" => "false".len(),
+        ".status.nextTime" => "2026-01-01T12:00:00Z".len(),
         ".status.tls.earliestExpiry" => "2026-01-01T12:00:00Z".len(),
         ".status.type" => "azure".len(),
         ".status.uri" => "s3://orders-prod-backups-eu-central-1/etcd".len(),
@@ -38,6 +40,7 @@ fn widest(path: &str) -> usize {
         ".metadata.creationTimestamp"
         | ".status.completedAt"
         | ".status.lastSnapshot.completedAt"
+        | ".status.lastSuccessful.takenAt"
         | ".status.probe.at" => 5,
         other => panic!("{other}: say how wide the column is, or leave messages and URIs to `kubectl describe`"),
     }

@@ -421,6 +421,8 @@ fn a_hole_is_asked_about_once_and_filled() {
     let ages: Vec<(i64, Phase)> = [300, 240, 180, 120, 60].map(|ago| (ago, Phase::Complete)).into();
     let mut seen = with_runs(&ages);
     // Jobs are kept: all that ended well since the last record are seen.
+    let first = (noon() - minutes(300)).to_string();
+    seen.schedule.status.as_mut().unwrap().recalled_through = Some(first);
     let status = planned(&seen).status;
     assert_eq!(status.recalled_through.as_deref(), Some((noon() - minutes(60)).to_string().as_str()));
     assert_eq!(planned(&seen).act, None);

@@ -38,6 +38,11 @@ pub async fn saving(w: &World) -> Result<()> {
     sweep(w, Workload::Save).await
 }
 
+/// A run of a schedule is recorded.
+pub async fn recording(w: &World) -> Result<()> {
+    sweep(w, Workload::Schedule).await
+}
+
 /// A member is restored from a snapshot.
 pub async fn restoring(w: &World) -> Result<()> {
     sweep(w, Workload::Restore).await

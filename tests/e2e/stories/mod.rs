@@ -69,6 +69,7 @@ pub fn all() -> Vec<Story> {
         story!("a_namespace_can_be_deleted", namespace::tell),
         story!("all_pods_deleted_at_once", pods::all_at_once),
         story!(on host "crashes_while_saving", crashes::saving),
+        story!(on host "crashes_while_recording", crashes::recording),
         story!("volumes_that_are_too_small", space::tell),
         story!("a_deleted_pod_comes_back_as_itself", pods::one),
         story!("labels_taken_from_a_pod_are_put_back", pods::relabelled),

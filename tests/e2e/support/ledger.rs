@@ -17,7 +17,8 @@ use tokio::task::JoinSet;
 use super::world::World;
 
 /// What is counted: everything the operator makes, and the Pods of its Jobs.
-const COUNTED: [&str; 6] = ["Pod", "PersistentVolumeClaim", "EtcdMember", "Job", "Service", "PodDisruptionBudget"];
+const COUNTED: [&str; 8] =
+    ["Pod", "PersistentVolumeClaim", "EtcdMember", "EtcdSnapshot", "Job", "CronJob", "Service", "PodDisruptionBudget"];
 
 /// What is known of one object.
 #[derive(Clone, Debug)]

@@ -59,7 +59,8 @@ impl Mask {
                 suffix_may_follow = separator == "-";
             } else {
                 out.push_str(if hex && token.len() >= 12 { "HEX" } else { token });
-                suffix_may_follow = false;
+                // The name of a schedule's `CronJob` has it before its suffix.
+                suffix_may_follow = suffix_may_follow && token == "backup";
             }
             out.push_str(separator);
         }

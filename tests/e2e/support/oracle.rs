@@ -16,15 +16,17 @@ use super::world::{PATIENCE, World};
 use kube::ResourceExt;
 use kube::api::ListParams;
 
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 10] = [
     "EtcdCluster",
     "EtcdMember",
     "EtcdSnapshot",
+    "EtcdSnapshotSchedule",
     "Pod",
     "PersistentVolumeClaim",
     "Service",
     "PodDisruptionBudget",
     "Job",
+    "CronJob",
 ];
 
 /// How a run ended.
@@ -164,6 +166,7 @@ fn masked(kind: &str, object: &Value, mask: &Mask) -> String {
         "EtcdCluster" => json!([status["latches"], status["voters"], status["replicas"], conditions]),
         "EtcdMember" => json!([conditions]),
         "EtcdSnapshot" => json!([status["phase"], status["attempts"], conditions]),
+        "EtcdSnapshotSchedule" => json!([status["active"], status["consecutiveFailures"], conditions]),
         "Pod" | "PersistentVolumeClaim" => status["phase"].clone(),
         _ => Value::Null,
     };

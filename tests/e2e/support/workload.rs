@@ -24,6 +24,8 @@ pub enum Workload {
     Save,
     /// A member from a snapshot.
     Restore,
+    /// A run of a schedule, with the name of the run.
+    Schedule,
 }
 
 /// What snapshots and restores need to be there.
@@ -47,6 +49,7 @@ impl Workload {
             w.create(make::snapshot("base", "source", volume())).await?;
             w.wait_complete("base").await?;
         } else {
+            // Of one that only records, the store is looked at too.
             w.toolbox("shelf", &["backups"]).await?;
         }
         Ok(Ground { digest })
@@ -54,7 +57,7 @@ impl Workload {
 
     /// What a run's name stands for.
     pub fn mask(self, run: &str) -> Mask {
-        Mask::new(&[(run, if self == Self::Save { "SNAPSHOT" } else { "CLUSTER" })])
+        Mask::new(&[(run, if matches!(self, Self::Save | Self::Schedule) { "SNAPSHOT" } else { "CLUSTER" })])
     }
 
     /// Asks for it, as a user would.
@@ -64,12 +67,17 @@ impl Workload {
             Self::Scale(sizes) => make::cluster(run, sizes[0]),
             Self::Save => make::snapshot(run, "source", volume()),
             Self::Restore => make::restored(run, 1, json!({"snapshotRef": {"name": "base"}})),
+            // Never due: its runs are begun by hand.
+            Self::Schedule => make::schedule(run, "source", "0 0 1 1 *", volume()),
         };
         w.create(wish).await.map(drop)
     }
 
     /// Whether it is there.
     pub async fn done(self, w: &World, run: &str) -> Result<bool> {
+        if self == Self::Schedule {
+            return begun(w, run).await;
+        }
         let object = w.get(self.kind(), run).await?;
         if self == Self::Save {
             ensure!(object["status"]["phase"] != "Failed", "{run} failed: {}", object["status"]);
@@ -88,6 +96,21 @@ impl Workload {
                 let snapshot = w.wait_complete(run).await?;
                 let stored = w.files("shelf", "/mnt/backups").await?;
                 let manifests = manifests(&stored, &snapshot)?.len();
+                ensure!(manifests == 1, "{manifests} manifests of {run} in the store: {stored:?}");
+            }
+            Self::Schedule => {
+                until("the run is recorded", PATIENCE, async || {
+                    Ok(if begun(w, run).await? { Ok(()) } else { Err("on the way".to_owned()) })
+                })
+                .await?;
+                let snapshot = w.get("EtcdSnapshot", run).await?;
+                let mark = format!(
+                    "-{}-",
+                    snapshot["spec"]["run"]["uid"].as_str().and_then(|uid| uid.get(..8)).context("a UID")?
+                );
+                let stored = w.files("shelf", "/mnt/backups").await?;
+                let manifests =
+                    stored.iter().filter(|file| file.contains("manifest.json") && file.contains(&mark)).count();
                 ensure!(manifests == 1, "{manifests} manifests of {run} in the store: {stored:?}");
             }
             Self::Grow | Self::Restore | Self::Scale(_) => {
@@ -116,12 +139,14 @@ impl Workload {
 
     /// Takes it away, and waits until it is gone.
     pub async fn clear(self, w: &World, run: &str) -> Result<()> {
-        w.delete_and_wait(self.kind(), run).await
+        w.delete_and_wait(self.kind(), run).await?;
+        if self == Self::Schedule { w.delete_and_wait("EtcdSnapshot", run).await } else { Ok(()) }
     }
 
     const fn kind(self) -> &'static str {
         match self {
             Self::Save => "EtcdSnapshot",
+            Self::Schedule => "EtcdSnapshotSchedule",
             Self::Grow | Self::Restore | Self::Scale(_) => "EtcdCluster",
         }
     }
@@ -129,10 +154,25 @@ impl Workload {
     fn members(self) -> usize {
         match self {
             Self::Grow => 3,
-            Self::Save | Self::Restore => 1,
+            Self::Save | Self::Restore | Self::Schedule => 1,
             Self::Scale(sizes) => sizes.last().and_then(|last| usize::try_from(*last).ok()).unwrap_or(0),
         }
     }
+}
+
+/// Begins the run of a schedule as soon as there is a `CronJob`; whether its record is complete.
+async fn begun(w: &World, run: &str) -> Result<bool> {
+    let schedule = w.get("EtcdSnapshotSchedule", run).await?;
+    let Some(cron) = schedule["status"]["cronJob"]["name"].as_str() else { return Ok(false) };
+    if !w.names("Job").await?.iter().any(|job| job == run) {
+        w.env.kubectl(&["create", "job", "-n", &w.ns, &format!("--from=cronjob/{cron}"), run])?;
+    }
+    if !w.names("EtcdSnapshot").await?.iter().any(|snapshot| snapshot == run) {
+        return Ok(false);
+    }
+    let snapshot = w.get("EtcdSnapshot", run).await?;
+    ensure!(snapshot["status"]["phase"] != "Failed", "{run} failed: {}", snapshot["status"]);
+    Ok(snapshot["status"]["phase"] == "Complete")
 }
 
 /// Whether the last size was reached; else, if this one was, asks for the next.
