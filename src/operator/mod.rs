@@ -57,7 +57,7 @@ use self::caches::Caches;
 use self::context::{Context, ReadClient, WriteClient, Writes};
 use self::kinds::{BackupStores, Clusters, Members, Schedules, Snapshots};
 use self::metrics::Metrics;
-use self::wake::{Roots, Wakers};
+use self::wake::{Queues, Roots, Wakers};
 use self::watches::CacheWriters;
 use crate::api::{GROUP, VERSION};
 
@@ -149,27 +149,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     if led {
         metrics.leading(true);
         wakers.lead();
-        let mut work: JoinSet<()> = JoinSet::new();
-        work.spawn(queues::work::<Clusters>(Arc::clone(&ctx), caches.clusters.clone(), queues.clusters, stop.clone()));
-        work.spawn(queues::work::<Members>(Arc::clone(&ctx), caches.members.clone(), queues.members, stop.clone()));
-        work.spawn(queues::work::<Snapshots>(
-            Arc::clone(&ctx),
-            caches.snapshots.clone(),
-            queues.snapshots,
-            stop.clone(),
-        ));
-        work.spawn(queues::work::<BackupStores>(
-            Arc::clone(&ctx),
-            caches.backup_stores.clone(),
-            queues.backup_stores,
-            stop.clone(),
-        ));
-        work.spawn(queues::work::<Schedules>(
-            Arc::clone(&ctx),
-            caches.schedules.clone(),
-            queues.schedules,
-            stop.clone(),
-        ));
+        let mut work = begin(&ctx, &caches, queues, &stop);
         wakers.wake(Roots::of(&caches).all());
         tokio::select! {
             // Whoever leads now must not meet our writes: end at once, without finishing anything (I19).
@@ -186,6 +166,23 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     }
     lease_stop.cancel();
     election.await.context("the election broke off")?
+}
+
+/// Works on the queue of each kind.
+fn begin(ctx: &Arc<Context>, caches: &Caches, queues: Queues, stop: &CancellationToken) -> JoinSet<()> {
+    let Queues { clusters, members, snapshots, backup_stores, schedules } = queues;
+    let mut work = JoinSet::new();
+    work.spawn(queues::work::<Clusters>(Arc::clone(ctx), caches.clusters.clone(), clusters, stop.clone()));
+    work.spawn(queues::work::<Members>(Arc::clone(ctx), caches.members.clone(), members, stop.clone()));
+    work.spawn(queues::work::<Snapshots>(Arc::clone(ctx), caches.snapshots.clone(), snapshots, stop.clone()));
+    work.spawn(queues::work::<BackupStores>(
+        Arc::clone(ctx),
+        caches.backup_stores.clone(),
+        backup_stores,
+        stop.clone(),
+    ));
+    work.spawn(queues::work::<Schedules>(Arc::clone(ctx), caches.schedules.clone(), schedules, stop.clone()));
+    work
 }
 
 /// The future that ends when the process is told to stop.

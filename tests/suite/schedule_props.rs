@@ -23,8 +23,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (1..6_u64).prop_map(Step::Pass),
-        1 => (6..16_u64).prop_map(Step::Pass),
+        4 => (1..4_u64).prop_map(Step::Pass),
+        1 => (5..9_u64).prop_map(Step::Pass),
         2 => Just(Step::Away),
         2 => Just(Step::Back),
         1 => Just(Step::StoreDown),
@@ -68,9 +68,9 @@ fn play(steps: &[Step]) -> World {
     world.edit(|s| s.replicas = 1);
     world.suspend(false);
     // Questions to a store that was down are repeated after minutes.
-    minutes(&mut world, 12);
+    minutes(&mut world, 8);
     world.suspend(true);
-    minutes(&mut world, 3);
+    minutes(&mut world, 2);
     world
 }
 
@@ -96,7 +96,7 @@ fn live(steps: &[Step]) -> Result<(), TestCaseError> {
 #[test]
 fn records_are_the_stored_runs() {
     let soak = std::env::var("HOLDFAST_SOAK").ok().filter(|soak| !soak.is_empty());
-    let cases = if soak.is_some() { 2_000 } else { 12 };
+    let cases = if soak.is_some() { 1_000 } else { 4 };
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 100, ..Config::default() };
     let mut runner = match soak {
         None => TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32])),

@@ -49,8 +49,11 @@ pub async fn run(request: SaveRequest) -> Result<SavedReport> {
 /// [`run`] where so many bytes are a large database: for tests of how seldom members hash one, whose databases are small.
 pub async fn run_with(request: SaveRequest, large: u64) -> Result<SavedReport> {
     if request.delay_seconds > 0 {
-        let delay = tokio::time::sleep(Duration::from_secs(request.delay_seconds.into()));
-        Interrupt::by_signal()?.unless(async { Ok(delay.await) }).await?;
+        let waited = async {
+            tokio::time::sleep(Duration::from_secs(request.delay_seconds.into())).await;
+            Ok(())
+        };
+        Interrupt::by_signal()?.unless(waited).await?;
     }
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     // Before anybody is asked for anything.

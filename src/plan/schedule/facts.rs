@@ -17,7 +17,7 @@ pub(super) struct Run<'a> {
     /// Its record.
     pub(super) snapshot: &'a EtcdSnapshot,
     /// What the record says of the Job.
-    pub(super) run: &'a snapshot::Run,
+    pub(super) job: &'a snapshot::Run,
     /// When it began.
     pub(super) at: Timestamp,
 }
@@ -42,8 +42,8 @@ pub(super) fn runs(seen: &Observed) -> Vec<Run<'_>> {
     let mine = seen.snapshots.iter().filter(|snapshot| records(snapshot, seen.uid()));
     let mut runs: Vec<Run<'_>> = mine
         .filter_map(|snapshot| {
-            let run = snapshot.spec.run.as_ref()?;
-            Some(Run { snapshot, run, at: run.started_at.parse().ok()? })
+            let job = snapshot.spec.run.as_ref()?;
+            Some(Run { snapshot, job, at: job.started_at.parse().ok()? })
         })
         .collect();
     runs.sort_by(|a, b| (a.at, a.name()).cmp(&(b.at, b.name())));
@@ -52,7 +52,7 @@ pub(super) fn runs(seen: &Observed) -> Vec<Run<'_>> {
 
 /// Jobs without a record, oldest first. One that is going and has not ended leaves nothing to record.
 pub(super) fn unrecorded<'a>(seen: &'a Observed, runs: &[Run<'_>]) -> Vec<&'a Job> {
-    let known = |job: &Job| runs.iter().any(|run| run.run.uid == meta::uid(&job.metadata));
+    let known = |job: &Job| runs.iter().any(|run| run.job.uid == meta::uid(&job.metadata));
     let mut jobs: Vec<&Job> = seen.jobs.iter().filter(|job| !known(job)).collect();
     jobs.sort_by_key(|job| (created(job), meta::name(&job.metadata)));
     jobs
@@ -71,7 +71,7 @@ pub(super) fn success(run: &Run<'_>) -> Option<LastSuccessful> {
     Some(LastSuccessful {
         name: run.name().to_owned(),
         key: artifact.key.clone(),
-        taken_at: run.run.started_at.clone(),
+        taken_at: run.job.started_at.clone(),
         revision: artifact.revision,
         level: status.verification.as_ref().map(|proof| proof.level).unwrap_or_default(),
         db_bytes: artifact.db_bytes,
@@ -86,7 +86,7 @@ pub(super) fn failure(run: &Run<'_>) -> Option<LastFailed> {
     let error = status.error.clone().unwrap_or_default();
     Some(LastFailed {
         name: run.name().to_owned(),
-        at: run.run.started_at.clone(),
+        at: run.job.started_at.clone(),
         class: error.class,
         message: error.message,
     })

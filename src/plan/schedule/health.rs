@@ -47,9 +47,13 @@ pub fn fresh(
         None => "there is no complete backup yet".to_owned(),
     };
     if let Some(failed) = status.last_failed.as_ref().filter(|_| status.consecutive_failures > 0) {
+        let runs = match status.consecutive_failures {
+            1 => "the last run failed".to_owned(),
+            many => format!("the last {many} runs failed"),
+        };
         let message = format!(
-            "the last {} run(s) failed, and {newest}. EtcdSnapshot {} of {}: {}: {}",
-            status.consecutive_failures, failed.name, failed.at, failed.class, failed.message
+            "{runs}, and {newest}. EtcdSnapshot {} of {}: {}: {}",
+            failed.name, failed.at, failed.class, failed.message
         );
         return of(Some(false), Reason::BackupFailing, message);
     }
@@ -70,18 +74,12 @@ pub fn fresh(
 pub fn healthy<'a>(schedules: impl IntoIterator<Item = &'a EtcdSnapshotSchedule>) -> Wanted {
     let mut all: Vec<_> = schedules.into_iter().map(told).collect();
     all.sort_by_key(|(name, fresh)| (rank(fresh), name.clone()));
-    let of =
-        |fresh: Fresh, message| Wanted { kind: Type::BackupHealthy, state: fresh.state, reason: fresh.reason, message };
-    match all.into_iter().next() {
-        Some((name, fresh)) => {
-            let message = format!("EtcdSnapshotSchedule {name}: {}", fresh.message);
-            of(fresh, message)
-        }
-        None => {
-            let message = "no EtcdSnapshotSchedule names this cluster. Create one for recurring backups";
-            Wanted::unknown(Type::BackupHealthy, Reason::NoSchedule, message)
-        }
-    }
+    let Some((name, fresh)) = all.into_iter().next() else {
+        let message = "no EtcdSnapshotSchedule names this cluster. Create one for recurring backups";
+        return Wanted::unknown(Type::BackupHealthy, Reason::NoSchedule, message);
+    };
+    let message = format!("EtcdSnapshotSchedule {name}: {}", fresh.message);
+    Wanted { kind: Type::BackupHealthy, state: fresh.state, reason: fresh.reason, message }
 }
 
 /// The worst first.
@@ -98,19 +96,18 @@ fn told(schedule: &EtcdSnapshotSchedule) -> (String, Fresh) {
     let conditions = schedule.status.iter().flat_map(|s| &s.conditions);
     let condition = conditions.into_iter().find(|c| c.type_ == Type::Fresh.as_str());
     let known = condition.and_then(|c| Some((c, Reason::named(&c.reason)?)));
-    let fresh = match known {
-        Some((c, reason)) => {
-            let state = match c.status.as_str() {
-                "True" => Some(true),
-                "False" => Some(false),
-                _ => None,
-            };
-            Fresh { state, reason, message: c.message.clone() }
-        }
-        None => {
-            let message = "Holdfast has not read the schedule yet".to_owned();
-            Fresh { state: None, reason: Reason::NoBackupYet, message }
-        }
+    let unread = || Fresh {
+        state: None,
+        reason: Reason::NoBackupYet,
+        message: "Holdfast has not read the schedule yet".to_owned(),
     };
+    let fresh = known.map_or_else(unread, |(c, reason)| {
+        let state = match c.status.as_str() {
+            "True" => Some(true),
+            "False" => Some(false),
+            _ => None,
+        };
+        Fresh { state, reason, message: c.message.clone() }
+    });
     (meta::name(&schedule.metadata).to_owned(), fresh)
 }

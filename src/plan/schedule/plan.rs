@@ -113,7 +113,7 @@ fn next(seen: &Observed, runs: &[Run<'_>], now: Timestamp) -> (Next, Option<Time
                 return (Next::wait(Reason::AskingStore, why, wake), Some(hole.after), None);
             }
         };
-        let known = |uid: &str| runs.iter().any(|run| run.run.uid == uid);
+        let known = |uid: &str| runs.iter().any(|run| run.job.uid == uid);
         if let Some(missed) = found.runs.iter().find(|run| !known(&run.uid)) {
             return (record(record::of_recalled(seen, missed)), Some(hole.after), None);
         }
@@ -127,7 +127,7 @@ fn surplus(seen: &Observed, runs: &[Run<'_>]) -> Option<Act> {
     let failed: Vec<&Run<'_>> = runs.iter().filter(|run| run.phase() == Phase::Failed).collect();
     let limit = seen.schedule.spec.failed_limit();
     let beyond = failed.len().checked_sub(limit).filter(|beyond| *beyond > 0)?;
-    let stands = |run: &Run<'_>| seen.jobs.iter().any(|job| meta::uid(&job.metadata) == run.run.uid);
+    let stands = |run: &Run<'_>| seen.jobs.iter().any(|job| meta::uid(&job.metadata) == run.job.uid);
     let one = failed.iter().find(|run| !stands(run) && !meta::deleting(&run.snapshot.metadata))?;
     let why = format!("{beyond} more than spec.failedHistoryLimit ({limit}) record failed runs");
     Some(Act::DeleteRecord { snapshot: Target::of(&one.snapshot.metadata), why })

@@ -48,7 +48,7 @@ pub(super) fn whole(
         observed_generation: meta.generation,
         cron_job,
         next_time: next.map(|at| at.to_string()),
-        last_time: runs.last().map(|run| run.run.started_at.clone()).or(old.last_time),
+        last_time: runs.last().map(|run| run.job.started_at.clone()).or(old.last_time),
         active: runs.iter().filter(|run| !run.phase().is_final()).map(|run| run.name().to_owned()).collect(),
         last_successful,
         last_failed,
@@ -68,12 +68,13 @@ pub(super) fn whole(
 fn ready(standing: &Standing) -> Wanted {
     let no = |reason: &Reason, message: &String| Wanted::no(Type::Ready, *reason, message);
     match standing {
-        Standing::Wrong(reason, message) | Standing::Waits(reason, message) => no(reason, message),
         // A person asked for it.
         Standing::Halted(reason @ (Reason::Suspended | Reason::Parked), message) => {
             Wanted::yes(Type::Ready, *reason, message)
         }
-        Standing::Halted(reason, message) => no(reason, message),
+        Standing::Wrong(reason, message) | Standing::Waits(reason, message) | Standing::Halted(reason, message) => {
+            no(reason, message)
+        }
         Standing::Runs(Some((reason, why))) => {
             let message = format!("the CronJob goes on as it was before the last change of the spec: {why}");
             Wanted::no(Type::Ready, *reason, message)
