@@ -123,7 +123,7 @@ impl World {
     pub(super) fn tick_jobs(&mut self) {
         let now = self.time();
         // The controller looks every second.
-        if let Some(cron) = self.cron.clone().filter(|cron| self.now % 10 == 0 && cron.spec.is_some()) {
+        if let Some(cron) = self.cron.clone().filter(|cron| self.now.is_multiple_of(10) && cron.spec.is_some()) {
             let spec = cron.spec.clone().unwrap();
             let line = Line::parse(&spec.schedule, spec.time_zone.as_deref()).unwrap();
             let since = self.last_due.unwrap_or_else(|| cron.metadata.creation_timestamp.as_ref().unwrap().0);
