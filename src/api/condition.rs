@@ -213,6 +213,10 @@ reasons! {
     CaLost => runbook,
     /// A certificate ends soon, and is not renewed.
     CertificateExpiring => runbook,
+    /// A certificate of the user's or of cert-manager's cannot be used.
+    CertificateRejected => runbook,
+    /// The API server does not serve cert-manager's kinds.
+    CertManagerMissing => runbook,
     /// A member goes on showing its old certificate after a renewal.
     CertificateNotServed => runbook,
 }

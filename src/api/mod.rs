@@ -70,6 +70,8 @@ pub mod key {
     /// Annotation of a member's Pod: digest of the certificates that the operator wrote last. kubelet refreshes the mounted
     /// files when the annotation changes.
     pub const TLS: &str = "holdfast.dev/tls";
+    /// Annotation of a Secret of certificates: when the operator wrote it (RFC 3339).
+    pub const WRITTEN_AT: &str = "holdfast.dev/written-at";
     /// Annotation of a Job: Pods that earlier Jobs of the same snapshot had tried; of a Job that looks for the latest
     /// snapshot: Jobs that had looked for it before.
     pub const ATTEMPTS_BEFORE: &str = "holdfast.dev/attempts-before";

@@ -121,6 +121,13 @@ pub enum Ensure {
         /// Fingerprint of the certificate.
         ca: String,
     },
+    /// A Certificate that cert-manager is asked for.
+    Certificate {
+        /// Name, namespace, labels and owner.
+        metadata: Box<ObjectMeta>,
+        /// Its spec.
+        spec: serde_json::Value,
+    },
     /// The disruption budget of a cluster that has one voter left goes: it would block every drain.
     DropBudget(Target),
 }

@@ -11,10 +11,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Login;
 use crate::operator::clock::{self, Instant};
-use crate::plan::certificate::Kept;
+use crate::plan::certificate::{Kept, Known, Request};
 
 /// Nothing tells when a Secret changes.
 const FRESH: Duration = Duration::from_mins(5);
+
+/// A person who puts a corrected certificate in place waits for this.
+const FRESH_SOURCE: Duration = Duration::from_mins(1);
 
 /// Metadata of a `ConfigMap`, and the fingerprint of the CA in it.
 pub(in crate::operator) type Bundle = (ObjectMeta, Option<String>);
@@ -37,6 +40,8 @@ type Key = (String, String);
 struct Knowledge {
     secrets: HashMap<Key, (Instant, Read)>,
     bundles: HashMap<Key, (Instant, Bundle)>,
+    sources: HashMap<Key, (Instant, Known)>,
+    requests: HashMap<Key, (Instant, Request)>,
     /// UIDs of Pods, each with the digest of the certificates that it was seen to show.
     shown: HashSet<(String, String)>,
 }
@@ -85,6 +90,34 @@ impl Memory {
             Some(bundle) => drop(known.bundles.insert(key(namespace, name), (clock::instant(), bundle.clone()))),
             None => drop(known.bundles.remove(&key(namespace, name))),
         }
+    }
+
+    /// A certificate to copy, as it was read within a minute. One with a flaw is read each time.
+    pub(in crate::operator) fn source(&self, namespace: &str, name: &str) -> Option<Known> {
+        let known = self.lock();
+        let (at, source) = known.sources.get(&key(namespace, name))?;
+        (clock::instant().duration_since(*at) < FRESH_SOURCE).then(|| source.clone())
+    }
+
+    /// Remembers a certificate to copy.
+    pub(in crate::operator) fn put_source(&self, namespace: &str, name: &str, source: Option<&Known>) {
+        let mut known = self.lock();
+        known.sources.retain(|_, (at, _)| clock::instant().duration_since(*at) < FRESH_SOURCE);
+        known.sources.extend(source.map(|source| (key(namespace, name), (clock::instant(), source.clone()))));
+    }
+
+    /// A Certificate of cert-manager's that was ready within five minutes.
+    pub(in crate::operator) fn request(&self, namespace: &str, name: &str) -> Option<Request> {
+        let known = self.lock();
+        let (at, request) = known.requests.get(&key(namespace, name))?;
+        (clock::instant().duration_since(*at) < FRESH).then(|| request.clone())
+    }
+
+    /// Remembers a Certificate that is ready.
+    pub(in crate::operator) fn put_request(&self, namespace: &str, name: &str, request: Option<&Request>) {
+        let mut known = self.lock();
+        known.requests.retain(|_, (at, _)| clock::instant().duration_since(*at) < FRESH);
+        known.requests.extend(request.map(|request| (key(namespace, name), (clock::instant(), request.clone()))));
     }
 
     /// Forgets an object that is about to be written.

@@ -1,6 +1,6 @@
 //! PEM to names, dates and fingerprints.
 //!
-//! Decides which certificate can be used: its key fits, and the CA beside it has signed it. Messages never quote a file.
+//! Decides which certificate can be used: its key fits, and its chain leads to a CA beside it. Messages never quote a file.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -24,15 +24,16 @@ pub(in crate::operator) fn known(data: &Data, files: Files) -> Result<Known, Str
     let key = PrivateKeyDer::from_pem_slice(entry(data, files.key))
         .map_err(|_| format!("{} holds no PEM private key, or an encrypted key", files.key))?;
     let key = any_supported_type(&key).map_err(|_| format!("the kind of key in {} is not supported", files.key))?;
-    let (Some(first), Some(first_ca)) = (chain.first(), cas.first()) else {
-        return Err(format!("{} or {} is empty", files.certificate, files.ca));
-    };
-    let (leaf, ca) = (parse(first, files.certificate)?, parse(first_ca, files.ca)?);
-    leaf.verify_signature(Some(ca.public_key()))
-        .map_err(|_| format!("{} is not signed by the CA in {}", files.certificate, files.ca))?;
+    let Some(first) = chain.first() else { return Err(format!("{} is empty", files.certificate)) };
+    let leaf = parse(first, files.certificate)?;
+    let ca = anchor(&chain, &cas, files)?;
+    let usages =
+        leaf.extended_key_usage().map_err(|_| format!("the usages of {} cannot be read", files.certificate))?;
     let known = Known {
         fingerprint: fingerprint(first),
-        ca: fingerprint(first_ca),
+        ca: fingerprint(ca),
+        for_servers: usages.as_ref().is_none_or(|usages| usages.value.any || usages.value.server_auth),
+        for_clients: usages.as_ref().is_none_or(|usages| usages.value.any || usages.value.client_auth),
         common_name: leaf.subject().iter_common_name().find_map(|cn| Some(cn.as_str().ok()?.to_owned())),
         names: names(&leaf),
         not_before: time(leaf.validity().not_before)?,
@@ -42,6 +43,30 @@ pub(in crate::operator) fn known(data: &Data, files: Files) -> Result<Known, Str
         Ok(()) => Ok(known),
         Err(_) => Err(format!("the key in {} does not belong to {}", files.key, files.certificate)),
     }
+}
+
+/// The CA that a chain leads to: it has signed the last certificate that is needed of it.
+fn anchor<'a>(
+    chain: &[CertificateDer<'_>],
+    cas: &'a [CertificateDer<'_>],
+    files: Files,
+) -> Result<&'a CertificateDer<'a>, String> {
+    for (i, signed) in chain.iter().enumerate() {
+        let signed = parse(signed, files.certificate)?;
+        let signs = |der: &CertificateDer<'_>, file| {
+            Ok::<_, String>(signed.verify_signature(Some(parse(der, file)?.public_key())).is_ok())
+        };
+        for ca in cas {
+            if signs(ca, files.ca)? {
+                return Ok(ca);
+            }
+        }
+        match chain.get(i + 1) {
+            Some(next) if signs(next, files.certificate)? => {}
+            _ => break,
+        }
+    }
+    Err(format!("{} does not lead to a CA in {}", files.certificate, files.ca))
 }
 
 /// SHA-256 of a certificate, hexadecimal.

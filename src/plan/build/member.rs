@@ -91,10 +91,15 @@ fn born(
             leaving: None,
             removed: None,
             parked: None,
-            tls: (spec.scheme() == Scheme::Https).then(MemberTls::default),
+            tls: (spec.scheme() == Scheme::Https).then(|| MemberTls { peer_name: peer_name(cluster), staged: None }),
             restored_from: None,
             start_count: 0,
         },
         status: None,
     }
+}
+
+/// The name without which members accept no peer, where the spec gives one.
+pub fn peer_name(cluster: &EtcdCluster) -> Option<String> {
+    cluster.spec.tls.as_ref()?.peer.as_ref()?.allowed_hostname.clone()
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::health::voters;
 use super::pace::{POLL, SOON};
-use super::{AlarmKind, Member, Membership, Observed, alarms};
+use super::{AlarmKind, Member, Membership, Observed, alarms, tls};
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::member::Birth;
@@ -26,7 +26,7 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
     let growth = Growth::of(seen, wanted, etcd);
     growth
         .create()
-        .or_else(|| growth.add())
+        .or_else(|| growth.add(now))
         .or_else(|| growth.introduce())
         .or_else(|| growth.tidy())
         .or_else(|| growth.outstanding(now))
@@ -125,7 +125,7 @@ impl<'a> Growth<'a> {
         Some(Next::act(Act::Latch(Box::new(Latches { pending_member: Some(fresh), ..self.latches.clone() }))))
     }
 
-    fn add(&self) -> Option<Next> {
+    fn add(&self, now: Timestamp) -> Option<Next> {
         let member = self.unadded.first()?;
         if !self.together && self.learners() > 0 {
             return None;
@@ -134,7 +134,9 @@ impl<'a> Growth<'a> {
             return Some(wait);
         }
         if member.object.spec.tls.as_ref().is_some_and(|tls| tls.staged.is_none()) {
-            let message = format!("{} has no certificates yet; Holdfast adds it to etcd afterwards", member.name());
+            let why = tls::hindrance(self.seen, member.name(), now).map(|why| format!(": {why}")).unwrap_or_default();
+            let message =
+                format!("{} has no certificates yet; Holdfast adds it to etcd afterwards{why}", member.name());
             return Some(Next::wait(Reason::CertificatePending, message, Wake::AfterMillis(1_000)));
         }
         Some(Next::act(Act::AddLearner {

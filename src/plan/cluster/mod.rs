@@ -34,4 +34,4 @@ pub use backups::newest;
 pub use observed::*;
 pub use plan::plan;
 pub use restore::{How, Of, restore_uid};
-pub use tls::issued_at;
+pub use tls::{is_auto, requests, sources, written_at};

@@ -39,7 +39,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
             meta::name(meta),
             meta.namespace.as_deref().unwrap_or_default(),
         )),
-        tls: tls::status(seen).or(old.tls.filter(|_| seen.certificates.is_some())),
+        tls: tls::status(seen, now).or(old.tls.filter(|_| seen.certificates.is_some())),
         last_snapshot: backups::last(old.last_snapshot, seen.last_snapshot.clone()),
         leader: etcd.and_then(|e| leader(seen, e)),
         version: lowest_version(seen).map(|v| v.to_string()).or(old.version),

@@ -8,7 +8,7 @@ use crate::api::cluster::Latches;
 use crate::api::member::{Birth, Joined, Removed};
 use crate::api::{EtcdClusterStatus, EtcdMember, component, key, role};
 use crate::plan::build::job::{expects, searches};
-use crate::plan::certificate::{Contents, Files, Issue, Plane, files};
+use crate::plan::certificate::{Contents, Files, Issue, Origin, Plane, files};
 use crate::plan::cluster::{Alarm, AlarmKind, Listed, Member, Membership, Observed};
 use crate::plan::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store};
 
@@ -41,6 +41,15 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
             let all = seen.certificates.as_ref();
             rule("I15", all.is_some(), "a cluster in plaintext has no CA")?;
             (meta::name(metadata), all.and_then(|all| all.bundle.as_ref()).map(|(meta, _)| meta))
+        }
+        Ensure::Certificate { metadata, .. } => {
+            let all = seen.certificates.as_ref();
+            rule("I15", all.is_some(), "a cluster in plaintext asks for no certificates")?;
+            let owners = metadata.owner_references.iter().flatten();
+            let there = all.and_then(|all| all.requests.get(meta::name(metadata)));
+            let ours =
+                there.is_none_or(|there| owners.into_iter().any(|o| meta::controlled_by(&there.metadata, &o.uid)));
+            return rule("I13", ours, "a Certificate of somebody else's is not changed");
         }
         Ensure::Budget(budget) => (meta::name(&budget.metadata), seen.budget.as_ref().map(|b| &b.metadata)),
         Ensure::DropBudget(target) => {
@@ -128,7 +137,7 @@ fn certify(seen: &Observed, issue: &Issue) -> Verdict {
             rule("I15", unused, "a CA is never replaced")?;
             rule("I15", latches(seen).formed.is_none(), "a cluster that has formed gets no other CA")
         }
-        Contents::Leaves { leaves, cas } => {
+        Contents::Leaves { leaves, cas, copies } => {
             let trusted = |plane, ca: &String| {
                 all.and_then(|all| all.cas.get(plane)?.leaf(files::CA)).is_some_and(|known| known.fingerprint == *ca)
             };
@@ -143,7 +152,19 @@ fn certify(seen: &Observed, issue: &Issue) -> Verdict {
                 Plane::Peer => used(files::PEER, ca),
             });
             rule("I15", known, "a CA that no member's certificate comes from signs nothing")?;
-            rule("I15", leaves.iter().all(|leaf| cas.contains_key(&leaf.plane)), "each certificate has a CA")
+            let sourced = leaves.iter().all(|leaf| match &leaf.origin {
+                Origin::Issued => cas.contains_key(&leaf.plane),
+                Origin::Copied(secret) => {
+                    let source = all.and_then(|all| all.sources.get(secret)?.as_ref().ok());
+                    let files = if leaf.plane == Plane::Peer { files::PEER } else { files::SERVER };
+                    source.is_some_and(|it| copies.get(secret) == Some(&it.fingerprint) && used(files, &it.ca))
+                }
+            });
+            rule(
+                "I15",
+                sourced,
+                "each certificate comes from the cluster's CA, or from a source whose CA the members trust",
+            )
         }
     }
 }

@@ -1,7 +1,5 @@
 //! Writes of the operator in the small world, with the guards that its writer has, and what they are in plain English.
 
-use holdfast::api::tls::MemberTls;
-
 use super::*;
 
 impl World {
@@ -37,6 +35,7 @@ impl World {
                 self.budget = Some(*budget);
             }
             Ensure::CaBundle { metadata, ca, .. } => self.bundle(&metadata, &ca),
+            Ensure::Certificate { metadata, spec } => self.ask_cert_manager(&metadata, &spec),
             Ensure::DropBudget(_) => self.budget = None,
         }
         self.changed();
@@ -100,7 +99,7 @@ impl World {
             }
             Act::Issue(issue) => self.issue(&issue)?,
             Act::AnnounceCertificates { member, digest } => {
-                self.patch_member(&member, |m| m.spec.tls = Some(MemberTls { staged: Some(digest) }))?;
+                self.patch_member(&member, |m| m.spec.tls.get_or_insert_default().staged = Some(digest))?;
             }
             Act::RefreshCertificates { pod, digest } => self.patch_pod(&pod, |p| {
                 p.metadata.annotations.get_or_insert_default().insert(key::TLS.to_owned(), digest);
