@@ -1,6 +1,7 @@
 //! The stories, each in a file of its own.
 
 mod api_trouble;
+mod apiserver;
 mod corruption;
 mod crashes;
 mod deletion;
@@ -24,6 +25,8 @@ mod space;
 mod store_trouble;
 mod stores;
 mod tls;
+mod tls_managed;
+mod tls_own;
 mod traffic;
 mod whole;
 mod zombie;
@@ -58,6 +61,9 @@ pub fn all() -> Vec<Story> {
         story!(on host "crashes_while_parking", crashes::parking),
         story!(on host "killed_while_scaling", scale::killed),
         story!("tls_auto", tls::auto),
+        story!(on host "kube_apiserver_on_our_etcd", apiserver::tell),
+        story!(on host "tls_own", tls_own::tell),
+        story!(on host "tls_cert_manager", tls_managed::tell),
         story!("nothing_answers_in_plaintext", tls::refusals),
         story!("clusters_grow", growth::tell),
         story!("a_flipped_bit_is_refused", corruption::tell),

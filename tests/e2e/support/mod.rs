@@ -10,6 +10,7 @@ pub mod luck;
 pub mod make;
 pub mod mask;
 pub mod oracle;
+pub mod pki;
 pub mod probe;
 pub mod secrets;
 pub mod steps;
