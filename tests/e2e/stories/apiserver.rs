@@ -26,7 +26,7 @@ const TOKEN: &str = "of-this-story-alone";
 pub async fn tell(w: &World) -> Result<()> {
     let operator = Seat::new(w, "host", None)?.start(&[])?;
     operator.until_leading().await?;
-    w.create(secured("a", 3)).await?;
+    w.create(make::secured("a", 3)).await?;
     ready(w, "a", 3).await?;
     let first = w.step("kube-apiserver on a", ApiServer::start(w, "a")).await?;
     let maps: Vec<Value> = (0..OBJECTS)
@@ -40,21 +40,13 @@ pub async fn tell(w: &World) -> Result<()> {
     ensure!(before.len() == OBJECTS, "{} of {OBJECTS} objects", before.len());
     w.create(make::snapshot("s", "a", json!({ "s3": make::s3() }))).await?;
     w.step("a snapshot", w.wait_complete("s")).await?;
-    let mut copy = secured("b", 1);
+    let mut copy = make::secured("b", 1);
     copy["spec"]["bootstrap"] = json!({"restore": {"snapshotRef": {"name": "s"}}});
     w.create(copy).await?;
     ready(w, "b", 1).await?;
     let second = w.step("kube-apiserver on b", ApiServer::start(w, "b")).await?;
     ensure!(second.maps()? == before, "the copy has other objects");
     Ok(())
-}
-
-fn secured(name: &str, replicas: i32) -> Value {
-    let mut cluster = make::cluster(name, replicas);
-    if let Some(spec) = cluster["spec"].as_object_mut() {
-        spec.remove("tls");
-    }
-    cluster
 }
 
 /// A kube-apiserver of this machine; it ends with this.

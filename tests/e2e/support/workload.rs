@@ -60,7 +60,7 @@ impl Workload {
     /// Asks for it, as a user would.
     pub async fn begin(self, w: &World, run: &str) -> Result<()> {
         let wish = match self {
-            Self::Grow => make::cluster(run, 3),
+            Self::Grow => make::secured(run, 3),
             Self::Scale(sizes) => make::cluster(run, sizes[0]),
             Self::Save => make::snapshot(run, "source", volume()),
             Self::Restore => make::restored(run, 1, json!({"snapshotRef": {"name": "base"}})),
@@ -98,9 +98,14 @@ impl Workload {
                 w.wait_ready(run, self.members()).await?;
                 // A removed member's EtcdMember outlives its Pod, and the cluster is Ready meanwhile.
                 until("etcd lists the EtcdMembers", PATIENCE, async || {
-                    let listed: BTreeSet<String> = w.members(run).await?.members.into_iter().map(|m| m.name).collect();
                     let label = format!("holdfast.dev/cluster={run}");
                     let wanted: BTreeSet<String> = w.names_with("EtcdMember", &label).await?.into_iter().collect();
+                    let member = wanted.first().context("a member")?;
+                    let listed = w.etcdctl(member, &["member", "list", "--write-out=json"]).await?;
+                    let listed: Value = serde_json::from_str(listed.trim())?;
+                    let name = |member: &Value| member["name"].as_str().unwrap_or_default().to_owned();
+                    let listed: BTreeSet<String> =
+                        listed["members"].as_array().into_iter().flatten().map(name).collect();
                     let differ = || format!("etcd lists {listed:?}, and the members are {wanted:?}");
                     Ok(if listed == wanted { Ok(()) } else { Err(differ()) })
                 })
