@@ -17,7 +17,7 @@ use crate::plan::certificate::{Kept, Known, Request};
 const FRESH: Duration = Duration::from_mins(5);
 
 /// A person who puts a corrected certificate in place waits for this.
-const FRESH_SOURCE: Duration = Duration::from_mins(1);
+const FRESH_SOURCE: Duration = Duration::from_secs(15);
 
 /// Metadata of a `ConfigMap`, and the fingerprint of the CA in it.
 pub(in crate::operator) type Bundle = (ObjectMeta, Option<String>);
@@ -92,7 +92,7 @@ impl Memory {
         }
     }
 
-    /// A certificate to copy, as it was read within a minute. One with a flaw is read each time.
+    /// A certificate to copy, as it was read within seconds. One that cannot be read is read each time.
     pub(in crate::operator) fn source(&self, namespace: &str, name: &str) -> Option<Known> {
         let known = self.lock();
         let (at, source) = known.sources.get(&key(namespace, name))?;

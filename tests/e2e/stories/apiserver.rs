@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -69,7 +69,9 @@ impl ApiServer {
             |key: &str| -> Result<Vec<u8>> { Ok(serde_json::from_value::<ByteString>(secret["data"][key].clone())?.0) };
         let (ca, certificate, key) =
             (file("ca", &data("ca.crt")?)?, file("crt", &data("tls.crt")?)?, file("key", &data("tls.key")?)?);
-        let accounts = file("accounts", rcgen::KeyPair::generate()?.serialize_pem().as_bytes())?;
+        let accounts = rcgen::KeyPair::generate()?;
+        let public = file("accounts.pub", accounts.public_key_pem().as_bytes())?;
+        let accounts = file("accounts", accounts.serialize_pem().as_bytes())?;
         let tokens = file("tokens", format!("{TOKEN},admin,admin,system:masters\n").as_bytes())?;
         let service = w.get("Service", &format!("{cluster}-client")).await?;
         let etcd = forward(format!("{}:2379", service["spec"]["clusterIP"].as_str().context("an address")?)).await?;
@@ -92,7 +94,7 @@ impl ApiServer {
                 format!("--cert-dir={}", path(folder.path())),
                 "--service-cluster-ip-range=10.97.0.0/16".to_owned(),
                 "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-                format!("--service-account-key-file={}", path(&accounts)),
+                format!("--service-account-key-file={}", path(&public)),
                 format!("--service-account-signing-key-file={}", path(&accounts)),
                 format!("--token-auth-file={}", path(&tokens)),
                 "--authorization-mode=RBAC".to_owned(),
@@ -102,8 +104,11 @@ impl ApiServer {
             .stderr(log)
             .spawn()
             .context("start kube-apiserver")?;
-        let server = Self { child, port, _folder: folder };
+        let mut server = Self { child, port, _folder: folder };
         until("kube-apiserver to be ready", PATIENCE, async || {
+            if let Some(status) = server.child.try_wait()? {
+                bail!("kube-apiserver ended with {status}");
+            }
             let ready = server
                 .kubectl(&["get", "--raw=/readyz"], None)
                 .and_then(|_| server.kubectl(&["get", "ns", "default"], None));

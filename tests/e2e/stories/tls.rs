@@ -95,6 +95,12 @@ pub async fn auto(w: &World) -> Result<()> {
 pub(super) async fn exec_etcdctl(w: &World, cluster: &str) -> Result<()> {
     let member = members(w, cluster).await?.pop().context("a member")?;
     w.exec(&member, "etcd", &["etcdctl", "endpoint", "health"]).await?;
+    etcdctl_by_name(w, cluster).await
+}
+
+/// With the member's name, for which each certificate is.
+pub(super) async fn etcdctl_by_name(w: &World, cluster: &str) -> Result<()> {
+    let member = members(w, cluster).await?.pop().context("a member")?;
     let own = format!("--endpoints=https://{member}.{cluster}.{}.svc:2379", w.ns);
     w.exec(&member, "etcd", &["etcdctl", &own, "member", "list"]).await.map(drop)
 }

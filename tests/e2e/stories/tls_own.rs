@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::tls::{application, ask, digest, exec_etcdctl, members, ready, service};
+use super::tls::{application, ask, digest, etcdctl_by_name, members, ready, service};
 use crate::support::host_operator::Seat;
 use crate::support::kube_helpers::until;
 use crate::support::make;
@@ -45,7 +45,7 @@ pub async fn tell(w: &World) -> Result<()> {
         application(w, &app, "operator").await?;
         ask(w, &app, "fill", &qualified(w, source), &["--keys", "300", "--seed", "7"]).await?;
         let before = digest(w, &app, &qualified(w, source)).await?;
-        exec_etcdctl(w, source).await?;
+        etcdctl_by_name(w, source).await?;
         let snapshot = format!("s-{source}");
         w.create(make::snapshot(&snapshot, source, json!({ "s3": make::s3() }))).await?;
         w.step("a snapshot", w.wait_complete(&snapshot)).await?;
@@ -162,7 +162,7 @@ fn qualified(w: &World, cluster: &str) -> String {
 async fn replace(w: &World, secret: &Value) -> Result<()> {
     let name = secret["metadata"]["name"].as_str().context("a name")?;
     w.patch("Secret", name, json!({"stringData": secret["stringData"]})).await.map(drop)?;
-    // The API server has it; the operator reads it within a minute.
+    // The API server has it; the operator reads it within seconds.
     tokio::time::sleep(Duration::from_millis(10)).await;
     Ok(())
 }
