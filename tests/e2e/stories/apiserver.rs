@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -11,8 +12,6 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
 
 use super::tls::ready;
 use crate::support::host_operator::Seat;
@@ -74,7 +73,7 @@ impl ApiServer {
         let accounts = file("accounts", accounts.serialize_pem().as_bytes())?;
         let tokens = file("tokens", format!("{TOKEN},admin,admin,system:masters\n").as_bytes())?;
         let service = w.get("Service", &format!("{cluster}-client")).await?;
-        let etcd = forward(format!("{}:2379", service["spec"]["clusterIP"].as_str().context("an address")?)).await?;
+        let etcd = forward(format!("{}:2379", service["spec"]["clusterIP"].as_str().context("an address")?))?;
         let port = crate::ports::free();
         let log = std::fs::File::create(w.env.logs.join(format!("{}.kube-apiserver-{cluster}.log", w.story)))?;
         let path = |path: &Path| path.display().to_string();
@@ -164,18 +163,21 @@ fn program() -> Result<PathBuf> {
     Ok(kubectl.context("kubectl in PATH")?.canonicalize()?)
 }
 
-/// A port of loopback, which members' certificates name, that leads to an address of the cluster's.
-async fn forward(to: String) -> Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
+/// A port of loopback, which members' certificates name, that leads to an address of the cluster's. On threads of its own: a
+/// story waits for kubectl on its only one.
+fn forward(to: String) -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
     let port = listener.local_addr()?.port();
-    tokio::spawn(async move {
-        while let Ok((mut here, _)) = listener.accept().await {
-            let to = to.clone();
-            tokio::spawn(async move {
-                if let Ok(mut there) = TcpStream::connect(to).await {
-                    drop(copy_bidirectional(&mut here, &mut there).await);
-                }
-            });
+    std::thread::spawn(move || {
+        for here in listener.incoming().flatten() {
+            let Ok(there) = TcpStream::connect(&to) else { continue };
+            let (Ok(here_too), Ok(there_too)) = (here.try_clone(), there.try_clone()) else { continue };
+            for (mut from, mut to) in [(here, there), (there_too, here_too)] {
+                std::thread::spawn(move || {
+                    drop(std::io::copy(&mut from, &mut to));
+                    drop(to.shutdown(Shutdown::Write));
+                });
+            }
         }
     });
     Ok(port)
