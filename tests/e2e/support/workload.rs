@@ -95,7 +95,7 @@ impl Workload {
                     Ok(if self.done(w, run).await? { Ok(()) } else { Err("on the way".to_owned()) })
                 })
                 .await?;
-                w.wait_ready(run, self.members()).await?;
+                w.wait("EtcdCluster", run, "Ready", |c| is_ready(c, self.members())).await?;
                 // A removed member's EtcdMember outlives its Pod, and the cluster is Ready meanwhile.
                 until("etcd lists the EtcdMembers", PATIENCE, async || {
                     let label = format!("holdfast.dev/cluster={run}");

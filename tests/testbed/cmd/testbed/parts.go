@@ -114,12 +114,10 @@ func newPartSet(l layout, v versions) (*partSet, error) {
 		ldflags:  " -X main.Version=v" + v["VERSITYGW"],
 		programs: []program{{"versitygw", "github.com/versity/versitygw/cmd/versitygw"}}},
 		check{"modules/versitygw", "github.com/versity/versitygw", "VERSITYGW"})
-	if only == "" { // the stories alone need it
-		add(&part{name: "cert-manager", folder: "modules/cert-manager", usual: 2 * time.Minute,
-			programs: []program{{"cert-manager", "."}},
-			copies:   []copied{{"crds", "github.com/cert-manager/cert-manager", "deploy/crds"}}},
-			check{"modules/cert-manager", "github.com/cert-manager/cert-manager", "CERT_MANAGER"})
-	}
+	add(&part{name: "cert-manager", folder: "modules/cert-manager", usual: 2 * time.Minute,
+		programs: []program{{"cert-manager", "."}},
+		copies:   []copied{{"crds", "github.com/cert-manager/cert-manager", "deploy/crds"}}},
+		check{"modules/cert-manager", "github.com/cert-manager/cert-manager", "CERT_MANAGER"})
 	add(&part{name: "probe", folder: "probe", usual: 20 * time.Second, programs: []program{{"holdfast-probe", "."}}},
 		check{"probe", "go.etcd.io/etcd/client/v3", "ETCD_CLIENT"})
 	add(&part{name: "pause", folder: ".", sources: []string{"go.mod", "cmd/pause"}, usual: 2 * time.Second,
