@@ -49,7 +49,7 @@ bench-save: ## agent save beside etcdctl snapshot save: folder, S3, TLS, distanc
 bench-restore: ## agent restore with both engines beside etcdutl snapshot restore: folder, S3, space, memory, bytes written (5 min)
 	@tests/bin/bench-restore
 
-bench-scale: ## changes of a cluster's size beside a bare Pod of etcd, on the testbed (4 min)
+bench-scale: ## changes of a cluster's size beside a bare Pod of etcd, on the testbed (20 min)
 	@tests/bin/deps && tests/bin/bench-scale
 
 install: ## put the program `holdfast` into PREFIX/bin (/usr/local/bin); after `make image` 1 s
