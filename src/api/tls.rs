@@ -155,6 +155,31 @@ pub struct MemberTls {
     /// after this write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staged: Option<String>,
+    /// CAs of these certificates, which etcd loads when it starts. The operator writes no certificate of another CA.
+    #[serde(default, skip_serializing_if = "Trusts::is_empty")]
+    pub trusts: Trusts,
+    /// Fingerprint of `spec.tls` of the cluster when the operator created the member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_for: Option<String>,
+}
+
+/// CAs that a member trusts: digests of their names and keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Trusts {
+    /// CA of the certificates towards clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// CA of the members' certificates towards each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+}
+
+impl Trusts {
+    /// Whether nothing is known.
+    pub const fn is_empty(&self) -> bool {
+        self.client.is_none() && self.peer.is_none()
+    }
 }
 
 /// State of the certificates of a cluster.

@@ -91,7 +91,7 @@ pub enum Contents {
         leaves: Vec<Leaf>,
         /// Name of the CA's Secret and fingerprint of the CA that is to sign, for each plane.
         cas: BTreeMap<Plane, (String, String)>,
-        /// Fingerprint of the certificate that is to be copied, by the Secret it is copied from.
+        /// Digest of the files that are to be copied, by the Secret they are copied from.
         copies: BTreeMap<String, String>,
     },
 }
@@ -131,6 +131,10 @@ pub struct Known {
     pub fingerprint: String,
     /// SHA-256 of the certificate of the CA.
     pub ca: String,
+    /// Digest of name and key of the CA: a CA that is renewed with its key stays the same.
+    pub anchor: String,
+    /// Digest of the files with the certificate and with the CA.
+    pub contents: String,
     /// Whether a server may show it.
     pub for_servers: bool,
     /// Whether a client may show it.
@@ -141,7 +145,7 @@ pub struct Known {
     pub names: Vec<String>,
     /// Begin of its validity.
     pub not_before: Timestamp,
-    /// End of its validity.
+    /// End of its validity, or of a CA above it that ends earlier.
     pub not_after: Timestamp,
 }
 

@@ -17,6 +17,7 @@ use crate::api::EtcdMember;
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::member::{Joined, Leaving, Parked, Removed};
+use crate::api::tls::Trusts;
 use crate::plan::certificate::Issue;
 use crate::plan::cluster::Alarm;
 
@@ -255,6 +256,8 @@ pub enum Act {
         member: Target,
         /// Digest of the certificates.
         digest: String,
+        /// Their CAs.
+        trusts: Trusts,
     },
     /// Annotate a member's Pod with the digest of its certificates, so that kubelet refreshes the files at once.
     RefreshCertificates {

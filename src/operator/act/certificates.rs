@@ -46,8 +46,8 @@ pub(super) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Resul
                 signers.insert(*plane, signer(ctx, actor, secret, fingerprint).await?);
             }
             let mut sources = BTreeMap::new();
-            for (secret, fingerprint) in copies {
-                sources.insert(secret.as_str(), source(ctx, actor, secret, fingerprint).await?);
+            for (secret, contents) in copies {
+                sources.insert(secret.as_str(), source(ctx, actor, secret, contents).await?);
             }
             fill(leaves, &signers, &sources)?
         }
@@ -132,12 +132,12 @@ async fn ca_data(ctx: &Context, actor: &Actor, secret: &str, fingerprint: &str) 
 }
 
 /// A certificate that the plan judged, read live: what was exchanged since is not copied (I15).
-async fn source(ctx: &Context, actor: &Actor, secret: &str, fingerprint: &str) -> Result<Data, Error> {
+async fn source(ctx: &Context, actor: &Actor, secret: &str, contents: &str) -> Result<Data, Error> {
     let api: Api<Secret> = Api::namespaced(ctx.read.0.clone(), &actor.namespace);
     let found = ctx.reading(|| format!("get Secret {secret}"), api.get(secret)).await?;
     let data = found.data.unwrap_or_default();
     match parse::known(&data, files::CLIENT) {
-        Ok(known) if known.fingerprint == fingerprint => Ok(data),
+        Ok(known) if known.contents == contents => Ok(data),
         _ => Err(Error::Stale(format!("Secret {secret} holds another certificate since"))),
     }
 }
@@ -148,8 +148,10 @@ fn fill(leaves: &[Leaf], signers: &BTreeMap<Plane, Signer>, sources: &BTreeMap<&
         if let Origin::Copied(secret) = &leaf.origin {
             let source = sources.get(secret.as_str()).ok_or_else(|| Error::Internal("no source".to_owned()))?;
             let copy = |file: &str| ByteString(entry(source, file).to_vec());
-            // The servers' CA file stays where the operator's certificate has the same one.
-            data.entry(leaf.files.ca.to_owned()).or_insert_with(|| copy(files::CLIENT.ca));
+            // In a member the file is the servers'.
+            if leaf.files != files::ETCDCTL {
+                data.insert(leaf.files.ca.to_owned(), copy(files::CLIENT.ca));
+            }
             data.insert(leaf.files.certificate.to_owned(), copy(files::CLIENT.certificate));
             data.insert(leaf.files.key.to_owned(), copy(files::CLIENT.key));
             continue;

@@ -58,13 +58,15 @@ where
     Ok(())
 }
 
-/// The plan has seen that the Certificate is not there, or is of this owner; the API server compares the UID of the latter.
+/// The plan has seen that the Certificate is not there, or is of this owner. The API server compares the UID of the latter.
 async fn ask_cert_manager(ctx: &Context, actor: &Actor, metadata: &ObjectMeta, spec: &Value) -> Result<(), Error> {
     let kind = cert_manager();
     let api: Api<DynamicObject> = Api::namespaced_with(ctx.write.0.clone(), &actor.namespace, &kind);
     let name = metadata.name.clone().unwrap_or_default();
     let wanted = json!({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec});
+    // Not by force where nothing was seen: a stranger's object keeps its fields.
     let params = PatchParams::apply(FIELD_MANAGER);
+    let params = if metadata.uid.is_some() { params.force() } else { params };
     ctx.writing("Certificate", "apply", &name, api.patch(&name, &params, &Patch::Apply(&wanted))).await?;
     Ok(())
 }

@@ -134,10 +134,12 @@ impl<'a> Growth<'a> {
             return Some(wait);
         }
         if member.object.spec.tls.as_ref().is_some_and(|tls| tls.staged.is_none()) {
-            let why = tls::hindrance(self.seen, member.name(), now).map(|why| format!(": {why}")).unwrap_or_default();
-            let message =
-                format!("{} has no certificates yet; Holdfast adds it to etcd afterwards{why}", member.name());
-            return Some(Next::wait(Reason::CertificatePending, message, Wake::AfterMillis(1_000)));
+            let message = format!("{} has no certificates yet; Holdfast adds it to etcd afterwards", member.name());
+            let (reason, message) = match tls::hindrance(self.seen, member.name(), now) {
+                Some((reason, why)) => (reason, format!("{message}: {why}")),
+                None => (Reason::CertificatePending, message),
+            };
+            return Some(Next::wait(reason, message, Wake::AfterMillis(1_000)));
         }
         Some(Next::act(Act::AddLearner {
             name: member.name().to_owned(),

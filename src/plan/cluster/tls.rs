@@ -19,8 +19,9 @@ use super::pace::{COLLECTED, POLL};
 use super::{Member, Observed};
 use crate::api::condition::Reason;
 use crate::api::name::{self, Scheme};
-use crate::plan::certificate::{Certificates, Contents, Issue, Kept, Known, Leaf, Origin, Plane, files};
-use crate::plan::{Act, Ensure, Next, Target, Wake, build, meta};
+use crate::api::tls::Trusts;
+use crate::plan::certificate::{Certificates, Contents, Files, Issue, Kept, Known, Leaf, Origin, Plane, files};
+use crate::plan::{Act, Ensure, Next, Target, Wake, build, drift, meta};
 
 pub(super) use told::{hindrance, status, trouble};
 pub(super) use wanted::of_member;
@@ -50,7 +51,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     let due = || {
         let turn = |it: &Supplied<'_>, kept: &Kept| {
             let alone = certificates.unserved.is_empty() || !matches!(it.of, Of::Member(_));
-            it.is_due(kept, now) && (alone || it.is_urgent(kept, now))
+            it.is_due(certificates, kept, now) && (alone || it.is_urgent(kept, now))
         };
         able.iter().find(|it| it.kept.is_some_and(|kept| turn(it, kept)))
     };
@@ -83,8 +84,33 @@ fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
         certificates.members.get(m.name()).filter(ours).is_some_and(|kept| staged != Some(&kept.digest))
     };
     let member = holders(seen).find(stale)?;
-    let digest = certificates.members.get(member.name())?.digest.clone();
-    Some(Next::act(Act::AnnounceCertificates { member: Target::of(&member.object.metadata), digest }))
+    let kept = certificates.members.get(member.name())?;
+    // Once etcd runs it trusts what it has loaded.
+    let known = member.object.spec.tls.as_ref().map(|tls| tls.trusts.clone()).filter(|_| runs(member));
+    let anchor = |files: Files| kept.leaf(files).map(|known| known.anchor.clone());
+    let known = known.unwrap_or_default();
+    let trusts = Trusts {
+        client: known.client.or_else(|| anchor(files::SERVER)),
+        peer: known.peer.or_else(|| anchor(files::PEER)),
+    };
+    let (member, digest) = (Target::of(&member.object.metadata), kept.digest.clone());
+    Some(Next::act(Act::AnnounceCertificates { member, digest, trusts }))
+}
+
+/// Whether a member's etcd may run, or has run, with the CAs that it was given.
+fn runs(member: &Member) -> bool {
+    member.joined() || member.pod.is_some()
+}
+
+/// The CAs that members trust, of one plane.
+fn trusts<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane) -> impl Iterator<Item = &'a String> {
+    let files = if plane == Plane::Peer { files::PEER } else { files::SERVER };
+    holders(seen).filter(|member| runs(member)).filter_map(move |member| {
+        let told = member.object.spec.tls.as_ref().map(|tls| &tls.trusts);
+        let told =
+            told.and_then(|trusts| if plane == Plane::Peer { trusts.peer.as_ref() } else { trusts.client.as_ref() });
+        told.or_else(|| Some(&certificates.members.get(member.name())?.leaf(files)?.anchor))
+    })
 }
 
 /// The `ConfigMap` with the CA for clients, where it has to be applied. Its contents are filled in from the CA's Secret.
@@ -101,16 +127,19 @@ pub(super) fn bundle(seen: &Observed) -> Option<Ensure> {
 /// The Certificates that cert-manager has to be asked for.
 pub(super) fn asks(seen: &Observed) -> Vec<Ensure> {
     let Some(certificates) = seen.certificates.as_ref().filter(|all| all.cert_manager) else { return vec![] };
-    let stands = |metadata: &ObjectMeta, spec: &serde_json::Value| {
-        let Some(there) = certificates.requests.get(meta::name(metadata)) else { return false };
-        let owners = metadata.owner_references.iter().flatten();
-        let foreign = !owners.into_iter().any(|owner| meta::controlled_by(&there.metadata, &owner.uid));
-        let mut fields = spec.as_object().into_iter().flatten();
-        foreign || fields.all(|(key, value)| there.spec.get(key) == Some(value))
-    };
     let asked = requests(&seen.cluster, holders(seen).map(|member| &member.object));
-    let missing = asked.into_iter().filter(|(metadata, spec)| !stands(metadata, spec));
-    missing.map(|(metadata, spec)| Ensure::Certificate { metadata: Box::new(metadata), spec }).collect()
+    let wanted = asked.into_iter().filter_map(|(mut metadata, spec)| {
+        if let Some(there) = certificates.requests.get(meta::name(&metadata)) {
+            let mut owners = metadata.owner_references.iter().flatten();
+            let ours = owners.any(|owner| meta::controlled_by(&there.metadata, &owner.uid));
+            if !ours || !drift::differs(&spec, &there.spec) {
+                return None;
+            }
+            metadata.uid.clone_from(&there.metadata.uid);
+        }
+        Some(Ensure::Certificate { metadata: Box::new(metadata), spec })
+    });
+    wanted.collect()
 }
 
 /// A Secret that has to be there.
@@ -190,7 +219,7 @@ fn supply<'a>(
             true
         }),
         Origin::Copied(secret) => source::supply(seen, certificates, leaf, secret, now).is_ok_and(|known| {
-            copies.insert(secret.clone(), known.fingerprint.clone());
+            copies.insert(secret.clone(), known.contents.clone());
             true
         }),
     });
@@ -218,12 +247,18 @@ impl Supplied<'_> {
 
     /// Whether one of its certificates is renewed now: at two thirds of the life of one that Holdfast issues, members of
     /// one age not all at once; or when its source holds another.
-    fn is_due(&self, kept: &Kept, now: Timestamp) -> bool {
+    fn is_due(&self, certificates: &Certificates, kept: &Kept, now: Timestamp) -> bool {
         let sum = |sum: u32, byte: u8| sum.wrapping_mul(31).wrapping_add(byte.into());
         let spread = kept.target.uid.bytes().fold(0_u32, sum) % 100;
         self.leaves.iter().any(|leaf| {
             kept.leaf(leaf.files).is_some_and(|known| match &leaf.origin {
-                Origin::Copied(secret) => self.copies.get(secret).is_some_and(|source| *source != known.fingerprint),
+                // Beside etcdctl's certificate a member has the servers' CA.
+                Origin::Copied(secret) => {
+                    certificates.sources.get(secret).and_then(|it| it.as_ref().ok()).is_some_and(|source| {
+                        let changed = source.contents != known.contents && leaf.files != files::ETCDCTL;
+                        changed || source.fingerprint != known.fingerprint
+                    })
+                }
                 Origin::Issued => {
                     let life = known.not_after.duration_since(known.not_before);
                     let jitter = life / 2_000 * i32::try_from(spread).unwrap_or(0);

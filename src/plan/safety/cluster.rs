@@ -102,8 +102,16 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::Unpark { member } => unpark(seen, member),
         Act::DeletePod { pod, .. } => spare(seen, pod),
         Act::Issue(issue) => certify(seen, issue),
-        Act::AnnounceCertificates { member, digest } => {
-            let name = target_member(seen, member)?.name();
+        Act::AnnounceCertificates { member, digest, trusts } => {
+            let object = target_member(seen, member)?;
+            let name = object.name();
+            let known = object.object.spec.tls.as_ref().map(|tls| &tls.trusts).filter(|_| object.joined());
+            let kept_trust = |old: Option<&String>, new: Option<&String>| old.is_none() || old == new;
+            let same = known.is_none_or(|old| {
+                kept_trust(old.client.as_ref(), trusts.client.as_ref())
+                    && kept_trust(old.peer.as_ref(), trusts.peer.as_ref())
+            });
+            rule("I15", same, "a member that has joined trusts the CAs that it was started with")?;
             let kept = seen.certificates.as_ref().and_then(|all| all.members.get(name));
             rule(
                 "I15",
@@ -138,14 +146,20 @@ fn certify(seen: &Observed, issue: &Issue) -> Verdict {
             rule("I15", latches(seen).formed.is_none(), "a cluster that has formed gets no other CA")
         }
         Contents::Leaves { leaves, cas, copies } => {
-            let trusted = |plane, ca: &String| {
+            let own = |plane, ca: &String| {
                 all.and_then(|all| all.cas.get(plane)?.leaf(files::CA)).is_some_and(|known| known.fingerprint == *ca)
             };
-            rule("I15", cas.iter().all(|(plane, (_, ca))| trusted(plane, ca)), "the cluster's own CAs sign")?;
+            rule("I15", cas.iter().all(|(plane, (_, ca))| own(plane, ca)), "the cluster's own CAs sign")?;
             let members = || all.into_iter().flat_map(|all| all.members.values());
             let used = |files: Files, ca: &String| {
                 let mut leaves = members().filter_map(|kept| kept.leaf(files)).peekable();
                 leaves.peek().is_none() || leaves.any(|leaf| leaf.ca == *ca)
+            };
+            let trusted = |plane: Plane, anchor: &String| {
+                let joined = seen.members.iter().filter(|m| m.joined()).filter_map(|m| m.object.spec.tls.as_ref());
+                let told = joined.map(|tls| if plane == Plane::Peer { &tls.trusts.peer } else { &tls.trusts.client });
+                let mut told = told.flatten().peekable();
+                told.peek().is_none() || told.any(|known| known == anchor)
             };
             let known = cas.iter().all(|(plane, (_, ca))| match plane {
                 Plane::Client => used(files::SERVER, ca),
@@ -156,8 +170,7 @@ fn certify(seen: &Observed, issue: &Issue) -> Verdict {
                 Origin::Issued => cas.contains_key(&leaf.plane),
                 Origin::Copied(secret) => {
                     let source = all.and_then(|all| all.sources.get(secret)?.as_ref().ok());
-                    let files = if leaf.plane == Plane::Peer { files::PEER } else { files::SERVER };
-                    source.is_some_and(|it| copies.get(secret) == Some(&it.fingerprint) && used(files, &it.ca))
+                    source.is_some_and(|it| copies.get(secret) == Some(&it.contents) && trusted(leaf.plane, &it.anchor))
                 }
             });
             rule(

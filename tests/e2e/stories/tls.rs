@@ -154,7 +154,7 @@ pub async fn refusals(w: &World) -> Result<()> {
     Ok(())
 }
 
-fn refused(said: Result<String>, who: &str) -> Result<()> {
+pub(super) fn refused(said: Result<String>, who: &str) -> Result<()> {
     match said {
         Ok(said) => bail!("{who} was answered: {said}"),
         Err(_) => Ok(()),

@@ -103,7 +103,7 @@ fn issuers() -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": [
         issuer("self-signed", json!({"selfSigned": {}})),
         certificate("pki-ca", json!({
-            "isCA": true, "commonName": "pki", "secretName": "pki-ca", "issuerRef": {"name": "self-signed"},
+            "isCA": true, "commonName": "pki", "secretName": "pki-ca", "duration": "87600h", "issuerRef": {"name": "self-signed"},
         })),
         issuer("pki", json!({"ca": {"secretName": "pki-ca"}})),
         certificate("app", json!({

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::tls::{application, ask, digest, etcdctl_by_name, members, ready, service};
+use super::tls::{application, ask, digest, etcdctl_by_name, members, ready, refused, service};
 use crate::support::host_operator::Seat;
 use crate::support::kube_helpers::until;
 use crate::support::make;
@@ -30,7 +30,8 @@ pub async fn tell(w: &World) -> Result<()> {
     })
     .await?;
     for (name, purpose) in [("peer", For::Peer), ("operator", For::Client)] {
-        w.create(pki.secret(name, &all, purpose, 365)?.0).await?;
+        let names = if name == "peer" { &all[..] } else { &[] };
+        w.create(pki.secret(name, names, purpose, 365)?.0).await?;
     }
     w.create(pki.secret("server", &names(&["other"]), For::Server, 365)?.0).await?;
     w.wait("EtcdCluster", "a35", "told which name is missing", |c| waits(c, "CertificateRejected", "*.a35.")).await?;
@@ -46,6 +47,10 @@ pub async fn tell(w: &World) -> Result<()> {
         ask(w, &app, "fill", &qualified(w, source), &["--keys", "300", "--seed", "7"]).await?;
         let before = digest(w, &app, &qualified(w, source)).await?;
         etcdctl_by_name(w, source).await?;
+        // A client's certificate of the CA that the peers have too opens no peer port.
+        let member = members(w, source).await?.pop().context("a member")?;
+        let peer = format!("https://{member}.{source}.{}.svc:2380", w.ns);
+        refused(ask(w, &app, "members", &peer, &["--give-up", "4s"]).await, "a client on the peer port")?;
         let snapshot = format!("s-{source}");
         w.create(make::snapshot(&snapshot, source, json!({ "s3": make::s3() }))).await?;
         w.step("a snapshot", w.wait_complete(&snapshot)).await?;

@@ -153,6 +153,8 @@ impl World {
 
     fn known(&self, fingerprint: String, ca: String, days: i64) -> Known {
         Known {
+            anchor: ca.clone(),
+            contents: fingerprint.clone(),
             fingerprint,
             ca,
             for_servers: true,

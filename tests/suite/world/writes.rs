@@ -98,8 +98,11 @@ impl World {
                 self.patch_member(&member, |m| m.spec.parked = None)?;
             }
             Act::Issue(issue) => self.issue(&issue)?,
-            Act::AnnounceCertificates { member, digest } => {
-                self.patch_member(&member, |m| m.spec.tls.get_or_insert_default().staged = Some(digest))?;
+            Act::AnnounceCertificates { member, digest, trusts } => {
+                self.patch_member(&member, |m| {
+                    let tls = m.spec.tls.get_or_insert_default();
+                    (tls.staged, tls.trusts) = (Some(digest), trusts);
+                })?;
             }
             Act::RefreshCertificates { pod, digest } => self.patch_pod(&pod, |p| {
                 p.metadata.annotations.get_or_insert_default().insert(key::TLS.to_owned(), digest);

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::*;
 use crate::api::name::LocalRef;
-use crate::api::tls::{CertManager, ClientPlane, IssuerRef, MemberTls, PeerPlane, Tls};
+use crate::api::tls::{CertManager, ClientPlane, IssuerRef, MemberTls, PeerPlane, Tls, Trusts};
 use crate::plan::certificate::{
     Certificates, Contents, Files, Issue, Kept, Known, Leaf, Origin, Plane, Request, files,
 };
@@ -19,6 +19,8 @@ fn known(fingerprint: &str, ca: &str, common_name: Option<&str>, names: &[String
     Known {
         fingerprint: fingerprint.to_owned(),
         ca: ca.to_owned(),
+        anchor: format!("anchor of {ca}"),
+        contents: format!("contents of {fingerprint}"),
         for_servers: true,
         for_clients: true,
         common_name: common_name.map(str::to_owned),
@@ -357,13 +359,13 @@ fn own_certificates_that_are_good_cost_nothing() {
 #[test]
 fn a_newer_own_certificate_is_copied_to_one_member_after_the_other() {
     let mut seen = own(3, 3);
-    source(&mut seen, "peer", |known| known.fingerprint = "newer".to_owned());
+    source(&mut seen, "peer", |known| (known.fingerprint, known.contents) = ("newer".to_owned(), "newer".to_owned()));
     let issue = issued(&seen);
     assert_eq!(issue.metadata.name, Some(format!("{}-tls", named(0))));
     let Contents::Leaves { copies, cas, .. } = issue.contents else { panic!() };
     assert_eq!((copies["peer"].as_str(), cas.len()), ("newer", 0));
     let first = certificates(&mut seen).members.get_mut(&named(0)).unwrap();
-    flaw(first, files::PEER, |known| known.fingerprint = "newer".to_owned());
+    flaw(first, files::PEER, |known| (known.fingerprint, known.contents) = ("newer".to_owned(), "newer".to_owned()));
     certificates(&mut seen).unserved = vec![named(0)];
     assert_eq!(act(&seen), None, "until the first one shows its new certificate");
     certificates(&mut seen).unserved.clear();
@@ -387,8 +389,8 @@ fn one_flaw_of_a_source_at_a_time() {
         ("lacks serverAuth", |s| source(s, "server", |k| k.for_servers = false)),
         ("lacks clientAuth", |s| source(s, "operator", |k| k.for_clients = false)),
         ("lacks clientAuth", |s| source(s, "peer", |k| k.for_clients = false)),
-        ("another CA", |s| source(s, "operator", |k| k.ca = "other".to_owned())),
-        ("another CA", |s| source(s, "peer", |k| k.ca = "other".to_owned())),
+        ("another CA", |s| source(s, "operator", |k| k.anchor = "other".to_owned())),
+        ("another CA", |s| source(s, "peer", |k| k.anchor = "other".to_owned())),
         ("does not exist", |s| drop(certificates(s).sources.remove("server"))),
     ];
     for (told, break_it) in flaws {
@@ -487,4 +489,74 @@ fn cert_manager_is_asked_before_anything_is_made() {
     assert!(plan.ensures.is_empty());
     plan.ensures.push(Ensure::Certificate { metadata, spec });
     assert_eq!(safety::cluster(&seen, &plan).unwrap_err().invariant, "I13");
+}
+
+/// An end that nobody has to think of: without Secrets of members the running trust is still known.
+#[test]
+fn deleted_secrets_of_members_do_not_open_the_door_for_another_ca() {
+    let mut seen = own(3, 3);
+    for n in 0..3 {
+        let tls = seen.members[n].object.spec.tls.as_mut().unwrap();
+        let anchor = |ca: &str| Some(format!("anchor of {ca}"));
+        tls.trusts = Trusts { client: anchor(CLIENT_CA), peer: anchor(PEER_CA) };
+    }
+    certificates(&mut seen).members.clear();
+    source(&mut seen, "peer", |known| known.anchor = "other".to_owned());
+    assert_eq!(act(&seen), None, "a Secret is written whole or not at all");
+    source(&mut seen, "peer", |known| known.anchor = format!("anchor of {PEER_CA}"));
+    assert!(matches!(act(&seen), Some(Act::Issue(_))));
+    // Nor of the own CA, exchanged at the same time.
+    let mut seen = secured(3, 3);
+    for n in 0..3 {
+        let tls = seen.members[n].object.spec.tls.as_mut().unwrap();
+        tls.trusts = Trusts { client: None, peer: Some(format!("anchor of {PEER_CA}")) };
+    }
+    let all = certificates(&mut seen);
+    all.members.clear();
+    all.cas.insert(Plane::Peer, kept("a-peer-ca", "u-a", vec![(files::CA, known("b", "b", None, &[]))]));
+    assert_eq!(act(&seen), None);
+    assert_eq!(condition(&seen, "Degraded"), pair("True", "CaLost"));
+}
+
+#[test]
+fn a_clients_certificate_is_no_peers() {
+    let mut seen = own(3, 3);
+    for name in ["server", "operator"] {
+        source(&mut seen, name, |known| {
+            known.anchor = format!("anchor of {PEER_CA}");
+            known.names.push("*.a.ns.svc".to_owned());
+        });
+    }
+    let (reason, message) = degraded(&seen);
+    assert_eq!(reason, "CertificateRejected");
+    assert!(message.contains("could speak as a member"), "{message}");
+}
+
+#[test]
+fn a_source_that_holds_more_cas_is_copied_again() {
+    let mut seen = own(3, 3);
+    source(&mut seen, "server", |known| known.contents = "the same certificate beside more CAs".to_owned());
+    assert_eq!(issued(&seen).metadata.name, Some(format!("{}-tls", named(0))));
+    let mut seen = own(3, 3);
+    source(&mut seen, "operator", |known| known.contents = "the same certificate beside more CAs".to_owned());
+    assert_eq!(issued(&seen).metadata.name.as_deref(), Some("a-operator-tls"), "and members have the servers' CAs");
+    certificates(&mut seen).operator = None;
+    let copied = certificates(&mut seen).sources["operator"].clone().unwrap();
+    certificates(&mut seen).operator = Some(kept("a-operator-tls", "u-a", vec![(files::CLIENT, copied)]));
+    assert_eq!(act(&seen), None);
+}
+
+#[test]
+fn another_source_before_the_cluster_has_formed_makes_the_seed_anew() {
+    let mut seen = managed(0);
+    certificates(&mut seen).operator =
+        Some(kept("a-operator-tls", "u-a", vec![(files::CLIENT, known("o", "x", Some("root"), &[]))]));
+    // cert-manager issued for the operator alone, and a person changes to Holdfast's own CA.
+    seen.cluster.spec.tls = None;
+    assert_eq!(issued(&seen).contents, Contents::Ca(Plane::Client));
+    let seed = build::member::seed(&seen.cluster, "a-m0", None);
+    assert!(!build::member::is_outdated(&seed, &seen.cluster));
+    let peer = PeerPlane { allowed_hostname: Some("typo".to_owned()), ..PeerPlane::default() };
+    seen.cluster.spec.tls = Some(Tls { peer: Some(peer), ..Tls::default() });
+    assert!(build::member::is_outdated(&seed, &seen.cluster));
 }

@@ -2,7 +2,7 @@
 //!
 //! A CA is made once. A lost one is reported and never replaced, since members and clients trust the old one (I15).
 
-use super::{Observed, cluster_name, is_foreign, plane_of, secret, wanted};
+use super::{Observed, cluster_name, is_foreign, secret, trusts, wanted};
 use crate::api::name;
 use crate::plan::certificate::{Certificates, Kept, Known, Plane, files};
 
@@ -16,19 +16,13 @@ pub(super) fn lost(seen: &Observed, certificates: &Certificates, plane: Plane) -
     if !wanted::is_auto(&seen.cluster, plane) {
         return false;
     }
-    let used = || {
-        let all = certificates.members.values().chain(&certificates.operator).chain(&certificates.client);
-        all.flat_map(|kept| kept.leaves.keys()).any(|file| plane_of(file) == plane)
-    };
+    let mut trusted = trusts(seen, certificates, plane).peekable();
+    let used = trusted.peek().is_some();
     let unusable = |ca: &Kept| ca.leaf(files::CA).is_none() || is_foreign(ca, &secret(seen, String::new()));
-    let exchanged = |ca: &Kept| {
-        let files = if plane == Plane::Peer { files::PEER } else { files::SERVER };
-        let mut signers = certificates.members.values().filter_map(|kept| Some(&kept.leaf(files)?.ca)).peekable();
-        let own = ca.leaf(files::CA).map(|ca| &ca.fingerprint);
-        signers.peek().is_some() && signers.all(|signer| Some(signer) != own)
-    };
+    let mut exchanged =
+        |ca: &Kept| used && trusted.all(|known| ca.leaf(files::CA).is_none_or(|ca| ca.anchor != *known));
     certificates.cas.get(&plane).is_some_and(|ca| unusable(ca) || exchanged(ca))
-        || (!certificates.cas.contains_key(&plane) && (seen.latches().formed.is_some() || used()))
+        || (!certificates.cas.contains_key(&plane) && (seen.latches().formed.is_some() || used))
 }
 
 pub(super) fn ca_lost(seen: &Observed, plane: Plane) -> String {

@@ -6,11 +6,15 @@
 use jiff::Timestamp;
 
 use super::wanted::{self, Provider};
-use super::{Observed, cluster_name};
+use super::{Observed, cluster_name, trusts};
 use crate::api::condition::Reason;
 use crate::api::name;
 use crate::api::tls::is_address;
+use crate::plan::build;
 use crate::plan::certificate::{Certificates, Known, Leaf, Origin, Plane, files};
+
+pub(super) const MISSING: &str = "the API server does not serve Certificates of cert-manager.io/v1, and nobody issues or renews \
+                                   certificates. Install cert-manager; Holdfast goes on by itself";
 
 /// Why a certificate cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,11 +51,7 @@ fn missing(seen: &Observed, certificates: &Certificates, leaf: &Leaf, secret: &s
         return hindered(Reason::CertificatePending, message);
     };
     if !certificates.cert_manager {
-        let message =
-            "the API server does not serve Certificates of cert-manager.io/v1. Install cert-manager; Holdfast \
-                       goes on by itself"
-                .to_owned();
-        return hindered(Reason::CertManagerMissing, message);
+        return hindered(Reason::CertManagerMissing, MISSING.to_owned());
     }
     let unready = certificates.requests.get(secret).and_then(|request| request.unready.as_ref());
     let message = match unready {
@@ -91,24 +91,62 @@ fn flaw(seen: &Observed, certificates: &Certificates, known: &Known, leaf: &Leaf
     if client && !known.for_clients {
         return Some("its extended key usage lacks clientAuth".to_owned());
     }
-    let trusted = trusted(seen, certificates, leaf);
-    trusted.is_some_and(|ca| *ca != known.ca).then(|| {
-        "another CA than that of the other certificates has signed it. All certificates of a plane come from one CA, and a \
-         change of the CA is not supported yet"
-            .to_owned()
-    })
+    if client && !server && speaks_as_a_peer(seen, certificates, known) {
+        return Some(
+            "the CA of the peers has signed it, and it holds the name by which members know each other: a client could speak as \
+             a member. Issue it without the names of members"
+                .to_owned(),
+        );
+    }
+    let trusted = trusted(seen, certificates, leaf)?;
+    if *trusted == known.anchor {
+        return None;
+    }
+    let remedy = match wanted::provider(&seen.cluster, leaf.plane) {
+        Provider::CertManager(_) if seen.latches().formed.is_none() => {
+            format!(
+                ". Delete the older of this Secret and {}: cert-manager issues its certificate anew",
+                name::operator_request(cluster_name(seen))
+            )
+        }
+        _ => ", and a change of the CA is not supported yet".to_owned(),
+    };
+    Some(format!(
+        "another CA than that of the other certificates has signed it. All certificates of a plane come from one CA{remedy}"
+    ))
 }
 
-/// The CA that members trust; before there are any, that of the servers.
-fn trusted<'a>(seen: &Observed, certificates: &'a Certificates, leaf: &Leaf) -> Option<&'a String> {
-    let files = if leaf.plane == Plane::Peer { files::PEER } else { files::SERVER };
-    let running = certificates.members.values().find_map(|kept| Some(&kept.leaf(files)?.ca));
+/// Whether members would take the client for one of them.
+fn speaks_as_a_peer(seen: &Observed, certificates: &Certificates, known: &Known) -> bool {
+    let namespace = seen.cluster.metadata.namespace.as_deref().unwrap_or_default();
+    let marker =
+        build::member::peer_name(&seen.cluster).unwrap_or_else(|| name::peer_marker(cluster_name(seen), namespace));
+    let own = certificates.sources.iter().find_map(|(secret, read)| {
+        let peers = seen.cluster.spec.tls.as_ref()?.peer.as_ref()?.secret_ref.as_ref()?;
+        (*secret == peers.name).then_some(&read.as_ref().ok()?.anchor)
+    });
+    let peers = trusts(seen, certificates, Plane::Peer).next().or(own);
+    covers(known, &marker) && peers == Some(&known.anchor)
+}
+
+/// The CA that members trust; before there are any, that of the servers, or of the operator where cert-manager issues.
+fn trusted<'a>(seen: &'a Observed, certificates: &'a Certificates, leaf: &Leaf) -> Option<&'a String> {
+    let running = trusts(seen, certificates, leaf.plane).next();
+    let client = leaf.plane == Plane::Client;
     let servers = || {
         let plane = seen.cluster.spec.tls.as_ref()?.client.as_ref()?;
-        let server = &plane.server_secret_ref.as_ref().filter(|_| leaf.plane == Plane::Client)?.name;
-        Some(&certificates.sources.get(server)?.as_ref().ok()?.ca)
+        let server = &plane.server_secret_ref.as_ref().filter(|_| client)?.name;
+        Some(&certificates.sources.get(server)?.as_ref().ok()?.anchor)
     };
-    running.or_else(servers)
+    // What was read of the operator's Secret is what the operator connects with; of its own source it is the older state.
+    let operators = || {
+        let beside = client && leaf.files != files::CLIENT;
+        Some(&certificates.operator.as_ref().filter(|_| beside)?.leaf(files::CLIENT)?.anchor)
+    };
+    // In a cluster that has formed the operator's certificate is of the CA that members trust.
+    let formed = || Some(&certificates.operator.as_ref()?.leaf(files::CLIENT)?.anchor);
+    let formed = || formed().filter(|_| client && seen.latches().formed.is_some());
+    running.or_else(servers).or_else(operators).or_else(formed)
 }
 
 /// Whether a certificate is for this host.

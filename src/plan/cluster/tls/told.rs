@@ -28,6 +28,10 @@ pub(in crate::plan::cluster) fn trouble(seen: &Observed, now: Timestamp) -> Opti
     if let Some(plane) = [Plane::Client, Plane::Peer].into_iter().find(|plane| lost(seen, certificates, *plane)) {
         return Some((Reason::CaLost, ca::ca_lost(seen, plane)));
     }
+    let managed = |plane| matches!(wanted::provider(&seen.cluster, plane), Provider::CertManager(_));
+    if !certificates.cert_manager && [Plane::Client, Plane::Peer].into_iter().any(managed) {
+        return Some((Reason::CertManagerMissing, source::MISSING.to_owned()));
+    }
     let refused = [Plane::Client, Plane::Peer].into_iter().find_map(|plane| refused(seen, certificates, plane, now));
     if let Some(refused) = refused.or_else(|| ending(seen, certificates, now)) {
         return Some(refused);
@@ -65,10 +69,10 @@ fn refused(seen: &Observed, certificates: &Certificates, plane: Plane, now: Time
 }
 
 /// Why a member has no certificates yet, where the reason lies with somebody else.
-pub(in crate::plan::cluster) fn hindrance(seen: &Observed, member: &str, now: Timestamp) -> Option<String> {
+pub(in crate::plan::cluster) fn hindrance(seen: &Observed, member: &str, now: Timestamp) -> Option<(Reason, String)> {
     let certificates = seen.certificates.as_ref()?;
     of_member(&seen.cluster, member).iter().find_map(|leaf| {
-        source::supply(seen, certificates, leaf, source::secret_of(leaf)?, now).err().map(|hindered| hindered.message)
+        source::supply(seen, certificates, leaf, source::secret_of(leaf)?, now).err().map(|it| (it.reason, it.message))
     })
 }
 
