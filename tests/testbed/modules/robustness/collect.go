@@ -4,6 +4,8 @@ package main
 // member's own files may suffer.
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -48,6 +50,7 @@ func collectLogs(folder string, members []string) error {
 	return nil
 }
 
+// copyFile leaves out what is all zeros: etcd lays out 64 MiB for each WAL before it writes the first byte.
 func copyFile(to, from string) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -59,8 +62,20 @@ func copyFile(to, from string) error {
 		return err
 	}
 	defer out.Close()
-	if _, err := io.Copy(out, in); err != nil {
-		return err
+	chunk, zeros := make([]byte, 64<<10), make([]byte, 64<<10)
+	for at := int64(0); ; {
+		n, err := in.ReadAt(chunk, at)
+		if !bytes.Equal(chunk[:n], zeros[:n]) {
+			if _, err := out.WriteAt(chunk[:n], at); err != nil {
+				return err
+			}
+		}
+		at += int64(n)
+		if err == io.EOF {
+			return errors.Join(out.Truncate(at), out.Close())
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return out.Close()
 }

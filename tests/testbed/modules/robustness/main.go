@@ -21,6 +21,8 @@ import (
 
 const usage = "usage: robustness traffic|collect|validate --folder DIR ..., or robustness table REPORT.json"
 
+const mostMemory = 8 << 30
+
 // Of a folder: what clients recorded, what members persisted, and what the traffic was.
 func clientsOf(folder string) string { return filepath.Join(folder, "clients") }
 func serversOf(folder string) string { return filepath.Join(folder, "servers") }
@@ -64,8 +66,16 @@ func run(ctx context.Context, args []string) error {
 	case "collect":
 		return collectLogs(*folder, flags.Args())
 	case "validate":
+		if err := limitMemory(); err != nil {
+			return err
+		}
 		return writeReport(lg, *folder)
 	default:
 		return fmt.Errorf("%s", usage)
 	}
+}
+
+// limitMemory lets a search for an order without end break off, and not the machine.
+func limitMemory() error {
+	return syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: mostMemory, Max: mostMemory})
 }

@@ -73,11 +73,7 @@ func writeReport(lg *zap.Logger, folder string) error {
 	}
 	r.Persisted, r.Logs = len(history.persisted), logs
 	r.Operations, r.Watch = countOperations(history.clients)
-	var result validate.RobustnessResult
-	r.Verdict, result = judge(lg, history)
-	if err := result.Linearization.Visualize(lg, filepath.Join(folder, "history.html")); err != nil {
-		return err
-	}
+	r.Verdict = judge(lg, history)
 	// On a history that is refused already they would prove nothing.
 	if r.Verdict.Passed {
 		if r.Controls, err = runControls(history); err != nil {
@@ -114,7 +110,7 @@ func load(lg *zap.Logger, folder string) (recorded, int, error) {
 	return r, len(dirs), err
 }
 
-func judge(lg *zap.Logger, r recorded) (verdict, validate.RobustnessResult) {
+func judge(lg *zap.Logger, r recorded) verdict {
 	begun := time.Now()
 	result := validate.ValidateAndReturnVisualize(lg, r.config, r.clients, r.persisted, patience)
 	v := verdict{
@@ -128,7 +124,7 @@ func judge(lg *zap.Logger, r recorded) (verdict, validate.RobustnessResult) {
 	for _, answer := range []string{v.Assumptions, v.Linearization, v.Watch, v.Serializable} {
 		v.Passed = v.Passed && answer == string(validate.Success)
 	}
-	return v, result
+	return v
 }
 
 func refuses(answer string) bool { return strings.HasPrefix(answer, string(validate.Failure)) }
@@ -174,7 +170,7 @@ func kindOf(r model.EtcdRequest) string {
 		ops := r.Txn.AllOperations()
 		switch {
 		case len(r.Txn.Conditions) > 0:
-			return "transaction with a condition"
+			return "conditional " + strings.TrimSuffix(string(ops[0].Type), "-operation")
 		case len(ops) > 1:
 			return "transaction"
 		case ops[0].Type == model.PutOperation && ops[0].Put.LeaseID != 0:
