@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"syscall"
 
 	"go.uber.org/zap"
@@ -21,7 +22,8 @@ import (
 
 const usage = "usage: robustness traffic|collect|validate --folder DIR ..., or robustness table REPORT.json"
 
-const mostMemory = 8 << 30
+// The checker keeps a copy of all keys for each operation. Garbage is collected early enough that the rest fits.
+const mostMemory, usualMemory = 8 << 30, 6 << 30
 
 // Of a folder: what clients recorded, what members persisted, and what the traffic was.
 func clientsOf(folder string) string { return filepath.Join(folder, "clients") }
@@ -45,7 +47,7 @@ func run(ctx context.Context, args []string) error {
 	folder := flags.String("folder", "", "what was recorded")
 	endpoints := flags.String("endpoints", "", "where clients dial, by commas: each gets clients of its own")
 	kind := flags.String("traffic", "etcd", "etcd or kubernetes")
-	rate := flags.Int("rate", 200, "operations in a second, at most")
+	rate := flags.Int("rate", 100, "operations in a second, at most")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -77,5 +79,6 @@ func run(ctx context.Context, args []string) error {
 
 // limitMemory lets a search for an order without end break off, and not the machine.
 func limitMemory() error {
+	debug.SetMemoryLimit(usualMemory)
 	return syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: mostMemory, Max: mostMemory})
 }

@@ -34,7 +34,7 @@ type runFacts struct {
 }
 
 var traffics = map[string]traffic.Traffic{
-	"etcd":       traffic.EtcdPutDeleteLease,
+	"etcd":       patientTraffic{traffic.EtcdPutDeleteLease},
 	"kubernetes": traffic.Kubernetes,
 }
 
