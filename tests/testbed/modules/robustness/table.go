@@ -58,7 +58,7 @@ func writeTable(out io.Writer, file string) error {
 		}
 		p("| all | %d | %d |", all.Acknowledged, all.Failed)
 		p("")
-		p("%d watches heard %d events. %d requests were found in %d members' WALs.", r.Watch.Requests, r.Watch.Events, r.Persisted, r.Logs)
+		p("%d watches heard %d events. %d requests were found in %d copies of members' WALs.", r.Watch.Requests, r.Watch.Events, r.Persisted, r.Logs)
 		p("")
 		p("| negative control: %s is dropped from | validator | its answer |", r.Controls[0].Dropped)
 		p("|---|---|---|")
