@@ -23,8 +23,9 @@ use crate::support::world::{PATIENCE, World};
 
 const VERSION: &str = "3.7.3";
 
-/// What etcd's suite sends: requests of all kinds, or those of kube-apiserver.
-const TRAFFICS: [&str; 2] = ["etcd", "kubernetes"];
+/// What etcd's suite sends, requests of all kinds or those of kube-apiserver, and how many in a second: porcupine keeps all
+/// keys for each operation, and the latter makes many keys.
+const TRAFFICS: [(&str, &str); 2] = [("etcd", "100"), ("kubernetes", "60")];
 
 /// Of one record. Longer ones are several: porcupine's memory grows with the square of a record's length.
 const LASTS: Duration = Duration::from_mins(1);
@@ -48,7 +49,7 @@ pub async fn tell(w: &World) -> Result<()> {
         if folder.exists() {
             std::fs::remove_dir_all(&folder)?;
         }
-        let traffic = TRAFFICS[(first + round) % TRAFFICS.len()];
+        let (traffic, rate) = TRAFFICS[(first + round) % TRAFFICS.len()];
         let mut trial = Trial {
             w,
             seat: &seat,
@@ -58,7 +59,8 @@ pub async fn tell(w: &World) -> Result<()> {
             folder: folder.clone(),
             faults: BTreeMap::new(),
         };
-        let report = w.step(&format!("{cluster}: {traffic} traffic under faults, judged"), trial.run(traffic)).await?;
+        let report =
+            w.step(&format!("{cluster}: {traffic} traffic under faults, judged"), trial.run(traffic, rate)).await?;
         judge(&report)?;
         reports.push(report);
         operator = trial.operator;
@@ -130,13 +132,14 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    async fn run(&mut self, traffic: &str) -> Result<Value> {
+    async fn run(&mut self, traffic: &str, rate: &str) -> Result<Value> {
         let mut cluster = make::cluster(&self.cluster, 3);
         cluster["spec"]["version"] = json!(VERSION);
         self.w.create(cluster).await?;
         self.w.wait_ready(&self.cluster, 3).await?;
         let endpoints = self.endpoints().await?;
-        let mut clients = self.program(&["traffic", "--endpoints", &endpoints, "--traffic", traffic], "traffic")?;
+        let mut clients =
+            self.program(&["traffic", "--endpoints", &endpoints, "--traffic", traffic, "--rate", rate], "traffic")?;
         clients.until_said("traffic runs").await?;
         let begun = Instant::now();
         // Long enough for every client and watcher to be connected.
