@@ -19,6 +19,7 @@ mod quiet;
 mod recurring;
 mod refusals;
 mod restores;
+mod robustness;
 mod scale;
 mod snapshots;
 mod space;
@@ -59,6 +60,7 @@ pub fn all() -> Vec<Story> {
         story!("parked_and_back", scale::park),
         story!(on host "crashes_while_scaling", crashes::scaling),
         story!(on host "crashes_while_parking", crashes::parking),
+        story!(on host "robustness", robustness::tell),
         story!(on host "killed_while_scaling", scale::killed),
         story!("tls_auto", tls::auto),
         story!(on host "kube_apiserver_on_our_etcd", apiserver::tell),

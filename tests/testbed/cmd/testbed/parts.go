@@ -118,6 +118,8 @@ func newPartSet(l layout, v versions) (*partSet, error) {
 		programs: []program{{"cert-manager", "."}},
 		copies:   []copied{{"crds", "github.com/cert-manager/cert-manager", "deploy/crds"}}},
 		check{"modules/cert-manager", "github.com/cert-manager/cert-manager", "CERT_MANAGER"})
+	add(&part{name: "robustness", folder: "modules/robustness", usual: 30 * time.Second, programs: []program{{"robustness", "."}}},
+		check{"modules/robustness", "go.etcd.io/etcd/tests/v3", "ETCD_ROBUSTNESS"})
 	add(&part{name: "probe", folder: "probe", usual: 20 * time.Second, programs: []program{{"holdfast-probe", "."}}},
 		check{"probe", "go.etcd.io/etcd/client/v3", "ETCD_CLIENT"})
 	add(&part{name: "pause", folder: ".", sources: []string{"go.mod", "cmd/pause"}, usual: 2 * time.Second,
