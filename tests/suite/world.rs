@@ -150,6 +150,8 @@ pub struct World {
     pub has_formed: bool,
     /// Members whose etcd runs and does not answer.
     pub frozen: BTreeSet<String>,
+    /// Members whose log is corrupt.
+    pub corrupt: BTreeSet<String>,
     going: BTreeMap<(&'static str, String), u64>,
     pub due: BTreeMap<Who, u64>,
     pub writes: u64,
@@ -209,6 +211,7 @@ impl World {
             silent_until: 0,
             has_formed: false,
             frozen: BTreeSet::new(),
+            corrupt: BTreeSet::new(),
             going: BTreeMap::new(),
             due: BTreeMap::new(),
             writes: 0,

@@ -10,10 +10,11 @@ use super::pace::{POLL, SOON};
 use super::{AlarmKind, Member, Membership, Observed, alarms};
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
+use crate::api::key;
 use crate::api::member::Birth;
 use crate::plan::build::budget::quorum;
 use crate::plan::valid::Wanted;
-use crate::plan::{Act, Next, Seen, Target, Wake, build, pods};
+use crate::plan::{Act, Next, Seen, Target, Wake, build, meta, pods};
 
 /// Below this a learner's first snapshot takes well under a second, so several at once do not weigh on the leader.
 const SMALL_DATABASE: i64 = 256 << 20;
@@ -58,8 +59,11 @@ fn strange(seen: &Observed, etcd: &Membership) -> Option<Next> {
     }
     let gone = seen.staying().find(|m| m.joined() && seen.listed(etcd, m.name()).is_none())?;
     let message = format!(
-        "the member {} had joined, and etcd lists its ID no more. An ID never returns. Lower spec.replicas by one: Holdfast \
-         removes this member first. Then raise spec.replicas again",
+        "the member {} had joined, and etcd lists its ID no more. An ID never returns, and spec.repair.mode is Manual. To replace \
+         the member: kubectl annotate etcdc {} --overwrite {}={}",
+        gone.name(),
+        meta::name(&seen.cluster.metadata),
+        key::REPLACE,
         gone.name()
     );
     Some(Next::wait(Reason::MemberNotListed, message, POLL))

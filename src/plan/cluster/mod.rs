@@ -19,6 +19,7 @@ mod park;
 mod plan;
 mod reach;
 mod reading;
+mod replace;
 mod restore;
 mod risk;
 mod seed;

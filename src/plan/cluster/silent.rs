@@ -146,7 +146,7 @@ impl Observed {
         let votes =
             |m: &&Member| told.iter().any(|known| known.name == m.name() && known.role.as_deref() == Some(role::VOTER));
         let voters: Vec<&Member> = self.members.iter().filter(votes).collect();
-        if voters.is_empty() { self.members.iter().collect() } else { voters }
+        if voters.is_empty() { self.members.iter().filter(|m| !m.removed()).collect() } else { voters }
     }
 }
 

@@ -10,6 +10,7 @@ mod growing;
 mod latest;
 mod lineage;
 mod memberless;
+mod replacing;
 mod scaling;
 mod seed;
 mod stored;

@@ -11,8 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use snapshot_agent::contract::{ExitClass, Failure};
 
-use super::Observed;
 use super::facts::{cluster, unformed};
+use super::{Observed, evidence};
 use crate::api::condition::Reason;
 use crate::api::member::{Birth, Joined};
 use crate::api::{EtcdMember, key, role};
@@ -123,7 +123,9 @@ fn own(seen: &Observed, there: &Pod, want: &Pod, now: Timestamp) -> Next {
                 let why = "the Pod waits for the restore's source, which the restored member does not need";
                 anew_at(seen, since + FORGET_RESTORE, there, why, now)
             }
-            None => count_start(seen, joined, there).unwrap_or_else(|| standing(seen, there, now)),
+            None => count_start(seen, joined, there)
+                .or_else(|| evidence::second_pod(seen, there, now))
+                .unwrap_or_else(|| standing(seen, there, now)),
         };
     }
     if outdated(there, want) {

@@ -169,7 +169,7 @@ fn member_object(cluster: &EtcdCluster, n: u8, facts: &Object) -> EtcdMember {
         .map(|add| Joined { member_id: format!("{:x}", id(n, add)), cluster_id: format!("{CLUSTER_ID:x}") });
     // Starts are counted, and every Pod knows the count: I27 is no part of the model.
     spec.start_count = u64::from(spec.joined.is_some());
-    spec.leaving = facts.leaving.then(|| Leaving { why: Departure::ScaledIn, at: at.clone() });
+    spec.leaving = facts.leaving.then(|| Leaving { why: Departure::ScaledIn, evidence: None, at: at.clone() });
     spec.removed = facts.removed.then(|| Removed {
         member_id: spec.joined.as_ref().map(|j| j.member_id.clone()),
         cluster_id: format!("{CLUSTER_ID:x}"),
