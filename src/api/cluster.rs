@@ -526,6 +526,21 @@ pub struct Latches {
     /// Last member that Holdfast replaced on evidence, written before the member leaves. At most one is replaced per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced: Option<Replaced>,
+    /// Members that did not get their vote in time, one after the other. Removed after every member has its vote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<GivenUp>,
+}
+
+/// Joining members that Holdfast gave up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GivenUp {
+    /// Name of the last one.
+    pub member: String,
+    /// Number of members in a row.
+    pub count: u32,
+    /// Time of the last decision (RFC 3339). The next member is made later each time, at most an hour.
+    pub at: String,
 }
 
 /// Replacement of a member on evidence.

@@ -211,6 +211,8 @@ reasons! {
     AgentCrashed => runbook,
     /// A member that has served lost its claim.
     ClaimLost => runbook,
+    /// A member that joins does not get its vote in time, and is made anew.
+    JoinerStuck => runbook,
     /// Several members show the same evidence of loss at the same time: the cause may be common.
     ReplacementHeld => runbook,
     /// etcd no longer lists a member that had joined.

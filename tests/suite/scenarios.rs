@@ -48,7 +48,9 @@ fn tell(world: &mut World, command: &str) {
         ["delete", "secret", which] => world.delete_secret(which),
         ["replicas", n] => world.edit(|s| s.replicas = n.parse().unwrap()),
         ["until", "complete"] => {
-            assert!(world.run_until(PATIENCE, World::complete), "never complete:\n{}", world.log.join("\n"));
+            let done = world.run_until(PATIENCE, World::complete);
+            let status = || world.cluster.as_ref().and_then(|c| c.status.clone());
+            assert!(done, "never complete:\n{}\n{:#?}", world.log.join("\n"), status());
         }
         ["until", "stuck", reason] => {
             let stuck = |w: &World| {
@@ -109,6 +111,11 @@ fn tell(world: &mut World, command: &str) {
             let name = world.members.keys().nth(n.parse().unwrap()).unwrap().clone();
             world.crash(&name);
         }
+        ["keep", "claims", seconds] => world.edit(|s| {
+            s.repair = Some(Repair { keep_claim_seconds: Some(seconds.parse().unwrap()), ..Repair::default() });
+        }),
+        ["pods", "never", "start"] => world.held = true,
+        ["pods", "start"] => world.held = false,
         ["repair", "manual"] => world.edit(|s| {
             s.repair = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
         }),

@@ -90,6 +90,7 @@ fn latch(pending: &str, restoring: Option<Restoring>) -> Next {
         restoring,
         formed: None,
         replaced: None,
+        given_up: None,
     })))
 }
 
@@ -196,6 +197,7 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
             corrupt_came_along,
         }),
         replaced: None,
+        given_up: None,
     })))
 }
 

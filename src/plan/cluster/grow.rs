@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::health::voters;
 use super::pace::{POLL, SOON};
-use super::{AlarmKind, Member, Membership, Observed, alarms};
+use super::{AlarmKind, Member, Membership, Observed, alarms, stuck};
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::key;
@@ -25,12 +25,14 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
         return Some(next);
     }
     let growth = Growth::of(seen, wanted, etcd);
-    growth
-        .create()
+    let held = stuck::paused(seen, now).filter(|_| growth.missing > 0);
+    let create = if held.is_some() { None } else { growth.create() };
+    create
         .or_else(|| growth.add())
         .or_else(|| growth.introduce())
         .or_else(|| growth.tidy())
         .or_else(|| growth.outstanding(now))
+        .or(held)
 }
 
 /// A membership that is not ours to grow.
@@ -202,7 +204,12 @@ impl<'a> Growth<'a> {
 
     fn tidy(&self) -> Option<Next> {
         let finished = self.missing == 0 && self.latches.pending_member.is_some();
-        finished.then(|| Next::act(Act::Latch(Box::new(Latches { pending_member: None, ..self.latches.clone() }))))
+        // Every member has its vote.
+        let arrived = self.missing == 0 && !self.seen.staying().any(|m| stuck::joins(self.seen, self.etcd, m));
+        let given_up = self.latches.given_up.clone().filter(|_| !arrived);
+        let over = given_up != self.latches.given_up;
+        let latches = || Latches { pending_member: None, given_up, ..self.latches.clone() };
+        (finished || over).then(|| Next::act(Act::Latch(Box::new(latches()))))
     }
 
     /// What the members that are on their way wait for.

@@ -26,6 +26,7 @@ mod seed;
 mod shrink;
 mod silent;
 mod status;
+mod stuck;
 #[cfg(test)]
 mod tests;
 mod tls;

@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 
 use super::pace::POLL;
-use super::{Observed, admit, alarms, bootstrap, front, grow, park, replace, seed, shrink, status, tls};
+use super::{Observed, admit, alarms, bootstrap, front, grow, park, replace, seed, shrink, status, stuck, tls};
 use crate::api::EtcdClusterStatus;
 use crate::api::cluster::Formed;
 use crate::api::condition::Reason;
@@ -82,6 +82,7 @@ fn formed_next(seen: &Observed, wanted: Result<&Wanted, Next>, formed: &Formed, 
     match wanted {
         Ok(wanted) => alarms::next(seen, wanted, etcd)
             .or_else(|| shrink::next(seen, wanted, etcd, now))
+            .or_else(|| stuck::next(seen, etcd, now))
             .or_else(|| replace::next(seen, etcd, now))
             .or_else(|| grow::next(seen, wanted, etcd, now))
             .or_else(|| replace::waiting(seen, etcd, now))

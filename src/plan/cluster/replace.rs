@@ -53,9 +53,7 @@ pub(super) fn next(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option
         && latches.replaced.as_ref().is_none_or(|known| known.member != member.name())
     {
         let replaced = Replaced { member: member.name().to_owned(), evidence: evidence.clone(), at: now.to_string() };
-        let there = |name: &String| seen.members.iter().any(|m| m.name() == name);
-        let pending = latches.pending_member.clone().filter(|name| !there(name)).or_else(|| Some(seen.fresh_name()));
-        let latches = Latches { pending_member: pending, replaced: Some(replaced), ..latches };
+        let latches = Latches { pending_member: Some(seen.next_name()), replaced: Some(replaced), ..latches };
         return Some(Next::act(Act::Latch(Box::new(latches))));
     }
     let (why, evidence) = match cause {
@@ -128,7 +126,7 @@ fn limited(
     let since = evidence.since()?;
     if let Some(other) = common(seen, member, evidence, since) {
         let message = format!(
-            "{name}: {}, and the same evidence on {other} within 10 minutes: the cause may be common. Holdfast replaces neither. Check \
+            "{name}: {}, and the same evidence on {other} within 10 minutes: the cause may be common. Holdfast waits. Check \
              image, StorageClass and nodes; then replace one: kubectl annotate etcdc {} --overwrite {}={name}",
             evidence.told(),
             meta::name(&seen.cluster.metadata),
@@ -189,6 +187,12 @@ fn beside_too_few(
 }
 
 impl Observed {
+    /// The name of the member that comes next: the latched one, where no member has it.
+    pub(super) fn next_name(&self) -> String {
+        let free = |name: &String| self.members.iter().all(|m| m.name() != name);
+        self.latches().pending_member.filter(free).unwrap_or_else(|| self.fresh_name())
+    }
+
     /// Whether no more members are wanted than these.
     fn wanted_at_most(&self, there: usize) -> bool {
         usize::try_from(self.cluster.spec.replicas).is_ok_and(|wanted| wanted <= there)

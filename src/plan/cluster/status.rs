@@ -246,6 +246,10 @@ impl Facts<'_> {
             Next::Do(Act::StartJob(_), _) => Some(latest::asking(self.seen, self.now)),
             Next::Do(Act::Park { .. }, _) => Some((Reason::Parking, "spec.replicas is 0: the Pods end".to_owned())),
             Next::Do(Act::Unpark { .. }, _) => Some((Reason::Waking, "the cluster serves again".to_owned())),
+            Next::Do(Act::Latch(new), _) if new.replaced != self.seen.latches().replaced => {
+                let name = new.replaced.as_ref().map_or("", |replaced| replaced.member.as_str());
+                Some((Reason::Replacing, format!("another member takes the place of {name}")))
+            }
             Next::Do(
                 Act::LatchLeaving { member, .. } | Act::LatchRemoved { member, .. } | Act::DeleteMember { member, .. },
                 _,

@@ -70,7 +70,8 @@ fn counts(verdict: &str) -> bool {
 
 /// The end of the first Pod that refused: another mount may show another volume.
 pub(super) fn second_pod(seen: &Observed, there: &Pod, now: Timestamp) -> Option<Next> {
-    let [first] = seen.member.status.as_ref()?.refusals.as_slice() else { return None };
+    let refusals = refusals(seen, Some(there), now);
+    let [first] = refusals.as_slice() else { return None };
     if !counts(&first.verdict) || first.pod_uid != meta::uid(&there.metadata) || pods::runs(there) {
         return None;
     }

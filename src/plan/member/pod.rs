@@ -41,6 +41,9 @@ const HELD_UP_AFTER: SignedDuration = SignedDuration::from_secs(15);
 /// and only then attaches it elsewhere (kube-controller-manager: `maxWaitForUnmountDuration`).
 const UNPREPARED_FOR: SignedDuration = SignedDuration::from_mins(8);
 
+/// So long a member may take to join with its first Pod. The second one gets as much (`cluster/stuck.rs`).
+const JOINS_WITHIN: SignedDuration = SignedDuration::from_mins(10);
+
 /// Between two times that labels are put back.
 const RELABELLED: Wake = Wake::AfterMillis(10_000);
 
@@ -131,6 +134,15 @@ fn own(seen: &Observed, there: &Pod, want: &Pod, now: Timestamp) -> Next {
     if outdated(there, want) {
         return anew(there, "the member has not joined yet, and its Pod has outdated arguments");
     }
+    if let Some(at) = second_pod_at(seen, there) {
+        return anew_at(
+            seen,
+            at,
+            there,
+            "the member does not join; a second Pod may find another node and volume",
+            now,
+        );
+    }
     match retry_at(there) {
         Some(at) => anew_at(seen, at, there, "the restore failed; a new Pod starts again from the beginning", now),
         None => standing(seen, there, now),
@@ -217,6 +229,14 @@ fn standing(seen: &Observed, pod: &Pod, now: Timestamp) -> Next {
         Some(later) => Next::wait(Reason::WaitingForPod, message, later),
         None => Next::wait(Reason::PodHeldUp, message, Wake::OnChange),
     }
+}
+
+/// When the first Pod of a member that does not join is made anew; a Pod that was made later is not.
+fn second_pod_at(seen: &Observed, pod: &Pod) -> Option<Timestamp> {
+    let born = seen.member.metadata.creation_timestamp.as_ref()?.0;
+    let made = pod.metadata.creation_timestamp.as_ref()?.0;
+    let first = seen.member.spec.role == Birth::Joiner && made < born + JOINS_WITHIN;
+    first.then(|| made.max(born) + JOINS_WITHIN)
 }
 
 /// Whether a container that decides about data would run with other arguments than it has to.

@@ -17,6 +17,7 @@ mod proxied;
 mod quiet;
 mod recurring;
 mod refusals;
+mod replace;
 mod restores;
 mod scale;
 mod snapshots;
@@ -57,6 +58,10 @@ pub fn all() -> Vec<Story> {
         story!(on host "crashes_while_scaling", crashes::scaling),
         story!(on host "crashes_while_parking", crashes::parking),
         story!(on host "killed_while_scaling", scale::killed),
+        story!("a_lost_volume_is_replaced", replace::lost_volume),
+        story!("many_restarts_change_nothing", replace::many_restarts),
+        story!("two_of_three_lost", replace::two_of_three),
+        story!(on host "crashes_while_replacing", crashes::replacing),
         story!("tls_auto", tls::auto),
         story!("nothing_answers_in_plaintext", tls::refusals),
         story!("clusters_grow", growth::tell),

@@ -14,7 +14,9 @@ impl World {
         let age = self.now - process.since;
         let restores = pods::arguments(&pod, "restore").is_some();
         let next = match process.stage {
-            Stage::Scheduling if age >= SCHEDULE && self.volumes.contains_key(&format!("data-{name}")) => {
+            Stage::Scheduling
+                if age >= SCHEDULE && !self.held && self.volumes.contains_key(&format!("data-{name}")) =>
+            {
                 Some(if restores { Stage::Restoring } else { self.start(name, &pod) })
             }
             Stage::Restoring if age >= RESTORE => Some(match self.rebuild(name, &pod) {

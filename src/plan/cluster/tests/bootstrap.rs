@@ -70,6 +70,7 @@ mod from_a_store {
                 restoring: Some(restoring.clone()),
                 formed: None,
                 replaced: None,
+                given_up: None,
             };
             let Some(Act::CreateMember(member)) = act(&seen) else { panic!("{:?}", act(&seen)) };
             assert_eq!(member.spec.restore.as_ref(), Some(&restoring));
@@ -80,6 +81,7 @@ mod from_a_store {
             restoring: Some(restoring.clone()),
             formed: None,
             replaced: None,
+            given_up: None,
         };
         assert_ne!(latched(&corrected).restore_uid, restoring.restore_uid);
     }
@@ -107,6 +109,7 @@ mod from_a_store {
                 restoring: Some(restoring.clone()),
                 formed: None,
                 replaced: None,
+                given_up: None,
             };
             seen
         };
@@ -179,6 +182,7 @@ fn a_restore_is_latched_with_the_name() {
         restoring: Some(restoring("k1")),
         formed: None,
         replaced: None,
+        given_up: None,
     };
     assert_eq!(act(&seen), Some(Act::Latch(Box::new(first.clone()))));
     *latches(&mut seen) = first;

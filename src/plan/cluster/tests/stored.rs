@@ -79,6 +79,7 @@ fn a_corrected_secret_is_another_attempt_and_a_store_that_goes_is_none() {
         restoring: Some(wrong.clone()),
         formed: None,
         replaced: None,
+        given_up: None,
     };
     seen.fresh_suffix = "other".to_owned();
     for store in [Seen::Known(None), known(vault("moved", "new")), Seen::unknown("timeout")] {
