@@ -12,6 +12,7 @@ pub mod condition;
 pub mod held;
 pub mod member;
 pub mod name;
+pub mod repair;
 pub mod restore;
 pub mod snapshot;
 pub mod store;
@@ -59,6 +60,8 @@ pub mod key {
     pub const ACCEPT_STORE: &str = "holdfast.dev/accept-store";
     /// Annotation `true` on an `EtcdMember`: a person may delete the object, although the admission policy refuses this.
     pub const ALLOW_DELETION: &str = "holdfast.dev/allow-deletion";
+    /// Annotation of an `EtcdCluster`, set by a person: name of the member to replace.
+    pub const REPLACE: &str = "holdfast.dev/replace";
     /// `voter` or `learner`; client traffic and disruption budgets follow `voter` only.
     pub const ROLE: &str = "holdfast.dev/role";
     /// Annotation of a member's Pod: see [`snapshot_agent::contract::MAY_START_EMPTY`].

@@ -19,12 +19,14 @@ mod park;
 mod plan;
 mod reach;
 mod reading;
+mod replace;
 mod restore;
 mod risk;
 mod seed;
 mod shrink;
 mod silent;
 mod status;
+mod stuck;
 #[cfg(test)]
 mod tests;
 mod tls;

@@ -3,9 +3,10 @@
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::{Verdict, Violation, is, rule};
+use super::facts::{answers, formed_as, id, is_healthy, known, latches, stands_for, voters};
+use super::{Verdict, Violation, is, replace, rule};
 use crate::api::cluster::Latches;
-use crate::api::member::{Birth, Joined, Removed};
+use crate::api::member::{Birth, Departure, Joined, Leaving, Removed};
 use crate::api::{EtcdClusterStatus, EtcdMember, component, key, role};
 use crate::plan::build::job::{expects, searches};
 use crate::plan::certificate::{Contents, Files, Issue, Origin, Plane, files};
@@ -24,10 +25,6 @@ pub fn cluster(seen: &Observed, plan: &Plan<EtcdClusterStatus>) -> Verdict {
         check_ensure(seen, ensure)?;
     }
     plan.act.as_ref().map_or(Ok(()), |act| check_act(seen, act))
-}
-
-fn latches(seen: &Observed) -> Latches {
-    seen.cluster.status.as_ref().map(|s| s.latches.clone()).unwrap_or_default()
 }
 
 fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
@@ -84,7 +81,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::Disarm { alarm, cluster_id } => disarm(seen, alarm, *cluster_id),
         Act::AdmitClients { pod } => admit(seen, pod),
         Act::DeleteMember { member, .. } => delete(seen, member),
-        Act::LatchLeaving { member, .. } => leave(seen, member),
+        Act::LatchLeaving { member, leaving } => leave(seen, member, leaving),
         Act::DismissClients { pod } => {
             let leaves = owner_of(seen, pod)?.object.spec.leaving.is_some();
             rule("I16", leaves, "only a member that leaves loses its clients")
@@ -203,6 +200,7 @@ fn search(seen: &Observed, job: &Job) -> Verdict {
 }
 
 fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
+    replace::latch(seen, old, new)?;
     if let Some(formed) = &old.formed {
         rule("I2", new.formed.as_ref() == Some(formed), "the latch of a formed cluster is never removed or changed")?;
         return rule("I9", new.restoring == old.restoring, "a cluster that has formed is not restored again");
@@ -281,22 +279,6 @@ fn add(seen: &Observed, name: &str, peer_url: &str, cluster_id: u64) -> Verdict 
     rule("I11", learners < if one { 1 } else { MOST }, "3.5 knows one learner at a time")
 }
 
-/// Whether a voter counts (I1): it answers for itself, names the leader that etcd's list names, and is close behind.
-fn is_healthy(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
-    let said = |listed: &Listed| {
-        let member = stands_for(seen, listed)?;
-        let said = seen.answers.get(member.name()).and_then(Seen::known);
-        said.filter(|_| answers(seen, etcd, listed) && member.live_pod().is_some())
-    };
-    let leader = etcd.leader.and_then(|id| etcd.members.iter().find(|l| l.id == id));
-    let (Some(leader), Some(own)) = (leader, said(listed)) else { return false };
-    let level = said(leader).is_some_and(|ahead| ahead.applied_index.saturating_sub(own.applied_index) <= LAG);
-    own.leader == leader.id && level
-}
-
-/// Raft entries that a healthy voter may lack.
-const LAG: u64 = 1_000;
-
 /// Whether the quorum of the rest is healthy without this voter (I1).
 fn spared(seen: &Observed, etcd: &Membership, voter: &Listed) -> bool {
     let rest: Vec<&Listed> = voters(etcd).into_iter().filter(|l| l.id != voter.id).collect();
@@ -304,7 +286,7 @@ fn spared(seen: &Observed, etcd: &Membership, voter: &Listed) -> bool {
     !rest.is_empty() && 2 * healthy > rest.len()
 }
 
-fn leave(seen: &Observed, target: &Target) -> Verdict {
+fn leave(seen: &Observed, target: &Target, leaving: &Leaving) -> Verdict {
     let etcd = known(seen)?;
     formed_as(seen, etcd.cluster_id)?;
     let member = target_member(seen, target)?;
@@ -314,11 +296,19 @@ fn leave(seen: &Observed, target: &Target) -> Verdict {
     rule("I11", !seen.members.iter().any(leaves), "one member leaves at a time")?;
     let wanted = usize::try_from(seen.cluster.spec.replicas).unwrap_or(MOST);
     let staying = seen.members.iter().filter(stays).count();
-    rule("I1", wanted > 0 && staying > wanted, "no member leaves while no fewer are wanted")?;
+    rule("I1", wanted > 0, "no member leaves a cluster that is parked")?;
+    let lasts = if leaving.why == Departure::ScaledIn {
+        rule("I1", staying > wanted, "no member leaves while no fewer are wanted")?;
+        false
+    } else {
+        replace::leave(seen, etcd, member, leaving)?
+    };
     rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "nothing leaves while data are in doubt")?;
     let own = |l: &&Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
     let voter = voters(etcd).into_iter().find(own);
-    rule("I1", voter.is_none_or(|v| spared(seen, etcd, v)), "a quorum of the rest is healthy without the voter")
+    let last = |v: &Listed| lasts && voters(etcd).len() == 1 && answers(seen, etcd, v);
+    let spares = |v: &Listed| last(v) || spared(seen, etcd, v);
+    rule("I1", voter.is_none_or(spares), "a quorum of the rest is healthy without the voter")
 }
 
 fn hand_over(seen: &Observed, name: &str, (from, to): (u64, u64), cluster_id: u64) -> Verdict {
@@ -350,6 +340,7 @@ fn remove(seen: &Observed, name: &str, (member_id, learner): (u64, bool), cluste
     rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "no voter goes while data are in doubt")?;
     let serves_clients =
         |pod: &Pod| !meta::deleting(&pod.metadata) && meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
+    replace::remove(member)?;
     rule("I16", !member.pod.as_ref().is_some_and(serves_clients), "clients are led elsewhere before a voter goes")?;
     rule("I1", etcd.leader.is_some_and(|leader| leader != member_id), "a leader is not removed")?;
     rule("I1", spared(seen, etcd, listed), "a quorum of the rest is healthy without the voter")
@@ -508,24 +499,6 @@ fn delete(seen: &Observed, target: &Target) -> Verdict {
     rule("I4", !joined, "no member is deleted where one has served")
 }
 
-fn known(seen: &Observed) -> Result<&Membership, Violation> {
-    match &seen.etcd {
-        Seen::Known(etcd) => Ok(etcd),
-        Seen::Unknown(why) => Err(Violation {
-            invariant: "I1",
-            message: format!("nothing about the membership is decided without a linearizable read ({why})"),
-        }),
-    }
-}
-
-fn formed_as(seen: &Observed, cluster_id: u64) -> Result<&Membership, Violation> {
-    let etcd = known(seen)?;
-    let formed = latches(seen).formed;
-    let same = etcd.cluster_id == cluster_id && formed.is_some_and(|f| f.cluster_id == id(cluster_id));
-    rule("I2", same, "the cluster that is changed is the one that formed")?;
-    Ok(etcd)
-}
-
 fn named<'a>(seen: &'a Observed, name: &str) -> Result<&'a Member, Violation> {
     let there = seen.members.iter().find(|m| m.name() == name && !meta::deleting(&m.object.metadata));
     there.ok_or_else(|| Violation { invariant: "I12", message: format!("there is no member {name} that stays") })
@@ -552,22 +525,4 @@ fn owner_of<'a>(seen: &'a Observed, target: &Target) -> Result<&'a Member, Viola
 
 fn may_start_empty(member: &Member) -> bool {
     member.pod.as_ref().is_some_and(|p| pods::may_start_empty(p) && !meta::deleting(&p.metadata))
-}
-
-fn stands_for<'a>(seen: &'a Observed, listed: &Listed) -> Option<&'a Member> {
-    let url = |m: &Member| build::member::peer_url(&seen.cluster, m.name());
-    seen.members.iter().find(|m| m.name() == listed.name || listed.peer_urls.contains(&url(m)))
-}
-
-fn voters(etcd: &Membership) -> Vec<&Listed> {
-    etcd.members.iter().filter(|l| !l.learner).collect()
-}
-
-fn answers(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
-    let said = stands_for(seen, listed).and_then(|m| seen.answers.get(m.name())).and_then(Seen::known);
-    said.is_some_and(|a| a.cluster_id == etcd.cluster_id && a.member_id == listed.id)
-}
-
-fn id(id: u64) -> String {
-    format!("{id:x}")
 }

@@ -18,6 +18,7 @@ mod proxied;
 mod quiet;
 mod recurring;
 mod refusals;
+mod replace;
 mod restores;
 mod robustness;
 mod scale;
@@ -62,6 +63,10 @@ pub fn all() -> Vec<Story> {
         story!(on host "crashes_while_parking", crashes::parking),
         story!(on host "robustness", robustness::tell),
         story!(on host "killed_while_scaling", scale::killed),
+        story!("a_lost_volume_is_replaced", replace::lost_volume),
+        story!("many_restarts_change_nothing", replace::many_restarts),
+        story!("two_of_three_lost", replace::two_of_three),
+        story!(on host "crashes_while_replacing", crashes::replacing),
         story!("tls_auto", tls::auto),
         story!(on host "kube_apiserver_on_our_etcd", apiserver::tell),
         story!(on host "tls_own", tls_own::tell),

@@ -20,6 +20,8 @@ pub enum Workload {
     Grow,
     /// From nothing through these sizes.
     Scale(&'static [i32]),
+    /// From nothing to three members, of which one is replaced on request.
+    Replace,
     /// A snapshot to a volume.
     Save,
     /// A member from a snapshot.
@@ -35,7 +37,7 @@ pub struct Ground {
 impl Workload {
     /// Makes what has to be there before the first run; an operator has to run.
     pub async fn prepare(self, w: &World) -> Result<Ground> {
-        if matches!(self, Self::Grow | Self::Scale(_)) {
+        if matches!(self, Self::Grow | Self::Scale(_) | Self::Replace) {
             return Ok(Ground { digest: None });
         }
         w.create(make::claim("backups", "1Gi")).await?;
@@ -62,6 +64,11 @@ impl Workload {
         let wish = match self {
             Self::Grow => make::secured(run, 3),
             Self::Scale(sizes) => make::cluster(run, sizes[0]),
+            Self::Replace => {
+                let mut cluster = make::cluster(run, 3);
+                cluster["spec"]["repair"] = json!({"keepClaimSeconds": 0});
+                cluster
+            }
             Self::Save => make::snapshot(run, "source", volume()),
             Self::Restore => make::restored(run, 1, json!({"snapshotRef": {"name": "base"}})),
         };
@@ -78,6 +85,9 @@ impl Workload {
         if let Self::Scale(sizes) = self {
             return scaled(w, run, &object, sizes).await;
         }
+        if self == Self::Replace {
+            return replaced(w, run, &object).await;
+        }
         Ok(is_ready(&object, self.members()))
     }
 
@@ -90,7 +100,7 @@ impl Workload {
                 let manifests = manifests(&stored, &snapshot)?.len();
                 ensure!(manifests == 1, "{manifests} manifests of {run} in the store: {stored:?}");
             }
-            Self::Grow | Self::Restore | Self::Scale(_) => {
+            Self::Grow | Self::Restore | Self::Replace | Self::Scale(_) => {
                 until("every size was reached", PATIENCE, async || {
                     Ok(if self.done(w, run).await? { Ok(()) } else { Err("on the way".to_owned()) })
                 })
@@ -127,13 +137,13 @@ impl Workload {
     const fn kind(self) -> &'static str {
         match self {
             Self::Save => "EtcdSnapshot",
-            Self::Grow | Self::Restore | Self::Scale(_) => "EtcdCluster",
+            Self::Grow | Self::Restore | Self::Replace | Self::Scale(_) => "EtcdCluster",
         }
     }
 
     fn members(self) -> usize {
         match self {
-            Self::Grow => 3,
+            Self::Grow | Self::Replace => 3,
             Self::Save | Self::Restore => 1,
             Self::Scale(sizes) => sizes.last().and_then(|last| usize::try_from(*last).ok()).unwrap_or(0),
         }
@@ -152,6 +162,22 @@ async fn scaled(w: &World, run: &str, cluster: &Value, sizes: &[i32]) -> Result<
     let annotations = json!({"holdfast.test/size": (at + 1).to_string()});
     w.patch("EtcdCluster", run, json!({"metadata": {"annotations": annotations}, "spec": {"replicas": next}})).await?;
     Ok(false)
+}
+
+/// Whether the first member was replaced; else, once all serve, asks for that.
+async fn replaced(w: &World, run: &str, cluster: &Value) -> Result<bool> {
+    let ready = is_ready(cluster, 3);
+    let asked = cluster["metadata"]["annotations"]["holdfast.dev/replace"].as_str();
+    let Some(asked) = asked else {
+        let members = w.names_with("EtcdMember", &format!("holdfast.dev/cluster={run}")).await?;
+        if let Some(first) = members.first().filter(|_| ready) {
+            let annotations = json!({"holdfast.dev/replace": first});
+            w.patch("EtcdCluster", run, json!({"metadata": {"annotations": annotations}})).await?;
+        }
+        return Ok(false);
+    };
+    let members = w.names_with("EtcdMember", &format!("holdfast.dev/cluster={run}")).await?;
+    Ok(ready && !members.iter().any(|name| name == asked))
 }
 
 fn volume() -> Value {

@@ -1,5 +1,7 @@
 //! Writes of the operator in the small world, with the guards that its writer has, and what they are in plain English.
 
+use holdfast::api::member::Departure;
+
 use super::*;
 
 impl World {
@@ -207,7 +209,9 @@ pub fn english(act: &Act) -> String {
             let restoring =
                 latches.restoring.as_ref().map(|r| format!(", restoring {}", r.source.key)).unwrap_or_default();
             let formed = latches.formed.as_ref().map(|f| format!(", formed as {}", f.cluster_id)).unwrap_or_default();
-            format!("write down: next member {pending}{restoring}{formed}")
+            let replaced =
+                latches.replaced.as_ref().map(|r| format!(", replaces {} on evidence", r.member)).unwrap_or_default();
+            format!("write down: next member {pending}{restoring}{formed}{replaced}")
         }
         Act::CreateMember(m) => {
             let how = if m.spec.restore.is_some() { ", restored" } else { "" };
@@ -223,7 +227,10 @@ pub fn english(act: &Act) -> String {
         Act::MarkStarted { pod, count, .. } => format!("tell {} that number {count} has served", pod.name),
         Act::ForbidEmptyStart { pod, .. } => format!("{} may not start empty any more", pod.name),
         Act::Promote { name, .. } => format!("give {name} its vote"),
-        Act::LatchLeaving { member, .. } => format!("write down: {} leaves", member.name),
+        Act::LatchLeaving { member, leaving } if leaving.why == Departure::ScaledIn => {
+            format!("write down: {} leaves", member.name)
+        }
+        Act::LatchLeaving { member, leaving } => format!("write down: {} leaves ({:?})", member.name, leaving.why),
         Act::Issue(issue) => {
             let verb = if issue.replaces.is_some() { "renew" } else { "issue" };
             format!("{verb} the certificates of {}", meta::name(&issue.metadata))

@@ -65,14 +65,24 @@ mod from_a_store {
         let restoring = latched(&seen(Some(store("b", true))));
         for there in [None, Some(store("b", false)), Some(store("moved", false))] {
             let mut seen = seen(there);
-            seen.cluster.status.get_or_insert_default().latches =
-                Latches { pending_member: Some("a-m0".to_owned()), restoring: Some(restoring.clone()), formed: None };
+            seen.cluster.status.get_or_insert_default().latches = Latches {
+                pending_member: Some("a-m0".to_owned()),
+                restoring: Some(restoring.clone()),
+                formed: None,
+                replaced: None,
+                given_up: None,
+            };
             let Some(Act::CreateMember(member)) = act(&seen) else { panic!("{:?}", act(&seen)) };
             assert_eq!(member.spec.restore.as_ref(), Some(&restoring));
         }
         let mut corrected = seen(Some(store("moved", true)));
-        corrected.cluster.status.get_or_insert_default().latches =
-            Latches { pending_member: Some("a-m0".to_owned()), restoring: Some(restoring.clone()), formed: None };
+        corrected.cluster.status.get_or_insert_default().latches = Latches {
+            pending_member: Some("a-m0".to_owned()),
+            restoring: Some(restoring.clone()),
+            formed: None,
+            replaced: None,
+            given_up: None,
+        };
         assert_ne!(latched(&corrected).restore_uid, restoring.restore_uid);
     }
 
@@ -94,8 +104,13 @@ mod from_a_store {
         assert!(plain.restore_uid != one.restore_uid && one.restore_uid != two.restore_uid);
         let under_way = |restoring: &Restoring, store| {
             let mut seen = seen(store);
-            seen.cluster.status.get_or_insert_default().latches =
-                Latches { pending_member: Some("a-m0".to_owned()), restoring: Some(restoring.clone()), formed: None };
+            seen.cluster.status.get_or_insert_default().latches = Latches {
+                pending_member: Some("a-m0".to_owned()),
+                restoring: Some(restoring.clone()),
+                formed: None,
+                replaced: None,
+                given_up: None,
+            };
             seen
         };
         // Begun before the mark was known, or while it is not, or with a store that has gone since: as it was.
@@ -162,7 +177,13 @@ fn the_name_comes_before_the_member() {
 fn a_restore_is_latched_with_the_name() {
     let mut seen = bare(3);
     restore(&mut seen, Some("k1"));
-    let first = Latches { pending_member: Some("a-fresh".to_owned()), restoring: Some(restoring("k1")), formed: None };
+    let first = Latches {
+        pending_member: Some("a-fresh".to_owned()),
+        restoring: Some(restoring("k1")),
+        formed: None,
+        replaced: None,
+        given_up: None,
+    };
     assert_eq!(act(&seen), Some(Act::Latch(Box::new(first.clone()))));
     *latches(&mut seen) = first;
     let Some(Act::CreateMember(member)) = act(&seen) else { panic!() };
