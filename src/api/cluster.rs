@@ -17,7 +17,7 @@ use snapshot_agent::contract::Level;
 
 use crate::api::held::HeldUp;
 use crate::api::name::Scheme;
-use crate::api::repair::{Evidence, Repair, RepairMode};
+use crate::api::repair::{Evidence, GivenUp, Repair, RepairMode, Replaced};
 use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
 use crate::api::tls::{Tls, TlsStatus};
 
@@ -529,30 +529,6 @@ pub struct Latches {
     /// Members that did not get their vote in time, one after the other. Removed after every member has its vote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<GivenUp>,
-}
-
-/// Joining members that Holdfast gave up.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct GivenUp {
-    /// Name of the last one.
-    pub member: String,
-    /// Number of members in a row.
-    pub count: u32,
-    /// Time of the last decision (RFC 3339). The next member is made later each time, at most an hour.
-    pub at: String,
-}
-
-/// Replacement of a member on evidence.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Replaced {
-    /// Name of the member that goes.
-    pub member: String,
-    /// Evidence that its data are lost.
-    pub evidence: Evidence,
-    /// Time of the decision (RFC 3339).
-    pub at: String,
 }
 
 /// First read of the cluster ID.

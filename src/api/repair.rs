@@ -108,3 +108,27 @@ pub struct Refusal {
     /// Time at which Holdfast first saw the refusal (RFC 3339).
     pub at: String,
 }
+
+/// Joining members that Holdfast gave up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GivenUp {
+    /// Name of the last one.
+    pub member: String,
+    /// Number of members in a row.
+    pub count: u32,
+    /// Time of the last decision (RFC 3339). The next member is made later each time, at most an hour.
+    pub at: String,
+}
+
+/// Replacement of a member on evidence.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Replaced {
+    /// Name of the member that goes.
+    pub member: String,
+    /// Evidence that its data are lost.
+    pub evidence: Evidence,
+    /// Time of the decision (RFC 3339).
+    pub at: String,
+}

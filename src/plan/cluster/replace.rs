@@ -9,11 +9,11 @@ use jiff::{SignedDuration, Timestamp};
 use super::health::voters;
 use super::pace::POLL;
 use super::{Listed, Member, Membership, Observed};
-use crate::api::cluster::{Latches, Replaced};
+use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::key;
 use crate::api::member::{Birth, Departure, Leaving};
-use crate::api::repair::{Evidence, Loss};
+use crate::api::repair::{Evidence, Loss, Replaced};
 use crate::plan::build::budget::quorum;
 use crate::plan::{Act, Next, Target, Wake, meta, pods};
 

@@ -140,7 +140,7 @@ fn remove(etcd: &Membership, name: &str, listed: &Listed) -> Next {
 
 fn unspared(seen: &Observed, etcd: &Membership, voter: &Listed, name: &str) -> Next {
     let (healthy, rest) = seen.without(etcd, voter);
-    let replaced = seen.members.iter().any(|m| m.name() == name && is_replaced(m));
+    let replaced = seen.members.iter().any(|m| m.name() == name && !is_scaled_in(m));
     let reason = if replaced { Reason::Replacing } else { Reason::Shrinking };
     let message = format!(
         "Holdfast removes {name} when a quorum of the other {rest} voters is healthy: {healthy} are. Bring the silent voters \
@@ -149,9 +149,9 @@ fn unspared(seen: &Observed, etcd: &Membership, voter: &Listed, name: &str) -> N
     Next::wait(reason, message, if healthy == 0 { POLL } else { RETRY })
 }
 
-/// Whether another member takes this one's place.
-pub(super) fn is_replaced(member: &Member) -> bool {
-    member.object.spec.leaving.as_ref().is_some_and(|leaving| leaving.why.replaces())
+/// Whether no other member takes this one's place.
+pub(super) fn is_scaled_in(member: &Member) -> bool {
+    member.object.spec.leaving.as_ref().is_none_or(|leaving| leaving.why == Departure::ScaledIn)
 }
 
 /// A removed member that etcd lists as a learner: a request to add it was carried out after the proof was latched.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::api::cluster::MemberSummary;
 use crate::api::condition::{Reason, Type, Wanted as Condition, merge};
-use crate::api::member::LastFailure;
+use crate::api::member::{Departure, LastFailure};
 use crate::api::{EtcdClusterStatus, name, role};
 use crate::plan::build;
 use crate::plan::valid::{Version, Wanted};
@@ -279,8 +279,9 @@ impl Facts<'_> {
 
     /// A member goes, and where another one takes its place, says so.
     fn shrinking(&self, name: &str) -> Verdict {
-        let decided = matches!(self.next, Next::Do(Act::LatchLeaving { leaving, .. }, _) if leaving.why.replaces());
-        if decided || self.seen.members.iter().any(|m| m.name() == name && shrink::is_replaced(m)) {
+        let decided =
+            matches!(self.next, Next::Do(Act::LatchLeaving { leaving, .. }, _) if leaving.why != Departure::ScaledIn);
+        if decided || self.seen.members.iter().any(|m| m.name() == name && !shrink::is_scaled_in(m)) {
             return (Reason::Replacing, format!("another member takes the place of {name}"));
         }
         (Reason::Shrinking, format!("shrinking to {} members", self.seen.cluster.spec.replicas))

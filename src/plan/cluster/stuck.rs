@@ -7,9 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::{Member, Membership, Observed};
-use crate::api::cluster::{GivenUp, Latches};
+use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::member::{Birth, Departure, Leaving};
+use crate::api::repair::GivenUp;
 use crate::plan::{Act, Next, Target, Wake};
 
 /// So long a joiner may take with each of two Pods.

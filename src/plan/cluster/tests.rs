@@ -14,6 +14,7 @@ mod replacing;
 mod scaling;
 mod seed;
 mod stored;
+mod stuck;
 mod tls;
 
 use jiff::SignedDuration;

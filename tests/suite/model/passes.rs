@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use holdfast::api::cluster::{Formed, Latches, Replaced};
+use holdfast::api::cluster::{Formed, Latches};
 use holdfast::api::condition::Reason;
 use holdfast::api::member::{Departure, Joined, Leaving, Parked, Removed};
-use holdfast::api::repair::{Evidence, Loss, Repair};
+use holdfast::api::repair::{Evidence, Loss, Repair, Replaced};
 use holdfast::api::tls::Tls;
 use holdfast::api::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, key, role};
 use holdfast::plan::build::pod::{Start, pod};

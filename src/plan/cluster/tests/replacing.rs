@@ -2,9 +2,8 @@
 
 use super::*;
 use crate::api::EtcdMemberStatus;
-use crate::api::cluster::Replaced;
 use crate::api::member::{Departure, Leaving};
-use crate::api::repair::{Evidence, Loss, Repair, RepairMode};
+use crate::api::repair::{Evidence, Loss, Repair, RepairMode, Replaced};
 use crate::plan::build::budget::quorum;
 
 const KINDS: [Loss; 3] = [Loss::ClaimGone, Loss::VolumeRefused, Loss::DataCorrupt];

@@ -4,9 +4,8 @@ use jiff::SignedDuration;
 
 use super::scaling::{breached, leave, member_target, needs_the_health_of};
 use super::*;
-use crate::api::cluster::Replaced;
 use crate::api::member::{Departure, Leaving};
-use crate::api::repair::{Evidence, Loss, Repair, RepairMode};
+use crate::api::repair::{Evidence, Loss, Repair, RepairMode, Replaced};
 use crate::plan::fixtures::noon;
 
 fn ago(minutes: i64) -> String {
