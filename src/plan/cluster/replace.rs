@@ -155,8 +155,13 @@ fn common(seen: &Observed, member: &Member, own: &Evidence, since: Timestamp) ->
         let apart = other.since().map(|at| at.duration_since(since).abs());
         other.kind == own.kind && apart.is_some_and(|apart| apart <= COMMON_WITHIN)
     };
-    let others = seen.staying().filter(|m| m.name() != member.name());
-    let now = others.filter(|m| evidence(m).is_some_and(same)).map(|m| m.name().to_owned()).next();
+    // One that was replaced on request tells the same for as long as its claim is kept.
+    let told = |m: &&Member| {
+        if m.stays() { evidence(m) } else { m.object.status.as_ref().and_then(|status| status.evidence.as_ref()) }
+            .is_some_and(same)
+    };
+    let others = seen.members.iter().filter(|m| m.name() != member.name());
+    let now = others.filter(told).map(|m| m.name().to_owned()).next();
     now.or_else(|| seen.latches().replaced.filter(|known| same(&known.evidence)).map(|known| known.member))
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::api::EtcdMemberStatus;
-use crate::api::member::{Departure, Leaving};
+use crate::api::member::{Departure, Leaving, Removed};
 use crate::api::repair::{Evidence, Loss, Repair, RepairMode, Replaced};
 use crate::plan::build::budget::quorum;
 
@@ -170,7 +170,15 @@ fn the_same_evidence_on_two_members_is_held() {
     // A person decides otherwise.
     let mut seen = two((Loss::ClaimGone, 5), (Loss::ClaimGone, 5));
     asked(&mut seen, 4);
-    assert!(matches!(act(&seen), Some(Act::LatchLeaving { member, .. }) if member.name == named(4)));
+    let Some(Act::LatchLeaving { member, leaving }) = act(&seen) else { panic!() };
+    assert_eq!(member.name, named(4));
+    // The other one does not follow by itself.
+    seen.members[4].object.spec.leaving = Some(leaving);
+    seen.members[4].object.spec.removed = Some(Removed::default());
+    seen.members[4].object.metadata.deletion_timestamp = Some(earlier());
+    etcd(&mut seen).members.pop();
+    seen.cluster.spec.replicas = 4;
+    assert_eq!(waits(&seen), Some(Reason::ReplacementHeld));
 }
 
 /// Latched, then decided, then fenced, then removed; and a crash in between changes nothing.
