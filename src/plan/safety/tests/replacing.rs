@@ -8,6 +8,9 @@ use crate::api::member::{Departure, Leaving};
 use crate::api::repair::{Evidence, Loss, Repair, RepairMode, Replaced};
 use crate::plan::fixtures::noon;
 
+/// What is wrong, and the change that makes it so.
+type Fact<'a> = (&'static str, &'a dyn Fn(&mut Cluster));
+
 fn ago(minutes: i64) -> String {
     (noon() - SignedDuration::from_mins(minutes)).to_string()
 }
@@ -52,7 +55,7 @@ fn a_replacement_is_latched_on_evidence_one_an_hour() {
     let last = |minutes: i64, evidence: Evidence| Replaced { member: named(9), evidence, at: ago(minutes) };
     let earlier = |replaced: Replaced| move |s: &mut Cluster| latches(s).replaced = Some(replaced.clone());
     let wait = |after| Some(Repair { after_seconds: Some(after), ..Repair::default() });
-    let breaches: [(&str, &dyn Fn(&mut Cluster)); 10] = [
+    let breaches: [Fact<'_>; 10] = [
         ("a person decides", &|s| {
             s.cluster.spec.repair = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
         }),
