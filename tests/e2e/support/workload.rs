@@ -170,9 +170,13 @@ async fn replaced(w: &World, run: &str, cluster: &Value) -> Result<bool> {
     let asked = cluster["metadata"]["annotations"]["holdfast.dev/replace"].as_str();
     let Some(asked) = asked else {
         let members = w.names_with("EtcdMember", &format!("holdfast.dev/cluster={run}")).await?;
-        if let Some(first) = members.first().filter(|_| ready) {
-            let annotations = json!({"holdfast.dev/replace": first});
-            w.patch("EtcdCluster", run, json!({"metadata": {"annotations": annotations}})).await?;
+        for member in members.iter().filter(|_| ready) {
+            // Always a joiner: without the seed the end is another one.
+            if w.get("EtcdMember", member).await?["spec"]["role"] == "joiner" {
+                let annotations = json!({"holdfast.dev/replace": member});
+                w.patch("EtcdCluster", run, json!({"metadata": {"annotations": annotations}})).await?;
+                break;
+            }
         }
         return Ok(false);
     };
