@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -17,6 +17,7 @@ use super::tls::ready;
 use crate::support::host_operator::Seat;
 use crate::support::kube_helpers::until;
 use crate::support::make;
+use crate::support::program::{Program, command};
 use crate::support::world::{PATIENCE, World};
 
 const OBJECTS: usize = 100;
@@ -50,7 +51,7 @@ pub async fn tell(w: &World) -> Result<()> {
 
 /// A kube-apiserver of this machine; it ends with this.
 struct ApiServer {
-    child: Child,
+    program: Program,
     port: u16,
     _folder: TempDir,
 }
@@ -75,39 +76,30 @@ impl ApiServer {
         let service = w.get("Service", &format!("{cluster}-client")).await?;
         let etcd = forward(format!("{}:2379", service["spec"]["clusterIP"].as_str().context("an address")?))?;
         let port = crate::ports::free();
-        let log = std::fs::File::create(w.env.logs.join(format!("{}.kube-apiserver-{cluster}.log", w.story)))?;
+        let log = w.env.logs.join(format!("{}.kube-apiserver-{cluster}.log", w.story));
         let path = |path: &Path| path.display().to_string();
-        let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "--"])
-            .arg(program()?)
-            .args([
-                "kube-apiserver".to_owned(),
-                format!("--etcd-servers=https://127.0.0.1:{etcd}"),
-                format!("--etcd-cafile={}", path(&ca)),
-                format!("--etcd-certfile={}", path(&certificate)),
-                format!("--etcd-keyfile={}", path(&key)),
-                "--bind-address=127.0.0.1".to_owned(),
-                "--advertise-address=192.0.2.1".to_owned(),
-                "--endpoint-reconciler-type=none".to_owned(),
-                format!("--secure-port={port}"),
-                format!("--cert-dir={}", path(folder.path())),
-                "--service-cluster-ip-range=10.97.0.0/16".to_owned(),
-                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-                format!("--service-account-key-file={}", path(&public)),
-                format!("--service-account-signing-key-file={}", path(&accounts)),
-                format!("--token-auth-file={}", path(&tokens)),
-                "--authorization-mode=RBAC".to_owned(),
-            ])
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .context("start kube-apiserver")?;
-        let mut server = Self { child, port, _folder: folder };
+        let args = [
+            "kube-apiserver".to_owned(),
+            format!("--etcd-servers=https://127.0.0.1:{etcd}"),
+            format!("--etcd-cafile={}", path(&ca)),
+            format!("--etcd-certfile={}", path(&certificate)),
+            format!("--etcd-keyfile={}", path(&key)),
+            "--bind-address=127.0.0.1".to_owned(),
+            "--advertise-address=192.0.2.1".to_owned(),
+            "--endpoint-reconciler-type=none".to_owned(),
+            format!("--secure-port={port}"),
+            format!("--cert-dir={}", path(folder.path())),
+            "--service-cluster-ip-range=10.97.0.0/16".to_owned(),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", path(&public)),
+            format!("--service-account-signing-key-file={}", path(&accounts)),
+            format!("--token-auth-file={}", path(&tokens)),
+            "--authorization-mode=RBAC".to_owned(),
+        ];
+        let program = Program::start(command(&kubernetes()?).args(args), &log)?;
+        let mut server = Self { program, port, _folder: folder };
         until("kube-apiserver to be ready", PATIENCE, async || {
-            if let Some(status) = server.child.try_wait()? {
-                bail!("kube-apiserver ended with {status}");
-            }
+            server.program.runs()?;
             let ready = server
                 .kubectl(&["get", "--raw=/readyz"], None)
                 .and_then(|_| server.kubectl(&["get", "ns", "default"], None));
@@ -149,15 +141,8 @@ impl ApiServer {
     }
 }
 
-impl Drop for ApiServer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// The program that kubectl is a name of.
-fn program() -> Result<PathBuf> {
+fn kubernetes() -> Result<PathBuf> {
     let path = std::env::var("PATH")?;
     let kubectl = path.split(':').map(|dir| Path::new(dir).join("kubectl")).find(|file| file.exists());
     Ok(kubectl.context("kubectl in PATH")?.canonicalize()?)

@@ -6,9 +6,7 @@
 //! write is taken from it. The reports, with the faults, are written to `robustness.json` beside the logs.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -19,6 +17,7 @@ use crate::support::host_operator::{HostOperator, Seat, send};
 use crate::support::kube_helpers::until;
 use crate::support::luck::Luck;
 use crate::support::make;
+use crate::support::program::{Program, command};
 use crate::support::world::{PATIENCE, World};
 
 const VERSION: &str = "3.7.3";
@@ -280,53 +279,9 @@ impl Trial<'_> {
         let program = std::env::var("HOLDFAST_ROBUSTNESS").context("HOLDFAST_ROBUSTNESS, from testbed env")?;
         let (verb, rest) = args.split_first().context("a verb")?;
         Program::start(
-            Command::new("setpriv")
-                .args(["--pdeathsig", "KILL", "--", &program, verb, "--folder"])
-                .arg(&self.folder)
-                .args(rest),
+            command(Path::new(&program)).args([verb, "--folder"]).arg(&self.folder).args(rest),
             &self.w.env.logs.join(format!("{}.{}-{name}.log", self.w.story, self.cluster)),
         )
-    }
-}
-
-/// A program that works until its standard input ends; it ends with this.
-struct Program {
-    child: Child,
-    log: PathBuf,
-}
-
-impl Program {
-    fn start(command: &mut Command, log: &Path) -> Result<Self> {
-        let file = File::create(log)?;
-        let child = command.stdin(Stdio::piped()).stdout(file.try_clone()?).stderr(file).spawn()?;
-        Ok(Self { child, log: log.to_owned() })
-    }
-
-    async fn until_said(&mut self, words: &str) -> Result<()> {
-        until(words, PATIENCE, async || {
-            if std::fs::read_to_string(&self.log)?.contains(words) {
-                return Ok(Ok(()));
-            }
-            ensure!(self.child.try_wait()?.is_none(), "it ended");
-            Ok(Err("not yet".to_owned()))
-        })
-        .await
-    }
-
-    /// Ends its standard input and waits. Porcupine alone may take five minutes for the record and for one with a hole.
-    async fn finish(&mut self) -> Result<ExitStatus> {
-        drop(self.child.stdin.take());
-        until("the program to end", 3 * PATIENCE, async || {
-            Ok(self.child.try_wait()?.ok_or_else(|| "it runs".to_owned()))
-        })
-        .await
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

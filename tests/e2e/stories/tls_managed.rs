@@ -2,7 +2,6 @@
 //! and starts in plaintext at no time; a copy grows; both are told apart by their CA.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -10,6 +9,7 @@ use serde_json::{Value, json};
 use super::tls::{application, ask, digest, exec_etcdctl, ready, service};
 use crate::support::host_operator::Seat;
 use crate::support::make;
+use crate::support::program::{Program, command};
 use crate::support::world::World;
 
 const VERSION: &str = "3.6.16";
@@ -30,7 +30,7 @@ pub async fn tell(w: &World) -> Result<()> {
     for crd in &crds {
         w.env.kubectl(&["apply", "--server-side", "-f", crd])?;
     }
-    let _controllers = Controllers::start(w, &folder)?;
+    let _controllers = controllers(w, &folder)?;
     // No issuer yet: cert-manager's own words reach the cluster's condition.
     let unready = |c: &Value| c["status"]["conditions"].to_string().contains("a-operator-cert");
     w.wait("EtcdCluster", "a", "told which Certificate is missing", unready).await?;
@@ -69,31 +69,10 @@ fn definitions(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// cert-manager's controllers for the story's namespace; they end with this.
-struct Controllers(Child);
-
-impl Controllers {
-    fn start(w: &World, folder: &Path) -> Result<Self> {
-        let log = std::fs::File::create(w.env.logs.join(format!("{}.cert-manager.log", w.story)))?;
-        let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "--"])
-            .arg(folder.join("cert-manager"))
-            .arg(&w.ns)
-            .env("KUBECONFIG", &w.env.kubeconfig)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .context("start cert-manager")?;
-        Ok(Self(child))
-    }
-}
-
-impl Drop for Controllers {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// cert-manager's controllers for the story's namespace.
+fn controllers(w: &World, folder: &Path) -> Result<Program> {
+    let log = w.env.logs.join(format!("{}.cert-manager.log", w.story));
+    Program::start(command(&folder.join("cert-manager")).arg(&w.ns).env("KUBECONFIG", &w.env.kubeconfig), &log)
 }
 
 /// A CA of the namespace, an issuer of it, and a certificate for an application.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::tls::{application, ask, digest, etcdctl_by_name, members, ready, refused, service};
 use crate::support::host_operator::Seat;
-use crate::support::kube_helpers::until;
+use crate::support::kube_helpers::{condition, until};
 use crate::support::make;
 use crate::support::pki::{For, Pki};
 use crate::support::world::{PATIENCE, World};
@@ -143,19 +143,17 @@ fn bare(pem: &str) -> String {
     pem.lines().filter(|line| !line.starts_with("-----")).map(str::trim).collect()
 }
 
-fn waits(cluster: &Value, reason: &str, told: &str) -> bool {
-    condition(cluster, "Ready", "False", reason, told)
+fn waits(cluster: &Value, reason: &str, words: &str) -> bool {
+    told(cluster, "Ready", ("False", reason), words)
 }
 
-fn degraded(cluster: &Value, reason: &str, told: &str) -> bool {
-    condition(cluster, "Degraded", "True", reason, told)
+fn degraded(cluster: &Value, reason: &str, words: &str) -> bool {
+    told(cluster, "Degraded", ("True", reason), words)
 }
 
-fn condition(cluster: &Value, kind: &str, status: &str, reason: &str, told: &str) -> bool {
-    cluster["status"]["conditions"].as_array().into_iter().flatten().any(|c| {
-        let message = c["message"].as_str().unwrap_or_default();
-        c["type"] == kind && c["status"] == status && c["reason"] == reason && message.contains(told)
-    })
+fn told(cluster: &Value, kind: &str, as_told: (&str, &str), words: &str) -> bool {
+    condition(cluster, kind)
+        .is_some_and(|(status, reason, message)| (status, reason) == as_told && message.contains(words))
 }
 
 /// A person's own certificates are for names with the namespace.

@@ -12,6 +12,7 @@ pub mod mask;
 pub mod oracle;
 pub mod pki;
 pub mod probe;
+pub mod program;
 pub mod secrets;
 pub mod steps;
 pub mod stored;
