@@ -12,13 +12,12 @@ use kube::discovery::ApiResource;
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use crate::api::tls::SECRET_TYPE;
 use crate::api::{EtcdCluster, key, name};
 use crate::operator::error::Error;
 use crate::operator::reader::{Reader, View};
-use crate::operator::tls::{Bundle, Data, Login, Read, entry, parse, served};
+use crate::operator::tls::{Bundle, Login, Read, parse, served};
 use crate::plan::build::port;
 use crate::plan::certificate::{Certificates, Files, Kept, Known, Plane, Request, files};
 use crate::plan::cluster::{self, Member, is_auto, written_at};
@@ -92,7 +91,7 @@ fn read(secret: Secret, wanted: &[Files]) -> Read {
     let data = secret.data.unwrap_or_default();
     let leaves: BTreeMap<&'static str, Result<Known, String>> =
         wanted.iter().map(|files| (files.certificate, parse::known(&data, *files))).collect();
-    let digest = digest(&data, wanted);
+    let digest = parse::digest(&data, wanted);
     let usable = meta::name(&secret.metadata).ends_with(&operators) && leaves.values().all(Result::is_ok);
     let login = usable.then(|| Login::of(&data, digest.clone()));
     let controller = secret.metadata.owner_references.iter().flatten().find(|o| o.controller == Some(true));
@@ -183,15 +182,6 @@ fn request(found: DynamicObject) -> Request {
         None => Some("nothing yet. Look whether its controllers run".to_owned()),
     };
     Request { metadata: found.metadata, spec: found.data["spec"].clone(), unready }
-}
-
-/// Of certificates only: a digest of keys would be a trace of them.
-fn digest(data: &Data, wanted: &[Files]) -> String {
-    let mut sum = Sha256::new();
-    for file in wanted.iter().flat_map(|files| [files.ca, files.certificate]) {
-        sum.update(entry(data, file));
-    }
-    hex::encode(&sum.finalize()[..8])
 }
 
 async fn bundle(reader: Reader<'_>, name: &str) -> Result<Option<Bundle>, Error> {

@@ -34,7 +34,7 @@ pub(in crate::operator) fn known(data: &Data, files: Files) -> Result<Known, Str
         fingerprint: fingerprint(first),
         ca: fingerprint(ca),
         anchor: anchor_digest(&ca_parsed),
-        contents: contents(data, files),
+        contents: digest(data, &[files]),
         for_servers: usages.as_ref().is_none_or(|usages| usages.value.any || usages.value.server_auth),
         for_clients: usages.as_ref().is_none_or(|usages| usages.value.any || usages.value.client_auth),
         common_name: leaf.subject().iter_common_name().find_map(|cn| Some(cn.as_str().ok()?.to_owned())),
@@ -82,10 +82,10 @@ fn anchor_digest(ca: &X509Certificate<'_>) -> String {
     hex::encode(&sum.finalize()[..8])
 }
 
-/// Of certificates only: a digest of keys would be a trace of them.
-fn contents(data: &Data, files: Files) -> String {
+/// Of the files with certificates and CAs only: a digest of keys would be a trace of them.
+pub(in crate::operator) fn digest(data: &Data, wanted: &[Files]) -> String {
     let mut sum = Sha256::new();
-    for file in [files.ca, files.certificate] {
+    for file in wanted.iter().flat_map(|files| [files.ca, files.certificate]) {
         sum.update(entry(data, file));
     }
     hex::encode(&sum.finalize()[..8])
