@@ -120,7 +120,7 @@ fn limited(
     let name = member.name();
     let replacing = |message: String, wake| Some(Next::wait(Reason::Replacing, message, wake));
     if !seen.cluster.spec.repairs_itself() || voters(etcd) < 2 {
-        // What a person can do is told by the member.
+        // The EtcdMember's condition names the remedy.
         return replacing(format!("{name}: {}", evidence.told()), POLL);
     }
     let since = evidence.since()?;

@@ -88,7 +88,7 @@ fn no_slow_or_silent_member_shows_evidence() {
     assert_eq!(waits(&seen), Some(Reason::MemberRestarting));
     seen.members[2].pod = None;
     assert_eq!(waits(&seen), Some(Reason::MemberRestarting));
-    // What a member has written down does not hold against what is there.
+    // The evidence in the EtcdMember's status does not count while its claim exists.
     let mut seen = one_lost();
     seen.members[2].claim = formed(3, 3).members[2].claim.clone();
     assert_eq!(waits(&seen), Some(Reason::MemberRestarting), "the claim is there");
