@@ -19,7 +19,7 @@ use crate::api::held::HeldUp;
 use crate::api::name::Scheme;
 use crate::api::repair::{Evidence, GivenUp, Repair, RepairMode, Replaced};
 use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
-use crate::api::tls::{Tls, TlsStatus};
+use crate::api::tls::{ClientPlane, PeerPlane, Tls, TlsStatus};
 
 /// A rule (CEL) that holds from the moment when the cluster has formed.
 fn once_formed(rule: &str) -> Rule {
@@ -184,6 +184,16 @@ impl EtcdClusterSpec {
     pub fn scheme(&self) -> Scheme {
         let insecure = self.tls.as_ref().is_some_and(|tls| tls.insecure == Some(true));
         if insecure { Scheme::Http } else { Scheme::Https }
+    }
+
+    /// Source of the certificates towards clients, where the spec names one.
+    pub fn client_tls(&self) -> Option<&ClientPlane> {
+        self.tls.as_ref()?.client.as_ref()
+    }
+
+    /// Source of the members' certificates towards each other, where the spec names one.
+    pub fn peer_tls(&self) -> Option<&PeerPlane> {
+        self.tls.as_ref()?.peer.as_ref()
     }
 
     /// How lost members are replaced.

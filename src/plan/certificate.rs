@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Target;
+use crate::api::tls::Trusts;
 
 /// Names of the data in Secrets.
 pub mod files {
@@ -47,6 +48,25 @@ pub enum Plane {
 }
 
 impl Plane {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Client, Self::Peer];
+
+    /// What a member shows on this plane.
+    pub const fn shown(self) -> Files {
+        match self {
+            Self::Client => files::SERVER,
+            Self::Peer => files::PEER,
+        }
+    }
+
+    /// The CA of this plane among those that a member trusts.
+    pub const fn trusted(self, trusts: &Trusts) -> Option<&String> {
+        match self {
+            Self::Client => trusts.client.as_ref(),
+            Self::Peer => trusts.peer.as_ref(),
+        }
+    }
+
     /// As in field names.
     pub const fn as_str(self) -> &'static str {
         match self {

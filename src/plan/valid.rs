@@ -106,7 +106,7 @@ pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
 fn check_secrets(cluster: &EtcdCluster) -> Result<(), Refusal> {
     let named = cluster.metadata.name.as_deref().unwrap_or_default();
     let written = [name::client_ca(named), name::peer_ca(named), name::operator_tls(named), name::client_tls(named)];
-    let (client, peer) = cluster.spec.tls.as_ref().map_or((None, None), |tls| (tls.client.as_ref(), tls.peer.as_ref()));
+    let (client, peer) = (cluster.spec.client_tls(), cluster.spec.peer_tls());
     let sources = [
         ("spec.tls.client.serverSecretRef", client.and_then(|c| c.server_secret_ref.as_ref())),
         ("spec.tls.client.operatorClientSecretRef", client.and_then(|c| c.operator_client_secret_ref.as_ref())),

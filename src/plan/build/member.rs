@@ -106,7 +106,7 @@ fn born(
 
 /// The name without which members accept no peer, where the spec gives one.
 pub fn peer_name(cluster: &EtcdCluster) -> Option<String> {
-    cluster.spec.tls.as_ref()?.peer.as_ref()?.allowed_hostname.clone()
+    cluster.spec.peer_tls()?.allowed_hostname.clone()
 }
 
 /// Fingerprint of the sources of certificates, where the spec gives any.

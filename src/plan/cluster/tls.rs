@@ -20,7 +20,7 @@ use super::{Member, Observed};
 use crate::api::condition::Reason;
 use crate::api::name::{self, Scheme};
 use crate::api::tls::Trusts;
-use crate::plan::certificate::{Certificates, Contents, Files, Issue, Kept, Known, Leaf, Origin, Plane, files};
+use crate::plan::certificate::{Certificates, Contents, Issue, Kept, Known, Leaf, Origin, Plane, files};
 use crate::plan::{Act, Ensure, Next, Target, Wake, build, drift, meta};
 
 pub(super) use told::{hindrance, status, trouble};
@@ -35,7 +35,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     if let Some(wait) = conflict(seen, certificates, now).filter(|_| forming) {
         return Some(wait);
     }
-    for plane in [Plane::Client, Plane::Peer] {
+    for plane in Plane::ALL {
         let none = is_auto(&seen.cluster, plane) && !certificates.cas.contains_key(&plane);
         if none && !lost(seen, certificates, plane) {
             let metadata = secret(seen, ca_name(seen, plane));
@@ -86,13 +86,12 @@ fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
     let member = holders(seen).find(stale)?;
     let kept = certificates.members.get(member.name())?;
     // Once etcd runs it trusts what it has loaded.
-    let known = member.object.spec.tls.as_ref().map(|tls| tls.trusts.clone()).filter(|_| runs(member));
-    let anchor = |files: Files| kept.leaf(files).map(|known| known.anchor.clone());
-    let known = known.unwrap_or_default();
-    let trusts = Trusts {
-        client: known.client.or_else(|| anchor(files::SERVER)),
-        peer: known.peer.or_else(|| anchor(files::PEER)),
+    let known = member.object.spec.tls.as_ref().map(|tls| &tls.trusts).filter(|_| runs(member));
+    let trust = |plane: Plane| {
+        let anchor = || kept.leaf(plane.shown()).map(|known| known.anchor.clone());
+        known.and_then(|known| plane.trusted(known)).cloned().or_else(anchor)
     };
+    let trusts = Trusts { client: trust(Plane::Client), peer: trust(Plane::Peer) };
     let (member, digest) = (Target::of(&member.object.metadata), kept.digest.clone());
     Some(Next::act(Act::AnnounceCertificates { member, digest, trusts }))
 }
@@ -104,12 +103,9 @@ fn runs(member: &Member) -> bool {
 
 /// The CAs that members trust, of one plane.
 fn trusts<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane) -> impl Iterator<Item = &'a String> {
-    let files = if plane == Plane::Peer { files::PEER } else { files::SERVER };
     holders(seen).filter(|member| runs(member)).filter_map(move |member| {
-        let told = member.object.spec.tls.as_ref().map(|tls| &tls.trusts);
-        let told =
-            told.and_then(|trusts| if plane == Plane::Peer { trusts.peer.as_ref() } else { trusts.client.as_ref() });
-        told.or_else(|| Some(&certificates.members.get(member.name())?.leaf(files)?.anchor))
+        let told = member.object.spec.tls.as_ref().and_then(|tls| plane.trusted(&tls.trusts));
+        told.or_else(|| Some(&certificates.members.get(member.name())?.leaf(plane.shown())?.anchor))
     })
 }
 
@@ -203,7 +199,8 @@ struct Supplied<'a> {
     copies: BTreeMap<String, String>,
 }
 
-/// `None` where nothing of a Secret can be had, or not all of one that is not there yet: what is there keeps the rest.
+/// A new Secret is written with all its certificates or not at all. Of a Secret that exists those are written that can be
+/// had, and the others stay; `None` where none can be had.
 fn supply<'a>(
     seen: &'a Observed,
     certificates: &'a Certificates,
@@ -323,10 +320,6 @@ fn issue(metadata: ObjectMeta, contents: Contents, replaces: Option<Target>) -> 
 
 fn secret(seen: &Observed, name: String) -> ObjectMeta {
     build::owned_by_cluster(name, &seen.cluster)
-}
-
-fn plane_of(certificate: &str) -> Plane {
-    if certificate == files::PEER.certificate { Plane::Peer } else { Plane::Client }
 }
 
 fn cluster_name(seen: &Observed) -> &str {

@@ -103,11 +103,8 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
             let object = target_member(seen, member)?;
             let name = object.name();
             let known = object.object.spec.tls.as_ref().map(|tls| &tls.trusts).filter(|_| object.joined());
-            let kept_trust = |old: Option<&String>, new: Option<&String>| old.is_none() || old == new;
-            let same = known.is_none_or(|old| {
-                kept_trust(old.client.as_ref(), trusts.client.as_ref())
-                    && kept_trust(old.peer.as_ref(), trusts.peer.as_ref())
-            });
+            let keeps = |old, plane: &Plane| plane.trusted(old).is_none_or(|old| plane.trusted(trusts) == Some(old));
+            let same = known.is_none_or(|old| Plane::ALL.iter().all(|plane| keeps(old, plane)));
             rule("I15", same, "a member that has joined trusts the CAs that it was started with")?;
             let kept = seen.certificates.as_ref().and_then(|all| all.members.get(name));
             rule(
@@ -154,14 +151,10 @@ fn certify(seen: &Observed, issue: &Issue) -> Verdict {
             };
             let trusted = |plane: Plane, anchor: &String| {
                 let joined = seen.members.iter().filter(|m| m.joined()).filter_map(|m| m.object.spec.tls.as_ref());
-                let told = joined.map(|tls| if plane == Plane::Peer { &tls.trusts.peer } else { &tls.trusts.client });
-                let mut told = told.flatten().peekable();
+                let mut told = joined.filter_map(|tls| plane.trusted(&tls.trusts)).peekable();
                 told.peek().is_none() || told.any(|known| known == anchor)
             };
-            let known = cas.iter().all(|(plane, (_, ca))| match plane {
-                Plane::Client => used(files::SERVER, ca),
-                Plane::Peer => used(files::PEER, ca),
-            });
+            let known = cas.iter().all(|(plane, (_, ca))| used(plane.shown(), ca));
             rule("I15", known, "a CA that no member's certificate comes from signs nothing")?;
             let sourced = leaves.iter().all(|leaf| match &leaf.origin {
                 Origin::Issued => cas.contains_key(&leaf.plane),

@@ -472,7 +472,7 @@ fn cert_manager_is_asked_before_anything_is_made() {
     assert_eq!(waits(&seen), Some(Reason::CertificatePending));
     let Some(Ensure::Certificate { metadata, spec }) = planned(&seen).ensures.pop() else { panic!() };
     assert_eq!((meta::name(&metadata), &spec["issuerRef"]["kind"]), ("a-operator-cert", &serde_json::json!("Issuer")));
-    // Asked once, and its words are told.
+    // Holdfast asks once, and passes cert-manager's message on.
     let unready = Some("Issuer pki not found".to_owned());
     let mut more = spec.clone();
     more["revisionHistoryLimit"] = 1.into();

@@ -13,6 +13,7 @@ use crate::api::tls::is_address;
 use crate::plan::build;
 use crate::plan::certificate::{Certificates, Known, Leaf, Origin, Plane, files};
 
+/// What a person reads where cert-manager is not installed.
 pub(super) const MISSING: &str = "the API server does not serve Certificates of cert-manager.io/v1, and nobody issues or renews \
                                    certificates. Install cert-manager; Holdfast goes on by itself";
 
@@ -121,10 +122,7 @@ fn speaks_as_a_peer(seen: &Observed, certificates: &Certificates, known: &Known)
     let namespace = seen.cluster.metadata.namespace.as_deref().unwrap_or_default();
     let marker =
         build::member::peer_name(&seen.cluster).unwrap_or_else(|| name::peer_marker(cluster_name(seen), namespace));
-    let own = certificates.sources.iter().find_map(|(secret, read)| {
-        let peers = seen.cluster.spec.tls.as_ref()?.peer.as_ref()?.secret_ref.as_ref()?;
-        (*secret == peers.name).then_some(&read.as_ref().ok()?.anchor)
-    });
+    let own = own_anchor(seen, certificates, Plane::Peer);
     let peers = trusts(seen, certificates, Plane::Peer).next().or(own);
     covers(known, &marker) && peers == Some(&known.anchor)
 }
@@ -133,20 +131,18 @@ fn speaks_as_a_peer(seen: &Observed, certificates: &Certificates, known: &Known)
 fn trusted<'a>(seen: &'a Observed, certificates: &'a Certificates, leaf: &Leaf) -> Option<&'a String> {
     let running = trusts(seen, certificates, leaf.plane).next();
     let client = leaf.plane == Plane::Client;
-    let servers = || {
-        let plane = seen.cluster.spec.tls.as_ref()?.client.as_ref()?;
-        let server = &plane.server_secret_ref.as_ref().filter(|_| client)?.name;
-        Some(&certificates.sources.get(server)?.as_ref().ok()?.anchor)
-    };
+    let servers = || own_anchor(seen, certificates, Plane::Client).filter(|_| client);
     // What was read of the operator's Secret is what the operator connects with; of its own source it is the older state.
-    let operators = || {
-        let beside = client && leaf.files != files::CLIENT;
-        Some(&certificates.operator.as_ref().filter(|_| beside)?.leaf(files::CLIENT)?.anchor)
-    };
-    // In a cluster that has formed the operator's certificate is of the CA that members trust.
-    let formed = || Some(&certificates.operator.as_ref()?.leaf(files::CLIENT)?.anchor);
-    let formed = || formed().filter(|_| client && seen.latches().formed.is_some());
-    running.or_else(servers).or_else(operators).or_else(formed)
+    // In a cluster that has formed both are of the CA that members trust.
+    let counts = client && (leaf.files != files::CLIENT || seen.latches().formed.is_some());
+    let operators = || Some(&certificates.operator.as_ref().filter(|_| counts)?.leaf(files::CLIENT)?.anchor);
+    running.or_else(servers).or_else(operators)
+}
+
+/// The CA of a person's own certificates on a plane.
+fn own_anchor<'a>(seen: &Observed, certificates: &'a Certificates, plane: Plane) -> Option<&'a String> {
+    let secret = &wanted::own_secret(&seen.cluster, plane)?.name;
+    Some(&certificates.sources.get(secret)?.as_ref().ok()?.anchor)
 }
 
 /// Whether a certificate is for this host.

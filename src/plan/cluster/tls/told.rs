@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::wanted::{self, Provider};
-use super::{Observed, ca, conflict, is_auto, lost, of_member, plane_of, source, wanted as all_wanted, written_at};
+use super::{Observed, ca, conflict, is_auto, lost, of_member, source, wanted as all_wanted, written_at};
 use crate::api::condition::Reason;
 use crate::api::tls::{PlaneStatus, TlsStatus};
 use crate::plan::Next;
@@ -25,14 +25,14 @@ pub(in crate::plan::cluster) fn trouble(seen: &Observed, now: Timestamp) -> Opti
     if let Some(Next::Wait(conflict, _)) = conflict(seen, certificates, now) {
         return Some((conflict.reason, conflict.message));
     }
-    if let Some(plane) = [Plane::Client, Plane::Peer].into_iter().find(|plane| lost(seen, certificates, *plane)) {
+    if let Some(plane) = Plane::ALL.into_iter().find(|plane| lost(seen, certificates, *plane)) {
         return Some((Reason::CaLost, ca::ca_lost(seen, plane)));
     }
     let managed = |plane| matches!(wanted::provider(&seen.cluster, plane), Provider::CertManager(_));
-    if !certificates.cert_manager && [Plane::Client, Plane::Peer].into_iter().any(managed) {
+    if !certificates.cert_manager && Plane::ALL.into_iter().any(managed) {
         return Some((Reason::CertManagerMissing, source::MISSING.to_owned()));
     }
-    let refused = [Plane::Client, Plane::Peer].into_iter().find_map(|plane| refused(seen, certificates, plane, now));
+    let refused = Plane::ALL.into_iter().find_map(|plane| refused(seen, certificates, plane, now));
     if let Some(refused) = refused.or_else(|| ending(seen, certificates, now)) {
         return Some(refused);
     }
@@ -127,4 +127,9 @@ pub(in crate::plan::cluster) fn status(seen: &Observed, now: Timestamp) -> Optio
     };
     let ((client_ends, client), (peer_ends, peer)) = (plane(Plane::Client)?, plane(Plane::Peer)?);
     Some(TlsStatus { earliest_expiry: client_ends.min(peer_ends).to_string(), client, peer })
+}
+
+/// The plane of a file with a certificate.
+fn plane_of(certificate: &str) -> Plane {
+    if certificate == files::PEER.certificate { Plane::Peer } else { Plane::Client }
 }

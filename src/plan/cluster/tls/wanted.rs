@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use crate::api::name::{self, Scheme};
-use crate::api::tls::{ClientPlane, IssuerRef, PeerPlane, is_address};
+use crate::api::name::{self, LocalRef, Scheme};
+use crate::api::tls::{ClientPlane, IssuerRef, is_address};
 use crate::api::{EtcdCluster, EtcdMember};
 use crate::plan::certificate::{Files, Leaf, Origin, Plane, files};
 use crate::plan::{build, meta};
@@ -35,26 +35,20 @@ impl Provider<'_> {
     }
 }
 
-fn client_plane(cluster: &EtcdCluster) -> Option<&ClientPlane> {
-    cluster.spec.tls.as_ref()?.client.as_ref()
-}
-
-fn peer_plane(cluster: &EtcdCluster) -> Option<&PeerPlane> {
-    cluster.spec.tls.as_ref()?.peer.as_ref()
+/// The Secret with a person's own certificate that members show on a plane.
+pub(super) fn own_secret(cluster: &EtcdCluster, plane: Plane) -> Option<&LocalRef> {
+    match plane {
+        Plane::Client => cluster.spec.client_tls()?.server_secret_ref.as_ref(),
+        Plane::Peer => cluster.spec.peer_tls()?.secret_ref.as_ref(),
+    }
 }
 
 pub(super) fn provider(cluster: &EtcdCluster, plane: Plane) -> Provider<'_> {
-    let (own, issuer) = match plane {
-        Plane::Client => {
-            let plane = client_plane(cluster);
-            (plane.and_then(|p| p.server_secret_ref.as_ref()), plane.and_then(|p| p.cert_manager.as_ref()))
-        }
-        Plane::Peer => {
-            let plane = peer_plane(cluster);
-            (plane.and_then(|p| p.secret_ref.as_ref()), plane.and_then(|p| p.cert_manager.as_ref()))
-        }
+    let issuer = match plane {
+        Plane::Client => cluster.spec.client_tls().and_then(|client| client.cert_manager.as_ref()),
+        Plane::Peer => cluster.spec.peer_tls().and_then(|peer| peer.cert_manager.as_ref()),
     };
-    match (own, issuer) {
+    match (own_secret(cluster, plane), issuer) {
         (Some(_), _) => Provider::Own,
         (None, Some(by)) => Provider::CertManager(&by.issuer_ref),
         (None, None) => Provider::Auto,
@@ -77,20 +71,16 @@ pub(in crate::plan::cluster) fn of_member(cluster: &EtcdCluster, member: &str) -
         let more = [service.clone(), format!("{service}.{namespace}"), "localhost".to_owned()];
         server.extend(more);
         server.extend(["127.0.0.1".to_owned(), "::1".to_owned()]);
-        server.extend(client_plane(cluster).into_iter().flat_map(ClientPlane::spelt_names));
+        server.extend(cluster.spec.client_tls().into_iter().flat_map(ClientPlane::spelt_names));
     }
     let marker = build::member::peer_name(cluster).unwrap_or_else(|| name::peer_marker(named, namespace));
-    let own = |plane: Option<&name::LocalRef>| plane.map(|secret| secret.name.clone()).unwrap_or_default();
-    let peer_origin = match provider(cluster, Plane::Peer) {
-        Provider::Auto => Origin::Issued,
-        Provider::Own => Origin::Copied(own(peer_plane(cluster).and_then(|p| p.secret_ref.as_ref()))),
-        Provider::CertManager(_) => Origin::Copied(name::peer_request(member)),
+    let origin = |plane, request: String| match (own_secret(cluster, plane), provider(cluster, plane)) {
+        (Some(secret), _) => Origin::Copied(secret.name.clone()),
+        (None, Provider::CertManager(_)) => Origin::Copied(request),
+        (None, Provider::Auto | Provider::Own) => Origin::Issued,
     };
-    let server_origin = match provider(cluster, Plane::Client) {
-        Provider::Auto => Origin::Issued,
-        Provider::Own => Origin::Copied(own(client_plane(cluster).and_then(|p| p.server_secret_ref.as_ref()))),
-        Provider::CertManager(_) => Origin::Copied(name::server_request(member)),
-    };
+    let peer_origin = origin(Plane::Peer, name::peer_request(member));
+    let server_origin = origin(Plane::Client, name::server_request(member));
     let etcdctl = Leaf { files: files::ETCDCTL, ..of_operator(cluster) };
     vec![
         leaf(files::PEER, Plane::Peer, peer_origin, None, vec![host, marker]),
@@ -104,7 +94,7 @@ pub(super) fn of_operator(cluster: &EtcdCluster) -> Leaf {
     let origin = match provider(cluster, Plane::Client) {
         Provider::Auto => Origin::Issued,
         Provider::Own => {
-            let secret = client_plane(cluster).and_then(|plane| plane.operator_client_secret_ref.as_ref());
+            let secret = cluster.spec.client_tls().and_then(|client| client.operator_client_secret_ref.as_ref());
             Origin::Copied(secret.map(|secret| secret.name.clone()).unwrap_or_default())
         }
         Provider::CertManager(_) => Origin::Copied(name::operator_request(cluster_name(cluster))),
