@@ -2,7 +2,7 @@
 # The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install kubectl demo test soak e2e check fuzz golden image bench bench-save bench-restore bench-scale cluster-up cluster-down cluster-status
+.PHONY: help install kubectl demo test soak e2e robustness check fuzz golden image bench bench-save bench-restore bench-scale cluster-up cluster-down cluster-status
 
 export HOLDFAST_CACHE ?= $(HOME)/.cache/holdfast
 export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
@@ -21,6 +21,9 @@ soak: ## everything, with the full counts (2 h)
 
 e2e: ## only the end-to-end stories (14 min); STORY=name for one
 	@tests/bin/deps && tests/bin/e2e $(STORY)
+
+robustness: ## etcd's robustness suite judges a cluster under faults; writes docs/robustness.md (4 min)
+	@tests/bin/deps && tests/bin/robustness
 
 check: ## formatting, lints, unit and golden tests; no cluster (2 min; 10 min cold)
 	@tests/bin/deps
@@ -49,7 +52,7 @@ bench-save: ## agent save beside etcdctl snapshot save: folder, S3, TLS, distanc
 bench-restore: ## agent restore with both engines beside etcdutl snapshot restore: folder, S3, space, memory, bytes written (5 min)
 	@tests/bin/bench-restore
 
-bench-scale: ## changes of a cluster's size beside a bare Pod of etcd, on the testbed (4 min)
+bench-scale: ## changes of a cluster's size beside a bare Pod of etcd, on the testbed (20 min)
 	@tests/bin/deps && tests/bin/bench-scale
 
 install: ## put the program `holdfast` into PREFIX/bin (/usr/local/bin); after `make image` 1 s

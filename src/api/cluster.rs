@@ -17,8 +17,9 @@ use snapshot_agent::contract::Level;
 
 use crate::api::held::HeldUp;
 use crate::api::name::Scheme;
+use crate::api::repair::{Evidence, GivenUp, Repair, RepairMode, Replaced};
 use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
-use crate::api::tls::{Tls, TlsStatus};
+use crate::api::tls::{ClientPlane, PeerPlane, Tls, TlsStatus};
 
 /// A rule (CEL) that holds from the moment when the cluster has formed.
 fn once_formed(rule: &str) -> Rule {
@@ -166,6 +167,9 @@ pub struct EtcdClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 30, max = 86400))]
     pub progress_deadline_seconds: Option<u32>,
+    /// Replacement of members whose data are lost. Default: automatic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repair: Option<Repair>,
     /// Whether the operator only observes and reports. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
@@ -180,6 +184,26 @@ impl EtcdClusterSpec {
     pub fn scheme(&self) -> Scheme {
         let insecure = self.tls.as_ref().is_some_and(|tls| tls.insecure == Some(true));
         if insecure { Scheme::Http } else { Scheme::Https }
+    }
+
+    /// Source of the certificates towards clients, where the spec names one.
+    pub fn client_tls(&self) -> Option<&ClientPlane> {
+        self.tls.as_ref()?.client.as_ref()
+    }
+
+    /// Source of the members' certificates towards each other, where the spec names one.
+    pub fn peer_tls(&self) -> Option<&PeerPlane> {
+        self.tls.as_ref()?.peer.as_ref()
+    }
+
+    /// How lost members are replaced.
+    pub fn repair(&self) -> Repair {
+        self.repair.clone().unwrap_or_default()
+    }
+
+    /// Whether Holdfast replaces a lost member without a person.
+    pub fn repairs_itself(&self) -> bool {
+        self.repair().mode == RepairMode::Automatic
     }
 }
 
@@ -407,6 +431,9 @@ pub struct EtcdClusterStatus {
     /// Number of voters.
     #[serde(default)]
     pub voters: i32,
+    /// Number of members with evidence that their data are lost.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub broken_members: i32,
     /// Label selector of the voters' Pods, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
@@ -445,6 +472,11 @@ pub struct EtcdClusterStatus {
     pub conditions: Vec<Condition>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+const fn is_zero(count: &i32) -> bool {
+    *count == 0
+}
+
 /// Newest complete snapshot of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -481,9 +513,12 @@ pub struct MemberSummary {
     /// Why not healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Evidence that the member's data are lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
 }
 
-/// Facts that the operator writes once with optimistic concurrency, before a point of no return, and never removes.
+/// Facts that the operator writes with optimistic concurrency, before the step that depends on them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Latches {
@@ -498,6 +533,12 @@ pub struct Latches {
     /// member again. Never removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formed: Option<Formed>,
+    /// Last member that Holdfast replaced on evidence, written before the member leaves. At most one is replaced per hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<Replaced>,
+    /// Members that did not get their vote in time, one after the other. Removed after every member has its vote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<GivenUp>,
 }
 
 /// First read of the cluster ID.

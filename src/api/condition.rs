@@ -101,6 +101,10 @@ reasons! {
     Growing,
     /// Members are being removed.
     Shrinking,
+    /// A member is lost or unwanted, and another one takes its place.
+    Replacing,
+    /// The claim of a replaced member is kept for a while.
+    ClaimKept,
     /// `spec.replicas` is 0, and the Pods are being ended.
     Parking,
     /// `spec.replicas` of the cluster is 0: no Pod runs, and the volumes hold the data.
@@ -227,12 +231,20 @@ reasons! {
     AgentCrashed => runbook,
     /// A member that has served lost its claim.
     ClaimLost => runbook,
+    /// A member that joins does not get its vote in time, and is made anew.
+    JoinerStuck => runbook,
+    /// Several members show the same evidence of loss at the same time: the cause may be common.
+    ReplacementHeld => runbook,
     /// etcd no longer lists a member that had joined.
     MemberNotListed => runbook,
     /// The Secret of a cluster's CA is gone or unusable.
     CaLost => runbook,
     /// A certificate ends soon, and is not renewed.
     CertificateExpiring => runbook,
+    /// A certificate of the user's or of cert-manager's cannot be used.
+    CertificateRejected => runbook,
+    /// The API server does not serve cert-manager's kinds.
+    CertManagerMissing => runbook,
     /// A member goes on showing its old certificate after a renewal.
     CertificateNotServed => runbook,
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::cluster::{Image, Options, Placement, Storage};
 use crate::api::name::Scheme;
+use crate::api::repair::{Evidence, Refusal};
 use crate::api::restore::Restoring;
 use crate::api::tls::MemberTls;
 
@@ -121,6 +122,11 @@ impl EtcdMemberSpec {
     pub const fn scheme(&self) -> Scheme {
         if self.tls.is_some() { Scheme::Https } else { Scheme::Http }
     }
+
+    /// Whether the member leaves because its data are lost: its Pod ends, and none is made again.
+    pub fn is_lost(&self) -> bool {
+        self.leaving.as_ref().is_some_and(|leaving| leaving.why == Departure::Lost)
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
@@ -167,6 +173,9 @@ pub struct Joined {
 pub struct Leaving {
     /// Cause.
     pub why: Departure,
+    /// Evidence that the member's data are lost, for the cause `Lost`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
     /// Time of the decision (RFC 3339).
     pub at: String,
 }
@@ -177,6 +186,21 @@ pub enum Departure {
     /// `spec.replicas` of the cluster is smaller than the number of members.
     #[default]
     ScaledIn,
+    /// Evidence shows that the member's data are lost. Its Pod ends before etcd removes the member.
+    Lost,
+    /// A person asked for the replacement of this member, or deleted its `EtcdMember`.
+    Requested,
+    /// The member had joined, and etcd does not list the member any more.
+    NotListed,
+    /// The learner was not promoted in time.
+    NeverPromoted,
+}
+
+impl Departure {
+    /// Whether another member takes this one's place, so that the claim is kept for a while.
+    pub const fn replaces(self) -> bool {
+        matches!(self, Self::Lost | Self::Requested | Self::NotListed)
+    }
 }
 
 /// Proof of a removal.
@@ -236,6 +260,14 @@ pub struct EtcdMemberStatus {
     /// Last failure of the gate, of the restore or of etcd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<LastFailure>,
+    /// The latest Pods of different UID in which the gate or etcd refused the member's data, at most 2. Empty after the
+    /// member serves again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2))]
+    pub refusals: Vec<Refusal>,
+    /// Evidence that the member's data are lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
     /// `Ready`, `Progressing`, `Degraded`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]

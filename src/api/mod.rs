@@ -12,6 +12,7 @@ pub mod condition;
 pub mod held;
 pub mod member;
 pub mod name;
+pub mod repair;
 pub mod restore;
 pub mod schedule;
 pub mod snapshot;
@@ -69,6 +70,8 @@ pub mod key {
     pub const ACCEPT_STORE: &str = "holdfast.dev/accept-store";
     /// Annotation `true` on an `EtcdMember`: a person may delete the object, although the admission policy refuses this.
     pub const ALLOW_DELETION: &str = "holdfast.dev/allow-deletion";
+    /// Annotation of an `EtcdCluster`, set by a person: name of the member to replace.
+    pub const REPLACE: &str = "holdfast.dev/replace";
     /// `voter` or `learner`; client traffic and disruption budgets follow `voter` only.
     pub const ROLE: &str = "holdfast.dev/role";
     /// Annotation of a member's Pod: see [`snapshot_agent::contract::MAY_START_EMPTY`].
@@ -80,6 +83,8 @@ pub mod key {
     /// Annotation of a member's Pod: digest of the certificates that the operator wrote last. kubelet refreshes the mounted
     /// files when the annotation changes.
     pub const TLS: &str = "holdfast.dev/tls";
+    /// Annotation of a Secret of certificates: when the operator wrote it (RFC 3339).
+    pub const WRITTEN_AT: &str = "holdfast.dev/written-at";
     /// Annotation of a Job: Pods that earlier Jobs of the same snapshot had tried; of a Job that looks for the latest
     /// snapshot: Jobs that had looked for it before.
     pub const ATTEMPTS_BEFORE: &str = "holdfast.dev/attempts-before";

@@ -167,6 +167,21 @@ pub fn member_tls(member: &str) -> String {
     format!("{member}-tls")
 }
 
+/// Name of the Certificate, and of its Secret, that cert-manager issues for a member towards clients.
+pub fn server_request(member: &str) -> String {
+    format!("{member}-server-cert")
+}
+
+/// Name of the Certificate, and of its Secret, that cert-manager issues for a member towards its peers.
+pub fn peer_request(member: &str) -> String {
+    format!("{member}-peer-cert")
+}
+
+/// Name of the Certificate, and of its Secret, that cert-manager issues for the operator.
+pub fn operator_request(cluster: &str) -> String {
+    format!("{cluster}-operator-cert")
+}
+
 /// A name that every peer certificate of a cluster contains, and no other certificate of Holdfast's: members accept no
 /// peer without this name.
 pub fn peer_marker(cluster: &str, namespace: &str) -> String {

@@ -69,6 +69,8 @@ const OPERATOR: &[Rule] = &[
     // Secrets of certificates are read and written by name; of those that a store names only the version is read, so that a
     // corrected one is probed at once. The admission policy narrows writes to the Secrets of the operator's own type.
     Rule { group: "", resources: &["secrets"], verbs: &["get", "create", "patch"] },
+    // One for each member and plane, where cert-manager issues.
+    Rule { group: "cert-manager.io", resources: &["certificates"], verbs: &["get", "create", "patch"] },
     // The certificate of a cluster's CA.
     Rule { group: "", resources: &["configmaps"], verbs: &["get", "create", "patch"] },
     Rule { group: "events.k8s.io", resources: &["events"], verbs: &["create", "patch"] },

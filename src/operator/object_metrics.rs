@@ -135,10 +135,10 @@ fn of_schedules(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>]
 /// When certificates end, by plane and kind.
 fn ends(tls: &TlsStatus) -> Vec<(&'static str, &'static str, Timestamp)> {
     let planes = [("client", &tls.client), ("peer", &tls.peer)];
-    let each = planes
-        .into_iter()
-        .flat_map(|(plane, status)| [(plane, "leaf", &status.not_after), (plane, "ca", &status.ca_not_after)]);
-    each.filter_map(|(plane, kind, until)| Some((plane, kind, until.parse().ok()?))).collect()
+    let each = planes.into_iter().flat_map(|(plane, status)| {
+        [(plane, "leaf", Some(&status.not_after)), (plane, "ca", status.ca_not_after.as_ref())]
+    });
+    each.filter_map(|(plane, kind, until)| Some((plane, kind, until?.parse().ok()?))).collect()
 }
 
 fn labels<K: ResourceExt>(object: &K) -> Object {

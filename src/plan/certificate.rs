@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Target;
+use crate::api::tls::Trusts;
 
 /// Names of the data in Secrets.
 pub mod files {
@@ -47,6 +48,25 @@ pub enum Plane {
 }
 
 impl Plane {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Client, Self::Peer];
+
+    /// What a member shows on this plane.
+    pub const fn shown(self) -> Files {
+        match self {
+            Self::Client => files::SERVER,
+            Self::Peer => files::PEER,
+        }
+    }
+
+    /// The CA of this plane among those that a member trusts.
+    pub const fn trusted(self, trusts: &Trusts) -> Option<&String> {
+        match self {
+            Self::Client => trusts.client.as_ref(),
+            Self::Peer => trusts.peer.as_ref(),
+        }
+    }
+
     /// As in field names.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -56,13 +76,24 @@ impl Plane {
     }
 }
 
-/// A certificate to issue.
+/// Where a certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Holdfast makes a key, and the plane's CA signs.
+    Issued,
+    /// Holdfast copies certificate, key and CA from this Secret, which a person or cert-manager writes.
+    Copied(String),
+}
+
+/// A certificate that a Secret has to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
     /// Where it is put.
     pub files: Files,
     /// Whose CA signs it.
     pub plane: Plane,
+    /// Where it comes from.
+    pub origin: Origin,
     /// The subject's common name: etcd takes it for a user's.
     pub common_name: Option<String>,
     /// DNS names and IP addresses.
@@ -80,6 +111,8 @@ pub enum Contents {
         leaves: Vec<Leaf>,
         /// Name of the CA's Secret and fingerprint of the CA that is to sign, for each plane.
         cas: BTreeMap<Plane, (String, String)>,
+        /// Digest of the files that are to be copied, by the Secret they are copied from.
+        copies: BTreeMap<String, String>,
     },
 }
 
@@ -103,26 +136,36 @@ pub struct Kept {
     pub owner: Option<String>,
     /// Whether it has our type.
     pub typed: bool,
+    /// When Holdfast wrote it, as it says itself.
+    pub written: Option<Timestamp>,
     /// Digest of all certificates in it.
     pub digest: String,
     /// Its certificates by the name of their file; with the flaw where one cannot be used.
     pub leaves: BTreeMap<&'static str, Result<Known, String>>,
 }
 
-/// A certificate whose key fits and that the CA beside it has signed.
+/// A certificate whose key fits and that leads to the CA beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     /// SHA-256 of the certificate.
     pub fingerprint: String,
     /// SHA-256 of the certificate of the CA.
     pub ca: String,
+    /// Digest of name and key of the CA: a CA that is renewed with its key stays the same.
+    pub anchor: String,
+    /// Digest of the files with the certificate and with the CA.
+    pub contents: String,
+    /// Whether a server may show it.
+    pub for_servers: bool,
+    /// Whether a client may show it.
+    pub for_clients: bool,
     /// The subject's common name.
     pub common_name: Option<String>,
     /// DNS names and IP addresses.
     pub names: Vec<String>,
     /// Begin of its validity.
     pub not_before: Timestamp,
-    /// End of its validity.
+    /// End of its validity, or of a CA above it that ends earlier.
     pub not_after: Timestamp,
 }
 
@@ -133,11 +176,28 @@ impl Kept {
     }
 }
 
+/// A Certificate of cert-manager's as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Request {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// Its spec.
+    pub spec: serde_json::Value,
+    /// Why it is not ready, in cert-manager's words.
+    pub unready: Option<String>,
+}
+
 /// All that is known of the certificates of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Certificates {
-    /// The CAs.
+    /// The CAs of Holdfast.
     pub cas: BTreeMap<Plane, Kept>,
+    /// The Secrets that certificates are copied from, by name; with the flaw where one cannot be used. Absent ones are not there.
+    pub sources: BTreeMap<String, Result<Known, String>>,
+    /// What cert-manager was asked for, by name of the Certificate.
+    pub requests: BTreeMap<String, Request>,
+    /// Whether the API server serves cert-manager's kinds; `true` where nobody asks for them.
+    pub cert_manager: bool,
     /// What stands where the operator's Secret belongs.
     pub operator: Option<Kept>,
     /// What stands where the applications' Secret belongs.

@@ -34,6 +34,37 @@ pub(super) fn of(pod: &Pod) -> Option<LastFailure> {
     })
 }
 
+/// etcd's write-ahead log is corrupt.
+pub(super) const CORRUPT_LOG: &str = "CorruptLog";
+/// etcd's database is corrupt.
+pub(super) const CORRUPT_DATABASE: &str = "CorruptDatabase";
+
+/// What etcd says before it ends over a corrupt log (server/storage/wal: `ErrCRCMismatch`, `ErrSnapshotMismatch`;
+/// server/storage: `readWAL`).
+const LOG_WORDS: [&str; 4] =
+    ["crc mismatch", "cannot be repaired", "wal: snapshot mismatch", "wal: slice bounds out of range"];
+/// What bbolt says before it ends over a corrupt file (db.go, page.go, freelist.go).
+const DATABASE_WORDS: [&str; 5] =
+    ["invalid database", "Page expected to be", "freepages: failed", "unexpected page type", "checksum error"];
+
+/// Why a Pod's gate or etcd refuses the member's data: the gate's verdict, or etcd's own words with the code of an error or a
+/// panic. A container that was killed says nothing.
+pub(super) fn verdict(pod: &Pod) -> Option<String> {
+    let status = pods::status(pod, container::ETCD)?;
+    let end = pods::last_end(status)?;
+    if let Some(Report::Gate(gate)) = pods::report_of(end) {
+        return Some(gate.verdict).filter(|_| end.exit_code != 0);
+    }
+    let said = end.message.as_deref().unwrap_or_default();
+    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    let own = matches!(end.exit_code, 1 | 2);
+    match () {
+        () if own && says(&LOG_WORDS) => Some(CORRUPT_LOG.to_owned()),
+        () if own && says(&DATABASE_WORDS) => Some(CORRUPT_DATABASE.to_owned()),
+        () => None,
+    }
+}
+
 /// A container that was killed for its memory, and what it needs. Its own words say nothing of it: they are the last lines
 /// of its log, since there is no report (`FallbackToLogsOnError`).
 fn out_of_memory(pod: &Pod, name: &str, end: &ContainerStateTerminated) -> Option<(Option<Reason>, String)> {

@@ -16,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::member::{Joined, Leaving, Parked, Removed};
+use crate::api::tls::Trusts;
 use crate::api::{EtcdMember, EtcdSnapshot};
 use crate::plan::certificate::Issue;
 use crate::plan::cluster::Alarm;
@@ -122,6 +123,13 @@ pub enum Ensure {
         secret: String,
         /// Fingerprint of the certificate.
         ca: String,
+    },
+    /// A Certificate that cert-manager is asked for.
+    Certificate {
+        /// Name, namespace, labels and owner.
+        metadata: Box<ObjectMeta>,
+        /// Its spec.
+        spec: serde_json::Value,
     },
     /// The `CronJob` of a schedule.
     CronJob(Box<CronJob>),
@@ -252,6 +260,8 @@ pub enum Act {
         member: Target,
         /// Digest of the certificates.
         digest: String,
+        /// Their CAs.
+        trusts: Trusts,
     },
     /// Annotate a member's Pod with the digest of its certificates, so that kubelet refreshes the files at once.
     RefreshCertificates {

@@ -5,7 +5,9 @@
 //! decision with the plans it judges. A violation means that nothing is done and a person looks.
 
 mod cluster;
+mod facts;
 mod member;
+mod replace;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -23,7 +25,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 /// A rule that a plan broke.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which invariant (`I1` to `I28`).
+    /// Which invariant (`I1` to `I29`).
     pub invariant: &'static str,
     /// What the plan wanted, and why not.
     pub message: String,

@@ -11,7 +11,7 @@ use std::fmt;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 
 use crate::api::cluster::{CompactionMode, Options, Storage};
-use crate::api::{EtcdCluster, EtcdMember};
+use crate::api::{EtcdCluster, EtcdMember, name};
 
 pub use quantity::{bytes, thousandths};
 pub use version::Version;
@@ -87,6 +87,7 @@ pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
     if let Some(resources) = &spec.resources {
         check_resources(resources)?;
     }
+    check_secrets(cluster)?;
     if let Some(restore) = spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref()) {
         const ONE_STORE: &str = "needs exactly one of storeRef, s3, azure, gcs and pvc";
         match (&restore.snapshot_ref, &restore.source, &restore.latest) {
@@ -99,6 +100,27 @@ pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
         }
     }
     Ok(Wanted { replicas, server })
+}
+
+/// Certificates of a person's do not stand where Holdfast writes its own.
+fn check_secrets(cluster: &EtcdCluster) -> Result<(), Refusal> {
+    let named = cluster.metadata.name.as_deref().unwrap_or_default();
+    let written = [name::client_ca(named), name::peer_ca(named), name::operator_tls(named), name::client_tls(named)];
+    let (client, peer) = (cluster.spec.client_tls(), cluster.spec.peer_tls());
+    let sources = [
+        ("spec.tls.client.serverSecretRef", client.and_then(|c| c.server_secret_ref.as_ref())),
+        ("spec.tls.client.operatorClientSecretRef", client.and_then(|c| c.operator_client_secret_ref.as_ref())),
+        ("spec.tls.peer.secretRef", peer.and_then(|p| p.secret_ref.as_ref())),
+    ];
+    for (field, source) in sources {
+        if let Some(secret) = source.filter(|secret| written.contains(&secret.name)) {
+            return refuse(
+                field,
+                format!("Holdfast itself writes a Secret of the name {}. Name yours otherwise", secret.name),
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The checked server of a member: its spec was copied from a checked cluster, but nothing is taken on trust.

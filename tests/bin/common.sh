@@ -36,6 +36,17 @@ step() {
 	return $code
 }
 
+# wait_for PID WHAT USUAL: waits for a process of this shell, and says every half minute that it still runs.
+wait_for() {
+	local pid=$1 what=$2 usual=$3 waited=0
+	while kill -0 "$pid" 2>/dev/null; do
+		sleep 1
+		waited=$((waited + 1))
+		[ $((waited % 30)) -ne 0 ] || say "$what: $waited s so far, usually $usual"
+	done
+	wait "$pid"
+}
+
 # The profile of test programs (Cargo.toml): dependencies as in the image, our own crates quickly compiled. Without
 # optimisation a future takes more of the stack (.cargo/config.toml says the same to programs that cargo runs).
 test_profile=(--profile bench --workspace)
@@ -65,7 +76,7 @@ use_cluster() {
 		cargo build --release --bin holdfast >&2 &
 		local binary=$!
 		step "testbed up" "$testbed" up
-		step "binary built" wait "$binary"
+		step "binary built" wait_for "$binary" "compiling holdfast" "4 min on an idle machine"
 		eval "$("$testbed" env)"
 		kubeconfig=$HOLDFAST_TESTBED_KUBECONFIG
 		HOLDFAST_IMAGE=$(tests/bin/image)

@@ -1,8 +1,8 @@
 //! A model checker for the plans: every order of steps in a small world, and no rule is broken; from every state the way to rest.
 //!
 //! Three voters and who joins beside them, edits of `spec.replicas`, servers that crash or are cut off, requests that arrive late,
-//! old views, a wiped volume. [`plan`](holdfast::plan) and [`safety`](holdfast::plan::safety) are the real ones; I1, I3, I4, I5, I11
-//! and I16 are judged by the facts. `HOLDFAST_SOAK=n` searches further; without it the search is the same each time.
+//! old views, a wiped volume. [`plan`](holdfast::plan) and [`safety`](holdfast::plan::safety) are the real ones; I1, I3, I4, I5, I11,
+//! I16 and I29 are judged by the facts. `HOLDFAST_SOAK=n` searches further; without it the search is the same each time.
 //!
 //! A pass reads Kubernetes before etcd, so a view of Kubernetes may be older than that of etcd, and not the other way round. I12 and
 //! I27 are no part of the model: an object's version is what is in it.
@@ -45,7 +45,7 @@ struct World {
 
 const ALL: &[u8] = &[0, 1, 2, 3, 4];
 
-const WORLDS: [World; 10] = [
+const WORLDS: [World; 12] = [
     World { name: "an edit", voters: 3, luck: Luck { edits: 1, writes: 1, ..NONE }, sizes: ALL, most: 10_000 },
     World { name: "edits under way", voters: 3, luck: Luck { edits: 2, ..NONE }, sizes: ALL, most: 8_000 },
     World { name: "edits of one", voters: 1, luck: Luck { edits: 3, ..NONE }, sizes: &[0, 1, 2], most: 8_000 },
@@ -91,6 +91,20 @@ const WORLDS: [World; 10] = [
         luck: Luck { edits: 1, crashes: 1, wipes: 1, ..NONE },
         sizes: ALL,
         most: 10_000,
+    },
+    World {
+        name: "two wiped volumes",
+        voters: 3,
+        luck: Luck { crashes: 2, wipes: 2, writes: 1, ..NONE },
+        sizes: ALL,
+        most: 10_000,
+    },
+    World {
+        name: "a wiped volume and a late request",
+        voters: 3,
+        luck: Luck { crashes: 1, wipes: 1, late: 1, ..NONE },
+        sizes: ALL,
+        most: 8_000,
     },
 ];
 
@@ -162,7 +176,7 @@ fn long_histories_break_no_rule_and_end_well() {
 }
 
 /// Each mistake, the rule that it breaks, and where it shows.
-const BUGS: [(Bug, &str, u8, Luck); 17] = [
+const BUGS: [(Bug, &str, u8, Luck); 19] = [
     (Bug::AllAreHealthy, "I1", 3, Luck { edits: 1, crashes: 1, ..NONE }),
     (Bug::CutOffIsHealthy, "I1", 3, Luck { edits: 1, cuts: 1, ..NONE }),
     (Bug::RemovesTheLeader, "I1", 3, Luck { edits: 1, crashes: 1, ..NONE }),
@@ -180,6 +194,8 @@ const BUGS: [(Bug, &str, u8, Luck); 17] = [
     (Bug::RemovesUnlatched, "I11", 3, Luck { edits: 1, ..NONE }),
     (Bug::ForgetsNewcomers, "I11", 3, Luck { edits: 1, ..NONE }),
     (Bug::KeepsClients, "I16", 3, Luck { edits: 1, ..NONE }),
+    (Bug::ReplacesTheSilent, "I29", 3, Luck { crashes: 1, ..NONE }),
+    (Bug::RemovesUnfenced, "I29", 3, Luck { crashes: 1, wipes: 1, ..NONE }),
 ];
 
 /// A checker that finds nothing may be blind.

@@ -6,11 +6,12 @@ use std::path::Path;
 use std::{env, fs};
 
 use crate::world::World;
+use holdfast::api::repair::{Repair, RepairMode};
 use holdfast::api::snapshot::Phase;
 use snapshot_agent::contract::ExitClass;
 
-/// Two minutes: more than any story needs.
-const PATIENCE: u64 = 1200;
+/// Ten minutes: more than any story needs.
+const PATIENCE: u64 = 6000;
 
 fn tell(world: &mut World, command: &str) {
     let words: Vec<&str> = command.split_whitespace().collect();
@@ -43,11 +44,17 @@ fn tell(world: &mut World, command: &str) {
         ["snapshot", name, "pending"] => world.snapshot(name, Phase::Pending, ""),
         ["snapshot", name, "complete", key] => world.snapshot(name, Phase::Complete, key),
         ["secure"] => world.secure(),
+        ["own", "certificates"] => world.own(),
+        ["cert-manager"] => world.managed(),
+        ["cert-manager", "installed"] => world.install_cert_manager(),
+        ["source", secret, state] => world.source(secret, state),
         ["age", days] => world.age(days.parse().unwrap()),
         ["delete", "secret", which] => world.delete_secret(which),
         ["replicas", n] => world.edit(|s| s.replicas = n.parse().unwrap()),
         ["until", "complete"] => {
-            assert!(world.run_until(PATIENCE, World::complete), "never complete:\n{}", world.log.join("\n"));
+            let done = world.run_until(PATIENCE, World::complete);
+            let status = || world.cluster.as_ref().and_then(|c| c.status.clone());
+            assert!(done, "never complete:\n{}\n{:#?}", world.log.join("\n"), status());
         }
         ["until", "stuck", reason] => {
             let stuck = |w: &World| {
@@ -123,6 +130,22 @@ fn tell(world: &mut World, command: &str) {
             let name = world.members.keys().nth(n.parse().unwrap()).unwrap().clone();
             world.delete_member(&name);
         }
+        ["wipe", n] => world.wipe(n.parse().unwrap()),
+        ["corrupt", n] => world.corrupt(n.parse().unwrap()),
+        ["unlist", n] => world.unlist(n.parse().unwrap()),
+        ["replace", n] => world.ask_to_replace(n.parse().unwrap()),
+        ["crash", n] => {
+            let name = world.members.keys().nth(n.parse().unwrap()).unwrap().clone();
+            world.crash(&name);
+        }
+        ["keep", "claims", seconds] => world.edit(|s| {
+            s.repair = Some(Repair { keep_claim_seconds: Some(seconds.parse().unwrap()), ..Repair::default() });
+        }),
+        ["pods", "never", "start"] => world.held = true,
+        ["pods", "start"] => world.held = false,
+        ["repair", "manual"] => world.edit(|s| {
+            s.repair = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
+        }),
         ["silence", n] => world.silent_until = world.now + n.parse::<u64>().unwrap(),
         ["lose", "status"] => world.lose_status(),
         ["pause"] => world.edit(|s| s.paused = true),

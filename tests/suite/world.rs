@@ -154,6 +154,10 @@ pub struct World {
     pub has_formed: bool,
     /// Members whose etcd runs and does not answer.
     pub frozen: BTreeSet<String>,
+    /// Whether new Pods stay unscheduled.
+    pub held: bool,
+    /// Members whose log is corrupt.
+    pub corrupt: BTreeSet<String>,
     going: BTreeMap<(&'static str, String), u64>,
     pub due: BTreeMap<Who, u64>,
     pub writes: u64,
@@ -222,6 +226,8 @@ impl World {
             silent_until: 0,
             has_formed: false,
             frozen: BTreeSet::new(),
+            held: false,
+            corrupt: BTreeSet::new(),
             going: BTreeMap::new(),
             due: BTreeMap::new(),
             writes: 0,

@@ -19,13 +19,13 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use super::{Actor, Done};
-use crate::api::FIELD_MANAGER;
 use crate::api::tls::SECRET_TYPE;
+use crate::api::{FIELD_MANAGER, key};
 use crate::operator::clock;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::tls::{Data, entry, parse};
-use crate::plan::certificate::{Contents, Issue, Leaf, Plane, files};
+use crate::plan::certificate::{Contents, Issue, Leaf, Origin, Plane, files};
 
 const DAY: Duration = Duration::from_hours(24);
 /// Life of a CA.
@@ -40,20 +40,26 @@ pub(super) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Resul
     let name = wanted.metadata.name.clone().unwrap_or_default();
     let data = match &wanted.contents {
         Contents::Ca(plane) => ca(&name, *plane).map_err(|error| unmade(&error))?,
-        Contents::Leaves { leaves, cas } => {
+        Contents::Leaves { leaves, cas, copies } => {
             let mut signers = BTreeMap::new();
             for (plane, (secret, fingerprint)) in cas {
                 signers.insert(*plane, signer(ctx, actor, secret, fingerprint).await?);
             }
-            issue_leaves(leaves, &signers)?
+            let mut sources = BTreeMap::new();
+            for (secret, contents) in copies {
+                sources.insert(secret.as_str(), source(ctx, actor, secret, contents).await?);
+            }
+            fill(leaves, &signers, &sources)?
         }
     };
     ctx.tls.forget(&actor.namespace, &name);
+    let written = (key::WRITTEN_AT.to_owned(), clock::now().to_string());
     let api: Api<Secret> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
     match &wanted.replaces {
         None => {
+            let annotations = Some([written].into());
             let secret = Secret {
-                metadata: wanted.metadata.clone(),
+                metadata: ObjectMeta { annotations, ..wanted.metadata.clone() },
                 type_: Some(SECRET_TYPE.to_owned()),
                 data: Some(data),
                 ..Secret::default()
@@ -69,7 +75,9 @@ pub(super) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Resul
             }
         }
         Some(there) => {
-            let metadata = json!({"uid": there.uid, "resourceVersion": there.resource_version});
+            let metadata = json!({
+                "uid": there.uid, "resourceVersion": there.resource_version, "annotations": {written.0: written.1},
+            });
             let patch = json!({"metadata": metadata, "data": data});
             let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
             ctx.writing("Secret", "patch", &name, api.patch(&name, &params, &Patch::Merge(&patch))).await?;
@@ -123,9 +131,31 @@ async fn ca_data(ctx: &Context, actor: &Actor, secret: &str, fingerprint: &str) 
     }
 }
 
-fn issue_leaves(leaves: &[Leaf], signers: &BTreeMap<Plane, Signer>) -> Result<Data, Error> {
+/// A certificate that the plan judged, read live: what was exchanged since is not copied (I15).
+async fn source(ctx: &Context, actor: &Actor, secret: &str, contents: &str) -> Result<Data, Error> {
+    let api: Api<Secret> = Api::namespaced(ctx.read.0.clone(), &actor.namespace);
+    let found = ctx.reading(|| format!("get Secret {secret}"), api.get(secret)).await?;
+    let data = found.data.unwrap_or_default();
+    match parse::known(&data, files::CLIENT) {
+        Ok(known) if known.contents == contents => Ok(data),
+        _ => Err(Error::Stale(format!("Secret {secret} holds another certificate since"))),
+    }
+}
+
+fn fill(leaves: &[Leaf], signers: &BTreeMap<Plane, Signer>, sources: &BTreeMap<&str, Data>) -> Result<Data, Error> {
     let mut data = Data::new();
     for leaf in leaves {
+        if let Origin::Copied(secret) = &leaf.origin {
+            let source = sources.get(secret.as_str()).ok_or_else(|| Error::Internal("no source".to_owned()))?;
+            let copy = |file: &str| ByteString(entry(source, file).to_vec());
+            // In a member the file is the servers'.
+            if leaf.files != files::ETCDCTL {
+                data.insert(leaf.files.ca.to_owned(), copy(files::CLIENT.ca));
+            }
+            data.insert(leaf.files.certificate.to_owned(), copy(files::CLIENT.certificate));
+            data.insert(leaf.files.key.to_owned(), copy(files::CLIENT.key));
+            continue;
+        }
         let signer = signers.get(&leaf.plane).ok_or_else(|| Error::Internal("no CA for a certificate".to_owned()))?;
         let (certificate, key) = sign(leaf, &signer.issuer).map_err(|error| unmade(&error))?;
         let put = |(name, bytes): (&str, ByteString)| (name.to_owned(), bytes);

@@ -1,17 +1,19 @@
 //! Applies a Service, a disruption budget or a `CronJob` on the server's side. What belongs to somebody else is left alone (I13).
 
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use super::create::Named;
 use super::{Actor, certificates, delete};
 use crate::api::FIELD_MANAGER;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
-use crate::operator::observe::owned_by;
+use crate::operator::observe::{cert_manager, owned_by};
 use crate::plan::Ensure;
 
 /// Applies one object.
@@ -24,6 +26,7 @@ pub(in crate::operator) async fn ensure(ctx: &Context, actor: &Actor, ensure: &E
             let bundle = certificates::bundle(ctx, actor, metadata, secret, ca).await?;
             apply(ctx, actor, &bundle).await
         }
+        Ensure::Certificate { metadata, spec } => ask_cert_manager(ctx, actor, metadata, spec).await,
         Ensure::DropBudget(budget) => delete::budget(ctx, actor, budget).await.map(drop),
     }
 }
@@ -53,5 +56,18 @@ where
         None => PatchParams::apply(FIELD_MANAGER),
     };
     ctx.writing(K::KIND, "apply", &name, api.patch(&name, &params, &Patch::Apply(&wanted))).await?;
+    Ok(())
+}
+
+/// The plan has seen that the Certificate is not there, or is of this owner. The API server compares the UID of the latter.
+async fn ask_cert_manager(ctx: &Context, actor: &Actor, metadata: &ObjectMeta, spec: &Value) -> Result<(), Error> {
+    let kind = cert_manager();
+    let api: Api<DynamicObject> = Api::namespaced_with(ctx.write.0.clone(), &actor.namespace, &kind);
+    let name = metadata.name.clone().unwrap_or_default();
+    let wanted = json!({"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec});
+    // Not by force where nothing was seen: a stranger's object keeps its fields.
+    let params = PatchParams::apply(FIELD_MANAGER);
+    let params = if metadata.uid.is_some() { params.force() } else { params };
+    ctx.writing("Certificate", "apply", &name, api.patch(&name, &params, &Patch::Apply(&wanted))).await?;
     Ok(())
 }

@@ -83,8 +83,8 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
             membership::remove(ctx, leader, (*member_id, *learner), *cluster_id).await
         }
         Act::Issue(issue) => certificates::issue(ctx, actor, issue).await,
-        Act::AnnounceCertificates { member, digest } => {
-            patch::latch(ctx, actor, member, "tls", serde_json::json!({"staged": digest})).await
+        Act::AnnounceCertificates { member, digest, trusts } => {
+            patch::latch(ctx, actor, member, "tls", serde_json::json!({"staged": digest, "trusts": trusts})).await
         }
         Act::RefreshCertificates { pod, digest } => patch::announce(ctx, actor, pod, digest).await,
         Act::LatchStart { member, count } => patch::latch(ctx, actor, member, "startCount", count).await,

@@ -7,18 +7,20 @@ use std::fmt;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::{DynamicObject, GroupVersionKind};
+use kube::discovery::ApiResource;
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
+use serde_json::Value;
 
 use crate::api::tls::SECRET_TYPE;
-use crate::api::{EtcdCluster, name};
+use crate::api::{EtcdCluster, key, name};
 use crate::operator::error::Error;
 use crate::operator::reader::{Reader, View};
-use crate::operator::tls::{Bundle, Data, Login, Read, entry, parse, served};
+use crate::operator::tls::{Bundle, Login, Read, parse, served};
 use crate::plan::build::port;
-use crate::plan::certificate::{Certificates, Files, Kept, Known, Plane, files};
-use crate::plan::cluster::{Member, issued_at};
+use crate::plan::certificate::{Certificates, Files, Kept, Known, Plane, Request, files};
+use crate::plan::cluster::{self, Member, is_auto, written_at};
 use crate::plan::{Target, meta, pods};
 
 /// Certificates of a member.
@@ -41,13 +43,17 @@ pub(super) async fn certificates(
     });
     let names = (name::client_ca(named), name::peer_ca(named), name::operator_tls(named), name::client_tls(named));
     let bundle_name = name::ca_bundle(named);
-    let (client_ca, peer_ca, operator, client, bundle, of_members) = futures::try_join!(
-        secret(reader, &names.0, owner, &[files::CA]),
-        secret(reader, &names.1, owner, &[files::CA]),
+    // What Holdfast does not write may be anybody's.
+    let (auto_client, auto_peer) = (is_auto(cluster, Plane::Client), is_auto(cluster, Plane::Peer));
+    let (client_ca, peer_ca, operator, client, bundle, of_members, sources, (requests, cert_manager)) = futures::try_join!(
+        async { if auto_client { secret(reader, &names.0, owner, &[files::CA]).await } else { Ok(None) } },
+        async { if auto_peer { secret(reader, &names.1, owner, &[files::CA]).await } else { Ok(None) } },
         secret(reader, &names.2, owner, &[files::CLIENT]),
-        secret(reader, &names.3, owner, &[files::CLIENT]),
-        bundle(reader, &bundle_name),
+        async { if auto_client { secret(reader, &names.3, owner, &[files::CLIENT]).await } else { Ok(None) } },
+        async { if auto_client { bundle(reader, &bundle_name).await } else { Ok(None) } },
         futures::future::try_join_all(of_members),
+        sources(reader, cluster, members),
+        requests(reader, cluster, members),
     )?;
     let login = operator.as_ref().and_then(|read| read.login.clone());
     let cas = [(Plane::Client, client_ca), (Plane::Peer, peer_ca)];
@@ -56,6 +62,9 @@ pub(super) async fn certificates(
         operator: operator.map(|read| read.kept),
         client: client.map(|read| read.kept),
         bundle,
+        sources,
+        requests,
+        cert_manager,
         members: of_members.into_iter().flatten().collect(),
         unserved: vec![],
     };
@@ -82,13 +91,14 @@ fn read(secret: Secret, wanted: &[Files]) -> Read {
     let data = secret.data.unwrap_or_default();
     let leaves: BTreeMap<&'static str, Result<Known, String>> =
         wanted.iter().map(|files| (files.certificate, parse::known(&data, *files))).collect();
-    let digest = digest(&data, wanted);
+    let digest = parse::digest(&data, wanted);
     let usable = meta::name(&secret.metadata).ends_with(&operators) && leaves.values().all(Result::is_ok);
     let login = usable.then(|| Login::of(&data, digest.clone()));
     let controller = secret.metadata.owner_references.iter().flatten().find(|o| o.controller == Some(true));
     let kept = Kept {
         owner: controller.map(|owner| owner.uid.clone()),
         typed: secret.type_.as_deref() == Some(SECRET_TYPE),
+        written: secret.metadata.annotations.as_ref().and_then(|all| all.get(key::WRITTEN_AT)?.parse().ok()),
         target: Target::of(&secret.metadata),
         digest,
         leaves,
@@ -96,13 +106,82 @@ fn read(secret: Secret, wanted: &[Files]) -> Read {
     Read { kept, login }
 }
 
-/// Of certificates only: a digest of keys would be a trace of them.
-fn digest(data: &Data, wanted: &[Files]) -> String {
-    let mut sum = Sha256::new();
-    for file in wanted.iter().flat_map(|files| [files.ca, files.certificate]) {
-        sum.update(entry(data, file));
+/// The Secrets that certificates are copied from.
+async fn sources(
+    reader: Reader<'_>,
+    cluster: &EtcdCluster,
+    members: &[Member],
+) -> Result<BTreeMap<String, Result<Known, String>>, Error> {
+    let memory = &reader.ctx.tls;
+    let all = cluster::sources(cluster, members.iter().map(|member| &member.object));
+    let read = all.into_iter().map(|name| async move {
+        if reader.view == View::Cached
+            && let Some(known) = memory.source(reader.namespace, &name)
+        {
+            return Ok(Some((name, Ok(known))));
+        }
+        let found: Option<Secret> = live(reader, &name).await?;
+        let known = found.map(|secret| parse::known(&secret.data.unwrap_or_default(), files::CLIENT));
+        memory.put_source(reader.namespace, &name, known.as_ref().and_then(|known| known.as_ref().ok()));
+        Ok(known.map(|known| (name, known)))
+    });
+    let read: Result<Vec<_>, Error> = futures::future::try_join_all(read).await;
+    Ok(read?.into_iter().flatten().collect())
+}
+
+/// The Certificates of cert-manager's, and whether the API server serves them.
+async fn requests(
+    reader: Reader<'_>,
+    cluster: &EtcdCluster,
+    members: &[Member],
+) -> Result<(BTreeMap<String, Request>, bool), Error> {
+    let asked = cluster::requests(cluster, members.iter().map(|member| &member.object));
+    let mut there = BTreeMap::new();
+    for (metadata, _) in asked {
+        let name = metadata.name.unwrap_or_default();
+        if reader.view == View::Cached
+            && let Some(request) = reader.ctx.tls.request(reader.namespace, &name)
+        {
+            there.insert(name, request);
+            continue;
+        }
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(reader.ctx.read.0.clone(), reader.namespace, &cert_manager());
+        // A 404 that names the object says that it is not there; any other is that of a path that nobody serves.
+        let get = async {
+            match api.get(&name).await {
+                Ok(found) => Ok(Some(Some(found))),
+                Err(kube::Error::Api(status)) if status.code == 404 => {
+                    Ok(status.details.as_ref().is_some_and(|about| about.name == name).then_some(None))
+                }
+                Err(error) => Err(error),
+            }
+        };
+        let Some(found) = reader.ctx.reading(|| format!("get Certificate {name}"), get).await? else {
+            return Ok((there, false));
+        };
+        if let Some(request) = found.map(request) {
+            reader.ctx.tls.put_request(reader.namespace, &name, Some(&request).filter(|r| r.unready.is_none()));
+            there.insert(name, request);
+        }
     }
-    hex::encode(&sum.finalize()[..8])
+    Ok((there, true))
+}
+
+/// The kind of cert-manager's Certificates.
+pub(in crate::operator) fn cert_manager() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("cert-manager.io", "v1", "Certificate"))
+}
+
+fn request(found: DynamicObject) -> Request {
+    let conditions = found.data.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready");
+    let unready = match ready {
+        Some(ready) if ready["status"] == "True" => None,
+        Some(ready) => Some(ready["message"].as_str().unwrap_or("it is not ready").to_owned()),
+        None => Some("nothing yet. Look whether its controllers run".to_owned()),
+    };
+    Request { metadata: found.metadata, spec: found.data["spec"].clone(), unready }
 }
 
 async fn bundle(reader: Reader<'_>, name: &str) -> Result<Option<Bundle>, Error> {
@@ -137,7 +216,7 @@ async fn unserved(reader: Reader<'_>, members: &[Member], kept: &BTreeMap<String
         let pod = member.pod.as_ref()?;
         let kept = kept.get(member.name())?;
         let (peer, server) = (kept.leaf(files::PEER)?, kept.leaf(files::SERVER)?);
-        let renewed = pod.creation_timestamp().is_some_and(|made| issued_at(peer) > made.0);
+        let renewed = pod.creation_timestamp().zip(written_at(kept)).is_some_and(|(made, at)| at > made.0);
         // A Pod that does not serve cannot show anything, and reads its certificates anew when it does.
         let serves = pods::ready(pod) && !meta::deleting(&pod.metadata);
         let ip = pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()?;

@@ -9,6 +9,8 @@ pub(super) mod snapshot;
 
 use kube::ResourceExt;
 
+pub(super) use certificates::cert_manager;
+
 /// Whether an object has an owner of this UID.
 pub(super) fn owned_by<K: ResourceExt>(object: &K, uid: &str) -> bool {
     object.owner_references().iter().any(|owner| owner.uid == uid)

@@ -11,10 +11,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Login;
 use crate::operator::clock::{self, Instant};
-use crate::plan::certificate::Kept;
+use crate::plan::certificate::{Kept, Known, Request};
 
 /// Nothing tells when a Secret changes.
 const FRESH: Duration = Duration::from_mins(5);
+
+/// What was not read again for so long is forgotten.
+const KEPT: Duration = FRESH.saturating_mul(4);
+
+/// A person who puts a corrected certificate in place waits for this.
+const FRESH_SOURCE: Duration = Duration::from_secs(15);
 
 /// Metadata of a `ConfigMap`, and the fingerprint of the CA in it.
 pub(in crate::operator) type Bundle = (ObjectMeta, Option<String>);
@@ -33,10 +39,38 @@ pub(in crate::operator) struct Memory(Mutex<Knowledge>);
 /// Namespace and name.
 type Key = (String, String);
 
+/// Objects by name, each with the time at which it was read.
+struct Aged<T>(HashMap<Key, (Instant, T)>);
+
+impl<T> Default for Aged<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T: Clone> Aged<T> {
+    /// An object as it was read within this time.
+    fn get(&self, key: &Key, within: Duration) -> Option<T> {
+        let (at, known) = self.0.get(key)?;
+        (clock::instant().duration_since(*at) < within).then(|| known.clone())
+    }
+
+    /// Remembers an object, or that there is none; and forgets those of objects that nobody asks for any more.
+    fn put(&mut self, key: Key, read: Option<&T>) {
+        self.0.retain(|_, (at, _)| clock::instant().duration_since(*at) < KEPT);
+        match read {
+            Some(read) => drop(self.0.insert(key, (clock::instant(), read.clone()))),
+            None => drop(self.0.remove(&key)),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Knowledge {
-    secrets: HashMap<Key, (Instant, Read)>,
-    bundles: HashMap<Key, (Instant, Bundle)>,
+    secrets: Aged<Read>,
+    bundles: Aged<Bundle>,
+    sources: Aged<Known>,
+    requests: Aged<Request>,
     /// UIDs of Pods, each with the digest of the certificates that it was seen to show.
     shown: HashSet<(String, String)>,
 }
@@ -54,49 +88,55 @@ fn key(namespace: &str, name: &str) -> Key {
 impl Memory {
     /// A Secret as it was read within five minutes, where it belongs to this owner: anything else is expected to change.
     pub(in crate::operator) fn secret(&self, namespace: &str, name: &str, owner: &str) -> Option<Read> {
-        let known = self.lock();
-        let (at, read) = known.secrets.get(&key(namespace, name))?;
-        let ours = read.kept.typed && read.kept.owner.as_deref() == Some(owner);
-        (ours && clock::instant().duration_since(*at) < FRESH).then(|| read.clone())
+        let ours = |read: &Read| read.kept.typed && read.kept.owner.as_deref() == Some(owner);
+        self.lock().secrets.get(&key(namespace, name), FRESH).filter(ours)
     }
 
     /// Remembers a Secret, or that there is none.
     pub(in crate::operator) fn put_secret(&self, namespace: &str, name: &str, read: Option<&Read>) {
-        let mut known = self.lock();
-        known.secrets.retain(|_, (at, _)| clock::instant().duration_since(*at) < 4 * FRESH);
-        let key = key(namespace, name);
-        match read {
-            Some(read) => drop(known.secrets.insert(key, (clock::instant(), read.clone()))),
-            None => drop(known.secrets.remove(&key)),
-        }
+        self.lock().secrets.put(key(namespace, name), read);
     }
 
     /// A `ConfigMap` as it was read within five minutes.
     pub(in crate::operator) fn bundle(&self, namespace: &str, name: &str) -> Option<Bundle> {
-        let known = self.lock();
-        let (at, bundle) = known.bundles.get(&key(namespace, name))?;
-        (clock::instant().duration_since(*at) < FRESH).then(|| bundle.clone())
+        self.lock().bundles.get(&key(namespace, name), FRESH)
     }
 
     /// Remembers a `ConfigMap`, or that there is none.
     pub(in crate::operator) fn put_bundle(&self, namespace: &str, name: &str, bundle: Option<&Bundle>) {
-        let mut known = self.lock();
-        match bundle {
-            Some(bundle) => drop(known.bundles.insert(key(namespace, name), (clock::instant(), bundle.clone()))),
-            None => drop(known.bundles.remove(&key(namespace, name))),
-        }
+        self.lock().bundles.put(key(namespace, name), bundle);
+    }
+
+    /// A certificate to copy, as it was read within seconds. One that cannot be read is read each time.
+    pub(in crate::operator) fn source(&self, namespace: &str, name: &str) -> Option<Known> {
+        self.lock().sources.get(&key(namespace, name), FRESH_SOURCE)
+    }
+
+    /// Remembers a certificate to copy, or that there is none.
+    pub(in crate::operator) fn put_source(&self, namespace: &str, name: &str, source: Option<&Known>) {
+        self.lock().sources.put(key(namespace, name), source);
+    }
+
+    /// A Certificate of cert-manager's that was ready within five minutes.
+    pub(in crate::operator) fn request(&self, namespace: &str, name: &str) -> Option<Request> {
+        self.lock().requests.get(&key(namespace, name), FRESH)
+    }
+
+    /// Remembers a Certificate that is ready, or that it is not.
+    pub(in crate::operator) fn put_request(&self, namespace: &str, name: &str, request: Option<&Request>) {
+        self.lock().requests.put(key(namespace, name), request);
     }
 
     /// Forgets an object that is about to be written.
     pub(in crate::operator) fn forget(&self, namespace: &str, name: &str) {
         let mut known = self.lock();
-        known.secrets.remove(&key(namespace, name));
-        known.bundles.remove(&key(namespace, name));
+        known.secrets.0.remove(&key(namespace, name));
+        known.bundles.0.remove(&key(namespace, name));
     }
 
     /// The operator's login that was read last.
     pub(in crate::operator) fn login(&self, namespace: &str, secret: &str) -> Option<Login> {
-        self.lock().secrets.get(&key(namespace, secret)).and_then(|(_, read)| read.login.clone())
+        self.lock().secrets.0.get(&key(namespace, secret)).and_then(|(_, read)| read.login.clone())
     }
 
     /// Whether this Pod was seen to show these certificates.

@@ -1,6 +1,6 @@
 //! PEM to names, dates and fingerprints.
 //!
-//! Decides which certificate can be used: its key fits, and the CA beside it has signed it. Messages never quote a file.
+//! Decides which certificate can be used: its key fits, and its chain leads to a CA beside it. Messages never quote a file.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -24,24 +24,71 @@ pub(in crate::operator) fn known(data: &Data, files: Files) -> Result<Known, Str
     let key = PrivateKeyDer::from_pem_slice(entry(data, files.key))
         .map_err(|_| format!("{} holds no PEM private key, or an encrypted key", files.key))?;
     let key = any_supported_type(&key).map_err(|_| format!("the kind of key in {} is not supported", files.key))?;
-    let (Some(first), Some(first_ca)) = (chain.first(), cas.first()) else {
-        return Err(format!("{} or {} is empty", files.certificate, files.ca));
-    };
-    let (leaf, ca) = (parse(first, files.certificate)?, parse(first_ca, files.ca)?);
-    leaf.verify_signature(Some(ca.public_key()))
-        .map_err(|_| format!("{} is not signed by the CA in {}", files.certificate, files.ca))?;
+    let Some(first) = chain.first() else { return Err(format!("{} is empty", files.certificate)) };
+    let leaf = parse(first, files.certificate)?;
+    let (ca, ends) = anchor(&chain, &cas, files)?;
+    let ca_parsed = parse(ca, files.ca)?;
+    let usages =
+        leaf.extended_key_usage().map_err(|_| format!("the usages of {} cannot be read", files.certificate))?;
     let known = Known {
         fingerprint: fingerprint(first),
-        ca: fingerprint(first_ca),
+        ca: fingerprint(ca),
+        anchor: anchor_digest(&ca_parsed),
+        contents: digest(data, &[files]),
+        for_servers: usages.as_ref().is_none_or(|usages| usages.value.any || usages.value.server_auth),
+        for_clients: usages.as_ref().is_none_or(|usages| usages.value.any || usages.value.client_auth),
         common_name: leaf.subject().iter_common_name().find_map(|cn| Some(cn.as_str().ok()?.to_owned())),
         names: names(&leaf),
         not_before: time(leaf.validity().not_before)?,
-        not_after: time(leaf.validity().not_after)?,
+        not_after: ends,
     };
     match CertifiedKey::new(chain.clone(), key).keys_match() {
         Ok(()) => Ok(known),
         Err(_) => Err(format!("the key in {} does not belong to {}", files.key, files.certificate)),
     }
+}
+
+/// The CA that a chain leads to, which has signed the last certificate that is needed of the chain; and the earliest end
+/// among them. Go judges the end of every certificate of a chain, roots included.
+fn anchor<'a>(
+    chain: &[CertificateDer<'_>],
+    cas: &'a [CertificateDer<'a>],
+    files: Files,
+) -> Result<(&'a CertificateDer<'a>, Timestamp), String> {
+    let mut ends = Timestamp::MAX;
+    for (i, signed) in chain.iter().enumerate() {
+        let signed = parse(signed, files.certificate)?;
+        ends = ends.min(time(signed.validity().not_after)?);
+        let signs = |der: &CertificateDer<'_>, file| {
+            Ok::<_, String>(signed.verify_signature(Some(parse(der, file)?.public_key())).is_ok())
+        };
+        for ca in cas {
+            if signs(ca, files.ca)? {
+                return Ok((ca, ends.min(time(parse(ca, files.ca)?.validity().not_after)?)));
+            }
+        }
+        match chain.get(i + 1) {
+            Some(next) if signs(next, files.certificate)? => {}
+            _ => break,
+        }
+    }
+    Err(format!("{} does not lead to a CA in {}", files.certificate, files.ca))
+}
+
+fn anchor_digest(ca: &X509Certificate<'_>) -> String {
+    let mut sum = Sha256::new();
+    sum.update(ca.subject().as_raw());
+    sum.update(ca.public_key().raw);
+    hex::encode(&sum.finalize()[..8])
+}
+
+/// Of the files with certificates and CAs only: a digest of keys would be a trace of them.
+pub(in crate::operator) fn digest(data: &Data, wanted: &[Files]) -> String {
+    let mut sum = Sha256::new();
+    for file in wanted.iter().flat_map(|files| [files.ca, files.certificate]) {
+        sum.update(entry(data, file));
+    }
+    hex::encode(&sum.finalize()[..8])
 }
 
 /// SHA-256 of a certificate, hexadecimal.
@@ -54,10 +101,20 @@ pub(in crate::operator) fn first_fingerprint(pem: &[u8]) -> Option<String> {
     Some(fingerprint(&CertificateDer::pem_slice_iter(pem).next()?.ok()?))
 }
 
+/// All certificates of a file. etcd refuses to start with a file of CAs that holds anything else.
 fn certificates(data: &Data, file: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let all: Option<Vec<_>> = CertificateDer::pem_slice_iter(entry(data, file)).map(Result::ok).collect();
-    all.filter(|all| !all.is_empty()).ok_or_else(|| format!("{file} holds no PEM certificate"))
+    let pem = entry(data, file);
+    let all: Option<Vec<_>> = CertificateDer::pem_slice_iter(pem).map(Result::ok).collect();
+    let all = all.filter(|all| !all.is_empty()).ok_or_else(|| format!("{file} holds no PEM certificate"))?;
+    for der in &all {
+        parse(der, file)?;
+    }
+    let sections = pem.windows(BEGIN.len()).filter(|part| *part == BEGIN).count();
+    if sections == all.len() { Ok(all) } else { Err(format!("{file} holds something else than certificates")) }
 }
+
+/// Each section of a PEM file begins so.
+const BEGIN: &[u8] = b"-----BEGIN ";
 
 fn parse<'a>(der: &'a [u8], file: &str) -> Result<X509Certificate<'a>, String> {
     let parsed = x509_parser::parse_x509_certificate(der);

@@ -50,8 +50,9 @@ pub fn etcd_args(member: &EtcdMember, server: &Server, initial_cluster: &str) ->
     if server.version.many_learners() {
         args.push(flag("max-learners", MAX_LEARNERS));
     }
-    if member.spec.tls.is_some() {
-        args.extend(certificates(server.version, &name::peer_marker(cluster, namespace)));
+    if let Some(tls) = &member.spec.tls {
+        let peer_name = tls.peer_name.clone().unwrap_or_else(|| name::peer_marker(cluster, namespace));
+        args.extend(certificates(server.version, &peer_name));
     }
     if let Some(options) = &member.spec.options {
         args.extend(chosen(options));
@@ -59,9 +60,9 @@ pub fn etcd_args(member: &EtcdMember, server: &Server, initial_cluster: &str) ->
     args
 }
 
-/// Both planes demand a certificate from the other side. A peer's certificate needs the cluster's marker. Its address is not
+/// Both planes demand a certificate from the other side, a peer's with this name in it. Its address is not
 /// compared with the certificate: DNS knows a new Pod only seconds after the Pod dials.
-fn certificates(version: Version, peer_marker: &str) -> Vec<String> {
+fn certificates(version: Version, peer_name: &str) -> Vec<String> {
     let file = |name: &str| format!("{CERTIFICATES}/{name}");
     let skip = if version.minor == 5 {
         "experimental-peer-skip-client-san-verification"
@@ -77,7 +78,7 @@ fn certificates(version: Version, peer_marker: &str) -> Vec<String> {
         flag("peer-key-file", file(files::PEER.key)),
         flag("peer-trusted-ca-file", file(files::PEER.ca)),
         flag("peer-client-cert-auth", true),
-        flag("peer-cert-allowed-hostname", peer_marker),
+        flag("peer-cert-allowed-hostname", peer_name),
         flag(skip, true),
     ]
 }

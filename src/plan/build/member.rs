@@ -9,7 +9,7 @@ use crate::api::name::Scheme;
 use crate::api::restore::Restoring;
 use crate::api::tls::MemberTls;
 use crate::api::{EtcdCluster, EtcdMember, EtcdMemberSpec, MEMBER_FINALIZER, key, name};
-use crate::plan::meta;
+use crate::plan::{fingerprint, meta};
 
 /// The first member: it founds the cluster, or carries the restored data.
 pub fn seed(cluster: &EtcdCluster, member: &str, restore: Option<Restoring>) -> EtcdMember {
@@ -35,6 +35,7 @@ pub fn is_outdated(member: &EtcdMember, cluster: &EtcdCluster) -> bool {
         || is.options != wanted.options
         || is.resources != wanted.resources
         || is.scheme() != wanted.scheme()
+        || is.tls.as_ref().is_some_and(|tls| tls.made_for != made_for(cluster))
 }
 
 /// The peer URL of a member of this cluster.
@@ -91,10 +92,25 @@ fn born(
             leaving: None,
             removed: None,
             parked: None,
-            tls: (spec.scheme() == Scheme::Https).then(MemberTls::default),
+            tls: (spec.scheme() == Scheme::Https).then(|| MemberTls {
+                peer_name: peer_name(cluster),
+                made_for: made_for(cluster),
+                ..MemberTls::default()
+            }),
             restored_from: None,
             start_count: 0,
         },
         status: None,
     }
+}
+
+/// The name without which members accept no peer, where the spec gives one.
+pub fn peer_name(cluster: &EtcdCluster) -> Option<String> {
+    cluster.spec.peer_tls()?.allowed_hostname.clone()
+}
+
+/// Fingerprint of the sources of certificates, where the spec gives any.
+fn made_for(cluster: &EtcdCluster) -> Option<String> {
+    let tls = cluster.spec.tls.as_ref().and_then(|tls| serde_json::to_string(tls).ok())?;
+    Some(fingerprint::of([tls]))
 }

@@ -85,7 +85,13 @@ fn beside_foreign_volumes(seen: &Observed) -> Option<Next> {
 }
 
 fn latch(pending: &str, restoring: Option<Restoring>) -> Next {
-    Next::act(Act::Latch(Box::new(Latches { pending_member: Some(pending.to_owned()), restoring, formed: None })))
+    Next::act(Act::Latch(Box::new(Latches {
+        pending_member: Some(pending.to_owned()),
+        restoring,
+        formed: None,
+        replaced: None,
+        given_up: None,
+    })))
 }
 
 /// Members of another attempt than the wanted one go first, and whatever is on its way out is waited for.
@@ -190,6 +196,8 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
             restored_from,
             corrupt_came_along,
         }),
+        replaced: None,
+        given_up: None,
     })))
 }
 

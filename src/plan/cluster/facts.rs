@@ -110,14 +110,6 @@ impl Observed {
             .filter(|m| !m.live_pod().is_some_and(pods::ready))
             .map(Member::name)
             .collect();
-        if let Some(member) = self.staying().find(|m| m.deleting()) {
-            let message = format!(
-                "the member {} was deleted by hand. Holdfast keeps the member while the cluster counts on the member. \
-                 To remove the member, lower spec.replicas: Holdfast then chooses this member",
-                member.name()
-            );
-            return Next::wait(Reason::MemberStillListed, message, POLL);
-        }
         if back.is_empty() {
             return Next::Settled(POLL);
         }

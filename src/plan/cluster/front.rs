@@ -44,6 +44,7 @@ pub(super) fn ensures(seen: &Observed, wanted: &Wanted, now: Timestamp) -> (Vec<
         }
     }
     ensures.extend(tls::bundle(seen));
+    ensures.extend(tls::asks(seen));
     let until = meta.creation_timestamp.as_ref().and_then(|made| Wake::at(made.0 + COLLECTED, now));
     if let (Some(later), true, false) = (until, conflicts.is_empty(), leftovers.is_empty()) {
         let message =

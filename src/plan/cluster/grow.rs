@@ -7,13 +7,14 @@ use jiff::Timestamp;
 
 use super::health::voters;
 use super::pace::{POLL, SOON};
-use super::{AlarmKind, Member, Membership, Observed, alarms};
+use super::{AlarmKind, Member, Membership, Observed, alarms, stuck, tls};
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
+use crate::api::key;
 use crate::api::member::Birth;
 use crate::plan::build::budget::quorum;
 use crate::plan::valid::Wanted;
-use crate::plan::{Act, Next, Seen, Target, Wake, build, pods};
+use crate::plan::{Act, Next, Seen, Target, Wake, build, meta, pods};
 
 /// Below this a learner's first snapshot takes well under a second, so several at once do not weigh on the leader.
 const SMALL_DATABASE: i64 = 256 << 20;
@@ -24,12 +25,14 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
         return Some(next);
     }
     let growth = Growth::of(seen, wanted, etcd);
-    growth
-        .create()
-        .or_else(|| growth.add())
+    let held = stuck::paused(seen, now).filter(|_| growth.missing > 0);
+    let create = if held.is_some() { None } else { growth.create() };
+    create
+        .or_else(|| growth.add(now))
         .or_else(|| growth.introduce())
         .or_else(|| growth.tidy())
         .or_else(|| growth.outstanding(now))
+        .or(held)
 }
 
 /// A membership that is not ours to grow.
@@ -58,8 +61,11 @@ fn strange(seen: &Observed, etcd: &Membership) -> Option<Next> {
     }
     let gone = seen.staying().find(|m| m.joined() && seen.listed(etcd, m.name()).is_none())?;
     let message = format!(
-        "the member {} had joined, and etcd lists its ID no more. An ID never returns. Lower spec.replicas by one: Holdfast \
-         removes this member first. Then raise spec.replicas again",
+        "the member {} had joined, and etcd lists its ID no more. An ID never returns, and spec.repair.mode is Manual. To replace \
+         the member: kubectl annotate etcdc {} --overwrite {}={}",
+        gone.name(),
+        meta::name(&seen.cluster.metadata),
+        key::REPLACE,
         gone.name()
     );
     Some(Next::wait(Reason::MemberNotListed, message, POLL))
@@ -125,7 +131,7 @@ impl<'a> Growth<'a> {
         Some(Next::act(Act::Latch(Box::new(Latches { pending_member: Some(fresh), ..self.latches.clone() }))))
     }
 
-    fn add(&self) -> Option<Next> {
+    fn add(&self, now: Timestamp) -> Option<Next> {
         let member = self.unadded.first()?;
         if !self.together && self.learners() > 0 {
             return None;
@@ -135,7 +141,11 @@ impl<'a> Growth<'a> {
         }
         if member.object.spec.tls.as_ref().is_some_and(|tls| tls.staged.is_none()) {
             let message = format!("{} has no certificates yet; Holdfast adds it to etcd afterwards", member.name());
-            return Some(Next::wait(Reason::CertificatePending, message, Wake::AfterMillis(1_000)));
+            let (reason, message) = match tls::hindrance(self.seen, member.name(), now) {
+                Some((reason, why)) => (reason, format!("{message}: {why}")),
+                None => (Reason::CertificatePending, message),
+            };
+            return Some(Next::wait(reason, message, Wake::AfterMillis(1_000)));
         }
         Some(Next::act(Act::AddLearner {
             name: member.name().to_owned(),
@@ -198,7 +208,12 @@ impl<'a> Growth<'a> {
 
     fn tidy(&self) -> Option<Next> {
         let finished = self.missing == 0 && self.latches.pending_member.is_some();
-        finished.then(|| Next::act(Act::Latch(Box::new(Latches { pending_member: None, ..self.latches.clone() }))))
+        // Every member has its vote.
+        let arrived = self.missing == 0 && !self.seen.staying().any(|m| stuck::joins(self.seen, self.etcd, m));
+        let given_up = self.latches.given_up.clone().filter(|_| !arrived);
+        let over = given_up != self.latches.given_up;
+        let latches = || Latches { pending_member: None, given_up, ..self.latches.clone() };
+        (finished || over).then(|| Next::act(Act::Latch(Box::new(latches()))))
     }
 
     /// What the members that are on their way wait for.

@@ -1,12 +1,12 @@
 //! The order of decisions about one cluster.
 //!
 //! Services and budget first, since they are harmless; then at most one consequential act: certificates, form, park or wake, admit,
-//! promote, clear an alarm, shrink, grow, end the Pod that restored.
+//! promote, clear an alarm, shrink, replace, grow, end the Pod that restored.
 
 use jiff::Timestamp;
 
 use super::pace::POLL;
-use super::{Observed, admit, alarms, bootstrap, front, grow, park, seed, shrink, status, tls};
+use super::{Observed, admit, alarms, bootstrap, front, grow, park, replace, seed, shrink, status, stuck, tls};
 use crate::api::EtcdClusterStatus;
 use crate::api::cluster::Formed;
 use crate::api::condition::Reason;
@@ -82,7 +82,10 @@ fn formed_next(seen: &Observed, wanted: Result<&Wanted, Next>, formed: &Formed, 
     match wanted {
         Ok(wanted) => alarms::next(seen, wanted, etcd)
             .or_else(|| shrink::next(seen, wanted, etcd, now))
+            .or_else(|| stuck::next(seen, etcd, now))
+            .or_else(|| replace::next(seen, etcd, now))
             .or_else(|| grow::next(seen, wanted, etcd, now))
+            .or_else(|| replace::waiting(seen, etcd, now))
             .or_else(|| seed::next(seen, wanted, etcd))
             .unwrap_or_else(|| seen.rest(etcd, now)),
         Err(hindered) => hindered,

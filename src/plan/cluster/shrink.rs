@@ -2,7 +2,7 @@
 //!
 //! A voter goes only while a quorum of the rest is healthy (I1). Decides the order for one member at a time (I11): `leaving` is latched, clients and leadership go elsewhere, etcd removes
 //! the member, `removed` is latched, the `EtcdMember` is deleted. Its own pass then deletes the Pod and the claim. Which
-//! member goes is decided in `victim.rs`.
+//! member goes is decided in `victim.rs`; of members that are replaced, in `replace.rs`.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -14,7 +14,7 @@ use crate::api::condition::Reason;
 use crate::api::member::{Departure, Leaving, Removed};
 use crate::api::{key, role};
 use crate::plan::valid::Wanted;
-use crate::plan::{Act, Next, Target, Wake, build, meta};
+use crate::plan::{Act, Next, Target, Wake, build, meta, pods};
 use snapshot_agent::contract::hex_id;
 
 /// How soon a voter that cannot go yet is looked at again.
@@ -49,7 +49,7 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
     if let Some(voter) = voter.filter(|voter| !seen.can_spare(etcd, voter)) {
         return Some(unspared(seen, etcd, voter, member.name()));
     }
-    let leaving = Leaving { why: Departure::ScaledIn, at: now.to_string() };
+    let leaving = Leaving { why: Departure::ScaledIn, evidence: None, at: now.to_string() };
     Some(Next::act(Act::LatchLeaving { member: Target::of(&member.object.metadata), leaving }))
 }
 
@@ -82,6 +82,9 @@ fn depart(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -
     if let Some(doubt) = in_doubt(etcd).filter(|_| !listed.learner) {
         return doubt;
     }
+    if let Some(wait) = fenced(member, now) {
+        return wait;
+    }
     // It serves its clients until it may go.
     if !listed.learner && !seen.can_spare(etcd, listed) {
         return unspared(seen, etcd, listed, member.name());
@@ -94,6 +97,16 @@ fn depart(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -
         return hand_over(seen, etcd, listed, member.name());
     }
     remove(etcd, member.name(), listed)
+}
+
+/// The wait for the Pod of a lost member, which ends before etcd removes the member: nothing serves from such a volume again.
+fn fenced(member: &Member, now: Timestamp) -> Option<Next> {
+    let pod = member.pod.as_ref().filter(|_| member.object.spec.is_lost())?;
+    let name = member.name();
+    if pods::lingers(pod, now) {
+        return Some(Next::wait(Reason::NodeSilent, format!("{name} is lost: {}", pods::who_holds(pod)), POLL));
+    }
+    Some(Next::wait(Reason::Replacing, format!("the Pod of {name} ends before etcd removes the member"), RETRY))
 }
 
 /// The wait while it is unknown which members are corrupt (I3).
@@ -127,11 +140,18 @@ fn remove(etcd: &Membership, name: &str, listed: &Listed) -> Next {
 
 fn unspared(seen: &Observed, etcd: &Membership, voter: &Listed, name: &str) -> Next {
     let (healthy, rest) = seen.without(etcd, voter);
+    let replaced = seen.members.iter().any(|m| m.name() == name && !is_scaled_in(m));
+    let reason = if replaced { Reason::Replacing } else { Reason::Shrinking };
     let message = format!(
         "Holdfast removes {name} when a quorum of the other {rest} voters is healthy: {healthy} are. Bring the silent voters \
          back"
     );
-    Next::wait(Reason::Shrinking, message, if healthy == 0 { POLL } else { RETRY })
+    Next::wait(reason, message, if healthy == 0 { POLL } else { RETRY })
+}
+
+/// Whether no other member takes this one's place.
+pub(super) fn is_scaled_in(member: &Member) -> bool {
+    member.object.spec.leaving.as_ref().is_none_or(|leaving| leaving.why == Departure::ScaledIn)
 }
 
 /// A removed member that etcd lists as a learner: a request to add it was carried out after the proof was latched.

@@ -88,7 +88,7 @@ impl Observed {
         let lost: Vec<Option<String>> = voters.iter().map(|member| lost(member, now)).collect();
         let whole = lost.iter().filter(|lost| lost.is_none()).count();
         if whole < quorum(voters.len()) {
-            return self.without_a_majority(&voters, &lost, whole);
+            return self.without_a_majority(&voters, &lost, whole, now);
         }
         // A missing Pod is made again at once, unless the member's claim is lost. A deleted one is soon gone, unless its node
         // is dead.
@@ -103,7 +103,7 @@ impl Observed {
             let message = format!("{} is starting; no linearizable read succeeds yet", first.name());
             return Next::wait(Reason::WaitingForEtcd, message, if soon { SOON } else { Wake::AfterMillis(500) });
         }
-        let said = voters.iter().zip(&lost).map(|(member, lost)| self.told_of(member, lost.as_deref(), true));
+        let said = voters.iter().zip(&lost).map(|(member, lost)| self.told_of(member, lost.as_deref(), true, now));
         let message = format!(
             "no linearizable read succeeds ({why}): {}. {} of {} voters are needed; bring their Pods and volumes back, nothing \
              is removed",
@@ -116,27 +116,42 @@ impl Observed {
     }
 
     /// Too few voters can come back by themselves. The message holds nothing that changes from one look to the next.
-    fn without_a_majority(&self, voters: &[&Member], lost: &[Option<String>], whole: usize) -> Next {
-        let said = voters.iter().zip(lost).map(|(member, lost)| self.told_of(member, lost.as_deref(), false));
+    fn without_a_majority(&self, voters: &[&Member], lost: &[Option<String>], whole: usize, now: Timestamp) -> Next {
+        let said = voters.iter().zip(lost).map(|(member, lost)| self.told_of(member, lost.as_deref(), false, now));
         let message = format!(
-            "{}. {} of {} voters are needed, and {whole} can come back. Nothing is removed. Bring the data of the others back, \
-             or restore the last snapshot as a new cluster (runbook QuorumLost)",
+            "{}. {} of {} voters are needed, and {whole} can come back. Nothing is removed. {}Bring the data of the others \
+             back, or restore the last snapshot as a new cluster (runbook QuorumLost)",
             said.collect::<Vec<_>>().join("; "),
             quorum(voters.len()),
-            voters.len()
+            voters.len(),
+            self.savable(voters)
         );
         Next::wait(Reason::QuorumLost, message, Wake::AfterMillis(2_000))
     }
 
+    /// Whether a snapshot without a quorum can be saved now, and of whom: the longest log first.
+    fn savable(&self, voters: &[&Member]) -> String {
+        let said = |m: &&Member| Some((self.answers.get(m.name())?.known()?.applied_index, m.name().to_owned()));
+        match voters.iter().filter_map(said).max() {
+            Some((_, name)) => format!("`holdfast agent save --no-quorum` can save the data of {name}. "),
+            None => "No voter answers, so no snapshot can be saved now. ".to_owned(),
+        }
+    }
+
     /// One voter with its own reason; with the cause for which it is silent where that does not change all the time.
-    fn told_of(&self, member: &Member, lost: Option<&str>, cause: bool) -> String {
+    fn told_of(&self, member: &Member, lost: Option<&str>, cause: bool, now: Timestamp) -> String {
         let name = member.name();
         match (lost, self.answers.get(name)) {
             (Some(why), _) => format!("{name}: {why}"),
-            (None, None) => format!("{name} does not run"),
+            (None, None) => match member.pod.as_ref().filter(|pod| pods::lingers(pod, now)) {
+                Some(pod) => format!("{name}: {}", pods::who_holds(pod)),
+                None => format!("{name} does not run"),
+            },
             (None, Some(Seen::Unknown(why))) if cause => format!("{name} does not answer ({why})"),
             (None, Some(Seen::Unknown(_))) => format!("{name} does not answer"),
-            (None, Some(Seen::Known(_))) => format!("{name} answers"),
+            (None, Some(Seen::Known(said))) => {
+                format!("{name} answers (term {}, index {})", said.term, said.applied_index)
+            }
         }
     }
 
@@ -146,7 +161,7 @@ impl Observed {
         let votes =
             |m: &&Member| told.iter().any(|known| known.name == m.name() && known.role.as_deref() == Some(role::VOTER));
         let voters: Vec<&Member> = self.members.iter().filter(votes).collect();
-        if voters.is_empty() { self.members.iter().collect() } else { voters }
+        if voters.is_empty() { self.members.iter().filter(|m| !m.removed()).collect() } else { voters }
     }
 }
 

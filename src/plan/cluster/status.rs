@@ -5,10 +5,13 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Listed, Member, Membership, Observed, alarms, backups, latest, lineage, memberless, risk, silent, tls};
+use super::{
+    Listed, Member, Membership, Observed, alarms, backups, latest, lineage, memberless, replace, risk, shrink, silent,
+    tls,
+};
 use crate::api::cluster::MemberSummary;
 use crate::api::condition::{Reason, Type, Wanted as Condition, merge};
-use crate::api::member::LastFailure;
+use crate::api::member::{Departure, LastFailure};
 use crate::api::{EtcdClusterStatus, name, role};
 use crate::plan::build;
 use crate::plan::valid::{Version, Wanted};
@@ -33,13 +36,14 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
         cluster_token: memberless::token(seen).or_else(|| Some(build::member::token(&seen.cluster))),
         ready_members,
         voters,
+        broken_members: count(seen.staying().filter(|m| replace::evidence(m).is_some())),
         selector: Some(build::as_text(&build::voters(&seen.cluster))),
         endpoint: Some(name::endpoint(
             seen.cluster.spec.scheme(),
             meta::name(meta),
             meta.namespace.as_deref().unwrap_or_default(),
         )),
-        tls: tls::status(seen).or(old.tls.filter(|_| seen.certificates.is_some())),
+        tls: tls::status(seen, now).or(old.tls.filter(|_| seen.certificates.is_some())),
         last_snapshot: backups::last(old.last_snapshot, seen.last_snapshot.clone()),
         leader: etcd.and_then(|e| leader(seen, e)),
         version: lowest_version(seen).map(|v| v.to_string()).or(old.version),
@@ -106,10 +110,14 @@ fn summary(
         healthy,
         since: before.filter(|s| s.healthy == healthy).map_or_else(|| Some(now.to_string()), |s| s.since.clone()),
         reason,
+        evidence: replace::evidence(member).cloned(),
     }
 }
 
 fn why_silent(member: &Member, asked: bool, now: Timestamp) -> String {
+    if member.removed() {
+        return "etcd does not list the member any more".to_owned();
+    }
     if let Some(why) = silent::lost(member, now) {
         return why;
     }
@@ -243,15 +251,16 @@ impl Facts<'_> {
             Next::Do(Act::StartJob(_), _) => Some(latest::asking(self.seen, self.now)),
             Next::Do(Act::Park { .. }, _) => Some((Reason::Parking, "spec.replicas is 0: the Pods end".to_owned())),
             Next::Do(Act::Unpark { .. }, _) => Some((Reason::Waking, "the cluster serves again".to_owned())),
+            Next::Do(Act::Latch(new), _) if new.replaced != self.seen.latches().replaced => {
+                let name = new.replaced.as_ref().map_or("", |replaced| replaced.member.as_str());
+                Some((Reason::Replacing, format!("another member takes the place of {name}")))
+            }
             Next::Do(
-                Act::LatchLeaving { .. }
-                | Act::DismissClients { .. }
-                | Act::MoveLeader { .. }
-                | Act::RemoveMember { .. }
-                | Act::LatchRemoved { .. },
+                Act::LatchLeaving { member, .. } | Act::LatchRemoved { member, .. } | Act::DeleteMember { member, .. },
                 _,
-            ) => Some(self.shrinking()),
-            Next::Do(Act::DeleteMember { .. }, _) if self.formed() => Some(self.shrinking()),
+            ) if self.formed() => Some(self.shrinking(&member.name)),
+            Next::Do(Act::DismissClients { pod }, _) => Some(self.shrinking(&pod.name)),
+            Next::Do(Act::MoveLeader { name, .. } | Act::RemoveMember { name, .. }, _) => Some(self.shrinking(name)),
             // The same is told when it goes, and while it comes back.
             Next::Do(Act::DeletePod { pod, .. }, _) => {
                 Some((Reason::MemberRestarting, format!("not ready: {}", pod.name)))
@@ -273,7 +282,13 @@ impl Facts<'_> {
         }
     }
 
-    fn shrinking(&self) -> Verdict {
+    /// A member goes, and where another one takes its place, says so.
+    fn shrinking(&self, name: &str) -> Verdict {
+        let decided =
+            matches!(self.next, Next::Do(Act::LatchLeaving { leaving, .. }, _) if leaving.why != Departure::ScaledIn);
+        if decided || self.seen.members.iter().any(|m| m.name() == name && !shrink::is_scaled_in(m)) {
+            return (Reason::Replacing, format!("another member takes the place of {name}"));
+        }
         (Reason::Shrinking, format!("shrinking to {} members", self.seen.cluster.spec.replicas))
     }
 

@@ -10,9 +10,11 @@ mod growing;
 mod latest;
 mod lineage;
 mod memberless;
+mod replacing;
 mod scaling;
 mod seed;
 mod stored;
+mod stuck;
 mod tls;
 
 use jiff::SignedDuration;

@@ -1,30 +1,31 @@
 //! The certificates of a cluster: which Secret is written next.
 //!
-//! Decides what is issued, when it is renewed, and whose turn it is. Sees fingerprints, names and dates, never a key. A CA is
-//! made once: a lost one is reported and never replaced, since members and clients trust the old one (I15).
+//! Decides what is issued or copied, when it is renewed, and whose turn it is. Sees fingerprints, names and dates, never a key.
+//! Which certificates there are to be is decided in `wanted`, whose CA signs in `ca`, and what of others' can be used in
+//! `source` (I15).
+
+mod ca;
+mod source;
+mod told;
+mod wanted;
 
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use self::ca::{ca, ca_name, lost};
 use super::pace::{COLLECTED, POLL};
 use super::{Member, Observed};
 use crate::api::condition::Reason;
 use crate::api::name::{self, Scheme};
-use crate::api::tls::{ClientPlane, PlaneStatus, TlsStatus};
-use crate::plan::certificate::{Certificates, Contents, Files, Issue, Kept, Known, Leaf, Plane, files};
-use crate::plan::{Act, Ensure, Next, Target, Wake, build, meta};
+use crate::api::tls::Trusts;
+use crate::plan::certificate::{Certificates, Contents, Issue, Kept, Known, Leaf, Origin, Plane, files};
+use crate::plan::{Act, Ensure, Next, Target, Wake, build, drift, meta};
 
-/// How long after a renewal a member may take to show its new certificate: kubelet refreshes the files, etcd reads them at
-/// each handshake.
-const SERVED_WITHIN: SignedDuration = SignedDuration::from_mins(3);
-
-/// So long before its end a certificate is told of that was not renewed: ten days after it should have been.
-const TOLD_BEFORE: SignedDuration = SignedDuration::from_hours(24 * 20);
-
-/// The user that etcd takes the operator for.
-const ROOT: &str = "root";
+pub(super) use told::{hindrance, status, trouble};
+pub(super) use wanted::of_member;
+pub use wanted::{is_auto, requests, sources};
 
 /// The next step about certificates; `None` in plaintext and where nothing is to be done.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
@@ -34,38 +35,45 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     if let Some(wait) = conflict(seen, certificates, now).filter(|_| forming) {
         return Some(wait);
     }
-    for plane in [Plane::Client, Plane::Peer] {
-        if !certificates.cas.contains_key(&plane) && !lost(seen, certificates, plane) {
+    for plane in Plane::ALL {
+        let none = is_auto(&seen.cluster, plane) && !certificates.cas.contains_key(&plane);
+        if none && !lost(seen, certificates, plane) {
             let metadata = secret(seen, ca_name(seen, plane));
             return Some(issue(metadata, Contents::Ca(plane), None));
         }
     }
-    let kept = |wanted: &Wanted<'_>| match wanted.of {
-        Of::Operator => certificates.operator.as_ref(),
-        Of::Applications => certificates.client.as_ref(),
-        Of::Member(member) => certificates.members.get(member.name()),
-    };
-    let ours = |wanted: &Wanted<'_>| kept(wanted).is_none_or(|kept| !is_foreign(kept, &wanted.metadata));
-    // With a lost CA everything goes on with the certificates that there are.
-    let able: Vec<_> = wanted(seen)
-        .into_iter()
-        .filter(ours)
-        .filter_map(|wanted| Some((signers(seen, certificates, &wanted.leaves)?, wanted)))
-        .collect();
+    let ours = |wanted: &Wanted<'_>| wanted.kept(certificates).is_none_or(|kept| !is_foreign(kept, &wanted.metadata));
+    // With a lost CA or a flawed source everything goes on with the certificates that there are.
+    let able: Vec<_> =
+        wanted(seen).into_iter().filter(ours).filter_map(|wanted| supply(seen, certificates, wanted, now)).collect();
     // What is missing first: it holds others up. Then renewals, one member after the other, unless there is no time left.
-    let missing = able.iter().find(|(_, w)| kept(w).is_none_or(|kept| !fits(seen, kept, w, certificates)));
+    let missing = able.iter().find(|it| it.kept.is_none_or(|kept| !it.fits(seen, certificates, kept)));
     let due = || {
-        let turn = |w: &Wanted<'_>, kept: &Kept| {
-            let alone = certificates.unserved.is_empty() || !matches!(w.of, Of::Member(_));
-            if alone { is_due(kept, now) } else { is_urgent(kept, now) }
+        let turn = |it: &Supplied<'_>, kept: &Kept| {
+            let alone = certificates.unserved.is_empty() || !matches!(it.of, Of::Member(_));
+            it.is_due(certificates, kept, now) && (alone || it.is_urgent(kept, now))
         };
-        able.iter().find(|(_, w)| kept(w).is_some_and(|kept| turn(w, kept)))
+        able.iter().find(|it| it.kept.is_some_and(|kept| turn(it, kept)))
     };
-    if let Some((cas, wanted)) = missing.or_else(due) {
-        let contents = Contents::Leaves { leaves: wanted.leaves.clone(), cas: cas.clone() };
-        return Some(issue(wanted.metadata.clone(), contents, kept(wanted).map(|kept| kept.target.clone())));
+    if let Some(it) = missing.or_else(due) {
+        let contents = Contents::Leaves { leaves: it.leaves.clone(), cas: it.cas.clone(), copies: it.copies.clone() };
+        return Some(issue(it.metadata.clone(), contents, it.kept.map(|kept| kept.target.clone())));
     }
-    announce(seen, certificates)
+    announce(seen, certificates).or_else(|| forming.then(|| await_sources(seen, certificates, now)).flatten())
+}
+
+/// Waits for certificates of others, without which the first member is not made.
+fn await_sources(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<Next> {
+    let absent = wanted(seen).into_iter().filter(|wanted| wanted.kept(certificates).is_none());
+    let hindered = absent.flat_map(|wanted| wanted.leaves).filter_map(|leaf| {
+        let secret = source::secret_of(&leaf)?;
+        source::supply(seen, certificates, &leaf, secret, now).err()
+    });
+    // A flaw before what may still be on its way.
+    let hindered = hindered.min_by_key(|hindered| !hindered.reason.needs_a_person())?;
+    // cert-manager takes a second; a person takes longer.
+    let wake = if certificates.requests.is_empty() { POLL } else { Wake::AfterMillis(1_000) };
+    Some(Next::wait(hindered.reason, hindered.message, wake))
 }
 
 /// Tells each member of the digest of its newest certificates; its own pass tells its Pod.
@@ -76,8 +84,29 @@ fn announce(seen: &Observed, certificates: &Certificates) -> Option<Next> {
         certificates.members.get(m.name()).filter(ours).is_some_and(|kept| staged != Some(&kept.digest))
     };
     let member = holders(seen).find(stale)?;
-    let digest = certificates.members.get(member.name())?.digest.clone();
-    Some(Next::act(Act::AnnounceCertificates { member: Target::of(&member.object.metadata), digest }))
+    let kept = certificates.members.get(member.name())?;
+    // Once etcd runs it trusts what it has loaded.
+    let known = member.object.spec.tls.as_ref().map(|tls| &tls.trusts).filter(|_| runs(member));
+    let trust = |plane: Plane| {
+        let anchor = || kept.leaf(plane.shown()).map(|known| known.anchor.clone());
+        known.and_then(|known| plane.trusted(known)).cloned().or_else(anchor)
+    };
+    let trusts = Trusts { client: trust(Plane::Client), peer: trust(Plane::Peer) };
+    let (member, digest) = (Target::of(&member.object.metadata), kept.digest.clone());
+    Some(Next::act(Act::AnnounceCertificates { member, digest, trusts }))
+}
+
+/// Whether a member's etcd may run, or has run, with the CAs that it was given.
+fn runs(member: &Member) -> bool {
+    member.joined() || member.pod.is_some()
+}
+
+/// The CAs that members trust, of one plane.
+fn trusts<'a>(seen: &'a Observed, certificates: &'a Certificates, plane: Plane) -> impl Iterator<Item = &'a String> {
+    holders(seen).filter(|member| runs(member)).filter_map(move |member| {
+        let told = member.object.spec.tls.as_ref().and_then(|tls| plane.trusted(&tls.trusts));
+        told.or_else(|| Some(&certificates.members.get(member.name())?.leaf(plane.shown())?.anchor))
+    })
 }
 
 /// The `ConfigMap` with the CA for clients, where it has to be applied. Its contents are filled in from the CA's Secret.
@@ -91,63 +120,22 @@ pub(super) fn bundle(seen: &Observed) -> Option<Ensure> {
     (!stands).then(|| Ensure::CaBundle { metadata: Box::new(own), secret: ca_name(seen, Plane::Client), ca })
 }
 
-/// What a person has to know: a lost CA, and a member that goes on showing an old certificate.
-pub(super) fn trouble(seen: &Observed, now: Timestamp) -> Option<(Reason, String)> {
-    let certificates = seen.certificates.as_ref()?;
-    if let Some(Next::Wait(conflict, _)) = conflict(seen, certificates, now) {
-        return Some((conflict.reason, conflict.message));
-    }
-    if let Some(plane) = [Plane::Client, Plane::Peer].into_iter().find(|plane| lost(seen, certificates, *plane)) {
-        return Some((Reason::CaLost, ca_lost(seen, plane)));
-    }
-    if let Some((secret, known)) = ending(certificates, now) {
-        let message = format!(
-            "a certificate in the Secret {secret} ends at {}, and was not renewed. Holdfast renews certificates 30 days before \
-             their end: look at the other conditions and at the operator's log",
-            known.not_after
-        );
-        return Some((Reason::CertificateExpiring, message));
-    }
-    let late = |member: &&String| {
-        let issued = certificates.members.get(*member).and_then(|kept| kept.leaf(files::PEER)).map(issued_at);
-        issued.is_some_and(|at| now >= at + SERVED_WITHIN)
-    };
-    let member = certificates.unserved.iter().find(late)?;
-    let message = format!(
-        "{member} does not show its new certificate {} s after the renewal. Holdfast renews no other member's certificates \
-         meanwhile. Delete the Pod {member} so that kubelet mounts the files anew",
-        SERVED_WITHIN.as_secs()
-    );
-    Some((Reason::CertificateNotServed, message))
-}
-
-/// What is reported.
-pub(super) fn status(seen: &Observed) -> Option<TlsStatus> {
-    let certificates = seen.certificates.as_ref()?;
-    let plane = |plane: Plane| {
-        let ca = certificates.cas.get(&plane)?.leaf(files::CA)?.not_after;
-        let all =
-            [&certificates.operator, &certificates.client].into_iter().flatten().chain(certificates.members.values());
-        let leaves = all.flat_map(|kept| kept.leaves.iter()).filter(|(file, _)| plane_of(file) == plane);
-        let earliest = leaves.filter_map(|(_, leaf)| Some(leaf.as_ref().ok()?.not_after)).min()?;
-        Some((earliest, ca))
-    };
-    let ((client, client_ca), (peer, peer_ca)) = (plane(Plane::Client)?, plane(Plane::Peer)?);
-    let told = |leaf: Timestamp, ca: Timestamp| PlaneStatus {
-        provider: "Auto".to_owned(),
-        mutual: true,
-        not_after: leaf.to_string(),
-        ca_not_after: ca.to_string(),
-    };
-    Some(TlsStatus {
-        earliest_expiry: client.min(client_ca).min(peer).min(peer_ca).to_string(),
-        client: told(client, client_ca),
-        peer: told(peer, peer_ca),
-    })
-}
-
-fn plane_of(certificate: &str) -> Plane {
-    if certificate == files::PEER.certificate { Plane::Peer } else { Plane::Client }
+/// The Certificates that cert-manager has to be asked for.
+pub(super) fn asks(seen: &Observed) -> Vec<Ensure> {
+    let Some(certificates) = seen.certificates.as_ref().filter(|all| all.cert_manager) else { return vec![] };
+    let asked = requests(&seen.cluster, holders(seen).map(|member| &member.object));
+    let wanted = asked.into_iter().filter_map(|(mut metadata, spec)| {
+        if let Some(there) = certificates.requests.get(meta::name(&metadata)) {
+            let mut owners = metadata.owner_references.iter().flatten();
+            let ours = owners.any(|owner| meta::controlled_by(&there.metadata, &owner.uid));
+            if !ours || !drift::differs(&spec, &there.spec) {
+                return None;
+            }
+            metadata.uid.clone_from(&there.metadata.uid);
+        }
+        Some(Ensure::Certificate { metadata: Box::new(metadata), spec })
+    });
+    wanted.collect()
 }
 
 /// A Secret that has to be there.
@@ -157,29 +145,42 @@ struct Wanted<'a> {
     leaves: Vec<Leaf>,
 }
 
+#[derive(Clone, Copy)]
 enum Of<'a> {
     Operator,
     Applications,
     Member(&'a Member),
 }
 
+impl Wanted<'_> {
+    /// The Secret that there is.
+    fn kept<'k>(&self, certificates: &'k Certificates) -> Option<&'k Kept> {
+        match self.of {
+            Of::Operator => certificates.operator.as_ref(),
+            Of::Applications => certificates.client.as_ref(),
+            Of::Member(member) => certificates.members.get(member.name()),
+        }
+    }
+}
+
 fn wanted(seen: &Observed) -> Vec<Wanted<'_>> {
-    let cluster = cluster_name(seen);
-    let client = |of, name, common_name: Option<&str>| Wanted {
-        of,
-        metadata: secret(seen, name),
-        leaves: vec![leaf(files::CLIENT, Plane::Client, common_name, vec![])],
+    let (cluster, named) = (&seen.cluster, cluster_name(seen));
+    let operator = Wanted {
+        of: Of::Operator,
+        metadata: secret(seen, name::operator_tls(named)),
+        leaves: vec![wanted::of_operator(cluster)],
     };
-    let mut all = vec![
-        client(Of::Operator, name::operator_tls(cluster), Some(ROOT)),
-        client(Of::Applications, name::client_tls(cluster), None),
-    ];
-    all.extend(holders(seen).map(|member| Wanted {
+    let applications = wanted::of_applications(cluster).map(|leaf| Wanted {
+        of: Of::Applications,
+        metadata: secret(seen, name::client_tls(named)),
+        leaves: vec![leaf],
+    });
+    let members = holders(seen).map(|member| Wanted {
         of: Of::Member(member),
         metadata: owned_by(seen, member),
-        leaves: of_member(seen, member.name()),
-    }));
-    all
+        leaves: of_member(cluster, member.name()),
+    });
+    [operator].into_iter().chain(applications).chain(members).collect()
 }
 
 /// Members whose Pods need certificates.
@@ -188,112 +189,98 @@ fn holders(seen: &Observed) -> impl Iterator<Item = &Member> {
     seen.members.iter().filter(|m| m.object.spec.scheme() == Scheme::Https).filter(stays)
 }
 
-pub(super) fn of_member(seen: &Observed, member: &str) -> Vec<Leaf> {
-    let (cluster, namespace) = (cluster_name(seen), seen.cluster.metadata.namespace.as_deref().unwrap_or_default());
-    let host = name::host(member, cluster, namespace);
-    let service = name::client_service(cluster);
-    let mut server = vec![
-        host.clone(),
-        service.clone(),
-        format!("{service}.{namespace}"),
-        format!("{service}.{namespace}.svc"),
-        "localhost".to_owned(),
-        "127.0.0.1".to_owned(),
-        "::1".to_owned(),
-    ];
-    let more = seen.cluster.spec.tls.as_ref().and_then(|tls| tls.client.as_ref());
-    server.extend(more.into_iter().flat_map(ClientPlane::spelt_names));
-    let peer = vec![host, name::peer_marker(cluster, namespace)];
-    vec![
-        leaf(files::PEER, Plane::Peer, None, peer),
-        leaf(files::SERVER, Plane::Client, None, server),
-        leaf(files::ETCDCTL, Plane::Client, Some(ROOT), vec![]),
-    ]
+/// A Secret with those of its certificates that can be had now.
+struct Supplied<'a> {
+    of: Of<'a>,
+    metadata: ObjectMeta,
+    kept: Option<&'a Kept>,
+    leaves: Vec<Leaf>,
+    cas: BTreeMap<Plane, (String, String)>,
+    copies: BTreeMap<String, String>,
 }
 
-fn leaf(files: Files, plane: Plane, common_name: Option<&str>, names: Vec<String>) -> Leaf {
-    Leaf { files, plane, common_name: common_name.map(str::to_owned), names }
+/// A new Secret is written with all its certificates or not at all. Of a Secret that exists those are written that can be
+/// had, and the others stay; `None` where none can be had.
+fn supply<'a>(
+    seen: &'a Observed,
+    certificates: &'a Certificates,
+    wanted: Wanted<'a>,
+    now: Timestamp,
+) -> Option<Supplied<'a>> {
+    let kept = wanted.kept(certificates);
+    let (all, mut leaves) = (wanted.leaves.len(), wanted.leaves);
+    let (mut cas, mut copies) = (BTreeMap::new(), BTreeMap::new());
+    leaves.retain(|leaf| match &leaf.origin {
+        Origin::Issued => ca(seen, certificates, leaf.plane).is_some_and(|ca| {
+            cas.insert(leaf.plane, (ca_name(seen, leaf.plane), ca.fingerprint.clone()));
+            true
+        }),
+        Origin::Copied(secret) => source::supply(seen, certificates, leaf, secret, now).is_ok_and(|known| {
+            copies.insert(secret.clone(), known.contents.clone());
+            true
+        }),
+    });
+    let enough = if kept.is_some() { !leaves.is_empty() } else { leaves.len() == all };
+    enough.then_some(Supplied { of: wanted.of, metadata: wanted.metadata, kept, leaves, cas, copies })
 }
 
-/// Whether a Secret holds what is wanted, signed by the CAs that there are; a CA that is lost counts as the one that signed.
-fn fits(seen: &Observed, kept: &Kept, wanted: &Wanted<'_>, certificates: &Certificates) -> bool {
-    wanted.leaves.iter().all(|leaf| {
-        let ca = ca(seen, certificates, leaf.plane);
-        kept.leaf(leaf.files).is_some_and(|known| {
-            let same_names =
-                known.names.len() == leaf.names.len() && leaf.names.iter().all(|n| known.names.contains(n));
-            same_names && known.common_name == leaf.common_name && ca.is_none_or(|ca| ca.fingerprint == known.ca)
+impl Supplied<'_> {
+    /// Whether a Secret holds what is wanted, signed by the CAs that there are.
+    fn fits(&self, seen: &Observed, certificates: &Certificates, kept: &Kept) -> bool {
+        self.leaves.iter().all(|leaf| {
+            kept.leaf(leaf.files).is_some_and(|known| match leaf.origin {
+                Origin::Copied(_) => leaf.names.iter().all(|name| source::covers(known, name)),
+                Origin::Issued => {
+                    let ca = ca(seen, certificates, leaf.plane);
+                    let same_names =
+                        known.names.len() == leaf.names.len() && leaf.names.iter().all(|n| known.names.contains(n));
+                    same_names
+                        && known.common_name == leaf.common_name
+                        && ca.is_none_or(|ca| ca.fingerprint == known.ca)
+                }
+            })
         })
-    })
-}
+    }
 
-/// What is left of a certificate's life when a renewal waits for no other any more: a sixth.
-fn is_urgent(kept: &Kept, now: Timestamp) -> bool {
-    let left = |known: &Known| known.not_after.duration_since(now);
-    let urgent = |known: &Known| left(known) * 6 < known.not_after.duration_since(known.not_before);
-    kept.leaves.values().filter_map(|leaf| leaf.as_ref().ok()).any(urgent)
-}
+    /// Whether one of its certificates is renewed now: at two thirds of the life of one that Holdfast issues, members of
+    /// one age not all at once; or when its source holds another.
+    fn is_due(&self, certificates: &Certificates, kept: &Kept, now: Timestamp) -> bool {
+        let sum = |sum: u32, byte: u8| sum.wrapping_mul(31).wrapping_add(byte.into());
+        let spread = kept.target.uid.bytes().fold(0_u32, sum) % 100;
+        self.leaves.iter().any(|leaf| {
+            kept.leaf(leaf.files).is_some_and(|known| match &leaf.origin {
+                // Beside etcdctl's certificate a member has the servers' CA.
+                Origin::Copied(secret) => {
+                    certificates.sources.get(secret).and_then(|it| it.as_ref().ok()).is_some_and(|source| {
+                        let changed = source.contents != known.contents && leaf.files != files::ETCDCTL;
+                        changed || source.fingerprint != known.fingerprint
+                    })
+                }
+                Origin::Issued => {
+                    let life = known.not_after.duration_since(known.not_before);
+                    let jitter = life / 2_000 * i32::try_from(spread).unwrap_or(0);
+                    now >= known.not_before + life / 3 * 2 - jitter
+                }
+            })
+        })
+    }
 
-/// A certificate that should have been renewed days ago, and the name of its Secret.
-fn ending(certificates: &Certificates, now: Timestamp) -> Option<(&str, &Known)> {
-    let all = certificates.operator.iter().chain(&certificates.client).chain(certificates.members.values());
-    all.flat_map(|kept| kept.leaves.values().map(move |leaf| (kept.target.name.as_str(), leaf)))
-        .filter_map(|(secret, leaf)| Some((secret, leaf.as_ref().ok()?)))
-        .find(|(_, known)| now >= known.not_after - TOLD_BEFORE)
-}
-
-/// At two thirds of its life a certificate is renewed, members of one age not all at once.
-fn is_due(kept: &Kept, now: Timestamp) -> bool {
-    let spread = kept.target.uid.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 100;
-    kept.leaves.values().filter_map(|leaf| leaf.as_ref().ok()).any(|known| {
-        let life = known.not_after.duration_since(known.not_before);
-        let jitter = life / 2_000 * i32::try_from(spread).unwrap_or(0);
-        now >= known.not_before + life / 3 * 2 - jitter
-    })
+    /// What is left of a certificate's life when a renewal waits for no other any more: a sixth.
+    fn is_urgent(&self, kept: &Kept, now: Timestamp) -> bool {
+        let left = |known: &Known| known.not_after.duration_since(now);
+        let urgent = |known: &Known| left(known) * 6 < known.not_after.duration_since(known.not_before);
+        self.leaves.iter().filter_map(|leaf| kept.leaf(leaf.files)).any(urgent)
+    }
 }
 
 /// When a certificate was issued: Holdfast dates it back by an hour, for clocks that are behind.
-pub fn issued_at(known: &Known) -> Timestamp {
+fn issued_at(known: &Known) -> Timestamp {
     known.not_before + SignedDuration::from_hours(1)
 }
 
-/// A CA that signs.
-fn ca<'a>(seen: &Observed, certificates: &'a Certificates, plane: Plane) -> Option<&'a Known> {
-    certificates.cas.get(&plane).filter(|_| !lost(seen, certificates, plane))?.leaf(files::CA)
-}
-
-/// A CA that is gone or exchanged although certificates of it are in use: those who trust it would trust no other.
-fn lost(seen: &Observed, certificates: &Certificates, plane: Plane) -> bool {
-    let used = || {
-        let all = certificates.members.values().chain(&certificates.operator).chain(&certificates.client);
-        all.flat_map(|kept| kept.leaves.keys()).any(|file| plane_of(file) == plane)
-    };
-    let unusable = |ca: &Kept| ca.leaf(files::CA).is_none() || is_foreign(ca, &secret(seen, String::new()));
-    let exchanged = |ca: &Kept| {
-        let files = if plane == Plane::Peer { files::PEER } else { files::SERVER };
-        let mut signers = certificates.members.values().filter_map(|kept| Some(&kept.leaf(files)?.ca)).peekable();
-        let own = ca.leaf(files::CA).map(|ca| &ca.fingerprint);
-        signers.peek().is_some() && signers.all(|signer| Some(signer) != own)
-    };
-    certificates.cas.get(&plane).is_some_and(|ca| unusable(ca) || exchanged(ca))
-        || (!certificates.cas.contains_key(&plane) && (seen.latches().formed.is_some() || used()))
-}
-
-fn ca_lost(seen: &Observed, plane: Plane) -> String {
-    format!(
-        "the Secret {} is gone, unusable or exchanged. Members and clients go on with the certificates they have, and no certificate can \
-         be issued or renewed. Put the Secret back from a backup",
-        ca_name(seen, plane)
-    )
-}
-
-/// The CAs that sign these, if all are there.
-fn signers(seen: &Observed, certificates: &Certificates, leaves: &[Leaf]) -> Option<BTreeMap<Plane, (String, String)>> {
-    let signer = |plane: Plane| {
-        let ca = ca(seen, certificates, plane)?;
-        Some((plane, (ca_name(seen, plane), ca.fingerprint.clone())))
-    };
-    leaves.iter().map(|leaf| signer(leaf.plane)).collect()
+/// When the certificates of a member were written, as far as is known.
+pub fn written_at(kept: &Kept) -> Option<Timestamp> {
+    kept.written.or_else(|| kept.leaf(files::PEER).map(issued_at))
 }
 
 /// Something of somebody else's where a Secret of ours belongs. What an earlier cluster of the name has left goes with it.
@@ -333,13 +320,6 @@ fn issue(metadata: ObjectMeta, contents: Contents, replaces: Option<Target>) -> 
 
 fn secret(seen: &Observed, name: String) -> ObjectMeta {
     build::owned_by_cluster(name, &seen.cluster)
-}
-
-fn ca_name(seen: &Observed, plane: Plane) -> String {
-    match plane {
-        Plane::Client => name::client_ca(cluster_name(seen)),
-        Plane::Peer => name::peer_ca(cluster_name(seen)),
-    }
 }
 
 fn cluster_name(seen: &Observed) -> &str {

@@ -1,12 +1,12 @@
 //! Which member goes next when a cluster is scaled in.
 //!
-//! Decides an order: a member that never joined, a learner, a silent voter, a member that a person deleted, then the voter
+//! Decides an order: a member that never joined, a learner, a voter whose data are lost, a silent voter, a member that a person deleted, then the voter
 //! whose zone and node hold the most others, a follower before the leader, and the newest. It does not decide when the
 //! member may go.
 
 use std::cmp::Reverse;
 
-use super::{Member, Membership, Observed};
+use super::{Member, Membership, Observed, replace};
 use crate::plan::meta;
 
 /// Label of the zone, which Kubernetes copies from the node to the Pod (`PodTopologyLabelsAdmission`, on since 1.35).
@@ -25,6 +25,7 @@ pub(super) fn choose<'a>(seen: &'a Observed, etcd: &Membership) -> Option<&'a Me
         (
             !member.joined() && voter.is_none(),
             voter.is_none(),
+            replace::evidence(member).is_some(),
             voter.is_some_and(|l| !healthy.contains(&l.id)),
             member.deleting(),
             crowd(zone, member),

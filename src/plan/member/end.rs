@@ -27,8 +27,17 @@ pub(super) fn stays(seen: &Observed) -> bool {
 const FOREGROUND: &str = "foregroundDeletion";
 
 /// What is told of a member that stays.
-pub(super) const STAYS: &str = "the EtcdMember was deleted by hand, but its cluster counts on this member. Holdfast \
-                                keeps its claim and its Pod, and removes the finalizer when the cluster is deleted";
+pub(super) const STAYS: &str = "the EtcdMember was deleted by hand, and its cluster counts on this member. Holdfast keeps its \
+                                claim and its Pod until another member can take its place";
+
+/// Until when the claim of a replaced member stays: its data may be the last copy of something. Only a living cluster keeps it.
+fn kept_until(seen: &Observed) -> Option<Timestamp> {
+    let spec = &seen.member.spec;
+    spec.leaving.as_ref().filter(|leaving| leaving.why.replaces())?;
+    let cluster = cluster(seen).filter(|c| !meta::deleting(&c.metadata))?;
+    let removed: Timestamp = spec.removed.as_ref()?.at.parse().ok()?;
+    Some(removed + cluster.spec.repair().keep_claim())
+}
 
 /// What to do about a member with a deletion timestamp. It is let go last, when what has to go with it is gone (I21).
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
@@ -75,6 +84,14 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
     if let Some(claim) = claim.filter(|_| retention == Retention::Delete) {
         if meta::deleting(&claim.metadata) {
             return Next::wait(Reason::Deleting, "its claim is being deleted", Wake::OnChange);
+        }
+        if let Some((until, later)) = kept_until(seen).and_then(|until| Some((until, Wake::at(until, now)?))) {
+            let message = format!(
+                "another member took this member's place. Holdfast deletes the claim {} at {until} \
+                 (spec.repair.keepClaimSeconds)",
+                meta::name(&claim.metadata)
+            );
+            return Next::wait(Reason::ClaimKept, message, later);
         }
         return Next::act(Act::DeleteClaim {
             claim: Target::of(&claim.metadata),

@@ -1,7 +1,9 @@
 //! Decides what to do about one `EtcdMember`. See `plan.rs` for the order of decisions.
 
 mod end;
+mod evidence;
 mod facts;
+mod fence;
 mod observed;
 mod park;
 mod plan;

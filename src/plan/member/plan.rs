@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 
 use super::facts::cluster;
-use super::{Observed, end, park, pod, status, volume};
+use super::{Observed, end, fence, park, pod, status, volume};
 use crate::api::EtcdMemberStatus;
 use crate::api::condition::Reason;
 use crate::plan::{Next, Plan, Seen, Wake, meta, valid};
@@ -60,7 +60,7 @@ fn decide(seen: &Observed, now: Timestamp) -> Next {
 
 /// A claim, and a Pod on it; of a parked member the claim alone.
 fn upkeep(seen: &Observed, now: Timestamp) -> Next {
-    if let Some(next) = park::next(seen, now) {
+    if let Some(next) = park::next(seen, now).or_else(|| fence::next(seen, now)) {
         return next;
     }
     let server = match valid::member(&seen.member) {

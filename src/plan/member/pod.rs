@@ -11,8 +11,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use snapshot_agent::contract::{ExitClass, Failure};
 
-use super::Observed;
 use super::facts::{cluster, unformed};
+use super::{Observed, evidence};
 use crate::api::condition::Reason;
 use crate::api::member::{Birth, Joined};
 use crate::api::{EtcdMember, key, role};
@@ -40,6 +40,9 @@ const HELD_UP_AFTER: SignedDuration = SignedDuration::from_secs(15);
 /// So long a volume may take that was on another node before: Kubernetes waits six minutes for a node that does not answer,
 /// and only then attaches it elsewhere (kube-controller-manager: `maxWaitForUnmountDuration`).
 const UNPREPARED_FOR: SignedDuration = SignedDuration::from_mins(8);
+
+/// So long a member may take to join with its first Pod. The second one gets as much (`cluster/stuck.rs`).
+const JOINS_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// Between two times that labels are put back.
 const RELABELLED: Wake = Wake::AfterMillis(10_000);
@@ -123,11 +126,22 @@ fn own(seen: &Observed, there: &Pod, want: &Pod, now: Timestamp) -> Next {
                 let why = "the Pod waits for the restore's source, which the restored member does not need";
                 anew_at(seen, since + FORGET_RESTORE, there, why, now)
             }
-            None => count_start(seen, joined, there).unwrap_or_else(|| standing(seen, there, now)),
+            None => count_start(seen, joined, there)
+                .or_else(|| evidence::second_pod(seen, there, now))
+                .unwrap_or_else(|| standing(seen, there, now)),
         };
     }
     if outdated(there, want) {
         return anew(there, "the member has not joined yet, and its Pod has outdated arguments");
+    }
+    if let Some(at) = second_pod_at(seen, there) {
+        return anew_at(
+            seen,
+            at,
+            there,
+            "the member does not join; a second Pod may find another node and volume",
+            now,
+        );
     }
     match retry_at(there) {
         Some(at) => anew_at(seen, at, there, "the restore failed; a new Pod starts again from the beginning", now),
@@ -215,6 +229,14 @@ fn standing(seen: &Observed, pod: &Pod, now: Timestamp) -> Next {
         Some(later) => Next::wait(Reason::WaitingForPod, message, later),
         None => Next::wait(Reason::PodHeldUp, message, Wake::OnChange),
     }
+}
+
+/// When the first Pod of a member that does not join is made anew; a Pod that was made later is not.
+fn second_pod_at(seen: &Observed, pod: &Pod) -> Option<Timestamp> {
+    let born = seen.member.metadata.creation_timestamp.as_ref()?.0;
+    let made = pod.metadata.creation_timestamp.as_ref()?.0;
+    let first = seen.member.spec.role == Birth::Joiner && made < born + JOINS_WITHIN;
+    first.then(|| made.max(born) + JOINS_WITHIN)
 }
 
 /// Whether a container that decides about data would run with other arguments than it has to.

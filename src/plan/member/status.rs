@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::facts::cluster;
-use super::{Observed, end, park};
+use super::{Observed, end, evidence, park};
 use crate::api::EtcdMemberStatus;
 use crate::api::condition::{Reason, Type, Wanted, merge};
 use crate::api::key;
@@ -33,6 +33,7 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberS
     } else {
         (Reason::AsDesired, serves(seen, pod))
     };
+    let refusals = evidence::refusals(seen, pod, now);
     let conditions = conditions(next, ready || rests, good, failure.as_ref(), end::stays(seen));
     EtcdMemberStatus {
         observed_generation: meta.generation,
@@ -41,6 +42,8 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberS
         claim: claim.map(|c| identity(&c.metadata)),
         pod: pod.map(|p| identity(&p.metadata)),
         last_failure: failure,
+        evidence: evidence::evidence(seen, &refusals, now),
+        refusals,
         conditions: merge(&old.conditions, &conditions, meta.generation, now),
     }
 }

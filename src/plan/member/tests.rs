@@ -1,6 +1,7 @@
 //! Table tests of the plans of a member: a good value, one thing changed, the exact answer.
 
 mod end;
+mod evidence;
 mod silent;
 mod unbound;
 

@@ -5,6 +5,7 @@
 
 use jiff::Timestamp;
 
+use super::facts::cluster;
 use super::{Observed, pod};
 use crate::api::condition::Reason;
 use crate::api::{key, name};
@@ -17,7 +18,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
     let claim_name = name::claim(meta::name(&member.metadata));
     let Some(claim) = &seen.claim else {
         return Err(Box::new(if joined {
-            lost(&claim_name, "is gone")
+            lost(seen, &claim_name, "is gone")
         } else {
             Next::act(Act::CreateClaim(Box::new(build::pvc::claim(member))))
         }));
@@ -35,7 +36,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
         return Ok(meta::uid(&claim.metadata).to_owned());
     }
     if joined {
-        return Err(Box::new(lost(&claim_name, "is being deleted, and disappears when the Pod stops")));
+        return Err(Box::new(lost(seen, &claim_name, "is being deleted, and disappears when the Pod stops")));
     }
     // Nothing was ever acknowledged here: the Pod lets go, the claim goes, and both are made anew.
     let own = seen.pod.as_ref().filter(|p| meta::controlled_by(&p.metadata, meta::uid(&member.metadata)));
@@ -50,11 +51,26 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
     }))
 }
 
-fn lost(claim: &str, what: &str) -> Next {
+fn lost(seen: &Observed, claim: &str, what: &str) -> Next {
     let message = format!(
         "the claim {claim} {what}, and with it the data of a member that has served. Holdfast creates no new claim for \
-         the same member: acknowledged writes could be lost. Save a snapshot while other members serve, and restore \
-         the snapshot as a new cluster (runbook ClaimLost)"
+         the same member: acknowledged writes could be lost. {} (runbook ClaimLost)",
+        remedy(seen)
     );
     Next::wait(Reason::ClaimLost, message, Wake::AfterMillis(10_000))
+}
+
+/// How another member takes the place of a lost one.
+pub(super) fn remedy(seen: &Observed) -> String {
+    let name = meta::name(&seen.member.metadata);
+    match cluster(seen).map(|c| (c.spec.replicas, c.spec.repairs_itself(), meta::name(&c.metadata))) {
+        Some((2.., true, _)) => {
+            "Holdfast replaces the member while a quorum of the other members is healthy".to_owned()
+        }
+        Some((2.., false, cluster)) => format!(
+            "spec.repair.mode is Manual. To replace the member: kubectl annotate etcdc {cluster} --overwrite {}={name}",
+            key::REPLACE
+        ),
+        _ => "Restore the last snapshot as a new cluster".to_owned(),
+    }
 }

@@ -3,12 +3,13 @@
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::{Verdict, Violation, is, rule};
+use super::facts::{answers, formed_as, id, is_healthy, known, latches, stands_for, voters};
+use super::{Verdict, Violation, is, replace, rule};
 use crate::api::cluster::Latches;
-use crate::api::member::{Birth, Joined, Removed};
+use crate::api::member::{Birth, Departure, Joined, Leaving, Removed};
 use crate::api::{EtcdClusterStatus, EtcdMember, component, key, role};
 use crate::plan::build::job::{expects, searches};
-use crate::plan::certificate::{Contents, Files, Issue, Plane, files};
+use crate::plan::certificate::{Contents, Files, Issue, Origin, Plane, files};
 use crate::plan::cluster::{Alarm, AlarmKind, Listed, Member, Membership, Observed};
 use crate::plan::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store};
 
@@ -26,10 +27,6 @@ pub fn cluster(seen: &Observed, plan: &Plan<EtcdClusterStatus>) -> Verdict {
     plan.act.as_ref().map_or(Ok(()), |act| check_act(seen, act))
 }
 
-fn latches(seen: &Observed) -> Latches {
-    seen.cluster.status.as_ref().map(|s| s.latches.clone()).unwrap_or_default()
-}
-
 fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
     let (name, standing) = match ensure {
         Ensure::Service(service) => {
@@ -45,6 +42,15 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
         Ensure::CronJob(cron) => {
             rule("I13", false, "a cluster has no CronJob")?;
             (meta::name(&cron.metadata), None)
+        }
+        Ensure::Certificate { metadata, .. } => {
+            let all = seen.certificates.as_ref();
+            rule("I15", all.is_some(), "a cluster in plaintext asks for no certificates")?;
+            let owners = metadata.owner_references.iter().flatten();
+            let there = all.and_then(|all| all.requests.get(meta::name(metadata)));
+            let ours =
+                there.is_none_or(|there| owners.into_iter().any(|o| meta::controlled_by(&there.metadata, &o.uid)));
+            return rule("I13", ours, "a Certificate of somebody else's is not changed");
         }
         Ensure::Budget(budget) => (meta::name(&budget.metadata), seen.budget.as_ref().map(|b| &b.metadata)),
         Ensure::DropBudget(target) => {
@@ -79,7 +85,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::Disarm { alarm, cluster_id } => disarm(seen, alarm, *cluster_id),
         Act::AdmitClients { pod } => admit(seen, pod),
         Act::DeleteMember { member, .. } => delete(seen, member),
-        Act::LatchLeaving { member, .. } => leave(seen, member),
+        Act::LatchLeaving { member, leaving } => leave(seen, member, leaving),
         Act::DismissClients { pod } => {
             let leaves = owner_of(seen, pod)?.object.spec.leaving.is_some();
             rule("I16", leaves, "only a member that leaves loses its clients")
@@ -97,8 +103,13 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         Act::Unpark { member } => unpark(seen, member),
         Act::DeletePod { pod, .. } => spare(seen, pod),
         Act::Issue(issue) => certify(seen, issue),
-        Act::AnnounceCertificates { member, digest } => {
-            let name = target_member(seen, member)?.name();
+        Act::AnnounceCertificates { member, digest, trusts } => {
+            let object = target_member(seen, member)?;
+            let name = object.name();
+            let known = object.object.spec.tls.as_ref().map(|tls| &tls.trusts).filter(|_| object.joined());
+            let keeps = |old, plane: &Plane| plane.trusted(old).is_none_or(|old| plane.trusted(trusts) == Some(old));
+            let same = known.is_none_or(|old| Plane::ALL.iter().all(|plane| keeps(old, plane)));
+            rule("I15", same, "a member that has joined trusts the CAs that it was started with")?;
             let kept = seen.certificates.as_ref().and_then(|all| all.members.get(name));
             rule(
                 "I15",
@@ -135,22 +146,35 @@ fn certify(seen: &Observed, issue: &Issue) -> Verdict {
             rule("I15", unused, "a CA is never replaced")?;
             rule("I15", latches(seen).formed.is_none(), "a cluster that has formed gets no other CA")
         }
-        Contents::Leaves { leaves, cas } => {
-            let trusted = |plane, ca: &String| {
+        Contents::Leaves { leaves, cas, copies } => {
+            let own = |plane, ca: &String| {
                 all.and_then(|all| all.cas.get(plane)?.leaf(files::CA)).is_some_and(|known| known.fingerprint == *ca)
             };
-            rule("I15", cas.iter().all(|(plane, (_, ca))| trusted(plane, ca)), "the cluster's own CAs sign")?;
+            rule("I15", cas.iter().all(|(plane, (_, ca))| own(plane, ca)), "the cluster's own CAs sign")?;
             let members = || all.into_iter().flat_map(|all| all.members.values());
             let used = |files: Files, ca: &String| {
                 let mut leaves = members().filter_map(|kept| kept.leaf(files)).peekable();
                 leaves.peek().is_none() || leaves.any(|leaf| leaf.ca == *ca)
             };
-            let known = cas.iter().all(|(plane, (_, ca))| match plane {
-                Plane::Client => used(files::SERVER, ca),
-                Plane::Peer => used(files::PEER, ca),
-            });
+            let trusted = |plane: Plane, anchor: &String| {
+                let joined = seen.members.iter().filter(|m| m.joined()).filter_map(|m| m.object.spec.tls.as_ref());
+                let mut told = joined.filter_map(|tls| plane.trusted(&tls.trusts)).peekable();
+                told.peek().is_none() || told.any(|known| known == anchor)
+            };
+            let known = cas.iter().all(|(plane, (_, ca))| used(plane.shown(), ca));
             rule("I15", known, "a CA that no member's certificate comes from signs nothing")?;
-            rule("I15", leaves.iter().all(|leaf| cas.contains_key(&leaf.plane)), "each certificate has a CA")
+            let sourced = leaves.iter().all(|leaf| match &leaf.origin {
+                Origin::Issued => cas.contains_key(&leaf.plane),
+                Origin::Copied(secret) => {
+                    let source = all.and_then(|all| all.sources.get(secret)?.as_ref().ok());
+                    source.is_some_and(|it| copies.get(secret) == Some(&it.contents) && trusted(leaf.plane, &it.anchor))
+                }
+            });
+            rule(
+                "I15",
+                sourced,
+                "each certificate comes from the cluster's CA, or from a source whose CA the members trust",
+            )
         }
     }
 }
@@ -176,6 +200,7 @@ fn search(seen: &Observed, job: &Job) -> Verdict {
 }
 
 fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
+    replace::latch(seen, old, new)?;
     if let Some(formed) = &old.formed {
         rule("I2", new.formed.as_ref() == Some(formed), "the latch of a formed cluster is never removed or changed")?;
         return rule("I9", new.restoring == old.restoring, "a cluster that has formed is not restored again");
@@ -254,22 +279,6 @@ fn add(seen: &Observed, name: &str, peer_url: &str, cluster_id: u64) -> Verdict 
     rule("I11", learners < if one { 1 } else { MOST }, "3.5 knows one learner at a time")
 }
 
-/// Whether a voter counts (I1): it answers for itself, names the leader that etcd's list names, and is close behind.
-fn is_healthy(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
-    let said = |listed: &Listed| {
-        let member = stands_for(seen, listed)?;
-        let said = seen.answers.get(member.name()).and_then(Seen::known);
-        said.filter(|_| answers(seen, etcd, listed) && member.live_pod().is_some())
-    };
-    let leader = etcd.leader.and_then(|id| etcd.members.iter().find(|l| l.id == id));
-    let (Some(leader), Some(own)) = (leader, said(listed)) else { return false };
-    let level = said(leader).is_some_and(|ahead| ahead.applied_index.saturating_sub(own.applied_index) <= LAG);
-    own.leader == leader.id && level
-}
-
-/// Raft entries that a healthy voter may lack.
-const LAG: u64 = 1_000;
-
 /// Whether the quorum of the rest is healthy without this voter (I1).
 fn spared(seen: &Observed, etcd: &Membership, voter: &Listed) -> bool {
     let rest: Vec<&Listed> = voters(etcd).into_iter().filter(|l| l.id != voter.id).collect();
@@ -277,7 +286,7 @@ fn spared(seen: &Observed, etcd: &Membership, voter: &Listed) -> bool {
     !rest.is_empty() && 2 * healthy > rest.len()
 }
 
-fn leave(seen: &Observed, target: &Target) -> Verdict {
+fn leave(seen: &Observed, target: &Target, leaving: &Leaving) -> Verdict {
     let etcd = known(seen)?;
     formed_as(seen, etcd.cluster_id)?;
     let member = target_member(seen, target)?;
@@ -287,11 +296,19 @@ fn leave(seen: &Observed, target: &Target) -> Verdict {
     rule("I11", !seen.members.iter().any(leaves), "one member leaves at a time")?;
     let wanted = usize::try_from(seen.cluster.spec.replicas).unwrap_or(MOST);
     let staying = seen.members.iter().filter(stays).count();
-    rule("I1", wanted > 0 && staying > wanted, "no member leaves while no fewer are wanted")?;
+    rule("I1", wanted > 0, "no member leaves a cluster that is parked")?;
+    let lasts = if leaving.why == Departure::ScaledIn {
+        rule("I1", staying > wanted, "no member leaves while no fewer are wanted")?;
+        false
+    } else {
+        replace::leave(seen, etcd, member, leaving)?
+    };
     rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "nothing leaves while data are in doubt")?;
     let own = |l: &&Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
     let voter = voters(etcd).into_iter().find(own);
-    rule("I1", voter.is_none_or(|v| spared(seen, etcd, v)), "a quorum of the rest is healthy without the voter")
+    let last = |v: &Listed| lasts && voters(etcd).len() == 1 && answers(seen, etcd, v);
+    let spares = |v: &Listed| last(v) || spared(seen, etcd, v);
+    rule("I1", voter.is_none_or(spares), "a quorum of the rest is healthy without the voter")
 }
 
 fn hand_over(seen: &Observed, name: &str, (from, to): (u64, u64), cluster_id: u64) -> Verdict {
@@ -323,6 +340,7 @@ fn remove(seen: &Observed, name: &str, (member_id, learner): (u64, bool), cluste
     rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "no voter goes while data are in doubt")?;
     let serves_clients =
         |pod: &Pod| !meta::deleting(&pod.metadata) && meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
+    replace::remove(member)?;
     rule("I16", !member.pod.as_ref().is_some_and(serves_clients), "clients are led elsewhere before a voter goes")?;
     rule("I1", etcd.leader.is_some_and(|leader| leader != member_id), "a leader is not removed")?;
     rule("I1", spared(seen, etcd, listed), "a quorum of the rest is healthy without the voter")
@@ -481,24 +499,6 @@ fn delete(seen: &Observed, target: &Target) -> Verdict {
     rule("I4", !joined, "no member is deleted where one has served")
 }
 
-fn known(seen: &Observed) -> Result<&Membership, Violation> {
-    match &seen.etcd {
-        Seen::Known(etcd) => Ok(etcd),
-        Seen::Unknown(why) => Err(Violation {
-            invariant: "I1",
-            message: format!("nothing about the membership is decided without a linearizable read ({why})"),
-        }),
-    }
-}
-
-fn formed_as(seen: &Observed, cluster_id: u64) -> Result<&Membership, Violation> {
-    let etcd = known(seen)?;
-    let formed = latches(seen).formed;
-    let same = etcd.cluster_id == cluster_id && formed.is_some_and(|f| f.cluster_id == id(cluster_id));
-    rule("I2", same, "the cluster that is changed is the one that formed")?;
-    Ok(etcd)
-}
-
 fn named<'a>(seen: &'a Observed, name: &str) -> Result<&'a Member, Violation> {
     let there = seen.members.iter().find(|m| m.name() == name && !meta::deleting(&m.object.metadata));
     there.ok_or_else(|| Violation { invariant: "I12", message: format!("there is no member {name} that stays") })
@@ -525,22 +525,4 @@ fn owner_of<'a>(seen: &'a Observed, target: &Target) -> Result<&'a Member, Viola
 
 fn may_start_empty(member: &Member) -> bool {
     member.pod.as_ref().is_some_and(|p| pods::may_start_empty(p) && !meta::deleting(&p.metadata))
-}
-
-fn stands_for<'a>(seen: &'a Observed, listed: &Listed) -> Option<&'a Member> {
-    let url = |m: &Member| build::member::peer_url(&seen.cluster, m.name());
-    seen.members.iter().find(|m| m.name() == listed.name || listed.peer_urls.contains(&url(m)))
-}
-
-fn voters(etcd: &Membership) -> Vec<&Listed> {
-    etcd.members.iter().filter(|l| !l.learner).collect()
-}
-
-fn answers(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
-    let said = stands_for(seen, listed).and_then(|m| seen.answers.get(m.name())).and_then(Seen::known);
-    said.is_some_and(|a| a.cluster_id == etcd.cluster_id && a.member_id == listed.id)
-}
-
-fn id(id: u64) -> String {
-    format!("{id:x}")
 }

@@ -125,6 +125,7 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     active(seen)?;
     rule("I21", !going(seen) || counted_on(seen), "nothing is made for a member that goes")?;
     rule("I11", !removed(seen) && !parked(seen), "no Pod is made for a removed or a parked member")?;
+    rule("I29", !seen.member.spec.is_lost(), "no Pod is made for a member whose data are lost")?;
     rule("I5", seen.pod.is_none(), "a member has one Pod")?;
     rule("I13", meta::controlled_by(&pod.metadata, uid(seen)), "a Pod is owned by its member")?;
     let claim = own_claim(seen);
@@ -218,9 +219,18 @@ fn delete_pod(seen: &Observed, target: &Target) -> Verdict {
     let own = own_pod(seen);
     rule("I13", own.is_some(), "only the member's own Pod is deleted")?;
     rule("I12", own.is_some_and(|p| is(target, &p.metadata)), "the Pod is the one that was seen")?;
-    let still = own.is_some_and(|pod| pods::ended(pod) || pods::restore_held_since(pod).is_some());
+    // The first Pod that refused the member's data, while nothing runs in it.
+    let known = seen.member.status.as_ref().map(|status| status.refusals.as_slice()).unwrap_or_default();
+    let refused = |pod: &Pod| {
+        matches!(known, [only] if only.pod_uid == meta::uid(&pod.metadata)) && !pods::runs(pod) && !pods::ready(pod)
+    };
+    let still = own.is_some_and(|pod| pods::ended(pod) || pods::restore_held_since(pod).is_some() || refused(pod));
     let expendable = if going(seen) { expendable(seen) } else { !joined(seen) };
-    rule("I1", still || expendable || parked(seen), "the Pod of a member that has joined and runs is not deleted")
+    rule(
+        "I1",
+        still || expendable || parked(seen) || seen.member.spec.is_lost(),
+        "the Pod of a member that has joined and runs is not deleted",
+    )
 }
 
 fn delete_claim(seen: &Observed, target: &Target) -> Verdict {

@@ -1,6 +1,7 @@
 //! The checkers on trial: each rule refuses a plan that breaks it, and lets the plan pass that does not.
 
 mod parts;
+mod replacing;
 mod scaling;
 
 use super::*;

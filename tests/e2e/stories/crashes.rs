@@ -33,6 +33,11 @@ pub async fn parking(w: &World) -> Result<()> {
     sweep(w, Workload::Scale(&[3, 0, 3])).await
 }
 
+/// A member of three is replaced on request.
+pub async fn replacing(w: &World) -> Result<()> {
+    sweep(w, Workload::Replace).await
+}
+
 /// A snapshot is saved to a volume.
 pub async fn saving(w: &World) -> Result<()> {
     sweep(w, Workload::Save).await

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::kube_helpers::condition;
 use crate::support::make;
@@ -68,7 +68,10 @@ async fn stands(w: &World, why: &str) -> Result<()> {
 }
 
 async fn three(w: &World) -> Result<()> {
-    w.create(make::cluster("keep", 3)).await?;
+    // What is refused here is put right again, by hand.
+    let mut cluster = make::cluster("keep", 3);
+    cluster["spec"]["repair"] = json!({"mode": "Manual"});
+    w.create(cluster).await?;
     w.step("three voters", w.wait_ready("keep", 3)).await?;
     w.fill("keep", 300).await?;
     let before = w.members("keep").await?;

@@ -1,6 +1,7 @@
 //! The stories, each in a file of its own.
 
 mod api_trouble;
+mod apiserver;
 mod corruption;
 mod crashes;
 mod deletion;
@@ -17,7 +18,9 @@ mod proxied;
 mod quiet;
 mod recurring;
 mod refusals;
+mod replace;
 mod restores;
+mod robustness;
 mod scale;
 mod schedules;
 mod snapshots;
@@ -25,6 +28,8 @@ mod space;
 mod store_trouble;
 mod stores;
 mod tls;
+mod tls_managed;
+mod tls_own;
 mod traffic;
 mod whole;
 mod zombie;
@@ -60,8 +65,16 @@ pub fn all() -> Vec<Story> {
         story!("parked_and_back", scale::park),
         story!(on host "crashes_while_scaling", crashes::scaling),
         story!(on host "crashes_while_parking", crashes::parking),
+        story!(on host "robustness", robustness::tell),
         story!(on host "killed_while_scaling", scale::killed),
+        story!("a_lost_volume_is_replaced", replace::lost_volume),
+        story!("many_restarts_change_nothing", replace::many_restarts),
+        story!("two_of_three_lost", replace::two_of_three),
+        story!(on host "crashes_while_replacing", crashes::replacing),
         story!("tls_auto", tls::auto),
+        story!(on host "kube_apiserver_on_our_etcd", apiserver::tell),
+        story!(on host "tls_own", tls_own::tell),
+        story!(on host "tls_cert_manager", tls_managed::tell),
         story!("nothing_answers_in_plaintext", tls::refusals),
         story!("clusters_grow", growth::tell),
         story!("a_flipped_bit_is_refused", corruption::tell),

@@ -18,13 +18,13 @@ fn secured(mut cluster: Value, version: &str) -> Value {
     cluster
 }
 
-async fn ready(w: &World, cluster: &str, voters: usize) -> Result<Value> {
+pub(super) async fn ready(w: &World, cluster: &str, voters: usize) -> Result<Value> {
     let ready = w.wait("EtcdCluster", cluster, "Ready", |c| is_ready(c, voters));
     w.step(&format!("{cluster}: {voters} voters"), ready).await
 }
 
 /// An application: it mounts one Secret.
-async fn application(w: &World, name: &str, secret: &str) -> Result<()> {
+pub(super) async fn application(w: &World, name: &str, secret: &str) -> Result<()> {
     let mut pod = make::toolbox(name, &w.env.probe_image, &[]);
     pod["spec"]["volumes"] = json!([{"name": "tls", "secret": {"secretName": secret}}]);
     pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "tls", "mountPath": "/tls", "readOnly": true}]);
@@ -33,22 +33,22 @@ async fn application(w: &World, name: &str, secret: &str) -> Result<()> {
 }
 
 /// Runs the probe in an application's Pod, with its certificate.
-async fn ask(w: &World, pod: &str, verb: &str, endpoint: &str, more: &[&str]) -> Result<String> {
+pub(super) async fn ask(w: &World, pod: &str, verb: &str, endpoint: &str, more: &[&str]) -> Result<String> {
     let certificate = ["--cacert", "/tls/ca.crt", "--cert", "/tls/tls.crt", "--key-file", "/tls/tls.key"];
     let command = [&["holdfast-probe", verb, "--endpoint", endpoint], &certificate[..], more].concat();
     w.exec(pod, "probe", &command).await
 }
 
-fn service(cluster: &str) -> String {
+pub(super) fn service(cluster: &str) -> String {
     format!("https://{cluster}-client:2379")
 }
 
-async fn digest(w: &World, pod: &str, cluster: &str) -> Result<Digest> {
-    let said = ask(w, pod, "digest", &service(cluster), &[]).await?;
+pub(super) async fn digest(w: &World, pod: &str, endpoint: &str) -> Result<Digest> {
+    let said = ask(w, pod, "digest", endpoint, &[]).await?;
     Ok(serde_json::from_str(said.lines().last().context("a digest")?)?)
 }
 
-async fn members(w: &World, cluster: &str) -> Result<Vec<String>> {
+pub(super) async fn members(w: &World, cluster: &str) -> Result<Vec<String>> {
     w.names_with("EtcdMember", &format!("holdfast.dev/cluster={cluster}")).await
 }
 
@@ -67,7 +67,7 @@ pub async fn auto(w: &World) -> Result<()> {
         ensure!(object["status"]["tls"]["client"]["mutual"] == json!(true), "{}", object["status"]);
         application(w, &app, &format!("{source}-client-tls")).await?;
         ask(w, &app, "fill", &service(&source), &["--keys", "300", "--seed", "7"]).await?;
-        let before = digest(w, &app, &source).await?;
+        let before = digest(w, &app, &service(&source)).await?;
         exec_etcdctl(w, &source).await?;
         w.create(make::snapshot(&format!("s{tag}"), &source, json!({ "s3": make::s3() }))).await?;
         w.step("a snapshot", w.wait_complete(&format!("s{tag}"))).await?;
@@ -75,10 +75,10 @@ pub async fn auto(w: &World) -> Result<()> {
         w.create(secured(make::restored(&copy, 1, json!({"snapshotRef": {"name": name}})), version)).await?;
         ready(w, &copy, 1).await?;
         application(w, &copied, &format!("{copy}-client-tls")).await?;
-        ensure!(digest(w, &copied, &copy).await? == before, "restored something else");
+        ensure!(digest(w, &copied, &service(&copy)).await? == before, "restored something else");
         w.patch("EtcdCluster", &copy, json!({"spec": {"replicas": 3}})).await?;
         ready(w, &copy, 3).await?;
-        ensure!(digest(w, &copied, &copy).await? == before, "growing changed the data");
+        ensure!(digest(w, &copied, &service(&copy)).await? == before, "growing changed the data");
         w.delete_and_wait("EtcdCluster", &source).await?;
         until("Secrets of members go with them", PATIENCE, async || {
             let left = w.names("Secret").await?;
@@ -92,9 +92,15 @@ pub async fn auto(w: &World) -> Result<()> {
 }
 
 /// As an engineer at night: no flags, and with flags.
-async fn exec_etcdctl(w: &World, cluster: &str) -> Result<()> {
+pub(super) async fn exec_etcdctl(w: &World, cluster: &str) -> Result<()> {
     let member = members(w, cluster).await?.pop().context("a member")?;
     w.exec(&member, "etcd", &["etcdctl", "endpoint", "health"]).await?;
+    etcdctl_by_name(w, cluster).await
+}
+
+/// With the member's name, for which each certificate is.
+pub(super) async fn etcdctl_by_name(w: &World, cluster: &str) -> Result<()> {
+    let member = members(w, cluster).await?.pop().context("a member")?;
     let own = format!("--endpoints=https://{member}.{cluster}.{}.svc:2379", w.ns);
     w.exec(&member, "etcd", &["etcdctl", &own, "member", "list"]).await.map(drop)
 }
@@ -111,7 +117,7 @@ pub async fn refusals(w: &World) -> Result<()> {
     application(w, "app", "t-client-tls").await?;
     application(w, "stranger", "other-client-tls").await?;
     ask(w, "app", "fill", &service("t"), &["--keys", "50", "--seed", "7"]).await?;
-    let before = digest(w, "app", "t").await?;
+    let before = digest(w, "app", &service("t")).await?;
     for member in members(w, "t").await? {
         let host = format!("{member}.t.{}.svc", w.ns);
         // Nothing is answered in plaintext, on either port.
@@ -144,11 +150,11 @@ pub async fn refusals(w: &World) -> Result<()> {
     // A Pod that is deleted comes back with its certificates.
     w.delete("Pod", &member).await?;
     ready(w, "t", 3).await?;
-    ensure!(digest(w, "app", "t").await? == before, "data changed");
+    ensure!(digest(w, "app", &service("t")).await? == before, "data changed");
     Ok(())
 }
 
-fn refused(said: Result<String>, who: &str) -> Result<()> {
+pub(super) fn refused(said: Result<String>, who: &str) -> Result<()> {
     match said {
         Ok(said) => bail!("{who} was answered: {said}"),
         Err(_) => Ok(()),

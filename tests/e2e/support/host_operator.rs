@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::kube_helpers::until;
+use super::program::command;
 use super::world::{PATIENCE, World};
 
 /// Ends the operator at this write; see `holdfast operator`.
@@ -67,10 +68,7 @@ impl Seat {
         let listen = SocketAddr::from(([127, 0, 0, 1], crate::ports::free()));
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         note(&log, &format!("---- {} starts {more:?}", self.identity))?;
-        // It ends with the thread that tells the story, also when that is killed.
-        let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "--"])
-            .arg(&self.holdfast)
+        let child = command(&self.holdfast)
             .args(["operator", "--log-format=json", "--leader-election-name=holdfast"])
             .args([
                 format!("--watch-namespace={}", self.ns),

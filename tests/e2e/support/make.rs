@@ -19,7 +19,16 @@ pub fn cluster(name: &str, replicas: i32) -> Value {
     })
 }
 
-/// The same, with first data.
+/// The same with certificates: the spec says nothing of them.
+pub fn secured(name: &str, replicas: i32) -> Value {
+    let mut cluster = cluster(name, replicas);
+    if let Some(spec) = cluster["spec"].as_object_mut() {
+        spec.remove("tls");
+    }
+    cluster
+}
+
+/// A cluster in plaintext with first data.
 pub fn restored(name: &str, replicas: i32, restore: Value) -> Value {
     let mut cluster = cluster(name, replicas);
     cluster["spec"]["bootstrap"] = json!({ "restore": restore });

@@ -20,6 +20,9 @@ const DROPPED: &[&str] = &[
     "lastTransitionTime",
     "observedGeneration",
     "message",
+    // Digests of certificates.
+    "staged",
+    "holdfast.dev/tls",
 ];
 
 /// Arguments that say nothing: who waits for whom at a first start follows from the order of names, which is chance.

@@ -20,6 +20,8 @@ pub enum Workload {
     Grow,
     /// From nothing through these sizes.
     Scale(&'static [i32]),
+    /// From nothing to three members, of which one is replaced on request.
+    Replace,
     /// A snapshot to a volume.
     Save,
     /// A member from a snapshot.
@@ -37,7 +39,7 @@ pub struct Ground {
 impl Workload {
     /// Makes what has to be there before the first run; an operator has to run.
     pub async fn prepare(self, w: &World) -> Result<Ground> {
-        if matches!(self, Self::Grow | Self::Scale(_)) {
+        if matches!(self, Self::Grow | Self::Scale(_) | Self::Replace) {
             return Ok(Ground { digest: None });
         }
         w.create(make::claim("backups", "1Gi")).await?;
@@ -63,8 +65,13 @@ impl Workload {
     /// Asks for it, as a user would.
     pub async fn begin(self, w: &World, run: &str) -> Result<()> {
         let wish = match self {
-            Self::Grow => make::cluster(run, 3),
+            Self::Grow => make::secured(run, 3),
             Self::Scale(sizes) => make::cluster(run, sizes[0]),
+            Self::Replace => {
+                let mut cluster = make::cluster(run, 3);
+                cluster["spec"]["repair"] = json!({"keepClaimSeconds": 0});
+                cluster
+            }
             Self::Save => make::snapshot(run, "source", volume()),
             Self::Restore => make::restored(run, 1, json!({"snapshotRef": {"name": "base"}})),
             // Never due: its runs are begun by hand.
@@ -85,6 +92,9 @@ impl Workload {
         }
         if let Self::Scale(sizes) = self {
             return scaled(w, run, &object, sizes).await;
+        }
+        if self == Self::Replace {
+            return replaced(w, run, &object).await;
         }
         Ok(is_ready(&object, self.members()))
     }
@@ -113,17 +123,22 @@ impl Workload {
                     stored.iter().filter(|file| file.contains("manifest.json") && file.contains(&mark)).count();
                 ensure!(manifests == 1, "{manifests} manifests of {run} in the store: {stored:?}");
             }
-            Self::Grow | Self::Restore | Self::Scale(_) => {
+            Self::Grow | Self::Restore | Self::Replace | Self::Scale(_) => {
                 until("every size was reached", PATIENCE, async || {
                     Ok(if self.done(w, run).await? { Ok(()) } else { Err("on the way".to_owned()) })
                 })
                 .await?;
-                w.wait_ready(run, self.members()).await?;
+                w.wait("EtcdCluster", run, "Ready", |c| is_ready(c, self.members())).await?;
                 // A removed member's EtcdMember outlives its Pod, and the cluster is Ready meanwhile.
                 until("etcd lists the EtcdMembers", PATIENCE, async || {
-                    let listed: BTreeSet<String> = w.members(run).await?.members.into_iter().map(|m| m.name).collect();
                     let label = format!("holdfast.dev/cluster={run}");
                     let wanted: BTreeSet<String> = w.names_with("EtcdMember", &label).await?.into_iter().collect();
+                    let member = wanted.first().context("a member")?;
+                    let listed = w.etcdctl(member, &["member", "list", "--write-out=json"]).await?;
+                    let listed: Value = serde_json::from_str(listed.trim())?;
+                    let name = |member: &Value| member["name"].as_str().unwrap_or_default().to_owned();
+                    let listed: BTreeSet<String> =
+                        listed["members"].as_array().into_iter().flatten().map(name).collect();
                     let differ = || format!("etcd lists {listed:?}, and the members are {wanted:?}");
                     Ok(if listed == wanted { Ok(()) } else { Err(differ()) })
                 })
@@ -147,13 +162,13 @@ impl Workload {
         match self {
             Self::Save => "EtcdSnapshot",
             Self::Schedule => "EtcdSnapshotSchedule",
-            Self::Grow | Self::Restore | Self::Scale(_) => "EtcdCluster",
+            Self::Grow | Self::Restore | Self::Replace | Self::Scale(_) => "EtcdCluster",
         }
     }
 
     fn members(self) -> usize {
         match self {
-            Self::Grow => 3,
+            Self::Grow | Self::Replace => 3,
             Self::Save | Self::Restore | Self::Schedule => 1,
             Self::Scale(sizes) => sizes.last().and_then(|last| usize::try_from(*last).ok()).unwrap_or(0),
         }
@@ -187,6 +202,26 @@ async fn scaled(w: &World, run: &str, cluster: &Value, sizes: &[i32]) -> Result<
     let annotations = json!({"holdfast.test/size": (at + 1).to_string()});
     w.patch("EtcdCluster", run, json!({"metadata": {"annotations": annotations}, "spec": {"replicas": next}})).await?;
     Ok(false)
+}
+
+/// Whether the first member was replaced; else, once all serve, asks for that.
+async fn replaced(w: &World, run: &str, cluster: &Value) -> Result<bool> {
+    let ready = is_ready(cluster, 3);
+    let asked = cluster["metadata"]["annotations"]["holdfast.dev/replace"].as_str();
+    let Some(asked) = asked else {
+        let members = w.names_with("EtcdMember", &format!("holdfast.dev/cluster={run}")).await?;
+        for member in members.iter().filter(|_| ready) {
+            // Always a joiner: without the seed the end is another one.
+            if w.get("EtcdMember", member).await?["spec"]["role"] == "joiner" {
+                let annotations = json!({"holdfast.dev/replace": member});
+                w.patch("EtcdCluster", run, json!({"metadata": {"annotations": annotations}})).await?;
+                break;
+            }
+        }
+        return Ok(false);
+    };
+    let members = w.names_with("EtcdMember", &format!("holdfast.dev/cluster={run}")).await?;
+    Ok(ready && !members.iter().any(|name| name == asked))
 }
 
 fn volume() -> Value {

@@ -44,6 +44,10 @@ pub enum Bug {
     ForgetsNewcomers,
     /// A member is removed while clients reach it.
     KeepsClients,
+    /// Silence counts as evidence of loss.
+    ReplacesTheSilent,
+    /// A lost member is removed while its Pod is there.
+    RemovesUnfenced,
 }
 
 fn parts(sight: &mut Sight) -> impl Iterator<Item = &mut Part> {
@@ -97,6 +101,16 @@ impl Bug {
                     .filter(|p| p.object.is_some_and(|o| o.joined.is_none()))
                     .for_each(|p| *p = Part::default());
             }
+            Self::ReplacesTheSilent => {
+                for part in parts(sight).filter(|p| p.pod.is_none_or(|pod| !pod.serving)) {
+                    part.object.iter_mut().for_each(|object| object.evidence = true);
+                }
+            }
+            Self::RemovesUnfenced => {
+                for part in parts(sight).filter(|p| p.object.is_some_and(|o| o.lost)) {
+                    part.pod = None;
+                }
+            }
             Self::UnknownIsAbsent => {
                 let empty = List { leader: None, entries: Default::default() };
                 sight.list.get_or_insert(empty);
@@ -121,7 +135,7 @@ impl Bug {
         let promote = |n: u8| Some(Order::Promote(n, entry(n)?.id));
         let of_each = |n: &dyn Fn(&u8) -> bool| Facts::numbers().find(|m| n(m));
         match (self, order) {
-            (Self::RemovesTheLeader, Some(Order::Lead(n, _))) | (Self::RemovesUnlatched, Some(Order::Leave(n))) => {
+            (Self::RemovesTheLeader, Some(Order::Lead(n, _))) | (Self::RemovesUnlatched, Some(Order::Leave(n, _))) => {
                 entry(n).map(|e| Order::Remove { n, id: e.id, learner: !e.votes })
             }
             (Self::DeletesTheObjectFirst, Some(Order::Dismiss(n))) => Some(Order::DeleteMember(n)),

@@ -33,7 +33,11 @@ pub struct Object {
     pub deleting: bool,
     /// Under which of its IDs.
     pub joined: Option<u8>,
+    /// Its own pass has written down that its data are lost.
+    pub evidence: bool,
     pub leaving: bool,
+    /// It leaves because its data are lost.
+    pub lost: bool,
     pub removed: bool,
     /// With which log; `Some(None)` of a member that was silent.
     pub parked: Option<Option<Log>>,
@@ -114,6 +118,8 @@ pub struct Facts {
     pub replicas: u8,
     /// The latch of the next member's name.
     pub pending: Option<u8>,
+    /// The latch of the last member that was replaced on evidence. An hour is over at once.
+    pub replaced: Option<u8>,
     /// The next name that nobody has had.
     pub fresh: u8,
     /// Members whose volume was wiped.
@@ -141,7 +147,9 @@ impl Facts {
             let object = Object {
                 deleting: false,
                 joined: Some(0),
+                evidence: false,
                 leaving: false,
+                lost: false,
                 removed: false,
                 parked: None,
                 told: Some(told),
@@ -161,6 +169,7 @@ impl Facts {
             cut: None,
             replicas: voters,
             pending: None,
+            replaced: None,
             fresh: voters,
             wiped: 0,
             luck,
@@ -327,6 +336,19 @@ impl Facts {
         }
         self.wiped |= 1 << n;
         true
+    }
+
+    /// The gate has refused the volume in two Pods, and the member's pass writes that down; a member that serves clears it.
+    pub fn notice(&mut self, n: u8) -> bool {
+        let slot = *self.at(n);
+        let refused = self.wiped & (1 << n) != 0 && slot.pod.is_some_and(|p| !p.serving);
+        match self.slot(n).object.as_mut() {
+            Some(object) if object.joined.is_some() && !object.leaving && refused != object.evidence => {
+                object.evidence = refused;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// What follows at once: a leader where there is a quorum, and the end of a server that etcd does not list.

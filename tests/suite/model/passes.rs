@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, HashMap};
 use holdfast::api::cluster::{Formed, Latches};
 use holdfast::api::condition::Reason;
 use holdfast::api::member::{Departure, Joined, Leaving, Parked, Removed};
+use holdfast::api::repair::{Evidence, Loss, Repair, Replaced};
 use holdfast::api::tls::Tls;
-use holdfast::api::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, key, role};
+use holdfast::api::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, key, role};
 use holdfast::plan::build::pod::{Start, pod};
 use holdfast::plan::cluster::{Answer, Listed, Membership};
 use holdfast::plan::{Act, Plan, Proxies, Seen, Settings, build, cluster, member, meta, pods, safety, valid};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStatus, PersistentVolumeClaim, PodCondition, PodSpec,
     PodStatus,
@@ -116,17 +117,27 @@ fn stored(meta: &mut ObjectMeta, deleting: bool) {
     meta.deletion_timestamp = deleting.then(|| Time(noon()));
 }
 
-fn cluster_object(replicas: u8, pending: Option<u8>) -> EtcdCluster {
+/// The evidence of a slot; no two at the same time.
+fn evidence(n: u8) -> Evidence {
+    let at = noon() - SignedDuration::from_mins(5 + 20 * i64::from(n));
+    Evidence { kind: Loss::VolumeRefused, detail: None, at: at.to_string() }
+}
+
+fn cluster_object(replicas: u8, pending: Option<u8>, replaced: Option<u8>) -> EtcdCluster {
     let spec = EtcdClusterSpec {
         replicas: replicas.into(),
         version: "3.6.16".to_owned(),
         tls: Some(Tls { insecure: Some(true), ..Tls::default() }),
+        // The model knows no time.
+        repair: Some(Repair { after_seconds: Some(0), keep_claim_seconds: Some(0), ..Repair::default() }),
         ..EtcdClusterSpec::default()
     };
     let mut object = EtcdCluster::new("a", spec);
     stored(&mut object.metadata, false);
     let formed = Formed { cluster_id: format!("{CLUSTER_ID:x}"), at: noon().to_string(), ..Formed::default() };
-    let latches = Latches { pending_member: pending.map(named), formed: Some(formed), ..Latches::default() };
+    let at = (noon() - SignedDuration::from_hours(1)).to_string();
+    let replaced = replaced.map(|n| Replaced { member: named(n), evidence: evidence(n), at });
+    let latches = Latches { pending_member: pending.map(named), formed: Some(formed), replaced, ..Latches::default() };
     object.status = Some(EtcdClusterStatus { latches, ..EtcdClusterStatus::default() });
     object
 }
@@ -169,12 +180,16 @@ fn member_object(cluster: &EtcdCluster, n: u8, facts: &Object) -> EtcdMember {
         .map(|add| Joined { member_id: format!("{:x}", id(n, add)), cluster_id: format!("{CLUSTER_ID:x}") });
     // Starts are counted, and every Pod knows the count: I27 is no part of the model.
     spec.start_count = u64::from(spec.joined.is_some());
-    spec.leaving = facts.leaving.then(|| Leaving { why: Departure::ScaledIn, at: at.clone() });
+    let why = if facts.lost { Departure::Lost } else { Departure::ScaledIn };
+    spec.leaving = facts.leaving.then(|| Leaving { why, evidence: facts.lost.then(|| evidence(n)), at: at.clone() });
     spec.removed = facts.removed.then(|| Removed {
         member_id: spec.joined.as_ref().map(|j| j.member_id.clone()),
         cluster_id: format!("{CLUSTER_ID:x}"),
         at: at.clone(),
     });
+    object.status =
+        facts.evidence.then(|| EtcdMemberStatus { evidence: Some(evidence(n)), ..EtcdMemberStatus::default() });
+    let spec = &mut object.spec;
     spec.parked = facts.parked.map(|log| Parked { term: log.map(|_| 3), index: log.map(index), at });
     object
 }
@@ -241,7 +256,7 @@ fn pod_object(cluster: &EtcdCluster, object: &EtcdMember, facts: &Pod) -> k8s_op
 impl Planner {
     fn made(&mut self, n: u8, part: Part) -> cluster::Member {
         let make = || {
-            let cluster = cluster_object(1, None);
+            let cluster = cluster_object(1, None, None);
             let object = member_object(&cluster, n, &part.object.expect("a member has an object"));
             cluster::Member {
                 pod: part.pod.map(|pod| pod_object(&cluster, &object, &pod)),
@@ -254,7 +269,7 @@ impl Planner {
 
     fn observed(&mut self, sight: &Sight) -> cluster::Observed {
         let kube = &sight.kube;
-        let object = cluster_object(kube.replicas, kube.pending);
+        let object = cluster_object(kube.replicas, kube.pending, kube.replaced);
         let parts = Facts::numbers().zip(kube.parts).filter(|(_, part)| part.object.is_some());
         let members: Vec<cluster::Member> = parts.map(|(n, part)| self.made(n, part)).collect();
         let leader_id = |list: &List, n: u8| list.entries[usize::from(n)].map_or(0, |entry| id(n, entry.id));
@@ -321,7 +336,7 @@ impl Planner {
 
     fn observed_member(&mut self, sight: MemberSight) -> member::Observed {
         let cluster::Member { object, pod, claim } = self.made(sight.n, sight.part);
-        let cluster = Seen::Known(Some(cluster_object(sight.replicas, None)));
+        let cluster = Seen::Known(Some(cluster_object(sight.replicas, None, None)));
         member::Observed { member: object, cluster, pod, claim, settings: settings() }
     }
 }
@@ -330,7 +345,10 @@ impl Planner {
 fn order(act: &Act) -> Order {
     let parse = |hex: &str| of_id(u64::from_str_radix(hex, 16).unwrap());
     match act {
-        Act::Latch(latches) => Order::Pending(latches.pending_member.as_deref().map(slot_of)),
+        Act::Latch(latches) => Order::Pending(
+            latches.pending_member.as_deref().map(slot_of),
+            latches.replaced.as_ref().map(|replaced| slot_of(&replaced.member)),
+        ),
         Act::CreateMember(object) => Order::Create(slot_of(meta::name(&object.metadata))),
         Act::AddLearner { name, .. } => Order::Add(slot_of(name)),
         Act::SetInitialCluster { member, initial_cluster } => {
@@ -339,7 +357,7 @@ fn order(act: &Act) -> Order {
         Act::LatchJoined { member, joined } => Order::Join(slot_of(&member.name), parse(&joined.member_id).1),
         Act::ForbidEmptyStart { pod, .. } => Order::Forbid(slot_of(&pod.name)),
         Act::Promote { name, member_id, .. } => Order::Promote(slot_of(name), of_id(*member_id).1),
-        Act::LatchLeaving { member, .. } => Order::Leave(slot_of(&member.name)),
+        Act::LatchLeaving { member, leaving } => Order::Leave(slot_of(&member.name), leaving.why == Departure::Lost),
         Act::DismissClients { pod } => Order::Dismiss(slot_of(&pod.name)),
         Act::MoveLeader { from, to, .. } => Order::Lead(of_id(*from).0, of_id(*to).0),
         Act::RemoveMember { member_id, learner, .. } => {

@@ -9,7 +9,8 @@ use super::sight::Kube;
 /// An act, by slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    Pending(Option<u8>),
+    /// The latches: the next name, and the last member that was replaced on evidence.
+    Pending(Option<u8>, Option<u8>),
     Create(u8),
     Add(u8),
     Tell(u8, u8),
@@ -17,16 +18,25 @@ pub enum Order {
     Forbid(u8),
     Promote(u8, u8),
     Admit(u8),
-    Leave(u8),
+    /// A member leaves; whether for evidence.
+    Leave(u8, bool),
     Dismiss(u8),
     Lead(u8, u8),
-    Remove { n: u8, id: u8, learner: bool },
+    Remove {
+        n: u8,
+        id: u8,
+        learner: bool,
+    },
     Prove(u8),
     Park(u8, Option<Log>),
     Unpark(u8),
     DeleteMember(u8),
     CreateClaim(u8),
-    CreatePod { n: u8, may_start_empty: bool, told: u8 },
+    CreatePod {
+        n: u8,
+        may_start_empty: bool,
+        told: u8,
+    },
     DeletePod(u8),
     DeleteClaim(u8),
     Release(u8),
@@ -36,7 +46,7 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Guard {
     None,
-    Cluster(u8, Option<u8>),
+    Cluster(u8, Option<u8>, Option<u8>),
     Object(u8, Option<Object>),
     Pod(u8, Option<Pod>),
     Claim(u8, Option<bool>),
@@ -54,7 +64,7 @@ impl Kube {
     pub fn request(&self, order: Order) -> Request {
         let part = |n: u8| &self.parts[usize::from(n)];
         let guard = match order {
-            Order::Pending(_) => Guard::Cluster(self.replicas, self.pending),
+            Order::Pending(..) => Guard::Cluster(self.replicas, self.pending, self.replaced),
             Order::Create(_)
             | Order::Add(_)
             | Order::Promote(..)
@@ -64,7 +74,7 @@ impl Kube {
             | Order::CreatePod { .. } => Guard::None,
             Order::Tell(n, _)
             | Order::Join(n, _)
-            | Order::Leave(n)
+            | Order::Leave(n, _)
             | Order::Prove(n)
             | Order::Park(n, _)
             | Order::Unpark(n)
@@ -94,7 +104,9 @@ impl Facts {
     fn met(&self, guard: Guard) -> bool {
         match guard {
             Guard::None => true,
-            Guard::Cluster(replicas, pending) => (self.replicas, self.pending) == (replicas, pending),
+            Guard::Cluster(replicas, pending, replaced) => {
+                (self.replicas, self.pending, self.replaced) == (replicas, pending, replaced)
+            }
             Guard::Object(n, object) => object.is_some() && self.at(n).object == object,
             Guard::Pod(n, pod) => pod.is_some() && self.at(n).pod == pod,
             Guard::Claim(n, claim) => claim.is_some() && self.at(n).claim.map(|c| c.deleting) == claim,
@@ -108,8 +120,8 @@ impl Facts {
         }
         let direct = way == Way::Direct;
         match request.order {
-            Order::Pending(pending) => {
-                self.pending = pending;
+            Order::Pending(pending, replaced) => {
+                (self.pending, self.replaced) = (pending, replaced);
                 if pending == Some(self.fresh) {
                     self.fresh += 1;
                 }
@@ -133,11 +145,13 @@ impl Facts {
                 need("I4", !direct || self.at(n).entry.is_none(), "a member that etcd lists was latched as removed")?;
                 self.change(n, |o| o.removed = true);
             }
-            Order::Leave(n) => {
+            Order::Leave(n, lost) => {
+                let gone = self.wiped & (1 << n) != 0 && !self.connected(n);
+                need("I29", !lost || gone, "a member was replaced on evidence that has its data")?;
                 let leaves = |s: &Slot| s.object.is_some_and(|o| o.leaving && !o.removed);
                 let others = self.slots.iter().filter(|s| leaves(s)).count();
                 need("I11", !direct || others == 0, "two members leave")?;
-                self.change(n, |o| o.leaving = true);
+                self.change(n, |o| (o.leaving, o.lost) = (true, lost));
             }
             Order::DeleteMember(n) => {
                 need("I4", !direct || !self.counts(n), "a member that etcd lists was deleted")?;
@@ -201,7 +215,16 @@ impl Facts {
         if self.at(n).object.is_some() {
             return Ok(());
         }
-        let object = Object { deleting: false, joined: None, leaving: false, removed: false, parked: None, told: None };
+        let object = Object {
+            deleting: false,
+            joined: None,
+            evidence: false,
+            leaving: false,
+            lost: false,
+            removed: false,
+            parked: None,
+            told: None,
+        };
         self.slot(n).object = Some(object);
         let counted = self.slots.iter().filter(|s| s.object.is_some_and(|o| !o.leaving && !o.removed)).count();
         need("I11", !direct || counted <= usize::from(self.replicas), "more members than are wanted")
@@ -269,6 +292,8 @@ impl Facts {
             return Ok(());
         };
         let never_served = slot.object.is_none() && learner && !entry.booted;
+        let fenced = slot.pod.is_none() || slot.object.is_none_or(|o| !o.lost);
+        need("I29", !direct || fenced, "a lost member was removed before its Pod had ended")?;
         let latched = slot.object.is_some_and(|o| o.leaving);
         need("I11", !direct || latched || never_served, "a member was removed without a latch")?;
         let (up, voters) = (self.up(), self.voters());

@@ -66,6 +66,8 @@ pub enum Step {
     Cut(u8),
     Heal,
     Wipe(u8),
+    /// The member's pass writes down what became of its data.
+    Notice(u8),
     /// A client's write; one connected voter may not have it yet.
     Write(Option<u8>),
     CatchUp(u8),
@@ -161,6 +163,7 @@ impl Model {
             }
             Step::Heal => next.cut.take().is_some(),
             Step::Wipe(n) => spend(&mut luck.wipes) && next.wipe(n),
+            Step::Notice(n) => next.notice(n),
             Step::Write(lags) => spend(&mut luck.writes) && next.write(lags),
             Step::CatchUp(n) => next.catch_up(n),
             Step::Boot(n) => next.boot(n)?,
@@ -301,7 +304,7 @@ const PATIENCE: usize = 200;
 pub(super) fn everybody(facts: &Facts) -> Vec<Step> {
     let mut steps = vec![Step::Deliver, Step::Finish, Step::Heal];
     for n in Facts::numbers().take_while(|n| *n <= facts.fresh) {
-        steps.extend([Step::Clear(n), Step::Boot(n), Step::CatchUp(n), Step::MemberPass(n)]);
+        steps.extend([Step::Clear(n), Step::Boot(n), Step::CatchUp(n), Step::Notice(n), Step::MemberPass(n)]);
     }
     steps.push(Step::Pass);
     steps
@@ -375,7 +378,7 @@ pub(super) fn steps(facts: &Facts, sizes: &[u8]) -> Vec<Step> {
         if *facts.at(n) == Slot::default() {
             continue;
         }
-        steps.extend([Step::MemberPass(n), Step::Boot(n), Step::CatchUp(n), Step::Clear(n)]);
+        steps.extend([Step::MemberPass(n), Step::Boot(n), Step::CatchUp(n), Step::Clear(n), Step::Notice(n)]);
         let times = |left: u8, step: Step| (left > 0).then_some(step);
         steps.extend(times(luck.crashes, Step::Crash(n)));
         steps.extend(times(luck.crashes, Step::EndPod(n)));

@@ -16,6 +16,7 @@ pub struct Part {
 pub struct Kube {
     pub replicas: u8,
     pub pending: Option<u8>,
+    pub replaced: Option<u8>,
     pub fresh: u8,
     pub parts: [Part; SLOTS],
 }
@@ -60,6 +61,7 @@ impl Kube {
         Self {
             replicas: facts.replicas,
             pending: facts.pending,
+            replaced: facts.replaced,
             fresh: facts.fresh,
             parts: std::array::from_fn(|n| if facts.slots[n].object.is_some() { part(n) } else { Part::default() }),
         }

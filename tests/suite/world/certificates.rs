@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use holdfast::plan::certificate::{Certificates, Contents, Issue, Kept, Known, Plane, files};
+use holdfast::api::name::LocalRef;
+use holdfast::api::tls::{CertManager, ClientPlane, IssuerRef, PeerPlane, Tls};
+use holdfast::plan::certificate::{Certificates, Contents, Issue, Kept, Known, Origin, Plane, Request, files};
 
 use super::*;
 
@@ -12,11 +14,81 @@ const REFRESH: u64 = 20;
 const CA_DAYS: i64 = 3650;
 const LEAF_DAYS: i64 = 90;
 
+/// The Secrets that certificates are copied from.
+type Read = BTreeMap<String, Result<Known, String>>;
+
 impl World {
     /// The cluster uses TLS, as by default.
     pub fn secure(&mut self) {
         self.write_cluster(|cluster| cluster.spec.tls = None);
         self.certificates = Some(Certificates::default());
+    }
+
+    /// The cluster uses certificates of a person's.
+    pub fn own(&mut self) {
+        let named = |name: &str| Some(LocalRef { name: name.to_owned() });
+        let client = ClientPlane {
+            server_secret_ref: named("server"),
+            operator_client_secret_ref: named("operator"),
+            ..ClientPlane::default()
+        };
+        let peer = PeerPlane { secret_ref: named("peer"), ..PeerPlane::default() };
+        self.take_certificates_from(Tls { client: Some(client), peer: Some(peer), ..Tls::default() });
+    }
+
+    /// The cluster uses cert-manager.
+    pub fn managed(&mut self) {
+        let issuer_ref = IssuerRef { name: "pki".to_owned(), kind: None, group: None };
+        let by = CertManager { issuer_ref };
+        let client = ClientPlane { cert_manager: Some(by.clone()), ..ClientPlane::default() };
+        let peer = PeerPlane { cert_manager: Some(by), ..PeerPlane::default() };
+        self.take_certificates_from(Tls { client: Some(client), peer: Some(peer), ..Tls::default() });
+    }
+
+    fn take_certificates_from(&mut self, tls: Tls) {
+        self.write_cluster(|cluster| cluster.spec.tls = Some(tls));
+        self.certificates = Some(Certificates::default());
+    }
+
+    /// A person writes a Secret with a certificate, or deletes it.
+    pub fn source(&mut self, secret: &str, state: &str) {
+        let ca = if state == "of-another-ca" { "ca-2" } else { "ca-1" };
+        let mut known = self.known(format!("{secret}-{}", self.now), ca.to_owned(), 365);
+        if secret != "operator" {
+            known.names = ["*.a.ns.svc", "a-client.ns.svc"].map(str::to_owned).into();
+        }
+        match state {
+            "good" | "of-another-ca" => {}
+            "expired" => known.not_after = self.time(),
+            "without-names" => known.names.clear(),
+            "gone" => {}
+            other => panic!("{other}?"),
+        }
+        let Some(all) = &mut self.certificates else { return };
+        match state {
+            "gone" => drop(all.sources.remove(secret)),
+            _ => drop(all.sources.insert(secret.to_owned(), Ok(known))),
+        }
+        self.changed();
+    }
+
+    /// A person installs cert-manager.
+    pub fn install_cert_manager(&mut self) {
+        if let Some(all) = &mut self.certificates {
+            all.cert_manager = true;
+        }
+        self.changed();
+    }
+
+    /// cert-manager issues what it is asked for at once.
+    pub(super) fn ask_cert_manager(&mut self, metadata: &ObjectMeta, spec: &serde_json::Value) {
+        let mut known = self.known(format!("{}-1", meta::name(metadata)), "ca-1".to_owned(), LEAF_DAYS);
+        let names = ["dnsNames", "ipAddresses"].into_iter().flat_map(|key| spec[key].as_array().into_iter().flatten());
+        known.names = names.map(|name| name.as_str().unwrap().to_owned()).collect();
+        let Some(all) = &mut self.certificates else { return };
+        let request = Request { metadata: metadata.clone(), spec: spec.clone(), unready: None };
+        all.requests.insert(meta::name(metadata).to_owned(), request);
+        all.sources.insert(meta::name(metadata).to_owned(), Ok(known));
     }
 
     /// All certificates but the CAs are older by so many days.
@@ -61,8 +133,9 @@ impl World {
             target: Target { name: name.clone(), uid, resource_version: version.clone() },
             owner: issue.metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).next(),
             typed: true,
+            written: Some(self.time()),
             digest: format!("digest-{version}"),
-            leaves: self.leaves(&issue.contents, &version),
+            leaves: self.leaves(&all.sources, &issue.contents, &version),
         };
         match (&issue.contents, member, name.as_str()) {
             (Contents::Ca(plane), ..) => drop(all.cas.insert(*plane, kept)),
@@ -80,23 +153,39 @@ impl World {
         Ok(())
     }
 
-    fn leaves(&self, contents: &Contents, version: &str) -> BTreeMap<&'static str, Result<Known, String>> {
-        let known = |fingerprint: String, ca: String, days: i64| Known {
+    fn known(&self, fingerprint: String, ca: String, days: i64) -> Known {
+        Known {
+            anchor: ca.clone(),
+            contents: fingerprint.clone(),
             fingerprint,
             ca,
+            for_servers: true,
+            for_clients: true,
             common_name: None,
             names: vec![],
             not_before: self.time() - SignedDuration::from_hours(1),
             not_after: self.time() + SignedDuration::from_hours(24 * days),
-        };
+        }
+    }
+
+    fn leaves(
+        &self,
+        sources: &Read,
+        contents: &Contents,
+        version: &str,
+    ) -> BTreeMap<&'static str, Result<Known, String>> {
+        let known = |fingerprint, ca, days| self.known(fingerprint, ca, days);
         match contents {
             Contents::Ca(_) => {
                 let own = format!("ca-{version}");
                 BTreeMap::from([(files::CA.certificate, Ok(known(own.clone(), own, CA_DAYS)))])
             }
-            Contents::Leaves { leaves, cas } => leaves
+            Contents::Leaves { leaves, cas, .. } => leaves
                 .iter()
                 .map(|leaf| {
+                    if let Origin::Copied(secret) = &leaf.origin {
+                        return (leaf.files.certificate, sources[secret].clone());
+                    }
                     let fingerprint = format!("{}-{version}", leaf.files.certificate);
                     let known = Known {
                         common_name: leaf.common_name.clone(),

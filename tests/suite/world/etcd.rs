@@ -55,7 +55,8 @@ impl World {
         if let Some((data, process)) = self.serving(name) {
             let group = &self.groups[&data.group];
             let listed = group.members.iter().find(|l| l.id == data.member_id)?;
-            let index = 1_000_000 + self.now;
+            // Without a leader nothing is applied.
+            let index = if group.leader.is_some() { 1_000_000 + self.now } else { 1_000_000 };
             return Some(Seen::Known(Answer {
                 member_id: data.member_id,
                 cluster_id: data.group,

@@ -14,7 +14,9 @@ impl World {
         let age = self.now - process.since;
         let restores = pods::arguments(&pod, "restore").is_some();
         let next = match process.stage {
-            Stage::Scheduling if age >= SCHEDULE && self.volumes.contains_key(&format!("data-{name}")) => {
+            Stage::Scheduling
+                if age >= SCHEDULE && !self.held && self.volumes.contains_key(&format!("data-{name}")) =>
+            {
                 Some(if restores { Stage::Restoring } else { self.start(name, &pod) })
             }
             Stage::Restoring if age >= RESTORE => Some(match self.rebuild(name, &pod) {
@@ -96,6 +98,9 @@ impl World {
             return refused;
         }
         let number = flag("start").and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+        if self.corrupt.contains(name) {
+            return Stage::Failed("etcd", 2);
+        }
         if let Some(data) = &volume.data {
             if data.start < pods::knows_started(pod) {
                 return refused;
@@ -140,6 +145,24 @@ impl World {
             start: number,
         });
         Stage::Booting
+    }
+
+    /// What the gate reports, or etcd says before it ends.
+    fn last_words(&self, name: &str, code: i32) -> Option<String> {
+        let started = self.pods.get(name).map_or(0, pods::knows_started);
+        let data = self.volumes.get(&format!("data-{name}")).and_then(|v| v.data.as_ref());
+        let verdict = match data {
+            None if started > 0 => "EmptiedVolume",
+            None => "EmptyVolume",
+            Some(_) => "OlderVolume",
+        };
+        match code {
+            71 => Some(format!(r#"{{"kind":"gate","verdict":"{verdict}","message":"the volume is refused"}}"#)),
+            2 if self.corrupt.contains(name) => {
+                Some("failed to read WAL, cannot be repaired: wal: crc mismatch".to_owned())
+            }
+            _ => None,
+        }
     }
 
     /// Writes the Pods' status, as kubelet does: only when it differs.
@@ -194,7 +217,9 @@ impl World {
                     Some(terminated(ended(code, Some("no manifest.json".to_owned())))),
                 ));
             }
-            Stage::Failed(_, code) => main.push(container("etcd", waiting(), Some(terminated(ended(code, None))))),
+            Stage::Failed(_, code) => {
+                main.push(container("etcd", waiting(), Some(terminated(ended(code, self.last_words(name, code))))))
+            }
             Stage::Booting | Stage::Serving => {
                 if restores && process.restored {
                     let report = r#"{"kind":"restored","restoreUid":"u","uri":"file:///backup/k","dbBytes":7,"sha256":"5ha","takenAt":"2025-12-31T00:00:00Z","fromCluster":"ns/old","already":false,"millis":5}"#;

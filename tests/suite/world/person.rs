@@ -112,6 +112,38 @@ impl World {
         self.changed();
     }
 
+    /// The data of a member are gone, and its claim is not: its Pod ends.
+    pub fn wipe(&mut self, n: usize) {
+        let name = self.nth(n);
+        self.volumes.get_mut(&format!("data-{name}")).unwrap().data = None;
+        self.delete_pod(&name);
+    }
+
+    /// The log of a member is corrupt, and its etcd ends.
+    pub fn corrupt(&mut self, n: usize) {
+        let name = self.nth(n);
+        self.corrupt.insert(name.clone());
+        self.crash(&name);
+        self.changed();
+    }
+
+    /// `kubectl annotate`: this member is to be replaced.
+    pub fn ask_to_replace(&mut self, n: usize) {
+        let name = self.nth(n);
+        self.write_cluster(|c| {
+            c.metadata.annotations.get_or_insert_default().insert(key::REPLACE.to_owned(), name);
+        });
+    }
+
+    /// `etcdctl member remove` by hand.
+    pub fn unlist(&mut self, n: usize) {
+        let name = self.nth(n);
+        for group in self.groups.values_mut() {
+            group.members.retain(|l| l.name != name);
+        }
+        self.changed();
+    }
+
     pub fn delete_member(&mut self, name: &str) {
         if let Some(mut object) = self.members.remove(name) {
             self.go("member", name, &mut object.metadata);

@@ -1,6 +1,6 @@
 //! Writes of the operator in the small world, with the guards that its writer has, and what they are in plain English.
 
-use holdfast::api::tls::MemberTls;
+use holdfast::api::member::Departure;
 
 use super::*;
 
@@ -37,6 +37,7 @@ impl World {
                 self.budget = Some(*budget);
             }
             Ensure::CaBundle { metadata, ca, .. } => self.bundle(&metadata, &ca),
+            Ensure::Certificate { metadata, spec } => self.ask_cert_manager(&metadata, &spec),
             Ensure::DropBudget(_) => self.budget = None,
             Ensure::CronJob(cron) => self.apply_cron_job(*cron),
         }
@@ -100,8 +101,11 @@ impl World {
                 self.patch_member(&member, |m| m.spec.parked = None)?;
             }
             Act::Issue(issue) => self.issue(&issue)?,
-            Act::AnnounceCertificates { member, digest } => {
-                self.patch_member(&member, |m| m.spec.tls = Some(MemberTls { staged: Some(digest) }))?;
+            Act::AnnounceCertificates { member, digest, trusts } => {
+                self.patch_member(&member, |m| {
+                    let tls = m.spec.tls.get_or_insert_default();
+                    (tls.staged, tls.trusts) = (Some(digest), trusts);
+                })?;
             }
             Act::RefreshCertificates { pod, digest } => self.patch_pod(&pod, |p| {
                 p.metadata.annotations.get_or_insert_default().insert(key::TLS.to_owned(), digest);
@@ -216,7 +220,9 @@ pub fn english(act: &Act) -> String {
             let restoring =
                 latches.restoring.as_ref().map(|r| format!(", restoring {}", r.source.key)).unwrap_or_default();
             let formed = latches.formed.as_ref().map(|f| format!(", formed as {}", f.cluster_id)).unwrap_or_default();
-            format!("write down: next member {pending}{restoring}{formed}")
+            let replaced =
+                latches.replaced.as_ref().map(|r| format!(", replaces {} on evidence", r.member)).unwrap_or_default();
+            format!("write down: next member {pending}{restoring}{formed}{replaced}")
         }
         Act::CreateMember(m) => {
             let how = if m.spec.restore.is_some() { ", restored" } else { "" };
@@ -232,7 +238,10 @@ pub fn english(act: &Act) -> String {
         Act::MarkStarted { pod, count, .. } => format!("tell {} that number {count} has served", pod.name),
         Act::ForbidEmptyStart { pod, .. } => format!("{} may not start empty any more", pod.name),
         Act::Promote { name, .. } => format!("give {name} its vote"),
-        Act::LatchLeaving { member, .. } => format!("write down: {} leaves", member.name),
+        Act::LatchLeaving { member, leaving } if leaving.why == Departure::ScaledIn => {
+            format!("write down: {} leaves", member.name)
+        }
+        Act::LatchLeaving { member, leaving } => format!("write down: {} leaves ({:?})", member.name, leaving.why),
         Act::Issue(issue) => {
             let verb = if issue.replaces.is_some() { "renew" } else { "issue" };
             format!("{verb} the certificates of {}", meta::name(&issue.metadata))

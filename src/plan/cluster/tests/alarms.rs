@@ -58,7 +58,8 @@ fn an_alarm_that_nobody_holds_is_cleared_while_all_have_room() {
 fn restored(alarms: Vec<Alarm>) -> Observed {
     let mut seen = formed(1, 3);
     restore(&mut seen, Some("k"));
-    *latches(&mut seen) = Latches { pending_member: Some(named(0)), restoring: Some(restoring("k")), formed: None };
+    *latches(&mut seen) =
+        Latches { pending_member: Some(named(0)), restoring: Some(restoring("k")), ..Latches::default() };
     seen.members[0].object.spec.restore = Some(restoring("k"));
     etcd(&mut seen).alarms = alarms;
     seen

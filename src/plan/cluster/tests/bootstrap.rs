@@ -65,16 +65,23 @@ mod from_a_store {
     fn what_is_under_way_goes_on_without_it_and_begins_anew_with_a_corrected_one() {
         let restoring = latched(&seen(Some(store("b", true))));
         for there in [None, Some(store("b", false)), Some(store("moved", false))] {
-            let mut seen = seen(there);
-            seen.cluster.status.get_or_insert_default().latches =
-                Latches { pending_member: Some("a-m0".to_owned()), restoring: Some(restoring.clone()), formed: None };
+            let seen = under_way(&restoring, there);
             let Some(Act::CreateMember(member)) = act(&seen) else { panic!("{:?}", act(&seen)) };
             assert_eq!(member.spec.restore.as_ref(), Some(&restoring));
         }
-        let mut corrected = seen(Some(store("moved", true)));
-        corrected.cluster.status.get_or_insert_default().latches =
-            Latches { pending_member: Some("a-m0".to_owned()), restoring: Some(restoring.clone()), formed: None };
+        let corrected = under_way(&restoring, Some(store("moved", true)));
         assert_ne!(latched(&corrected).restore_uid, restoring.restore_uid);
+    }
+
+    /// [`seen`], after the operator has latched this restore.
+    fn under_way(restoring: &Restoring, store: Option<EtcdBackupStore>) -> Observed {
+        let mut seen = seen(store);
+        seen.cluster.status.get_or_insert_default().latches = Latches {
+            pending_member: Some("a-m0".to_owned()),
+            restoring: Some(restoring.clone()),
+            ..Latches::default()
+        };
+        seen
     }
 
     /// A store that a probe has marked.
@@ -93,12 +100,6 @@ mod from_a_store {
         let two = latched(&seen(Some(marked("store-two"))));
         assert_eq!((plain.store_id.as_deref(), one.store_id.as_deref()), (None, Some("store-one")));
         assert!(plain.restore_uid != one.restore_uid && one.restore_uid != two.restore_uid);
-        let under_way = |restoring: &Restoring, store| {
-            let mut seen = seen(store);
-            seen.cluster.status.get_or_insert_default().latches =
-                Latches { pending_member: Some("a-m0".to_owned()), restoring: Some(restoring.clone()), formed: None };
-            seen
-        };
         // Begun before the mark was known, or while it is not, or with a store that has gone since: as it was.
         let unmarked = || Some(store("b", true));
         for (begun, there) in
@@ -158,7 +159,8 @@ fn the_name_comes_before_the_member() {
 fn a_restore_is_latched_with_the_name() {
     let mut seen = bare(3);
     restore(&mut seen, Some("k1"));
-    let first = Latches { pending_member: Some("a-fresh".to_owned()), restoring: Some(restoring("k1")), formed: None };
+    let first =
+        Latches { pending_member: Some("a-fresh".to_owned()), restoring: Some(restoring("k1")), ..Latches::default() };
     assert_eq!(act(&seen), Some(Act::Latch(Box::new(first.clone()))));
     *latches(&mut seen) = first;
     let Some(Act::CreateMember(member)) = act(&seen) else { panic!() };

@@ -1,6 +1,7 @@
 //! One learner after the other, until there are as many members as were asked for.
 
 use super::*;
+use crate::api::repair::{Repair, RepairMode};
 
 /// Two more members are made; etcd knows none of them.
 fn two_made() -> Observed {
@@ -128,6 +129,7 @@ fn strangers_stop_growth() {
     assert_eq!(condition(&seen, "Available"), pair("True", "ReadSucceeded"));
     let mut seen = formed(3, 3);
     etcd(&mut seen).members.pop();
+    seen.cluster.spec.repair = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
     assert_eq!(waits(&seen), Some(Reason::MemberNotListed));
     let mut seen = formed(1, 3);
     etcd(&mut seen).cluster_id = 9;

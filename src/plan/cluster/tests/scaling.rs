@@ -4,7 +4,7 @@ use super::*;
 use crate::api::member::{Departure, Leaving, Parked, Removed};
 
 fn leaving() -> Option<Leaving> {
-    Some(Leaving { why: Departure::ScaledIn, at: noon().to_string() })
+    Some(Leaving { why: Departure::ScaledIn, evidence: None, at: noon().to_string() })
 }
 
 /// Three voters of which the second one leaves.

@@ -75,7 +75,7 @@ fn a_corrected_secret_is_another_attempt_and_a_store_that_goes_is_none() {
     let mut seen = asking(known(vault("b", "wrong")));
     let wrong = latched(&seen);
     *latches(&mut seen) =
-        Latches { pending_member: Some("a-fresh".to_owned()), restoring: Some(wrong.clone()), formed: None };
+        Latches { pending_member: Some("a-fresh".to_owned()), restoring: Some(wrong.clone()), ..Latches::default() };
     seen.fresh_suffix = "other".to_owned();
     for store in [Seen::Known(None), known(vault("moved", "new")), Seen::unknown("timeout")] {
         seen.store = Some(store);

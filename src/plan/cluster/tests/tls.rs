@@ -2,9 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::*;
-use crate::api::tls::MemberTls;
-use crate::plan::certificate::{Certificates, Contents, Files, Issue, Kept, Known, Plane, files};
+use crate::api::name::LocalRef;
+use crate::api::tls::{CertManager, ClientPlane, IssuerRef, MemberTls, PeerPlane, Tls, Trusts};
+use crate::plan::certificate::{
+    Certificates, Contents, Files, Issue, Kept, Known, Leaf, Origin, Plane, Request, files,
+};
+use crate::plan::{Ensure, meta};
 
 const PEER_CA: &str = "ca-peer";
 const CLIENT_CA: &str = "ca-client";
@@ -13,6 +19,10 @@ fn known(fingerprint: &str, ca: &str, common_name: Option<&str>, names: &[String
     Known {
         fingerprint: fingerprint.to_owned(),
         ca: ca.to_owned(),
+        anchor: format!("anchor of {ca}"),
+        contents: format!("contents of {fingerprint}"),
+        for_servers: true,
+        for_clients: true,
         common_name: common_name.map(str::to_owned),
         names: names.to_vec(),
         not_before: noon() - SignedDuration::from_hours(24),
@@ -25,6 +35,7 @@ fn kept(name: &str, owner: &str, leaves: Vec<(Files, Known)>) -> Kept {
         target: Target { name: name.to_owned(), uid: format!("u-{name}"), resource_version: "7".to_owned() },
         owner: Some(owner.to_owned()),
         typed: true,
+        written: None,
         digest: format!("digest-{name}"),
         leaves: leaves.into_iter().map(|(files, known)| (files.certificate, Ok(known))).collect(),
     }
@@ -32,7 +43,7 @@ fn kept(name: &str, owner: &str, leaves: Vec<(Files, Known)>) -> Kept {
 
 fn of_member(seen: &Observed, n: usize) -> Kept {
     let name = named(n);
-    let wanted = super::super::tls::of_member(seen, &name);
+    let wanted = super::super::tls::of_member(&seen.cluster, &name);
     let leaf = |files: Files| {
         let leaf = wanted.iter().find(|leaf| leaf.files == files).unwrap();
         let ca = if leaf.plane == Plane::Peer { PEER_CA } else { CLIENT_CA };
@@ -59,7 +70,7 @@ fn secured(there: usize, wanted: i32) -> Observed {
     all.bundle = Some((bundle, Some(CLIENT_CA.to_owned())));
     for n in 0..there {
         let kept = of_member(&seen, n);
-        seen.members[n].object.spec.tls = Some(MemberTls { staged: Some(kept.digest.clone()) });
+        seen.members[n].object.spec.tls = Some(MemberTls { staged: Some(kept.digest.clone()), ..MemberTls::default() });
         all.members.insert(named(n), kept);
         let url = build::member::peer_url(&seen.cluster, &named(n));
         etcd(&mut seen).members[n].peer_urls = vec![url];
@@ -87,7 +98,7 @@ fn a_cluster_whose_certificates_are_good_costs_nothing() {
     assert_eq!((plan.act, plan.ensures.len(), plan.waiting), (None, 0, None));
     assert_eq!(condition(&seen, "Ready"), pair("True", "AsDesired"));
     let told = plan.status.tls.unwrap();
-    assert!(told.client.mutual && told.earliest_expiry == told.peer.ca_not_after, "{told:?}");
+    assert!(told.client.mutual && Some(&told.earliest_expiry) == told.peer.ca_not_after.as_ref(), "{told:?}");
     assert_eq!(plan.status.endpoint.unwrap(), "https://a-client.ns.svc:2379");
     // Nothing of this is there in plaintext.
     assert_eq!(planned(&formed(3, 3)).status.tls, None);
@@ -119,7 +130,7 @@ fn the_order_is_cas_then_the_operator_then_applications_then_members() {
     certificates(&mut seen).members.remove(&named(1));
     let issue = issued(&seen);
     assert_eq!(issue.metadata.owner_references.as_ref().unwrap()[0].uid, format!("u-{}", named(1)));
-    let Contents::Leaves { leaves, cas } = issue.contents else { panic!() };
+    let Contents::Leaves { leaves, cas, .. } = issue.contents else { panic!() };
     assert_eq!(leaves.len(), 3);
     assert_eq!(cas[&Plane::Peer], ("a-peer-ca".to_owned(), PEER_CA.to_owned()));
 }
@@ -144,7 +155,7 @@ fn one_flaw_at_a_time() {
         assert_eq!(issue.replaces.unwrap().uid, format!("u-{}-tls", named(2)), "{flaw}");
     }
     let mut seen = secured(3, 3);
-    seen.members[1].object.spec.tls = Some(MemberTls { staged: Some("older".to_owned()) });
+    seen.members[1].object.spec.tls = Some(MemberTls { staged: Some("older".to_owned()), ..MemberTls::default() });
     assert!(matches!(act(&seen), Some(Act::AnnounceCertificates { member, .. }) if member.name == named(1)));
 }
 
@@ -278,7 +289,7 @@ fn addresses_are_spelt_as_in_certificates() {
     let names = ["2001:DB8:0:0::1", "etcd.example.org"].map(str::to_owned);
     let client = crate::api::tls::ClientPlane { additional_names: names.into(), ..Default::default() };
     seen.cluster.spec.tls = Some(crate::api::tls::Tls { client: Some(client), ..Default::default() });
-    let server = super::super::tls::of_member(&seen, &named(0)).remove(1);
+    let server = super::super::tls::of_member(&seen.cluster, &named(0)).remove(1);
     assert!(server.names.contains(&"2001:db8::1".to_owned()), "{:?}", server.names);
     assert!(server.names.contains(&"etcd.example.org".to_owned()));
 }
@@ -292,4 +303,260 @@ fn no_learner_is_added_before_its_certificates_are_there() {
     certificates(&mut seen).cas.remove(&Plane::Peer);
     assert_eq!(waits(&seen), Some(Reason::CertificatePending));
     assert_eq!(condition(&seen, "Degraded"), pair("True", "CaLost"));
+}
+
+/// [`secured`], with a person's own certificates on both planes.
+fn own(there: usize, wanted: i32) -> Observed {
+    let mut seen = secured(there, wanted);
+    let named = |name: &str| Some(LocalRef { name: name.to_owned() });
+    let client = ClientPlane {
+        server_secret_ref: named("server"),
+        operator_client_secret_ref: named("operator"),
+        ..ClientPlane::default()
+    };
+    let peer = PeerPlane { secret_ref: named("peer"), ..PeerPlane::default() };
+    seen.cluster.spec.tls = Some(Tls { client: Some(client), peer: Some(peer), ..Tls::default() });
+    let names = ["*.a.ns.svc", "a-client.ns.svc"].map(str::to_owned);
+    let sources = [
+        ("server", known("own-server", CLIENT_CA, None, &names)),
+        ("operator", known("own-operator", CLIENT_CA, Some("backup"), &[])),
+        ("peer", known("own-peer", PEER_CA, None, &names[..1])),
+    ];
+    let all = certificates(&mut seen);
+    all.cas.clear();
+    (all.client, all.bundle) = (None, None);
+    all.sources = sources.into_iter().map(|(name, known)| (name.to_owned(), Ok(known))).collect();
+    let copied = |from: &str| all.sources[from].clone().unwrap();
+    all.operator = Some(kept("a-operator-tls", "u-a", vec![(files::CLIENT, copied("operator"))]));
+    for kept in all.members.values_mut() {
+        let sources = [(files::PEER, "peer"), (files::SERVER, "server"), (files::ETCDCTL, "operator")];
+        kept.leaves = sources.iter().map(|(files, from)| (files.certificate, Ok(copied(from)))).collect();
+    }
+    seen.cluster.status = Some(plan(&seen, noon()).status);
+    seen
+}
+
+fn source(seen: &mut Observed, name: &str, change: impl FnOnce(&mut Known)) {
+    change(certificates(seen).sources.get_mut(name).unwrap().as_mut().unwrap());
+}
+
+fn degraded(seen: &Observed) -> (String, String) {
+    let conditions = planned(seen).status.conditions;
+    let degraded = conditions.into_iter().find(|c| c.type_ == "Degraded").unwrap();
+    (degraded.reason, degraded.message)
+}
+
+#[test]
+fn own_certificates_that_are_good_cost_nothing() {
+    let seen = own(3, 3);
+    let plan = planned(&seen);
+    assert_eq!((plan.act, plan.ensures.len(), plan.waiting), (None, 0, None));
+    let told = plan.status.tls.unwrap();
+    assert_eq!((told.client.provider.as_str(), told.peer.provider.as_str()), ("Secret", "Secret"));
+    assert_eq!((told.client.ca_not_after, told.peer.refused), (None, None));
+}
+
+#[test]
+fn a_newer_own_certificate_is_copied_to_one_member_after_the_other() {
+    let mut seen = own(3, 3);
+    source(&mut seen, "peer", |known| (known.fingerprint, known.contents) = ("newer".to_owned(), "newer".to_owned()));
+    let issue = issued(&seen);
+    assert_eq!(issue.metadata.name, Some(format!("{}-tls", named(0))));
+    let Contents::Leaves { copies, cas, .. } = issue.contents else { panic!() };
+    assert_eq!((copies["peer"].as_str(), cas.len()), ("newer", 0));
+    let first = certificates(&mut seen).members.get_mut(&named(0)).unwrap();
+    flaw(first, files::PEER, |known| (known.fingerprint, known.contents) = ("newer".to_owned(), "newer".to_owned()));
+    certificates(&mut seen).unserved = vec![named(0)];
+    assert_eq!(act(&seen), None, "until the first one shows its new certificate");
+    certificates(&mut seen).unserved.clear();
+    assert_eq!(issued(&seen).metadata.name, Some(format!("{}-tls", named(1))));
+}
+
+/// Good material plus one flaw: the exact flaw is reported, and nothing is copied.
+#[test]
+fn one_flaw_of_a_source_at_a_time() {
+    type Flaw = fn(&mut Observed);
+    let flaws: [(&str, Flaw); 12] = [
+        ("holds no PEM private key", |s| {
+            let read = Err("tls.key holds no PEM private key, or an encrypted key".to_owned());
+            certificates(s).sources.insert("server".to_owned(), read);
+        }),
+        ("it ended at", |s| source(s, "server", |k| k.not_after = noon())),
+        ("it is valid from", |s| source(s, "peer", |k| k.not_before = noon() + SignedDuration::from_hours(1))),
+        ("a-client.ns.svc is missing", |s| source(s, "server", |k| drop(k.names.pop()))),
+        ("needs *.a.ns.svc", |s| source(s, "server", |k| drop(k.names.remove(0)))),
+        ("needs *.a.ns.svc", |s| source(s, "peer", |k| k.names.clear())),
+        ("lacks serverAuth", |s| source(s, "server", |k| k.for_servers = false)),
+        ("lacks clientAuth", |s| source(s, "operator", |k| k.for_clients = false)),
+        ("lacks clientAuth", |s| source(s, "peer", |k| k.for_clients = false)),
+        ("another CA", |s| source(s, "operator", |k| k.anchor = "other".to_owned())),
+        ("another CA", |s| source(s, "peer", |k| k.anchor = "other".to_owned())),
+        ("does not exist", |s| drop(certificates(s).sources.remove("server"))),
+    ];
+    for (told, break_it) in flaws {
+        let mut seen = own(3, 3);
+        // A newer one, so that there is something to copy.
+        for name in ["server", "operator", "peer"] {
+            source(&mut seen, name, |known| known.fingerprint = format!("newer-{name}"));
+        }
+        break_it(&mut seen);
+        let (reason, message) = degraded(&seen);
+        assert_eq!(reason, "CertificateRejected", "{message}");
+        assert!(
+            message.contains(told) && message.contains("go on with the certificate they have"),
+            "{told}: {message}"
+        );
+        if let Some(Act::Issue(issue)) = act(&seen) {
+            let Contents::Leaves { leaves, .. } = issue.contents else { panic!() };
+            let broken = ["server", "operator", "peer"].into_iter().find(|name| {
+                certificates(&mut seen).sources.get(*name).is_none_or(|read| {
+                    read.as_ref().map_or(true, |known| {
+                        *known
+                            != Known {
+                                fingerprint: format!("newer-{name}"),
+                                ..own(3, 3).certificates.unwrap().sources[*name].clone().unwrap()
+                            }
+                    })
+                })
+            });
+            let copied = |leaf: &Leaf| leaf.origin == Origin::Copied(broken.unwrap().to_owned());
+            assert!(!leaves.iter().any(copied), "{told}: {leaves:?}");
+        }
+    }
+}
+
+#[test]
+fn a_bad_own_certificate_of_one_plane_does_not_hold_up_the_renewal_of_the_other() {
+    let mut seen = own(3, 3);
+    let tls = seen.cluster.spec.tls.as_mut().unwrap();
+    tls.peer = None;
+    let all = certificates(&mut seen);
+    all.cas.insert(Plane::Peer, kept("a-peer-ca", "u-a", vec![(files::CA, known(PEER_CA, PEER_CA, None, &[]))]));
+    all.sources.remove("server");
+    for n in 0..3 {
+        let names = super::super::tls::of_member(&seen.cluster, &named(n))[0].names.clone();
+        let kept = certificates(&mut seen).members.get_mut(&named(n)).unwrap();
+        flaw(kept, files::PEER, |known| known.names = names);
+    }
+    flaw(certificates(&mut seen).members.get_mut(&named(1)).unwrap(), files::PEER, |l| {
+        l.not_before = noon() - SignedDuration::from_hours(24 * 300);
+    });
+    let issue = issued(&seen);
+    let Contents::Leaves { leaves, .. } = issue.contents else { panic!() };
+    assert_eq!(issue.metadata.name, Some(format!("{}-tls", named(1))));
+    assert!(leaves.iter().any(|leaf| leaf.files == files::PEER) && !leaves.iter().any(|l| l.files == files::SERVER));
+    assert_eq!(degraded(&seen).0, "CertificateRejected");
+}
+
+/// [`secured`] by cert-manager, which has not answered yet.
+fn managed(there: usize) -> Observed {
+    let mut seen = secured(there, 3);
+    let issuer_ref = IssuerRef { name: "pki".to_owned(), kind: None, group: None };
+    let by = CertManager { issuer_ref };
+    let client = ClientPlane { cert_manager: Some(by.clone()), ..ClientPlane::default() };
+    let peer = PeerPlane { cert_manager: Some(by), ..PeerPlane::default() };
+    seen.cluster.spec.tls = Some(Tls { client: Some(client), peer: Some(peer), ..Tls::default() });
+    let all = certificates(&mut seen);
+    *all = Certificates { cert_manager: true, ..Certificates::default() };
+    latches(&mut seen).formed = None;
+    seen
+}
+
+#[test]
+fn cert_manager_is_asked_before_anything_is_made() {
+    let mut seen = managed(0);
+    certificates(&mut seen).cert_manager = false;
+    assert_eq!(waits(&seen), Some(Reason::CertManagerMissing));
+    assert!(planned(&seen).ensures.is_empty());
+    certificates(&mut seen).cert_manager = true;
+    assert_eq!(waits(&seen), Some(Reason::CertificatePending));
+    let Some(Ensure::Certificate { metadata, spec }) = planned(&seen).ensures.pop() else { panic!() };
+    assert_eq!((meta::name(&metadata), &spec["issuerRef"]["kind"]), ("a-operator-cert", &serde_json::json!("Issuer")));
+    // Holdfast asks once, and passes cert-manager's message on.
+    let unready = Some("Issuer pki not found".to_owned());
+    let mut more = spec.clone();
+    more["revisionHistoryLimit"] = 1.into();
+    let request = Request { metadata: (*metadata).clone(), spec: more, unready };
+    certificates(&mut seen).requests.insert("a-operator-cert".to_owned(), request);
+    let plan = planned(&seen);
+    assert!(plan.ensures.is_empty());
+    assert!(plan.waiting.unwrap().message.contains("Issuer pki not found"));
+    // Somebody else's is not changed.
+    let other = ObjectMeta { owner_references: None, ..*metadata.clone() };
+    let request = certificates(&mut seen).requests.get_mut("a-operator-cert").unwrap();
+    (request.metadata, request.spec) = (other, serde_json::Value::Null);
+    let mut plan = planned(&seen);
+    assert!(plan.ensures.is_empty());
+    plan.ensures.push(Ensure::Certificate { metadata, spec });
+    assert_eq!(safety::cluster(&seen, &plan).unwrap_err().invariant, "I13");
+}
+
+/// An end that nobody has to think of: without Secrets of members the running trust is still known.
+#[test]
+fn deleted_secrets_of_members_do_not_open_the_door_for_another_ca() {
+    let mut seen = own(3, 3);
+    for n in 0..3 {
+        let tls = seen.members[n].object.spec.tls.as_mut().unwrap();
+        let anchor = |ca: &str| Some(format!("anchor of {ca}"));
+        tls.trusts = Trusts { client: anchor(CLIENT_CA), peer: anchor(PEER_CA) };
+    }
+    certificates(&mut seen).members.clear();
+    source(&mut seen, "peer", |known| known.anchor = "other".to_owned());
+    assert_eq!(act(&seen), None, "a Secret is written whole or not at all");
+    source(&mut seen, "peer", |known| known.anchor = format!("anchor of {PEER_CA}"));
+    assert!(matches!(act(&seen), Some(Act::Issue(_))));
+    // Nor of the own CA, exchanged at the same time.
+    let mut seen = secured(3, 3);
+    for n in 0..3 {
+        let tls = seen.members[n].object.spec.tls.as_mut().unwrap();
+        tls.trusts = Trusts { client: None, peer: Some(format!("anchor of {PEER_CA}")) };
+    }
+    let all = certificates(&mut seen);
+    all.members.clear();
+    all.cas.insert(Plane::Peer, kept("a-peer-ca", "u-a", vec![(files::CA, known("b", "b", None, &[]))]));
+    assert_eq!(act(&seen), None);
+    assert_eq!(condition(&seen, "Degraded"), pair("True", "CaLost"));
+}
+
+#[test]
+fn a_clients_certificate_is_no_peers() {
+    let mut seen = own(3, 3);
+    for name in ["server", "operator"] {
+        source(&mut seen, name, |known| {
+            known.anchor = format!("anchor of {PEER_CA}");
+            known.names.push("*.a.ns.svc".to_owned());
+        });
+    }
+    let (reason, message) = degraded(&seen);
+    assert_eq!(reason, "CertificateRejected");
+    assert!(message.contains("could speak as a member"), "{message}");
+}
+
+#[test]
+fn a_source_that_holds_more_cas_is_copied_again() {
+    let mut seen = own(3, 3);
+    source(&mut seen, "server", |known| known.contents = "the same certificate beside more CAs".to_owned());
+    assert_eq!(issued(&seen).metadata.name, Some(format!("{}-tls", named(0))));
+    let mut seen = own(3, 3);
+    source(&mut seen, "operator", |known| known.contents = "the same certificate beside more CAs".to_owned());
+    assert_eq!(issued(&seen).metadata.name.as_deref(), Some("a-operator-tls"), "and members have the servers' CAs");
+    certificates(&mut seen).operator = None;
+    let copied = certificates(&mut seen).sources["operator"].clone().unwrap();
+    certificates(&mut seen).operator = Some(kept("a-operator-tls", "u-a", vec![(files::CLIENT, copied)]));
+    assert_eq!(act(&seen), None);
+}
+
+#[test]
+fn another_source_before_the_cluster_has_formed_makes_the_seed_anew() {
+    let mut seen = managed(0);
+    certificates(&mut seen).operator =
+        Some(kept("a-operator-tls", "u-a", vec![(files::CLIENT, known("o", "x", Some("root"), &[]))]));
+    // cert-manager issued for the operator alone, and a person changes to Holdfast's own CA.
+    seen.cluster.spec.tls = None;
+    assert_eq!(issued(&seen).contents, Contents::Ca(Plane::Client));
+    let seed = build::member::seed(&seen.cluster, "a-m0", None);
+    assert!(!build::member::is_outdated(&seed, &seen.cluster));
+    let peer = PeerPlane { allowed_hostname: Some("typo".to_owned()), ..PeerPlane::default() };
+    seen.cluster.spec.tls = Some(Tls { peer: Some(peer), ..Tls::default() });
+    assert!(build::member::is_outdated(&seed, &seen.cluster));
 }

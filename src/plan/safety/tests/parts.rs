@@ -9,7 +9,7 @@ fn parked() -> Option<Parked> {
 }
 
 fn leaving() -> Option<Leaving> {
-    Some(Leaving { why: Departure::ScaledIn, at: noon().to_string() })
+    Some(Leaving { why: Departure::ScaledIn, evidence: None, at: noon().to_string() })
 }
 
 fn removed() -> Option<Removed> {

@@ -7,8 +7,8 @@ use crate::api::role;
 use crate::plan::cluster::{Listed, Member as Part};
 use crate::plan::fixtures::noon;
 
-type Change = fn(&mut Cluster);
-type Breach = (&'static str, &'static str, Change);
+pub(super) type Change = fn(&mut Cluster);
+pub(super) type Breach = (&'static str, &'static str, Change);
 
 /// Facts without which no act on the membership is permitted.
 const FORMED: [Breach; 3] = [
@@ -18,7 +18,7 @@ const FORMED: [Breach; 3] = [
 ];
 
 /// The act is permitted, and each change alone forbids it.
-fn breached(good: &Cluster, act: &Act, changes: &[Breach]) {
+pub(super) fn breached(good: &Cluster, act: &Act, changes: &[Breach]) {
     assert_eq!(broken(good, act.clone()), None, "the good value");
     for (what, invariant, change) in changes {
         let mut seen = good.clone();
@@ -55,7 +55,7 @@ fn ill(good: &Cluster, n: usize) -> Vec<(&'static str, Cluster)> {
 }
 
 /// The act is refused for I1 when this server is ill in any way, and not for a thousand entries.
-fn needs_the_health_of(good: &Cluster, act: &Act, n: usize) {
+pub(super) fn needs_the_health_of(good: &Cluster, act: &Act, n: usize) {
     for (what, seen) in ill(good, n) {
         assert_eq!(broken(&seen, act.clone()), Some("I1"), "{what}");
     }
@@ -70,12 +70,12 @@ fn member_id(n: usize) -> u64 {
     0x10 + u64::try_from(n).unwrap()
 }
 
-fn member_target(seen: &Cluster, n: usize) -> Target {
+pub(super) fn member_target(seen: &Cluster, n: usize) -> Target {
     target(&seen.members[n].object.metadata)
 }
 
-fn leave(m: &mut Part) {
-    m.object.spec.leaving = Some(Leaving { why: Departure::ScaledIn, at: noon().to_string() });
+pub(super) fn leave(m: &mut Part) {
+    m.object.spec.leaving = Some(Leaving { why: Departure::ScaledIn, evidence: None, at: noon().to_string() });
 }
 
 fn remove(m: &mut Part) {
@@ -274,7 +274,7 @@ fn a_voter_is_removed_latched_without_clients_and_beside_a_healthy_quorum() {
 #[test]
 fn one_member_leaves_at_a_time_and_only_where_fewer_are_wanted() {
     let good = formed(3, 2);
-    let leaving = Leaving { why: Departure::ScaledIn, at: noon().to_string() };
+    let leaving = Leaving { why: Departure::ScaledIn, evidence: None, at: noon().to_string() };
     let act = Act::LatchLeaving { member: member_target(&good, 1), leaving };
     breached(&good, &act, &FORMED);
     breached(
@@ -300,7 +300,7 @@ fn one_member_leaves_at_a_time_and_only_where_fewer_are_wanted() {
     // Whoever has no vote is not missed.
     let mut seen = with_learner(3, 3);
     seen.answers.clear();
-    let leaving = Leaving { why: Departure::ScaledIn, at: noon().to_string() };
+    let leaving = Leaving { why: Departure::ScaledIn, evidence: None, at: noon().to_string() };
     assert_eq!(broken(&seen, Act::LatchLeaving { member: member_target(&seen, 3), leaving }), None);
 }
 

@@ -6,10 +6,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -111,21 +113,34 @@ func buildPart(l layout, p *part, n, of int) error {
 			}
 		}
 	}()
-	for _, target := range p.programs {
-		args := append([]string{"build"}, buildFlags...)
-		args = append(args, "-ldflags", "-s -w"+p.ldflags, "-o", filepath.Join(tmp, target.name), target.pkg)
+	// A build that is killed must not leave a compiler at work. The signal comes
+	// when the starting thread ends, so this goroutine keeps its thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	run := func(stdout io.Writer, args ...string) error {
 		cmd := exec.Command("go", args...)
 		cmd.Dir = filepath.Join(l.source, p.folder)
 		// A person's own settings (a workspace, another -mod) must not change what is built.
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOOS=linux")
-		cmd.Stdout, cmd.Stderr = out, out
-		// A build that is killed must not leave a compiler at work. The signal comes
-		// when the starting thread ends, so this goroutine keeps its thread.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
+		cmd.Stdout, cmd.Stderr = stdout, out
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-		if err := cmd.Run(); err != nil {
+		return cmd.Run()
+	}
+	for _, target := range p.programs {
+		args := append([]string{"build"}, buildFlags...)
+		args = append(args, "-ldflags", "-s -w"+p.ldflags, "-o", filepath.Join(tmp, target.name), target.pkg)
+		if err := run(out, args...); err != nil {
 			return fmt.Errorf("building %s of %s: %w; read %s", target.name, p.name, err, log)
+		}
+	}
+	for _, wanted := range p.copies {
+		var dir strings.Builder
+		if err := run(&dir, "list", "-m", "-mod=readonly", "-f", "{{.Dir}}", wanted.module); err != nil {
+			return fmt.Errorf("looking for the files of %s: %w; read %s", wanted.module, err, log)
+		}
+		from := filepath.Join(strings.TrimSpace(dir.String()), wanted.folder)
+		if err := os.CopyFS(filepath.Join(tmp, wanted.name), os.DirFS(from)); err != nil {
+			return err
 		}
 	}
 	if err := os.Chmod(tmp, 0o755); err != nil {

@@ -16,6 +16,8 @@ func exports(l layout, s *partSet) string {
 	for _, minor := range s.minors { // each a folder with etcd, etcdutl and, of a minor, etcdctl
 		export("HOLDFAST_"+etcdVariable(minor), l.partFolder(s.byName["etcd-"+minor]))
 	}
+	export("HOLDFAST_CERT_MANAGER", l.partFolder(s.byName["cert-manager"])) // cert-manager, and crds/
+	export("HOLDFAST_ROBUSTNESS", s.binary(l, "robustness", "robustness"))
 	fmt.Fprintf(&out, "export PATH=%s:\"$PATH\"\n", quote(l.programFolder(s)))
 	return out.String()
 }

@@ -23,12 +23,16 @@ type part struct {
 	folder   string   // of the module, below the source folder
 	sources  []string // what its hash covers, below the source folder; the module's folder if empty
 	programs []program
+	copies   []copied // of modules' own files, beside the programs
 	ldflags  string
 	usual    time.Duration // from clean caches on two cores: what a person is told to expect
 	hash     string
 }
 
 type program struct{ name, pkg string }
+
+// A folder of a module that is copied as it is.
+type copied struct{ name, module, folder string }
 
 type partSet struct {
 	parts     []*part
@@ -110,6 +114,12 @@ func newPartSet(l layout, v versions) (*partSet, error) {
 		ldflags:  " -X main.Version=v" + v["VERSITYGW"],
 		programs: []program{{"versitygw", "github.com/versity/versitygw/cmd/versitygw"}}},
 		check{"modules/versitygw", "github.com/versity/versitygw", "VERSITYGW"})
+	add(&part{name: "cert-manager", folder: "modules/cert-manager", usual: 2 * time.Minute,
+		programs: []program{{"cert-manager", "."}},
+		copies:   []copied{{"crds", "github.com/cert-manager/cert-manager", "deploy/crds"}}},
+		check{"modules/cert-manager", "github.com/cert-manager/cert-manager", "CERT_MANAGER"})
+	add(&part{name: "robustness", folder: "modules/robustness", usual: 30 * time.Second, programs: []program{{"robustness", "."}}},
+		check{"modules/robustness", "go.etcd.io/etcd/tests/v3", "ETCD_ROBUSTNESS"})
 	add(&part{name: "probe", folder: "probe", usual: 20 * time.Second, programs: []program{{"holdfast-probe", "."}}},
 		check{"probe", "go.etcd.io/etcd/client/v3", "ETCD_CLIENT"})
 	add(&part{name: "pause", folder: ".", sources: []string{"go.mod", "cmd/pause"}, usual: 2 * time.Second,
@@ -140,7 +150,7 @@ func (p *part) computeHash(source string) (err error) {
 	if len(roots) == 0 {
 		roots = []string{p.folder}
 	}
-	p.hash, err = hashFiles(source, roots, runtime.Version(), p.ldflags, fmt.Sprint(p.programs), strings.Join(buildFlags, " "))
+	p.hash, err = hashFiles(source, roots, runtime.Version(), p.ldflags, fmt.Sprint(p.programs, p.copies), strings.Join(buildFlags, " "))
 	return err
 }
 

@@ -1,0 +1,205 @@
+//! Which member another one replaces, on which evidence, and when.
+//!
+//! Decides the limits: the quorum first (I1), then one member an hour, and nobody while two members show the same evidence at the
+//! same time. A request of a person waits for the quorum alone. A member that is slow, restarts, or is silent is never replaced.
+//! `shrink.rs` removes the member, and `grow.rs` makes the next one. Evidence is collected in `member/evidence.rs`.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::health::voters;
+use super::pace::POLL;
+use super::{Listed, Member, Membership, Observed};
+use crate::api::cluster::Latches;
+use crate::api::condition::Reason;
+use crate::api::key;
+use crate::api::member::{Birth, Departure, Leaving};
+use crate::api::repair::{Evidence, Loss, Replaced};
+use crate::plan::build::budget::quorum;
+use crate::plan::{Act, Next, Target, Wake, meta, pods};
+
+/// Between two members that are replaced on evidence: what destroys volumes one after the other is stopped by a person.
+const ONE_IN: SignedDuration = SignedDuration::from_hours(1);
+
+/// The same evidence on two members within this time has one cause, such as a bad image or storage class.
+const COMMON_WITHIN: SignedDuration = SignedDuration::from_mins(10);
+
+/// Why a member is to be replaced.
+#[derive(Clone, Debug, PartialEq)]
+enum Cause<'a> {
+    /// etcd lists the member no more, for good: nothing is removed.
+    NotListed,
+    /// A person asks for it.
+    Requested,
+    /// Its data are lost.
+    Lost(&'a Evidence),
+}
+
+/// The evidence that a member's data are lost, where nothing that is there speaks against it.
+pub(super) fn evidence(member: &Member) -> Option<&Evidence> {
+    let told = member.object.status.as_ref()?.evidence.as_ref().filter(|_| member.joined())?;
+    let holds = match told.kind {
+        Loss::ClaimGone => member.claim.is_none(),
+        Loss::VolumeRefused | Loss::DataCorrupt => !member.live_pod().is_some_and(pods::ready),
+    };
+    holds.then_some(told)
+}
+
+/// The next step towards a replacement; `None` when there is none to take now.
+pub(super) fn next(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
+    let (member, cause) =
+        causes(seen, etcd).into_iter().find(|(m, cause)| hold(seen, etcd, (m, cause), now).is_none())?;
+    let latches = seen.latches();
+    if let Cause::Lost(evidence) = cause
+        && latches.replaced.as_ref().is_none_or(|known| known.member != member.name())
+    {
+        let replaced = Replaced { member: member.name().to_owned(), evidence: evidence.clone(), at: now.to_string() };
+        let latches = Latches { pending_member: Some(seen.next_name()), replaced: Some(replaced), ..latches };
+        return Some(Next::act(Act::Latch(Box::new(latches))));
+    }
+    let (why, evidence) = match cause {
+        Cause::NotListed => (Departure::NotListed, None),
+        Cause::Requested => (Departure::Requested, None),
+        Cause::Lost(evidence) => (Departure::Lost, Some(evidence.clone())),
+    };
+    let leaving = Leaving { why, evidence, at: now.to_string() };
+    Some(Next::act(Act::LatchLeaving { member: Target::of(&member.object.metadata), leaving }))
+}
+
+/// What a replacement that does not come yet waits for.
+pub(super) fn waiting(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
+    let causes = causes(seen, etcd);
+    causes.iter().find_map(|(member, cause)| hold(seen, etcd, (member, cause), now))
+}
+
+/// Members that are to be replaced, the most certain first.
+fn causes<'a>(seen: &'a Observed, etcd: &Membership) -> Vec<(&'a Member, Cause<'a>)> {
+    let asked = meta::annotation(&seen.cluster.metadata, key::REPLACE);
+    let cause = |member: &'a Member| {
+        let unlisted = member.joined() && seen.listed(etcd, member.name()).is_none();
+        match evidence(member) {
+            _ if unlisted && seen.cluster.spec.repairs_itself() => Some(Cause::NotListed),
+            _ if member.deleting() || asked == Some(member.name()) => Some(Cause::Requested),
+            Some(evidence) if !unlisted => Some(Cause::Lost(evidence)),
+            _ => None,
+        }
+    };
+    // A seed that never joined is no member of this cluster.
+    let counts = |m: &&Member| m.joined() || m.object.spec.role == Birth::Joiner;
+    let mut all: Vec<_> = seen.staying().filter(counts).filter_map(|m| Some((m, cause(m)?))).collect();
+    let order = |(_, cause): &(&Member, Cause<'_>)| match cause {
+        Cause::NotListed => None,
+        Cause::Requested => Some(None),
+        Cause::Lost(evidence) => Some(Some(evidence.since())),
+    };
+    all.sort_by_key(order);
+    all
+}
+
+/// Why a member is not replaced now.
+fn hold(seen: &Observed, etcd: &Membership, (member, cause): (&Member, &Cause<'_>), now: Timestamp) -> Option<Next> {
+    let voter = seen.listed(etcd, member.name()).filter(|l| !l.learner);
+    if let Cause::Lost(evidence) = cause
+        && let Some(held) = limited(seen, etcd, (member, evidence), now)
+    {
+        return Some(held);
+    }
+    voter.and_then(|voter| beside_too_few(seen, etcd, (member, cause), voter))
+}
+
+/// The limits of replacements that nobody has asked for.
+fn limited(
+    seen: &Observed,
+    etcd: &Membership,
+    (member, evidence): (&Member, &Evidence),
+    now: Timestamp,
+) -> Option<Next> {
+    let latched = seen.latches().replaced;
+    if latched.as_ref().is_some_and(|known| known.member == member.name()) {
+        return None;
+    }
+    let name = member.name();
+    let replacing = |message: String, wake| Some(Next::wait(Reason::Replacing, message, wake));
+    if !seen.cluster.spec.repairs_itself() || voters(etcd) < 2 {
+        // The EtcdMember's condition names the remedy.
+        return replacing(format!("{name}: {}", evidence.told()), POLL);
+    }
+    let since = evidence.since()?;
+    if let Some(other) = common(seen, member, evidence, since) {
+        let message = format!(
+            "{name}: {}, and the same evidence on {other} within 10 minutes: the cause may be common. Holdfast waits. Check \
+             image, StorageClass and nodes; then replace one: kubectl annotate etcdc {} --overwrite {}={name}",
+            evidence.told(),
+            meta::name(&seen.cluster.metadata),
+            key::REPLACE
+        );
+        return Some(Next::wait(Reason::ReplacementHeld, message, POLL));
+    }
+    let due = since + seen.cluster.spec.repair().after();
+    let next = latched.and_then(|known| known.at.parse::<Timestamp>().ok()).map(|at| at + ONE_IN);
+    let from = next.map_or(due, |next| next.max(due));
+    if let Some(later) = Wake::at(from, now) {
+        return replacing(format!("{name}: {}. Holdfast replaces the member at {from}", evidence.told()), later);
+    }
+    let own = seen.listed(etcd, name).map(|l| l.id);
+    let joins = etcd.members.iter().any(|l| l.learner && Some(l.id) != own);
+    if joins {
+        replacing(format!("{name} is replaced when no other member joins"), Wake::AfterMillis(1_000))
+    } else {
+        None
+    }
+}
+
+/// Another member that shows the same evidence at the same time, or was just replaced for it.
+fn common(seen: &Observed, member: &Member, own: &Evidence, since: Timestamp) -> Option<String> {
+    let same = |other: &Evidence| {
+        let apart = other.since().map(|at| at.duration_since(since).abs());
+        other.kind == own.kind && apart.is_some_and(|apart| apart <= COMMON_WITHIN)
+    };
+    // One that was replaced on request tells the same for as long as its claim is kept.
+    let told = |m: &&Member| {
+        if m.stays() { evidence(m) } else { m.object.status.as_ref().and_then(|status| status.evidence.as_ref()) }
+            .is_some_and(same)
+    };
+    let others = seen.members.iter().filter(|m| m.name() != member.name());
+    let now = others.filter(told).map(|m| m.name().to_owned()).next();
+    now.or_else(|| seen.latches().replaced.filter(|known| same(&known.evidence)).map(|known| known.member))
+}
+
+/// The wait for a quorum (I1). Of a voter that serves the whole rest has to be well: the next member comes afterwards.
+fn beside_too_few(
+    seen: &Observed,
+    etcd: &Membership,
+    (member, cause): (&Member, &Cause<'_>),
+    voter: &Listed,
+) -> Option<Next> {
+    let (healthy, rest) = seen.without(etcd, voter);
+    let serves = seen.answers.get(member.name()).is_some_and(|said| said.known().is_some());
+    let staying = seen.staying().count();
+    let whole = healthy == rest && etcd.members.iter().all(|l| !l.learner) && seen.wanted_at_most(staying);
+    let spared = match cause {
+        // Another voter comes first.
+        Cause::Requested if rest == 0 => serves,
+        Cause::Requested if serves => whole && seen.can_spare(etcd, voter),
+        // Its Pod ends while it still counts.
+        Cause::Lost(_) if serves => healthy >= quorum(rest + 1),
+        _ => seen.can_spare(etcd, voter),
+    };
+    let message = format!(
+        "Holdfast replaces {} when enough of the other {rest} voters are healthy: {healthy} are. Bring the silent voters back",
+        member.name()
+    );
+    (!spared).then(|| Next::wait(Reason::Replacing, message, Wake::AfterMillis(1_000)))
+}
+
+impl Observed {
+    /// The name of the member that comes next: the latched one, where no member has it.
+    pub(super) fn next_name(&self) -> String {
+        let free = |name: &String| self.members.iter().all(|m| m.name() != name);
+        self.latches().pending_member.filter(free).unwrap_or_else(|| self.fresh_name())
+    }
+
+    /// Whether no more members are wanted than these.
+    fn wanted_at_most(&self, there: usize) -> bool {
+        usize::try_from(self.cluster.spec.replicas).is_ok_and(|wanted| wanted <= there)
+    }
+}

@@ -1,0 +1,61 @@
+//! Members that join and do not get their vote.
+//!
+//! Decides when such a member is given up, and how much later the next one is made: twice as long each time, at most an hour.
+//! Voters are not touched. After half of the time the member's own pass makes its Pod anew, once (`member/pod.rs`).
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::{Member, Membership, Observed};
+use crate::api::cluster::Latches;
+use crate::api::condition::Reason;
+use crate::api::member::{Birth, Departure, Leaving};
+use crate::api::repair::GivenUp;
+use crate::plan::{Act, Next, Target, Wake};
+
+/// So long a joiner may take with each of two Pods.
+const JOINS_WITHIN: SignedDuration = SignedDuration::from_mins(10);
+/// The longest time until the next member is made.
+const LONGEST: SignedDuration = SignedDuration::from_hours(1);
+
+/// The end of a member that joins for too long.
+pub(super) fn next(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
+    let member = seen.staying().find(|m| joins(seen, etcd, m) && is_late(m, now))?;
+    let latches = seen.latches();
+    let before = latches.given_up.as_ref();
+    if before.is_none_or(|last| last.member != member.name()) {
+        let count = before.map_or(0, |last| last.count).saturating_add(1);
+        let given_up = Some(GivenUp { member: member.name().to_owned(), count, at: now.to_string() });
+        let latches = Latches { pending_member: Some(seen.next_name()), given_up, ..latches };
+        return Some(Next::act(Act::Latch(Box::new(latches))));
+    }
+    let leaving = Leaving { why: Departure::NeverPromoted, evidence: None, at: now.to_string() };
+    Some(Next::act(Act::LatchLeaving { member: Target::of(&member.object.metadata), leaving }))
+}
+
+/// The wait before the next member is made.
+pub(super) fn paused(seen: &Observed, now: Timestamp) -> Option<Next> {
+    let last = seen.latches().given_up?;
+    let at: Timestamp = last.at.parse().ok()?;
+    let from = at + (JOINS_WITHIN * (1 << last.count.saturating_sub(1).min(3))).min(LONGEST);
+    let later = Wake::at(from, now)?;
+    let message = format!(
+        "{} did not get its vote in time (members given up in a row: {}). Holdfast makes the next one at {from}. Check the \
+         Pods' events, the nodes, the StorageClass and the network",
+        last.member, last.count
+    );
+    Some(Next::wait(Reason::JoinerStuck, message, later))
+}
+
+/// Whether a member is on its way to its vote.
+pub(super) fn joins(seen: &Observed, etcd: &Membership, member: &Member) -> bool {
+    let listed = seen.listed(etcd, member.name());
+    member.object.spec.role == Birth::Joiner && listed.map_or(!member.joined(), |listed| listed.learner)
+}
+
+/// Whether it has had its time twice, and its latest Pod once: what waits for others is not stuck.
+fn is_late(member: &Member, now: Timestamp) -> bool {
+    let older = |meta: &ObjectMeta, than| meta.creation_timestamp.as_ref().is_some_and(|at| now >= at.0 + than);
+    older(&member.object.metadata, JOINS_WITHIN * 2)
+        && member.pod.as_ref().is_some_and(|pod| older(&pod.metadata, JOINS_WITHIN))
+}

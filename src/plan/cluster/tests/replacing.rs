@@ -1,0 +1,293 @@
+//! Members that another one replaces: evidence, quorum and size in one table; then limits, requests, and what is no evidence.
+
+use super::*;
+use crate::api::EtcdMemberStatus;
+use crate::api::member::{Departure, Leaving, Removed};
+use crate::api::repair::{Evidence, Loss, Repair, RepairMode, Replaced};
+use crate::plan::build::budget::quorum;
+
+const KINDS: [Loss; 3] = [Loss::ClaimGone, Loss::VolumeRefused, Loss::DataCorrupt];
+
+fn silence(seen: &mut Observed, n: usize) {
+    seen.answers.insert(named(n), Seen::unknown("no"));
+    running(seen.members[n].pod.as_mut().unwrap(), false);
+}
+
+fn evidence(kind: Loss, minutes: i64) -> Evidence {
+    Evidence { kind, detail: None, at: (noon() - SignedDuration::from_mins(minutes)).to_string() }
+}
+
+/// The nth member's data are lost, and its own pass has written that down so many minutes ago.
+fn lose(seen: &mut Observed, n: usize, kind: Loss, minutes: i64) {
+    silence(seen, n);
+    let member = &mut seen.members[n];
+    let status = EtcdMemberStatus { evidence: Some(evidence(kind, minutes)), ..EtcdMemberStatus::default() };
+    member.object.status = Some(status);
+    if kind == Loss::ClaimGone {
+        member.claim = None;
+    }
+}
+
+/// Three voters of which the third is lost for as long as it takes.
+fn one_lost() -> Observed {
+    let mut seen = formed(3, 3);
+    lose(&mut seen, 2, Loss::ClaimGone, 5);
+    seen
+}
+
+fn asked(seen: &mut Observed, n: usize) {
+    seen.cluster.metadata.annotations = labels(&[(key::REPLACE, &named(n))]);
+}
+
+/// The member for which a replacement is decided, by evidence.
+fn latched(seen: &Observed) -> Option<String> {
+    match act(seen)? {
+        Act::Latch(latches) => latches.replaced.map(|replaced| replaced.member),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn evidence_by_quorum_by_size() {
+    let mut replaced = 0;
+    for kind in KINDS {
+        for size in 1..=7_i32 {
+            let voters = usize::try_from(size).unwrap();
+            for silent in 0..voters {
+                let mut seen = formed(voters, size);
+                for n in 0..silent {
+                    silence(&mut seen, voters - 2 - n);
+                }
+                lose(&mut seen, voters - 1, kind, 5);
+                let up = voters - 1 - silent;
+                if up < quorum(voters) {
+                    seen.etcd = Seen::unknown("timed out");
+                }
+                let what = format!("{kind:?}, {size} voters, {silent} of the others silent");
+                if up >= quorum(voters) {
+                    assert_eq!(latched(&seen), Some(named(voters - 1)), "{what}");
+                    replaced += 1;
+                } else {
+                    assert_eq!(waits(&seen), Some(Reason::QuorumLost), "{what}");
+                }
+            }
+        }
+    }
+    assert_eq!(replaced, 3 * (1 + 1 + 2 + 2 + 3), "3 to 7 voters");
+}
+
+#[test]
+fn no_slow_or_silent_member_shows_evidence() {
+    let mut seen = formed(3, 3);
+    silence(&mut seen, 2);
+    assert_eq!(waits(&seen), Some(Reason::MemberRestarting));
+    let pod = seen.members[2].pod.as_mut().unwrap();
+    failed(pod, "etcd", 137, "OOMKilled", earlier());
+    let statuses = pod.status.as_mut().unwrap();
+    (statuses.container_statuses, statuses.init_container_statuses) = (statuses.init_container_statuses.take(), None);
+    assert_eq!(waits(&seen), Some(Reason::MemberRestarting));
+    seen.members[2].pod = None;
+    assert_eq!(waits(&seen), Some(Reason::MemberRestarting));
+    // The evidence in the EtcdMember's status does not count while its claim exists.
+    let mut seen = one_lost();
+    seen.members[2].claim = formed(3, 3).members[2].claim.clone();
+    assert_eq!(waits(&seen), Some(Reason::MemberRestarting), "the claim is there");
+    let mut seen = formed(3, 3);
+    lose(&mut seen, 2, Loss::VolumeRefused, 60);
+    seen.members[2].pod = formed(3, 3).members[2].pod.clone();
+    assert_eq!(act(&seen), None, "the Pod serves");
+}
+
+#[test]
+fn evidence_waits_and_one_member_an_hour_goes() {
+    let told = |change: &dyn Fn(&mut Observed)| {
+        let mut seen = one_lost();
+        change(&mut seen);
+        let plan = planned(&seen);
+        match plan.act {
+            Some(Act::Latch(latches)) => (None, latches.replaced.unwrap().member),
+            Some(other) => panic!("{other:?}"),
+            None => (plan.waiting.as_ref().map(|w| w.reason), plan.waiting.unwrap().message),
+        }
+    };
+    assert_eq!(told(&|_| {}), (None, named(2)));
+    let (reason, message) = told(&|s| lose(s, 2, Loss::ClaimGone, 4));
+    assert_eq!(reason, Some(Reason::Replacing));
+    assert!(message.ends_with("its claim is gone. Holdfast replaces the member at 2026-01-01T12:01:00Z"), "{message}");
+    let after = |after| Some(Repair { after_seconds: Some(after), ..Repair::default() });
+    assert_eq!(
+        told(&move |s| (lose(s, 2, Loss::ClaimGone, 4), s.cluster.spec.repair = after(240)).1),
+        (None, named(2))
+    );
+    let replaced = |minutes: i64, evidence: Evidence| Replaced {
+        member: named(9),
+        evidence,
+        at: (noon() - SignedDuration::from_mins(minutes)).to_string(),
+    };
+    let before =
+        |minutes| move |s: &mut Observed| latches(s).replaced = Some(replaced(minutes, evidence(Loss::ClaimGone, 99)));
+    let (reason, message) = told(&before(59));
+    assert_eq!(reason, Some(Reason::Replacing));
+    assert!(message.ends_with("at 2026-01-01T12:01:00Z"), "{message}");
+    assert_eq!(told(&before(60)), (None, named(2)));
+    let manual = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
+    assert_eq!(told(&move |s| s.cluster.spec.repair = manual.clone()).0, Some(Reason::Replacing), "a person decides");
+    let joins = told(&|s| {
+        *s = with_learner(3, 4);
+        lose(s, 2, Loss::ClaimGone, 5);
+        let learner = &mut s.members[3];
+        learner.object.spec.joined = joined_member(&s.cluster, 3).spec.joined;
+        learner.pod.as_mut().unwrap().metadata.annotations = None;
+        s.answers.insert(named(3), Seen::unknown("no"));
+    });
+    assert_eq!(joins.0, Some(Reason::WaitingForLearner), "one in flight");
+}
+
+#[test]
+fn the_same_evidence_on_two_members_is_held() {
+    let two = |first: (Loss, i64), second: (Loss, i64)| {
+        let mut seen = formed(5, 5);
+        lose(&mut seen, 3, first.0, first.1);
+        lose(&mut seen, 4, second.0, second.1);
+        seen
+    };
+    for kind in KINDS {
+        let seen = two((kind, 15), (kind, 5));
+        assert_eq!(waits(&seen), Some(Reason::ReplacementHeld));
+        assert_eq!(condition(&seen, "Degraded"), pair("True", "ReplacementHeld"));
+        assert_eq!(latched(&two((kind, 16), (kind, 5))), Some(named(3)), "the earlier one first");
+    }
+    assert_eq!(latched(&two((Loss::ClaimGone, 15), (Loss::VolumeRefused, 15))), Some(named(3)));
+    // Also where the first one was replaced for it.
+    let mut seen = one_lost();
+    let at = (noon() - SignedDuration::from_mins(61)).to_string();
+    let before =
+        |minutes| Some(Replaced { member: named(8), evidence: evidence(Loss::ClaimGone, minutes), at: at.clone() });
+    latches(&mut seen).replaced = before(15);
+    assert_eq!(waits(&seen), Some(Reason::ReplacementHeld));
+    latches(&mut seen).replaced = before(16);
+    assert_eq!(latched(&seen), Some(named(2)));
+    // A person decides otherwise.
+    let mut seen = two((Loss::ClaimGone, 5), (Loss::ClaimGone, 5));
+    asked(&mut seen, 4);
+    let Some(Act::LatchLeaving { member, leaving }) = act(&seen) else { panic!() };
+    assert_eq!(member.name, named(4));
+    // The other one does not follow by itself.
+    seen.members[4].object.spec.leaving = Some(leaving);
+    seen.members[4].object.spec.removed = Some(Removed::default());
+    seen.members[4].object.metadata.deletion_timestamp = Some(earlier());
+    etcd(&mut seen).members.pop();
+    seen.cluster.spec.replicas = 4;
+    assert_eq!(waits(&seen), Some(Reason::ReplacementHeld));
+}
+
+/// Latched, then decided, then fenced, then removed; and a crash in between changes nothing.
+#[test]
+fn wait_fence_remove_and_grow() {
+    let mut seen = one_lost();
+    let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+    assert_eq!(latched.pending_member.as_deref(), Some("a-fresh"));
+    assert_eq!(latched.replaced.as_ref().unwrap().at, noon().to_string());
+    *latches(&mut seen) = *latched;
+    let Some(Act::LatchLeaving { member, leaving }) = act(&seen) else { panic!() };
+    assert_eq!((member.name.as_str(), leaving.why), (named(2).as_str(), Departure::Lost));
+    assert_eq!(leaving.evidence, Some(evidence(Loss::ClaimGone, 5)));
+    assert_eq!(condition(&seen, "Progressing"), pair("True", "Replacing"));
+    seen.members[2].object.spec.leaving = Some(leaving);
+    assert_eq!(waits(&seen), Some(Reason::Replacing), "its Pod ends first");
+    let mut lingers = seen.clone();
+    lingers.members[2].pod.as_mut().unwrap().metadata.deletion_timestamp =
+        Some(Time(noon() - SignedDuration::from_mins(1)));
+    assert_eq!(waits(&lingers), Some(Reason::NodeSilent));
+    seen.members[2].pod = None;
+    seen.answers.remove(&named(2));
+    assert!(matches!(act(&seen), Some(Act::RemoveMember { member_id: 0x12, learner: false, .. })));
+    etcd(&mut seen).members.pop();
+    let Some(Act::LatchRemoved { removed, .. }) = act(&seen) else { panic!() };
+    seen.members[2].object.spec.removed = Some(removed);
+    assert!(matches!(act(&seen), Some(Act::DeleteMember { .. })));
+    assert_eq!(condition(&seen, "Progressing"), pair("True", "Replacing"));
+    seen.members[2].object.metadata.deletion_timestamp = Some(earlier());
+    assert!(
+        matches!(act(&seen), Some(Act::CreateMember(member)) if member.metadata.name.as_deref() == Some("a-fresh"))
+    );
+    // Two are left, and the next loss of one of them waits for its hour.
+    lose(&mut seen, 1, Loss::ClaimGone, 30);
+    etcd(&mut seen).leader = Some(0x10);
+    assert!(!matches!(act(&seen), Some(Act::LatchLeaving { .. } | Act::RemoveMember { .. })));
+}
+
+#[test]
+fn evidence_is_told_of_each_member() {
+    let status = planned(&one_lost()).status;
+    assert_eq!(status.broken_members, 1);
+    let told: Vec<_> = status.members.iter().map(|m| m.evidence.clone()).collect();
+    assert_eq!(told, [None, None, Some(evidence(Loss::ClaimGone, 5))]);
+    assert_eq!(planned(&formed(3, 3)).status.broken_members, 0);
+}
+
+#[test]
+fn a_person_asks_for_a_member() {
+    let leaves = |seen: &Observed| match act(seen) {
+        Some(Act::LatchLeaving { member, leaving }) => Some((member.name, leaving.why)),
+        None => None,
+        other => panic!("{other:?}"),
+    };
+    let requested = Some((named(1), Departure::Requested));
+    let by_deletion = |seen: &mut Observed| seen.members[1].object.metadata.deletion_timestamp = Some(earlier());
+    for ask in [|s: &mut Observed| asked(s, 1), by_deletion] {
+        let mut seen = formed(3, 3);
+        ask(&mut seen);
+        assert_eq!(leaves(&seen), requested);
+        seen.cluster.spec.repair = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
+        latches(&mut seen).replaced = Some(Replaced { at: noon().to_string(), ..Replaced::default() });
+        assert_eq!(leaves(&seen), requested, "neither mode nor hour matters");
+        // Beside a silent one no voter that serves goes, and a silent one goes.
+        silence(&mut seen, 2);
+        assert_eq!(waits(&seen), Some(Reason::Replacing));
+        let mut seen = formed(3, 3);
+        silence(&mut seen, 1);
+        ask(&mut seen);
+        assert_eq!(leaves(&seen), requested);
+        // Nor while others are missing.
+        let mut seen = formed(3, 4);
+        ask(&mut seen);
+        assert!(matches!(act(&seen), Some(Act::Latch(_))), "growth first");
+    }
+    // The last voter: another one comes first.
+    let mut seen = formed(1, 1);
+    asked(&mut seen, 0);
+    assert_eq!(leaves(&seen), Some((named(0), Departure::Requested)));
+    seen.members[0].object.spec.leaving =
+        Some(Leaving { why: Departure::Requested, evidence: None, at: noon().to_string() });
+    assert!(matches!(act(&seen), Some(Act::Latch(_))));
+    // A name that no member has.
+    let mut seen = formed(3, 3);
+    asked(&mut seen, 7);
+    assert_eq!(act(&seen), None);
+    // A joiner that never came up, and was deleted by hand.
+    let mut seen = with_learner(3, 4);
+    silence(&mut seen, 3);
+    seen.members[3].object.metadata.deletion_timestamp = Some(earlier());
+    assert_eq!(leaves(&seen), Some((named(3), Departure::Requested)));
+}
+
+#[test]
+fn a_member_that_etcd_lost_is_replaced_without_a_removal() {
+    let mut seen = formed(3, 3);
+    etcd(&mut seen).members.remove(1);
+    let Some(Act::LatchLeaving { member, leaving }) = act(&seen) else { panic!() };
+    assert_eq!((member.name, leaving.why), (named(1), Departure::NotListed));
+    seen.cluster.spec.repair = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
+    assert_eq!(waits(&seen), Some(Reason::MemberNotListed));
+}
+
+/// Of those that go because fewer are wanted, one whose data are lost goes first.
+#[test]
+fn a_lost_member_goes_first_when_fewer_are_wanted() {
+    let mut seen = formed(5, 3);
+    silence(&mut seen, 3);
+    lose(&mut seen, 4, Loss::ClaimGone, 0);
+    let Some(Act::LatchLeaving { member, leaving }) = act(&seen) else { panic!() };
+    assert_eq!((member.name, leaving.why), (named(4), Departure::ScaledIn));
+}

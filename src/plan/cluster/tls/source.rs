@@ -1,0 +1,165 @@
+//! Certificates of a person's or of cert-manager's: whether one can be used.
+//!
+//! Decides what is copied to members, and why something is not. etcd reads its files at each handshake: a certificate that
+//! is copied by mistake cuts a member off at its next restart, so each is judged before (I15).
+
+use jiff::Timestamp;
+
+use super::wanted::{self, Provider};
+use super::{Observed, cluster_name, trusts};
+use crate::api::condition::Reason;
+use crate::api::name;
+use crate::api::tls::is_address;
+use crate::plan::build;
+use crate::plan::certificate::{Certificates, Known, Leaf, Origin, Plane, files};
+
+/// What a person reads where cert-manager is not installed.
+pub(super) const MISSING: &str = "the API server does not serve Certificates of cert-manager.io/v1, and nobody issues or renews \
+                                   certificates. Install cert-manager; Holdfast goes on by itself";
+
+/// Why a certificate cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hindrance {
+    pub(super) reason: Reason,
+    pub(super) message: String,
+}
+
+/// The certificate that a leaf is copied from, or why there is none that can be used.
+pub(super) fn supply<'a>(
+    seen: &Observed,
+    certificates: &'a Certificates,
+    leaf: &Leaf,
+    secret: &str,
+    now: Timestamp,
+) -> Result<&'a Known, Hindrance> {
+    match certificates.sources.get(secret) {
+        None => Err(missing(seen, certificates, leaf, secret)),
+        Some(read) => {
+            let known = read.as_ref().map_err(Clone::clone);
+            let good = known.and_then(|known| flaw(seen, certificates, known, leaf, now).map_or(Ok(known), Err));
+            good.map_err(|flaw| Hindrance {
+                reason: Reason::CertificateRejected,
+                message: format!("the certificate in the Secret {secret} is not used: {flaw}"),
+            })
+        }
+    }
+}
+
+fn missing(seen: &Observed, certificates: &Certificates, leaf: &Leaf, secret: &str) -> Hindrance {
+    let hindered = |reason, message| Hindrance { reason, message };
+    let Provider::CertManager(issuer) = wanted::provider(&seen.cluster, leaf.plane) else {
+        let message = format!("the Secret {secret} with your certificate does not exist. Create the Secret");
+        return hindered(Reason::CertificatePending, message);
+    };
+    if !certificates.cert_manager {
+        return hindered(Reason::CertManagerMissing, MISSING.to_owned());
+    }
+    let unready = certificates.requests.get(secret).and_then(|request| request.unready.as_ref());
+    let message = match unready {
+        Some(said) => format!("cert-manager has not issued the Certificate {secret} yet, and says: {said}"),
+        None => format!(
+            "cert-manager has not issued the Certificate {secret} yet, by {} {}",
+            issuer.kind.as_deref().unwrap_or("Issuer"),
+            issuer.name
+        ),
+    };
+    hindered(Reason::CertificatePending, message)
+}
+
+/// The first thing that is wrong with a certificate.
+fn flaw(seen: &Observed, certificates: &Certificates, known: &Known, leaf: &Leaf, now: Timestamp) -> Option<String> {
+    if now >= known.not_after {
+        return Some(format!("it ended at {}", known.not_after));
+    }
+    if now < known.not_before {
+        return Some(format!("it is valid from {} on", known.not_before));
+    }
+    if let Some(name) = leaf.names.iter().find(|name| !covers(known, name)) {
+        let namespace = seen.cluster.metadata.namespace.as_deref().unwrap_or_default();
+        let every = format!("*.{}.{namespace}.svc", name::peer_service(cluster_name(seen)));
+        return Some(format!(
+            "the DNS name {name} is missing among its subject alternative names. One certificate for all members needs {every}"
+        ));
+    }
+    let (server, client) = match (leaf.files == files::CLIENT || leaf.files == files::ETCDCTL, leaf.plane) {
+        (true, _) => (false, true),
+        (false, Plane::Client) => (true, false),
+        (false, Plane::Peer) => (true, true),
+    };
+    if server && !known.for_servers {
+        return Some("its extended key usage lacks serverAuth".to_owned());
+    }
+    if client && !known.for_clients {
+        return Some("its extended key usage lacks clientAuth".to_owned());
+    }
+    if client && !server && speaks_as_a_peer(seen, certificates, known) {
+        return Some(
+            "the CA of the peers has signed it, and it holds the name by which members know each other: a client could speak as \
+             a member. Issue it without the names of members"
+                .to_owned(),
+        );
+    }
+    let trusted = trusted(seen, certificates, leaf)?;
+    if *trusted == known.anchor {
+        return None;
+    }
+    let remedy = match wanted::provider(&seen.cluster, leaf.plane) {
+        Provider::CertManager(_) if seen.latches().formed.is_none() => {
+            format!(
+                ". Delete the older of this Secret and {}: cert-manager issues its certificate anew",
+                name::operator_request(cluster_name(seen))
+            )
+        }
+        _ => ", and a change of the CA is not supported yet".to_owned(),
+    };
+    Some(format!(
+        "another CA than that of the other certificates has signed it. All certificates of a plane come from one CA{remedy}"
+    ))
+}
+
+/// Whether members would take the client for one of them.
+fn speaks_as_a_peer(seen: &Observed, certificates: &Certificates, known: &Known) -> bool {
+    let namespace = seen.cluster.metadata.namespace.as_deref().unwrap_or_default();
+    let marker =
+        build::member::peer_name(&seen.cluster).unwrap_or_else(|| name::peer_marker(cluster_name(seen), namespace));
+    let own = own_anchor(seen, certificates, Plane::Peer);
+    let peers = trusts(seen, certificates, Plane::Peer).next().or(own);
+    covers(known, &marker) && peers == Some(&known.anchor)
+}
+
+/// The CA that members trust; before there are any, that of the servers, or of the operator where cert-manager issues.
+fn trusted<'a>(seen: &'a Observed, certificates: &'a Certificates, leaf: &Leaf) -> Option<&'a String> {
+    let running = trusts(seen, certificates, leaf.plane).next();
+    let client = leaf.plane == Plane::Client;
+    let servers = || own_anchor(seen, certificates, Plane::Client).filter(|_| client);
+    // What was read of the operator's Secret is what the operator connects with; of its own source it is the older state.
+    // In a cluster that has formed both are of the CA that members trust.
+    let counts = client && (leaf.files != files::CLIENT || seen.latches().formed.is_some());
+    let operators = || Some(&certificates.operator.as_ref().filter(|_| counts)?.leaf(files::CLIENT)?.anchor);
+    running.or_else(servers).or_else(operators)
+}
+
+/// The CA of a person's own certificates on a plane.
+fn own_anchor<'a>(seen: &Observed, certificates: &'a Certificates, plane: Plane) -> Option<&'a String> {
+    let secret = &wanted::own_secret(&seen.cluster, plane)?.name;
+    Some(&certificates.sources.get(secret)?.as_ref().ok()?.anchor)
+}
+
+/// Whether a certificate is for this host.
+pub(super) fn covers(known: &Known, host: &str) -> bool {
+    let matches = |name: &String| {
+        name.eq_ignore_ascii_case(host)
+            || !is_address(host)
+                && matches!((name.strip_prefix("*."), host.split_once('.')),
+                    (Some(parent), Some((first, rest))) if !first.is_empty() && parent.eq_ignore_ascii_case(rest))
+    };
+    known.names.iter().any(matches)
+}
+
+/// The Secret that a leaf is copied from.
+pub(super) fn secret_of(leaf: &Leaf) -> Option<&str> {
+    match &leaf.origin {
+        Origin::Issued => None,
+        Origin::Copied(secret) => Some(secret),
+    }
+}

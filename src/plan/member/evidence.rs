@@ -1,0 +1,88 @@
+//! Evidence that a member's data are lost.
+//!
+//! Decides what counts as evidence, and when a refused volume is tried in a second Pod. A member that is slow, killed for its
+//! memory, or silent shows no evidence. Whether and when the member is replaced is
+//! decided by the cluster's pass (`cluster/replace.rs`).
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+
+use super::Observed;
+use crate::api::condition::Reason;
+use crate::api::repair::{Evidence, Loss, Refusal};
+use crate::plan::{Act, Next, Target, Wake, failure, meta, pods};
+
+/// Verdicts of the gate after which no later start succeeds: the data are gone, or not the member's. A lost identity file, or
+/// an unreadable annotation, says nothing about the data.
+const LOST: [&str; 7] =
+    ["EmptyVolume", "EmptiedVolume", "ForeignVolume", "OlderVolume", "WrongClaim", "WrongMember", "WrongWal"];
+
+/// Words for data that etcd, or the gate on behalf of etcd, cannot read.
+const CORRUPT: [&str; 3] = [failure::CORRUPT_LOG, failure::CORRUPT_DATABASE, "UnreadableWal"];
+
+/// How long a Pod that refuses its volume stays before a second one mounts the volume anew.
+const SECOND_POD: SignedDuration = SignedDuration::from_secs(60);
+
+/// The refusals of the member's latest Pods.
+pub(super) fn refusals(seen: &Observed, pod: Option<&Pod>, now: Timestamp) -> Vec<Refusal> {
+    if pod.is_some_and(pods::ready) {
+        return vec![];
+    }
+    let mut all = seen.member.status.as_ref().map(|old| old.refusals.clone()).unwrap_or_default();
+    let verdict = pod.filter(|_| seen.member.spec.joined.is_some()).and_then(failure::verdict);
+    if let Some((pod, verdict)) = pod.zip(verdict) {
+        let uid = meta::uid(&pod.metadata);
+        if all.iter().all(|known| known.pod_uid != uid) {
+            all.push(Refusal { pod_uid: uid.to_owned(), verdict, at: now.to_string() });
+        }
+    }
+    let old = all.len().saturating_sub(2);
+    all.split_off(old)
+}
+
+/// The evidence that the member's data are lost.
+pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) -> Option<Evidence> {
+    seen.member.spec.joined.as_ref()?;
+    let known = seen.member.status.as_ref().and_then(|old| old.evidence.clone());
+    // What follows on the decision is no news of the data.
+    if seen.member.spec.leaving.is_some() {
+        return known;
+    }
+    if seen.claim.is_none() {
+        let before = known.filter(|known| known.kind == Loss::ClaimGone);
+        return before.or_else(|| Some(Evidence { kind: Loss::ClaimGone, detail: None, at: now.to_string() }));
+    }
+    let [first, second] = refusals else { return None };
+    let kind = if CORRUPT.contains(&second.verdict.as_str()) { Loss::DataCorrupt } else { Loss::VolumeRefused };
+    let detail = if first.verdict == second.verdict {
+        first.verdict.clone()
+    } else {
+        format!("{}, {}", first.verdict, second.verdict)
+    };
+    let all = refusals.iter().all(|refusal| counts(&refusal.verdict));
+    all.then(|| Evidence { kind, detail: Some(detail), at: second.at.clone() })
+}
+
+/// Whether a refusal says that the data are lost.
+fn counts(verdict: &str) -> bool {
+    LOST.contains(&verdict) || CORRUPT.contains(&verdict)
+}
+
+/// The end of the first Pod that refused: another mount may show another volume.
+pub(super) fn second_pod(seen: &Observed, there: &Pod, now: Timestamp) -> Option<Next> {
+    let refusals = refusals(seen, Some(there), now);
+    let [first] = refusals.as_slice() else { return None };
+    if !counts(&first.verdict) || first.pod_uid != meta::uid(&there.metadata) || pods::runs(there) {
+        return None;
+    }
+    let at: Timestamp = first.at.parse().ok()?;
+    let why = format!("the member's data were refused ({}); a second Pod mounts the volume anew", first.verdict);
+    match Wake::at(at + SECOND_POD, now) {
+        None => Some(Next::act(Act::DeletePod { pod: Target::of(&there.metadata), why })),
+        Some(later) => {
+            let message =
+                format!("the member's data were refused ({}); a second Pod mounts the volume anew soon", first.verdict);
+            Some(Next::wait(Reason::MemberRestarting, message, later))
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! A member that leaves because its data are lost.
+//!
+//! Decides that its Pod ends, and that no other Pod is made: nothing serves from such a volume again (I29). The cluster's pass
+//! removes the member from etcd afterwards.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::{Observed, pod};
+use crate::api::condition::Reason;
+use crate::plan::{Act, Next, Target, Wake, meta};
+
+/// What to do about the Pod of a lost member that leaves; `None` where the member is not lost.
+pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
+    if !seen.member.spec.is_lost() {
+        return None;
+    }
+    let own = |pod: &&Pod| meta::controlled_by(&pod.metadata, meta::uid(&seen.member.metadata));
+    let message = "the member's data are lost: etcd removes the member, and another member takes its place";
+    let Some(there) = seen.pod.as_ref().filter(own) else {
+        return Some(Next::wait(Reason::Replacing, message, Wake::OnChange));
+    };
+    if meta::deleting(&there.metadata) {
+        return Some(pod::going(there, (Reason::Replacing, message), now));
+    }
+    let why = "the member's data are lost, and etcd removes the member".to_owned();
+    Some(Next::act(Act::DeletePod { pod: Target::of(&there.metadata), why }))
+}

@@ -1,0 +1,107 @@
+//! Rules for the replacement of members (I29): evidence or a request first, and one member an hour on evidence alone.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::facts::{answers, is_healthy, latches, listed_as, voters};
+use super::{Verdict, rule};
+use crate::api::cluster::Latches;
+use crate::api::key;
+use crate::api::member::{Departure, Leaving};
+use crate::api::repair::{Evidence, Loss, RepairMode};
+use crate::plan::cluster::{Member, Membership, Observed};
+use crate::plan::{meta, pods};
+
+/// Between two members that are replaced on evidence.
+const ONE_IN: SignedDuration = SignedDuration::from_hours(1);
+/// The same evidence within this time has one cause.
+const COMMON_WITHIN: SignedDuration = SignedDuration::from_mins(10);
+
+/// The evidence that a member itself has written down, where nothing speaks against it.
+fn evidence(member: &Member) -> Option<&Evidence> {
+    let joined = member.object.spec.joined.is_some();
+    let told = member.object.status.as_ref().and_then(|s| s.evidence.as_ref()).filter(|_| joined)?;
+    let there = match told.kind {
+        Loss::ClaimGone => member.claim.is_none(),
+        Loss::VolumeRefused | Loss::DataCorrupt => !member.live_pod().is_some_and(pods::ready),
+    };
+    there.then_some(told)
+}
+
+/// The latch of a replacement on evidence.
+pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
+    if new.replaced == old.replaced {
+        return Ok(());
+    }
+    let Some(replaced) = &new.replaced else {
+        return rule("I29", false, "the latch of the last replacement is not removed");
+    };
+    let repair = seen.cluster.spec.repair();
+    rule("I29", repair.mode == RepairMode::Automatic, "in mode Manual a person decides")?;
+    let stays = |m: &&Member| m.object.spec.leaving.is_none() && m.object.spec.removed.is_none();
+    let staying = || seen.members.iter().filter(stays);
+    let own = staying().find(|m| m.name() == replaced.member).and_then(evidence);
+    rule(
+        "I29",
+        own == Some(&replaced.evidence),
+        "a member is replaced on the evidence that the member has written down",
+    )?;
+    let (at, since) = (time(&replaced.at), replaced.evidence.since());
+    let waited = at.zip(since).is_some_and(|(at, since)| at >= since + repair.after());
+    rule("I29", waited, "between evidence and replacement lies spec.repair.afterSeconds")?;
+    let last = old.replaced.as_ref().map(|last| time(&last.at));
+    let paced = last.is_none_or(|last| last.zip(at).is_some_and(|(last, at)| at >= last + ONE_IN));
+    rule("I29", paced, "one member an hour is replaced on evidence")?;
+    let common = |other: &Evidence| {
+        let apart = other.since().zip(since).map(|(a, b)| a.duration_since(b).abs());
+        other.kind == replaced.evidence.kind && apart.is_none_or(|apart| apart <= COMMON_WITHIN)
+    };
+    let others = staying().filter(|m| m.name() != replaced.member).filter_map(evidence);
+    let alone = !others.chain(old.replaced.iter().map(|last| &last.evidence)).any(common);
+    rule("I29", alone, "no member is replaced while another one shows the same evidence")
+}
+
+fn time(at: &str) -> Option<Timestamp> {
+    at.parse().ok()
+}
+
+/// The decision that a member leaves for another one. Whether the last voter may be meant, whose successor comes first.
+pub(super) fn leave(
+    seen: &Observed,
+    etcd: &Membership,
+    member: &Member,
+    leaving: &Leaving,
+) -> Result<bool, super::Violation> {
+    let listed = listed_as(seen, etcd, member.name());
+    let joined = member.object.spec.joined.is_some();
+    match leaving.why {
+        Departure::ScaledIn => Ok(false),
+        Departure::NotListed => {
+            rule("I29", joined && listed.is_none(), "etcd lists the member still, or never did").map(|()| false)
+        }
+        Departure::NeverPromoted => {
+            rule("I29", listed.is_none_or(|l| l.learner), "a voter was promoted").map(|()| false)
+        }
+        Departure::Requested => {
+            let asked = meta::annotation(&seen.cluster.metadata, key::REPLACE) == Some(member.name());
+            rule("I29", asked || member.deleting(), "no person asked for the replacement")?;
+            Ok(true)
+        }
+        Departure::Lost => {
+            let latched = latches(seen).replaced.is_some_and(|last| last.member == member.name());
+            rule("I29", latched, "a replacement on evidence is latched first")?;
+            let own = evidence(member);
+            rule("I29", own.is_some() && own == leaving.evidence.as_ref(), "the member shows no such evidence")?;
+            // Its Pod ends while etcd counts its vote.
+            let own = listed.filter(|l| !l.learner && answers(seen, etcd, l));
+            let rest = voters(etcd).into_iter().filter(|l| Some(l.id) != own.map(|own| own.id));
+            let healthy = rest.filter(|l| is_healthy(seen, etcd, l)).count();
+            rule("I1", own.is_none() || 2 * healthy > voters(etcd).len(), "a quorum is healthy without the member")
+                .map(|()| false)
+        }
+    }
+}
+
+/// The Pod of a lost member has ended before etcd removes the member.
+pub(super) fn remove(member: &Member) -> Verdict {
+    rule("I29", !member.object.spec.is_lost() || member.pod.is_none(), "the Pod of a lost member ends first")
+}

@@ -1,0 +1,318 @@
+//! etcd's own robustness suite judges a cluster of ours: its clients record what they were answered while members are killed
+//! and frozen, the operator is killed, and the cluster goes from three members to five and back; its validators compare that
+//! with the members' WALs.
+//!
+//! The verdict is read from the validators' answers. The same validators have to refuse the record when one acknowledged
+//! write is taken from it. The reports, with the faults, are written to `robustness.json` beside the logs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+
+use crate::support::env::soak;
+use crate::support::host_operator::{HostOperator, Seat, send};
+use crate::support::kube_helpers::until;
+use crate::support::luck::Luck;
+use crate::support::make;
+use crate::support::program::{Program, command};
+use crate::support::world::{PATIENCE, World};
+
+const VERSION: &str = "3.7.3";
+
+/// What etcd's suite sends, requests of all kinds or those of kube-apiserver, and how many in a second: porcupine keeps all
+/// keys for each operation, and the latter makes many keys.
+const TRAFFICS: [(&str, &str); 2] = [("etcd", "100"), ("kubernetes", "60")];
+
+/// Of one record. Longer ones are several: porcupine's memory grows with the square of a record's length.
+const LASTS: Duration = Duration::from_mins(1);
+
+/// Fewer acknowledged operations prove nothing.
+const ENOUGH: u64 = 1_000;
+
+/// How long a member stands still: etcd elects another leader after one second.
+const FROZEN: Duration = Duration::from_secs(3);
+
+pub async fn tell(w: &World) -> Result<()> {
+    let rounds = if soak() { 10 } else { 1 };
+    let mut luck = Luck::of(w.story);
+    let first = usize::try_from(luck.below(2))?;
+    let seat = Seat::new(w, "host", None)?;
+    let mut operator = seat.start(&[])?;
+    let mut reports = vec![];
+    for round in 0..rounds {
+        let cluster = format!("r{round}");
+        let folder = w.env.logs.join(format!("{}.{cluster}", w.story));
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        let (traffic, rate) = TRAFFICS[(first + round) % TRAFFICS.len()];
+        let mut trial = Trial {
+            w,
+            seat: &seat,
+            operator,
+            luck: luck.fork(),
+            cluster: cluster.clone(),
+            folder: folder.clone(),
+            faults: BTreeMap::new(),
+        };
+        let report =
+            w.step(&format!("{cluster}: {traffic} traffic under faults, judged"), trial.run(traffic, rate)).await?;
+        judge(&report)?;
+        reports.push(report);
+        operator = trial.operator;
+        w.delete_and_wait("EtcdCluster", &cluster).await?;
+        // What was recorded is evidence, and nothing else.
+        std::fs::remove_dir_all(&folder)?;
+    }
+    std::fs::write(w.env.logs.join("robustness.json"), serde_json::to_vec_pretty(&reports)?)?;
+    drop(operator);
+    seat.no_defects()
+}
+
+/// Whether the validators approved, had enough to look at, and refused what is wrong.
+fn judge(report: &Value) -> Result<()> {
+    for validator in ["assumptions", "linearization", "watch", "serializable"] {
+        ensure!(report["verdict"][validator] == "Success", "{validator}: {}", report["verdict"]);
+    }
+    ensure!(report["etcdVersion"] == VERSION, "{report}");
+    let operations = report["operations"].as_object().context("operations")?;
+    let acknowledged: u64 = operations.values().filter_map(|kind| kind["acknowledged"].as_u64()).sum();
+    ensure!(acknowledged >= ENOUGH, "{acknowledged} operations were acknowledged: {operations:?}");
+    ensure!(report["watch"]["events"].as_u64() >= Some(ENOUGH), "{}", report["watch"]);
+    let controls = report["controls"].as_array().context("controls")?;
+    ensure!(controls.len() == 3, "{controls:?}");
+    for control in controls {
+        let answer = control["answer"].as_str().unwrap_or_default();
+        ensure!(answer.starts_with("Failure: "), "a record with a hole was not refused: {control}");
+    }
+    for fault in Fault::ALL {
+        ensure!(report["faults"][fault.name()].as_u64() >= Some(1), "no {}: {}", fault.name(), report["faults"]);
+    }
+    Ok(())
+}
+
+/// What a cluster has to bear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fault {
+    MemberKilled,
+    MemberFrozen,
+    OperatorKilled,
+    ScaledOut,
+    ScaledIn,
+}
+
+impl Fault {
+    const ALL: [Self; 5] =
+        [Self::MemberKilled, Self::MemberFrozen, Self::OperatorKilled, Self::ScaledOut, Self::ScaledIn];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::MemberKilled => "a member's Pod deleted without grace",
+            Self::MemberFrozen => "a member's etcd stopped for 3 s",
+            Self::OperatorKilled => "the operator killed",
+            Self::ScaledOut => "scaled from 3 to 5, and the operator killed on the way",
+            Self::ScaledIn => "scaled from 5 to 3, and the operator killed on the way",
+        }
+    }
+}
+
+/// One record of a new cluster, from its first write to the verdict.
+struct Trial<'a> {
+    w: &'a World,
+    seat: &'a Seat,
+    operator: HostOperator,
+    luck: Luck,
+    cluster: String,
+    folder: PathBuf,
+    faults: BTreeMap<Fault, u32>,
+}
+
+impl Trial<'_> {
+    async fn run(&mut self, traffic: &str, rate: &str) -> Result<Value> {
+        let mut cluster = make::cluster(&self.cluster, 3);
+        cluster["spec"]["version"] = json!(VERSION);
+        self.w.create(cluster).await?;
+        self.w.wait_ready(&self.cluster, 3).await?;
+        let endpoints = self.endpoints().await?;
+        let mut clients =
+            self.program(&["traffic", "--endpoints", &endpoints, "--traffic", traffic, "--rate", rate], "traffic")?;
+        clients.until_said("traffic runs").await?;
+        let begun = Instant::now();
+        // Long enough for every client and watcher to be connected.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let all = [
+            Fault::MemberKilled,
+            Fault::MemberFrozen,
+            Fault::ScaledOut,
+            Fault::MemberKilled,
+            Fault::MemberFrozen,
+            Fault::ScaledIn,
+            Fault::OperatorKilled,
+        ];
+        for fault in all {
+            self.inject(fault).await?;
+        }
+        while begun.elapsed() < LASTS {
+            let pick = usize::try_from(self.luck.below(3))?;
+            self.inject([Fault::MemberKilled, Fault::MemberFrozen, Fault::OperatorKilled][pick]).await?;
+        }
+        let status = clients.finish().await?;
+        ensure!(status.success(), "the clients ended with {status}: {}", clients.log.display());
+        self.collect("").await?;
+        let mut validators = self.program(&["validate"], "validate")?;
+        let status = validators.finish().await?;
+        ensure!(status.success(), "the validators ended with {status}: {}", validators.log.display());
+        let mut report: Value = serde_json::from_slice(&std::fs::read(self.folder.join("report.json"))?)?;
+        report["faults"] = self.faults.iter().map(|(fault, times)| (fault.name().to_owned(), json!(times))).collect();
+        Ok(report)
+    }
+
+    /// One fault, and what it takes until the cluster is as it should be. One that empties a volume has to collect before.
+    async fn inject(&mut self, fault: Fault) -> Result<()> {
+        *self.faults.entry(fault).or_default() += 1;
+        let what = format!("{}: {}", self.cluster, fault.name());
+        let w = self.w;
+        w.step(&what, async {
+            match fault {
+                Fault::MemberKilled => self.kill_member().await,
+                Fault::MemberFrozen => self.freeze_member().await,
+                Fault::OperatorKilled => self.kill_operator().await,
+                Fault::ScaledOut => self.scale(5).await,
+                Fault::ScaledIn => {
+                    // The members that go take their volumes with them.
+                    self.collect("-of-five").await?;
+                    self.scale(3).await
+                }
+            }
+        })
+        .await
+    }
+
+    async fn kill_member(&mut self) -> Result<()> {
+        let pod = self.pick().await?;
+        let voters = self.pods().await?.len();
+        let uid = self.w.get("Pod", &pod).await?["metadata"]["uid"].clone();
+        self.w.env.kubectl(&[
+            "delete",
+            "pod",
+            &pod,
+            "-n",
+            &self.w.ns,
+            "--grace-period=0",
+            "--force",
+            "--wait=false",
+        ])?;
+        let back = |p: &Value| p["metadata"]["uid"] != uid && p["status"]["phase"] == "Running";
+        self.w.wait("Pod", &pod, "another Pod", back).await?;
+        self.w.wait_ready(&self.cluster, voters).await
+    }
+
+    async fn freeze_member(&mut self) -> Result<()> {
+        let (pod, voters) = (self.pick().await?, self.pods().await?.len());
+        let frozen = Frozen::stop(etcd_of(&self.w.ns, &pod)?)?;
+        tokio::time::sleep(FROZEN).await;
+        drop(frozen);
+        self.w.wait_ready(&self.cluster, voters).await
+    }
+
+    async fn kill_operator(&mut self) -> Result<()> {
+        self.operator.kill()?;
+        self.operator = self.seat.start(&[])?;
+        self.operator.until_leading().await
+    }
+
+    async fn scale(&mut self, replicas: usize) -> Result<()> {
+        self.w.patch("EtcdCluster", &self.cluster, json!({"spec": {"replicas": replicas}})).await?;
+        // In the middle of it: the whole takes some ten seconds.
+        tokio::time::sleep(Duration::from_millis(self.luck.below(4_000))).await;
+        self.kill_operator().await?;
+        self.w.wait_ready(&self.cluster, replicas).await?;
+        until("as many Pods as members", PATIENCE, async || {
+            let pods = self.pods().await?;
+            Ok(if pods.len() == replicas { Ok(()) } else { Err(format!("{pods:?}")) })
+        })
+        .await
+    }
+
+    async fn pods(&self) -> Result<Vec<String>> {
+        let ours = format!("holdfast.dev/cluster={},app.kubernetes.io/component=etcd-member", self.cluster);
+        self.w.names_with("Pod", &ours).await
+    }
+
+    async fn pick(&mut self) -> Result<String> {
+        let mut pods = self.pods().await?;
+        ensure!(!pods.is_empty(), "no members");
+        Ok(pods.swap_remove(usize::try_from(self.luck.below(pods.len() as u64))?))
+    }
+
+    /// The clients' Service, as applications have it, three times: each entry gets clients and a watcher of its own, which
+    /// the Service spreads over the members, and leads to others when a member ends.
+    async fn endpoints(&self) -> Result<String> {
+        let service = self.w.get("Service", &format!("{}-client", self.cluster)).await?;
+        let url = format!("http://{}:2379", service["spec"]["clusterIP"].as_str().context("an address")?);
+        Ok([url.as_str(); 3].join(","))
+    }
+
+    /// Copies the members' WALs. The volumes are files of this machine, below a folder that a Pod's UID names.
+    async fn collect(&self, suffix: &str) -> Result<()> {
+        let state = self.w.env.kubeconfig.parent().context("the testbed's state")?;
+        let mut args = vec!["collect".to_owned()];
+        for pod in self.pods().await? {
+            let object = self.w.get("Pod", &pod).await?;
+            let uid = object["metadata"]["uid"].as_str().context("a UID")?;
+            let volumes = state.join("kubelet/pods").join(uid).join("volumes/kubernetes.io~csi");
+            let volume = std::fs::read_dir(&volumes)?.next().context("no volume")??.path();
+            args.push(format!("{pod}{suffix}={}", volume.join("mount/data").display()));
+        }
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let mut copying = self.program(&args, "collect")?;
+        let status = copying.finish().await?;
+        ensure!(status.success(), "collecting WALs ended with {status}: {}", copying.log.display());
+        Ok(())
+    }
+
+    /// The testbed's program with etcd's suite in it, at work on this trial's folder.
+    fn program(&self, args: &[&str], name: &str) -> Result<Program> {
+        let program = std::env::var("HOLDFAST_ROBUSTNESS").context("HOLDFAST_ROBUSTNESS, from testbed env")?;
+        let (verb, rest) = args.split_first().context("a verb")?;
+        Program::start(
+            command(Path::new(&program)).args([verb, "--folder"]).arg(&self.folder).args(rest),
+            &self.w.env.logs.join(format!("{}.{}-{name}.log", self.w.story, self.cluster)),
+        )
+    }
+}
+
+/// A process that stands still; it goes on when this is dropped.
+struct Frozen(u32);
+
+impl Frozen {
+    fn stop(pid: u32) -> Result<Self> {
+        send("STOP", pid)?;
+        Ok(Self(pid))
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = send("CONT", self.0);
+    }
+}
+
+/// The process of a member's etcd: Pods of the testbed are processes of this machine.
+fn etcd_of(ns: &str, pod: &str) -> Result<u32> {
+    let (name, token) = (format!("--name={pod}"), format!("--initial-cluster-token={ns}-"));
+    for entry in std::fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
+        // Whatever ended meanwhile is nobody we look for.
+        let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+        let args: Vec<&str> = line.split('\0').collect();
+        if args[0].ends_with("/etcd") && args.contains(&name.as_str()) && args.iter().any(|a| a.starts_with(&token)) {
+            return Ok(pid);
+        }
+    }
+    bail!("no process is the etcd of {pod}")
+}

@@ -1,0 +1,100 @@
+//! Clusters with certificates of cert-manager's, whose own controllers run here: one is created before cert-manager is there,
+//! and starts in plaintext at no time; a copy grows; both are told apart by their CA.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::tls::{application, ask, digest, exec_etcdctl, ready, service};
+use crate::support::host_operator::Seat;
+use crate::support::make;
+use crate::support::program::{Program, command};
+use crate::support::world::World;
+
+const VERSION: &str = "3.6.16";
+
+pub async fn tell(w: &World) -> Result<()> {
+    let folder =
+        PathBuf::from(std::env::var("HOLDFAST_CERT_MANAGER").context("HOLDFAST_CERT_MANAGER, from testbed env")?);
+    let crds: Vec<String> = definitions(&folder)?.iter().map(|crd| crd.display().to_string()).collect();
+    for crd in &crds {
+        w.env.kubectl(&["delete", "--ignore-not-found", "-f", crd])?;
+    }
+    let operator = Seat::new(w, "host", None)?.start(&[])?;
+    operator.until_leading().await?;
+    w.create(managed("a", 1)).await?;
+    let missing = |c: &Value| c["status"]["conditions"].to_string().contains("CertManagerMissing");
+    w.wait("EtcdCluster", "a", "told that cert-manager is missing", missing).await?;
+    ensure!(w.names_with("Pod", "holdfast.dev/cluster=a").await?.is_empty(), "a member without certificates");
+    for crd in &crds {
+        w.env.kubectl(&["apply", "--server-side", "-f", crd])?;
+    }
+    let _controllers = controllers(w, &folder)?;
+    // No issuer yet: cert-manager's own words reach the cluster's condition.
+    let unready = |c: &Value| c["status"]["conditions"].to_string().contains("a-operator-cert");
+    w.wait("EtcdCluster", "a", "told which Certificate is missing", unready).await?;
+    w.env.apply(Some(&w.ns), &issuers().to_string())?;
+    let object = ready(w, "a", 1).await?;
+    ensure!(object["status"]["tls"]["client"]["provider"] == json!("CertManager"), "{}", object["status"]["tls"]);
+    application(w, "app", "app-cert").await?;
+    ask(w, "app", "fill", &service("a"), &["--keys", "300", "--seed", "7"]).await?;
+    let before = digest(w, "app", &service("a")).await?;
+    exec_etcdctl(w, "a").await?;
+    w.create(make::snapshot("s", "a", json!({ "s3": make::s3() }))).await?;
+    w.step("a snapshot", w.wait_complete("s")).await?;
+    let mut copy = managed("b", 1);
+    copy["spec"]["bootstrap"] = json!({"restore": {"snapshotRef": {"name": "s"}}});
+    w.create(copy).await?;
+    ready(w, "b", 1).await?;
+    w.patch("EtcdCluster", "b", json!({"spec": {"replicas": 3}})).await?;
+    ready(w, "b", 3).await?;
+    ensure!(digest(w, "app", &service("b")).await? == before, "the copy differs");
+    for cluster in ["a", "b"] {
+        w.delete_and_wait("EtcdCluster", cluster).await?;
+    }
+    Ok(())
+}
+
+/// cert-manager's definitions, as its own module has them.
+fn definitions(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut all = vec![];
+    for entry in std::fs::read_dir(folder.join("crds"))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|end| end == "yaml") {
+            all.push(path);
+        }
+    }
+    ensure!(all.len() >= 6, "{all:?}");
+    Ok(all)
+}
+
+/// cert-manager's controllers for the story's namespace.
+fn controllers(w: &World, folder: &Path) -> Result<Program> {
+    let log = w.env.logs.join(format!("{}.cert-manager.log", w.story));
+    Program::start(command(&folder.join("cert-manager")).arg(&w.ns).env("KUBECONFIG", &w.env.kubeconfig), &log)
+}
+
+/// A CA of the namespace, an issuer of it, and a certificate for an application.
+fn issuers() -> Value {
+    let certificate = |name: &str, spec: Value| json!({"apiVersion": "cert-manager.io/v1", "kind": "Certificate", "metadata": {"name": name}, "spec": spec});
+    let issuer = |name: &str, spec: Value| json!({"apiVersion": "cert-manager.io/v1", "kind": "Issuer", "metadata": {"name": name}, "spec": spec});
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        issuer("self-signed", json!({"selfSigned": {}})),
+        certificate("pki-ca", json!({
+            "isCA": true, "commonName": "pki", "secretName": "pki-ca", "duration": "87600h", "issuerRef": {"name": "self-signed"},
+        })),
+        issuer("pki", json!({"ca": {"secretName": "pki-ca"}})),
+        certificate("app", json!({
+            "secretName": "app-cert", "commonName": "app", "usages": ["client auth"], "issuerRef": {"name": "pki"},
+        })),
+    ]})
+}
+
+fn managed(name: &str, replicas: i32) -> Value {
+    let mut cluster = make::cluster(name, replicas);
+    cluster["spec"]["version"] = json!(VERSION);
+    let source = json!({"certManager": {"issuerRef": {"name": "pki"}}});
+    cluster["spec"]["tls"] = json!({"client": source, "peer": source});
+    cluster
+}
