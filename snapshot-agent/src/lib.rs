@@ -30,6 +30,7 @@
 //! 0  contract/ error.rs   requests, reports, exit codes: with format/layout.rs the part that a planner may use
 //! 1  util/                files, memory, time, processes
 //! 2  format/              keys, manifest, trailer, compression, encryption
+//! -  retention/           which snapshots a policy keeps; pure, above format/
 //! 3  scan/                the proof: pages, records, HashKV; no I/O
 //! 4  store/               S3, Azure, Google, folders
 //! 5  catalog/             the snapshots in a store
@@ -46,6 +47,7 @@ pub mod error;
 pub mod etcd;
 pub mod format;
 mod graft;
+pub mod retention;
 pub mod scan;
 pub mod store;
 pub mod verbs;

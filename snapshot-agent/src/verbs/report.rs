@@ -9,7 +9,9 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
 
-use crate::contract::{FailedReport, MAX_REPORT_BYTES, Probed, Report};
+use serde::Serialize;
+
+use crate::contract::{FailedReport, MAX_REPORT_BYTES, Probed, RemovalReport, Report};
 use crate::error::Error;
 
 /// Where kubelet reads a container's termination message (Kubernetes' default path).
@@ -33,6 +35,15 @@ pub fn finish(outcome: &Result<Report, Error>) -> u8 {
 pub fn finish_probe(probed: &Probed) -> u8 {
     leave(&fit(Report::Probed(probed.clone())));
     probed.failed.as_ref().map_or(0, |failed| failed.failure().code)
+}
+
+/// The same for what was removed: of a prune it is reported also when the run ended early.
+pub fn finish_removal(report: &RemovalReport) -> u8 {
+    leave(&shorten(report.clone(), RemovalReport::cut));
+    match report {
+        RemovalReport::Pruned(pruned) => pruned.failed.as_ref().map_or(0, |failed| failed.failure().code),
+        RemovalReport::Removed(_) => 0,
+    }
 }
 
 fn leave(report: &str) {
@@ -63,7 +74,11 @@ pub fn render(outcome: &Result<Report, Error>) -> String {
     })
 }
 
-fn fit(mut report: Report) -> String {
+fn fit(report: Report) -> String {
+    shorten(report, cut)
+}
+
+fn shorten<T: Serialize>(mut report: T, cut: impl Fn(&mut T) -> bool) -> String {
     loop {
         let json = serde_json::to_string(&report).unwrap_or_default();
         if json.len() <= MAX_REPORT_BYTES || !cut(&mut report) {
