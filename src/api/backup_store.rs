@@ -79,8 +79,8 @@ pub struct Credentials {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub read: Option<String>,
-    /// Secret for deleting expired snapshots: get, list and delete. Default: `write`. The operator checks that the
-    /// Secret exists; Holdfast deletes no snapshots yet.
+    /// Secret for removing the snapshots that `spec.retention` of an `EtcdSnapshotSchedule` does not keep: get, list, put
+    /// and delete below `<prefix>/<namespace>/<cluster>/`, and get on `<prefix>/holdfast-store.json`. Default: `write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME))]
     pub prune: Option<String>,
@@ -93,6 +93,8 @@ pub enum Right {
     Write,
     /// Restore, search, or read the objects of a probe.
     Read,
+    /// Remove snapshots.
+    Prune,
 }
 
 impl Credentials {
@@ -101,6 +103,7 @@ impl Credentials {
         match right {
             Right::Write => &self.write,
             Right::Read => self.read.as_deref().unwrap_or(&self.write),
+            Right::Prune => self.prune.as_deref().unwrap_or(&self.write),
         }
     }
 }

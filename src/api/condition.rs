@@ -25,6 +25,8 @@ pub enum Type {
     Fresh,
     /// The backups of a cluster are fresh, by its schedules.
     BackupHealthy,
+    /// The store holds what the retention of a schedule keeps, or the rest is announced for removal.
+    RetentionApplied,
 }
 
 impl Type {
@@ -39,6 +41,7 @@ impl Type {
             Self::Verified => "Verified",
             Self::Fresh => "Fresh",
             Self::BackupHealthy => "BackupHealthy",
+            Self::RetentionApplied => "RetentionApplied",
         }
     }
 }
@@ -145,6 +148,14 @@ reasons! {
     NoBackupYet,
     /// No `EtcdSnapshotSchedule` backs the cluster up.
     NoSchedule,
+    /// The removal of snapshots is announced, and they are removed later.
+    RemovalAnnounced,
+    /// The store locks snapshots that the retention of a schedule does not keep.
+    SnapshotsLocked,
+    /// A Job announces and removes snapshots.
+    Pruning,
+    /// A restore waits for a Job that removes snapshots and does not protect the one to restore.
+    WaitingForPrune,
     /// A member waits for its certificates.
     CertificatePending,
 
@@ -225,6 +236,10 @@ reasons! {
     BackupOverdue => runbook,
     /// The newest run of a schedule failed.
     BackupFailing => runbook,
+    /// What the retention of a schedule does not keep could not be removed.
+    RetentionBlocked => runbook,
+    /// The newest snapshot has far fewer keys than the one before, so nothing is removed.
+    SnapshotAnomaly => runbook,
     /// The due times of a schedule never come: 30 February.
     NeverFires => runbook,
     /// The agent or etcdutl crashed, or ended without a report.

@@ -83,6 +83,11 @@ pub fn recall(schedule: &str, uid: &str, hole: &str, number: i32) -> String {
     job(schedule, &format!("{uid}/recall/{hole}/{number}"))
 }
 
+/// Name of the Job that removes snapshots of a schedule: one for each time that this is decided.
+pub fn prune(schedule: &str, uid: &str, decided: &str) -> String {
+    job(schedule, &format!("{uid}/prune/{decided}"))
+}
+
 /// Name of the Job that looks for the latest snapshot to restore: one for each `question`, and each time it is asked.
 pub fn search(cluster: &str, uid: &str, question: &str, number: i32) -> String {
     job(cluster, &format!("{uid}/latest/{question}/{number}"))

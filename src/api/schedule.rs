@@ -54,14 +54,23 @@ use crate::api::snapshot::{External, SnapshotTemplate};
         description = "False when a backup is overdue or failed: see the condition's message"
     ),
     printcolumn(name = "REASON", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "RETENTION",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"RetentionApplied\")].status",
+        description = "False when Holdfast does not remove what spec.retention does not keep: see the condition's message",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.clusterRef) != has(self.external)")
         .message("a schedule needs exactly one of clusterRef and external"),
     validation = Rule::new("has(self.clusterRef) == has(oldSelf.clusterRef) && (!has(self.clusterRef) || self.clusterRef == oldSelf.clusterRef) && has(self.external) == has(oldSelf.external) && (!has(self.external) || self.external == oldSelf.external)")
-        .message("clusterRef and external are immutable: create another EtcdSnapshotSchedule for another etcd")
+        .message("clusterRef and external are immutable: create another EtcdSnapshotSchedule for another etcd"),
+    validation = Rule::new("!has(self.retention) || has(self.clusterRef)")
+        .message("retention needs clusterRef: Holdfast removes no snapshots of an external etcd")
 )]
 pub struct EtcdSnapshotScheduleSpec {
     /// `EtcdCluster` to back up. The backups begin when the cluster has formed. Immutable.
@@ -99,8 +108,58 @@ pub struct EtcdSnapshotScheduleSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 50))]
     pub failed_history_limit: Option<u32>,
+    /// Which of this schedule's snapshots stay in the store. Holdfast announces a removal an hour before. Default: all
+    /// snapshots stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Retention>,
+    /// Remove no snapshot while this is true. A removal that has started goes on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspend_pruning: bool,
     /// What each run saves, where and how. A change holds from the next run on.
     pub snapshot_template: SnapshotTemplate,
+}
+
+/// Which snapshots of a schedule stay. A snapshot that any rule keeps stays; the newest snapshot, the newest two proven
+/// snapshots and all snapshots younger than an hour stay in any case.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("[has(self.keepLast) ? self.keepLast : 0, has(self.keepHourly) ? self.keepHourly : 0, has(self.keepDaily) ? self.keepDaily : 0, has(self.keepWeekly) ? self.keepWeekly : 0, has(self.keepMonthly) ? self.keepMonthly : 0, has(self.keepYearly) ? self.keepYearly : 0].exists(count, count > 0)")
+        .message("retention needs a count above 0: keepLast, keepHourly, keepDaily, keepWeekly, keepMonthly or keepYearly; to keep all snapshots, leave retention out"),
+    validation = Rule::new("(has(self.keepLast) ? self.keepLast : 0) + (has(self.keepHourly) ? self.keepHourly : 0) + (has(self.keepDaily) ? self.keepDaily : 0) + (has(self.keepWeekly) ? self.keepWeekly : 0) + (has(self.keepMonthly) ? self.keepMonthly : 0) + (has(self.keepYearly) ? self.keepYearly : 0) <= 2000")
+        .message("the counts of retention must not exceed 2000 together")
+)]
+pub struct Retention {
+    /// Number of newest snapshots that stay, 0 to 1000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 1000))]
+    pub keep_last: Option<u32>,
+    /// Number of newest hours of which one snapshot stays, 0 to 1000. Hours without a snapshot do not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 1000))]
+    pub keep_hourly: Option<u32>,
+    /// Number of newest days of which one snapshot stays, 0 to 1000. Days, like the other periods, are those of
+    /// `spec.timeZone`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 1000))]
+    pub keep_daily: Option<u32>,
+    /// Number of newest weeks (Monday to Sunday) of which one snapshot stays, 0 to 1000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 1000))]
+    pub keep_weekly: Option<u32>,
+    /// Number of newest months of which one snapshot stays, 0 to 1000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 1000))]
+    pub keep_monthly: Option<u32>,
+    /// Number of newest years of which one snapshot stays, 0 to 1000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 1000))]
+    pub keep_yearly: Option<u32>,
+    /// Age up to which all snapshots stay, counted from the newest snapshot, in days, hours and minutes: `6h`, `2d12h`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 20))]
+    #[x_kube(validation = Rule::new("self.matches('^([0-9]{1,4}d)?([0-9]{1,5}h)?([0-9]{1,6}m)?$')").message("keepWithin needs days, hours and minutes, such as 6h or 2d12h"))]
+    pub keep_within: Option<String>,
 }
 
 /// Seconds that a run may start late.
@@ -163,7 +222,29 @@ pub struct EtcdSnapshotScheduleStatus {
     /// two due times after this at the earliest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_since: Option<String>,
-    /// `Ready` and `Fresh`.
+    /// Number of recorded snapshots that `spec.retention` keeps. Absent without `spec.retention`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<u64>,
+    /// Their stored bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Snapshots whose removal is announced in the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub announced: Option<Announced>,
+    /// Snapshots that `spec.retention` does not keep and the store locks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locked: Option<Locked>,
+    /// Number of snapshots that Holdfast has removed for this schedule.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pruned: u64,
+    /// Result of the last Job that announced and removed snapshots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_prune: Option<LastPrune>,
+    /// The Job that announces and removes snapshots now, written before the Job exists. An `EtcdCluster` that restores a
+    /// snapshot which this Job does not protect waits until the Job has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prune_run: Option<PruneRun>,
+    /// `Ready`, `Fresh` and, with `spec.retention`, `RetentionApplied`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -212,4 +293,89 @@ pub struct LastFailed {
     pub class: String,
     /// Problem and remedy.
     pub message: String,
+}
+
+/// Serde takes a reference.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Snapshots whose removal is announced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Announced {
+    /// Number.
+    pub count: u64,
+    /// Stored bytes.
+    pub bytes: u64,
+    /// Begin of the oldest one's save (RFC 3339).
+    pub oldest: String,
+    /// Begin of the newest one's save (RFC 3339).
+    pub newest: String,
+    /// Earliest time at which Holdfast removes one of them (RFC 3339).
+    pub not_before: String,
+}
+
+/// Snapshots that the store locks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Locked {
+    /// Number.
+    pub count: u64,
+    /// End of the first lock that ends (RFC 3339). Absent: legal holds, which a person has to remove.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+}
+
+/// Result of a Job that announces and removes snapshots.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastPrune {
+    /// Name of the Job.
+    pub job: String,
+    /// End of the Job (RFC 3339).
+    pub at: String,
+    /// Number of snapshots that the Job removed. Absent: the Job's report is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed: Option<u64>,
+    /// Why the Job ended early or removed nothing: a class as in `status.error` of an `EtcdSnapshot`, or `SnapshotAnomaly`,
+    /// `BackupOverdue` and the like. Absent when all is well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// Problem and remedy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// End of the first of the consecutive Jobs with a `class` (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing_since: Option<String>,
+    /// Recorded snapshots that `spec.retention` did not keep, and that were left. More of them need another Job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<u64>,
+}
+
+/// A Job that announces and removes snapshots.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PruneRun {
+    /// Name of the Job.
+    pub job: String,
+    /// Time of the decision (RFC 3339).
+    pub latched_at: String,
+    /// Folder whose snapshots the Job judges, below the store's prefix.
+    pub lineage: String,
+    /// Begin of the oldest save that the policy does not keep (RFC 3339).
+    pub oldest: String,
+    /// Begin of the newest save that the policy does not keep (RFC 3339).
+    pub newest: String,
+    /// Keys of the snapshots that restores read, which the Job keeps; written once. Absent until the operator has read the
+    /// EtcdClusters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protects: Option<Vec<String>>,
+    /// End of the Job (RFC 3339). From then on the operator asks the store which snapshots are gone, and deletes their
+    /// `EtcdSnapshot`s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<String>,
+    /// Begin of the newest save up to which the store was asked (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked_through: Option<String>,
 }

@@ -53,8 +53,9 @@ use crate::api::store::Destination;
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("self == oldSelf")
-        .message("the spec of a snapshot is immutable: create another EtcdSnapshot"),
+    // Whatever is added to the spec is mutable until it stands here; a test compares.
+    validation = Rule::new("has(self.clusterRef) == has(oldSelf.clusterRef) && (!has(self.clusterRef) || self.clusterRef == oldSelf.clusterRef) && has(self.external) == has(oldSelf.external) && (!has(self.external) || self.external == oldSelf.external) && has(self.run) == has(oldSelf.run) && (!has(self.run) || self.run == oldSelf.run) && has(self.destination) == has(oldSelf.destination) && (!has(self.destination) || self.destination == oldSelf.destination) && has(self.compression) == has(oldSelf.compression) && (!has(self.compression) || self.compression == oldSelf.compression) && has(self.verify) == has(oldSelf.verify) && (!has(self.verify) || self.verify == oldSelf.verify) && has(self.askMembers) == has(oldSelf.askMembers) && (!has(self.askMembers) || self.askMembers == oldSelf.askMembers) && has(self.encryption) == has(oldSelf.encryption) && (!has(self.encryption) || self.encryption == oldSelf.encryption) && has(self.spool) == has(oldSelf.spool) && (!has(self.spool) || self.spool == oldSelf.spool) && has(self.minimumThroughput) == has(oldSelf.minimumThroughput) && (!has(self.minimumThroughput) || self.minimumThroughput == oldSelf.minimumThroughput) && has(self.deadlineSeconds) == has(oldSelf.deadlineSeconds) && (!has(self.deadlineSeconds) || self.deadlineSeconds == oldSelf.deadlineSeconds) && has(self.agent) == has(oldSelf.agent) && (!has(self.agent) || self.agent == oldSelf.agent)")
+        .message("the spec of a snapshot is immutable, except for hold: create another EtcdSnapshot"),
     validation = Rule::new("has(self.clusterRef) != has(self.external)")
         .message("a snapshot needs exactly one of clusterRef and external")
 )]
@@ -70,6 +71,10 @@ pub struct EtcdSnapshotSpec {
     /// no Job that saves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Run>,
+    /// Whether the stored snapshot stays whatever the retention of its schedule says. May be changed at any time; a Job that
+    /// removes snapshots and has started goes on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hold: bool,
     /// What to save, where and how.
     #[serde(flatten)]
     pub template: SnapshotTemplate,

@@ -116,6 +116,7 @@ fn seen(image: &str) -> Observed {
         jobs: vec![],
         snapshots: vec![],
         recalls: vec![],
+        restores: vec![],
         settings: Settings {
             agent_image: image.to_owned(),
             etcd_repository: String::new(),

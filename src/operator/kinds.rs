@@ -13,6 +13,7 @@ use super::etcd::Address;
 use super::observe;
 use super::reader::Reader;
 use crate::api::cluster::Latches;
+use crate::api::schedule::PruneRun;
 use crate::api::{
     EtcdBackupStore, EtcdBackupStoreStatus, EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, EtcdSnapshot,
     EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus, EtcdSnapshotStatus,
@@ -54,6 +55,11 @@ pub(super) trait Kind: Send + Sync + 'static {
     /// Puts latches into a status; `false` where the kind has none.
     fn latch(status: &mut Self::Status, latches: Latches) -> bool {
         let _ = (status, latches);
+        false
+    }
+    /// Puts the latch of a run that removes snapshots into a status; `false` where the kind has none.
+    fn latch_prune(status: &mut Self::Status, run: PruneRun) -> bool {
+        let _ = (status, run);
         false
     }
     /// Where changes of etcd's membership go.
@@ -237,6 +243,10 @@ impl Kind for Schedules {
     }
     fn check(seen: &Self::Seen, plan: Plan<Self::Status>) -> Result<Checked<Self::Status>, Broken<Self::Status>> {
         Checked::schedule(seen, plan)
+    }
+    fn latch_prune(status: &mut Self::Status, run: PruneRun) -> bool {
+        status.prune_run = Some(run);
+        true
     }
     fn object(seen: &Self::Seen) -> &EtcdSnapshotSchedule {
         &seen.schedule

@@ -173,7 +173,8 @@ fn decide<K: Kind>(ctx: &Context, id: &Id, seen: &K::Seen, now: jiff::Timestamp)
     let mut plan = K::plan(seen, now);
     // Only where something besides the status is to be written: a status that can be written shows that the trouble is over,
     // and on an object that is final the message would stay for ever (I18).
-    let writes = plan.act.as_ref().is_some_and(|act| !matches!(act, Act::Latch(_))) || !plan.ensures.is_empty();
+    let writes = plan.act.as_ref().is_some_and(|act| !matches!(act, Act::Latch(_) | Act::LatchPrune(_)))
+        || !plan.ensures.is_empty();
     let trouble = ctx.backoff.trouble(&id.key);
     // A status that is not stored whole is itself what is to be written.
     if let Some((reason, message)) = trouble.filter(|(reason, _)| writes || *reason == Reason::DefinitionsOutdated) {
@@ -224,6 +225,12 @@ async fn write<K: Kind>(
                 return Err(Error::Internal(format!("{} has no latches", K::NAME)));
             }
             Some(Act::Latch(latches))
+        }
+        Some(Act::LatchPrune(run)) => {
+            if !K::latch_prune(&mut wanted, (*run).clone()) {
+                return Err(Error::Internal(format!("{} removes no snapshots", K::NAME)));
+            }
+            Some(Act::LatchPrune(run))
         }
         other => {
             act = other;
@@ -311,6 +318,7 @@ fn rebase(act: &mut Act, uid: &str, version: &str) {
             }
         }
         Act::Latch(_)
+        | Act::LatchPrune(_)
         | Act::Issue(_)
         | Act::RefreshCertificates { .. }
         | Act::CreateMember(_)

@@ -232,6 +232,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         store: None,
         foreign: vec![],
         foreign_members: vec![],
+        prunes: vec![],
         searches: vec![],
         refusal: None,
         certificates: None,

@@ -217,6 +217,7 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
                  EtcdSnapshot, and create an EtcdSnapshot with a larger limit"
             }
             Does::Search => "raise spec.bootstrap.restore.agent.resources",
+            Does::Prune => "raise spec.snapshotTemplate.agent.resources of the EtcdSnapshotSchedule",
             Does::Probe => "raise spec.agent.resources",
         };
         let message = format!("the agent ran out of memory (limit {limit}): {remedy}");
@@ -239,6 +240,8 @@ enum Does {
     Inspect,
     /// It looks for the latest snapshot, for a cluster.
     Search,
+    /// It removes snapshots that a schedule does not keep.
+    Prune,
     /// It tries a store.
     Probe,
 }
@@ -249,6 +252,7 @@ impl Does {
             Some(pod) if job::probes(pod) => Self::Probe,
             Some(pod) if job::inspects(pod) => Self::Inspect,
             Some(pod) if job::searches(pod) => Self::Search,
+            Some(pod) if job::prunes(pod) => Self::Prune,
             Some(_) | None if meta::label(&job.metadata, key::SCHEDULE).is_some() => Self::Run,
             Some(_) | None => Self::Save,
         }
@@ -259,6 +263,7 @@ impl Does {
             Self::Save | Self::Run => "saves",
             Self::Inspect => "searches the store",
             Self::Search => "looks for the latest snapshot",
+            Self::Prune => "removes snapshots",
             Self::Probe => "probes the store",
         }
     }
@@ -268,7 +273,7 @@ impl Does {
         match self {
             Self::Save => ", and create another EtcdSnapshot",
             Self::Run => " before the next run",
-            Self::Inspect | Self::Search => "; Holdfast then starts another Job",
+            Self::Inspect | Self::Search | Self::Prune => "; Holdfast then starts another Job",
             Self::Probe => "; Holdfast then starts another probe",
         }
     }
@@ -280,7 +285,7 @@ impl Does {
             Self::Run => {
                 "Raise spec.snapshotTemplate.deadlineSeconds of the EtcdSnapshotSchedule, or correct the cause of the delay"
             }
-            Self::Inspect | Self::Search | Self::Probe => "Correct the cause of the delay",
+            Self::Inspect | Self::Search | Self::Prune | Self::Probe => "Correct the cause of the delay",
         }
     }
 }

@@ -16,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::member::{Joined, Leaving, Parked, Removed};
+use crate::api::schedule::PruneRun;
 use crate::api::tls::Trusts;
 use crate::api::{EtcdMember, EtcdSnapshot};
 use crate::plan::certificate::Issue;
@@ -322,10 +323,14 @@ pub enum Act {
     },
     /// POST the record of a schedule's run. An existing one of the same name that records the same run counts as done.
     RecordRun(Box<EtcdSnapshot>),
-    /// Delete the record of a failed run. Nothing is stored of it.
+    /// Latch `status.pruneRun` of a schedule (with the status, under its resourceVersion), before the clusters are read.
+    LatchPrune(Box<PruneRun>),
+    /// Delete the record of a run of which nothing is stored: it failed, or its snapshot was removed.
     DeleteRecord {
         /// The `EtcdSnapshot`.
         snapshot: Target,
+        /// Key of the removed snapshot; absent: the run failed.
+        removed: Option<String>,
         /// Why, for the log and the Event.
         why: String,
     },

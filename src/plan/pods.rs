@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition,
 };
-use snapshot_agent::contract::Report;
+use snapshot_agent::contract::{PruneReport, RemovalReport, Report};
 
 use super::meta;
 use crate::api::key;
@@ -164,6 +164,14 @@ pub fn last_end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
 /// What a container reported, where it reported anything.
 pub fn report(pod: &Pod, name: &str) -> Option<Report> {
     report_of(last_end(status(pod, name)?)?)
+}
+
+/// What a container reported of the snapshots of a schedule that it judged.
+pub fn prune_report(pod: &Pod, name: &str) -> Option<PruneReport> {
+    match serde_json::from_str(last_end(status(pod, name)?)?.message.as_deref()?.trim()).ok()? {
+        RemovalReport::Pruned(report) => Some(*report),
+        RemovalReport::Removed(_) => None,
+    }
 }
 
 /// The report in a container's last words.

@@ -100,6 +100,27 @@ fn tell(world: &mut World, command: &str) {
             world.delete_member(&name);
         }
         ["schedule", "every", "minute", "to", store] => world.schedule("* * * * *", store),
+        ["schedule", "every", "hour", "to", store] => world.schedule("7 * * * *", store),
+        ["retention", "last", n] => world.keep_last(n.parse().unwrap()),
+        ["pruning", "suspended"] => world.suspend_pruning(true),
+        ["pruning", "resumed"] => world.suspend_pruning(false),
+        ["keys", n] => world.keys = n.parse().unwrap(),
+        ["anomaly", "accepted"] => world.accept_anomaly(),
+        ["hold", "oldest"] => world.hold_oldest(true),
+        ["release", "oldest"] => world.hold_oldest(false),
+        ["elsewhere", "restores", "oldest"] => world.restore_oldest_elsewhere(true),
+        ["elsewhere", "has", "restored"] => world.restore_oldest_elsewhere(false),
+        ["lock", "oldest"] => world.lock_oldest(true),
+        ["unlock", "oldest"] => world.lock_oldest(false),
+        ["removals", "fine"] => world.prune_trouble = None,
+        ["removals", class] => {
+            let known = ExitClass::ALL.into_iter().find(|c| c.as_str() == *class);
+            world.prune_trouble = Some(known.unwrap_or_else(|| panic!("{class} is no class")));
+        }
+        ["hours", n] => {
+            world.run_until(36_000 * n.parse::<u64>().unwrap(), |_| false);
+        }
+        ["retained"] => world.show_retention(),
         ["schedule", "suspended"] => world.suspend(true),
         ["schedule", "resumed"] => world.suspend(false),
         ["schedule", "edited", "in", "the", "cronjob"] => world.edit_cron_job(),

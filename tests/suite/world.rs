@@ -180,6 +180,16 @@ pub struct World {
     pub stored: Vec<schedules::Stored>,
     /// Whether the operator is down.
     pub away: bool,
+    /// Keys in the database.
+    pub keys: u64,
+    /// Removals that are announced in the store, and since when.
+    announced: BTreeMap<String, Timestamp>,
+    /// Snapshots that the store locks.
+    locked: BTreeSet<String>,
+    /// Snapshots that other clusters of the namespace restore.
+    restoring_elsewhere: BTreeSet<String>,
+    /// What goes wrong for those who remove, and for nobody else.
+    pub prune_trouble: Option<ExitClass>,
 }
 
 fn backups() -> Location {
@@ -245,6 +255,11 @@ impl World {
             tasks: BTreeMap::new(),
             stored: vec![],
             away: false,
+            keys: 5000,
+            announced: BTreeMap::new(),
+            locked: BTreeSet::new(),
+            restoring_elsewhere: BTreeSet::new(),
+            prune_trouble: None,
         };
         let mut cluster = EtcdCluster::new("a", spec);
         world.born(&mut cluster.metadata);

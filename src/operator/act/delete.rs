@@ -40,11 +40,19 @@ pub(super) async fn member(ctx: &Context, actor: &Actor, target: &Target) -> Res
     delete::<EtcdMember>(ctx, actor, target, |member| owned_by(member, &actor.uid)).await
 }
 
-/// The record of a failed run of the actor: nothing is stored of it.
-pub(super) async fn record(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+/// The record of a run of the actor of which nothing is stored: it failed, or this snapshot of it was removed.
+pub(super) async fn record(
+    ctx: &Context,
+    actor: &Actor,
+    target: &Target,
+    removed: Option<&str>,
+) -> Result<Done, Error> {
     delete::<EtcdSnapshot>(ctx, actor, target, |snapshot| {
-        let failed = snapshot.status.as_ref().is_some_and(|s| s.phase == Phase::Failed);
-        failed && snapshot.spec.run.is_some() && has(snapshot, key::SCHEDULE_UID, &actor.uid)
+        let nothing_stored = snapshot.status.as_ref().is_some_and(|status| match removed {
+            None => status.phase == Phase::Failed,
+            Some(key) => status.artifact.as_ref().is_some_and(|artifact| artifact.key == key),
+        });
+        nothing_stored && snapshot.spec.run.is_some() && has(snapshot, key::SCHEDULE_UID, &actor.uid)
     })
     .await
 }

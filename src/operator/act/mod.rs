@@ -5,12 +5,12 @@
 //! |---|---|---|
 //! | `certificates` | Secrets of certificates | `create`, `get`, `patch` |
 //! | `create` | members, claims, Pods, Jobs, records of runs | `create`, `get` |
-//! | `delete` | Pods, claims, members, disruption budgets, records of failed runs | `get`, `delete` |
+//! | `delete` | Pods, claims, members, disruption budgets, records of runs of which nothing is stored | `get`, `delete` |
 //! | `patch` | latches on members, labels and annotations on Pods, finalizers of members | `get`, `patch` |
 //! | `membership` | learners, votes, leadership and removals in etcd | none |
 //! | `ensure` | Services, budgets, `CronJob`s and the `ConfigMap` of the CA | `get`, `create`, `patch` |
 //!
-//! The latches of a cluster are written with its status (`status`), under its resourceVersion.
+//! The latches of a cluster and of a schedule are written with its status (`status`), under its resourceVersion.
 
 mod certificates;
 mod create;
@@ -28,6 +28,7 @@ use super::error::Error;
 use super::etcd::Address;
 use crate::api::restore::{Newest, Restoring};
 use crate::api::role;
+use crate::api::schedule::PruneRun;
 use crate::plan::Act;
 use crate::plan::cluster::{Alarm, AlarmKind};
 
@@ -54,12 +55,14 @@ pub(super) enum Done {
 /// Carries out one act. `leader` is where etcd's own changes go.
 pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Address>, act: &Act) -> Result<Done, Error> {
     match act {
-        Act::Latch(_) => Err(Error::Internal("latches are written with the status".to_owned())),
+        Act::Latch(_) | Act::LatchPrune(_) => Err(Error::Internal("latches are written with the status".to_owned())),
         Act::CreateMember(member) => create::owned(ctx, actor, member.as_ref()).await,
         Act::CreatePod(pod) => create::owned(ctx, actor, pod.as_ref()).await,
         Act::StartJob(job) => create::owned(ctx, actor, job.as_ref()).await,
         Act::RecordRun(record) => create::record(ctx, actor, record).await,
-        Act::DeleteRecord { snapshot, why: _ } => delete::record(ctx, actor, snapshot).await,
+        Act::DeleteRecord { snapshot, removed, why: _ } => {
+            delete::record(ctx, actor, snapshot, removed.as_deref()).await
+        }
         Act::CreateClaim(claim) => create::claim(ctx, actor, claim).await,
         Act::DeletePod { pod, why: _ } => delete::pod(ctx, actor, pod).await,
         Act::DeleteClaim { claim, why: _ } => delete::claim(ctx, actor, claim).await,
@@ -133,6 +136,7 @@ pub(super) const fn label(act: &Act) -> &'static str {
         Act::ReleaseMember { .. } => "ReleaseMember",
         Act::StartJob(_) => "StartJob",
         Act::RecordRun(_) => "RecordRun",
+        Act::LatchPrune(_) => "LatchPrune",
         Act::DeleteRecord { .. } => "DeleteRecord",
     }
 }
@@ -158,6 +162,7 @@ pub(super) fn event_reason(act: &Act) -> Option<&'static str> {
         Act::DeleteRecord { .. } => Some("RecordDeleted"),
         Act::Issue(issue) if issue.replaces.is_some() => Some("CertificatesRenewed"),
         Act::Latch(_)
+        | Act::LatchPrune(_)
         | Act::CreateMember(_)
         | Act::SetInitialCluster { .. }
         | Act::LatchJoined { .. }
@@ -225,7 +230,18 @@ pub(super) fn told(act: &Act) -> (String, String) {
         Act::ReleaseMember { member } => (member.name.clone(), "all its parts are gone".to_owned()),
         Act::StartJob(it) => (named(&it.metadata.name), "created the Job".to_owned()),
         Act::RecordRun(it) => (named(&it.metadata.name), "recorded the run as an EtcdSnapshot".to_owned()),
-        Act::DeleteRecord { snapshot, why } => (snapshot.name.clone(), format!("deleted the EtcdSnapshot: {why}")),
+        Act::LatchPrune(run) => (run.job.clone(), latched_prune(run)),
+        Act::DeleteRecord { snapshot, why, .. } => (snapshot.name.clone(), format!("deleted the EtcdSnapshot: {why}")),
+    }
+}
+
+/// How far the latch is that a Job needs before it removes snapshots.
+fn latched_prune(run: &PruneRun) -> String {
+    match &run.protects {
+        None => format!("may remove snapshots of {}", run.lineage),
+        Some(protects) => {
+            format!("removes snapshots of {} and protects {} that are restored", run.lineage, protects.len())
+        }
     }
 }
 

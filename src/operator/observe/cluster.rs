@@ -18,13 +18,14 @@ use crate::api::condition::Wanted;
 use crate::api::name::Scheme;
 use crate::api::restore::Restore;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, component, key, name};
+use crate::operator::clock;
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::etcd::{self, Address};
 use crate::operator::reader::{Only, Reader};
 use crate::operator::tls::Login;
 use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed, Search, newest};
-use crate::plan::schedule::healthy;
+use crate::plan::schedule::{healthy, live_run};
 use crate::plan::{Seen, Unread, meta};
 
 /// The cluster of this name and UID with all it has; `None` when it is gone.
@@ -41,7 +42,8 @@ pub(in crate::operator) async fn observe(
     let wanted_store = restore.and_then(Restore::store).map(str::to_owned);
     let wants_latest = restore.is_some_and(|r| r.latest.is_some());
     let formed = cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some());
-    let (objects, pods, claims, peer_service, client_service, budget, snapshot, store, foreign, searches) = futures::try_join!(
+    let restores = restore.is_some() && !formed;
+    let (objects, pods, claims, peer_service, client_service, budget, snapshot, store, foreign, searches, pruning) = futures::try_join!(
         // By a field that only we write; a lost label must not make a member look absent.
         reader.list::<EtcdMember>(Only::Field("spec.clusterRef.uid", uid), |m| m.spec.cluster_ref.uid == uid),
         reader.list::<Pod>(Only::Label(key::CLUSTER_UID, uid), |p| labelled(p, key::CLUSTER_UID, uid)),
@@ -67,6 +69,13 @@ pub(in crate::operator) async fn observe(
         },
         async { if formed { Ok(vec![]) } else { foreign(reader, named, uid).await } },
         async { if formed || !wants_latest { Ok(vec![]) } else { searches(reader, uid).await } },
+        // After the cluster with its latch: a schedule that latches later sees that.
+        async {
+            match restores {
+                true => reader.list::<EtcdSnapshotSchedule>(Only::Everything, |_| true).await,
+                false => Ok(vec![]),
+            }
+        },
     )?;
     let last = searches.last();
     let refusal = refusal(reader, last.map(|s| &s.job), last.map_or(&[], |s| s.pods.as_slice())).await;
@@ -103,6 +112,7 @@ pub(in crate::operator) async fn observe(
         store,
         foreign,
         foreign_members,
+        prunes: pruning.iter().filter_map(|schedule| live_run(schedule, clock::now())).collect(),
         searches,
         refusal,
         certificates,

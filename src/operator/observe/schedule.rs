@@ -6,11 +6,11 @@ use kube::ResourceExt;
 
 use super::snapshot::pods_of;
 use super::{labelled, owned_by};
-use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, EtcdSnapshotSchedule, key, name};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, key, name};
 use crate::operator::error::Error;
 use crate::operator::reader::{Only, Reader};
 use crate::plan::meta;
-use crate::plan::schedule::{Observed, Recall};
+use crate::plan::schedule::{Observed, Recall, restores};
 
 /// The schedule of this name and UID with its parts; `None` when it is gone.
 pub(in crate::operator) async fn observe(
@@ -43,6 +43,10 @@ pub(in crate::operator) async fn observe(
             .any(|owner| owner.controller == Some(true))),
         reader.list::<EtcdSnapshot>(Only::Label(key::SCHEDULE, &label), |s| labelled(s, key::SCHEDULE_UID, uid)),
     )?;
+    let restores = match schedule.spec.retention {
+        Some(_) => restored(reader).await?,
+        None => vec![],
+    };
     let cron_uid = cron_job.as_ref().and_then(ResourceExt::uid).unwrap_or_default();
     let (jobs, others): (Vec<Job>, Vec<Job>) =
         all.into_iter().partition(|job| meta::controlled_by(&job.metadata, &cron_uid));
@@ -53,7 +57,19 @@ pub(in crate::operator) async fn observe(
     let recalls = futures::future::try_join_all(asks).await?;
     let snapshots = [snapshots, strangers(reader, &jobs, uid).await?].concat();
     let settings = reader.ctx.settings.clone();
-    Ok(Some(Observed { schedule, cluster, store, cron_job, jobs, snapshots, recalls, settings }))
+    Ok(Some(Observed { schedule, cluster, store, cron_job, jobs, snapshots, recalls, restores, settings }))
+}
+
+/// What restores read, looked at after the schedule with its latch: a restore that latches later sees that.
+async fn restored(reader: Reader<'_>) -> Result<Vec<String>, Error> {
+    let (clusters, members) = futures::try_join!(
+        reader.list::<EtcdCluster>(Only::Everything, |_| true),
+        reader.list::<EtcdMember>(Only::Everything, |member| member.spec.restore.is_some()),
+    )?;
+    let named = clusters.iter().filter_map(|c| c.spec.bootstrap.as_ref()?.restore.as_ref()?.snapshot_ref.as_ref());
+    let named = named.map(async |named| reader.get::<EtcdSnapshot>(&named.name).await);
+    let snapshots: Vec<EtcdSnapshot> = futures::future::try_join_all(named).await?.into_iter().flatten().collect();
+    Ok(restores(&clusters, &members, &snapshots))
 }
 
 /// What has the name of a Job of the schedule, and is no record of it.

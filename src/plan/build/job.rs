@@ -1,5 +1,5 @@
 //! The Jobs that run the agent: to save one snapshot, to look for one in its store, or for the latest, or for a schedule's
-//! runs, or to probe a store.
+//! runs, to remove those that a schedule does not keep, or to probe a store.
 //!
 //! Decides the shape of the Job and its Pod. What is asked of the agent is decided before (`plan::snapshot`); what
 //! happens in the Pod is the agent's business. The agent needs no Kubernetes API and gets no token for it.
@@ -17,11 +17,12 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use snapshot_agent::contract::{
-    EtcdFlags, Failure, InspectRequest, LatestRequest, ProbeRequest, RecallRequest, Retry, SaveRequest, StoreFlags,
+    EtcdFlags, Failure, InspectRequest, LatestRequest, ProbeRequest, PruneRequest, RecallRequest, Retry, SaveRequest,
+    StoreFlags,
 };
 
 use super::store::{self, Use};
-use super::{container_security, external, literal, pod_security, spool};
+use super::{container_security, external, literal, pod_security, prune, spool};
 use crate::api::agent::{Agent, PodMetadata};
 use crate::api::backup_store::StoreRecord;
 use crate::api::cluster::Placement;
@@ -93,6 +94,8 @@ pub enum Work {
     Latest(LatestRequest),
     /// To say which runs of a schedule are stored.
     Recall(RecallRequest),
+    /// To announce and remove snapshots of a schedule.
+    Prune(PruneRequest),
     /// To try a store.
     Probe(ProbeRequest),
 }
@@ -102,6 +105,7 @@ const SAVE: &str = "save";
 const INSPECT: &str = "inspect";
 const LATEST: &str = "latest";
 const RECALL: &str = "recall";
+const PRUNE: &str = "prune";
 const PROBE: &str = "probe";
 
 /// Whether a Pod of ours saves.
@@ -117,6 +121,11 @@ pub fn inspects(pod: &PodSpec) -> bool {
 /// Whether a Pod of ours looks for the latest snapshot.
 pub fn searches(pod: &PodSpec) -> bool {
     runs(pod, LATEST)
+}
+
+/// Whether a Pod of ours removes snapshots.
+pub fn prunes(pod: &PodSpec) -> bool {
+    runs(pod, PRUNE)
 }
 
 /// Whether a Pod of ours tries a store.
@@ -142,6 +151,7 @@ impl Work {
             Self::Inspect(_) => INSPECT,
             Self::Latest(_) => LATEST,
             Self::Recall(_) => RECALL,
+            Self::Prune(_) => PRUNE,
             Self::Probe(_) => PROBE,
         }
     }
@@ -151,24 +161,25 @@ impl Work {
             Self::Save(request) => Some(&request.cluster),
             Self::Inspect(request) => Some(&request.cluster),
             Self::Recall(request) => Some(&request.cluster),
+            Self::Prune(request) => Some(&request.cluster),
             // Its own, which need not be the one whose snapshots these are.
             Self::Latest(_) | Self::Probe(_) => None,
         }
     }
 
-    /// A probe, and a search, is repeated by its owner's own plan, which knows when.
+    /// A probe, a search and a prune are repeated by their owner's own plan, which knows when.
     const fn backoff_limit(&self) -> i32 {
         match self {
             Self::Save(_) => BACKOFF_LIMIT,
             Self::Inspect(_) => INSPECT_BACKOFF_LIMIT,
-            Self::Latest(_) | Self::Recall(_) | Self::Probe(_) => 0,
+            Self::Latest(_) | Self::Recall(_) | Self::Prune(_) | Self::Probe(_) => 0,
         }
     }
 
     const fn kept_seconds(&self) -> i32 {
         match self {
             // Of a search too: why it found nothing is told until the next one has ended, ten minutes later and more.
-            Self::Save(_) | Self::Inspect(_) | Self::Latest(_) | Self::Recall(_) => KEPT_SECONDS,
+            Self::Save(_) | Self::Inspect(_) | Self::Latest(_) | Self::Recall(_) | Self::Prune(_) => KEPT_SECONDS,
             Self::Probe(_) => REPEATED_KEPT_SECONDS,
         }
     }
@@ -179,6 +190,7 @@ impl Work {
             Self::Inspect(request) => request.deadline_seconds,
             Self::Latest(request) => request.deadline_seconds,
             Self::Recall(request) => request.deadline_seconds,
+            Self::Prune(request) => request.deadline_seconds,
             Self::Probe(request) => request.deadline_seconds,
         }
     }
@@ -187,6 +199,7 @@ impl Work {
         match self {
             Self::Save(_) | Self::Probe(_) => Use::Save,
             Self::Inspect(_) | Self::Recall(_) => Use::Inspect,
+            Self::Prune(_) => Use::Prune,
             // As the restore that comes after it: the agent says which Secret is missing, kubelet would wait for it in
             // silence until the Job's time is over.
             Self::Latest(_) => Use::Restore,
@@ -202,6 +215,7 @@ impl Work {
             Self::Inspect(request) => InspectRequest { store, ..request.clone() }.to_args(),
             Self::Latest(request) => LatestRequest { store, ..request.clone() }.to_args(),
             Self::Recall(request) => RecallRequest { store, ..request.clone() }.to_args(),
+            Self::Prune(request) => prune::to_args(&PruneRequest { store, ..request.clone() }),
             Self::Probe(request) => ProbeRequest { store, ..request.clone() }.to_args(),
         }
     }
@@ -416,7 +430,7 @@ fn beside(want: &AgentJob) -> (Work, Option<(Volume, VolumeMount)>) {
 fn env(want: &AgentJob) -> Vec<EnvVar> {
     let spec = match &want.work {
         Work::Save(request) => request.cluster_spec.as_deref(),
-        Work::Inspect(_) | Work::Latest(_) | Work::Recall(_) | Work::Probe(_) => None,
+        Work::Inspect(_) | Work::Latest(_) | Work::Recall(_) | Work::Prune(_) | Work::Probe(_) => None,
     };
     // Of a `CronJob`, whose Jobs have names and UIDs that nobody knows before.
     let owner = want.recurring.then_some(OWNER);

@@ -61,6 +61,8 @@ pub enum Use {
     Save,
     /// It looks for one: the Secrets have to be there, and nothing is written.
     Inspect,
+    /// It removes snapshots, and writes down which: the Secrets have to be there, and nothing is locked.
+    Prune,
     /// It reads one, for a cluster that has no data yet. Its Secrets are optional: what is missing is told by the agent at
     /// once, and a member that reboots years later does not hang on a deleted one.
     Restore,
@@ -173,7 +175,7 @@ pub fn readers(secret: &LocalRef) -> (PathBuf, Volume, VolumeMount) {
 }
 
 fn volume(pvc: &PvcLocation, used: Use) -> Opened {
-    let read_only = used != Use::Save;
+    let read_only = !matches!(used, Use::Save | Use::Prune);
     // The folder is opened beneath the mount by the agent: Kubernetes' own subPath would follow links.
     let url =
         pvc.sub_path.as_ref().map_or_else(|| format!("file://{BACKUP}"), |folder| format!("file://{BACKUP}/{folder}"));

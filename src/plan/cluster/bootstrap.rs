@@ -12,6 +12,7 @@ use crate::api::condition::Reason;
 use crate::api::member::{Birth, Joined};
 use crate::api::restore::Restoring;
 use crate::api::{key, name, role};
+use crate::plan::schedule::endangers;
 use crate::plan::{Act, Next, Seen, Target, Wake, build, meta, pods};
 use snapshot_agent::contract::hex_id;
 
@@ -38,6 +39,9 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
     match (seed, another) {
         (None, _) => match latches.pending_member.filter(|_| latches.restoring == wanted) {
             Some(pending) => {
+                if let Some(wait) = until_pruned(seen, wanted.as_ref()) {
+                    return wait;
+                }
                 Next::act(Act::CreateMember(Box::new(build::member::seed(&seen.cluster, &pending, wanted))))
             }
             None => latch(&seen.fresh_name(), wanted),
@@ -82,6 +86,19 @@ fn beside_foreign_volumes(seen: &Observed) -> Option<Next> {
         );
         Next::wait(Reason::WaitingForReference, message, Wake::OnChange)
     })
+}
+
+/// A Job that removes snapshots and does not know of this restore ends first. The restore is latched by now, so that the
+/// next one knows (I25).
+fn until_pruned(seen: &Observed, wanted: Option<&Restoring>) -> Option<Next> {
+    let key = &wanted?.source.key;
+    let run = seen.prunes.iter().find(|run| endangers(run, key))?;
+    let message = format!(
+        "Job {} removes snapshots of {} and does not protect {key}; the restore starts when the Job has ended, in some \
+         minutes",
+        run.job, run.lineage
+    );
+    Some(Next::wait(Reason::WaitingForPrune, message, Wake::AfterMillis(5_000)))
 }
 
 fn latch(pending: &str, restoring: Option<Restoring>) -> Next {

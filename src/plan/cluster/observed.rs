@@ -8,6 +8,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::api::cluster::LastSnapshot;
 use crate::api::condition::Wanted;
+use crate::api::schedule::PruneRun;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot};
 use crate::plan::certificate::Certificates;
 use crate::plan::{Seen, Settings};
@@ -38,6 +39,9 @@ pub struct Observed {
     pub foreign: Vec<ForeignVolume>,
     /// Names of members of an earlier cluster of this name; looked for only where this one has formed and has none.
     pub foreign_members: Vec<String>,
+    /// Runs of schedules of this namespace that may remove snapshots, looked at after the cluster itself; looked for only
+    /// while it restores and has not formed.
+    pub prunes: Vec<PruneRun>,
     /// Jobs of this cluster that look for the latest snapshot, oldest first; looked for only while it has not formed.
     pub searches: Vec<Search>,
     /// Why the API server refused the Pod of the last of these, if it did.

@@ -125,7 +125,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         | Act::MarkStarted { .. }
         | Act::RefreshCertificates { .. }
         | Act::Relabel { .. } => rule("I1", false, "the cluster's pass leaves Pods and claims to their members"),
-        Act::RecordRun(_) | Act::DeleteRecord { .. } => {
+        Act::RecordRun(_) | Act::DeleteRecord { .. } | Act::LatchPrune(_) => {
             rule("I13", false, "the cluster's pass leaves EtcdSnapshots to people and to their schedules")
         }
         Act::StartJob(job) => search(seen, job),
@@ -245,7 +245,14 @@ fn create(seen: &Observed, member: &EtcdMember) -> Verdict {
             rule("I2", old.formed.is_none(), "a cluster that has formed is never seeded again")?;
             rule("I2", seen.members.is_empty(), "there is one seed")?;
             rule("I2", seen.foreign.is_empty(), "no cluster is founded beside volumes of an earlier one of its name")?;
-            rule("I9", member.spec.restore == old.restoring, "a restore is latched before its seed is made")
+            rule("I9", member.spec.restore == old.restoring, "a restore is latched before its seed is made")?;
+            let key = old.restoring.as_ref().map(|restoring| &restoring.source.key);
+            let spared = |key: &String| {
+                let below = |lineage: &str| key.starts_with(&format!("{lineage}/"));
+                let knows = |keys: &Option<Vec<String>>| keys.as_ref().is_some_and(|keys| keys.contains(key));
+                seen.prunes.iter().all(|run| !below(&run.lineage) || knows(&run.protects))
+            };
+            rule("I25", key.is_none_or(spared), "nothing removes a snapshot while it is restored")
         }
         Birth::Joiner => {
             rule("I2", old.formed.is_some(), "members join a cluster that has formed")?;

@@ -52,6 +52,7 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::AnnounceCertificates { .. }
         | Act::RecordRun(_)
         | Act::DeleteRecord { .. }
+        | Act::LatchPrune(_)
         | Act::StartJob(_) => rule("I11", false, "a member's pass never changes the cluster or its membership"),
     }
 }

@@ -6,7 +6,7 @@
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::{AmbiguousOffset, TimeZone};
-use jiff::{Timestamp, ToSpan};
+use jiff::{SignedDuration, Timestamp, ToSpan};
 
 /// Where `spec.timeZone` is absent.
 pub const UTC: &str = "Etc/UTC";
@@ -80,6 +80,18 @@ impl Line {
         days.into_iter().find_map(|day| {
             let from = if day == now.date() { now.hour() } else { 0 };
             (from..24).filter(|hour| self.hours.has(*hour)).find_map(|hour| self.within(day, hour, after))
+        })
+    }
+
+    /// The due time before the last one; `None`: there were not two in five years.
+    pub fn before_last(&self, now: Timestamp) -> Option<Timestamp> {
+        // Back in growing steps, so that few due times lie between.
+        let hours = [1, 24, 8 * 24, 63 * 24, 400 * 24, 5 * 366 * 24];
+        hours.into_iter().find_map(|back| {
+            let first = self.next(now - SignedDuration::from_hours(back));
+            let due = std::iter::successors(first, |at| self.next(*at)).take_while(|at| *at <= now);
+            let [before, _last] = due.fold([None, None], |[_, last], at| [last, Some(at)]);
+            before
         })
     }
 

@@ -21,13 +21,16 @@ pub struct Observed {
     pub jobs: Vec<Job>,
     /// Records of its runs (by the label with its UID), and what else has the name of one of these Jobs.
     pub snapshots: Vec<EtcdSnapshot>,
-    /// Jobs of the schedule itself, which ask the store for runs.
+    /// Jobs of the schedule itself, which ask the store for runs, or remove snapshots.
     pub recalls: Vec<Recall>,
+    /// Keys of the snapshots that restores of this namespace read, looked at after the schedule itself; only where
+    /// something may be removed.
+    pub restores: Vec<String>,
     /// What the operator was started with.
     pub settings: Settings,
 }
 
-/// A Job that asks the store for runs.
+/// A Job that asks the store for runs, or removes snapshots.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recall {
     /// The Job.

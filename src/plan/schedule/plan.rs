@@ -1,13 +1,15 @@
 //! The order of decisions about one schedule.
 //!
 //! The `CronJob` runs the backups, and the operator only keeps it up to date and records what it has run: one
-//! `EtcdSnapshot` for each Job, by the Job's UID. It starts no backup itself, and deletes nothing that is stored.
+//! `EtcdSnapshot` for each Job, by the Job's UID. It starts no backup itself. What is stored goes by `prune.rs` alone, after
+//! all runs are recorded.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::batch::v1::CronJob;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
 
 use super::arm::{Arm, arm};
 use super::facts::{self, Run};
+use super::prune::{self, Pruning};
 use super::recall::{self, Answer, Reach};
 use super::status::{self, Standing};
 use super::{Line, Observed, health, record};
@@ -31,14 +33,16 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus>
     let line = line(seen, now);
     let (standing, ensures) = stand(seen, &line);
     let line = line.ok();
-    let (next, recalled_through, silent) = next(seen, &runs, now);
-    let status = status::whole(seen, &standing, (line.as_ref(), &runs), recalled_through, now);
+    let mut pruning = prune::decide(seen, &runs, line.as_ref(), now);
+    let (next, recalled_through, silent) = next(seen, &runs, &mut pruning, now);
+    let retention_due = pruning.due;
+    let status = status::whole(seen, &standing, (line.as_ref(), &runs), recalled_through, pruning, now);
     let notes = notes(seen, &status, &ensures, (&next, silent));
     let (act, waiting, wake) = next.into_parts();
     let due = line.as_ref().and_then(|line| {
         let next = facts::time(status.next_time.as_ref()).map(|next| next + AFTER_DUE);
         let overdue = health::overdue_at(spec, &status, line).filter(|at| *at > now);
-        next.into_iter().chain(overdue).filter_map(|at| Wake::at(at, now)).min_by_key(millis)
+        next.into_iter().chain(overdue).chain(retention_due).filter_map(|at| Wake::at(at, now)).min_by_key(millis)
     });
     let wake = due.into_iter().chain([wake]).min_by_key(millis).unwrap_or(wake);
     Plan { ensures, act, status, notes, waiting, wake }
@@ -92,20 +96,26 @@ fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, V
 }
 
 /// One act, up to when all runs are recorded, and why the store did not say it when it was last asked.
-fn next(seen: &Observed, runs: &[Run<'_>], now: Timestamp) -> (Next, Option<Timestamp>, Option<String>) {
+fn next(
+    seen: &Observed,
+    runs: &[Run<'_>],
+    pruning: &mut Pruning,
+    now: Timestamp,
+) -> (Next, Option<Timestamp>, Option<String>) {
     let told = facts::time(seen.schedule.status.as_ref().and_then(|s| s.recalled_through.as_ref()));
     let record = |snapshot| Next::act(Act::RecordRun(Box::new(snapshot)));
     if let Some(job) = facts::unrecorded(seen, runs).first() {
         return (record(record::of_job(seen, job)), told, None);
     }
-    let tidy = surplus(seen, runs).map_or(Next::Settled(Wake::OnChange), Next::act);
+    let prune = || pruning.next.take().unwrap_or(Next::Settled(Wake::OnChange));
+    let tidy = surplus(seen, runs).map_or_else(prune, Next::act);
     let mut told = told;
     loop {
         let hole = match recall::reach(seen, runs, told) {
             Reach::Through(through) => return (tidy, through.or(told), None),
             Reach::Hole(hole) => hole,
         };
-        let found = match recall::answer(seen, hole, now) {
+        let found = match recall::answer(seen, hole, None, now) {
             Answer::Found(found) => found,
             Answer::Ask(job, silent) => return (Next::act(Act::StartJob(job)), Some(hole.after), silent),
             Answer::Wait(wake) => {
@@ -130,7 +140,7 @@ fn surplus(seen: &Observed, runs: &[Run<'_>]) -> Option<Act> {
     let stands = |run: &Run<'_>| seen.jobs.iter().any(|job| meta::uid(&job.metadata) == run.job.uid);
     let one = failed.iter().find(|run| !stands(run) && !meta::deleting(&run.snapshot.metadata))?;
     let why = format!("{beyond} more than spec.failedHistoryLimit ({limit}) record failed runs");
-    Some(Act::DeleteRecord { snapshot: Target::of(&one.snapshot.metadata), why })
+    Some(Act::DeleteRecord { snapshot: Target::of(&one.snapshot.metadata), removed: None, why })
 }
 
 /// What people hear: once for each change, so that a pass that repeats says nothing.
@@ -150,7 +160,10 @@ fn notes(
             notes.push(note(true, "CronJobRestored", message));
         }
     }
-    if let Next::Do(Act::StartJob(job), _) = next {
+    let recalls = |job: &Job| !meta::annotation(&job.metadata, key::PRUNE_RUN).is_some() && status.prune_run.is_none();
+    if let Next::Do(Act::StartJob(job), _) = next
+        && recalls(job)
+    {
         let name = meta::name(&job.metadata);
         let before = silent.as_ref().map(|why| format!("; the last one got no answer: {why}")).unwrap_or_default();
         let message =
@@ -159,7 +172,7 @@ fn notes(
     }
     let old = seen.schedule.status.iter().flat_map(|s| &s.conditions);
     let before = |kind: &str| old.clone().find(|c| c.type_ == kind).map(|c| c.reason.clone());
-    for kind in [Type::Ready, Type::Fresh] {
+    for kind in [Type::Ready, Type::Fresh, Type::RetentionApplied] {
         let Some(condition) = status.conditions.iter().find(|c| c.type_ == kind.as_str()) else { continue };
         let person = Reason::named(&condition.reason).is_some_and(Reason::needs_a_person);
         if person && before(kind.as_str()).as_ref() != Some(&condition.reason) {

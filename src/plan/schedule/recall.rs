@@ -67,11 +67,11 @@ fn covered(seen: &Observed, after: Timestamp) -> bool {
     times.len() < SUCCESSES || times.iter().any(|at| *at <= after)
 }
 
-/// What the store says of a hole.
-pub(super) fn answer(seen: &Observed, hole: Hole, now: Timestamp) -> Answer {
+/// What the store says of a hole. `since`: the Job that may have removed runs before; what the store said earlier says nothing.
+pub(super) fn answer(seen: &Observed, hole: Hole, since: Option<&str>, now: Timestamp) -> Answer {
     let own = seen.recalls.iter().filter(|one| meta::controlled_by(&one.job.metadata, seen.uid())).collect();
-    let asked = row::of(own, |one: &&Recall| &one.job, |number| named(seen, hole, number));
-    let Some((number, last)) = asked.last().copied() else { return ask(seen, hole, 0, None) };
+    let asked = row::of(own, |one: &&Recall| &one.job, |number| named(seen, hole, since, number));
+    let Some((number, last)) = asked.last().copied() else { return ask(seen, (hole, since), 0, None) };
     let told = last.pods.iter().rev().find_map(|pod| match pods::report(pod, CONTAINER)? {
         Report::Recalled(found) => Some(found),
         _ => None,
@@ -87,14 +87,14 @@ pub(super) fn answer(seen: &Observed, hole: Hole, now: Timestamp) -> Answer {
         }
     };
     let at = at.or_else(|| jobs::created(&last.job)).unwrap_or(now);
-    let since = asked.first().and_then(|(_, first)| jobs::created(&first.job)).unwrap_or(at);
-    match Wake::at(at + jobs::pause(since, at), now) {
+    let first = asked.first().and_then(|(_, first)| jobs::created(&first.job)).unwrap_or(at);
+    match Wake::at(at + jobs::pause(first, at), now) {
         Some(later) => Answer::Wait(later),
-        None => ask(seen, hole, number.saturating_add(1), Some(why)),
+        None => ask(seen, (hole, since), number.saturating_add(1), Some(why)),
     }
 }
 
-fn ask(seen: &Observed, hole: Hole, number: i32, silent: Option<String>) -> Answer {
+fn ask(seen: &Observed, (hole, since): (Hole, Option<&str>), number: i32, silent: Option<String>) -> Answer {
     let Ok(place) = arm::place(seen, Right::Read) else { return Answer::Wait(WAITED_FOR) };
     let meta = &seen.schedule.metadata;
     let request = RecallRequest {
@@ -108,7 +108,7 @@ fn ask(seen: &Observed, hole: Hole, number: i32, silent: Option<String>) -> Answ
         ..RecallRequest::default()
     };
     let asks = job(&AgentJob {
-        name: named(seen, hole, number),
+        name: named(seen, hole, since, number),
         work: Work::Recall(request),
         destination: place.location,
         record: place.record,
@@ -119,7 +119,9 @@ fn ask(seen: &Observed, hole: Hole, number: i32, silent: Option<String>) -> Answ
 }
 
 /// Name of the Job that asks about a hole, after so many others.
-fn named(seen: &Observed, hole: Hole, number: i32) -> String {
+fn named(seen: &Observed, hole: Hole, since: Option<&str>, number: i32) -> String {
     let meta = &seen.schedule.metadata;
-    name::recall(meta::name(meta), meta::uid(meta), &hole.after.to_string(), number)
+    let after = hole.after.to_string();
+    let question = since.map_or_else(|| after.clone(), |job| format!("{after}/{job}"));
+    name::recall(meta::name(meta), meta::uid(meta), &question, number)
 }

@@ -50,6 +50,7 @@ fn record(seen: &Observed, run: Run, template: Option<SnapshotTemplate>) -> Etcd
             cluster_ref: spec.cluster_ref.clone(),
             external: spec.external.clone(),
             run: Some(run),
+            hold: false,
             template: template.unwrap_or_else(|| spec.snapshot_template.clone()),
         },
         status: None,

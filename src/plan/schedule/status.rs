@@ -4,9 +4,11 @@
 //! stored snapshot stays, too.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::facts::{self, Run};
 use super::health::{self, Fresh};
+use super::prune::Pruning;
 use super::{Line, Observed};
 use crate::api::EtcdSnapshotScheduleStatus;
 use crate::api::condition::{Reason, Type, Wanted, merge};
@@ -32,6 +34,7 @@ pub(super) fn whole(
     standing: &Standing,
     (line, runs): (Option<&Line>, &[Run<'_>]),
     recalled_through: Option<Timestamp>,
+    pruning: Pruning,
     now: Timestamp,
 ) -> EtcdSnapshotScheduleStatus {
     let meta = &seen.schedule.metadata;
@@ -55,13 +58,24 @@ pub(super) fn whole(
         consecutive_failures,
         recalled_through: recalled_through.map(|at| at.to_string()).or(old.recalled_through),
         active_since: starts.then(|| old.active_since.unwrap_or_else(|| now.to_string())),
+        kept: pruning.kept,
+        bytes: pruning.bytes,
+        announced: pruning.announced,
+        locked: pruning.locked,
+        pruned: pruning.pruned,
+        last_prune: pruning.last,
+        prune_run: pruning.run,
         conditions: vec![],
     };
     let fresh = fresh(seen, standing, line, &status, now);
     let fresh = Wanted { kind: Type::Fresh, state: fresh.state, reason: fresh.reason, message: fresh.message };
     // What the operator told of its own trouble is told again by it, or over.
-    let told: Vec<_> = old.conditions.into_iter().filter(|c| c.type_ != Type::Degraded.as_str()).collect();
-    status.conditions = merge(&told, &[ready(standing), fresh], meta.generation, now);
+    let again = [Type::Degraded, Type::RetentionApplied].map(Type::as_str);
+    let retention = pruning.condition;
+    let told = |c: &Condition| !again.contains(&c.type_.as_str()) || (retention.is_some() && c.type_ == again[1]);
+    let told: Vec<_> = old.conditions.into_iter().filter(told).collect();
+    let wanted: Vec<_> = [ready(standing), fresh].into_iter().chain(retention).collect();
+    status.conditions = merge(&told, &wanted, meta.generation, now);
     status
 }
 

@@ -54,6 +54,7 @@ fn fresh_one() -> Observed {
         jobs: vec![],
         snapshots: vec![],
         recalls: vec![],
+        restores: vec![],
         settings: settings(),
     }
 }

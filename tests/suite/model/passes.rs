@@ -324,6 +324,7 @@ impl Planner {
             store: None,
             foreign: vec![],
             foreign_members: vec![],
+            prunes: vec![],
             searches: vec![],
             refusal: None,
             certificates: None,
@@ -390,6 +391,7 @@ fn order(act: &Act) -> Order {
         | Act::RefreshCertificates { .. }
         | Act::RecordRun(_)
         | Act::DeleteRecord { .. }
+        | Act::LatchPrune(_)
         | Act::StartJob(_) => panic!("the model has no facts for {act:?}"),
     }
 }

@@ -40,6 +40,7 @@ impl World {
             members,
             foreign: self.foreign.clone(),
             foreign_members: vec![],
+            prunes: self.schedule.iter().filter_map(|s| schedule::live_run(s, self.time())).collect(),
             searches: self.seen_searches(),
             refusal: None,
             certificates: self.seen_certificates(),

@@ -2,18 +2,24 @@
 //! ask it. The controller works whether the operator does or not.
 
 use holdfast::api::name;
-use holdfast::api::schedule::EtcdSnapshotScheduleSpec;
+use holdfast::api::schedule::{EtcdSnapshotScheduleSpec, Retention};
 use holdfast::api::{EtcdSnapshotSchedule, key};
 use holdfast::plan::schedule::{self, Line, Recall};
 use holdfast::plan::snapshot;
 use k8s_openapi::api::batch::v1::{CronJob, JobCondition, JobStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use snapshot_agent::contract::{Level, Origin, RecallReport, RecalledRun, SavedReport, Verification};
+use snapshot_agent::contract::{
+    Announced, Level, LockedPile, Origin, Policy, PruneReport, RecallReport, RecalledRun, RemovalReport, SavedReport,
+    Stopped, Verification,
+};
+use snapshot_agent::retention::{Candidate, Entry, Sight, Untouched, find_stop, judge, time_zone};
 
 use super::*;
 
 /// Ticks a run takes.
 const RUN: u64 = 50;
+/// Ticks a Job that removes snapshots takes.
+const PRUNE: u64 = 100;
 /// Ticks a question to the store takes.
 const ASK: u64 = 20;
 /// Jobs of each outcome that the controller keeps.
@@ -35,12 +41,19 @@ pub struct Stored {
     at: Timestamp,
     schedule: String,
     key: String,
+    keys: u64,
 }
 
 fn argument(job: &Job, name: &str) -> Option<String> {
     let pod = job.spec.as_ref()?.template.spec.as_ref()?;
     let args = pod.containers.first()?.args.as_ref()?;
     args.iter().find_map(|arg| arg.strip_prefix(&format!("--{name}=")).map(str::to_owned))
+}
+
+fn arguments(job: &Job, name: &str) -> Vec<String> {
+    let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref()).unwrap();
+    let args = pod.containers[0].args.iter().flatten();
+    args.filter_map(|arg| arg.strip_prefix(&format!("--{name}=")).map(str::to_owned)).collect()
 }
 
 fn verb(job: &Job) -> String {
@@ -67,7 +80,8 @@ impl World {
             self.born(&mut schedule.metadata);
             schedule
         });
-        schedule.spec = EtcdSnapshotScheduleSpec { suspend: schedule.spec.suspend, ..spec };
+        let EtcdSnapshotScheduleSpec { suspend, retention, .. } = schedule.spec;
+        schedule.spec = EtcdSnapshotScheduleSpec { suspend, retention, ..spec };
         self.schedule = Some(schedule);
         self.changed();
     }
@@ -146,7 +160,14 @@ impl World {
             .tasks
             .iter()
             .filter(|(_, task)| task.pod.is_none())
-            .filter(|(_, task)| self.now >= task.born + if verb(&task.job) == "save" { RUN } else { ASK })
+            .filter(|(_, task)| {
+                let takes = match verb(&task.job).as_str() {
+                    "save" => RUN,
+                    "prune" => PRUNE,
+                    _ => ASK,
+                };
+                self.now >= task.born + takes
+            })
             .map(|(name, _)| name.clone())
             .collect();
         for name in due {
@@ -161,8 +182,15 @@ impl World {
     }
 
     fn end_task(&mut self, name: &str) {
-        let mut task = self.tasks.remove(name).unwrap();
-        let (report, mark_fits) = (self.outcome(&task), self.fits(&task.job));
+        let task = self.tasks.remove(name).unwrap();
+        let mark_fits = self.fits(&task.job);
+        if verb(&task.job) == "prune" {
+            let report = self.prune(&task.job, mark_fits);
+            let code = report.failed.as_ref().map_or(0, |failed| failed.failure().code.into());
+            let message = serde_json::to_string(&RemovalReport::Pruned(Box::new(report))).unwrap();
+            return self.finish_task(task, code, message);
+        }
+        let report = self.outcome(&task);
         let report = match (self.store_trouble, mark_fits) {
             (Some(class), _) => failed(class, None),
             (None, false) => failed(ExitClass::Refused, Some(Origin::Store)),
@@ -181,8 +209,18 @@ impl World {
                 at: task.job.metadata.creation_timestamp.as_ref().unwrap().0,
                 schedule: argument(&task.job, "schedule-uid").unwrap_or_default(),
                 key: saved.key.clone(),
+                keys: saved.keys.unwrap_or_default(),
             });
         }
+        let code = match &report {
+            Report::Failed(failed) => failed.failure().code.into(),
+            _ => 0,
+        };
+        self.finish_task(task, code, serde_json::to_string(&report).unwrap());
+    }
+
+    fn finish_task(&mut self, mut task: Task, code: i32, message: String) {
+        let (name, ok) = (meta::name(&task.job.metadata).to_owned(), code == 0);
         let time = Time(self.time());
         let kind = if ok { "Complete" } else { "Failed" };
         let end = JobCondition {
@@ -197,8 +235,8 @@ impl World {
             failed: (!ok).then_some(1),
             ..JobStatus::default()
         });
-        task.pod = Some(pod_of(&task.job, &report, time));
-        self.tasks.insert(name.to_owned(), task);
+        task.pod = Some(pod_of(&task.job, code, message, time));
+        self.tasks.insert(name, task);
         self.changed();
     }
 
@@ -209,6 +247,7 @@ impl World {
 
     /// What a Job says that nothing hinders.
     fn outcome(&self, task: &Task) -> Report {
+        let keys = self.keys;
         let saved = |key: &str| {
             Report::Saved(Box::new(SavedReport {
                 key: key.to_owned(),
@@ -216,6 +255,7 @@ impl World {
                 db_bytes: 4096,
                 stored_bytes: 1024,
                 revision: Some(7),
+                keys: Some(keys),
                 verification: Some(Verification { level: Level::HashKV, ..Verification::default() }),
                 ..SavedReport::default()
             }))
@@ -223,7 +263,9 @@ impl World {
         match verb(&task.job).as_str() {
             "save" => {
                 let lineage = argument(&task.job, "cluster-uid").unwrap_or_default();
-                saved(&format!("ns/a/{lineage}/{}", meta::uid(&task.job.metadata)))
+                let at = task.job.metadata.creation_timestamp.as_ref().unwrap().0.strftime("%Y%m%dT%H%M%SZ");
+                let owner: u64 = meta::uid(&task.job.metadata).trim_start_matches("uid-").parse().unwrap();
+                saved(&format!("ns/a/{lineage}/{at}-{owner:08x}-{owner:08x}"))
             }
             "inspect" => {
                 let owner = argument(&task.job, "owner-uid").unwrap();
@@ -243,6 +285,151 @@ impl World {
                 Report::Recalled(RecallReport { runs: all.iter().take(12).map(run).collect(), through })
             }
         }
+    }
+
+    /// What `agent prune` does with what lies in the store.
+    fn prune(&mut self, job: &Job, mark_fits: bool) -> PruneReport {
+        let name = meta::name(&job.metadata).to_owned();
+        let trouble = |class: ExitClass, origin| FailedReport {
+            class,
+            origin,
+            message: format!("the store answers {}", class.as_str()),
+        };
+        let failed = self.prune_trouble.or(self.store_trouble).map(|class| trouble(class, None));
+        let failed = failed.or_else(|| (!mark_fits).then(|| trouble(ExitClass::Refused, Some(Origin::Store))));
+        if failed.is_some() {
+            self.say(format!("Kubernetes: Job {name} has failed"));
+            return PruneReport { failed, ..PruneReport::default() };
+        }
+        let now = self.time();
+        let protected = arguments(job, "protect");
+        let entries: Vec<Entry> = self.stored.iter().map(|one| self.entry(one, job, &protected)).collect();
+        let count = |name: &str| argument(job, name).map_or(0, |n| n.parse().unwrap());
+        let policy = Policy { keep_last: count("keep-last"), keep_hourly: count("keep-hourly"), ..Policy::default() };
+        let zone = time_zone(&argument(job, "time-zone").unwrap()).unwrap();
+        let verdicts = judge(&entries, &policy, &zone, now);
+        let accepted = argument(job, "accept-anomaly");
+        let newest_after = argument(job, "newest-after").map(|at| at.parse().unwrap());
+        let sight = Sight { now, complete: true, newest_after, accepted: accepted.as_deref(), ..Sight::default() };
+        let stop = find_stop(&entries, &sight);
+        let mut report = PruneReport {
+            kept: verdicts.iter().filter(|v| !v.is_drop()).count() as u64,
+            newest: self.stored.last().map(|one| one.key.clone()),
+            stopped: stop.as_ref().map(|s| Stopped { reason: s.reason().to_owned(), message: s.message() }),
+            ..PruneReport::default()
+        };
+        let dropped = entries.into_iter().zip(verdicts).filter(|(_, verdict)| verdict.is_drop());
+        for entry in dropped.map(|(entry, _)| entry).collect::<Vec<_>>() {
+            let announced = self.announced.get(&entry.key).copied();
+            let ripe = announced.is_some_and(|at| now >= at + SignedDuration::from_hours(1));
+            if stop.is_none() && self.locked.contains(&entry.key) {
+                report.locked.get_or_insert_with(LockedPile::default).count += 1;
+            } else if stop.is_none() && ripe {
+                assert!(!self.restoring_elsewhere.contains(&entry.key), "a snapshot is removed while it is restored");
+                self.stored.retain(|one| one.key != entry.key);
+                self.announced.remove(&entry.key);
+                report.removed += 1;
+                self.say(format!("Kubernetes: Job {name} removes the snapshot of {}", entry.at));
+            } else {
+                if stop.is_none() && announced.is_none() {
+                    self.announced.insert(entry.key.clone(), now);
+                    self.say(format!("Kubernetes: Job {name} announces the snapshot of {}", entry.at));
+                }
+                let not_before = self.announced.get(&entry.key).map_or(now, |at| *at + SignedDuration::from_hours(1));
+                let pile = report.announced.get_or_insert_with(|| Announced {
+                    oldest: entry.at,
+                    newest: entry.at,
+                    not_before,
+                    ..Announced::default()
+                });
+                pile.count += 1;
+                pile.bytes += 1024;
+                pile.newest = pile.newest.max(entry.at);
+                pile.not_before = pile.not_before.min(not_before);
+            }
+        }
+        if stop.is_some() {
+            report.announced = None;
+        }
+        report
+    }
+
+    fn entry(&self, one: &Stored, job: &Job, protected: &[String]) -> Entry {
+        let subject = if protected.contains(&one.key) {
+            Err(Untouched::Protected)
+        } else if argument(job, "schedule-uid").as_ref() != Some(&one.schedule) {
+            Err(Untouched::OtherOrigin)
+        } else {
+            Ok(Candidate {
+                ended: one.at,
+                proven: true,
+                cluster_id: "c".to_owned(),
+                revision: Some(7),
+                keys: Some(one.keys),
+                ..Candidate::default()
+            })
+        };
+        Entry { key: one.key.clone(), at: one.at, subject }
+    }
+
+    pub fn keep_last(&mut self, count: u32) {
+        let retention = Retention { keep_last: Some(count), ..Retention::default() };
+        self.schedule.as_mut().unwrap().spec.retention = Some(retention);
+        self.changed();
+    }
+
+    pub fn suspend_pruning(&mut self, suspend: bool) {
+        self.schedule.as_mut().unwrap().spec.suspend_pruning = suspend;
+        self.changed();
+    }
+
+    /// `kubectl annotate`: the newest snapshot has few keys, and this is meant.
+    pub fn accept_anomaly(&mut self) {
+        let newest = self.stored.last().unwrap().key.clone();
+        let annotations = self.schedule.as_mut().unwrap().metadata.annotations.get_or_insert_default();
+        annotations.insert(key::ACCEPT_ANOMALY.to_owned(), newest);
+        self.changed();
+    }
+
+    /// A person holds the oldest recorded snapshot.
+    pub fn hold_oldest(&mut self, hold: bool) {
+        let oldest = self.stored.first().unwrap().uid.clone();
+        let of_run = |s: &&mut EtcdSnapshot| s.spec.run.as_ref().is_some_and(|run| run.uid == oldest);
+        let mut record = self.snapshots.values_mut().find(of_run).unwrap().clone();
+        record.spec.hold = hold;
+        self.touch(&mut record.metadata);
+        self.snapshots.insert(meta::name(&record.metadata).to_owned(), record);
+    }
+
+    /// Another cluster of the namespace restores the oldest snapshot, or has done so.
+    pub fn restore_oldest_elsewhere(&mut self, begins: bool) {
+        self.restoring_elsewhere.clear();
+        if begins {
+            self.restoring_elsewhere.insert(self.stored.first().unwrap().key.clone());
+        }
+        self.changed();
+    }
+
+    /// S3 locks the oldest snapshot by legal hold, or no more.
+    pub fn lock_oldest(&mut self, lock: bool) {
+        self.locked.clear();
+        if lock {
+            self.locked.insert(self.stored.first().unwrap().key.clone());
+        }
+    }
+
+    /// What the store holds, and what the status says of the retention.
+    pub fn show_retention(&mut self) {
+        let Some(status) = self.schedule.as_ref().and_then(|s| s.status.clone()) else { return };
+        let announced = status.announced.map_or(0, |pile| pile.count);
+        let records = self.snapshots.values().filter(|s| s.spec.run.is_some()).count();
+        self.say(format!(
+            "{} are stored, {records} recorded; kept {}, announced {announced}, removed {}, last {}",
+            self.stored.len(),
+            status.kept.unwrap_or_default(),
+            status.pruned,
+            status.last_prune.and_then(|last| last.class).unwrap_or_else(|| "well".to_owned()),
+        ));
     }
 
     /// The controller keeps the newest Jobs of each outcome; the others go with their Pods.
@@ -315,6 +502,14 @@ impl World {
                 .filter(|cron| meta::name(&cron.metadata) == name::cron_job(meta::name(&object.metadata), &uid)),
             jobs: jobs.collect(),
             snapshots: self.snapshots.values().filter(|s| s.spec.run.is_some()).cloned().collect(),
+            restores: schedule::restores(
+                self.cluster.as_slice(),
+                &self.members.values().cloned().collect::<Vec<_>>(),
+                &self.snapshots.values().cloned().collect::<Vec<_>>(),
+            )
+            .into_iter()
+            .chain(self.restoring_elsewhere.iter().cloned())
+            .collect(),
             recalls: recalls.map(|task| Recall { job: task.job.clone(), pods: self.pods_of(task) }).collect(),
             settings: settings(),
             schedule: object,
@@ -388,14 +583,10 @@ fn failed(class: ExitClass, origin: Option<Origin>) -> Report {
     Report::Failed(FailedReport { class, origin, message: format!("the store answers {}", class.as_str()) })
 }
 
-fn pod_of(job: &Job, report: &Report, at: Time) -> Pod {
-    let exit_code = match report {
-        Report::Failed(failed) => failed.failure().code.into(),
-        _ => 0,
-    };
+fn pod_of(job: &Job, exit_code: i32, message: String, at: Time) -> Pod {
     let end = ContainerStateTerminated {
         exit_code,
-        message: serde_json::to_string(report).ok(),
+        message: Some(message),
         started_at: Some(at.clone()),
         finished_at: Some(at),
         ..ContainerStateTerminated::default()

@@ -158,6 +158,12 @@ impl World {
                 self.patch_member(&member, |m| m.metadata.finalizers = None)?;
             }
             Act::RecordRun(record) => self.record_run(*record),
+            Act::LatchPrune(run) => {
+                let mut schedule = self.schedule.clone().ok_or(())?;
+                schedule.status.get_or_insert_default().prune_run = Some(*run);
+                self.touch(&mut schedule.metadata);
+                self.schedule = Some(schedule);
+            }
             Act::DeleteRecord { snapshot, .. } => {
                 Self::same(&snapshot, &self.snapshots.get(&snapshot.name).ok_or(())?.metadata)?;
                 self.snapshots.remove(&snapshot.name);
@@ -280,6 +286,10 @@ pub fn english(act: &Act) -> String {
         Act::ReleaseMember { member } => format!("let member {} go", member.name),
         Act::StartJob(j) => format!("start Job {}", meta::name(&j.metadata)),
         Act::RecordRun(s) => format!("record run {}", meta::name(&s.metadata)),
-        Act::DeleteRecord { snapshot, why } => format!("delete record {} ({why})", snapshot.name),
+        Act::LatchPrune(run) => match &run.protects {
+            None => format!("write down: {} may remove snapshots", run.job),
+            Some(keys) => format!("write down: {} protects {}", run.job, keys.len()),
+        },
+        Act::DeleteRecord { snapshot, why, .. } => format!("delete record {} ({why})", snapshot.name),
     }
 }
