@@ -18,7 +18,7 @@ async fn world() -> World {
     let keys = world.save_hourly(6);
     for key in &keys[..2] {
         fs::create_dir(world.path(key).join("proofs")).unwrap();
-        fs::write(world.path(key).join("proofs/20261121T110000.000000Z-drill.json"), "{}").unwrap();
+        fs::write(world.path(key).join("proofs/20261121T110000.000000Z-stored.json"), "{}").unwrap();
     }
     world.save("2026-11-20T10:00:00Z", json!({"origin": null}));
     world.prune(keeping(2), NOW).await;
