@@ -18,8 +18,8 @@ use crate::error::{Error, Result};
 use crate::format::layout::Folder;
 use crate::format::manifest::{self, Manifest};
 use crate::retention::{Mark, Untouched, Whose};
-use crate::store::Store;
 use crate::store::removal::Lasting;
+use crate::store::{self, Store};
 use crate::util::clock;
 use crate::util::interrupt::Interrupt;
 use crate::util::process::random_uid;
@@ -31,7 +31,7 @@ pub async fn run(request: RemoveRequest) -> Result<RemovedReport> {
     if !hex::decode(&request.manifest_sha256).is_ok_and(|bytes| bytes.len() == 32) {
         return Err(Error::config("--manifest-sha256 is no sha256: 64 hex digits"));
     }
-    let store = Store::open(&request.store)?;
+    let store = Store::open(&store::unlocked(&request.store))?;
     let pod_uid = request.pod_uid.clone().map_or_else(random_uid, Ok)?;
     interrupt
         .unless(async {
