@@ -13,6 +13,7 @@ mod folder;
 mod gcs;
 mod location;
 mod locked;
+pub(crate) mod removal;
 mod s3;
 pub(crate) mod trial;
 
@@ -178,8 +179,8 @@ impl Taken {
 }
 
 /// No more names than anybody looks at.
-fn within(names: &[String], limit: usize) -> Result<()> {
-    if names.len() > limit { Err(Error::config(format!("the folder holds more than {limit} files"))) } else { Ok(()) }
+fn within(names: usize, limit: usize) -> Result<()> {
+    if names > limit { Err(Error::config(format!("the folder holds more than {limit} files"))) } else { Ok(()) }
 }
 
 /// Why a key is left to another run.

@@ -306,6 +306,9 @@ pub struct RemovedReport {
     /// Files in the folder that the agent does not know and left, at most [`MAX_NAMED`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown_files: Vec<String>,
+    /// Why the agent refused, and removed nothing: `Held`, `Locked`, `LastProven`, `NotTheSnapshot`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Stopped>,
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::contract::Policy;
 /// A person who looks at a run finds what it saved.
 const YOUNG: SignedDuration = SignedDuration::from_hours(1);
 
-/// Proven ones that no policy gives up: the newest may turn out broken.
+/// Proven ones that no policy gives up (I25): the newest may turn out broken.
 const PROVEN: usize = 2;
 
 /// Judges every entry, in their order.

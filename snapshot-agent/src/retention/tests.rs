@@ -194,3 +194,33 @@ fn every_doubt_stops() {
     let stop = find_stop(&later, &sight()).unwrap();
     assert!(stop.message().contains("Prune with that version"), "{stop:?}");
 }
+
+/// The example of `docs/retention.md`, computed.
+#[test]
+fn the_page_tells_what_is_kept_and_why() {
+    let first = at("2026-08-01T00:07:00Z");
+    let entries: Vec<Entry> = (0..354)
+        .map(|run| {
+            let time = first + SignedDuration::from_hours(6 * run);
+            let found = entry(&time.to_string(), good());
+            match time.to_string().as_str() {
+                "2026-10-26T18:07:00Z" => Entry { subject: Ok(Candidate { proven: false, ..good() }), ..found },
+                "2026-10-25T18:07:00Z" => Entry { subject: Ok(Candidate { failed: true, ..good() }), ..found },
+                "2026-09-03T12:07:00Z" => Entry { subject: Err(Untouched::Held), ..found },
+                _ => found,
+            }
+        })
+        .collect();
+    let zone = time_zone("Europe/Berlin").unwrap();
+    let policy = Policy { keep_last: 3, keep_daily: 5, keep_weekly: 4, keep_monthly: 3, ..Policy::default() };
+    let verdicts = judge(&entries, &policy, &zone, at("2026-10-28T08:00:00Z"));
+    let mut told = String::new();
+    for (entry, verdict) in entries.iter().zip(&verdicts).rev().filter(|(_, verdict)| !verdict.is_drop()) {
+        let time = entry.at.to_zoned(zone.clone()).strftime("%a %Y-%m-%d %H:%M %:z");
+        told.push_str(&format!("| {time} | {} | {} |\n", verdict.word(), verdict.why()));
+    }
+    let dropped = verdicts.iter().filter(|verdict| verdict.is_drop()).count();
+    told.push_str(&format!("\nThe policy drops the other {dropped} of {} snapshots.\n", entries.len()));
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/retention.md")).unwrap();
+    assert!(page.contains(&told), "docs/retention.md should say:\n{told}");
+}

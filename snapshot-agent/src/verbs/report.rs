@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::contract::{FailedReport, MAX_REPORT_BYTES, Probed, RemovalReport, Report};
+use crate::contract::{ExitClass, FailedReport, Failure, MAX_REPORT_BYTES, Probed, RemovalReport, Report};
 use crate::error::Error;
 
 /// Where kubelet reads a container's termination message (Kubernetes' default path).
@@ -39,11 +39,18 @@ pub fn finish_probe(probed: &Probed) -> u8 {
 
 /// The same for what was removed: of a prune it is reported also when the run ended early.
 pub fn finish_removal(report: &RemovalReport) -> u8 {
-    leave(&shorten(report.clone(), RemovalReport::cut));
+    leave(&render_removal(report));
     match report {
         RemovalReport::Pruned(pruned) => pruned.failed.as_ref().map_or(0, |failed| failed.failure().code),
-        RemovalReport::Removed(_) => 0,
+        RemovalReport::Removed(removed) => {
+            removed.refused.as_ref().map_or(0, |_| Failure::of(ExitClass::Refused, None).code)
+        }
     }
+}
+
+/// The report of a removal as JSON of at most [`MAX_REPORT_BYTES`].
+pub fn render_removal(report: &RemovalReport) -> String {
+    shorten(report.clone(), RemovalReport::cut)
 }
 
 fn leave(report: &str) {
@@ -112,7 +119,7 @@ mod tests {
 
     use super::*;
     use crate::contract::{
-        CameAlong, ExitClass, Finding, GateReport, Level, Outcome, RestoredReport, SavedReport, Trial, Verification,
+        CameAlong, Finding, GateReport, Level, Outcome, RestoredReport, SavedReport, Trial, Verification,
     };
 
     #[test]

@@ -15,6 +15,7 @@ use bytes::BytesMut;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use jiff::fmt::rfc2822;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
@@ -26,7 +27,7 @@ use reqwest::{Certificate, Url};
 use tokio::time::timeout;
 
 use super::address::{self, NoStore, Resolver};
-use super::listing::{self, NoListing};
+use super::listing::{self, CutListing, NoListing};
 use super::proxy;
 use crate::error::{Error, Result, io_error, of_request};
 use crate::store::error_class::{beneath, tls};
@@ -177,12 +178,24 @@ impl HttpConnector for Connector {
 pub(crate) struct Heard {
     /// Until when the object is locked, as far as these credentials may know.
     pub(crate) locked_until: Option<Timestamp>,
+    /// Whether somebody holds the object, as far as these credentials may know.
+    pub(crate) legal_hold: bool,
+    /// What time it is, says the store.
+    pub(crate) now: Option<Timestamp>,
 }
 
 impl Heard {
+    /// The names of S3 (also of Google's for S3), and of Azure.
     fn of(answer: &HttpResponse) -> Self {
-        let until = answer.headers().get("x-amz-object-lock-retain-until-date");
-        Self { locked_until: until.and_then(|until| until.to_str().ok()?.parse().ok()) }
+        let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
+        let date = |name: &str| Some(rfc2822::parse(header(name)?).ok()?.timestamp());
+        let until = header("x-amz-object-lock-retain-until-date").and_then(|until| until.parse().ok());
+        Self {
+            locked_until: until.or_else(|| date("x-ms-immutability-policy-until-date")),
+            legal_hold: header("x-amz-object-lock-legal-hold") == Some("ON")
+                || header("x-ms-legal-hold") == Some("true"),
+            now: date("date"),
+        }
     }
 }
 
@@ -246,6 +259,9 @@ impl Speaker {
         }
         if lists && !refusal && !listing::is_one(&whole) {
             return Err(HttpError::new(HttpErrorKind::Unknown, NoListing));
+        }
+        if lists && !refusal && listing::is_cut(&whole) {
+            return Err(HttpError::new(HttpErrorKind::Unknown, CutListing));
         }
         Ok(HttpResponse::from_parts(head, whole.freeze().into()))
     }
@@ -373,6 +389,28 @@ fn certificates(file: Option<&FilePath>) -> Result<Option<Vec<Certificate>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn locks_and_the_stores_time_are_heard() {
+        let heard = |headers: &[(&'static str, &'static str)]| {
+            let mut answer = HttpResponse::new(bytes::Bytes::new().into());
+            for (name, value) in headers {
+                answer.headers_mut().insert(*name, value.parse().unwrap());
+            }
+            let Heard { locked_until, legal_hold, now } = Heard::of(&answer);
+            (locked_until.map(|at| at.to_string()), legal_hold, now.map(|at| at.to_string()))
+        };
+        let date = ("date", "Thu, 26 Nov 2026 06:45:01 GMT");
+        assert_eq!(heard(&[date]), (None, false, Some("2026-11-26T06:45:01Z".to_owned())));
+        let until = ("x-amz-object-lock-retain-until-date", "2026-12-01T00:00:00.000Z");
+        assert_eq!(heard(&[until]), (Some("2026-12-01T00:00:00Z".to_owned()), false, None));
+        assert!(
+            heard(&[("x-amz-object-lock-legal-hold", "ON")]).1 && !heard(&[("x-amz-object-lock-legal-hold", "OFF")]).1
+        );
+        let azure = ("x-ms-immutability-policy-until-date", "Tue, 01 Dec 2026 00:00:00 GMT");
+        let hold = ("x-ms-legal-hold", "true");
+        assert_eq!(heard(&[azure, hold]), (Some("2026-12-01T00:00:00Z".to_owned()), true, None));
+    }
 
     #[test]
     fn what_is_asked_again_is_told_without_a_word_of_the_request() {

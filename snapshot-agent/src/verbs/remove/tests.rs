@@ -1,0 +1,112 @@
+//! What the removal of one snapshot refuses, and how it goes on after a crash.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::contract::StoreFlags;
+use crate::format::manifest::sample;
+use crate::util::sha256::Sha256;
+
+const LINEAGE: &str = "shop/orders/1a2b3c4d";
+const KEY: &str = "shop/orders/1a2b3c4d/20261121T100000Z-11111111-aaaaaaaa";
+const OTHER: &str = "shop/orders/1a2b3c4d/20261120T100000Z-22222222-aaaaaaaa";
+
+struct World {
+    mount: tempfile::TempDir,
+    request: RemoveRequest,
+}
+
+impl World {
+    /// A proven snapshot, beside another proven one.
+    fn new() -> Self {
+        let mount = tempfile::tempdir().unwrap();
+        let url = format!("file://{}", mount.path().display());
+        let store = StoreFlags { url, ..StoreFlags::default() };
+        let mut world = Self {
+            mount,
+            request: RemoveRequest { store, key: KEY.to_owned(), deadline_seconds: 60, ..RemoveRequest::default() },
+        };
+        let proven = json!({"verification": {"level": "HashKV"}, "origin": {"name": "n", "uid": "owner-1"}});
+        world.put(OTHER, &proven);
+        world.request.manifest_sha256 = world.put(KEY, &proven);
+        world
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.mount.path().join(below)
+    }
+
+    /// Stores a snapshot: the sha256 of its manifest.
+    fn put(&self, key: &str, other: &Value) -> String {
+        let folder = sample::put(self.mount.path(), key, &sample::but(sample::manifest(key), other));
+        hex::encode(Sha256::digest(fs::read(folder.join("manifest.json")).unwrap()))
+    }
+
+    async fn reason(&self, change: impl FnOnce(&mut RemoveRequest)) -> Option<String> {
+        let mut request = self.request.clone();
+        change(&mut request);
+        let removed = run(request).await.unwrap();
+        removed.refused.map(|refused| refused.reason)
+    }
+}
+
+#[tokio::test]
+async fn one_snapshot_goes_and_its_record_stays() {
+    let world = World::new();
+    fs::create_dir(world.path(KEY).join("proofs")).unwrap();
+    fs::write(world.path(KEY).join("proofs/20261121T110000.000000Z-stored.json"), "{}").unwrap();
+    let removed = run(RemoveRequest { owner_uid: Some("owner-1".to_owned()), ..world.request.clone() }).await.unwrap();
+    assert_eq!((removed.bytes, removed.refused), (5, None));
+    assert!(!world.path(KEY).exists() && world.path(OTHER).join("manifest.json").exists());
+    assert_eq!(fs::read_dir(world.path(LINEAGE).join("prunes")).unwrap().count(), 1);
+    let again = run(world.request.clone()).await.unwrap();
+    assert_eq!((again.bytes, again.refused), (0, None), "what is gone is gone");
+}
+
+#[tokio::test]
+async fn what_is_held_or_the_last_or_another_one_is_refused() {
+    let world = World::new();
+    let hold = world.path(KEY).join("holds");
+    fs::create_dir(&hold).unwrap();
+    fs::write(hold.join("12345678.json"), "{}").unwrap();
+    assert_eq!(world.reason(|_| {}).await.as_deref(), Some("Held"));
+    fs::remove_dir_all(&hold).unwrap();
+    let owner = world.reason(|request| request.owner_uid = Some("owner-2".to_owned())).await;
+    assert_eq!(owner.as_deref(), Some("NotTheSnapshot"));
+    let sha256 = world.reason(|request| request.manifest_sha256 = "00".repeat(32)).await;
+    assert_eq!(sha256.as_deref(), Some("NotTheSnapshot"));
+    world.put(OTHER, &json!({"verification": {"level": "Structure"}}));
+    assert_eq!(world.reason(|_| {}).await.as_deref(), Some("LastProven"));
+    assert!(!world.path(LINEAGE).join("prunes").exists() && world.path(KEY).join("snapshot.db.zst").exists());
+    assert_eq!(world.reason(|request| request.allow_last = true).await, None);
+    assert!(!world.path(KEY).exists());
+    let wrong = run(RemoveRequest { manifest_sha256: "x".to_owned(), ..world.request.clone() }).await.unwrap_err();
+    assert!(wrong.message().contains("64 hex digits"), "{wrong}");
+    let elsewhere = RemoveRequest { expect_store_id: Some("0a1b2c3d-0000".to_owned()), ..world.request.clone() };
+    assert_eq!(run(elsewhere).await.unwrap_err().failure().reason, "StoreExchanged");
+}
+
+#[tokio::test]
+async fn a_removal_that_was_cut_is_finished_by_its_record_alone() {
+    let world = World::new();
+    let manifest = world.path(KEY).join("manifest.json");
+    let content = fs::read(&manifest).unwrap();
+    fs::remove_file(&manifest).unwrap();
+    assert_eq!(world.reason(|_| {}).await.as_deref(), Some("NotTheSnapshot"), "a save may be running");
+    fs::write(&manifest, content).unwrap();
+    let store = Store::open(&world.request.store).unwrap();
+    let folder = Folder::parse("key", KEY).unwrap();
+    let found = inventory::look(&store, &folder, NOBODY).await.unwrap();
+    let lineage = folder.parent().unwrap();
+    let named = named(&found, found.snapshot.as_ref().unwrap());
+    let record = Record::of_one(&lineage, named, None, clock::now());
+    record.keep(&store, &lineage, clock::now(), "12345678").await.unwrap();
+    fs::remove_file(&manifest).unwrap();
+    let other = world.reason(|request| request.manifest_sha256 = "00".repeat(32)).await;
+    assert_eq!(other.as_deref(), Some("NotTheSnapshot"));
+    assert_eq!(run(world.request.clone()).await.unwrap().bytes, 5);
+    assert!(!world.path(KEY).exists());
+}
