@@ -370,3 +370,21 @@ pub struct Failure {
     /// Problem and remedy.
     pub message: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use kube::CustomResourceExt;
+
+    use super::*;
+
+    #[test]
+    fn everything_but_hold_is_immutable() {
+        let crd = serde_json::to_value(EtcdSnapshot::crd()).unwrap();
+        let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let rules = spec["x-kubernetes-validations"].to_string();
+        for field in spec["properties"].as_object().unwrap().keys() {
+            let listed = rules.contains(&format!("(!has(self.{field}) || self.{field} == oldSelf.{field})"));
+            assert_eq!(listed, field != "hold", "{field}");
+        }
+    }
+}

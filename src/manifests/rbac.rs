@@ -23,7 +23,7 @@ const OPERATOR: &[Rule] = &[
         resources: &["etcdbackupstores", "etcdclusters", "etcdsnapshotschedules"],
         verbs: &["get", "list", "watch"],
     },
-    // Made as records of a schedule's runs; those of failed runs are deleted beyond the limit. Never changed.
+    // Made as records of a schedule's runs, and deleted where nothing is stored of them. Never changed.
     Rule { group: GROUP, resources: &["etcdsnapshots"], verbs: &["get", "list", "watch", "create", "delete"] },
     // Ours alone: made, latched, released, deleted.
     Rule { group: GROUP, resources: &["etcdmembers"], verbs: &["get", "list", "watch", "create", "patch", "delete"] },

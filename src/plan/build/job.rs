@@ -22,7 +22,7 @@ use snapshot_agent::contract::{
 };
 
 use super::store::{self, Use};
-use super::{container_security, external, literal, pod_security, prune, spool};
+use super::{container_security, external, literal, pod_security, spool};
 use crate::api::agent::{Agent, PodMetadata};
 use crate::api::backup_store::StoreRecord;
 use crate::api::cluster::Placement;
@@ -215,7 +215,7 @@ impl Work {
             Self::Inspect(request) => InspectRequest { store, ..request.clone() }.to_args(),
             Self::Latest(request) => LatestRequest { store, ..request.clone() }.to_args(),
             Self::Recall(request) => RecallRequest { store, ..request.clone() }.to_args(),
-            Self::Prune(request) => prune::to_args(&PruneRequest { store, ..request.clone() }),
+            Self::Prune(request) => PruneRequest { store, ..request.clone() }.to_args(),
             Self::Probe(request) => ProbeRequest { store, ..request.clone() }.to_args(),
         }
     }

@@ -20,7 +20,6 @@ pub mod external;
 pub mod job;
 pub mod member;
 pub mod pod;
-pub mod prune;
 pub mod pvc;
 pub mod service;
 pub mod spool;

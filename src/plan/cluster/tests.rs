@@ -10,6 +10,7 @@ mod growing;
 mod latest;
 mod lineage;
 mod memberless;
+mod pruned;
 mod replacing;
 mod scaling;
 mod seed;

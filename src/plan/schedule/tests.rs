@@ -20,6 +20,8 @@ use crate::api::{
 use crate::plan::fixtures::{etcd_cluster, noon, settings, stored};
 use crate::plan::{Act, Ensure, Note, Plan, Wake, safety};
 
+mod pruning;
+
 fn minutes(count: i64) -> SignedDuration {
     SignedDuration::from_mins(count)
 }

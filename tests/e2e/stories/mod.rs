@@ -20,6 +20,7 @@ mod recurring;
 mod refusals;
 mod replace;
 mod restores;
+mod retention;
 mod robustness;
 mod scale;
 mod schedules;
@@ -44,6 +45,7 @@ pub fn all() -> Vec<Story> {
         story!(on host "schedule_without_operator", schedules::without_operator),
         story!("recurring_backups", recurring::tell),
         story!("manual_run_is_recorded", schedules::by_hand),
+        story!("retention_is_told", retention::tell),
         story!("a_settled_cluster_is_quiet", quiet::tell),
         story!(on host "api_trouble", api_trouble::tell),
         story!("refusals_are_told", refusals::tell),

@@ -36,7 +36,9 @@ fn to_s3() -> AgentJob {
 fn asked(work: &Work) -> SaveRequest {
     match work {
         Work::Save(request) => request.clone(),
-        other @ (Work::Inspect(_) | Work::Latest(_) | Work::Recall(_) | Work::Probe(_)) => panic!("{other:?}"),
+        other @ (Work::Inspect(_) | Work::Latest(_) | Work::Recall(_) | Work::Prune(_) | Work::Probe(_)) => {
+            panic!("{other:?}")
+        }
     }
 }
 
@@ -59,6 +61,22 @@ fn a_job_that_looks_only_reads_and_is_the_same_otherwise() {
     assert_eq!((spec.active_deadline_seconds, spec.ttl_seconds_after_finished), (Some(180), Some(KEPT_SECONDS)));
     assert_eq!((labels[key::COMPONENT].as_str(), labels[key::CLUSTER].as_str()), (component::SNAPSHOT_AGENT, "a"));
     assert_eq!(job(&AgentJob { owner: None, ..want }).spec.unwrap().ttl_seconds_after_finished, None, "kept by hand");
+}
+
+#[test]
+fn a_job_that_removes_writes_to_its_volume_and_locks_nothing() {
+    let request = PruneRequest { cluster: "a".to_owned(), deadline_seconds: 60, ..PruneRequest::default() };
+    let to_pvc = Location::Pvc(PvcLocation { claim_name: "backups".to_owned(), sub_path: None });
+    let want = AgentJob { work: Work::Prune(request), destination: to_pvc, ..to_s3() };
+    let (spec, _, container, _) = parts(&job(&want));
+    assert_eq!(container.command.unwrap(), ["/holdfast", "agent", "prune"]);
+    assert_eq!(container.volume_mounts.unwrap()[0].read_only, None);
+    assert_eq!((spec.backoff_limit, spec.active_deadline_seconds), (Some(0), Some(180)), "its plan repeats it");
+    let lock = Some(S3ObjectLock { mode: LockMode::Compliance, days: 30 });
+    let locking = Location::S3(S3Location { bucket: "b".to_owned(), object_lock: lock, ..S3Location::default() });
+    let (_, _, container, _) = parts(&job(&AgentJob { destination: locking, ..want }));
+    let args = container.args.unwrap();
+    assert!(!args.iter().any(|arg| arg.starts_with("--s3-object-lock")), "{args:?}");
 }
 
 /// A Secret that is missing is told by the agent within a moment. A save waits for it: kubelet starts the Pod then, and what

@@ -1,0 +1,303 @@
+//! A schedule with a retention: one mutation at a time, and what the rules refuse.
+
+use k8s_openapi::api::batch::v1::Job;
+use snapshot_agent::contract::{Announced, ExitClass, FailedReport, PruneReport, RemovalReport, Stopped};
+
+use super::*;
+use crate::api::schedule::{PruneRun, Retention};
+use crate::api::snapshot::Source;
+use crate::plan::Target;
+
+const LINEAGE: &str = "ns/a/u-a";
+
+fn key(ago: i64) -> String {
+    let at = (noon() - minutes(ago)).strftime("%Y%m%dT%H%M%SZ");
+    format!("{LINEAGE}/{at}-{ago:08}-0000beef")
+}
+
+/// Four backups, of which the policy keeps the newest two.
+fn retained() -> Observed {
+    let mut seen = with_runs(&[53, 113, 173, 233].map(|ago| (ago, Phase::Complete)));
+    seen.schedule.spec.retention = Some(Retention { keep_last: Some(1), ..Retention::default() });
+    for (record, ago) in seen.snapshots.iter_mut().zip([53, 113, 173, 233]) {
+        let status = record.status.as_mut().unwrap();
+        status.cluster_uid = Some("u-a".to_owned());
+        status.source = Some(Source { cluster_id: "c1".to_owned(), ..Source::default() });
+        let artifact = status.artifact.as_mut().unwrap();
+        (artifact.key, artifact.keys, artifact.stored_bytes) = (key(ago), Some(5000), 3);
+    }
+    seen
+}
+
+fn record_of(seen: &mut Observed, ago: i64) -> &mut EtcdSnapshot {
+    let of = |s: &&mut EtcdSnapshot| s.status.as_ref().unwrap().artifact.as_ref().is_some_and(|a| a.key == key(ago));
+    seen.snapshots.iter_mut().find(of).unwrap()
+}
+
+/// The world after a plan: its status, with the latch that it writes.
+fn after(mut seen: Observed, plan: Plan<EtcdSnapshotScheduleStatus>) -> Observed {
+    let mut status = plan.status;
+    if let Some(Act::LatchPrune(run)) = plan.act {
+        status.prune_run = Some(*run);
+    }
+    seen.schedule.status = Some(status);
+    seen
+}
+
+/// Latched, and what restores read, too.
+fn latched(seen: Observed) -> Observed {
+    let plan = planned(&seen);
+    assert!(matches!(&plan.act, Some(Act::LatchPrune(run)) if run.protects.is_none()), "{:?}", plan.act);
+    let seen = after(seen, plan);
+    let plan = planned(&seen);
+    assert!(matches!(&plan.act, Some(Act::LatchPrune(run)) if run.protects.is_some()), "{:?}", plan.act);
+    after(seen, plan)
+}
+
+fn started(seen: &Observed) -> Job {
+    match planned(seen).act {
+        Some(Act::StartJob(job)) => *job,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn arguments(job: &Job) -> Vec<String> {
+    job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].args.clone().unwrap()
+}
+
+/// A Job of the schedule that has ended with these words.
+fn ended(mut job: Job, ago: i64, code: i32, words: String) -> Recall {
+    stored(&mut job.metadata, &format!("u-{ago}"));
+    job.metadata.creation_timestamp = Some(Time(noon() - minutes(ago)));
+    let kind = if code == 0 { "Complete" } else { "Failed" };
+    let over = JobCondition {
+        type_: kind.to_owned(),
+        status: "True".to_owned(),
+        last_transition_time: Some(Time(noon() - minutes(ago))),
+        ..JobCondition::default()
+    };
+    job.status = Some(JobStatus { conditions: Some(vec![over]), failed: Some(1), ..JobStatus::default() });
+    let end = ContainerStateTerminated { exit_code: code, message: Some(words), ..ContainerStateTerminated::default() };
+    let state = Some(ContainerState { terminated: Some(end), ..ContainerState::default() });
+    let agent = ContainerStatus { name: "agent".to_owned(), state, ..ContainerStatus::default() };
+    let phase = if code == 0 { "Succeeded" } else { "Failed" };
+    let status =
+        PodStatus { phase: Some(phase.to_owned()), container_statuses: Some(vec![agent]), ..PodStatus::default() };
+    Recall { pods: vec![Pod { status: Some(status), ..Pod::default() }], job }
+}
+
+fn reported(seen: &Observed, report: PruneReport) -> Observed {
+    let code = report.failed.as_ref().map_or(0, |failed| failed.failure().code.into());
+    let words = serde_json::to_string(&RemovalReport::Pruned(Box::new(report))).unwrap();
+    let mut seen = seen.clone();
+    let job = started(&seen);
+    seen.recalls.push(ended(job, 0, code, words));
+    seen
+}
+
+#[test]
+fn a_run_is_latched_before_restores_are_read_and_both_before_its_job() {
+    let mut seen = retained();
+    seen.restores = vec![key(173), "ns/b/u-b/20260101T000000Z-00000001-x".to_owned()];
+    record_of(&mut seen, 113).spec.hold = true;
+    let plan = planned(&seen);
+    // One is held and one restored, so the newest two proven ones are others.
+    assert_eq!((plan.status.kept, plan.status.bytes), (Some(2), Some(6)));
+    assert_eq!(told(&plan, Type::RetentionApplied), ("True", "AsDesired"));
+
+    let mut seen = retained();
+    let plan = planned(&seen);
+    assert_eq!(plan.status.kept, Some(2));
+    assert_eq!(told(&plan, Type::RetentionApplied), ("True", "RemovalAnnounced"));
+    seen = after(seen, plan);
+    seen.restores = vec![key(233)];
+    record_of(&mut seen, 53).spec.hold = true;
+    let Some(Act::LatchPrune(run)) = planned(&seen).act else { panic!() };
+    assert_eq!((run.lineage.as_str(), run.protects.as_deref()), (LINEAGE, Some(&[key(233)][..])));
+    let latched = after(seen.clone(), planned(&seen));
+    seen = latched.clone();
+    seen.restores = vec![key(173)];
+    let args = arguments(&started(&seen));
+    for arg in [
+        "--cluster-uid=u-a".to_owned(),
+        "--schedule-uid=u-s".to_owned(),
+        "--keep-last=1".to_owned(),
+        "--newest-after=2026-01-01T10:07:00Z".to_owned(),
+        format!("--protect={}", key(233)),
+        format!("--protect={}", key(53)),
+    ] {
+        assert!(args.contains(&arg), "{arg} is missing in {args:?}");
+    }
+    assert!(!args.contains(&format!("--protect={}", key(173))), "a later restore sees the latch, and waits");
+}
+
+#[test]
+fn nothing_that_deletes_starts_while_it_must_not() {
+    let begins = |seen: &Observed| planned(seen).act.is_some();
+    assert!(begins(&retained()));
+    let cases: [(&str, fn(&mut Observed)); 7] = [
+        ("everything is kept", |seen| seen.schedule.spec.retention = None),
+        ("suspended", |seen| seen.schedule.spec.suspend_pruning = true),
+        ("the cluster is gone", |seen| seen.cluster = None),
+        ("another cluster of the name", |seen| seen.cluster.as_mut().unwrap().metadata.uid = Some("u-b".to_owned())),
+        ("being deleted", |seen| seen.schedule.metadata.deletion_timestamp = Some(Time(noon()))),
+        ("few keys", |seen| {
+            let newest = record_of(seen, 53).status.as_mut().unwrap();
+            newest.artifact.as_mut().unwrap().keys = Some(100);
+        }),
+        ("the store is not there", |seen| {
+            let vault = Some(LocalRef { name: "vault".to_owned() });
+            seen.schedule.spec.snapshot_template.destination =
+                crate::api::store::Destination { store_ref: vault, ..Default::default() };
+        }),
+    ];
+    for (why, change) in cases {
+        let mut seen = retained();
+        change(&mut seen);
+        let act = planned(&seen).act;
+        assert!(!matches!(act, Some(Act::LatchPrune(_) | Act::StartJob(_))), "{why}: {act:?}");
+        // A latch that was written before starts nothing either.
+        let mut seen = latched(retained());
+        change(&mut seen);
+        assert!(!matches!(planned(&seen).act, Some(Act::StartJob(_))), "{why}");
+    }
+    let stopped = planned_at(&retained(), noon() + minutes(180));
+    assert_eq!(told(&stopped, Type::RetentionApplied), ("False", "RetentionBlocked"), "two due times without a backup");
+    assert!(!matches!(stopped.act, Some(Act::LatchPrune(_))));
+    let stale = latched(retained());
+    assert!(planned_at(&stale, noon() + minutes(11)).act.is_none_or(|act| !matches!(act, Act::StartJob(_))));
+    let mut few = retained();
+    record_of(&mut few, 53).status.as_mut().unwrap().artifact.as_mut().unwrap().keys = Some(100);
+    let plan = planned(&few);
+    assert_eq!(told(&plan, Type::RetentionApplied), ("False", "SnapshotAnomaly"));
+    let said = &plan.status.conditions.iter().find(|c| c.type_ == "RetentionApplied").unwrap().message;
+    assert!(said.contains(&key(53)) && said.contains("accept-anomaly"), "{said}");
+    few.schedule.metadata.annotations = Some([(key::ACCEPT_ANOMALY.to_owned(), key(53))].into());
+    assert!(matches!(planned(&few).act, Some(Act::LatchPrune(_))));
+}
+
+#[test]
+fn what_a_job_says_is_taken_over_once_and_the_next_one_waits() {
+    let announced = Announced {
+        count: 2,
+        bytes: 6,
+        oldest: noon() - minutes(233),
+        newest: noon() - minutes(173),
+        not_before: noon() + minutes(60),
+    };
+    let mut seen = reported(&latched(retained()), PruneReport { announced: Some(announced), ..PruneReport::default() });
+    let plan = planned(&seen);
+    assert_eq!((plan.act.clone(), plan.status.prune_run.clone()), (None, None), "nothing is gone");
+    assert_eq!(plan.status.announced.as_ref().map(|pile| pile.count), Some(2));
+    assert_eq!(told(&plan, Type::RetentionApplied), ("True", "RemovalAnnounced"));
+    seen = after(seen, plan);
+    assert_eq!(planned_at(&seen, noon() + minutes(7)).act, None, "an hour is left to hold something");
+
+    for (report, class, reason) in [
+        (PruneReport { failed: Some(denied()), ..PruneReport::default() }, "Denied", "RetentionBlocked"),
+        (
+            PruneReport { stopped: Some(stopped("LaterFormat")), ..PruneReport::default() },
+            "LaterFormat",
+            "RetentionBlocked",
+        ),
+        (
+            PruneReport { stopped: Some(stopped("SnapshotAnomaly")), ..PruneReport::default() },
+            "SnapshotAnomaly",
+            "SnapshotAnomaly",
+        ),
+    ] {
+        let seen = reported(&latched(retained()), report);
+        let plan = planned(&seen);
+        assert_eq!(plan.act, None, "{class}");
+        assert_eq!(plan.status.last_prune.as_ref().unwrap().class.as_deref(), Some(class));
+        assert_eq!(told(&plan, Type::RetentionApplied), ("False", reason));
+        let seen = after(seen, plan);
+        assert_eq!(planned_at(&seen, noon() + minutes(6)).act, None, "ten minutes are between two Jobs");
+    }
+}
+
+fn denied() -> FailedReport {
+    FailedReport { class: ExitClass::Denied, origin: None, message: "no right to remove".to_owned() }
+}
+
+fn stopped(reason: &str) -> Stopped {
+    Stopped { reason: reason.to_owned(), message: "why".to_owned() }
+}
+
+/// The Job has removed one, and this is what the store said when it was asked for the rest.
+fn asked(left: &[i64]) -> Observed {
+    let mut seen = reported(&latched(retained()), PruneReport { removed: 1, ..PruneReport::default() });
+    seen = after(seen.clone(), planned(&seen));
+    assert_eq!(seen.schedule.status.as_ref().unwrap().pruned, 1);
+    let Some(Act::StartJob(job)) = planned(&seen).act else { panic!("the store is asked") };
+    assert!(
+        job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].command.as_ref().unwrap()[2]
+            == "recall"
+    );
+    let run =
+        |ago: &i64| RecalledRun { job: format!("run-{ago}"), uid: format!("u-run-{ago}"), at: noon() - minutes(*ago) };
+    let report = RecallReport { runs: left.iter().map(run).collect(), through: noon() - minutes(173) };
+    seen.recalls.push(ended(*job, 0, 0, serde_json::to_string(&Report::Recalled(report)).unwrap()));
+    seen
+}
+
+#[test]
+fn the_record_of_what_is_gone_goes_and_no_other() {
+    let seen = asked(&[173]);
+    let plan = planned(&seen);
+    let Some(Act::DeleteRecord { snapshot, removed, .. }) = &plan.act else { panic!("{:?}", plan.act) };
+    assert_eq!((snapshot.name.as_str(), removed.as_deref()), ("run-233", Some(key(233).as_str())));
+    let mut seen = after(seen, plan);
+    seen.snapshots.retain(|s| s.metadata.name.as_deref() != Some("run-233"));
+    let plan = planned(&seen);
+    assert_eq!((plan.act.clone(), plan.status.prune_run.clone(), plan.status.pruned), (None, None, 1));
+    assert_eq!(planned(&asked(&[233, 173])).act, None, "the store holds both");
+}
+
+#[test]
+fn the_rules_refuse_what_no_plan_wants() {
+    let seen = retained();
+    let refused = |seen: &Observed, act: Act, invariant: &str| {
+        let plan = Plan { act: Some(act.clone()), ..plan(seen, noon()) };
+        let verdict = safety::schedule(seen, &plan);
+        assert_eq!(verdict.as_ref().err().map(|v| v.invariant), Some(invariant), "{act:?}: {verdict:?}");
+    };
+    let ready = latched(seen.clone());
+    let job = started(&ready);
+    let start = |job: &Job| Act::StartJob(Box::new(job.clone()));
+    refused(&seen, start(&job), "I25");
+    let run = ready.schedule.status.as_ref().unwrap().prune_run.clone().unwrap();
+    refused(&ready, Act::LatchPrune(Box::new(PruneRun { protects: Some(vec!["x".to_owned()]), ..run.clone() })), "I25");
+    refused(&seen, Act::LatchPrune(Box::new(run.clone())), "I25");
+    let mut first = ready.clone();
+    first.schedule.status.as_mut().unwrap().prune_run = Some(PruneRun { protects: None, ..run.clone() });
+    first.restores = vec![key(233)];
+    refused(&first, Act::LatchPrune(Box::new(run)), "I25");
+    let mut suspended = ready.clone();
+    suspended.schedule.spec.suspend_pruning = true;
+    refused(&suspended, start(&job), "I25");
+    let mut held = ready.clone();
+    record_of(&mut held, 233).spec.hold = true;
+    refused(&held, start(&job), "I25");
+    let mut other = ready.clone();
+    other.cluster.as_mut().unwrap().metadata.uid = Some("u-b".to_owned());
+    refused(&other, start(&job), "I25");
+    let mut named = ready;
+    named.schedule.spec.snapshot_template.destination.store_ref = Some(LocalRef { name: "vault".to_owned() });
+    refused(&named, start(&job), "I25");
+
+    let delete = |seen: &Observed, ago: i64, removed: Option<String>| {
+        let record = record_of(&mut seen.clone(), ago).clone();
+        Act::DeleteRecord { snapshot: Target::of(&record.metadata), removed, why: String::new() }
+    };
+    refused(&seen, delete(&seen, 233, None), "I18");
+    refused(&seen, delete(&seen, 233, Some(key(233))), "I18");
+    let there = asked(&[233]);
+    refused(&there, delete(&there, 233, Some(key(233))), "I18");
+    refused(&there, delete(&there, 113, Some(key(113))), "I18");
+    let mut last = asked(&[173]);
+    for record in &mut last.snapshots {
+        record.status.as_mut().unwrap().verification = None;
+    }
+    refused(&last, delete(&last, 233, Some(key(233))), "I25");
+}
