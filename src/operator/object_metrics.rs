@@ -93,6 +93,7 @@ fn of_schedules(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>]
     let is_fresh = gauge("schedule_fresh", "0 while a backup is overdue or the newest run failed, else 1");
     let overdue = gauge("schedule_overdue", "1 while two due times and the deadline passed without a complete backup");
     let failures = gauge("schedule_consecutive_failures", "Runs that failed since the newest complete backup");
+    let blocked = gauge("schedule_retention_blocked", "1 while what the retention does not keep cannot be removed");
     let success = Family::<ScheduledLevel, Gauge>::default();
     let help = "Start of the newest complete run, and its level of proof";
     registry.register("schedule_last_success_timestamp_seconds", help, success.clone());
@@ -117,6 +118,9 @@ fn of_schedules(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>]
             set(&is_fresh, i64::from(told.state != Some(false)));
             let late = overdue_at(spec, status, &line).is_some_and(|due| now >= due);
             set(&overdue, i64::from(late));
+        }
+        if let Some(told) = status.conditions.iter().find(|c| c.type_ == Type::RetentionApplied.as_str()) {
+            set(&blocked, i64::from(told.status == "False"));
         }
         if let Some(done) = &status.last_successful {
             let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);

@@ -117,9 +117,7 @@ fn tell(world: &mut World, command: &str) {
             let known = ExitClass::ALL.into_iter().find(|c| c.as_str() == *class);
             world.prune_trouble = Some(known.unwrap_or_else(|| panic!("{class} is no class")));
         }
-        ["hours", n] => {
-            world.run_until(36_000 * n.parse::<u64>().unwrap(), |_| false);
-        }
+        ["hours", n] => world.hours(n.parse().unwrap()),
         ["retained"] => world.show_retention(),
         ["schedule", "suspended"] => world.suspend(true),
         ["schedule", "resumed"] => world.suspend(false),

@@ -176,6 +176,28 @@ impl World {
         self.clean();
     }
 
+    /// Hours of a cluster at rest: what happens between two events of its schedule is left out.
+    pub fn hours(&mut self, count: u64) {
+        let end = self.now + 36_000 * count;
+        while self.now < end {
+            self.due.retain(|who, _| matches!(who, Who::Schedule | Who::Record(_) | Who::Store(_)));
+            let runs = self.tasks.values().any(|task| task.pod.is_none());
+            let events = self.due.values().copied().chain(self.next_run()).chain([end]);
+            let next = events.min().filter(|next| !runs && *next > self.now + 30);
+            self.now = next.map_or(self.now, |next| next - 20);
+            self.run_until(10, |_| false);
+        }
+    }
+
+    /// The tick at which the controller starts the next run.
+    fn next_run(&self) -> Option<u64> {
+        let spec = self.cron.as_ref()?.spec.as_ref().filter(|spec| spec.suspend != Some(true))?;
+        let line = Line::parse(&spec.schedule, spec.time_zone.as_deref()).ok()?;
+        let since = self.last_due.or(self.cron.as_ref()?.metadata.creation_timestamp.as_ref().map(|at| at.0))?;
+        let ahead = line.next(since)?.duration_since(self.time()).as_millis();
+        Some(self.now + u64::try_from(ahead / i128::from(TICK)).unwrap_or_default())
+    }
+
     fn of_cron(&self, task: &Task) -> bool {
         let uid = self.cron.as_ref().map(|cron| meta::uid(&cron.metadata).to_owned()).unwrap_or_default();
         meta::controlled_by(&task.job.metadata, &uid)

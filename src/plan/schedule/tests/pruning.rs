@@ -19,6 +19,7 @@ fn key(ago: i64) -> String {
 fn retained() -> Observed {
     let mut seen = with_runs(&[53, 113, 173, 233].map(|ago| (ago, Phase::Complete)));
     seen.schedule.spec.retention = Some(Retention { keep_last: Some(1), ..Retention::default() });
+    seen.schedule.status.as_mut().unwrap().recalled_through = Some((noon() - minutes(53)).to_string());
     for (record, ago) in seen.snapshots.iter_mut().zip([53, 113, 173, 233]) {
         let status = record.status.as_mut().unwrap();
         status.cluster_uid = Some("u-a".to_owned());
