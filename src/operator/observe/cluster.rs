@@ -71,10 +71,7 @@ pub(in crate::operator) async fn observe(
         async { if formed || !wants_latest { Ok(vec![]) } else { searches(reader, uid).await } },
         // After the cluster with its latch: a schedule that latches later sees that.
         async {
-            match restores {
-                true => reader.list::<EtcdSnapshotSchedule>(Only::Everything, |_| true).await,
-                false => Ok(vec![]),
-            }
+            if restores { reader.list::<EtcdSnapshotSchedule>(Only::Everything, |_| true).await } else { Ok(vec![]) }
         },
     )?;
     let last = searches.last();

@@ -95,6 +95,9 @@ fn start(seen: &Observed, job: &Job) -> Verdict {
     let own = cluster.is_some_and(|cluster| has("cluster-uid", cluster))
         && has("schedule-uid", meta::uid(&seen.schedule.metadata));
     rule("I25", own, "a Job removes snapshots of this cluster and this schedule alone")?;
+    let folder = run.and_then(|run| run.lineage.rsplit('/').next()).filter(|folder| !folder.is_empty());
+    let here = cluster.zip(folder).is_some_and(|(cluster, folder)| cluster.starts_with(folder));
+    rule("I25", here, "what is latched is the folder of this cluster")?;
     let held = seen.snapshots.iter().filter(|s| s.spec.hold).filter_map(|s| s.status.as_ref()?.artifact.as_ref());
     let lineage = run.map(|run| format!("{}/", run.lineage)).unwrap_or_default();
     let held = held.map(|artifact| &artifact.key).filter(|key| key.starts_with(&lineage));
@@ -114,6 +117,9 @@ fn delete(seen: &Observed, target: &Target, removed: Option<&str>) -> Verdict {
     let own = there
         .is_some_and(|there| there.spec.run.is_some() && meta::label(&there.metadata, key::SCHEDULE_UID) == Some(uid));
     rule("I13", own, "the record belongs to this schedule")?;
+    let run = there.and_then(|there| there.spec.run.as_ref());
+    let stands = seen.jobs.iter().any(|job| run.is_some_and(|run| meta::uid(&job.metadata) == run.uid));
+    rule("I7", !stands, "a run whose Job stands would be recorded again")?;
     let status = there.and_then(|there| there.status.as_ref());
     let Some(key) = removed else {
         return rule(
@@ -157,8 +163,8 @@ fn told(seen: &Observed, record: &EtcdSnapshot, key: &str, after: Option<Timesta
     seen.recalls.iter().filter(|one| !removes(&one.job)).any(|one| {
         let later = after.is_none_or(|after| jobs::created(&one.job).is_some_and(|made| made >= after));
         let pod = one.job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-        let args = pod.iter().flat_map(|pod| &pod.containers).flat_map(|c| c.args.iter().flatten());
-        let from = args.filter_map(|arg| arg.strip_prefix("--after=")?.parse::<Timestamp>().ok()).next();
+        let mut args = pod.iter().flat_map(|pod| &pod.containers).flat_map(|c| c.args.iter().flatten());
+        let from = args.find_map(|arg| arg.strip_prefix("--after=")?.parse::<Timestamp>().ok());
         later
             && from.is_some_and(|from| from < at)
             && one.pods.iter().filter_map(|pod| pods::report(pod, CONTAINER)).any(|report| match report {

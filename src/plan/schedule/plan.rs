@@ -160,7 +160,7 @@ fn notes(
             notes.push(note(true, "CronJobRestored", message));
         }
     }
-    let recalls = |job: &Job| !meta::annotation(&job.metadata, key::PRUNE_RUN).is_some() && status.prune_run.is_none();
+    let recalls = |job: &Job| meta::annotation(&job.metadata, key::PRUNE_RUN).is_none() && status.prune_run.is_none();
     if let Next::Do(Act::StartJob(job), _) = next
         && recalls(job)
     {

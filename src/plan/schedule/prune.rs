@@ -239,7 +239,9 @@ impl Pruning {
             return;
         }
         let stale = facts::time(Some(&run.latched_at)).is_none_or(|at| now >= at + STALE);
-        if stale || forecast.stop.is_some() {
+        // Another cluster of the name has another folder.
+        let other = forecast.newest.as_ref().is_none_or(|(_, lineage)| *lineage != run.lineage);
+        if stale || other || forecast.stop.is_some() {
             self.run = None;
             return;
         }
@@ -281,7 +283,9 @@ impl Pruning {
             let through = found.through.max(after + second).min(until);
             let gone = forecast.dropped.iter().filter(|(at, _)| *at > after && *at <= through).find_map(|(_, key)| {
                 let of_key = |run: &&Run<'_>| key_of(run).is_some_and(|there| there == key);
-                let record = runs.iter().find(of_key)?;
+                // While its Job stands it would be recorded again; the next run finds it.
+                let stands = |run: &&Run<'_>| seen.jobs.iter().any(|job| meta::uid(&job.metadata) == run.job.uid);
+                let record = runs.iter().find(of_key).filter(|run| !stands(run))?;
                 (!found.runs.iter().any(|there| there.uid == record.job.uid)).then_some((record, key))
             });
             if let Some((record, key)) = gone {

@@ -227,6 +227,13 @@ fn stopped(reason: &str) -> Stopped {
 
 /// The Job has removed one, and this is what the store said when it was asked for the rest.
 fn asked(left: &[i64]) -> Observed {
+    let mut seen = asked_early(left);
+    seen.jobs.retain(|job| job.metadata.name.as_deref() == Some("run-53"));
+    seen
+}
+
+/// The same while the Jobs of all runs stand.
+fn asked_early(left: &[i64]) -> Observed {
     let mut seen = reported(&latched(retained()), PruneReport { removed: 1, ..PruneReport::default() });
     seen = after(seen.clone(), planned(&seen));
     assert_eq!(seen.schedule.status.as_ref().unwrap().pruned, 1);
@@ -253,6 +260,8 @@ fn the_record_of_what_is_gone_goes_and_no_other() {
     let plan = planned(&seen);
     assert_eq!((plan.act.clone(), plan.status.prune_run.clone(), plan.status.pruned), (None, None, 1));
     assert_eq!(planned(&asked(&[233, 173])).act, None, "the store holds both");
+    let early = planned(&asked_early(&[173]));
+    assert_eq!((early.act, early.status.prune_run), (None, None), "its Job would be recorded again");
 }
 
 #[test]
@@ -291,11 +300,15 @@ fn the_rules_refuse_what_no_plan_wants() {
         let record = record_of(&mut seen.clone(), ago).clone();
         Act::DeleteRecord { snapshot: Target::of(&record.metadata), removed, why: String::new() }
     };
-    refused(&seen, delete(&seen, 233, None), "I18");
-    refused(&seen, delete(&seen, 233, Some(key(233))), "I18");
+    let mut bare = seen.clone();
+    bare.jobs.clear();
+    refused(&bare, delete(&bare, 233, None), "I18");
+    refused(&bare, delete(&bare, 233, Some(key(233))), "I18");
     let there = asked(&[233]);
     refused(&there, delete(&there, 233, Some(key(233))), "I18");
     refused(&there, delete(&there, 113, Some(key(113))), "I18");
+    let early = asked_early(&[173]);
+    refused(&early, delete(&early, 233, Some(key(233))), "I7");
     let mut last = asked(&[173]);
     for record in &mut last.snapshots {
         record.status.as_mut().unwrap().verification = None;
