@@ -59,8 +59,8 @@ install: ## put the program `holdfast` into PREFIX/bin (/usr/local/bin); after `
 	@cargo build --release --bin holdfast
 	@install -D "$$(ls -t $(CARGO_TARGET_DIR)/*/release/holdfast | head -1)" $(or $(PREFIX),/usr/local)/bin/holdfast
 
-kubectl: ## print a shell function for the testbed's kubectl: eval "$(make -s kubectl)"
-	@echo 'kubectl() { $(CURDIR)/tests/testbed/testbed kubectl "$$@"; }'
+kubectl: ## print a shell function and KUBECONFIG for the testbed: eval "$(make -s kubectl)"
+	@echo 'kubectl() { $(CURDIR)/tests/testbed/testbed kubectl "$$@"; }; export KUBECONFIG='"$${HOLDFAST_STATE:-/var/lib/holdfast-testbed}/admin.kubeconfig"
 
 cluster-up: ## start the throwaway Kubernetes (12 s; ten minutes and more the first time)
 	@tests/testbed/testbed up

@@ -120,7 +120,7 @@ pub fn crds() -> Result<Vec<Value>, serde_json::Error> {
         EtcdSnapshot::crd(),
         EtcdSnapshotSchedule::crd(),
     ];
-    all.iter().map(serde_json::to_value).collect()
+    let mut all: Vec<Value> = all.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
 }
 
 /// Objects as one YAML stream that kubectl reads. Values, not types: YAML code for each type of a Pod is slow to compile.
