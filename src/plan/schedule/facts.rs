@@ -50,12 +50,23 @@ pub(super) fn runs(seen: &Observed) -> Vec<Run<'_>> {
     runs
 }
 
-/// Jobs without a record, oldest first. One that is going and has not ended leaves nothing to record.
-pub(super) fn unrecorded<'a>(seen: &'a Observed, runs: &[Run<'_>]) -> Vec<&'a Job> {
-    let known = |job: &Job| runs.iter().any(|run| run.job.uid == meta::uid(&job.metadata));
-    let mut jobs: Vec<&Job> = seen.jobs.iter().filter(|job| !known(job)).collect();
+/// Jobs without a record, oldest first.
+pub(super) fn unrecorded(seen: &Observed) -> Vec<&Job> {
+    let mut jobs: Vec<&Job> = seen.jobs.iter().filter(|job| !recorded(seen, job)).collect();
     jobs.sort_by_key(|job| (created(job), meta::name(&job.metadata)));
     jobs
+}
+
+/// Whether a record names the Job, whatever labels somebody took away; or stands where the record belongs and was stored
+/// without its run, which its own conditions tell.
+fn recorded(seen: &Observed, job: &Job) -> bool {
+    seen.snapshots.iter().any(|there| match &there.spec.run {
+        Some(run) => run.uid == meta::uid(&job.metadata),
+        None => {
+            let own = meta::label(&there.metadata, key::SCHEDULE_UID) == Some(seen.uid());
+            own && meta::name(&there.metadata) == meta::name(&job.metadata)
+        }
+    })
 }
 
 /// When a Job was made.

@@ -31,7 +31,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus>
     let line = line(seen, now);
     let (standing, ensures) = stand(seen, &line);
     let line = line.ok();
-    let (next, recalled_through, silent) = next(seen, &runs, now);
+    let (next, recalled_through, silent) = next(seen, line.as_ref(), &runs, now);
     let status = status::whole(seen, &standing, (line.as_ref(), &runs), recalled_through, now);
     let notes = notes(seen, &status, &ensures, (&next, silent));
     let (act, waiting, wake) = next.into_parts();
@@ -64,9 +64,6 @@ fn line(seen: &Observed, now: Timestamp) -> Result<Line, (Reason, String)> {
 
 /// What stands, and the `CronJob` where it has to be applied.
 fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, Vec<Ensure>) {
-    if let Err((reason, why)) = line {
-        return (Standing::Wrong(*reason, why.clone()), vec![]);
-    }
     if let Some(foreign) = seen.cron_job.as_ref().filter(|_| seen.own_cron_job().is_none()) {
         let why = format!(
             "CronJob {} exists and belongs to somebody else. Delete the CronJob, or create the schedule under another name",
@@ -74,11 +71,14 @@ fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, V
         );
         return (Standing::Wrong(Reason::NameConflict, why), vec![]);
     }
-    let Arm { cron_job, halted, behind } = arm(seen);
+    let Arm { cron_job, halted, behind } = arm(seen, line.is_err());
     let stands = seen.own_cron_job();
     let missing = cron_job.is_none();
-    let apply = cron_job.filter(|want| stands.is_none_or(|live| drift::differs(want, live)));
+    let apply = cron_job.filter(|want| stands.is_none_or(|live| drift::differs_by_name(want, live)));
     let ensures = apply.into_iter().map(|cron| Ensure::CronJob(Box::new(cron))).collect();
+    if let Err((reason, why)) = line {
+        return (Standing::Wrong(*reason, why.clone()), ensures);
+    }
     let standing = match (stands, halted, behind) {
         (None, halted, behind) if missing => {
             let (reason, why) = halted.or(behind).unwrap_or((Reason::WaitingForReference, String::new()));
@@ -92,16 +92,21 @@ fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, V
 }
 
 /// One act, up to when all runs are recorded, and why the store did not say it when it was last asked.
-fn next(seen: &Observed, runs: &[Run<'_>], now: Timestamp) -> (Next, Option<Timestamp>, Option<String>) {
+fn next(
+    seen: &Observed,
+    line: Option<&Line>,
+    runs: &[Run<'_>],
+    now: Timestamp,
+) -> (Next, Option<Timestamp>, Option<String>) {
     let told = facts::time(seen.schedule.status.as_ref().and_then(|s| s.recalled_through.as_ref()));
     let record = |snapshot| Next::act(Act::RecordRun(Box::new(snapshot)));
-    if let Some(job) = facts::unrecorded(seen, runs).first() {
+    if let Some(job) = facts::unrecorded(seen).first() {
         return (record(record::of_job(seen, job)), told, None);
     }
     let tidy = surplus(seen, runs).map_or(Next::Settled(Wake::OnChange), Next::act);
     let mut told = told;
     loop {
-        let hole = match recall::reach(seen, runs, told) {
+        let hole = match recall::reach(seen, line, runs, told) {
             Reach::Through(through) => return (tidy, through.or(told), None),
             Reach::Hole(hole) => hole,
         };
