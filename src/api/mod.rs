@@ -15,6 +15,7 @@ pub mod name;
 pub mod repair;
 pub mod restore;
 pub mod snapshot;
+pub mod storage;
 pub mod store;
 pub mod tls;
 

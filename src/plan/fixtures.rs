@@ -232,6 +232,8 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         store: None,
         foreign: vec![],
         foreign_members: vec![],
+        stray_pods: vec![],
+        hashes: BTreeMap::new(),
         searches: vec![],
         refusal: None,
         certificates: None,

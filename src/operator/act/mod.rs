@@ -227,8 +227,8 @@ fn cleared(alarm: &Alarm) -> String {
     let why = match alarm.kind {
         AlarmKind::NoSpace => "which is no member: all have room",
         AlarmKind::Corrupt => {
-            "which is no member: it came along with the restored data. If that was a copy of this very \
-             member's file, restore from another one's"
+            "which is no member: it came along with restored data, or was a replaced member's. If the restored data were \
+             a copy of this very member's file, restore from another one's"
         }
     };
     format!("cleared the {kind} alarm of {member:x}, {why}")

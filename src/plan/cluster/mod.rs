@@ -6,6 +6,7 @@ mod admit;
 mod alarms;
 mod backups;
 mod bootstrap;
+mod diverged;
 mod facts;
 mod front;
 mod grow;

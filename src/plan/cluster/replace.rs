@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::health::voters;
 use super::pace::POLL;
-use super::{Listed, Member, Membership, Observed};
+use super::{Listed, Member, Membership, Observed, diverged, grow};
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::key;
@@ -34,12 +34,18 @@ enum Cause<'a> {
     Lost(&'a Evidence),
 }
 
-/// The evidence that a member's data are lost, where nothing that is there speaks against it.
-pub(super) fn evidence(member: &Member) -> Option<&Evidence> {
+/// The evidence that a member's data are lost, where nothing that is there speaks against it: its own, or etcd's.
+pub(super) fn evidence<'a>(seen: &'a Observed, member: &'a Member) -> Option<&'a Evidence> {
+    told(member).or_else(|| diverged::evidence(seen, member))
+}
+
+/// The evidence that a member's own pass has written down.
+fn told(member: &Member) -> Option<&Evidence> {
     let told = member.object.status.as_ref()?.evidence.as_ref().filter(|_| member.joined())?;
     let holds = match told.kind {
         Loss::ClaimGone => member.claim.is_none(),
-        Loss::VolumeRefused | Loss::DataCorrupt => !member.live_pod().is_some_and(pods::ready),
+        Loss::VolumeRefused | Loss::DataCorrupt | Loss::MemoryGone => !member.live_pod().is_some_and(pods::ready),
+        Loss::Diverged => false,
     };
     holds.then_some(told)
 }
@@ -76,7 +82,7 @@ fn causes<'a>(seen: &'a Observed, etcd: &Membership) -> Vec<(&'a Member, Cause<'
     let asked = meta::annotation(&seen.cluster.metadata, key::REPLACE);
     let cause = |member: &'a Member| {
         let unlisted = member.joined() && seen.listed(etcd, member.name()).is_none();
-        match evidence(member) {
+        match evidence(seen, member) {
             _ if unlisted && seen.cluster.spec.repairs_itself() => Some(Cause::NotListed),
             _ if member.deleting() || asked == Some(member.name()) => Some(Cause::Requested),
             Some(evidence) if !unlisted => Some(Cause::Lost(evidence)),
@@ -86,13 +92,22 @@ fn causes<'a>(seen: &'a Observed, etcd: &Membership) -> Vec<(&'a Member, Cause<'
     // A seed that never joined is no member of this cluster.
     let counts = |m: &&Member| m.joined() || m.object.spec.role == Birth::Joiner;
     let mut all: Vec<_> = seen.staying().filter(counts).filter_map(|m| Some((m, cause(m)?))).collect();
-    let order = |(_, cause): &(&Member, Cause<'_>)| match cause {
-        Cause::NotListed => None,
-        Cause::Requested => Some(None),
-        Cause::Lost(evidence) => Some(Some(evidence.since())),
+    let decided = seen.latches().replaced.map(|last| last.member);
+    let order = |(member, cause): &(&Member, Cause<'_>)| match cause {
+        Cause::NotListed => (0, None),
+        // What is decided comes before what a person asks for meanwhile.
+        Cause::Lost(_) if decided.as_deref() == Some(member.name()) => (1, None),
+        Cause::Requested => (2, None),
+        Cause::Lost(evidence) => (3, evidence.since()),
     };
     all.sort_by_key(order);
     all
+}
+
+/// Whether a replacement is in flight: a member is on its way to its vote, or is wanted and can be made now (I11).
+fn in_flight(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> bool {
+    let own = seen.listed(etcd, member.name()).map(|l| l.id);
+    etcd.members.iter().any(|l| l.learner && Some(l.id) != own) || grow::proceeds(seen, etcd, member, now)
 }
 
 /// Why a member is not replaced now.
@@ -102,6 +117,10 @@ fn hold(seen: &Observed, etcd: &Membership, (member, cause): (&Member, &Cause<'_
         && let Some(held) = limited(seen, etcd, (member, evidence), now)
     {
         return Some(held);
+    }
+    if *cause != Cause::NotListed && in_flight(seen, etcd, member, now) {
+        let message = format!("Holdfast replaces {} when no other member joins", member.name());
+        return Some(Next::wait(Reason::Replacing, message, Wake::AfterMillis(1_000)));
     }
     voter.and_then(|voter| beside_too_few(seen, etcd, (member, cause), voter))
 }
@@ -119,9 +138,14 @@ fn limited(
     }
     let name = member.name();
     let replacing = |message: String, wake| Some(Next::wait(Reason::Replacing, message, wake));
-    if !seen.cluster.spec.repairs_itself() || voters(etcd) < 2 {
+    let votes = seen.listed(etcd, name).is_none_or(|l| !l.learner) || evidence.kind != Loss::MemoryGone;
+    if !seen.cluster.spec.repairs_itself() || (votes && voters(etcd) < 2) {
         // The EtcdMember's condition names the remedy.
         return replacing(format!("{name}: {}", evidence.told()), POLL);
+    }
+    // The data in a Pod's memory are gone for certain, and with nothing to be saved.
+    if evidence.kind == Loss::MemoryGone {
+        return None;
     }
     let since = evidence.since()?;
     if let Some(other) = common(seen, member, evidence, since) {
@@ -140,13 +164,7 @@ fn limited(
     if let Some(later) = Wake::at(from, now) {
         return replacing(format!("{name}: {}. Holdfast replaces the member at {from}", evidence.told()), later);
     }
-    let own = seen.listed(etcd, name).map(|l| l.id);
-    let joins = etcd.members.iter().any(|l| l.learner && Some(l.id) != own);
-    if joins {
-        replacing(format!("{name} is replaced when no other member joins"), Wake::AfterMillis(1_000))
-    } else {
-        None
-    }
+    None
 }
 
 /// Another member that shows the same evidence at the same time, or was just replaced for it.
@@ -157,7 +175,7 @@ fn common(seen: &Observed, member: &Member, own: &Evidence, since: Timestamp) ->
     };
     // One that was replaced on request tells the same for as long as its claim is kept.
     let told = |m: &&Member| {
-        if m.stays() { evidence(m) } else { m.object.status.as_ref().and_then(|status| status.evidence.as_ref()) }
+        if m.stays() { evidence(seen, m) } else { m.object.status.as_ref().and_then(|status| status.evidence.as_ref()) }
             .is_some_and(same)
     };
     let others = seen.members.iter().filter(|m| m.name() != member.name());

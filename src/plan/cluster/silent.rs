@@ -41,8 +41,8 @@ pub(super) fn lost(member: &Member, now: Timestamp) -> Option<String> {
     if !member.joined() {
         return None;
     }
-    if member.claim.is_none() {
-        return Some("its claim is gone".to_owned());
+    if let Some(gone) = member.lost_volume() {
+        return Some(gone.to_owned());
     }
     let pod = member.live_pod();
     if pod.and_then(pods::running_since).is_some_and(|since| now >= since + GATE_DECIDES_WITHIN) {
@@ -87,6 +87,9 @@ impl Observed {
         let voters = self.last_voters();
         let lost: Vec<Option<String>> = voters.iter().map(|member| lost(member, now)).collect();
         let whole = lost.iter().filter(|lost| lost.is_none()).count();
+        if whole == 0 && self.cluster.spec.storage.in_memory() {
+            return data_lost(self.latches().formed.map(|formed| formed.cluster_id).unwrap_or_default());
+        }
         if whole < quorum(voters.len()) {
             return self.without_a_majority(&voters, &lost, whole, now);
         }
@@ -96,7 +99,9 @@ impl Observed {
             _ if lost_or_late(m, now) => false,
             Some(pod) if meta::deleting(&pod.metadata) => !pods::lingers(pod, now),
             Some(pod) => pods::starting(Some(pod), now),
-            None => m.claim.is_some() && !m.deleting() && !self.cluster.spec.paused,
+            None => {
+                (m.claim.is_some() || m.object.spec.storage.in_memory()) && !m.deleting() && !self.cluster.spec.paused
+            }
         };
         if let Some(first) = self.members.iter().find(starts) {
             let soon = self.members.iter().filter(starts).any(|m| m.live_pod().is_some_and(pods::runs));
@@ -163,6 +168,16 @@ impl Observed {
         let voters: Vec<&Member> = self.members.iter().filter(votes).collect();
         if voters.is_empty() { self.members.iter().filter(|m| !m.removed()).collect() } else { voters }
     }
+}
+
+/// Nobody has the data of a cluster in memory any more. No other cluster is founded in its place (I2).
+fn data_lost(formed: String) -> Next {
+    let message = format!(
+        "spec.storage.medium is Memory, and every voter of etcd cluster {formed} has lost its Pod and with it its data. Holdfast \
+         founds no empty cluster in its place. Restore the last snapshot into a new EtcdCluster with claims, or delete this \
+         EtcdCluster and create it again, empty (runbook DataLost)"
+    );
+    Next::wait(Reason::DataLost, message, Wake::AfterMillis(10_000))
 }
 
 /// Whether a member cannot come back by itself, or has had its time to.

@@ -6,8 +6,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    Listed, Member, Membership, Observed, alarms, backups, latest, lineage, memberless, replace, risk, shrink, silent,
-    tls,
+    Listed, Member, Membership, Observed, alarms, backups, diverged, latest, lineage, memberless, replace, risk,
+    shrink, silent, tls,
 };
 use crate::api::cluster::MemberSummary;
 use crate::api::condition::{Reason, Type, Wanted as Condition, merge};
@@ -36,7 +36,9 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
         cluster_token: memberless::token(seen).or_else(|| Some(build::member::token(&seen.cluster))),
         ready_members,
         voters,
-        broken_members: count(seen.staying().filter(|m| replace::evidence(m).is_some())),
+        broken_members: count(
+            seen.staying().filter(|m| members.iter().any(|told| told.name == m.name() && told.evidence.is_some())),
+        ),
         selector: Some(build::as_text(&build::voters(&seen.cluster))),
         endpoint: Some(name::endpoint(
             seen.cluster.spec.scheme(),
@@ -105,7 +107,7 @@ fn summary(
         healthy,
         since: before.filter(|s| s.healthy == healthy).map_or_else(|| Some(now.to_string()), |s| s.since.clone()),
         reason,
-        evidence: replace::evidence(member).cloned(),
+        evidence: replace::evidence(seen, member).cloned().or_else(|| diverged::told(seen, member, now)),
     }
 }
 

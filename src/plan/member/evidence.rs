@@ -7,7 +7,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::Observed;
+use super::{Observed, memory};
 use crate::api::condition::Reason;
 use crate::api::repair::{Evidence, Loss, Refusal};
 use crate::plan::{Act, Next, Target, Wake, failure, meta, pods};
@@ -48,6 +48,11 @@ pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) ->
     if seen.member.spec.leaving.is_some() {
         return known;
     }
+    if seen.member.spec.storage.in_memory() {
+        let detail = memory::lost(seen, refusals)?;
+        let before = known.filter(|known| known.kind == Loss::MemoryGone);
+        return before.or_else(|| Some(Evidence { kind: Loss::MemoryGone, detail, at: now.to_string() }));
+    }
     if seen.claim.is_none() {
         let before = known.filter(|known| known.kind == Loss::ClaimGone);
         return before.or_else(|| Some(Evidence { kind: Loss::ClaimGone, detail: None, at: now.to_string() }));
@@ -64,7 +69,7 @@ pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) ->
 }
 
 /// Whether a refusal says that the data are lost.
-fn counts(verdict: &str) -> bool {
+pub(super) fn counts(verdict: &str) -> bool {
     LOST.contains(&verdict) || CORRUPT.contains(&verdict)
 }
 
@@ -72,6 +77,9 @@ fn counts(verdict: &str) -> bool {
 pub(super) fn second_pod(seen: &Observed, there: &Pod, now: Timestamp) -> Option<Next> {
     let refusals = refusals(seen, Some(there), now);
     let [first] = refusals.as_slice() else { return None };
+    if seen.member.spec.storage.in_memory() {
+        return None;
+    }
     if !counts(&first.verdict) || first.pod_uid != meta::uid(&there.metadata) || pods::runs(there) {
         return None;
     }

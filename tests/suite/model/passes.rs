@@ -324,6 +324,8 @@ impl Planner {
             store: None,
             foreign: vec![],
             foreign_members: vec![],
+            stray_pods: vec![],
+            hashes: BTreeMap::new(),
             searches: vec![],
             refusal: None,
             certificates: None,
