@@ -503,6 +503,10 @@ pub struct Latches {
     /// Last member that Holdfast replaced on evidence, written before the member leaves. At most one is replaced per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced: Option<Replaced>,
+    /// ID (hexadecimal) of a member that etcd lists, and that has neither `EtcdMember` nor Pod; written before etcd removes
+    /// the member. Removed after etcd does not list the member any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orphan: Option<String>,
     /// Members that did not get their vote in time, one after the other. Removed after every member has its vote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<GivenUp>,

@@ -12,24 +12,32 @@ use crate::api::repair::{Evidence, Loss};
 use crate::plan::build::budget::quorum;
 use snapshot_agent::contract::hex_id;
 
-/// The evidence as the cluster's status has it, where it still holds.
-pub(super) fn evidence<'a>(seen: &'a Observed, member: &Member) -> Option<&'a Evidence> {
-    let told = &seen.cluster.status.as_ref()?.members;
-    let known = told.iter().find(|known| known.name == member.name())?.evidence.as_ref()?;
-    (known.kind == Loss::Diverged && is_diverged(seen, member)).then_some(known)
+/// The evidence; since when the cluster's status has it.
+pub(super) fn evidence(seen: &Observed, member: &Member, now: Timestamp) -> Option<Evidence> {
+    let listed = seen.listed(seen.own_etcd()?, member.name()).filter(|_| is_diverged(seen, member))?;
+    let new = || Evidence { kind: Loss::Diverged, detail: Some(hex_id(listed.id)), at: now.to_string() };
+    Some(known(seen, member).cloned().unwrap_or_else(new))
 }
 
-/// What the cluster's status says of it: since when, with the ID that the alarm names. While hashes are missing it says what
-/// it said before.
-pub(super) fn told(seen: &Observed, member: &Member, now: Timestamp) -> Option<Evidence> {
+/// What the cluster's status said before, while hashes are missing.
+pub(super) fn kept(seen: &Observed, member: &Member) -> Option<Evidence> {
     let etcd = seen.own_etcd()?;
     let listed = seen.listed(etcd, member.name())?;
-    if is_diverged(seen, member) {
-        return Some(Evidence { kind: Loss::Diverged, detail: Some(hex_id(listed.id)), at: now.to_string() });
-    }
-    let old = seen.cluster.status.as_ref()?.members.iter().find(|known| known.name == member.name())?;
     let silent = others(seen, etcd, listed).len() < quorum(voters(etcd));
-    old.evidence.clone().filter(|known| known.kind == Loss::Diverged && silent && is_named(etcd, listed))
+    known(seen, member).filter(|_| silent && is_named(etcd, listed)).cloned()
+}
+
+/// What the cluster's status says.
+pub(super) fn known<'a>(seen: &'a Observed, member: &Member) -> Option<&'a Evidence> {
+    let told = &seen.cluster.status.as_ref()?.members;
+    let known = told.iter().find(|known| known.name == member.name())?.evidence.as_ref();
+    known.filter(|known| known.kind == Loss::Diverged)
+}
+
+/// Whether a member leaves for the only `CORRUPT` alarm that is raised.
+pub(super) fn leaves(seen: &Observed, member: &Member) -> bool {
+    let why = member.object.spec.leaving.as_ref().and_then(|leaving| leaving.evidence.as_ref());
+    why.is_some_and(|why| why.kind == Loss::Diverged) && is_diverged(seen, member)
 }
 
 /// Whether the only `CORRUPT` alarms are those of this member, and a quorum of the other voters agrees.

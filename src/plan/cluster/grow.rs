@@ -67,7 +67,8 @@ fn strange(seen: &Observed, etcd: &Membership) -> Option<Next> {
         );
         return Some(Next::wait(Reason::UnknownMember, message, POLL));
     }
-    let gone = seen.staying().find(|m| m.joined() && seen.listed(etcd, m.name()).is_none())?;
+    let unlisted = |m: &&Member| m.joined() && seen.listed(etcd, m.name()).is_none();
+    let gone = seen.staying().find(unlisted).filter(|_| !seen.cluster.spec.repairs_itself())?;
     let message = format!(
         "the member {} had joined, and etcd lists its ID no more. An ID never returns, and spec.repair.mode is Manual. To replace \
          the member: kubectl annotate etcdc {} --overwrite {}={}",

@@ -15,6 +15,7 @@ mod latest;
 mod lineage;
 mod memberless;
 mod observed;
+mod orphan;
 mod pace;
 mod park;
 mod plan;

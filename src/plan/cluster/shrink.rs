@@ -7,9 +7,10 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::health::voters;
+use super::health::{in_doubt, voters};
+use super::orphan::remove;
 use super::pace::POLL;
-use super::{AlarmKind, Listed, Member, Membership, Observed, diverged, victim};
+use super::{Listed, Member, Membership, Observed, diverged, orphan, victim};
 use crate::api::condition::Reason;
 use crate::api::member::{Departure, Leaving, Removed};
 use crate::api::{key, role};
@@ -37,8 +38,8 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
     if let Some(left) = etcd.members.iter().find(|l| never_booted_without_member(seen, l)) {
         return Some(remove(etcd, left.peer_urls.first().map_or("", String::as_str), left));
     }
-    if let Some(left) = etcd.members.iter().find(|l| is_orphan(seen, etcd, l)) {
-        return Some(remove(etcd, left.peer_urls.first().map_or("", String::as_str), left));
+    if let Some(next) = orphan::next(seen, etcd) {
+        return Some(next);
     }
     if alone || seen.staying().count() <= wanted.replicas {
         return None;
@@ -82,7 +83,7 @@ fn depart(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -
         };
         return Next::act(Act::LatchRemoved { member: Target::of(&member.object.metadata), removed });
     };
-    if let Some(doubt) = in_doubt(etcd).filter(|_| !listed.learner && !diverged::is_diverged(seen, member)) {
+    if let Some(doubt) = in_doubt(etcd).filter(|_| !listed.learner && !diverged::leaves(seen, member)) {
         return doubt;
     }
     if let Some(wait) = fenced(member, now) {
@@ -112,14 +113,6 @@ fn fenced(member: &Member, now: Timestamp) -> Option<Next> {
     Some(Next::wait(Reason::Replacing, format!("the Pod of {name} ends before etcd removes the member"), RETRY))
 }
 
-/// The wait while it is unknown which members are corrupt (I3).
-fn in_doubt(etcd: &Membership) -> Option<Next> {
-    let message = "Holdfast removes no voter while a CORRUPT alarm is raised: the members that are left may be the corrupt \
-                   ones";
-    let corrupt = etcd.alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt);
-    corrupt.then(|| Next::wait(Reason::AlarmRaised, message, POLL))
-}
-
 /// The leader goes last, and never while it leads: the healthy voter with the longest log leads next.
 fn hand_over(seen: &Observed, etcd: &Membership, leader: &Listed, name: &str) -> Next {
     let others = seen.healthy(etcd).into_iter().filter(|(l, m)| l.id != leader.id && m.stays());
@@ -130,15 +123,6 @@ fn hand_over(seen: &Observed, etcd: &Membership, leader: &Listed, name: &str) ->
     };
     let (from, to) = (leader.id, to.id);
     Next::act(Act::MoveLeader { name: name.to_owned(), from, to, cluster_id: etcd.cluster_id })
-}
-
-fn remove(etcd: &Membership, name: &str, listed: &Listed) -> Next {
-    Next::act(Act::RemoveMember {
-        name: name.to_owned(),
-        member_id: listed.id,
-        learner: listed.learner,
-        cluster_id: etcd.cluster_id,
-    })
 }
 
 fn unspared(seen: &Observed, etcd: &Membership, voter: &Listed, name: &str) -> Next {
@@ -161,21 +145,6 @@ pub(super) fn is_scaled_in(member: &Member) -> bool {
 fn listed_again<'a>(seen: &'a Observed, etcd: &'a Membership) -> Option<(&'a Member, &'a Listed)> {
     let learner = |m: &'a Member| Some((m, seen.listed(etcd, m.name()).filter(|l| l.learner)?));
     seen.members.iter().filter(|m| m.removed()).find_map(learner)
-}
-
-/// A member under a peer URL of this cluster without an `EtcdMember` and without a Pod: nothing can run under its ID again, for
-/// no name is used twice. A voter goes while a quorum of the others is healthy (I1), and no member joins or is corrupt.
-fn is_orphan(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
-    let name = |url: &String| url.split_once("://").and_then(|(_, rest)| Some(rest.split_once('.')?.0.to_owned()));
-    let gone = |url: &String| {
-        build::member::is_peer_url(&seen.cluster, url)
-            && name(url)
-                .is_some_and(|name| !seen.stray_pods.contains(&name) && seen.latches().pending_member != Some(name))
-    };
-    let ours = !listed.peer_urls.is_empty() && listed.peer_urls.iter().all(gone);
-    let settled = etcd.members.iter().all(|l| !l.learner) && in_doubt(etcd).is_none();
-    let spared = listed.learner || (settled && etcd.leader != Some(listed.id) && seen.can_spare(etcd, listed));
-    ours && spared && seen.standing_for(listed).is_none() && seen.cluster.spec.repairs_itself()
 }
 
 /// A learner under a peer URL of this cluster that has never started and has no `EtcdMember`: a request to add the learner

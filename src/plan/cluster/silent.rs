@@ -84,12 +84,12 @@ impl Observed {
         if self.members.is_empty() {
             return memberless::next(self);
         }
+        if let Some(next) = self.data_lost(now) {
+            return next;
+        }
         let voters = self.last_voters();
         let lost: Vec<Option<String>> = voters.iter().map(|member| lost(member, now)).collect();
         let whole = lost.iter().filter(|lost| lost.is_none()).count();
-        if whole == 0 && self.cluster.spec.storage.in_memory() {
-            return data_lost(self.latches().formed.map(|formed| formed.cluster_id).unwrap_or_default());
-        }
         if whole < quorum(voters.len()) {
             return self.without_a_majority(&voters, &lost, whole, now);
         }
@@ -118,6 +118,20 @@ impl Observed {
         );
         // A quorum comes back when a Pod does, which is watched; an election is not.
         Next::wait(Reason::QuorumLost, message, Wake::AfterMillis(2_000))
+    }
+
+    /// Nobody has the data of a cluster in memory any more. No other cluster is founded in its place (I2).
+    pub(super) fn data_lost(&self, now: Timestamp) -> Option<Next> {
+        let mut had = self.members.iter().filter(|m| m.joined() && !m.removed()).peekable();
+        let first = had.peek()?.object.spec.joined.as_ref()?;
+        let message = format!(
+            "spec.storage.medium is Memory, and every member of etcd cluster {} has lost its Pod and with it its data. Holdfast \
+             founds no empty cluster in its place. Restore the last snapshot into a new EtcdCluster with claims, or delete \
+             this EtcdCluster and create it again, empty (runbook DataLost)",
+            first.cluster_id
+        );
+        let all = self.cluster.spec.storage.in_memory() && had.all(|member| lost(member, now).is_some());
+        all.then(|| Next::wait(Reason::DataLost, message, Wake::AfterMillis(10_000)))
     }
 
     /// Too few voters can come back by themselves. The message holds nothing that changes from one look to the next.
@@ -168,16 +182,6 @@ impl Observed {
         let voters: Vec<&Member> = self.members.iter().filter(votes).collect();
         if voters.is_empty() { self.members.iter().filter(|m| !m.removed()).collect() } else { voters }
     }
-}
-
-/// Nobody has the data of a cluster in memory any more. No other cluster is founded in its place (I2).
-fn data_lost(formed: String) -> Next {
-    let message = format!(
-        "spec.storage.medium is Memory, and every voter of etcd cluster {formed} has lost its Pod and with it its data. Holdfast \
-         founds no empty cluster in its place. Restore the last snapshot into a new EtcdCluster with claims, or delete this \
-         EtcdCluster and create it again, empty (runbook DataLost)"
-    );
-    Next::wait(Reason::DataLost, message, Wake::AfterMillis(10_000))
 }
 
 /// Whether a member cannot come back by itself, or has had its time to.

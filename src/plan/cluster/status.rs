@@ -107,7 +107,7 @@ fn summary(
         healthy,
         since: before.filter(|s| s.healthy == healthy).map_or_else(|| Some(now.to_string()), |s| s.since.clone()),
         reason,
-        evidence: replace::evidence(seen, member).cloned().or_else(|| diverged::told(seen, member, now)),
+        evidence: replace::evidence(seen, member, now).or_else(|| diverged::kept(seen, member)),
     }
 }
 

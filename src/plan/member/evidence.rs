@@ -7,7 +7,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::{Observed, memory};
+use super::Observed;
 use crate::api::condition::Reason;
 use crate::api::repair::{Evidence, Loss, Refusal};
 use crate::plan::{Act, Next, Target, Wake, failure, meta, pods};
@@ -49,7 +49,7 @@ pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) ->
         return known;
     }
     if seen.member.spec.storage.in_memory() {
-        let detail = memory::lost(seen, refusals)?;
+        let detail = memory_gone(seen, refusals)?;
         let before = known.filter(|known| known.kind == Loss::MemoryGone);
         return before.or_else(|| Some(Evidence { kind: Loss::MemoryGone, detail, at: now.to_string() }));
     }
@@ -68,8 +68,16 @@ pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) ->
     all.then(|| Evidence { kind, detail: Some(detail), at: second.at.clone() })
 }
 
+/// How the data in a member's memory were lost: with its Pod, or in a Pod that goes on after its node was restarted.
+fn memory_gone(seen: &Observed, refusals: &[Refusal]) -> Option<Option<String>> {
+    let own = |pod: &&Pod| meta::controlled_by(&pod.metadata, meta::uid(&seen.member.metadata)) && !pods::ended(pod);
+    let Some(there) = seen.pod.as_ref().filter(own) else { return Some(None) };
+    let refused = refusals.iter().find(|refusal| refusal.pod_uid == meta::uid(&there.metadata));
+    refused.filter(|refusal| counts(&refusal.verdict)).map(|refusal| Some(refusal.verdict.clone()))
+}
+
 /// Whether a refusal says that the data are lost.
-pub(super) fn counts(verdict: &str) -> bool {
+fn counts(verdict: &str) -> bool {
     LOST.contains(&verdict) || CORRUPT.contains(&verdict)
 }
 

@@ -8,9 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::volume::remedy;
-use super::{Observed, evidence, pod};
+use super::{Observed, pod};
 use crate::api::condition::Reason;
-use crate::api::repair::Refusal;
 use crate::plan::{Next, Wake, meta, pods};
 
 /// What stands for the UID of a claim, or what to wait for.
@@ -34,17 +33,6 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
             );
             Err(Box::new(Next::wait(Reason::MemoryLost, message, Wake::AfterMillis(10_000))))
         }
-    }
-}
-
-/// How the data in its memory were lost: with its Pod, or in a Pod that goes on after its node was restarted.
-pub(super) fn lost(seen: &Observed, refusals: &[Refusal]) -> Option<Option<String>> {
-    match own_pod(seen) {
-        Some(there) if !pods::ended(there) => {
-            let refused = refusals.iter().find(|refusal| refusal.pod_uid == meta::uid(&there.metadata));
-            refused.filter(|refusal| evidence::counts(&refusal.verdict)).map(|refusal| Some(refusal.verdict.clone()))
-        }
-        Some(_) | None => Some(None),
     }
 }
 

@@ -7,6 +7,7 @@ use super::facts::{answers, formed_as, id, is_healthy, known, latches, stands_fo
 use super::{Verdict, Violation, is, replace, rule};
 use crate::api::cluster::Latches;
 use crate::api::member::{Birth, Departure, Joined, Leaving, Removed};
+use crate::api::repair::Loss;
 use crate::api::{EtcdClusterStatus, EtcdMember, component, key, role};
 use crate::plan::build::job::{expects, searches};
 use crate::plan::certificate::{Contents, Files, Issue, Origin, Plane, files};
@@ -296,7 +297,7 @@ fn leave(seen: &Observed, target: &Target, leaving: &Leaving) -> Verdict {
     } else {
         replace::leave(seen, etcd, member, leaving)?
     };
-    rule("I3", is_sure(seen, etcd, member), "nothing leaves while data are in doubt")?;
+    rule("I3", is_sure(seen, etcd, member, leaving), "nothing leaves while data are in doubt")?;
     let own = |l: &&Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
     let voter = voters(etcd).into_iter().find(own);
     let last = |v: &Listed| lasts && voters(etcd).len() == 1 && answers(seen, etcd, v);
@@ -327,7 +328,9 @@ fn remove(seen: &Observed, name: &str, (member_id, learner): (u64, bool), cluste
     if listed.learner {
         return Ok(());
     }
-    rule("I3", is_sure(seen, etcd, member), "no voter goes while data are in doubt")?;
+    let leaving = member.object.spec.leaving.as_ref();
+    let sure = leaving.is_some_and(|leaving| is_sure(seen, etcd, member, leaving));
+    rule("I3", sure, "no voter goes while data are in doubt")?;
     let serves_clients =
         |pod: &Pod| !meta::deleting(&pod.metadata) && meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
     replace::remove(member)?;
@@ -346,6 +349,7 @@ fn remove_orphan(seen: &Observed, etcd: &Membership, listed: &Listed) -> Verdict
     let runs = |pod: &String| listed.peer_urls.contains(&build::member::peer_url(&seen.cluster, pod));
     rule("I4", !seen.stray_pods.iter().any(runs), "without an EtcdMember only a member without a Pod is removed")?;
     rule("I29", seen.cluster.spec.repairs_itself(), "in mode Manual a person decides")?;
+    rule("I4", latches(seen).orphan == Some(id(listed.id)), "the ID is latched before the objects are read again")?;
     if listed.learner {
         return Ok(());
     }
@@ -355,9 +359,10 @@ fn remove_orphan(seen: &Observed, etcd: &Membership, listed: &Listed) -> Verdict
     rule("I1", spared(seen, etcd, listed), "a quorum of the rest is healthy without the voter")
 }
 
-/// Whether no `CORRUPT` alarm is raised, or only that of a member that a majority of the voters agrees without.
-fn is_sure(seen: &Observed, etcd: &Membership, member: &Member) -> bool {
-    etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt) || replace::is_outvoted(seen, member)
+/// Whether no `CORRUPT` alarm is raised, or only that of the member that leaves for it, and a majority agrees without it.
+fn is_sure(seen: &Observed, etcd: &Membership, member: &Member, leaving: &Leaving) -> bool {
+    let for_it = leaving.evidence.as_ref().is_some_and(|why| why.kind == Loss::Diverged);
+    etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt) || (for_it && replace::is_outvoted(seen, member))
 }
 
 fn forget(seen: &Observed, target: &Target, removed: &Removed) -> Verdict {
