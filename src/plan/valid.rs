@@ -106,17 +106,21 @@ pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
 /// Data in memory do not outlive their Pods, so there is nothing to park and no volume to restore into.
 fn check_medium(cluster: &EtcdCluster) -> Result<(), Refusal> {
     let spec = &cluster.spec;
-    let restores = spec.bootstrap.as_ref().is_some_and(|b| b.restore.is_some());
-    match spec.storage.in_memory() {
-        true if spec.replicas == 0 => {
-            refuse("spec.replicas", "0 would end every Pod, and the data in their memory. Delete the cluster instead")
-        }
-        true if restores => refuse(
-            "spec.bootstrap.restore",
-            "a cluster with spec.storage.medium Memory is not restored. Restore into a cluster with claims",
-        ),
-        true | false => Ok(()),
+    if !spec.storage.in_memory() {
+        return Ok(());
     }
+    if spec.replicas == 0 {
+        return refuse(
+            "spec.replicas",
+            "0 would end every Pod, and the data in their memory. Delete the cluster instead",
+        );
+    }
+    if spec.bootstrap.as_ref().is_some_and(|b| b.restore.is_some()) {
+        const REMEDY: &str =
+            "a cluster with spec.storage.medium Memory is not restored. Restore into a cluster with claims";
+        return refuse("spec.bootstrap.restore", REMEDY);
+    }
+    Ok(())
 }
 
 /// Certificates of a person's do not stand where Holdfast writes its own.

@@ -136,6 +136,7 @@ pub(super) const fn label(act: &Act) -> &'static str {
 /// The reason of the act's Event, in a user's words; `None` for steps that only the log needs.
 pub(super) fn event_reason(act: &Act) -> Option<&'static str> {
     match act {
+        Act::Latch(latches) if latches.orphan.is_some() => None,
         Act::Latch(latches) if latches.formed.is_some() && latches.pending_member.is_none() => Some("Formed"),
         Act::Latch(latches) if latches.restoring.is_some() => Some("RestoreStarted"),
         Act::AddLearner { .. } => Some("LearnerAdded"),
@@ -244,6 +245,9 @@ fn newest(restoring: &Restoring) -> String {
 }
 
 fn latched(latches: &crate::api::cluster::Latches) -> String {
+    if let Some(id) = &latches.orphan {
+        return format!("etcd lists member {id}, which has neither EtcdMember nor Pod");
+    }
     if let Some(formed) = &latches.formed {
         return match &latches.pending_member {
             Some(member) => format!("the next member will be {member}"),

@@ -17,7 +17,8 @@ pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {
     if let Some(left) = etcd.members.iter().find(|l| may_go(seen, etcd, l)) {
         let id = hex_id(left.id);
         return Some(if known == Some(id.as_str()) {
-            remove(etcd, left.peer_urls.first().map_or("", String::as_str), left)
+            let url = left.peer_urls.first().map_or("", String::as_str);
+            remove(etcd, if left.name.is_empty() { url } else { &left.name }, left)
         } else {
             Next::act(Act::Latch(Box::new(Latches { orphan: Some(id), ..latches })))
         });

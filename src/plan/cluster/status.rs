@@ -283,7 +283,10 @@ impl Facts<'_> {
     fn shrinking(&self, name: &str) -> Verdict {
         let decided =
             matches!(self.next, Next::Do(Act::LatchLeaving { leaving, .. }, _) if leaving.why != Departure::ScaledIn);
-        if decided || self.seen.members.iter().any(|m| m.name() == name && !shrink::is_scaled_in(m)) {
+        let own = || self.seen.members.iter().find(|m| m.name() == name);
+        // One without an object makes place.
+        let makes_place = matches!(self.next, Next::Do(Act::RemoveMember { .. }, _)) && own().is_none();
+        if decided || makes_place || own().is_some_and(|m| !shrink::is_scaled_in(m)) {
             return (Reason::Replacing, format!("another member takes the place of {name}"));
         }
         (Reason::Shrinking, format!("shrinking to {} members", self.seen.cluster.spec.replicas))

@@ -49,9 +49,8 @@ pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) ->
         return known;
     }
     if seen.member.spec.storage.in_memory() {
-        let detail = memory_gone(seen, refusals)?;
-        let before = known.filter(|known| known.kind == Loss::MemoryGone);
-        return before.or_else(|| Some(Evidence { kind: Loss::MemoryGone, detail, at: now.to_string() }));
+        let new = memory_gone(seen, refusals, now)?;
+        return Some(known.filter(|known| known.kind == Loss::MemoryGone).unwrap_or(new));
     }
     if seen.claim.is_none() {
         let before = known.filter(|known| known.kind == Loss::ClaimGone);
@@ -68,12 +67,13 @@ pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) ->
     all.then(|| Evidence { kind, detail: Some(detail), at: second.at.clone() })
 }
 
-/// How the data in a member's memory were lost: with its Pod, or in a Pod that goes on after its node was restarted.
-fn memory_gone(seen: &Observed, refusals: &[Refusal]) -> Option<Option<String>> {
+/// That the data in a member's memory are gone: with its Pod, or in a Pod that goes on after its node was restarted.
+fn memory_gone(seen: &Observed, refusals: &[Refusal], now: Timestamp) -> Option<Evidence> {
+    let found = |detail| Evidence { kind: Loss::MemoryGone, detail, at: now.to_string() };
     let own = |pod: &&Pod| meta::controlled_by(&pod.metadata, meta::uid(&seen.member.metadata)) && !pods::ended(pod);
-    let Some(there) = seen.pod.as_ref().filter(own) else { return Some(None) };
+    let Some(there) = seen.pod.as_ref().filter(own) else { return Some(found(None)) };
     let refused = refusals.iter().find(|refusal| refusal.pod_uid == meta::uid(&there.metadata));
-    refused.filter(|refusal| counts(&refusal.verdict)).map(|refusal| Some(refusal.verdict.clone()))
+    refused.filter(|refusal| counts(&refusal.verdict)).map(|refusal| found(Some(refusal.verdict.clone())))
 }
 
 /// Whether a refusal says that the data are lost.

@@ -217,7 +217,8 @@ pub fn english(act: &Act) -> String {
             let formed = latches.formed.as_ref().map(|f| format!(", formed as {}", f.cluster_id)).unwrap_or_default();
             let replaced =
                 latches.replaced.as_ref().map(|r| format!(", replaces {} on evidence", r.member)).unwrap_or_default();
-            format!("write down: next member {pending}{restoring}{formed}{replaced}")
+            let orphan = latches.orphan.as_ref().map(|id| format!(", nothing stands for {id}")).unwrap_or_default();
+            format!("write down: next member {pending}{restoring}{formed}{replaced}{orphan}")
         }
         Act::CreateMember(m) => {
             let how = if m.spec.restore.is_some() { ", restored" } else { "" };
