@@ -60,7 +60,8 @@ pub(super) fn is_over(seen: &Observed, etcd: &Membership, alarm: &Alarm) -> bool
     let replaced = seen.latches().replaced.map(|last| last.evidence).filter(|known| known.kind == Loss::Diverged);
     let own = replaced.and_then(|known| known.detail).is_some_and(|id| id == hex_id(alarm.member_id));
     let hash = |l: &Listed| seen.hashes.get(seen.standing_for(l)?.name());
-    let mut hashes = etcd.members.iter().map(hash);
+    // A learner gives no hash, and gets its data from the voters.
+    let mut hashes = etcd.members.iter().filter(|l| !l.learner).map(hash);
     let agree = hashes.next().flatten().is_some_and(|first| hashes.all(|other| other == Some(first)));
     own && agree && etcd.members.iter().all(|l| l.id != alarm.member_id)
 }

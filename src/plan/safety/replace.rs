@@ -43,9 +43,9 @@ pub(super) fn is_outvoted(seen: &Observed, member: &Member) -> bool {
 pub(super) fn outvoted(seen: &Observed, etcd: &Membership) -> Option<String> {
     let last = latches(seen).replaced.map(|last| last.evidence).filter(|e| e.kind == Loss::Diverged)?;
     let hash = |l: &Listed| Some(*seen.hashes.get(stands_for(seen, l)?.name())?);
-    let hashes: Option<Vec<KeyHash>> = etcd.members.iter().map(hash).collect();
-    let same = hashes?.windows(2).all(|two| two.first() == two.last());
-    last.detail.filter(|_| same && !etcd.members.is_empty())
+    let hashes: Option<Vec<KeyHash>> = voters(etcd).into_iter().map(hash).collect();
+    let same = hashes.is_some_and(|all| !all.is_empty() && all.windows(2).all(|two| two.first() == two.last()));
+    last.detail.filter(|_| same)
 }
 
 fn own_evidence(member: &Member) -> Option<&Evidence> {

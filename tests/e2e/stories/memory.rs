@@ -68,7 +68,7 @@ async fn replaced(w: &World, before: &Members) -> Result<Members> {
         let gone = until("another member votes", PATIENCE, async || {
             let now = w.members("quick").await.map_err(|why| format!("{why:#}"));
             Ok(now.and_then(|now| {
-                let whole = now.members.len() == 3 && now.members.iter().all(|m| m.name != lost && !m.learner);
+                let whole = now.members.len() == 3 && now.members.iter().all(|m| m.name != lost && !m.is_learner);
                 if whole { Ok(now) } else { Err(format!("{now:?}")) }
             }))
         });

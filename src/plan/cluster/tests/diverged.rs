@@ -99,7 +99,18 @@ fn the_member_leaves_and_its_alarm_after_it() {
     assert_eq!(waits(&unsure), Some(Reason::AlarmRaised), "no voter goes while data are in doubt");
     etcd(&mut seen).members.pop();
     let alarm = Alarm { member_id: 0x12, kind: AlarmKind::Corrupt };
-    assert_eq!(act(&seen), Some(Act::Disarm { alarm, cluster_id: CLUSTER_ID }));
+    assert_eq!(act(&seen), Some(Act::Disarm { alarm: alarm.clone(), cluster_id: CLUSTER_ID }));
+    // A learner gives no hash.
+    let mut joins = with_learner(2, 3);
+    (joins.hashes, joins.cluster.status) = (seen.hashes.clone(), seen.cluster.status.clone());
+    joins.members[2].object.spec.joined = joined_member(&joins.cluster, 2).spec.joined;
+    joins.members[2].pod.as_mut().unwrap().metadata.annotations = None;
+    etcd(&mut joins).members[2].id = 0x99;
+    joins
+        .answers
+        .insert(named(2), Seen::Known(Answer { member_id: 0x99, learner: true, applied_index: 1, ..answer(2) }));
+    etcd(&mut joins).alarms = vec![alarm.clone()];
+    assert_eq!(act(&joins), Some(Act::Disarm { alarm, cluster_id: CLUSTER_ID }));
     let mut unsure = seen.clone();
     unsure.hashes.insert(named(1), WRONG);
     assert!(!matches!(act(&unsure), Some(Act::Disarm { .. })), "those that are left differ");
