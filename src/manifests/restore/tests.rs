@@ -112,7 +112,7 @@ fn a_recorded_cluster_comes_back_as_it_was() {
     let text = yaml(&read_with(&KEYS, recorded())).unwrap();
     let cluster = taken(&text);
     let EtcdClusterSpec { replicas, version, storage, bootstrap, .. } = cluster.spec;
-    assert_eq!((replicas, version.as_str(), storage.size.0.as_str()), (5, "3.5.21", "20Gi"));
+    assert_eq!((replicas, version.as_str(), storage.size().0.as_str()), (5, "3.5.21", "20Gi"));
     let restore = bootstrap.unwrap().restore.unwrap();
     assert_eq!(restore.identity_secret_refs[0].name, "age-identity");
     let s3 = restore.source.unwrap().place.s3.unwrap();

@@ -6,7 +6,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 
 use super::client::Failure;
 use super::{Address, Pool};
-use crate::plan::cluster::{Alarm, Answer, Membership};
+use crate::plan::cluster::{Alarm, Answer, KeyHash, Membership};
 use crate::plan::{Seen, Unread};
 
 /// What the members' servers said, and the alarms they know of.
@@ -39,6 +39,14 @@ pub(in crate::operator) async fn answers(pool: &Pool, members: &[Address]) -> Ro
         round.answers.insert(at.member.clone(), answer);
     }
     round
+}
+
+/// The hash of each member's key space, of those that give one. While an alarm `CORRUPT` stands etcd takes no write, so all
+/// that are level are at one revision.
+pub(in crate::operator) async fn hashes(pool: &Pool, members: &[Address]) -> BTreeMap<String, KeyHash> {
+    let asked = members.iter().map(|at| async move { Some((at.member.clone(), pool.key_hash(at).await.ok()?)) });
+    let all: Vec<_> = asked.collect::<FuturesUnordered<_>>().collect().await;
+    all.into_iter().flatten().collect()
 }
 
 /// The membership by a linearizable read. The leader is asked first; the others only when it gives no answer, and then

@@ -1,5 +1,6 @@
 //! What one pass over an `EtcdCluster` sees: the object, its children, and what etcd itself says.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use crate::operator::error::Error;
 use crate::operator::etcd::{self, Address};
 use crate::operator::reader::{Only, Reader};
 use crate::operator::tls::Login;
-use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed, Search, newest};
+use crate::plan::cluster::{Answer, ForeignVolume, Member, Membership, Observed, Search, newest};
 use crate::plan::schedule::healthy;
 use crate::plan::{Seen, Unread, meta};
 
@@ -80,6 +81,8 @@ pub(in crate::operator) async fn observe(
     } else {
         (foreign, vec![])
     };
+    let stray = |pod: &&Pod| !objects.iter().any(|member| owned_by(*pod, &member.uid().unwrap_or_default()));
+    let stray_pods = pods.iter().filter(stray).map(ResourceExt::name_any).collect();
     let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
 
     let (certificates, login) = certificates::certificates(reader, &cluster, &members).await?.unzip();
@@ -89,6 +92,8 @@ pub(in crate::operator) async fn observe(
     let pool = &reader.ctx.etcd;
     let round = etcd::answers(pool, &addresses).await;
     let etcd = etcd::membership(pool, &addresses, &round).await;
+    let asks = etcd.known().is_some_and(Membership::asks_for_hashes);
+    let hashes = if asks { etcd::hashes(pool, &addresses).await } else { BTreeMap::new() };
     let answers = round.answers.into_iter().filter_map(|(member, said)| heard(&members, member, said)).collect();
 
     Ok(Some(Observed {
@@ -103,6 +108,8 @@ pub(in crate::operator) async fn observe(
         store,
         foreign,
         foreign_members,
+        stray_pods,
+        hashes,
         searches,
         refusal,
         certificates,
