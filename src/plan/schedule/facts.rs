@@ -60,13 +60,10 @@ pub(super) fn unrecorded(seen: &Observed) -> Vec<&Job> {
 /// Whether a record names the Job, whatever labels somebody took away; or stands where the record belongs and was stored
 /// without its run, which its own conditions tell.
 fn recorded(seen: &Observed, job: &Job) -> bool {
-    seen.snapshots.iter().any(|there| match &there.spec.run {
-        Some(run) => run.uid == meta::uid(&job.metadata),
-        None => {
-            let own = meta::label(&there.metadata, key::SCHEDULE_UID) == Some(seen.uid());
-            own && meta::name(&there.metadata) == meta::name(&job.metadata)
-        }
-    })
+    let own = |there: &EtcdSnapshot| meta::label(&there.metadata, key::SCHEDULE_UID) == Some(seen.uid());
+    let place = |there: &EtcdSnapshot| meta::name(&there.metadata) == meta::name(&job.metadata);
+    let named = |run: &snapshot::Run| run.uid == meta::uid(&job.metadata);
+    seen.snapshots.iter().any(|there| there.spec.run.as_ref().map_or_else(|| own(there) && place(there), named))
 }
 
 /// When a Job was made.
