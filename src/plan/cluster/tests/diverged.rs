@@ -38,7 +38,8 @@ fn a_majority_with_one_hash_against_one_alarm_is_evidence() {
     let (right, wrong, none) = (Some(RIGHT), Some(WRONG), None);
     let older = Some(KeyHash { revision: 8, ..RIGHT });
     let other = Some(KeyHash { compact_revision: 4, ..RIGHT });
-    let rows: [(&str, &[Option<KeyHash>], &[u64], bool); 13] = [
+    type Row<'a> = (&'a str, &'a [Option<KeyHash>], &'a [u64], bool);
+    let rows: [Row<'_>; 13] = [
         ("the two others agree", &[right, right, wrong], &[0x12], true),
         ("it says nothing itself", &[right, right, none], &[0x12], true),
         ("it has the same data", &[right, right, right], &[0x12], false),

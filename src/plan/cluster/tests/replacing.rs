@@ -319,7 +319,8 @@ fn a_member_without_an_object_and_a_pod_is_removed() {
     etcd(&mut started).members[2].learner = true;
     assert!(matches!(act(&started), Some(Act::RemoveMember { member_id: 0x12, learner: true, .. })));
     let manual = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
-    let changes: [(&str, &dyn Fn(&mut Observed)); 7] = [
+    type Change<'a> = (&'a str, &'a dyn Fn(&mut Observed));
+    let changes: [Change<'_>; 7] = [
         ("its Pod is there", &|s| s.stray_pods = vec![named(2)]),
         ("it is nobody of ours", &|s| etcd(s).members[2].peer_urls = vec!["http://elsewhere:2380".to_owned()]),
         ("it leads", &|s| etcd(s).leader = Some(0x12)),
