@@ -2,7 +2,7 @@
 # The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install kubectl demo test soak e2e robustness check fuzz golden image bench bench-save bench-restore bench-scale cluster-up cluster-down cluster-status
+.PHONY: help install kubectl demo test soak e2e robustness alerts check fuzz golden image bench bench-save bench-restore bench-scale cluster-up cluster-down cluster-status
 
 export HOLDFAST_CACHE ?= $(HOME)/.cache/holdfast
 export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
@@ -24,6 +24,9 @@ e2e: ## only the end-to-end stories (14 min); STORY=name for one
 
 robustness: ## etcd's robustness suite judges a cluster under faults; writes docs/robustness.md (4 min)
 	@tests/bin/deps && tests/bin/robustness
+
+alerts: ## promtool judges charts/alerts.yaml by its stories, and parses the dashboard's queries (ALERTSTIME)
+	@tests/bin/deps && tests/bin/alerts
 
 check: ## formatting, lints, unit and golden tests; no cluster (2 min; 10 min cold)
 	@tests/bin/deps
