@@ -25,7 +25,7 @@ e2e: ## only the end-to-end stories (14 min); STORY=name for one
 robustness: ## etcd's robustness suite judges a cluster under faults; writes docs/robustness.md (4 min)
 	@tests/bin/deps && tests/bin/robustness
 
-alerts: ## promtool judges charts/alerts.yaml by its stories, and parses the dashboard's queries (ALERTSTIME)
+alerts: ## promtool judges charts/alerts.yaml by its stories, and parses the dashboard's queries (30 s; 6 min cold)
 	@tests/bin/deps && tests/bin/alerts
 
 check: ## formatting, lints, unit and golden tests; no cluster (2 min; 10 min cold)
