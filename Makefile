@@ -10,7 +10,7 @@ export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## the whole story on a throwaway Kubernetes (75 s; about 32 min on a bare machine)
+demo: ## the whole story on a throwaway Kubernetes (3 min; about 32 min on a bare machine)
 	@tests/bin/deps && tests/bin/demo
 
 test: ## everything, with seeded samples of the long sweeps (34 min; about 55 min on a bare machine)
