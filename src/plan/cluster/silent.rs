@@ -7,9 +7,10 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::pace::{POLL, SOON};
-use super::{Member, Observed, memberless};
+use super::{Member, Observed, memberless, replace};
 use crate::api::condition::{Reason, Type};
 use crate::api::member::LastFailure;
+use crate::api::repair::Loss;
 use crate::api::role;
 use crate::plan::build::budget::quorum;
 use crate::plan::build::container;
@@ -84,7 +85,7 @@ impl Observed {
         if self.members.is_empty() {
             return memberless::next(self);
         }
-        if let Some(next) = self.data_lost(now) {
+        if let Some(next) = self.data_lost() {
             return next;
         }
         let voters = self.last_voters();
@@ -121,7 +122,7 @@ impl Observed {
     }
 
     /// Nobody has the data of a cluster in memory any more. No other cluster is founded in its place (I2).
-    pub(super) fn data_lost(&self, now: Timestamp) -> Option<Next> {
+    pub(super) fn data_lost(&self) -> Option<Next> {
         let mut had = self.members.iter().filter(|m| m.joined() && !m.removed()).peekable();
         let first = had.peek()?.object.spec.joined.as_ref()?;
         let message = format!(
@@ -130,7 +131,11 @@ impl Observed {
              this EtcdCluster and create it again, empty (runbook DataLost)",
             first.cluster_id
         );
-        let all = self.cluster.spec.storage.in_memory() && had.all(|member| lost(member, now).is_some());
+        let all = self.cluster.spec.storage.in_memory()
+            && had.all(|member| {
+                // Its own pass reads the Pod by its name; a list of Pods by label may lack one that runs.
+                replace::told(member).is_some_and(|evidence| evidence.kind == Loss::MemoryGone)
+            });
         all.then(|| Next::wait(Reason::DataLost, message, Wake::AfterMillis(10_000)))
     }
 
