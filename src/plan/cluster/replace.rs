@@ -111,11 +111,11 @@ fn causes<'a>(seen: &'a Observed, etcd: &Membership, now: Timestamp) -> Vec<(&'a
     all
 }
 
-/// Whether another replacement than this voter's is in flight: a member is on its way to its vote, or is wanted and can be made now (I11).
+/// Whether a replacement is in flight already: a member is on its way to its vote, or is wanted and can be made now (I11).
 fn in_flight(seen: &Observed, etcd: &Membership, now: Timestamp) -> bool {
     // A learner whose data are lost never gets its vote.
-    let comes = |l: &&Listed| l.learner && !seen.standing_for(l).is_some_and(|m| is_lost(seen, m));
-    etcd.members.iter().any(|l| comes(&l)) || grow::proceeds(seen, etcd, now)
+    let comes = |l: &Listed| l.learner && !seen.standing_for(l).is_some_and(|m| is_lost(seen, m));
+    etcd.members.iter().any(comes) || grow::proceeds(seen, etcd, now)
 }
 
 /// Why a member is not replaced now.

@@ -159,6 +159,24 @@ fn a_corrupt_member_that_is_lost_too_is_replaced_for_its_alarm() {
 }
 
 #[test]
+fn hashes_are_asked_for_where_they_decide_something() {
+    let asks = |seen: &Observed| {
+        let replaced = seen.latches().replaced;
+        seen.own_etcd().unwrap().asks_for_hashes(replaced.as_ref())
+    };
+    let right = Some(RIGHT);
+    assert_eq!(asks(&alarmed(&[right, right, right], &[0x12])).as_deref(), Some("12"));
+    assert_eq!(asks(&alarmed(&[right, right, right], &[0x12, 0x11])).as_deref(), Some("11,12"));
+    for (hashes, ids) in [(3, vec![]), (3, vec![0]), (3, vec![0x99]), (2, vec![0x11]), (1, vec![0x10])] {
+        assert_eq!(asks(&alarmed(&vec![right; hashes], &ids)), None, "{hashes} voters, {ids:?}");
+    }
+    // Of the one that was replaced, whoever is left.
+    let mut gone = alarmed(&[right, right], &[0x12]);
+    latches(&mut gone).replaced = Some(Replaced { member: named(2), evidence: evidence(5), at: evidence(5).at });
+    assert_eq!(asks(&gone).as_deref(), Some("12"));
+}
+
+#[test]
 fn a_drained_pod_before_it_costs_no_hour() {
     let mut seen = waited();
     let before =
