@@ -142,9 +142,14 @@ impl Observed {
     /// Too few voters can come back by themselves. The message holds nothing that changes from one look to the next.
     fn without_a_majority(&self, voters: &[&Member], lost: &[Option<String>], whole: usize, now: Timestamp) -> Next {
         let said = voters.iter().zip(lost).map(|(member, lost)| self.told_of(member, lost.as_deref(), false, now));
+        let remedy = if self.cluster.spec.storage.in_memory() {
+            "What was in memory does not come back: save the survivor before its Pod ends, and restore that or the last \
+             snapshot as a new cluster with claims"
+        } else {
+            "Bring the data of the others back, or restore the last snapshot as a new cluster"
+        };
         let message = format!(
-            "{}. {} of {} voters are needed, and {whole} can come back. Nothing is removed. {}Bring the data of the others \
-             back, or restore the last snapshot as a new cluster (runbook QuorumLost)",
+            "{}. {} of {} voters are needed, and {whole} can come back. Nothing is removed. {}{remedy} (runbook QuorumLost)",
             said.collect::<Vec<_>>().join("; "),
             quorum(voters.len()),
             voters.len(),

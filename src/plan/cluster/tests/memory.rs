@@ -101,6 +101,9 @@ fn the_loss_of_all_is_told_and_nothing_is_made_anew() {
     lose(&mut seen, 1);
     lose(&mut seen, 2);
     assert_eq!(waits(&seen), Some(Reason::QuorumLost));
+    let message = planned(&seen).waiting.unwrap().message;
+    assert!(message.contains("save the survivor before its Pod ends"), "{message}");
+    assert!(!message.contains("Bring the data"), "{message}");
     // Nor is it told before each member's own pass has looked for its Pod, whatever the list of Pods lacks.
     let mut unseen = formed_in_memory(3, 3);
     unseen.etcd = Seen::unknown("no member has a Pod with an address");

@@ -50,6 +50,10 @@ fn a_joined_member_never_gets_a_second_pod() {
     let (reason, message) = degraded(&seen);
     assert_eq!(reason, "MemoryLost");
     assert!(message.contains("while a quorum of the other members is healthy"), "{message}");
+    let mut two = seen.clone();
+    cluster(&mut two).spec.replicas = 2;
+    let (_, message) = degraded(&two);
+    assert!(message.contains("Save the data of the other member before its Pod ends"), "{message}");
     // A Pod that has ended does not start again, and stays for a look.
     let mut seen = serves.clone();
     seen.pod.as_mut().unwrap().status.as_mut().unwrap().phase = Some("Failed".to_owned());
