@@ -128,6 +128,22 @@ fn a_recorded_cluster_comes_back_as_it_was() {
     assert!(!text.contains("records no spec"), "{text}");
 }
 
+/// Memory refuses `bootstrap.restore`.
+#[test]
+fn a_cluster_in_memory_comes_back_with_claims() {
+    let mut wanted = recorded();
+    let storage = json!({"medium": "Memory", "size": "1Gi"});
+    wanted.spec.as_mut().unwrap().insert("storage".to_owned(), storage);
+    let text = yaml(&wanted).unwrap();
+    let storage = taken(&text).spec.storage;
+    assert_eq!((storage.in_memory(), storage.size().0.as_str()), (false, "1Gi"));
+    assert!(
+        text.contains("\n# The cluster kept its data in memory (storage.medium), which refuses a restore: "),
+        "{text}"
+    );
+    assert!(!yaml(&recorded()).unwrap().contains("in memory"));
+}
+
 #[test]
 fn azure_and_google_are_named_with_their_own_secrets() {
     let on = |url: &str| Wanted {

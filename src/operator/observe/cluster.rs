@@ -1,6 +1,5 @@
 //! What one pass over an `EtcdCluster` sees: the object, its children, and what etcd itself says.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use crate::operator::error::Error;
 use crate::operator::etcd::{self, Address};
 use crate::operator::reader::{Only, Reader};
 use crate::operator::tls::Login;
-use crate::plan::cluster::{Answer, ForeignVolume, Member, Membership, Observed, Search, newest};
+use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed, Search, newest};
 use crate::plan::schedule::healthy;
 use crate::plan::{Seen, Unread, meta};
 
@@ -92,8 +91,9 @@ pub(in crate::operator) async fn observe(
     let pool = &reader.ctx.etcd;
     let round = etcd::answers(pool, &addresses).await;
     let etcd = etcd::membership(pool, &addresses, &round).await;
-    let asks = etcd.known().is_some_and(Membership::asks_for_hashes);
-    let hashes = if asks { etcd::hashes(pool, &addresses).await } else { BTreeMap::new() };
+    let latches = cluster.status.as_ref().map(|status| &status.latches);
+    let alarms = etcd.known().and_then(|etcd| etcd.asks_for_hashes(latches?.replaced.as_ref()));
+    let hashes = etcd::hashes(pool, &addresses, alarms.as_deref()).await;
     let answers = round.answers.into_iter().filter_map(|(member, said)| heard(&members, member, said)).collect();
 
     Ok(Some(Observed {

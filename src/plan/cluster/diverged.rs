@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::health::voters;
 use super::{Alarm, AlarmKind, KeyHash, Listed, Member, Membership, Observed};
-use crate::api::repair::{Evidence, Loss};
+use crate::api::repair::{Evidence, Loss, Replaced};
 use crate::plan::build::budget::quorum;
 use snapshot_agent::contract::hex_id;
 
@@ -78,8 +78,15 @@ fn corrupt(etcd: &Membership) -> impl Iterator<Item = &Alarm> {
 }
 
 impl Membership {
-    /// Whether a `CORRUPT` alarm names a member, so that the members' hashes say whose data are right.
-    pub fn asks_for_hashes(&self) -> bool {
-        corrupt(self).any(|alarm| alarm.member_id != 0)
+    /// The `CORRUPT` alarms, where the members' hashes say whose data are right: one names a voter that two others can
+    /// outvote, or the member that was replaced for it.
+    pub fn asks_for_hashes(&self, replaced: Option<&Replaced>) -> Option<String> {
+        let replaced = replaced.map(|last| &last.evidence).filter(|known| known.kind == Loss::Diverged);
+        let gone = |id: u64| replaced.and_then(|known| known.detail.as_ref()).is_some_and(|known| *known == hex_id(id));
+        let listed = |id: u64| voters(self) >= 3 && self.members.iter().any(|l| l.id == id && !l.learner);
+        let mut ids: Vec<u64> = corrupt(self).map(|alarm| alarm.member_id).collect();
+        ids.sort_unstable();
+        let asks = ids.iter().any(|id| listed(*id) || gone(*id));
+        asks.then(|| ids.into_iter().map(hex_id).collect::<Vec<_>>().join(","))
     }
 }

@@ -35,11 +35,11 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
         .or(held)
 }
 
-/// Whether a member is to come and nothing hinders it, whatever becomes of this one.
-pub(super) fn proceeds(seen: &Observed, etcd: &Membership, beside: &Member, now: Timestamp) -> bool {
+/// Whether a member is to come and nothing hinders it.
+pub(super) fn proceeds(seen: &Observed, etcd: &Membership, now: Timestamp) -> bool {
     let Ok(wanted) = valid::cluster(&seen.cluster) else { return false };
     let growth = Growth::of(seen, &wanted, etcd);
-    let comes = growth.missing > 0 || growth.unadded.iter().any(|m| m.name() != beside.name());
+    let comes = (growth.missing > 0 || !growth.unadded.is_empty()) && (growth.together || growth.learners() == 0);
     comes && growth.unhealthy().is_none() && strange(seen, etcd).is_none() && stuck::paused(seen, now).is_none()
 }
 

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::health::{in_doubt, voters};
 use super::pace::POLL;
-use super::{Listed, Member, Membership, Observed, diverged, grow};
+use super::{Listed, Member, Membership, Observed, diverged, grow, stuck};
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::key;
@@ -34,9 +34,10 @@ enum Cause {
     Lost(Evidence),
 }
 
-/// The evidence that a member's data are lost, where nothing that is there speaks against it: its own, or etcd's.
+/// The evidence that a member's data are lost, where nothing that is there speaks against it: etcd's, or its own. While its
+/// alarm stands no other evidence lets it go (I3).
 pub(super) fn evidence(seen: &Observed, member: &Member, now: Timestamp) -> Option<Evidence> {
-    told(member).cloned().or_else(|| diverged::evidence(seen, member, now))
+    diverged::evidence(seen, member, now).or_else(|| told(member).cloned())
 }
 
 /// Whether there is such evidence.
@@ -45,11 +46,12 @@ pub(super) fn is_lost(seen: &Observed, member: &Member) -> bool {
 }
 
 /// The evidence that a member's own pass has written down.
-fn told(member: &Member) -> Option<&Evidence> {
+pub(super) fn told(member: &Member) -> Option<&Evidence> {
     let told = member.object.status.as_ref()?.evidence.as_ref().filter(|_| member.joined())?;
     let holds = match told.kind {
         Loss::ClaimGone => member.claim.is_none(),
-        Loss::VolumeRefused | Loss::DataCorrupt | Loss::MemoryGone => !member.live_pod().is_some_and(pods::ready),
+        Loss::VolumeRefused | Loss::DataCorrupt => !member.live_pod().is_some_and(pods::ready),
+        Loss::MemoryGone => !member.pod.as_ref().is_some_and(|pod| pods::runs(pod) && !pods::ended(pod)),
         Loss::Diverged => false,
     };
     holds.then_some(told)
@@ -109,10 +111,11 @@ fn causes<'a>(seen: &'a Observed, etcd: &Membership, now: Timestamp) -> Vec<(&'a
     all
 }
 
-/// Whether a replacement is in flight: a member is on its way to its vote, or is wanted and can be made now (I11).
-fn in_flight(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -> bool {
-    let own = seen.listed(etcd, member.name()).map(|l| l.id);
-    etcd.members.iter().any(|l| l.learner && Some(l.id) != own) || grow::proceeds(seen, etcd, member, now)
+/// Whether a replacement is in flight already: a member is on its way to its vote, or is wanted and can be made now (I11).
+fn in_flight(seen: &Observed, etcd: &Membership, now: Timestamp) -> bool {
+    // A learner whose data are lost never gets its vote.
+    let comes = |l: &Listed| l.learner && !seen.standing_for(l).is_some_and(|m| is_lost(seen, m));
+    etcd.members.iter().any(comes) || grow::proceeds(seen, etcd, now)
 }
 
 /// Why a member is not replaced now.
@@ -123,12 +126,14 @@ fn hold(seen: &Observed, etcd: &Membership, (member, cause): (&Member, &Cause), 
     {
         return Some(held);
     }
-    // I3: the members that are left may be the corrupt ones, unless the alarm speaks of this one.
-    let sure = matches!(cause, Cause::Lost(evidence) if evidence.kind == Loss::Diverged);
+    // I3: the members that are left may be the corrupt ones, unless the alarm speaks of this one, or it never had a vote.
+    let sure =
+        matches!(cause, Cause::Lost(evidence) if evidence.kind == Loss::Diverged) || stuck::joins(seen, etcd, member);
     if let Some(doubt) = in_doubt(etcd).filter(|_| !sure) {
         return Some(doubt);
     }
-    if *cause != Cause::NotListed && in_flight(seen, etcd, member, now) {
+    // A learner takes no vote with it, and may be what the others wait for.
+    if voter.is_some() && in_flight(seen, etcd, now) {
         let message = format!("Holdfast replaces {} when no other member joins", member.name());
         return Some(Next::wait(Reason::Replacing, message, Wake::AfterMillis(1_000)));
     }
@@ -143,11 +148,13 @@ fn limited(
     now: Timestamp,
 ) -> Option<Next> {
     let latched = seen.latches().replaced;
-    if latched.as_ref().is_some_and(|known| known.member == member.name()) {
-        return None;
-    }
     let name = member.name();
     let replacing = |message: String, wake| Some(Next::wait(Reason::Replacing, message, wake));
+    // The status has it first.
+    let new = evidence.kind == Loss::Diverged && diverged::known(seen, member).is_none();
+    if latched.as_ref().is_some_and(|known| known.member == name) {
+        return if new { replacing(format!("{name}: {}", evidence.told()), Wake::AfterMillis(1_000)) } else { None };
+    }
     let votes = seen.listed(etcd, name).is_none_or(|l| !l.learner) || evidence.kind != Loss::MemoryGone;
     if !seen.cluster.spec.repairs_itself() || (votes && voters(etcd) < 2) {
         // The EtcdMember's condition names the remedy.
@@ -169,10 +176,10 @@ fn limited(
         return Some(Next::wait(Reason::ReplacementHeld, message, POLL));
     }
     let due = since + seen.cluster.spec.repair().after();
-    let next = latched.and_then(|known| known.at.parse::<Timestamp>().ok()).map(|at| at + ONE_IN);
+    // A drained node's Pod is no reason to wait for an hour.
+    let paced = latched.filter(|known| known.evidence.kind != Loss::MemoryGone);
+    let next = paced.and_then(|known| known.at.parse::<Timestamp>().ok()).map(|at| at + ONE_IN);
     let from = next.map_or(due, |next| next.max(due));
-    // The status has it first.
-    let new = evidence.kind == Loss::Diverged && diverged::known(seen, member).is_none();
     if let Some(later) = Wake::at(from, now).or(new.then_some(Wake::AfterMillis(1_000))) {
         return replacing(format!("{name}: {}. Holdfast replaces the member at {from}", evidence.told()), later);
     }

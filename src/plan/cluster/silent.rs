@@ -7,9 +7,10 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::pace::{POLL, SOON};
-use super::{Member, Observed, memberless};
+use super::{Member, Observed, memberless, replace};
 use crate::api::condition::{Reason, Type};
 use crate::api::member::LastFailure;
+use crate::api::repair::Loss;
 use crate::api::role;
 use crate::plan::build::budget::quorum;
 use crate::plan::build::container;
@@ -84,7 +85,7 @@ impl Observed {
         if self.members.is_empty() {
             return memberless::next(self);
         }
-        if let Some(next) = self.data_lost(now) {
+        if let Some(next) = self.data_lost() {
             return next;
         }
         let voters = self.last_voters();
@@ -121,7 +122,7 @@ impl Observed {
     }
 
     /// Nobody has the data of a cluster in memory any more. No other cluster is founded in its place (I2).
-    pub(super) fn data_lost(&self, now: Timestamp) -> Option<Next> {
+    pub(super) fn data_lost(&self) -> Option<Next> {
         let mut had = self.members.iter().filter(|m| m.joined() && !m.removed()).peekable();
         let first = had.peek()?.object.spec.joined.as_ref()?;
         let message = format!(
@@ -130,16 +131,25 @@ impl Observed {
              this EtcdCluster and create it again, empty (runbook DataLost)",
             first.cluster_id
         );
-        let all = self.cluster.spec.storage.in_memory() && had.all(|member| lost(member, now).is_some());
+        let all = self.cluster.spec.storage.in_memory()
+            && had.all(|member| {
+                // Its own pass reads the Pod by its name; a list of Pods by label may lack one that runs.
+                replace::told(member).is_some_and(|evidence| evidence.kind == Loss::MemoryGone)
+            });
         all.then(|| Next::wait(Reason::DataLost, message, Wake::AfterMillis(10_000)))
     }
 
     /// Too few voters can come back by themselves. The message holds nothing that changes from one look to the next.
     fn without_a_majority(&self, voters: &[&Member], lost: &[Option<String>], whole: usize, now: Timestamp) -> Next {
         let said = voters.iter().zip(lost).map(|(member, lost)| self.told_of(member, lost.as_deref(), false, now));
+        let remedy = if self.cluster.spec.storage.in_memory() {
+            "What was in memory does not come back: save the survivor before its Pod ends, and restore that or the last \
+             snapshot as a new cluster with claims"
+        } else {
+            "Bring the data of the others back, or restore the last snapshot as a new cluster"
+        };
         let message = format!(
-            "{}. {} of {} voters are needed, and {whole} can come back. Nothing is removed. {}Bring the data of the others \
-             back, or restore the last snapshot as a new cluster (runbook QuorumLost)",
+            "{}. {} of {} voters are needed, and {whole} can come back. Nothing is removed. {}{remedy} (runbook QuorumLost)",
             said.collect::<Vec<_>>().join("; "),
             quorum(voters.len()),
             voters.len(),

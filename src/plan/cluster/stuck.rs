@@ -6,7 +6,6 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::health::in_doubt;
 use super::{Member, Membership, Observed};
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
@@ -19,13 +18,9 @@ const JOINS_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 /// The longest time until the next member is made.
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 
-/// The end of a member that joins for too long.
+/// The end of a member that joins for too long, also while an alarm is raised: it has no vote (I3).
 pub(super) fn next(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
     let member = seen.staying().find(|m| joins(seen, etcd, m) && is_late(m, now))?;
-    // The alarm is told of; nothing leaves meanwhile.
-    if in_doubt(etcd).is_some() {
-        return None;
-    }
     let latches = seen.latches();
     let before = latches.given_up.as_ref();
     if before.is_none_or(|last| last.member != member.name()) {

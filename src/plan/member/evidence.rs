@@ -49,7 +49,7 @@ pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) ->
         return known;
     }
     if seen.member.spec.storage.in_memory() {
-        let new = memory_gone(seen, refusals, now)?;
+        let new = memory_gone(seen, now)?;
         return Some(known.filter(|known| known.kind == Loss::MemoryGone).unwrap_or(new));
     }
     if seen.claim.is_none() {
@@ -68,12 +68,13 @@ pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) ->
 }
 
 /// That the data in a member's memory are gone: with its Pod, or in a Pod that goes on after its node was restarted.
-fn memory_gone(seen: &Observed, refusals: &[Refusal], now: Timestamp) -> Option<Evidence> {
+fn memory_gone(seen: &Observed, now: Timestamp) -> Option<Evidence> {
     let found = |detail| Evidence { kind: Loss::MemoryGone, detail, at: now.to_string() };
     let own = |pod: &&Pod| meta::controlled_by(&pod.metadata, meta::uid(&seen.member.metadata)) && !pods::ended(pod);
     let Some(there) = seen.pod.as_ref().filter(own) else { return Some(found(None)) };
-    let refused = refusals.iter().find(|refusal| refusal.pod_uid == meta::uid(&there.metadata));
-    refused.filter(|refusal| counts(&refusal.verdict)).map(|refusal| found(Some(refusal.verdict.clone())))
+    // How an earlier container of the Pod ended says nothing of data on which etcd runs, or has run since.
+    let refused = if pods::runs(there) { None } else { failure::verdict(there) };
+    refused.filter(|verdict| counts(verdict)).map(|verdict| found(Some(verdict)))
 }
 
 /// Whether a refusal says that the data are lost.

@@ -3,7 +3,7 @@
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::facts::{answers, formed_as, id, is_healthy, known, latches, stands_for, voters};
+use super::facts::{answers, formed_as, id, is_healthy, known, latches, listed_as, stands_for, voters};
 use super::{Verdict, Violation, is, replace, rule};
 use crate::api::cluster::Latches;
 use crate::api::member::{Birth, Departure, Joined, Leaving, Removed};
@@ -304,7 +304,9 @@ fn leave(seen: &Observed, target: &Target, leaving: &Leaving) -> Verdict {
     } else {
         replace::leave(seen, etcd, member, leaving)?
     };
-    rule("I3", is_sure(seen, etcd, member, leaving), "nothing leaves while data are in doubt")?;
+    let joins = listed_as(seen, etcd, member.name()).map_or(member.object.spec.joined.is_none(), |l| l.learner);
+    let sure = joins || is_sure(seen, etcd, member, leaving);
+    rule("I3", sure, "no voter leaves while data are in doubt")?;
     let own = |l: &&Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
     let voter = voters(etcd).into_iter().find(own);
     let last = |v: &Listed| lasts && voters(etcd).len() == 1 && answers(seen, etcd, v);

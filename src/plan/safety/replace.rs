@@ -7,7 +7,7 @@ use super::{Verdict, rule};
 use crate::api::cluster::Latches;
 use crate::api::key;
 use crate::api::member::{Departure, Leaving};
-use crate::api::repair::{Evidence, Loss, RepairMode};
+use crate::api::repair::{Evidence, Loss, RepairMode, Replaced};
 use crate::plan::cluster::{AlarmKind, KeyHash, Listed, Member, Membership, Observed};
 use crate::plan::{Seen, meta, pods};
 
@@ -16,12 +16,12 @@ const ONE_IN: SignedDuration = SignedDuration::from_hours(1);
 /// The same evidence within this time has one cause.
 const COMMON_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
-/// The evidence that a member itself has written down, or the cluster's status, where nothing speaks against it.
+/// The evidence that the cluster's status has written down, or the member itself, where nothing speaks against it.
 fn evidence<'a>(seen: &'a Observed, member: &'a Member) -> Option<&'a Evidence> {
     let status = seen.cluster.status.as_ref();
     let known = || status?.members.iter().find(|m| m.name == member.name())?.evidence.as_ref();
     let corrupt = || known().filter(|e| e.kind == Loss::Diverged && is_outvoted(seen, member));
-    own_evidence(member).or_else(corrupt)
+    corrupt().or_else(|| own_evidence(member))
 }
 
 /// Whether no `CORRUPT` alarm is raised but this member's, and a majority of all voters has the same data without it.
@@ -54,7 +54,9 @@ fn own_evidence(member: &Member) -> Option<&Evidence> {
     let there = match told.kind {
         Loss::ClaimGone => member.claim.is_none(),
         Loss::VolumeRefused | Loss::DataCorrupt => !member.live_pod().is_some_and(pods::ready),
-        Loss::MemoryGone => in_memory(member) && !member.live_pod().is_some_and(pods::ready),
+        Loss::MemoryGone => {
+            in_memory(member) && !member.pod.as_ref().is_some_and(|pod| pods::runs(pod) && !pods::ended(pod))
+        }
         Loss::Diverged => false,
     };
     there.then_some(told)
@@ -85,7 +87,8 @@ pub(super) fn latch(seen: &Observed, old: &Latches, new: &Latches) -> Verdict {
     let (at, since) = (time(&replaced.at), replaced.evidence.since());
     let waited = at.zip(since).is_some_and(|(at, since)| at >= since + repair.after());
     rule("I29", waited, "between evidence and replacement lies spec.repair.afterSeconds")?;
-    let last = old.replaced.as_ref().map(|last| time(&last.at));
+    let paces = |last: &&Replaced| last.evidence.kind != Loss::MemoryGone;
+    let last = old.replaced.as_ref().filter(paces).map(|last| time(&last.at));
     let paced = last.is_none_or(|last| last.zip(at).is_some_and(|(last, at)| at >= last + ONE_IN));
     rule("I29", paced, "one member an hour is replaced on evidence")?;
     let common = |other: &Evidence| {

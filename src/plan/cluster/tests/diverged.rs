@@ -124,6 +124,69 @@ fn the_member_leaves_and_its_alarm_after_it() {
     assert!(matches!(act(&seen), Some(Act::LatchRemoved { .. })));
 }
 
+/// Its Pod or claim is lost too: that alone is no evidence that lets a member go while an alarm stands.
+#[test]
+fn a_corrupt_member_that_is_lost_too_is_replaced_for_its_alarm() {
+    let told = |kind| {
+        let evidence = Some(Evidence { kind, detail: None, at: noon().to_string() });
+        Some(crate::api::EtcdMemberStatus { evidence, ..Default::default() })
+    };
+    let mut claimless = waited();
+    claimless.members[2].claim = None;
+    claimless.members[2].object.status = told(Loss::ClaimGone);
+    let mut podless = waited();
+    crate::plan::fixtures::keep_in_memory(&mut podless.cluster.spec.storage);
+    for member in &mut podless.members {
+        crate::plan::fixtures::keep_in_memory(&mut member.object.spec.storage);
+        member.claim = None;
+    }
+    podless.members[2].object.status = told(Loss::MemoryGone);
+    for mut seen in [claimless, podless] {
+        seen.members[2].pod = None;
+        seen.answers.remove(&named(2));
+        seen.hashes.remove(&named(2));
+        let Some(Act::Latch(latched)) = act(&seen) else { panic!() };
+        assert_eq!(latched.replaced.as_ref().unwrap().evidence, evidence(5));
+        *latches(&mut seen) = *latched;
+        let mut new = seen.clone();
+        new.cluster.status.as_mut().unwrap().members[2].evidence = None;
+        assert!(!matches!(act(&new), Some(Act::LatchLeaving { .. })), "the status has it first");
+        let Some(Act::LatchLeaving { leaving, .. }) = act(&seen) else { panic!() };
+        assert_eq!(leaving.evidence, Some(evidence(5)));
+        seen.members[2].object.spec.leaving = Some(leaving);
+        assert!(matches!(act(&seen), Some(Act::RemoveMember { member_id: 0x12, learner: false, .. })));
+    }
+}
+
+#[test]
+fn hashes_are_asked_for_where_they_decide_something() {
+    let asks = |seen: &Observed| {
+        let replaced = seen.latches().replaced;
+        seen.own_etcd().unwrap().asks_for_hashes(replaced.as_ref())
+    };
+    let right = Some(RIGHT);
+    assert_eq!(asks(&alarmed(&[right, right, right], &[0x12])).as_deref(), Some("12"));
+    assert_eq!(asks(&alarmed(&[right, right, right], &[0x12, 0x11])).as_deref(), Some("11,12"));
+    for (hashes, ids) in [(3, vec![]), (3, vec![0]), (3, vec![0x99]), (2, vec![0x11]), (1, vec![0x10])] {
+        assert_eq!(asks(&alarmed(&vec![right; hashes], &ids)), None, "{hashes} voters, {ids:?}");
+    }
+    // Of the one that was replaced, whoever is left.
+    let mut gone = alarmed(&[right, right], &[0x12]);
+    latches(&mut gone).replaced = Some(Replaced { member: named(2), evidence: evidence(5), at: evidence(5).at });
+    assert_eq!(asks(&gone).as_deref(), Some("12"));
+}
+
+#[test]
+fn a_drained_pod_before_it_costs_no_hour() {
+    let mut seen = waited();
+    let before =
+        |kind| Some(Replaced { member: named(9), evidence: Evidence { kind, ..evidence(30) }, at: evidence(30).at });
+    latches(&mut seen).replaced = before(Loss::ClaimGone);
+    assert_eq!(waits(&seen), Some(Reason::Replacing));
+    latches(&mut seen).replaced = before(Loss::MemoryGone);
+    assert!(matches!(act(&seen), Some(Act::Latch(latched)) if latched.replaced.as_ref().unwrap().member == named(2)));
+}
+
 /// The members that are left may be the corrupt ones.
 #[test]
 fn nothing_else_leaves_while_an_alarm_is_raised() {

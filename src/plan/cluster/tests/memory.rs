@@ -56,10 +56,27 @@ fn a_lost_learner_of_the_first_member_is_made_anew() {
         crate::plan::fixtures::keep_in_memory(&mut member.object.spec.storage);
     }
     crate::plan::fixtures::keep_in_memory(&mut seen.cluster.spec.storage);
-    seen.cluster.spec.replicas = 2;
     seen.members[1].object.spec.joined = joined_member(&seen.cluster, 1).spec.joined;
     lose(&mut seen, 1);
+    assert_eq!(latched(&seen), Some(named(1)), "the third one waits for it, and not the other way round");
+    // Two lost learners do not wait for each other, and a lost voter does not wait for them.
+    let mut two = formed_in_memory(3, 3);
+    for n in [1, 2] {
+        lose(&mut two, n);
+        etcd(&mut two).members[n].learner = true;
+    }
+    assert_eq!(latched(&two), Some(named(1)));
+    let mut voter = formed_in_memory(4, 4);
+    lose(&mut voter, 2);
+    lose(&mut voter, 3);
+    etcd(&mut voter).members[3].learner = true;
+    assert_eq!(latched(&voter), Some(named(2)));
+    // It had no vote: whose data are corrupt does not matter.
+    etcd(&mut seen).alarms.push(Alarm { member_id: 0, kind: AlarmKind::Corrupt });
+    seen.members[1].object.spec.role = Birth::Joiner;
     assert_eq!(latched(&seen), Some(named(1)));
+    latches(&mut seen).replaced = Some(Replaced { member: named(1), evidence: evidence(), at: noon().to_string() });
+    assert!(matches!(act(&seen), Some(Act::LatchLeaving { .. })));
 }
 
 #[test]
@@ -84,6 +101,29 @@ fn the_loss_of_all_is_told_and_nothing_is_made_anew() {
     lose(&mut seen, 1);
     lose(&mut seen, 2);
     assert_eq!(waits(&seen), Some(Reason::QuorumLost));
+    let message = planned(&seen).waiting.unwrap().message;
+    assert!(message.contains("save the survivor before its Pod ends"), "{message}");
+    assert!(!message.contains("Bring the data"), "{message}");
+    // Nor is it told before each member's own pass has looked for its Pod, whatever the list of Pods lacks.
+    let mut unseen = formed_in_memory(3, 3);
+    unseen.etcd = Seen::unknown("no member has a Pod with an address");
+    unseen.answers.clear();
+    for member in &mut unseen.members {
+        member.pod = None;
+    }
+    assert_eq!(waits(&unseen), Some(Reason::QuorumLost));
+    // A gate's refusal that says nothing of the data is no loss.
+    let mut refused = seen.clone();
+    let report = r#"{"kind":"gate","verdict":"UnreadableAnnotations","message":"m"}"#;
+    failed(refused.members[0].pod.as_mut().unwrap(), "etcd", 71, report, earlier());
+    assert_eq!(waits(&refused), Some(Reason::QuorumLost));
+    // Evidence that its Pod contradicts since.
+    let mut runs = seen.clone();
+    let pod = runs.members[0].pod.clone();
+    lose(&mut runs, 0);
+    runs.members[0].pod = pod;
+    running(runs.members[0].pod.as_mut().unwrap(), false);
+    assert_ne!(waits(&runs), Some(Reason::DataLost));
     // A status that was lost too founds nothing.
     lose(&mut seen, 0);
     seen.cluster.status = None;

@@ -261,6 +261,14 @@ fn a_person_asks_for_a_member() {
     seen.members[0].object.spec.leaving =
         Some(Leaving { why: Departure::Requested, evidence: None, at: noon().to_string() });
     assert!(matches!(act(&seen), Some(Act::Latch(_))));
+    // A learner that does not come up goes at once, also while another member is wanted.
+    let mut seen = with_learner(3, 5);
+    silence(&mut seen, 3);
+    let learner = &mut seen.members[3];
+    learner.object.spec.joined = joined_member(&seen.cluster, 3).spec.joined;
+    learner.pod = None;
+    asked(&mut seen, 3);
+    assert_eq!(leaves(&seen), Some((named(3), Departure::Requested)));
     // A name that no member has.
     let mut seen = formed(3, 3);
     asked(&mut seen, 7);

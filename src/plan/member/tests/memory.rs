@@ -1,6 +1,8 @@
 //! A member in memory: no claim, one Pod from the moment when it has joined, and what its loss means.
 
 use super::*;
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateRunning};
+
 use crate::api::member::{Departure, Leaving, Removed};
 use crate::api::repair::{Evidence, Loss};
 use crate::plan::fixtures::{keep_in_memory, serving_in_memory};
@@ -48,6 +50,10 @@ fn a_joined_member_never_gets_a_second_pod() {
     let (reason, message) = degraded(&seen);
     assert_eq!(reason, "MemoryLost");
     assert!(message.contains("while a quorum of the other members is healthy"), "{message}");
+    let mut two = seen.clone();
+    cluster(&mut two).spec.replicas = 2;
+    let (_, message) = degraded(&two);
+    assert!(message.contains("Save the data of the other member before its Pod ends"), "{message}");
     // A Pod that has ended does not start again, and stays for a look.
     let mut seen = serves.clone();
     seen.pod.as_mut().unwrap().status.as_mut().unwrap().phase = Some("Failed".to_owned());
@@ -84,6 +90,16 @@ fn a_restart_in_the_same_pod_is_the_same_member_unless_its_memory_is_empty() {
     assert_eq!((act(&emptied), evidence(&emptied)), (None, gone(Some("EmptiedVolume"))));
     let unclear = ended(71, &verdict("UnreadableAnnotations"));
     assert_eq!((act(&unclear), evidence(&unclear)), (None, None));
+    // What an earlier container said is over when etcd runs, and after its next end too.
+    let mut runs = emptied.clone();
+    runs.member.status = Some(planned(&emptied).status);
+    let statuses = runs.pod.as_mut().unwrap().status.as_mut().unwrap().container_statuses.as_mut().unwrap();
+    let started = ContainerStateRunning { started_at: Some(earlier()) };
+    statuses[0].state = Some(ContainerState { running: Some(started), ..ContainerState::default() });
+    assert_eq!(evidence(&runs), None);
+    let mut again = ended(137, "");
+    again.member.status = Some(planned(&emptied).status);
+    assert_eq!(evidence(&again), None);
     // A minute later no Pod is made anew.
     let mut later = emptied.clone();
     later.member.status = Some(planned(&emptied).status);

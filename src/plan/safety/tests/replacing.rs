@@ -192,6 +192,7 @@ fn what_was_in_memory_is_replaced_at_once() {
     let mut good = formed_in_memory(5, 5);
     for n in [1, 2] {
         lose(&mut good, n, evidence(Loss::MemoryGone, 0));
+        good.members[n].pod.as_mut().unwrap().status = None;
     }
     latches(&mut good).replaced =
         Some(Replaced { member: named(9), evidence: evidence(Loss::MemoryGone, 0), at: ago(0) });
@@ -203,6 +204,7 @@ fn what_was_in_memory_is_replaced_at_once() {
     };
     assert_eq!(judge(&|_| {}), None);
     assert_eq!(judge(&|s| running(s.members[1].pod.as_mut().unwrap(), true)), Some("I29"), "it serves");
+    assert_eq!(judge(&|s| running(s.members[1].pod.as_mut().unwrap(), false)), Some("I29"), "etcd runs");
     assert_eq!(judge(&|s| s.members[1].object.spec.storage = Storage::default()), Some("I29"), "it has a claim");
     let manual = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
     assert_eq!(judge(&move |s| s.cluster.spec.repair = manual.clone()), Some("I29"), "a person decides");
