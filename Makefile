@@ -2,7 +2,7 @@
 # The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install kubectl demo test soak e2e robustness check fuzz golden image bench bench-save bench-restore bench-scale cluster-up cluster-down cluster-status
+.PHONY: help install kubectl demo test soak e2e robustness alerts check fuzz golden image bench bench-save bench-restore bench-scale cluster-up cluster-down cluster-status
 
 export HOLDFAST_CACHE ?= $(HOME)/.cache/holdfast
 export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
@@ -10,7 +10,7 @@ export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## the whole story on a throwaway Kubernetes (75 s; about 32 min on a bare machine)
+demo: ## the whole story on a throwaway Kubernetes (3 min; about 32 min on a bare machine)
 	@tests/bin/deps && tests/bin/demo
 
 test: ## everything, with seeded samples of the long sweeps (34 min; about 55 min on a bare machine)
@@ -24,6 +24,9 @@ e2e: ## only the end-to-end stories (14 min); STORY=name for one
 
 robustness: ## etcd's robustness suite judges a cluster under faults; writes docs/robustness.md (4 min)
 	@tests/bin/deps && tests/bin/robustness
+
+alerts: ## promtool judges charts/alerts.yaml by its stories, and parses the dashboard's queries (30 s; 6 min cold)
+	@tests/bin/deps && tests/bin/alerts
 
 check: ## formatting, lints, unit and golden tests; no cluster (2 min; 10 min cold)
 	@tests/bin/deps
@@ -59,8 +62,8 @@ install: ## put the program `holdfast` into PREFIX/bin (/usr/local/bin); after `
 	@cargo build --release --bin holdfast
 	@install -D "$$(ls -t $(CARGO_TARGET_DIR)/*/release/holdfast | head -1)" $(or $(PREFIX),/usr/local)/bin/holdfast
 
-kubectl: ## print a shell function for the testbed's kubectl: eval "$(make -s kubectl)"
-	@echo 'kubectl() { $(CURDIR)/tests/testbed/testbed kubectl "$$@"; }'
+kubectl: ## print a shell function and KUBECONFIG for the testbed: eval "$(make -s kubectl)"
+	@echo 'kubectl() { $(CURDIR)/tests/testbed/testbed kubectl "$$@"; }; export KUBECONFIG='"$${HOLDFAST_STATE:-/var/lib/holdfast-testbed}/admin.kubeconfig"
 
 cluster-up: ## start the throwaway Kubernetes (12 s; ten minutes and more the first time)
 	@tests/testbed/testbed up

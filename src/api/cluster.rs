@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{
     Affinity, LocalObjectReference, ResourceRequirements, Toleration, TopologySpreadConstraint,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::Rule;
 use kube::{CustomResource, KubeSchema};
@@ -21,6 +20,8 @@ use crate::api::repair::{Evidence, GivenUp, Repair, RepairMode, Replaced};
 use crate::api::restore::{Bootstrap, RestoreStatus, Restoring};
 use crate::api::tls::{ClientPlane, PeerPlane, Tls, TlsStatus};
 
+pub use crate::api::storage::{Medium, Retention, Storage};
+
 /// A rule (CEL) that holds from the moment when the cluster has formed.
 fn once_formed(rule: &str) -> Rule {
     Rule::new(format!("!has(self.status) || !has(self.status.latches) || !has(self.status.latches.formed) || ({rule})"))
@@ -30,6 +31,11 @@ fn once_formed(rule: &str) -> Rule {
 fn same(field: &str) -> String {
     let (new, old) = (format!("self.spec.{field}"), format!("oldSelf.spec.{field}"));
     format!("has({new}) == has({old}) && (!has({new}) || {new} == {old})")
+}
+
+/// CEL: the size of the volumes, with its default.
+fn size(whose: &str) -> String {
+    format!("(has({whose}.spec.storage.size) ? string({whose}.spec.storage.size) : '8Gi')")
 }
 
 /// An etcd cluster that Holdfast runs: members, version, storage, security and initial data.
@@ -108,10 +114,11 @@ fn same(field: &str) -> String {
     .message("the cluster has not formed: spec.bootstrap.restore may be changed, not removed; for an empty cluster, delete this EtcdCluster and create a new EtcdCluster"),
     validation = once_formed("self.spec.version == oldSelf.spec.version")
     .message("the cluster has formed: version changes are not supported yet, spec.version is immutable"),
-    validation = once_formed(&format!(
-        "self.spec.storage.size == oldSelf.spec.storage.size && {}",
-        same("storage.storageClassName")
-    ))
+    validation = Rule::new("self.spec.storage.medium != 'Memory' || self.spec.replicas > 0")
+    .message("spec.storage.medium is Memory: replicas 0 would end every Pod, and the data with them; delete the cluster instead"),
+    validation = Rule::new("self.spec.storage.medium != 'Memory' || !has(self.spec.bootstrap) || !has(self.spec.bootstrap.restore)")
+    .message("spec.storage.medium Memory refuses spec.bootstrap.restore: restore into a cluster with claims"),
+    validation = once_formed(&format!("{} == {} && {}", size("self"), size("oldSelf"), same("storage.storageClassName")))
     .message("the cluster has formed: spec.storage.size and storageClassName are immutable, resizing is not supported yet"),
     validation = once_formed(&same("image"))
     .message("the cluster has formed: spec.image is immutable, rolling changes are not supported yet"),
@@ -261,46 +268,6 @@ impl PullPolicy {
             Self::Never => "Never",
         }
     }
-}
-
-/// A member's volume.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Storage {
-    /// Size of each member's claim; default 8Gi, at least 256Mi (an idle etcd needs about 170 MiB). Immutable after
-    /// the cluster has formed.
-    #[serde(default = "eight_gib")]
-    #[x_kube(validation = Rule::new("quantity(string(self)).compareTo(quantity('256Mi')) >= 0").message("storage.size must be at least 256Mi: etcd preallocates its log"))]
-    pub size: Quantity,
-    /// StorageClass of the claims. Default: the Kubernetes cluster's default class; an empty string selects volumes
-    /// without a class. Immutable after the cluster has formed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253))]
-    #[x_kube(validation = Rule::new("self == '' || self.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')").message("storage.storageClassName must be the name of a StorageClass (kubectl get storageclass): a-z, 0-9, '-' and '.'; leave the field out for the default class"))]
-    pub storage_class_name: Option<String>,
-    /// Handling of a member's claim when the member is removed or the cluster deleted: `Delete` (default) or `Retain`.
-    #[serde(default)]
-    pub retention: Retention,
-}
-
-fn eight_gib() -> Quantity {
-    Quantity("8Gi".to_owned())
-}
-
-impl Default for Storage {
-    fn default() -> Self {
-        Self { size: eight_gib(), storage_class_name: None, retention: Retention::Delete }
-    }
-}
-
-/// Handling of the claims when a member or the cluster is deleted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Retention {
-    /// The operator deletes the claims after the Pod.
-    #[default]
-    Delete,
-    /// The claims stay for inspection.
-    Retain,
 }
 
 /// Settings of etcd, rendered for the minor version in use. The names are those of etcd's flags.
@@ -536,6 +503,10 @@ pub struct Latches {
     /// Last member that Holdfast replaced on evidence, written before the member leaves. At most one is replaced per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced: Option<Replaced>,
+    /// ID (hexadecimal) of a member that etcd lists, and that has neither `EtcdMember` nor Pod; written before etcd removes
+    /// the member. Removed after etcd does not list the member any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orphan: Option<String>,
     /// Members that did not get their vote in time, one after the other. Removed after every member has its vote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given_up: Option<GivenUp>,

@@ -246,6 +246,12 @@ reasons! {
     AgentCrashed => runbook,
     /// A member that has served lost its claim.
     ClaimLost => runbook,
+    /// A member that kept its data in the memory of its Pod lost the Pod.
+    MemoryLost => runbook,
+    /// Every member of a cluster lost its data.
+    DataLost => runbook,
+    /// The members keep their data in memory, and none can be lost.
+    NoSpareMember => runbook,
     /// A member that joins does not get its vote in time, and is made anew.
     JoinerStuck => runbook,
     /// Several members show the same evidence of loss at the same time: the cause may be common.

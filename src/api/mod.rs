@@ -16,6 +16,7 @@ pub mod repair;
 pub mod restore;
 pub mod schedule;
 pub mod snapshot;
+pub mod storage;
 pub mod store;
 pub mod tls;
 

@@ -79,6 +79,8 @@ impl Evidence {
             Loss::ClaimGone => "its claim is gone",
             Loss::VolumeRefused => "the gate refused its volume in two Pods",
             Loss::DataCorrupt => "etcd found its data corrupt in two Pods",
+            Loss::MemoryGone => "the data in its memory are gone",
+            Loss::Diverged => "etcd raised CORRUPT for it, and a majority of the voters agrees on other data",
         };
         self.detail.as_ref().map_or_else(|| what.to_owned(), |detail| format!("{what} ({detail})"))
     }
@@ -94,6 +96,10 @@ pub enum Loss {
     VolumeRefused,
     /// etcd ended in two Pods of the member because its write-ahead log or its database is corrupt.
     DataCorrupt,
+    /// The Pod of a member that kept its data in memory is gone, has ended, or has lost its memory in a restart of its node.
+    MemoryGone,
+    /// etcd raised the alarm CORRUPT for the member, and a majority of the voters has another hash of its data.
+    Diverged,
 }
 
 /// A Pod in which the gate or etcd refused the member's data.

@@ -120,7 +120,23 @@ pub fn crds() -> Result<Vec<Value>, serde_json::Error> {
         EtcdSnapshot::crd(),
         EtcdSnapshotSchedule::crd(),
     ];
-    all.iter().map(serde_json::to_value).collect()
+    let mut all: Vec<Value> = all.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
+    all.iter_mut().for_each(drop_unsigned_formats);
+    Ok(all)
+}
+
+/// Kubernetes knows signed formats only, and warns of each other one on every apply. `minimum: 0` says the same.
+fn drop_unsigned_formats(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            if fields.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint")) {
+                fields.remove("format");
+            }
+            fields.values_mut().for_each(drop_unsigned_formats);
+        }
+        Value::Array(all) => all.iter_mut().for_each(drop_unsigned_formats),
+        _ => {}
+    }
 }
 
 /// Objects as one YAML stream that kubectl reads. Values, not types: YAML code for each type of a Pod is slow to compile.

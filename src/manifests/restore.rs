@@ -59,6 +59,10 @@ pub fn yaml(wanted: &Wanted) -> anyhow::Result<String> {
         Some(spec) => spec.clone(),
         None => minimal(wanted),
     };
+    // A cluster in memory refuses a restore: it comes back with claims.
+    if let Some(storage) = spec.get_mut("storage").and_then(Value::as_object_mut) {
+        storage.remove("medium");
+    }
     let mut restore = json!({"source": source});
     if !wanted.recipients.is_empty() {
         restore["identitySecretRefs"] = json!([{"name": wanted.identity_secret}]);
@@ -220,6 +224,12 @@ fn quoted(word: &str) -> String {
     if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
+/// Whether the recorded cluster had no claims.
+fn kept_in_memory(wanted: &Wanted) -> bool {
+    let medium = wanted.spec.as_ref().and_then(|spec| spec.get("storage")?.get("medium")?.as_str());
+    medium.is_some_and(|medium| !medium.is_empty())
+}
+
 /// What is to be made before, as commands; a shell reads them as they are.
 fn heading(wanted: &Wanted) -> String {
     let to = wanted.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
@@ -239,6 +249,13 @@ fn heading(wanted: &Wanted) -> String {
     if wanted.spec.is_none() {
         lines.push(
             "The manifest records no spec of the cluster: replicas, storage and tls are to be looked over.".to_owned(),
+        );
+    }
+    if kept_in_memory(wanted) {
+        lines.push(
+            "The cluster kept its data in memory (storage.medium), which refuses a restore: the new one has claims of the \
+             same storage.size. Size and class are to be looked over."
+                .to_owned(),
         );
     }
     if let Some(secrets) = wanted.spec.as_ref().and_then(|spec| spec.get("imagePullSecrets")?.as_array()) {

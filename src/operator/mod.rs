@@ -14,6 +14,7 @@
 #![allow(clippy::disallowed_types, reason = "this is the place that the ban of clients points to")]
 
 mod act;
+mod aged;
 mod backoff;
 mod caches;
 mod clock;

@@ -90,8 +90,13 @@ fn of_schedules(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>]
     let seconds = gauge("schedule_last_duration_seconds", "Duration of the newest complete run");
     let stored = gauge("schedule_last_stored_bytes", "Size of the newest complete backup in the store");
     let database = gauge("schedule_last_db_bytes", "Size of the database of the newest complete backup");
-    let is_fresh = gauge("schedule_fresh", "0 while a backup is overdue or the newest run failed, else 1");
+    let is_fresh = gauge(
+        "schedule_fresh",
+        "0 while a backup is overdue or the newest run failed, 1 while the newest backup is fresh; absent while nobody can tell",
+    );
     let overdue = gauge("schedule_overdue", "1 while two due times and the deadline passed without a complete backup");
+    let ready =
+        gauge("schedule_ready", "1 while the CronJob is as asked for, or a person suspended it or parked the cluster");
     let failures = gauge("schedule_consecutive_failures", "Runs that failed since the newest complete backup");
     let blocked = gauge("schedule_retention_blocked", "1 while what the retention does not keep cannot be removed");
     let success = Family::<ScheduledLevel, Gauge>::default();
@@ -113,9 +118,12 @@ fn of_schedules(registry: &mut Registry, schedules: &[Arc<EtcdSnapshotSchedule>]
             set(&next, at);
         }
         set(&failures, status.consecutive_failures.into());
+        set(&ready, holds(&status.conditions, Type::Ready));
         if let (Some(_), Ok(line)) = (&status.active_since, Line::parse(&spec.schedule, spec.time_zone.as_deref())) {
             let told = fresh(spec, status, &line, now);
-            set(&is_fresh, i64::from(told.state != Some(false)));
+            if let Some(state) = told.state {
+                set(&is_fresh, state.into());
+            }
             let late = overdue_at(spec, status, &line).is_some_and(|due| now >= due);
             set(&overdue, i64::from(late));
         }

@@ -258,7 +258,13 @@ async fn write<K: Kind>(
     }
     let actor = Actor { namespace: id.namespace.clone(), uid: id.uid.clone() };
     // Harmless and independent of each other: side by side.
-    futures::future::try_join_all(ensures.iter().map(|ensure| act::ensure(ctx, &actor, ensure))).await?;
+    let ensured = futures::future::try_join_all(ensures.iter().map(|ensure| act::ensure(ctx, &actor, ensure))).await;
+    // What has run is recorded also where the API server refuses a change of the CronJob.
+    if let (Err(_), Some(record @ Act::RecordRun(_))) = (&ensured, &act) {
+        act::perform(ctx, &actor, None, record).await?;
+        applied(ctx, id, record);
+    }
+    ensured?;
     if !ensures.is_empty() {
         wrote = true;
         if outcome == Outcome::Settled {

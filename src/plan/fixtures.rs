@@ -7,9 +7,10 @@ use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
     PersistentVolumeClaim, Pod, PodCondition, PodStatus, Service,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-use crate::api::cluster::{Formed, Latches};
+use crate::api::cluster::{Formed, Latches, Medium, Storage};
 use crate::api::member::{Birth, Joined};
 use crate::api::restore::Restoring;
 use crate::api::store::{Location, PvcLocation, StoredSnapshot};
@@ -233,6 +234,8 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         foreign: vec![],
         foreign_members: vec![],
         prunes: vec![],
+        stray_pods: vec![],
+        hashes: BTreeMap::new(),
         searches: vec![],
         refusal: None,
         certificates: None,
@@ -316,6 +319,33 @@ pub fn serving() -> member::Observed {
         claim: one.claim.clone(),
         settings: settings(),
     }
+}
+
+/// The same, with its data in the memory of its Pod.
+pub fn serving_in_memory() -> member::Observed {
+    let mut seen = serving();
+    keep_in_memory(&mut seen.member.spec.storage);
+    if let Seen::Known(Some(cluster)) = &mut seen.cluster {
+        keep_in_memory(&mut cluster.spec.storage);
+        cluster.spec.replicas = 3;
+    }
+    seen.claim = None;
+    seen
+}
+
+/// [`formed`], with the members' data in the memory of their Pods.
+pub fn formed_in_memory(there: usize, wanted: i32) -> cluster::Observed {
+    let mut seen = formed(there, wanted);
+    keep_in_memory(&mut seen.cluster.spec.storage);
+    for member in &mut seen.members {
+        keep_in_memory(&mut member.object.spec.storage);
+        member.claim = None;
+    }
+    seen
+}
+
+pub fn keep_in_memory(storage: &mut Storage) {
+    (storage.medium, storage.size) = (Medium::Memory, Some(Quantity("1Gi".to_owned())));
 }
 
 /// A seed that has not joined, whose cluster has not formed; with a restore if asked for.

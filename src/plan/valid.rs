@@ -88,6 +88,7 @@ pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
         check_resources(resources)?;
     }
     check_secrets(cluster)?;
+    check_medium(cluster)?;
     if let Some(restore) = spec.bootstrap.as_ref().and_then(|b| b.restore.as_ref()) {
         const ONE_STORE: &str = "needs exactly one of storeRef, s3, azure, gcs and pvc";
         match (&restore.snapshot_ref, &restore.source, &restore.latest) {
@@ -100,6 +101,26 @@ pub fn cluster(cluster: &EtcdCluster) -> Result<Wanted, Refusal> {
         }
     }
     Ok(Wanted { replicas, server })
+}
+
+/// Data in memory do not outlive their Pods, so there is nothing to park and no volume to restore into.
+fn check_medium(cluster: &EtcdCluster) -> Result<(), Refusal> {
+    let spec = &cluster.spec;
+    if !spec.storage.in_memory() {
+        return Ok(());
+    }
+    if spec.replicas == 0 {
+        return refuse(
+            "spec.replicas",
+            "0 would end every Pod, and the data in their memory. Delete the cluster instead",
+        );
+    }
+    if spec.bootstrap.as_ref().is_some_and(|b| b.restore.is_some()) {
+        const REMEDY: &str =
+            "a cluster with spec.storage.medium Memory is not restored. Restore into a cluster with claims";
+        return refuse("spec.bootstrap.restore", REMEDY);
+    }
+    Ok(())
 }
 
 /// Certificates of a person's do not stand where Holdfast writes its own.
@@ -132,16 +153,19 @@ pub fn member(member: &EtcdMember) -> Result<Server, Refusal> {
 /// The most that a cluster's database may have in bytes, also where something else in its spec makes no sense.
 pub fn most_bytes(cluster: &EtcdCluster) -> Option<u64> {
     let spec = &cluster.spec;
-    quota(bytes(&spec.storage.size)?, spec.options.as_ref()).ok()
+    quota(bytes(&spec.storage.size())?, spec.options.as_ref()).ok()
 }
 
 fn server(version: &str, storage: &Storage, options: Option<&Options>) -> Result<Server, Refusal> {
     let Some(version) = Version::parse(version) else {
         return refuse("spec.version", format!("{version:?} is not a version 3.5.Z, 3.6.Z or 3.7.Z"));
     };
-    let Some(volume) = bytes(&storage.size) else {
-        return refuse("spec.storage.size", format!("{:?} is not a number of bytes, such as 8Gi", storage.size.0));
+    let Some(volume) = bytes(&storage.size()) else {
+        return refuse("spec.storage.size", format!("{:?} is not a number of bytes, such as 8Gi", storage.size().0));
     };
+    if storage.in_memory() && storage.size.is_none() {
+        return refuse("spec.storage.size", "is required with spec.storage.medium Memory");
+    }
     if volume < 256 * MIB {
         return refuse("spec.storage.size", "must be at least 256Mi: etcd preallocates its log");
     }
@@ -242,6 +266,7 @@ mod tests {
 
     use super::*;
     use crate::api::EtcdClusterSpec;
+    use crate::api::cluster::Medium;
     use crate::api::name::LocalRef;
     use crate::api::restore::{Bootstrap, Latest, Restore};
     use crate::api::store::StoredSnapshot;
@@ -287,9 +312,9 @@ mod tests {
         assert_eq!(refused(|s| s.replicas = 0), None);
         assert_eq!(refused(|s| s.replicas = 10), Some("spec.replicas"));
         assert_eq!(refused(|s| s.version = "3.8.0".to_owned()), Some("spec.version"));
-        assert_eq!(refused(|s| s.storage.size = Quantity("8Gib".to_owned())), Some("spec.storage.size"));
-        assert_eq!(refused(|s| s.storage.size = Quantity("255Mi".to_owned())), Some("spec.storage.size"));
-        assert_eq!(refused(|s| s.storage.size = Quantity("256Mi".to_owned())), None);
+        assert_eq!(refused(|s| s.storage.size = Some(Quantity("8Gib".to_owned()))), Some("spec.storage.size"));
+        assert_eq!(refused(|s| s.storage.size = Some(Quantity("255Mi".to_owned()))), Some("spec.storage.size"));
+        assert_eq!(refused(|s| s.storage.size = Some(Quantity("256Mi".to_owned()))), None);
         let over = resources(&[("memory", "2Gi")], &[("memory", "1Gi")]);
         assert_eq!(refused(|s| s.resources = Some(over)), Some("spec.resources.requests"));
         let same = resources(&[("cpu", "1000m")], &[("cpu", "1")]);
@@ -298,6 +323,21 @@ mod tests {
         assert_eq!(refused(|s| s.resources = Some(odd)), Some("spec.resources.limits"));
         let odd = resources(&[("cpu", "")], &[]);
         assert_eq!(refused(|s| s.resources = Some(odd)), Some("spec.resources.requests"));
+    }
+
+    #[test]
+    fn memory_needs_a_size_and_members() {
+        let in_memory = |change: fn(&mut EtcdClusterSpec)| {
+            refused(|s| {
+                (s.storage.medium, s.storage.size) = (Medium::Memory, Some(Quantity("256Mi".to_owned())));
+                change(s);
+            })
+        };
+        assert_eq!(in_memory(|_| {}), None);
+        assert_eq!(in_memory(|s| s.storage.size = None), Some("spec.storage.size"));
+        assert_eq!(in_memory(|s| s.replicas = 0), Some("spec.replicas"));
+        let restore = |s: &mut EtcdClusterSpec| s.bootstrap = Some(Bootstrap { restore: Some(Restore::default()) });
+        assert_eq!(in_memory(restore), Some("spec.bootstrap.restore"));
     }
 
     #[test]

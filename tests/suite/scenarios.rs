@@ -6,8 +6,10 @@ use std::path::Path;
 use std::{env, fs};
 
 use crate::world::World;
+use holdfast::api::cluster::Medium;
 use holdfast::api::repair::{Repair, RepairMode};
 use holdfast::api::snapshot::Phase;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use snapshot_agent::contract::ExitClass;
 
 /// Ten minutes: more than any story needs.
@@ -151,6 +153,20 @@ fn tell(world: &mut World, command: &str) {
         }
         ["wipe", n] => world.wipe(n.parse().unwrap()),
         ["corrupt", n] => world.corrupt(n.parse().unwrap()),
+        ["memory", size] => world.edit(|s| {
+            (s.storage.medium, s.storage.size) = (Medium::Memory, Some(Quantity((*size).to_owned())));
+        }),
+        ["diverge", n] => world.diverge(n.parse().unwrap()),
+        ["orphan", n] => world.orphan(n.parse().unwrap()),
+        ["restart", "node", n] => world.restart_node(n.parse().unwrap()),
+        ["delete", "pod", n] => {
+            let name = world.pods.keys().nth(n.parse().unwrap()).unwrap().clone();
+            world.delete_pod(&name);
+        }
+        ["evict", "pod", n] => {
+            let name = world.pods.keys().nth(n.parse().unwrap()).unwrap().clone();
+            world.evict_pod(&name);
+        }
         ["unlist", n] => world.unlist(n.parse().unwrap()),
         ["replace", n] => world.ask_to_replace(n.parse().unwrap()),
         ["crash", n] => {

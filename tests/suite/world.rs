@@ -27,7 +27,7 @@ use holdfast::api::{
 };
 use holdfast::plan::build::job::searches;
 use holdfast::plan::certificate::Certificates;
-use holdfast::plan::cluster::{Answer, Listed, Membership};
+use holdfast::plan::cluster::{Alarm, AlarmKind, Answer, KeyHash, Listed, Membership};
 use holdfast::plan::{
     Act, Ensure, Plan, Proxies, Seen, Settings, Target, Wake, cluster, member, meta, pods, safety, schedule, snapshot,
     store,
@@ -158,6 +158,10 @@ pub struct World {
     pub held: bool,
     /// Members whose log is corrupt.
     pub corrupt: BTreeSet<String>,
+    /// Members whose data differ from the others'.
+    pub diverged: BTreeSet<String>,
+    /// Alarms that etcd has raised.
+    pub alarms: Vec<Alarm>,
     going: BTreeMap<(&'static str, String), u64>,
     pub due: BTreeMap<Who, u64>,
     pub writes: u64,
@@ -238,6 +242,8 @@ impl World {
             frozen: BTreeSet::new(),
             held: false,
             corrupt: BTreeSet::new(),
+            diverged: BTreeSet::new(),
+            alarms: vec![],
             going: BTreeMap::new(),
             due: BTreeMap::new(),
             writes: 0,
@@ -311,6 +317,18 @@ impl World {
         self.log.push(line);
     }
 
+    /// Whether members keep their data in the memory of their Pods.
+    pub fn in_memory(&self) -> bool {
+        self.members.values().any(|m| m.spec.storage.in_memory())
+    }
+
+    /// What was in the memory of a Pod ends with it.
+    fn empty_memory(&mut self, pod: &str) {
+        if self.in_memory() {
+            self.volumes.remove(&format!("data-{pod}"));
+        }
+    }
+
     fn go(&mut self, kind: &'static str, name: &str, meta: &mut ObjectMeta) {
         if meta.deletion_timestamp.is_none() {
             meta.deletion_timestamp = Some(Time(self.time()));
@@ -347,6 +365,7 @@ impl World {
                 "pod" => {
                     self.processes.remove(&name);
                     self.pods.remove(&name);
+                    self.empty_memory(&name);
                     false
                 }
                 // Kubernetes keeps a claim while a Pod uses it.

@@ -112,7 +112,7 @@ fn a_recorded_cluster_comes_back_as_it_was() {
     let text = yaml(&read_with(&KEYS, recorded())).unwrap();
     let cluster = taken(&text);
     let EtcdClusterSpec { replicas, version, storage, bootstrap, .. } = cluster.spec;
-    assert_eq!((replicas, version.as_str(), storage.size.0.as_str()), (5, "3.5.21", "20Gi"));
+    assert_eq!((replicas, version.as_str(), storage.size().0.as_str()), (5, "3.5.21", "20Gi"));
     let restore = bootstrap.unwrap().restore.unwrap();
     assert_eq!(restore.identity_secret_refs[0].name, "age-identity");
     let s3 = restore.source.unwrap().place.s3.unwrap();
@@ -126,6 +126,22 @@ fn a_recorded_cluster_comes_back_as_it_was() {
         assert!(text.contains(line), "{line}{text}");
     }
     assert!(!text.contains("records no spec"), "{text}");
+}
+
+/// Memory refuses `bootstrap.restore`.
+#[test]
+fn a_cluster_in_memory_comes_back_with_claims() {
+    let mut wanted = recorded();
+    let storage = json!({"medium": "Memory", "size": "1Gi"});
+    wanted.spec.as_mut().unwrap().insert("storage".to_owned(), storage);
+    let text = yaml(&wanted).unwrap();
+    let storage = taken(&text).spec.storage;
+    assert_eq!((storage.in_memory(), storage.size().0.as_str()), (false, "1Gi"));
+    assert!(
+        text.contains("\n# The cluster kept its data in memory (storage.medium), which refuses a restore: "),
+        "{text}"
+    );
+    assert!(!yaml(&recorded()).unwrap().contains("in memory"));
 }
 
 #[test]

@@ -144,6 +144,7 @@ pub(super) const fn label(act: &Act) -> &'static str {
 /// The reason of the act's Event, in a user's words; `None` for steps that only the log needs.
 pub(super) fn event_reason(act: &Act) -> Option<&'static str> {
     match act {
+        Act::Latch(latches) if latches.orphan.is_some() => None,
         Act::Latch(latches) if latches.formed.is_some() && latches.pending_member.is_none() => Some("Formed"),
         Act::Latch(latches) if latches.restoring.is_some() => Some("RestoreStarted"),
         Act::AddLearner { .. } => Some("LearnerAdded"),
@@ -251,8 +252,8 @@ fn cleared(alarm: &Alarm) -> String {
     let why = match alarm.kind {
         AlarmKind::NoSpace => "which is no member: all have room",
         AlarmKind::Corrupt => {
-            "which is no member: it came along with the restored data. If that was a copy of this very \
-             member's file, restore from another one's"
+            "which is no member: it came along with restored data, or was a replaced member's. If the restored data were \
+             a copy of this very member's file, restore from another one's"
         }
     };
     format!("cleared the {kind} alarm of {member:x}, {why}")
@@ -268,6 +269,9 @@ fn newest(restoring: &Restoring) -> String {
 }
 
 fn latched(latches: &crate::api::cluster::Latches) -> String {
+    if let Some(id) = &latches.orphan {
+        return format!("etcd lists member {id}, which has neither EtcdMember nor Pod");
+    }
     if let Some(formed) = &latches.formed {
         return match &latches.pending_member {
             Some(member) => format!("the next member will be {member}"),

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use super::tls::Login;
 
 pub(super) use client::{Failure, Pool};
-pub(super) use read::{answers, membership};
+pub(super) use read::{answers, hashes, membership};
 
 /// Where one member's server is asked: its Pod, so that it is this member that answers and no other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

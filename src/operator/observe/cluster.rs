@@ -86,6 +86,8 @@ pub(in crate::operator) async fn observe(
     } else {
         (foreign, vec![])
     };
+    let stray = |pod: &&Pod| !objects.iter().any(|member| owned_by(*pod, &member.uid().unwrap_or_default()));
+    let stray_pods = pods.iter().filter(stray).map(ResourceExt::name_any).collect();
     let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
 
     let (certificates, login) = certificates::certificates(reader, &cluster, &members).await?.unzip();
@@ -95,6 +97,9 @@ pub(in crate::operator) async fn observe(
     let pool = &reader.ctx.etcd;
     let round = etcd::answers(pool, &addresses).await;
     let etcd = etcd::membership(pool, &addresses, &round).await;
+    let latches = cluster.status.as_ref().map(|status| &status.latches);
+    let alarms = etcd.known().and_then(|etcd| etcd.asks_for_hashes(latches?.replaced.as_ref()));
+    let hashes = etcd::hashes(pool, &addresses, alarms.as_deref()).await;
     let answers = round.answers.into_iter().filter_map(|(member, said)| heard(&members, member, said)).collect();
 
     Ok(Some(Observed {
@@ -110,6 +115,8 @@ pub(in crate::operator) async fn observe(
         foreign,
         foreign_members,
         prunes: pruning.iter().filter_map(|schedule| live_run(schedule, clock::now())).collect(),
+        stray_pods,
+        hashes,
         searches,
         refusal,
         certificates,

@@ -47,7 +47,8 @@ pub(in crate::operator) async fn observe(
         Some(_) => restored(reader).await?,
         None => vec![],
     };
-    let cron_uid = cron_job.as_ref().and_then(ResourceExt::uid).unwrap_or_default();
+    let own = cron_job.as_ref().filter(|cron| owned_by(*cron, uid));
+    let cron_uid = own.and_then(ResourceExt::uid).unwrap_or_default();
     let (jobs, others): (Vec<Job>, Vec<Job>) =
         all.into_iter().partition(|job| meta::controlled_by(&job.metadata, &cron_uid));
     let asks = others.into_iter().filter(|job| owned_by(job, uid)).map(|job| async move {
@@ -55,7 +56,8 @@ pub(in crate::operator) async fn observe(
         Ok::<_, Error>(Recall { job, pods })
     });
     let recalls = futures::future::try_join_all(asks).await?;
-    let snapshots = [snapshots, strangers(reader, &jobs, uid).await?].concat();
+    let strangers = strangers(reader, &jobs, &snapshots).await?;
+    let snapshots = [snapshots, strangers].concat();
     let settings = reader.ctx.settings.clone();
     Ok(Some(Observed { schedule, cluster, store, cron_job, jobs, snapshots, recalls, restores, settings }))
 }
@@ -72,9 +74,9 @@ async fn restored(reader: Reader<'_>) -> Result<Vec<String>, Error> {
     Ok(restores(&clusters, &members, &snapshots))
 }
 
-/// What has the name of a Job of the schedule, and is no record of it.
-async fn strangers(reader: Reader<'_>, jobs: &[Job], uid: &str) -> Result<Vec<EtcdSnapshot>, Error> {
+/// What else has the name of a Job of the schedule: a stranger, or a record whose labels somebody took away.
+async fn strangers(reader: Reader<'_>, jobs: &[Job], known: &[EtcdSnapshot]) -> Result<Vec<EtcdSnapshot>, Error> {
     let named = jobs.iter().map(async |job| reader.get::<EtcdSnapshot>(&job.name_any()).await);
     let found = futures::future::try_join_all(named).await?.into_iter().flatten();
-    Ok(found.filter(|s| !labelled(s, key::SCHEDULE_UID, uid)).collect())
+    Ok(found.filter(|found| known.iter().all(|known| known.uid() != found.uid())).collect())
 }

@@ -2,7 +2,7 @@
 //!
 //! Decides how old knowledge may be, and that keys of clusters that are gone do not stay.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,14 +10,8 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Login;
-use crate::operator::clock::{self, Instant};
+use crate::operator::aged::{Aged, FRESH, Key};
 use crate::plan::certificate::{Kept, Known, Request};
-
-/// Nothing tells when a Secret changes.
-const FRESH: Duration = Duration::from_mins(5);
-
-/// What was not read again for so long is forgotten.
-const KEPT: Duration = FRESH.saturating_mul(4);
 
 /// A person who puts a corrected certificate in place waits for this.
 const FRESH_SOURCE: Duration = Duration::from_secs(15);
@@ -35,35 +29,6 @@ pub(in crate::operator) struct Read {
 /// The memory.
 #[derive(Default)]
 pub(in crate::operator) struct Memory(Mutex<Knowledge>);
-
-/// Namespace and name.
-type Key = (String, String);
-
-/// Objects by name, each with the time at which it was read.
-struct Aged<T>(HashMap<Key, (Instant, T)>);
-
-impl<T> Default for Aged<T> {
-    fn default() -> Self {
-        Self(HashMap::new())
-    }
-}
-
-impl<T: Clone> Aged<T> {
-    /// An object as it was read within this time.
-    fn get(&self, key: &Key, within: Duration) -> Option<T> {
-        let (at, known) = self.0.get(key)?;
-        (clock::instant().duration_since(*at) < within).then(|| known.clone())
-    }
-
-    /// Remembers an object, or that there is none; and forgets those of objects that nobody asks for any more.
-    fn put(&mut self, key: Key, read: Option<&T>) {
-        self.0.retain(|_, (at, _)| clock::instant().duration_since(*at) < KEPT);
-        match read {
-            Some(read) => drop(self.0.insert(key, (clock::instant(), read.clone()))),
-            None => drop(self.0.remove(&key)),
-        }
-    }
-}
 
 #[derive(Default)]
 struct Knowledge {
@@ -130,13 +95,13 @@ impl Memory {
     /// Forgets an object that is about to be written.
     pub(in crate::operator) fn forget(&self, namespace: &str, name: &str) {
         let mut known = self.lock();
-        known.secrets.0.remove(&key(namespace, name));
-        known.bundles.0.remove(&key(namespace, name));
+        known.secrets.put(key(namespace, name), None);
+        known.bundles.put(key(namespace, name), None);
     }
 
     /// The operator's login that was read last.
     pub(in crate::operator) fn login(&self, namespace: &str, secret: &str) -> Option<Login> {
-        self.lock().secrets.0.get(&key(namespace, secret)).and_then(|(_, read)| read.login.clone())
+        self.lock().secrets.get(&key(namespace, secret), Duration::MAX).and_then(|read| read.login)
     }
 
     /// Whether this Pod was seen to show these certificates.

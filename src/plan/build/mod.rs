@@ -21,6 +21,7 @@ pub mod job;
 pub mod member;
 pub mod pod;
 pub mod pvc;
+mod resources;
 pub mod service;
 pub mod spool;
 pub mod store;

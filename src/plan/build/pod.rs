@@ -9,14 +9,14 @@ use std::path::PathBuf;
 use k8s_openapi::api::core::v1::{
     Affinity, Container, ContainerPort, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, EnvVar,
     HTTPGetAction, ObjectFieldSelector, PersistentVolumeClaimVolumeSource, Pod, PodAffinityTerm, PodAntiAffinity,
-    PodSpec, Probe, ResourceRequirements, Volume, VolumeMount, WeightedPodAffinityTerm,
+    PodSpec, Probe, Volume, VolumeMount, WeightedPodAffinityTerm,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use snapshot_agent::contract::{DEFAULT_RESTORE_STALL_SECONDS, GateRequest, IdentityFlags, RestoreRequest};
 
 use super::etcd_args::{CERTIFICATES, VOLUME, etcd_args};
+use super::resources::{of_member, requests};
 use super::store::{Opened, Use, mount, open, proxies, secret_volume};
 use super::{container, literal, port};
 use crate::api::agent::{Agent, PodMetadata};
@@ -48,7 +48,7 @@ const ANNOTATIONS: &str = "/etc/holdfast/podinfo/annotations";
 /// What the Pod may do besides running etcd on the member's own data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start<'a> {
-    /// UID of the member's claim.
+    /// UID of the member's claim; of a member in memory its own.
     pub claim_uid: &'a str,
     /// etcd's `--initial-cluster`.
     pub initial_cluster: &'a str,
@@ -71,7 +71,7 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
     let in_etcds_image = Container {
         image: Some(etcd_image),
         image_pull_policy: Some(pull.to_owned()),
-        resources: Some(resources(member)),
+        resources: Some(of_member(member)),
         ..base()
     };
     let agent = start.restore.and_then(|(restoring, _)| restoring.agent.as_ref());
@@ -306,13 +306,14 @@ fn volumes(member: &EtcdMember) -> Vec<Volume> {
         }),
         ..DownwardAPIVolumeFile::default()
     };
+    let storage = &member.spec.storage;
+    let memory = || EmptyDirVolumeSource { medium: Some("Memory".to_owned()), size_limit: Some(storage.size()) };
+    let claim = || PersistentVolumeClaimVolumeSource { claim_name: name::claim(name), read_only: None };
     let own = [
         Volume {
             name: "data".to_owned(),
-            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-                claim_name: name::claim(name),
-                read_only: None,
-            }),
+            empty_dir: storage.in_memory().then(memory),
+            persistent_volume_claim: (!storage.in_memory()).then(claim),
             ..Volume::default()
         },
         Volume { name: "bin".to_owned(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() },
@@ -377,19 +378,6 @@ fn readiness(version: Version) -> Probe {
         failure_threshold: Some(2),
         ..Probe::default()
     }
-}
-
-/// Without wishes of its own a member is never the first to be evicted.
-fn resources(member: &EtcdMember) -> ResourceRequirements {
-    let own = member.spec.resources.clone().filter(|r| {
-        r.requests.as_ref().is_some_and(|m| !m.is_empty()) || r.limits.as_ref().is_some_and(|m| !m.is_empty())
-    });
-    own.unwrap_or_else(|| requests("100m", "256Mi"))
-}
-
-fn requests(cpu: &str, memory: &str) -> ResourceRequirements {
-    let quantities = [("cpu", cpu), ("memory", memory)].map(|(k, v)| (k.to_owned(), Quantity(v.to_owned())));
-    ResourceRequirements { requests: Some(quantities.into()), ..ResourceRequirements::default() }
 }
 
 /// Members prefer other nodes and zones than each other's; they run all the same where there is only one.

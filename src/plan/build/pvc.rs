@@ -26,7 +26,7 @@ pub fn claim(member: &EtcdMember) -> PersistentVolumeClaim {
             access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
             storage_class_name: spec.storage.storage_class_name.clone(),
             resources: Some(VolumeResourceRequirements {
-                requests: Some([("storage".to_owned(), spec.storage.size.clone())].into()),
+                requests: Some([("storage".to_owned(), spec.storage.size())].into()),
                 limits: None,
             }),
             ..PersistentVolumeClaimSpec::default()

@@ -1,12 +1,13 @@
 //! Alarms that came along with restored data, or that a member left when it was removed.
 //!
 //! Decides which of them nobody can hold any more. etcd refuses all writes while one is raised, whosever it is (etcd:
-//! server/etcdserver/apply, `restoreAlarms`). Two are cleared: a `NOSPACE` of somebody whom etcd does not list, while every
+//! server/etcdserver/apply, `restoreAlarms`). Three are cleared: a `NOSPACE` of somebody whom etcd does not list, while every
 //! member has room; and a `CORRUPT` that was raised already when the restored cluster formed, of somebody who was no member
-//! then and is none now: it speaks of another cluster's data. Every other `CORRUPT` stays: etcd does not forget the alarm of
+//! then and is none now: it speaks of another cluster's data; and the `CORRUPT` of a member that was replaced for it, when all
+//! that are left have the same data (`diverged.rs`). Every other `CORRUPT` stays: etcd does not forget the alarm of
 //! a member that is removed, and whose data are right is for a person to say.
 
-use super::{Alarm, AlarmKind, Member, Membership, Observed};
+use super::{Alarm, AlarmKind, Member, Membership, Observed, diverged};
 use crate::api::cluster::Formed;
 use crate::api::restore::Restoring;
 use crate::plan::valid::Wanted;
@@ -20,7 +21,7 @@ const NEXT_ONE: Wake = Wake::AfterMillis(1_000);
 pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Option<Next> {
     let mut answers = etcd.members.iter().map(|l| seen.serving(etcd, l, seen.standing_for(l)?.name()));
     let (clear, stay): (Vec<&Alarm>, Vec<&Alarm>) =
-        of_kind(etcd, AlarmKind::Corrupt).partition(|a| foreign(seen, etcd, a));
+        of_kind(etcd, AlarmKind::Corrupt).partition(|a| foreign(seen, etcd, a) || diverged::is_over(seen, etcd, a));
     // etcd 3.5 lets writes through again when the last alarm of either kind is cleared, whatever the other kind says.
     if !stay.is_empty() {
         return None;

@@ -108,6 +108,7 @@ fn latch(pending: &str, restoring: Option<Restoring>) -> Next {
         formed: None,
         replaced: None,
         given_up: None,
+        orphan: None,
     })))
 }
 
@@ -168,7 +169,7 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
     }
     let Seen::Known(etcd) = &seen.etcd else {
         let wait = || seen.members.first().map_or(Next::Settled(SOON), |m| until_it_serves(m, now));
-        return seen.locked_out().unwrap_or_else(wait);
+        return seen.locked_out().or_else(|| seen.data_lost()).unwrap_or_else(wait);
     };
     let mut others = seen.members.iter().filter_map(|m| m.object.spec.joined.as_ref());
     if hex_id(etcd.cluster_id) != joined.cluster_id || others.any(|j| j.cluster_id != joined.cluster_id) {
@@ -215,6 +216,7 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
         }),
         replaced: None,
         given_up: None,
+        orphan: None,
     })))
 }
 

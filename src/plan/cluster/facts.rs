@@ -31,6 +31,15 @@ impl Member {
         self.claim.as_ref().filter(|claim| !meta::deleting(&claim.metadata))
     }
 
+    /// What held its data and is gone: its claim, or the Pod in whose memory they were.
+    pub fn lost_volume(&self) -> Option<&'static str> {
+        if self.object.spec.storage.in_memory() {
+            let gone = self.pod.as_ref().is_none_or(pods::ended);
+            return gone.then_some("its Pod is gone, and the data in its memory");
+        }
+        self.claim.is_none().then_some("its claim is gone")
+    }
+
     /// Whether it has been seen serving.
     pub const fn joined(&self) -> bool {
         self.object.spec.joined.is_some()

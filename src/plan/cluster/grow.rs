@@ -13,7 +13,7 @@ use crate::api::condition::Reason;
 use crate::api::key;
 use crate::api::member::Birth;
 use crate::plan::build::budget::quorum;
-use crate::plan::valid::Wanted;
+use crate::plan::valid::{self, Wanted};
 use crate::plan::{Act, Next, Seen, Target, Wake, build, meta, pods};
 
 /// Below this a learner's first snapshot takes well under a second, so several at once do not weigh on the leader.
@@ -33,6 +33,14 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
         .or_else(|| growth.tidy())
         .or_else(|| growth.outstanding(now))
         .or(held)
+}
+
+/// Whether a member is to come and nothing hinders it.
+pub(super) fn proceeds(seen: &Observed, etcd: &Membership, now: Timestamp) -> bool {
+    let Ok(wanted) = valid::cluster(&seen.cluster) else { return false };
+    let growth = Growth::of(seen, &wanted, etcd);
+    let comes = (growth.missing > 0 || !growth.unadded.is_empty()) && (growth.together || growth.learners() == 0);
+    comes && growth.unhealthy().is_none() && strange(seen, etcd).is_none() && stuck::paused(seen, now).is_none()
 }
 
 /// A membership that is not ours to grow.
@@ -59,7 +67,8 @@ fn strange(seen: &Observed, etcd: &Membership) -> Option<Next> {
         );
         return Some(Next::wait(Reason::UnknownMember, message, POLL));
     }
-    let gone = seen.staying().find(|m| m.joined() && seen.listed(etcd, m.name()).is_none())?;
+    let unlisted = |m: &&Member| m.joined() && seen.listed(etcd, m.name()).is_none();
+    let gone = seen.staying().find(unlisted).filter(|_| !seen.cluster.spec.repairs_itself())?;
     let message = format!(
         "the member {} had joined, and etcd lists its ID no more. An ID never returns, and spec.repair.mode is Manual. To replace \
          the member: kubectl annotate etcdc {} --overwrite {}={}",

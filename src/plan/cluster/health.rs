@@ -3,7 +3,10 @@
 //! Decides what healthy means: a voter answers for itself, names the leader that the linearizable list names, and lags at
 //! most [`CLOSE_ENOUGH`] entries behind that leader, and its Pod stays. A voter that answers while it is cut off from its peers is not healthy.
 
-use super::{Listed, Member, Membership, Observed};
+use super::pace::POLL;
+use super::{AlarmKind, Listed, Member, Membership, Observed};
+use crate::api::condition::Reason;
+use crate::plan::Next;
 use crate::plan::build::budget::quorum;
 
 /// Raft entries that a healthy voter may lack.
@@ -45,4 +48,12 @@ impl Observed {
 /// Number of voters that etcd lists.
 pub(super) fn voters(etcd: &Membership) -> usize {
     etcd.members.iter().filter(|l| !l.learner).count()
+}
+
+/// The wait while it is unknown which members are corrupt (I3).
+pub(super) fn in_doubt(etcd: &Membership) -> Option<Next> {
+    let message = "Holdfast removes no voter while a CORRUPT alarm is raised: the members that are left may be the corrupt \
+                   ones";
+    let corrupt = etcd.alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt);
+    corrupt.then(|| Next::wait(Reason::AlarmRaised, message, POLL))
 }

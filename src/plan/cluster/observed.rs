@@ -46,6 +46,10 @@ pub struct Observed {
     pub searches: Vec<Search>,
     /// Why the API server refused the Pod of the last of these, if it did.
     pub refusal: Option<String>,
+    /// Names of Pods of this cluster that belong to no member.
+    pub stray_pods: Vec<String>,
+    /// Hashes of the members' key spaces, by member name; asked for only while a `CORRUPT` alarm names a member.
+    pub hashes: BTreeMap<String, KeyHash>,
     /// The cluster's certificates; `None` in plaintext.
     pub certificates: Option<Certificates>,
     /// Newest complete snapshot of this cluster among the cached `EtcdSnapshot`s.
@@ -142,6 +146,17 @@ impl AlarmKind {
             Self::Corrupt => "CORRUPT",
         }
     }
+}
+
+/// Hash of a member's key space (Maintenance.HashKV). Two are comparable at the same revision and compact revision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyHash {
+    /// Revision up to which it was taken.
+    pub revision: i64,
+    /// Revision up to which the member had compacted.
+    pub compact_revision: i64,
+    /// The hash.
+    pub hash: u32,
 }
 
 /// What one member's server said of itself (Maintenance.Status).

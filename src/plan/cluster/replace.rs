@@ -6,9 +6,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::health::voters;
+use super::health::{in_doubt, voters};
 use super::pace::POLL;
-use super::{Listed, Member, Membership, Observed};
+use super::{Listed, Member, Membership, Observed, diverged, grow, stuck};
 use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::key;
@@ -25,21 +25,34 @@ const COMMON_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// Why a member is to be replaced.
 #[derive(Clone, Debug, PartialEq)]
-enum Cause<'a> {
+enum Cause {
     /// etcd lists the member no more, for good: nothing is removed.
     NotListed,
     /// A person asks for it.
     Requested,
     /// Its data are lost.
-    Lost(&'a Evidence),
+    Lost(Evidence),
 }
 
-/// The evidence that a member's data are lost, where nothing that is there speaks against it.
-pub(super) fn evidence(member: &Member) -> Option<&Evidence> {
+/// The evidence that a member's data are lost, where nothing that is there speaks against it: etcd's, or its own. While its
+/// alarm stands no other evidence lets it go (I3).
+pub(super) fn evidence(seen: &Observed, member: &Member, now: Timestamp) -> Option<Evidence> {
+    diverged::evidence(seen, member, now).or_else(|| told(member).cloned())
+}
+
+/// Whether there is such evidence.
+pub(super) fn is_lost(seen: &Observed, member: &Member) -> bool {
+    told(member).is_some() || diverged::is_diverged(seen, member)
+}
+
+/// The evidence that a member's own pass has written down.
+pub(super) fn told(member: &Member) -> Option<&Evidence> {
     let told = member.object.status.as_ref()?.evidence.as_ref().filter(|_| member.joined())?;
     let holds = match told.kind {
         Loss::ClaimGone => member.claim.is_none(),
         Loss::VolumeRefused | Loss::DataCorrupt => !member.live_pod().is_some_and(pods::ready),
+        Loss::MemoryGone => !member.pod.as_ref().is_some_and(|pod| pods::runs(pod) && !pods::ended(pod)),
+        Loss::Diverged => false,
     };
     holds.then_some(told)
 }
@@ -47,9 +60,9 @@ pub(super) fn evidence(member: &Member) -> Option<&Evidence> {
 /// The next step towards a replacement; `None` when there is none to take now.
 pub(super) fn next(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
     let (member, cause) =
-        causes(seen, etcd).into_iter().find(|(m, cause)| hold(seen, etcd, (m, cause), now).is_none())?;
+        causes(seen, etcd, now).into_iter().find(|(m, cause)| hold(seen, etcd, (m, cause), now).is_none())?;
     let latches = seen.latches();
-    if let Cause::Lost(evidence) = cause
+    if let Cause::Lost(evidence) = &cause
         && latches.replaced.as_ref().is_none_or(|known| known.member != member.name())
     {
         let replaced = Replaced { member: member.name().to_owned(), evidence: evidence.clone(), at: now.to_string() };
@@ -59,7 +72,7 @@ pub(super) fn next(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option
     let (why, evidence) = match cause {
         Cause::NotListed => (Departure::NotListed, None),
         Cause::Requested => (Departure::Requested, None),
-        Cause::Lost(evidence) => (Departure::Lost, Some(evidence.clone())),
+        Cause::Lost(evidence) => (Departure::Lost, Some(evidence)),
     };
     let leaving = Leaving { why, evidence, at: now.to_string() };
     Some(Next::act(Act::LatchLeaving { member: Target::of(&member.object.metadata), leaving }))
@@ -67,16 +80,16 @@ pub(super) fn next(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option
 
 /// What a replacement that does not come yet waits for.
 pub(super) fn waiting(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
-    let causes = causes(seen, etcd);
+    let causes = causes(seen, etcd, now);
     causes.iter().find_map(|(member, cause)| hold(seen, etcd, (member, cause), now))
 }
 
 /// Members that are to be replaced, the most certain first.
-fn causes<'a>(seen: &'a Observed, etcd: &Membership) -> Vec<(&'a Member, Cause<'a>)> {
+fn causes<'a>(seen: &'a Observed, etcd: &Membership, now: Timestamp) -> Vec<(&'a Member, Cause)> {
     let asked = meta::annotation(&seen.cluster.metadata, key::REPLACE);
     let cause = |member: &'a Member| {
         let unlisted = member.joined() && seen.listed(etcd, member.name()).is_none();
-        match evidence(member) {
+        match evidence(seen, member, now) {
             _ if unlisted && seen.cluster.spec.repairs_itself() => Some(Cause::NotListed),
             _ if member.deleting() || asked == Some(member.name()) => Some(Cause::Requested),
             Some(evidence) if !unlisted => Some(Cause::Lost(evidence)),
@@ -86,22 +99,43 @@ fn causes<'a>(seen: &'a Observed, etcd: &Membership) -> Vec<(&'a Member, Cause<'
     // A seed that never joined is no member of this cluster.
     let counts = |m: &&Member| m.joined() || m.object.spec.role == Birth::Joiner;
     let mut all: Vec<_> = seen.staying().filter(counts).filter_map(|m| Some((m, cause(m)?))).collect();
-    let order = |(_, cause): &(&Member, Cause<'_>)| match cause {
-        Cause::NotListed => None,
-        Cause::Requested => Some(None),
-        Cause::Lost(evidence) => Some(Some(evidence.since())),
+    let decided = seen.latches().replaced.map(|last| last.member);
+    let order = |(member, cause): &(&Member, Cause)| match cause {
+        Cause::NotListed => (0, None),
+        // What is decided comes before what a person asks for meanwhile.
+        Cause::Lost(_) if decided.as_deref() == Some(member.name()) => (1, None),
+        Cause::Requested => (2, None),
+        Cause::Lost(evidence) => (3, evidence.since()),
     };
     all.sort_by_key(order);
     all
 }
 
+/// Whether a replacement is in flight already: a member is on its way to its vote, or is wanted and can be made now (I11).
+fn in_flight(seen: &Observed, etcd: &Membership, now: Timestamp) -> bool {
+    // A learner whose data are lost never gets its vote.
+    let comes = |l: &Listed| l.learner && !seen.standing_for(l).is_some_and(|m| is_lost(seen, m));
+    etcd.members.iter().any(comes) || grow::proceeds(seen, etcd, now)
+}
+
 /// Why a member is not replaced now.
-fn hold(seen: &Observed, etcd: &Membership, (member, cause): (&Member, &Cause<'_>), now: Timestamp) -> Option<Next> {
+fn hold(seen: &Observed, etcd: &Membership, (member, cause): (&Member, &Cause), now: Timestamp) -> Option<Next> {
     let voter = seen.listed(etcd, member.name()).filter(|l| !l.learner);
     if let Cause::Lost(evidence) = cause
         && let Some(held) = limited(seen, etcd, (member, evidence), now)
     {
         return Some(held);
+    }
+    // I3: the members that are left may be the corrupt ones, unless the alarm speaks of this one, or it never had a vote.
+    let sure =
+        matches!(cause, Cause::Lost(evidence) if evidence.kind == Loss::Diverged) || stuck::joins(seen, etcd, member);
+    if let Some(doubt) = in_doubt(etcd).filter(|_| !sure) {
+        return Some(doubt);
+    }
+    // A learner takes no vote with it, and may be what the others wait for.
+    if voter.is_some() && in_flight(seen, etcd, now) {
+        let message = format!("Holdfast replaces {} when no other member joins", member.name());
+        return Some(Next::wait(Reason::Replacing, message, Wake::AfterMillis(1_000)));
     }
     voter.and_then(|voter| beside_too_few(seen, etcd, (member, cause), voter))
 }
@@ -114,17 +148,24 @@ fn limited(
     now: Timestamp,
 ) -> Option<Next> {
     let latched = seen.latches().replaced;
-    if latched.as_ref().is_some_and(|known| known.member == member.name()) {
-        return None;
-    }
     let name = member.name();
     let replacing = |message: String, wake| Some(Next::wait(Reason::Replacing, message, wake));
-    if !seen.cluster.spec.repairs_itself() || voters(etcd) < 2 {
+    // The status has it first.
+    let new = evidence.kind == Loss::Diverged && diverged::known(seen, member).is_none();
+    if latched.as_ref().is_some_and(|known| known.member == name) {
+        return if new { replacing(format!("{name}: {}", evidence.told()), Wake::AfterMillis(1_000)) } else { None };
+    }
+    let votes = seen.listed(etcd, name).is_none_or(|l| !l.learner) || evidence.kind != Loss::MemoryGone;
+    if !seen.cluster.spec.repairs_itself() || (votes && voters(etcd) < 2) {
         // The EtcdMember's condition names the remedy.
         return replacing(format!("{name}: {}", evidence.told()), POLL);
     }
+    // The data in a Pod's memory are gone for certain, and with nothing to be saved.
+    if evidence.kind == Loss::MemoryGone {
+        return None;
+    }
     let since = evidence.since()?;
-    if let Some(other) = common(seen, member, evidence, since) {
+    if let Some(other) = common(seen, (member, evidence), since, now) {
         let message = format!(
             "{name}: {}, and the same evidence on {other} within 10 minutes: the cause may be common. Holdfast waits. Check \
              image, StorageClass and nodes; then replace one: kubectl annotate etcdc {} --overwrite {}={name}",
@@ -135,41 +176,37 @@ fn limited(
         return Some(Next::wait(Reason::ReplacementHeld, message, POLL));
     }
     let due = since + seen.cluster.spec.repair().after();
-    let next = latched.and_then(|known| known.at.parse::<Timestamp>().ok()).map(|at| at + ONE_IN);
+    // A drained node's Pod is no reason to wait for an hour.
+    let paced = latched.filter(|known| known.evidence.kind != Loss::MemoryGone);
+    let next = paced.and_then(|known| known.at.parse::<Timestamp>().ok()).map(|at| at + ONE_IN);
     let from = next.map_or(due, |next| next.max(due));
-    if let Some(later) = Wake::at(from, now) {
+    if let Some(later) = Wake::at(from, now).or(new.then_some(Wake::AfterMillis(1_000))) {
         return replacing(format!("{name}: {}. Holdfast replaces the member at {from}", evidence.told()), later);
     }
-    let own = seen.listed(etcd, name).map(|l| l.id);
-    let joins = etcd.members.iter().any(|l| l.learner && Some(l.id) != own);
-    if joins {
-        replacing(format!("{name} is replaced when no other member joins"), Wake::AfterMillis(1_000))
-    } else {
-        None
-    }
+    None
 }
 
 /// Another member that shows the same evidence at the same time, or was just replaced for it.
-fn common(seen: &Observed, member: &Member, own: &Evidence, since: Timestamp) -> Option<String> {
+fn common(seen: &Observed, (member, own): (&Member, &Evidence), since: Timestamp, now: Timestamp) -> Option<String> {
     let same = |other: &Evidence| {
         let apart = other.since().map(|at| at.duration_since(since).abs());
         other.kind == own.kind && apart.is_some_and(|apart| apart <= COMMON_WITHIN)
     };
     // One that was replaced on request tells the same for as long as its claim is kept.
     let told = |m: &&Member| {
-        if m.stays() { evidence(m) } else { m.object.status.as_ref().and_then(|status| status.evidence.as_ref()) }
-            .is_some_and(same)
+        let gone = || m.object.status.as_ref().and_then(|status| status.evidence.clone());
+        if m.stays() { evidence(seen, m, now) } else { gone() }.is_some_and(|other| same(&other))
     };
     let others = seen.members.iter().filter(|m| m.name() != member.name());
-    let now = others.filter(told).map(|m| m.name().to_owned()).next();
-    now.or_else(|| seen.latches().replaced.filter(|known| same(&known.evidence)).map(|known| known.member))
+    let found = others.filter(told).map(|m| m.name().to_owned()).next();
+    found.or_else(|| seen.latches().replaced.filter(|known| same(&known.evidence)).map(|known| known.member))
 }
 
 /// The wait for a quorum (I1). Of a voter that serves the whole rest has to be well: the next member comes afterwards.
 fn beside_too_few(
     seen: &Observed,
     etcd: &Membership,
-    (member, cause): (&Member, &Cause<'_>),
+    (member, cause): (&Member, &Cause),
     voter: &Listed,
 ) -> Option<Next> {
     let (healthy, rest) = seen.without(etcd, voter);

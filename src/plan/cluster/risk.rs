@@ -9,7 +9,13 @@ use crate::plan::valid::Wanted;
 /// `AtRisk`. The reason is that of the first risk, and the message names every risk.
 pub(super) fn condition(seen: &Observed, wanted: Option<&Wanted>, voters: i32) -> Condition {
     let of_spec = |check: fn(&Wanted) -> Option<(Reason, String)>| wanted.and_then(check);
-    let found = [of_spec(unsafe_version), colocated(seen, voters), of_spec(quota_tight), of_spec(even_replicas)];
+    let found = [
+        of_spec(unsafe_version),
+        no_spare(seen, wanted),
+        colocated(seen, voters),
+        of_spec(quota_tight),
+        of_spec(even_replicas),
+    ];
     let mut risks = found.into_iter().flatten();
     let Some((reason, mut message)) = risks.next() else {
         return Condition::no(Type::AtRisk, Reason::NothingWrong, "no risk is known");
@@ -34,6 +40,14 @@ fn colocated(seen: &Observed, voters: i32) -> Option<(Reason, String)> {
     let nodes: Vec<String> = seen.members.iter().filter(|m| seen.votes(etcd, m)).filter_map(node).collect();
     let crowded = nodes.iter().find(|node| nodes.iter().filter(|other| other == node).count() > voters / 2)?;
     Some((Reason::MembersColocated, format!("a majority of the voters runs on node {crowded}")))
+}
+
+/// Of one or two members in memory none can be lost.
+fn no_spare(seen: &Observed, wanted: Option<&Wanted>) -> Option<(Reason, String)> {
+    let replicas = wanted?.replicas;
+    let message = "spec.storage.medium is Memory, and fewer than three members: the loss of one Pod, also by a drained node, is \
+                   the loss of the cluster. Set spec.replicas to 3 or more";
+    (seen.cluster.spec.storage.in_memory() && replicas < 3).then(|| (Reason::NoSpareMember, message.to_owned()))
 }
 
 fn quota_tight(wanted: &Wanted) -> Option<(Reason, String)> {

@@ -7,9 +7,10 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::health::voters;
+use super::health::{in_doubt, voters};
+use super::orphan::remove;
 use super::pace::POLL;
-use super::{AlarmKind, Listed, Member, Membership, Observed, victim};
+use super::{Listed, Member, Membership, Observed, diverged, orphan, victim};
 use crate::api::condition::Reason;
 use crate::api::member::{Departure, Leaving, Removed};
 use crate::api::{key, role};
@@ -36,6 +37,9 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
     }
     if let Some(left) = etcd.members.iter().find(|l| never_booted_without_member(seen, l)) {
         return Some(remove(etcd, left.peer_urls.first().map_or("", String::as_str), left));
+    }
+    if let Some(next) = orphan::next(seen, etcd) {
+        return Some(next);
     }
     if alone || seen.staying().count() <= wanted.replicas {
         return None;
@@ -79,7 +83,7 @@ fn depart(seen: &Observed, etcd: &Membership, member: &Member, now: Timestamp) -
         };
         return Next::act(Act::LatchRemoved { member: Target::of(&member.object.metadata), removed });
     };
-    if let Some(doubt) = in_doubt(etcd).filter(|_| !listed.learner) {
+    if let Some(doubt) = in_doubt(etcd).filter(|_| !listed.learner && !diverged::leaves(seen, member)) {
         return doubt;
     }
     if let Some(wait) = fenced(member, now) {
@@ -109,14 +113,6 @@ fn fenced(member: &Member, now: Timestamp) -> Option<Next> {
     Some(Next::wait(Reason::Replacing, format!("the Pod of {name} ends before etcd removes the member"), RETRY))
 }
 
-/// The wait while it is unknown which members are corrupt (I3).
-fn in_doubt(etcd: &Membership) -> Option<Next> {
-    let message = "Holdfast removes no voter while a CORRUPT alarm is raised: the members that are left may be the corrupt \
-                   ones";
-    let corrupt = etcd.alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt);
-    corrupt.then(|| Next::wait(Reason::AlarmRaised, message, POLL))
-}
-
 /// The leader goes last, and never while it leads: the healthy voter with the longest log leads next.
 fn hand_over(seen: &Observed, etcd: &Membership, leader: &Listed, name: &str) -> Next {
     let others = seen.healthy(etcd).into_iter().filter(|(l, m)| l.id != leader.id && m.stays());
@@ -127,15 +123,6 @@ fn hand_over(seen: &Observed, etcd: &Membership, leader: &Listed, name: &str) ->
     };
     let (from, to) = (leader.id, to.id);
     Next::act(Act::MoveLeader { name: name.to_owned(), from, to, cluster_id: etcd.cluster_id })
-}
-
-fn remove(etcd: &Membership, name: &str, listed: &Listed) -> Next {
-    Next::act(Act::RemoveMember {
-        name: name.to_owned(),
-        member_id: listed.id,
-        learner: listed.learner,
-        cluster_id: etcd.cluster_id,
-    })
 }
 
 fn unspared(seen: &Observed, etcd: &Membership, voter: &Listed, name: &str) -> Next {

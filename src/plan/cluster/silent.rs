@@ -7,9 +7,10 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::pace::{POLL, SOON};
-use super::{Member, Observed, memberless};
+use super::{Member, Observed, memberless, replace};
 use crate::api::condition::{Reason, Type};
 use crate::api::member::LastFailure;
+use crate::api::repair::Loss;
 use crate::api::role;
 use crate::plan::build::budget::quorum;
 use crate::plan::build::container;
@@ -41,8 +42,8 @@ pub(super) fn lost(member: &Member, now: Timestamp) -> Option<String> {
     if !member.joined() {
         return None;
     }
-    if member.claim.is_none() {
-        return Some("its claim is gone".to_owned());
+    if let Some(gone) = member.lost_volume() {
+        return Some(gone.to_owned());
     }
     let pod = member.live_pod();
     if pod.and_then(pods::running_since).is_some_and(|since| now >= since + GATE_DECIDES_WITHIN) {
@@ -84,6 +85,9 @@ impl Observed {
         if self.members.is_empty() {
             return memberless::next(self);
         }
+        if let Some(next) = self.data_lost() {
+            return next;
+        }
         let voters = self.last_voters();
         let lost: Vec<Option<String>> = voters.iter().map(|member| lost(member, now)).collect();
         let whole = lost.iter().filter(|lost| lost.is_none()).count();
@@ -96,7 +100,9 @@ impl Observed {
             _ if lost_or_late(m, now) => false,
             Some(pod) if meta::deleting(&pod.metadata) => !pods::lingers(pod, now),
             Some(pod) => pods::starting(Some(pod), now),
-            None => m.claim.is_some() && !m.deleting() && !self.cluster.spec.paused,
+            None => {
+                (m.claim.is_some() || m.object.spec.storage.in_memory()) && !m.deleting() && !self.cluster.spec.paused
+            }
         };
         if let Some(first) = self.members.iter().find(starts) {
             let soon = self.members.iter().filter(starts).any(|m| m.live_pod().is_some_and(pods::runs));
@@ -115,12 +121,35 @@ impl Observed {
         Next::wait(Reason::QuorumLost, message, Wake::AfterMillis(2_000))
     }
 
+    /// Nobody has the data of a cluster in memory any more. No other cluster is founded in its place (I2).
+    pub(super) fn data_lost(&self) -> Option<Next> {
+        let mut had = self.members.iter().filter(|m| m.joined() && !m.removed()).peekable();
+        let first = had.peek()?.object.spec.joined.as_ref()?;
+        let message = format!(
+            "spec.storage.medium is Memory, and every member of etcd cluster {} has lost its Pod and with it its data. Holdfast \
+             founds no empty cluster in its place. Restore the last snapshot into a new EtcdCluster with claims, or delete \
+             this EtcdCluster and create it again, empty (runbook DataLost)",
+            first.cluster_id
+        );
+        let all = self.cluster.spec.storage.in_memory()
+            && had.all(|member| {
+                // Its own pass reads the Pod by its name; a list of Pods by label may lack one that runs.
+                replace::told(member).is_some_and(|evidence| evidence.kind == Loss::MemoryGone)
+            });
+        all.then(|| Next::wait(Reason::DataLost, message, Wake::AfterMillis(10_000)))
+    }
+
     /// Too few voters can come back by themselves. The message holds nothing that changes from one look to the next.
     fn without_a_majority(&self, voters: &[&Member], lost: &[Option<String>], whole: usize, now: Timestamp) -> Next {
         let said = voters.iter().zip(lost).map(|(member, lost)| self.told_of(member, lost.as_deref(), false, now));
+        let remedy = if self.cluster.spec.storage.in_memory() {
+            "What was in memory does not come back: save the survivor before its Pod ends, and restore that or the last \
+             snapshot as a new cluster with claims"
+        } else {
+            "Bring the data of the others back, or restore the last snapshot as a new cluster"
+        };
         let message = format!(
-            "{}. {} of {} voters are needed, and {whole} can come back. Nothing is removed. {}Bring the data of the others \
-             back, or restore the last snapshot as a new cluster (runbook QuorumLost)",
+            "{}. {} of {} voters are needed, and {whole} can come back. Nothing is removed. {}{remedy} (runbook QuorumLost)",
             said.collect::<Vec<_>>().join("; "),
             quorum(voters.len()),
             voters.len(),

@@ -6,8 +6,8 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    Listed, Member, Membership, Observed, alarms, backups, latest, lineage, memberless, replace, risk, shrink, silent,
-    tls,
+    Listed, Member, Membership, Observed, alarms, backups, diverged, latest, lineage, memberless, replace, risk,
+    shrink, silent, tls,
 };
 use crate::api::cluster::MemberSummary;
 use crate::api::condition::{Reason, Type, Wanted as Condition, merge};
@@ -36,7 +36,9 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
         cluster_token: memberless::token(seen).or_else(|| Some(build::member::token(&seen.cluster))),
         ready_members,
         voters,
-        broken_members: count(seen.staying().filter(|m| replace::evidence(m).is_some())),
+        broken_members: count(
+            seen.staying().filter(|m| members.iter().any(|told| told.name == m.name() && told.evidence.is_some())),
+        ),
         selector: Some(build::as_text(&build::voters(&seen.cluster))),
         endpoint: Some(name::endpoint(
             seen.cluster.spec.scheme(),
@@ -110,7 +112,7 @@ fn summary(
         healthy,
         since: before.filter(|s| s.healthy == healthy).map_or_else(|| Some(now.to_string()), |s| s.since.clone()),
         reason,
-        evidence: replace::evidence(member).cloned(),
+        evidence: replace::evidence(seen, member, now).or_else(|| diverged::kept(seen, member)),
     }
 }
 
@@ -286,7 +288,10 @@ impl Facts<'_> {
     fn shrinking(&self, name: &str) -> Verdict {
         let decided =
             matches!(self.next, Next::Do(Act::LatchLeaving { leaving, .. }, _) if leaving.why != Departure::ScaledIn);
-        if decided || self.seen.members.iter().any(|m| m.name() == name && !shrink::is_scaled_in(m)) {
+        let own = || self.seen.members.iter().find(|m| m.name() == name);
+        // One without an object makes place.
+        let makes_place = matches!(self.next, Next::Do(Act::RemoveMember { .. }, _)) && own().is_none();
+        if decided || makes_place || own().is_some_and(|m| !shrink::is_scaled_in(m)) {
             return (Reason::Replacing, format!("another member takes the place of {name}"));
         }
         (Reason::Shrinking, format!("shrinking to {} members", self.seen.cluster.spec.replicas))

@@ -18,7 +18,7 @@ const JOINS_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 /// The longest time until the next member is made.
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 
-/// The end of a member that joins for too long.
+/// The end of a member that joins for too long, also while an alarm is raised: it has no vote (I3).
 pub(super) fn next(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
     let member = seen.staying().find(|m| joins(seen, etcd, m) && is_late(m, now))?;
     let latches = seen.latches();

@@ -25,7 +25,7 @@ pub(super) fn choose<'a>(seen: &'a Observed, etcd: &Membership) -> Option<&'a Me
         (
             !member.joined() && voter.is_none(),
             voter.is_none(),
-            replace::evidence(member).is_some(),
+            replace::is_lost(seen, member),
             voter.is_some_and(|l| !healthy.contains(&l.id)),
             member.deleting(),
             crowd(zone, member),

@@ -48,6 +48,10 @@ pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) ->
     if seen.member.spec.leaving.is_some() {
         return known;
     }
+    if seen.member.spec.storage.in_memory() {
+        let new = memory_gone(seen, now)?;
+        return Some(known.filter(|known| known.kind == Loss::MemoryGone).unwrap_or(new));
+    }
     if seen.claim.is_none() {
         let before = known.filter(|known| known.kind == Loss::ClaimGone);
         return before.or_else(|| Some(Evidence { kind: Loss::ClaimGone, detail: None, at: now.to_string() }));
@@ -63,6 +67,16 @@ pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) ->
     all.then(|| Evidence { kind, detail: Some(detail), at: second.at.clone() })
 }
 
+/// That the data in a member's memory are gone: with its Pod, or in a Pod that goes on after its node was restarted.
+fn memory_gone(seen: &Observed, now: Timestamp) -> Option<Evidence> {
+    let found = |detail| Evidence { kind: Loss::MemoryGone, detail, at: now.to_string() };
+    let own = |pod: &&Pod| meta::controlled_by(&pod.metadata, meta::uid(&seen.member.metadata)) && !pods::ended(pod);
+    let Some(there) = seen.pod.as_ref().filter(own) else { return Some(found(None)) };
+    // How an earlier container of the Pod ended says nothing of data on which etcd runs, or has run since.
+    let refused = if pods::runs(there) { None } else { failure::verdict(there) };
+    refused.filter(|verdict| counts(verdict)).map(|verdict| found(Some(verdict)))
+}
+
 /// Whether a refusal says that the data are lost.
 fn counts(verdict: &str) -> bool {
     LOST.contains(&verdict) || CORRUPT.contains(&verdict)
@@ -72,6 +86,9 @@ fn counts(verdict: &str) -> bool {
 pub(super) fn second_pod(seen: &Observed, there: &Pod, now: Timestamp) -> Option<Next> {
     let refusals = refusals(seen, Some(there), now);
     let [first] = refusals.as_slice() else { return None };
+    if seen.member.spec.storage.in_memory() {
+        return None;
+    }
     if !counts(&first.verdict) || first.pod_uid != meta::uid(&there.metadata) || pods::runs(there) {
         return None;
     }

@@ -4,6 +4,7 @@ mod end;
 mod evidence;
 mod facts;
 mod fence;
+mod memory;
 mod observed;
 mod park;
 mod plan;

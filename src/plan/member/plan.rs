@@ -5,7 +5,7 @@
 use jiff::Timestamp;
 
 use super::facts::cluster;
-use super::{Observed, end, fence, park, pod, status, volume};
+use super::{Observed, end, fence, memory, park, pod, status, volume};
 use crate::api::EtcdMemberStatus;
 use crate::api::condition::Reason;
 use crate::plan::{Next, Plan, Seen, Wake, meta, valid};
@@ -67,7 +67,8 @@ fn upkeep(seen: &Observed, now: Timestamp) -> Next {
         Ok(server) => server,
         Err(refusal) => return Next::wait(Reason::InvalidSpec, refusal.to_string(), Wake::OnChange),
     };
-    match volume::next(seen, now) {
+    let volume = if seen.member.spec.storage.in_memory() { memory::next(seen, now) } else { volume::next(seen, now) };
+    match volume {
         Ok(claim_uid) => pod::next(seen, &server, &claim_uid, now),
         Err(next) => *next,
     }

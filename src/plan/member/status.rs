@@ -34,7 +34,9 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberS
         (Reason::AsDesired, serves(seen, pod))
     };
     let refusals = evidence::refusals(seen, pod, now);
-    let conditions = conditions(next, ready || rests, good, failure.as_ref(), end::stays(seen));
+    // What a member was replaced for is no trouble any more.
+    let fails = failure.as_ref().filter(|_| seen.member.spec.removed.is_none());
+    let conditions = conditions(next, ready || rests, good, fails, end::stays(seen));
     EtcdMemberStatus {
         observed_generation: meta.generation,
         role: role(seen),

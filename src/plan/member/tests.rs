@@ -2,6 +2,7 @@
 
 mod end;
 mod evidence;
+mod memory;
 mod silent;
 mod unbound;
 

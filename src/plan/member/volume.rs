@@ -63,7 +63,15 @@ fn lost(seen: &Observed, claim: &str, what: &str) -> Next {
 /// How another member takes the place of a lost one.
 pub(super) fn remedy(seen: &Observed) -> String {
     let name = meta::name(&seen.member.metadata);
-    match cluster(seen).map(|c| (c.spec.replicas, c.spec.repairs_itself(), meta::name(&c.metadata))) {
+    let found = cluster(seen).map(|c| (c.spec.replicas, c.spec.repairs_itself(), meta::name(&c.metadata)));
+    match found {
+        // One of two is no quorum, and its data end with its Pod too.
+        Some((2, ..)) if seen.member.spec.storage.in_memory() => {
+            "The other member has no quorum without this one. Save the \
+            data of the other member before its Pod ends (`holdfast agent save --no-quorum`, runbook QuorumLost), and \
+            restore them as a new cluster with claims"
+                .to_owned()
+        }
         Some((2.., true, _)) => {
             "Holdfast replaces the member while a quorum of the other members is healthy".to_owned()
         }

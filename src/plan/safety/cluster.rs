@@ -3,10 +3,11 @@
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::facts::{answers, formed_as, id, is_healthy, known, latches, stands_for, voters};
+use super::facts::{answers, formed_as, id, is_healthy, known, latches, listed_as, stands_for, voters};
 use super::{Verdict, Violation, is, replace, rule};
 use crate::api::cluster::Latches;
 use crate::api::member::{Birth, Departure, Joined, Leaving, Removed};
+use crate::api::repair::Loss;
 use crate::api::{EtcdClusterStatus, EtcdMember, component, key, role};
 use crate::plan::build::job::{expects, searches};
 use crate::plan::certificate::{Contents, Files, Issue, Origin, Plane, files};
@@ -310,7 +311,9 @@ fn leave(seen: &Observed, target: &Target, leaving: &Leaving) -> Verdict {
     } else {
         replace::leave(seen, etcd, member, leaving)?
     };
-    rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "nothing leaves while data are in doubt")?;
+    let joins = listed_as(seen, etcd, member.name()).map_or(member.object.spec.joined.is_none(), |l| l.learner);
+    let sure = joins || is_sure(seen, etcd, member, leaving);
+    rule("I3", sure, "no voter leaves while data are in doubt")?;
     let own = |l: &&Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());
     let voter = voters(etcd).into_iter().find(own);
     let last = |v: &Listed| lasts && voters(etcd).len() == 1 && answers(seen, etcd, v);
@@ -335,22 +338,47 @@ fn remove(seen: &Observed, name: &str, (member_id, learner): (u64, bool), cluste
     let Some(listed) = etcd.members.iter().find(|l| l.id == member_id && l.learner == learner) else {
         return rule("I12", false, "a removed member is listed as it was seen");
     };
-    let Some(member) = stands_for(seen, listed) else {
-        let never_booted = listed.learner && listed.name.is_empty();
-        return rule("I4", never_booted, "without an EtcdMember only a learner that never booted is removed");
-    };
+    let Some(member) = stands_for(seen, listed) else { return remove_orphan(seen, etcd, listed) };
     rule("I12", member.name() == name, "the removed ID belongs to the member")?;
     rule("I11", member.object.spec.leaving.is_some(), "the decision is latched before a member is removed")?;
     if listed.learner {
         return Ok(());
     }
-    rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "no voter goes while data are in doubt")?;
+    let leaving = member.object.spec.leaving.as_ref();
+    let sure = leaving.is_some_and(|leaving| is_sure(seen, etcd, member, leaving));
+    rule("I3", sure, "no voter goes while data are in doubt")?;
     let serves_clients =
         |pod: &Pod| !meta::deleting(&pod.metadata) && meta::label(&pod.metadata, key::ROLE) == Some(role::VOTER);
     replace::remove(member)?;
     rule("I16", !member.pod.as_ref().is_some_and(serves_clients), "clients are led elsewhere before a voter goes")?;
     rule("I1", etcd.leader.is_some_and(|leader| leader != member_id), "a leader is not removed")?;
     rule("I1", spared(seen, etcd, listed), "a quorum of the rest is healthy without the voter")
+}
+
+/// A member without an `EtcdMember`: a learner that never booted, or one of this cluster's names whose Pod is gone.
+fn remove_orphan(seen: &Observed, etcd: &Membership, listed: &Listed) -> Verdict {
+    if listed.learner && listed.name.is_empty() {
+        return Ok(());
+    }
+    let ours = |url: &String| build::member::is_peer_url(&seen.cluster, url);
+    rule("I4", !listed.peer_urls.is_empty() && listed.peer_urls.iter().all(ours), "the member is not this cluster's")?;
+    let runs = |pod: &String| listed.peer_urls.contains(&build::member::peer_url(&seen.cluster, pod));
+    rule("I4", !seen.stray_pods.iter().any(runs), "without an EtcdMember only a member without a Pod is removed")?;
+    rule("I29", seen.cluster.spec.repairs_itself(), "in mode Manual a person decides")?;
+    rule("I4", latches(seen).orphan == Some(id(listed.id)), "the ID is latched before the objects are read again")?;
+    if listed.learner {
+        return Ok(());
+    }
+    rule("I3", etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt), "no voter goes while data are in doubt")?;
+    rule("I11", etcd.members.iter().all(|l| !l.learner), "no voter goes while a member joins")?;
+    rule("I1", etcd.leader.is_some_and(|leader| leader != listed.id), "a leader is not removed")?;
+    rule("I1", spared(seen, etcd, listed), "a quorum of the rest is healthy without the voter")
+}
+
+/// Whether no `CORRUPT` alarm is raised, or only that of the member that leaves for it, and a majority agrees without it.
+fn is_sure(seen: &Observed, etcd: &Membership, member: &Member, leaving: &Leaving) -> bool {
+    let for_it = leaving.evidence.as_ref().is_some_and(|why| why.kind == Loss::Diverged);
+    etcd.alarms.iter().all(|a| a.kind != AlarmKind::Corrupt) || (for_it && replace::is_outvoted(seen, member))
 }
 
 fn forget(seen: &Observed, target: &Target, removed: &Removed) -> Verdict {
@@ -390,7 +418,9 @@ fn disarm(seen: &Observed, alarm: &Alarm, cluster_id: u64) -> Verdict {
     let before = formed.map(|formed| formed.corrupt_came_along).unwrap_or_default();
     let mut corrupt = etcd.alarms.iter().filter(|a| a.kind == AlarmKind::Corrupt);
     let listed = |a: &Alarm| etcd.members.iter().any(|l| l.id == a.member_id);
-    let foreign = corrupt.all(|a| a.member_id != 0 && !listed(a) && before.contains(&id(a.member_id)));
+    let replaced = replace::outvoted(seen, etcd);
+    let known = |alarm: &Alarm| before.contains(&id(alarm.member_id)) || replaced == Some(id(alarm.member_id));
+    let foreign = corrupt.all(|a| a.member_id != 0 && !listed(a) && known(a));
     rule("I3", foreign, "no alarm is cleared while a CORRUPT alarm concerns this cluster's own data")?;
     let all = etcd.members.iter().all(|l| answers(seen, etcd, l));
     rule("I1", all, "every member reports its size before an alarm is cleared")

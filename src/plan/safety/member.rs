@@ -85,6 +85,11 @@ fn parked(seen: &Observed) -> bool {
     zero && seen.member.spec.parked.is_some()
 }
 
+/// Whether the member's data end with its Pod.
+fn in_memory(seen: &Observed) -> bool {
+    seen.member.spec.storage.in_memory()
+}
+
 /// Whether nobody counts on this member any more: its cluster is known to be gone or going, etcd does not list it, or
 /// nothing ever formed with it.
 fn expendable(seen: &Observed) -> bool {
@@ -116,6 +121,7 @@ fn create_claim(seen: &Observed, claim: &PersistentVolumeClaim) -> Verdict {
     rule("I11", !removed(seen), "no claim is made for a removed member")?;
     rule("I21", !going(seen), "nothing is made for a member that goes")?;
     rule("I5", seen.claim.is_none(), "a member has one claim")?;
+    rule("I5", !in_memory(seen), "a member in memory has no claim")?;
     let labelled = meta::label(&claim.metadata, key::MEMBER_UID) == Some(uid(seen)) && !uid(seen).is_empty();
     rule("I4", labelled, "a claim is labelled with its member's UID")?;
     let owners = claim.metadata.owner_references.iter().flatten().count();
@@ -130,14 +136,19 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     rule("I5", seen.pod.is_none(), "a member has one Pod")?;
     rule("I13", meta::controlled_by(&pod.metadata, uid(seen)), "a Pod is owned by its member")?;
     let claim = own_claim(seen);
-    rule("I5", claim.is_some_and(|c| !meta::deleting(&c.metadata)), "a Pod starts on its member's own claim")?;
+    if in_memory(seen) {
+        rule("I5", !joined(seen), "a member in memory that has joined never gets a second Pod")?;
+    } else {
+        rule("I5", claim.is_some_and(|c| !meta::deleting(&c.metadata)), "a Pod starts on its member's own claim")?;
+    }
     let learner = meta::label(&pod.metadata, key::ROLE) == Some(role::LEARNER);
     rule("I16", learner, "clients reach no Pod that has not been admitted")?;
     let permission = pod.metadata.annotations.as_ref().and_then(|a| a.get(key::MAY_START_EMPTY));
     if let Some(permitted) = permission {
         rule("I3", !joined(seen), "a member that has joined never starts on an empty volume")?;
-        let own = claim.is_some_and(|c| meta::uid(&c.metadata) == permitted && !permitted.is_empty());
-        rule("I3", own, "an empty start is permitted only for the member's own claim")?;
+        let volume = if in_memory(seen) { Some(uid(seen)) } else { claim.map(|c| meta::uid(&c.metadata)) };
+        let own = volume.is_some_and(|volume| volume == permitted && !permitted.is_empty());
+        rule("I3", own, "an empty start is permitted only for the member's own claim, or in its own memory")?;
     }
     let knows = seen.member.spec.joined.as_ref().is_none_or(|joined| pods::knows_joined(pod, joined));
     rule("I5", knows, "the Pod of a joined member has the annotation with the joined IDs")?;

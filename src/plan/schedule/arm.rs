@@ -34,10 +34,12 @@ pub(super) struct Place {
     pub(super) record: Option<StoreRecord>,
 }
 
-pub(super) fn arm(seen: &Observed) -> Arm {
+/// `undue`: the due times cannot be worked out, so that nothing but whether it starts runs is changed.
+pub(super) fn arm(seen: &Observed, undue: bool) -> Arm {
     let halted = halted(seen);
     let suspend = halted.is_some();
-    match rendered(seen, suspend) {
+    let rendered = if undue { Err((Reason::InvalidSpec, String::new())) } else { rendered(seen, suspend) };
+    match rendered {
         Ok(rendered) => Arm { cron_job: Some(rendered), halted, behind: None },
         Err(why) => {
             let stands = seen.own_cron_job().and_then(|live| live.spec.clone());

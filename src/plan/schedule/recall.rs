@@ -1,18 +1,18 @@
 //! Runs that nobody recorded: the operator was down, and their Jobs are gone.
 //!
-//! Decides whether there may be any: where so many Jobs have ended well since the last recorded run that the controller may
-//! have removed others. Then one Job asks the store, and the next one where its report names only the first of them. A Job
-//! without an answer is repeated. Runs that failed leave nothing in the store and are not reconstructed.
+//! Decides whether there may be any: where more than one due time lies between two recorded runs, and no Job of the first
+//! of them, or of one before it, stands any more (the controller removes the oldest first). Then one Job asks the store, and
+//! the next one where its report names only the first of them. A Job without an answer is repeated. Runs that failed leave
+//! nothing in the store and are not reconstructed.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use snapshot_agent::contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, RecallReport, RecallRequest, Report};
 
 use super::facts::{self, Run};
-use super::{Observed, Recall, arm};
+use super::{Line, Observed, Recall, arm};
 use crate::api::backup_store::Right;
 use crate::api::name;
-use crate::plan::build::cron_job::SUCCESSES;
 use crate::plan::build::job::{AgentJob, CONTAINER, Work, job};
 use crate::plan::jobs::{self, Fact};
 use crate::plan::{Wake, meta, pods, row, saving};
@@ -47,24 +47,27 @@ pub(super) enum Answer {
 }
 
 /// The first hole, or the newest run before which there is none. `told`: up to then all runs are recorded.
-pub(super) fn reach(seen: &Observed, runs: &[Run<'_>], told: Option<Timestamp>) -> Reach {
+pub(super) fn reach(seen: &Observed, line: Option<&Line>, runs: &[Run<'_>], told: Option<Timestamp>) -> Reach {
     let made = seen.own_cron_job().and_then(|cron| cron.metadata.creation_timestamp.as_ref()).map(|at| at.0);
-    let Some(after) = told.or(made) else { return Reach::Through(None) };
-    let mut later = runs.iter().filter(|run| run.at > after);
-    let Some(last) = later.next_back() else { return Reach::Through(told) };
-    if covered(seen, after) {
-        return Reach::Through(Some(last.at));
+    let Some(from) = told.or(made) else { return Reach::Through(None) };
+    let (mut after, mut reached) = (from, told);
+    for run in runs.iter().filter(|run| run.at > from) {
+        if !covered(seen, line, after, run.at) {
+            // It begins where it began before a part of it was recorded: the same Job answers for all of it.
+            return Reach::Hole(Hole { after: from, until: run.at });
+        }
+        after = run.at;
+        reached = Some(after);
     }
-    let until = later.find(|run| covered(seen, run.at)).map_or(last.at, |run| run.at);
-    Reach::Hole(Hole { after, until })
+    Reach::Through(reached)
 }
 
-/// Whether every Job that ended well after this time is still there: the controller removes the oldest first, and keeps so
-/// many.
-fn covered(seen: &Observed, after: Timestamp) -> bool {
+/// Whether no run is missing between these: the second was the next one due, or a Job as old as the first still stands.
+fn covered(seen: &Observed, line: Option<&Line>, after: Timestamp, until: Timestamp) -> bool {
+    let second_due = line.and_then(|line| line.next(line.next(after)?));
     let ended_well = |job: &&Job| job.status.as_ref().is_some_and(|s| s.succeeded.unwrap_or_default() > 0);
-    let times: Vec<Timestamp> = seen.jobs.iter().filter(ended_well).filter_map(facts::created).collect();
-    times.len() < SUCCESSES || times.iter().any(|at| *at <= after)
+    let mut times = seen.jobs.iter().filter(ended_well).filter_map(facts::created);
+    second_due.is_some_and(|second| second > until) || times.any(|at| at <= after)
 }
 
 /// What the store says of a hole. `since`: the Job that may have removed runs before; what the store said earlier says nothing.

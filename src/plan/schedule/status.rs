@@ -45,7 +45,7 @@ pub(super) fn whole(
     });
     let starts = matches!(standing, Standing::Runs(_));
     let next = line.filter(|_| starts).and_then(|line| line.next(now));
-    let last_successful = latest_success(old.last_successful.as_ref(), runs);
+    let last_successful = latest_success(seen, old.last_successful.as_ref(), runs);
     let (last_failed, consecutive_failures) = failures(&old, last_successful.as_ref(), runs);
     let mut status = EtcdSnapshotScheduleStatus {
         observed_generation: meta.generation,
@@ -57,7 +57,12 @@ pub(super) fn whole(
         last_failed,
         consecutive_failures,
         recalled_through: recalled_through.map(|at| at.to_string()).or(old.recalled_through),
-        active_since: starts.then(|| old.active_since.unwrap_or_else(|| now.to_string())),
+        // A mistake in the spec neither silences what is overdue nor starts its time anew.
+        active_since: match standing {
+            Standing::Runs(_) => Some(old.active_since.unwrap_or_else(|| now.to_string())),
+            Standing::Wrong(..) => old.active_since,
+            Standing::Waits(..) | Standing::Halted(..) => None,
+        },
         kept: pruning.kept,
         bytes: pruning.bytes,
         announced: pruning.announced,
@@ -119,11 +124,19 @@ fn fresh(
     }
 }
 
-/// The newest complete backup that was ever seen, by the start of its run.
-fn latest_success(old: Option<&LastSuccessful>, runs: &[Run<'_>]) -> Option<LastSuccessful> {
-    let seen = runs.iter().rev().find_map(facts::success);
+/// The newest complete backup that was ever seen, by the start of its run. One of an earlier cluster of the same name is no
+/// backup of this one.
+fn latest_success(seen: &Observed, old: Option<&LastSuccessful>, runs: &[Run<'_>]) -> Option<LastSuccessful> {
+    // The third folder of a key: the first eight characters of the cluster's UID.
+    let lineage = seen.cluster.as_ref().and_then(|cluster| meta::uid(&cluster.metadata).get(..8));
+    let ours = |last: &LastSuccessful| lineage.is_none_or(|lineage| last.key.split('/').nth(2) == Some(lineage));
+    let seen = runs.iter().rev().filter_map(facts::success).find(ours);
     let at = |last: &LastSuccessful| last.taken_at.parse::<Timestamp>().ok();
-    old.cloned().into_iter().chain(seen).reduce(|one, other| if at(&other) >= at(&one) { other } else { one })
+    old.filter(|last| ours(last))
+        .cloned()
+        .into_iter()
+        .chain(seen)
+        .reduce(|one, other| if at(&other) >= at(&one) { other } else { one })
 }
 
 /// The newest failed run, and how many have failed since the newest complete one. Records of failed runs are deleted beyond

@@ -156,6 +156,8 @@ fn record(seen: &Observed, job: &Job, phase: Phase) -> EtcdSnapshot {
 /// Runs of these ages in minutes, oldest first, recorded, with their Jobs; and the status that follows.
 fn with_runs(ages: &[(i64, Phase)]) -> Observed {
     let mut seen = running();
+    let oldest = ages.iter().map(|(ago, _)| *ago).max().unwrap();
+    seen.cron_job.as_mut().unwrap().metadata.creation_timestamp = Some(Time(noon() - minutes(oldest + 10)));
     for (ago, phase) in ages {
         let ended = match phase {
             Phase::Complete => Some(true),
@@ -331,11 +333,18 @@ fn each_job_is_recorded_once_by_its_uid() {
     // Somebody else's snapshot has the name of the Job.
     let mut stranger = EtcdSnapshot { status: None, ..*first };
     stranger.metadata.labels = None;
-    seen.snapshots = vec![stranger];
+    seen.snapshots = vec![stranger.clone()];
     seen.jobs = vec![one];
+    assert_eq!(planned(&seen).act, None, "a record without its labels is a record");
+    stranger.spec.run = None;
+    seen.snapshots = vec![stranger.clone()];
     let Some(Act::RecordRun(beside)) = planned(&seen).act else { panic!() };
     let name = beside.metadata.name.unwrap();
     assert!(name.starts_with("run-1-") && name.len() > 6, "{name}");
+    // An outdated definition has dropped the run of the record itself: it is not made again and again.
+    stranger.metadata.labels = Some([(key::SCHEDULE_UID.to_owned(), "u-s".to_owned())].into());
+    seen.snapshots = vec![stranger];
+    assert_eq!(planned(&seen).act, None);
 }
 
 #[test]
@@ -374,17 +383,17 @@ fn failures_are_counted_beyond_the_records() {
 #[test]
 fn only_failed_records_whose_jobs_are_gone_are_deleted_beyond_the_limit() {
     let ages: Vec<(i64, Phase)> = vec![
-        (500, Phase::Complete),
-        (400, Phase::Failed),
-        (300, Phase::Failed),
-        (200, Phase::Failed),
-        (100, Phase::Failed),
+        (300, Phase::Complete),
+        (240, Phase::Failed),
+        (180, Phase::Failed),
+        (120, Phase::Failed),
+        (60, Phase::Failed),
     ];
     let mut seen = with_runs(&ages);
     assert_eq!(planned(&seen).act, None, "it would be recorded again");
-    seen.jobs.retain(|job| !["run-400", "run-500"].contains(&job.metadata.name.as_deref().unwrap()));
+    seen.jobs.retain(|job| !["run-240", "run-300"].contains(&job.metadata.name.as_deref().unwrap()));
     let Some(Act::DeleteRecord { snapshot, .. }) = planned(&seen).act else { panic!() };
-    assert_eq!(snapshot.name, "run-400");
+    assert_eq!(snapshot.name, "run-240");
     seen.schedule.spec.failed_history_limit = Some(4);
     assert_eq!(planned(&seen).act, None);
 }
@@ -407,7 +416,12 @@ fn overdue_is_after_two_due_times_and_the_deadline() {
     assert_eq!(told(&planned_at(&none, due), Type::Fresh), ("False", "BackupOverdue"));
     let mut resumed = seen;
     resumed.schedule.status.as_mut().unwrap().active_since = None;
-    assert_eq!(told(&planned_at(&resumed, due + minutes(1)), Type::Fresh), ("True", "BackupRecent"));
+    assert_eq!(told(&planned_at(&resumed, due + minutes(1)), Type::Fresh), ("Unknown", "NoBackupYet"));
+    // A mistake in the line does not start the time anew.
+    let mut wrong = none;
+    wrong.schedule.spec.time_zone = Some("europe/berlin".to_owned());
+    let status = planned_at(&wrong, due).status;
+    assert_eq!(status.active_since, Some(noon().to_string()));
 }
 
 fn answered(job: Job, report: &Report) -> Recall {
@@ -430,45 +444,56 @@ fn a_hole_is_asked_about_once_and_filled() {
     assert_eq!(status.recalled_through.as_deref(), Some((noon() - minutes(60)).to_string().as_str()));
     assert_eq!(planned(&seen).act, None);
 
-    // An outage: the records end at 300 minutes ago, and only the newest three Jobs are there.
-    seen.snapshots.remove(1);
-    seen.jobs = seen.jobs.split_off(2);
+    // An outage: the records end at 300 minutes ago, and only the newest two Jobs are there.
+    seen.snapshots.drain(1..3);
+    seen.jobs = seen.jobs.split_off(3);
     let old = (noon() - minutes(300)).to_string();
     seen.schedule.status.as_mut().unwrap().recalled_through = Some(old.clone());
     let Some(Act::StartJob(asks)) = planned(&seen).act else { panic!("{:?}", planned(&seen).act) };
     let pod = asks.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
     assert_eq!(pod.containers[0].command.as_ref().unwrap()[2], "recall");
     let args = pod.containers[0].args.clone().unwrap();
-    for arg in [format!("--after={old}"), format!("--until={}", noon() - minutes(180)), "--schedule-uid=u-s".to_owned()]
+    for arg in [format!("--after={old}"), format!("--until={}", noon() - minutes(120)), "--schedule-uid=u-s".to_owned()]
     {
         assert!(args.contains(&arg), "{arg} is missing in {args:?}");
     }
     let run =
         |name: &str, ago| RecalledRun { job: name.to_owned(), uid: format!("u-{name}"), at: noon() - minutes(ago) };
-    let until = noon() - minutes(180);
+    let until = noon() - minutes(120);
     let report = |runs, through| Report::Recalled(RecallReport { runs, through });
     let mut job = *asks;
     stored(&mut job.metadata, "u-asks");
-    seen.recalls = vec![answered(job.clone(), &report(vec![run("run-300", 299), run("run-240", 239)], until))];
-    let Some(Act::RecordRun(missed)) = planned(&seen).act else { panic!() };
-    assert_eq!(missed.spec.run.as_ref().unwrap().uid, "u-run-240", "what is recorded is not recorded again");
-    seen.snapshots.push(*missed);
+    let hole = seen.clone();
+    let found = vec![run("run-300", 299), run("run-240", 239), run("run-180", 179)];
+    seen.recalls = vec![answered(job.clone(), &report(found, until))];
+    for uid in ["u-run-240", "u-run-180"] {
+        let Some(Act::RecordRun(missed)) = planned(&seen).act else { panic!() };
+        assert_eq!(missed.spec.run.as_ref().unwrap().uid, uid, "what is recorded is not recorded again");
+        seen.snapshots.push(*missed);
+    }
     // From there on nothing is missing.
     let plan = planned(&seen);
     let newest = (noon() - minutes(60)).to_string();
     assert_eq!((plan.act, plan.status.recalled_through), (None, Some(newest)));
 
     // It named only the first: the next Job asks from there on.
-    seen.schedule.status.as_mut().unwrap().recalled_through = Some(old.clone());
+    seen = hole.clone();
     let cut = noon() - minutes(239);
     seen.recalls = vec![answered(job.clone(), &report(vec![run("run-240", 239)], cut))];
+    let Some(Act::RecordRun(missed)) = planned(&seen).act else { panic!() };
+    seen.snapshots.push(*missed);
     let plan = planned(&seen);
     assert_eq!(plan.status.recalled_through.as_deref(), Some(cut.to_string().as_str()));
     let Some(Act::StartJob(next)) = plan.act else { panic!() };
     assert_ne!(next.metadata.name, job.metadata.name);
 
+    // Somebody removes all Jobs that have ended: what the records leave open is asked about all the same.
+    seen = hole.clone();
+    seen.jobs.retain(|job| job.metadata.name.as_deref() == Some("run-60"));
+    let Some(Act::StartJob(_)) = planned(&seen).act else { panic!() };
+
     // One that failed is repeated after a pause, and the reason is told.
-    seen.schedule.status.as_mut().unwrap().recalled_through = Some(old);
+    seen = hole;
     let end = JobCondition {
         type_: "Failed".to_owned(),
         status: "True".to_owned(),

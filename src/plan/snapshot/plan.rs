@@ -44,6 +44,14 @@ fn stage(seen: &Observed, now: Timestamp) -> Stage {
     if final_already || meta::deleting(meta) {
         return Stage::Rest;
     }
+    if seen.snapshot.spec.run.is_none() && meta::label(meta, key::SCHEDULE_UID).is_some() {
+        let message = format!(
+            "the label {} marks a record of a run, and spec.run is absent: an outdated definition of EtcdSnapshot drops it. \
+             Apply the definitions (holdfast manifests --only crds), then delete this EtcdSnapshot; Holdfast records the run again",
+            key::SCHEDULE_UID
+        );
+        return Stage::Blocked(Reason::DefinitionsOutdated, message);
+    }
     match &seen.job {
         Some(job) if !seen.owns(job) => conflict(seen, job),
         Some(job) => of_job(seen, job, now),

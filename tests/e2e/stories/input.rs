@@ -28,6 +28,28 @@ const CLUSTER: &[Case] = &[
     ("a tag", |c| c["spec"]["image"] = json!({"repository": "quay.io/coreos/etcd:v3.6.16"}), "a repository only"),
     ("no repository", |c| c["spec"]["image"] = json!({"repository": "quay.io/coreos/"}), "a repository only"),
     ("no class's name", |c| c["spec"]["storage"]["storageClassName"] = json!("Fast SSD"), "StorageClass"),
+    ("memory without a size", |c| c["spec"]["storage"] = json!({"medium": "Memory"}), "needs storage.size"),
+    (
+        "a class for memory",
+        |c| c["spec"]["storage"] = json!({"medium": "Memory", "size": "1Gi", "storageClassName": "fast"}),
+        "has no claims",
+    ),
+    (
+        "nothing in memory",
+        |c| {
+            c["spec"]["storage"] = json!({"medium": "Memory", "size": "1Gi"});
+            c["spec"]["replicas"] = json!(0);
+        },
+        "replicas 0 would end every Pod",
+    ),
+    (
+        "a restore into memory",
+        |c| {
+            c["spec"]["storage"] = json!({"medium": "Memory", "size": "1Gi"});
+            c["spec"]["bootstrap"] = json!({"restore": {"snapshotRef": {"name": "s"}}});
+        },
+        "refuses spec.bootstrap.restore",
+    ),
     ("a volume etcd cannot start on", |c| c["spec"]["storage"]["size"] = json!("64Mi"), "256Mi"),
     ("a name nothing can be made from", |c| c["metadata"]["name"] = json!("9-lives"), "DNS label"),
     ("a name too long for its children", |c| c["metadata"]["name"] = json!("a".repeat(53)), "52"),

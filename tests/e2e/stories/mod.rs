@@ -11,6 +11,7 @@ mod input;
 mod latest;
 mod lost;
 mod meanwhile;
+mod memory;
 mod mistakes;
 mod namespace;
 mod pods;
@@ -72,6 +73,7 @@ pub fn all() -> Vec<Story> {
         story!("a_lost_volume_is_replaced", replace::lost_volume),
         story!("many_restarts_change_nothing", replace::many_restarts),
         story!("two_of_three_lost", replace::two_of_three),
+        story!("memory_members", memory::tell),
         story!(on host "crashes_while_replacing", crashes::replacing),
         story!("tls_auto", tls::auto),
         story!(on host "kube_apiserver_on_our_etcd", apiserver::tell),

@@ -72,6 +72,14 @@ pub async fn lost_volume(w: &World) -> Result<()> {
     });
     w.step("an emptied volume is refused in two Pods", evidence).await?;
     ensure!(w.members("heal").await? == after, "one member an hour");
+    w.patch("EtcdCluster", "heal", json!({"metadata": {"annotations": {"holdfast.dev/replace": emptied}}})).await?;
+    w.step("an emptied volume is replaced", replaced(w, "heal", &emptied)).await?;
+    // For 20 s, which reach beyond the replacement or end before on a slow machine.
+    until("the kept claim to go", PATIENCE, async || {
+        let left = w.names("PersistentVolumeClaim").await?;
+        Ok(if left.contains(&volume) { Err(format!("{left:?}")) } else { Ok(()) })
+    })
+    .await?;
     ensure!(w.digest("heal").await? == digest, "data changed");
     Ok(())
 }

@@ -302,7 +302,7 @@ impl Drop for Frozen {
 }
 
 /// The process of a member's etcd: Pods of the testbed are processes of this machine.
-fn etcd_of(ns: &str, pod: &str) -> Result<u32> {
+pub(super) fn etcd_of(ns: &str, pod: &str) -> Result<u32> {
     let (name, token) = (format!("--name={pod}"), format!("--initial-cluster-token={ns}-"));
     for entry in std::fs::read_dir("/proc")? {
         let entry = entry?;

@@ -120,6 +120,8 @@ pub struct Facts {
     pub pending: Option<u8>,
     /// The latch of the last member that was replaced on evidence. An hour is over at once.
     pub replaced: Option<u8>,
+    /// The latch of an ID that etcd lists without an object.
+    pub orphan: Option<(u8, u8)>,
     /// The next name that nobody has had.
     pub fresh: u8,
     /// Members whose volume was wiped.
@@ -170,6 +172,7 @@ impl Facts {
             replicas: voters,
             pending: None,
             replaced: None,
+            orphan: None,
             fresh: voters,
             wiped: 0,
             luck,

@@ -123,7 +123,7 @@ fn evidence(n: u8) -> Evidence {
     Evidence { kind: Loss::VolumeRefused, detail: None, at: at.to_string() }
 }
 
-fn cluster_object(replicas: u8, pending: Option<u8>, replaced: Option<u8>) -> EtcdCluster {
+fn cluster_object(replicas: u8, pending: Option<u8>, replaced: Option<u8>, orphan: Option<(u8, u8)>) -> EtcdCluster {
     let spec = EtcdClusterSpec {
         replicas: replicas.into(),
         version: "3.6.16".to_owned(),
@@ -137,7 +137,9 @@ fn cluster_object(replicas: u8, pending: Option<u8>, replaced: Option<u8>) -> Et
     let formed = Formed { cluster_id: format!("{CLUSTER_ID:x}"), at: noon().to_string(), ..Formed::default() };
     let at = (noon() - SignedDuration::from_hours(1)).to_string();
     let replaced = replaced.map(|n| Replaced { member: named(n), evidence: evidence(n), at });
-    let latches = Latches { pending_member: pending.map(named), formed: Some(formed), replaced, ..Latches::default() };
+    let orphan = orphan.map(|(n, add)| format!("{:x}", id(n, add)));
+    let latches =
+        Latches { pending_member: pending.map(named), formed: Some(formed), replaced, orphan, ..Latches::default() };
     object.status = Some(EtcdClusterStatus { latches, ..EtcdClusterStatus::default() });
     object
 }
@@ -256,7 +258,7 @@ fn pod_object(cluster: &EtcdCluster, object: &EtcdMember, facts: &Pod) -> k8s_op
 impl Planner {
     fn made(&mut self, n: u8, part: Part) -> cluster::Member {
         let make = || {
-            let cluster = cluster_object(1, None, None);
+            let cluster = cluster_object(1, None, None, None);
             let object = member_object(&cluster, n, &part.object.expect("a member has an object"));
             cluster::Member {
                 pod: part.pod.map(|pod| pod_object(&cluster, &object, &pod)),
@@ -269,7 +271,7 @@ impl Planner {
 
     fn observed(&mut self, sight: &Sight) -> cluster::Observed {
         let kube = &sight.kube;
-        let object = cluster_object(kube.replicas, kube.pending, kube.replaced);
+        let object = cluster_object(kube.replicas, kube.pending, kube.replaced, kube.orphan);
         let parts = Facts::numbers().zip(kube.parts).filter(|(_, part)| part.object.is_some());
         let members: Vec<cluster::Member> = parts.map(|(n, part)| self.made(n, part)).collect();
         let leader_id = |list: &List, n: u8| list.entries[usize::from(n)].map_or(0, |entry| id(n, entry.id));
@@ -325,6 +327,8 @@ impl Planner {
             foreign: vec![],
             foreign_members: vec![],
             prunes: vec![],
+            stray_pods: vec![],
+            hashes: BTreeMap::new(),
             searches: vec![],
             refusal: None,
             certificates: None,
@@ -337,7 +341,7 @@ impl Planner {
 
     fn observed_member(&mut self, sight: MemberSight) -> member::Observed {
         let cluster::Member { object, pod, claim } = self.made(sight.n, sight.part);
-        let cluster = Seen::Known(Some(cluster_object(sight.replicas, None, None)));
+        let cluster = Seen::Known(Some(cluster_object(sight.replicas, None, None, None)));
         member::Observed { member: object, cluster, pod, claim, settings: settings() }
     }
 }
@@ -349,6 +353,7 @@ fn order(act: &Act) -> Order {
         Act::Latch(latches) => Order::Pending(
             latches.pending_member.as_deref().map(slot_of),
             latches.replaced.as_ref().map(|replaced| slot_of(&replaced.member)),
+            latches.orphan.as_deref().map(parse),
         ),
         Act::CreateMember(object) => Order::Create(slot_of(meta::name(&object.metadata))),
         Act::AddLearner { name, .. } => Order::Add(slot_of(name)),

@@ -9,8 +9,8 @@ use super::sight::Kube;
 /// An act, by slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// The latches: the next name, and the last member that was replaced on evidence.
-    Pending(Option<u8>, Option<u8>),
+    /// The latches: the next name, the last member that was replaced on evidence, and a listed ID without an object.
+    Pending(Option<u8>, Option<u8>, Option<(u8, u8)>),
     Create(u8),
     Add(u8),
     Tell(u8, u8),
@@ -46,7 +46,7 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Guard {
     None,
-    Cluster(u8, Option<u8>, Option<u8>),
+    Cluster(u8, Option<u8>, Option<u8>, Option<(u8, u8)>),
     Object(u8, Option<Object>),
     Pod(u8, Option<Pod>),
     Claim(u8, Option<bool>),
@@ -64,7 +64,7 @@ impl Kube {
     pub fn request(&self, order: Order) -> Request {
         let part = |n: u8| &self.parts[usize::from(n)];
         let guard = match order {
-            Order::Pending(..) => Guard::Cluster(self.replicas, self.pending, self.replaced),
+            Order::Pending(..) => Guard::Cluster(self.replicas, self.pending, self.replaced, self.orphan),
             Order::Create(_)
             | Order::Add(_)
             | Order::Promote(..)
@@ -104,8 +104,8 @@ impl Facts {
     fn met(&self, guard: Guard) -> bool {
         match guard {
             Guard::None => true,
-            Guard::Cluster(replicas, pending, replaced) => {
-                (self.replicas, self.pending, self.replaced) == (replicas, pending, replaced)
+            Guard::Cluster(replicas, pending, replaced, orphan) => {
+                (self.replicas, self.pending, self.replaced, self.orphan) == (replicas, pending, replaced, orphan)
             }
             Guard::Object(n, object) => object.is_some() && self.at(n).object == object,
             Guard::Pod(n, pod) => pod.is_some() && self.at(n).pod == pod,
@@ -120,8 +120,8 @@ impl Facts {
         }
         let direct = way == Way::Direct;
         match request.order {
-            Order::Pending(pending, replaced) => {
-                (self.pending, self.replaced) = (pending, replaced);
+            Order::Pending(pending, replaced, orphan) => {
+                (self.pending, self.replaced, self.orphan) = (pending, replaced, orphan);
                 if pending == Some(self.fresh) {
                     self.fresh += 1;
                 }

@@ -17,6 +17,7 @@ pub struct Kube {
     pub replicas: u8,
     pub pending: Option<u8>,
     pub replaced: Option<u8>,
+    pub orphan: Option<(u8, u8)>,
     pub fresh: u8,
     pub parts: [Part; SLOTS],
 }
@@ -62,6 +63,7 @@ impl Kube {
             replicas: facts.replicas,
             pending: facts.pending,
             replaced: facts.replaced,
+            orphan: facts.orphan,
             fresh: facts.fresh,
             parts: std::array::from_fn(|n| if facts.slots[n].object.is_some() { part(n) } else { Part::default() }),
         }

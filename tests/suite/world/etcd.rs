@@ -84,10 +84,20 @@ impl World {
             let group = &self.groups[&id];
             if group.leader.is_some() {
                 let members = group.members.clone();
-                return Seen::Known(Membership { cluster_id: id, leader: group.leader, members, alarms: vec![] });
+                let alarms = self.alarms.clone();
+                return Seen::Known(Membership { cluster_id: id, leader: group.leader, members, alarms });
             }
         }
         Seen::unknown("no member answers")
+    }
+
+    /// HashKV of the members that serve.
+    pub(super) fn hashes(&self) -> BTreeMap<String, KeyHash> {
+        let named = self.alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt && alarm.member_id != 0);
+        let serve = self.pods.keys().filter(|name| named && self.serving(name).is_some());
+        let hash =
+            |name: &String| KeyHash { revision: 7, compact_revision: 3, hash: self.diverged.contains(name).into() };
+        serve.map(|name| (name.clone(), hash(name))).collect()
     }
 
     pub(super) fn add_learner(&mut self, peer_url: &str, cluster_id: u64) -> Result<(), ()> {

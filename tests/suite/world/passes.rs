@@ -16,7 +16,7 @@ impl World {
                 cluster::Member {
                     object: m.clone(),
                     pod: self.pods.get(name).filter(|p| meta::controlled_by(&p.metadata, uid)).cloned(),
-                    claim: self.volumes.get(&format!("data-{name}")).map(|v| v.claim.clone()),
+                    claim: self.claim(name),
                 }
             })
             .collect();
@@ -41,6 +41,8 @@ impl World {
             foreign: self.foreign.clone(),
             foreign_members: vec![],
             prunes: self.schedule.iter().filter_map(|s| schedule::live_run(s, self.time())).collect(),
+            stray_pods: self.stray_pods(),
+            hashes: self.hashes(),
             searches: self.seen_searches(),
             refusal: None,
             certificates: self.seen_certificates(),
@@ -52,13 +54,24 @@ impl World {
         })
     }
 
+    fn claim(&self, member: &str) -> Option<PersistentVolumeClaim> {
+        let volume = self.volumes.get(&format!("data-{member}")).filter(|_| !self.in_memory());
+        volume.map(|volume| volume.claim.clone())
+    }
+
+    fn stray_pods(&self) -> Vec<String> {
+        let owned =
+            |pod: &Pod| self.members.values().any(|m| meta::controlled_by(&pod.metadata, meta::uid(&m.metadata)));
+        self.pods.iter().filter(|(_, pod)| !owned(pod)).map(|(name, _)| name.clone()).collect()
+    }
+
     pub fn observe_member(&self, name: &str) -> Option<member::Observed> {
         let object = self.members.get(name)?.clone();
         let same = |c: &&EtcdCluster| meta::uid(&c.metadata) == object.spec.cluster_ref.uid;
         Some(member::Observed {
             cluster: Seen::Known(self.cluster.as_ref().filter(same).cloned()),
             pod: self.pods.get(name).cloned(),
-            claim: self.volumes.get(&format!("data-{name}")).map(|v| v.claim.clone()),
+            claim: self.claim(name),
             settings: settings(),
             member: object,
         })

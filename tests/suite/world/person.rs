@@ -127,6 +127,32 @@ impl World {
         self.changed();
     }
 
+    /// etcd finds that the data of a member are not those of the others.
+    pub fn diverge(&mut self, n: usize) {
+        let name = self.nth(n);
+        let listed = self.groups.values().flat_map(|group| &group.members).find(|l| l.name == name).unwrap();
+        self.alarms.push(Alarm { member_id: listed.id, kind: AlarmKind::Corrupt });
+        self.diverged.insert(name);
+        self.changed();
+    }
+
+    /// The EtcdMember is removed past its finalizer, and Kubernetes' garbage collector takes its Pod.
+    pub fn orphan(&mut self, n: usize) {
+        let name = self.nth(n);
+        self.members.remove(&name);
+        self.due.remove(&Who::Member(name.clone()));
+        self.delete_pod(&name);
+        self.changed();
+    }
+
+    /// The node of a Pod in memory is restarted: the same Pod goes on with nothing.
+    pub fn restart_node(&mut self, n: usize) {
+        let name = self.nth(n);
+        self.volumes.get_mut(&format!("data-{name}")).unwrap().data = None;
+        self.crash(&name);
+        self.changed();
+    }
+
     /// `kubectl annotate`: this member is to be replaced.
     pub fn ask_to_replace(&mut self, n: usize) {
         let name = self.nth(n);
@@ -165,6 +191,7 @@ impl World {
     /// A node that kills the Pod: it has ended and stays.
     pub fn evict_pod(&mut self, name: &str) {
         self.processes.remove(name);
+        self.empty_memory(name);
         if let Some(mut pod) = self.pods.remove(name) {
             pod.status = Some(PodStatus { phase: Some("Failed".to_owned()), ..PodStatus::default() });
             self.touch(&mut pod.metadata);

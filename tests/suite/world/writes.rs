@@ -87,7 +87,7 @@ impl World {
                 annotations.insert(key::JOINED.to_owned(), joined.annotation());
             })?,
             Act::Promote { member_id, cluster_id, .. } => self.promote(member_id, cluster_id)?,
-            Act::Disarm { .. } => return Err(()),
+            Act::Disarm { alarm, .. } => self.alarms.retain(|raised| *raised != alarm),
             Act::LatchLeaving { member, leaving } => {
                 self.patch_member(&member, |m| m.spec.leaving = Some(leaving))?;
             }
@@ -135,6 +135,12 @@ impl World {
                 let name = meta::name(&pod.metadata).to_owned();
                 if !self.pods.contains_key(&name) {
                     self.born(&mut pod.metadata);
+                    if let Some(member) = self.members.get(&name).filter(|m| m.spec.storage.in_memory()) {
+                        // The file system in its memory; no claim is seen of it.
+                        let mut memory = Volume::default();
+                        memory.claim.metadata.uid = member.metadata.uid.clone();
+                        self.volumes.insert(format!("data-{name}"), memory);
+                    }
                     self.pods.insert(name, *pod);
                     self.changed();
                 }
@@ -228,7 +234,8 @@ pub fn english(act: &Act) -> String {
             let formed = latches.formed.as_ref().map(|f| format!(", formed as {}", f.cluster_id)).unwrap_or_default();
             let replaced =
                 latches.replaced.as_ref().map(|r| format!(", replaces {} on evidence", r.member)).unwrap_or_default();
-            format!("write down: next member {pending}{restoring}{formed}{replaced}")
+            let orphan = latches.orphan.as_ref().map(|id| format!(", nothing stands for {id}")).unwrap_or_default();
+            format!("write down: next member {pending}{restoring}{formed}{replaced}{orphan}")
         }
         Act::CreateMember(m) => {
             let how = if m.spec.restore.is_some() { ", restored" } else { "" };

@@ -125,6 +125,7 @@ fn strangers_stop_growth() {
     // A learner of ours that never booted, and nobody wants it any more: a request to add it came late.
     assert!(matches!(act(&seen), Some(Act::RemoveMember { learner: true, member_id: 0x17, .. })));
     etcd(&mut seen).members[1].name = "stranger".to_owned();
+    etcd(&mut seen).members[1].peer_urls = vec!["http://elsewhere:2380".to_owned()];
     assert_eq!(waits(&seen), Some(Reason::UnknownMember));
     assert_eq!(condition(&seen, "Available"), pair("True", "ReadSucceeded"));
     let mut seen = formed(3, 3);

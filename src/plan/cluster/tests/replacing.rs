@@ -261,6 +261,14 @@ fn a_person_asks_for_a_member() {
     seen.members[0].object.spec.leaving =
         Some(Leaving { why: Departure::Requested, evidence: None, at: noon().to_string() });
     assert!(matches!(act(&seen), Some(Act::Latch(_))));
+    // A learner that does not come up goes at once, also while another member is wanted.
+    let mut seen = with_learner(3, 5);
+    silence(&mut seen, 3);
+    let learner = &mut seen.members[3];
+    learner.object.spec.joined = joined_member(&seen.cluster, 3).spec.joined;
+    learner.pod = None;
+    asked(&mut seen, 3);
+    assert_eq!(leaves(&seen), Some((named(3), Departure::Requested)));
     // A name that no member has.
     let mut seen = formed(3, 3);
     asked(&mut seen, 7);
@@ -290,4 +298,91 @@ fn a_lost_member_goes_first_when_fewer_are_wanted() {
     lose(&mut seen, 4, Loss::ClaimGone, 0);
     let Some(Act::LatchLeaving { member, leaving }) = act(&seen) else { panic!() };
     assert_eq!((member.name, leaving.why), (named(4), Departure::ScaledIn));
+}
+
+/// etcd lists a voter under a peer URL of ours, and there is neither an `EtcdMember` nor a Pod.
+fn orphan() -> Observed {
+    let mut seen = formed(3, 3);
+    seen.members.pop();
+    seen.answers.remove(&named(2));
+    seen
+}
+
+#[test]
+fn a_member_without_an_object_and_a_pod_is_removed() {
+    // What Kubernetes has is read again after the latch.
+    let latch = |orphan| move |s: &Observed| Some(Act::Latch(Box::new(Latches { orphan, ..s.latches() })));
+    let mut seen = orphan();
+    assert_eq!(act(&seen), latch(Some("12".to_owned()))(&seen));
+    latches(&mut seen).orphan = Some("12".to_owned());
+    assert!(matches!(act(&seen), Some(Act::RemoveMember { member_id: 0x12, learner: false, .. })));
+    let mut gone = seen.clone();
+    etcd(&mut gone).members.pop();
+    assert_eq!(act(&gone), latch(None)(&gone));
+    let mut known = formed(3, 3);
+    latches(&mut known).orphan = Some("12".to_owned());
+    assert_eq!(act(&known), latch(None)(&known), "its object was not seen before");
+    let orphan = || seen.clone();
+    let mut started = orphan();
+    etcd(&mut started).members[2].learner = true;
+    assert!(matches!(act(&started), Some(Act::RemoveMember { member_id: 0x12, learner: true, .. })));
+    let manual = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
+    type Change<'a> = (&'a str, &'a dyn Fn(&mut Observed));
+    let changes: [Change<'_>; 7] = [
+        ("its Pod is there", &|s| s.stray_pods = vec![named(2)]),
+        ("it is nobody of ours", &|s| etcd(s).members[2].peer_urls = vec!["http://elsewhere:2380".to_owned()]),
+        ("it leads", &|s| etcd(s).leader = Some(0x12)),
+        ("another one is silent", &|s| silence(s, 1)),
+        ("data are in doubt", &|s| etcd(s).alarms.push(Alarm { member_id: 0, kind: AlarmKind::Corrupt })),
+        ("a person decides", &move |s| s.cluster.spec.repair = manual.clone()),
+        ("its object is about to be made", &|s| latches(s).pending_member = Some(named(2))),
+    ];
+    for (what, change) in changes {
+        let mut seen = orphan();
+        change(&mut seen);
+        let plan = planned(&seen);
+        assert!(!matches!(plan.act, Some(Act::RemoveMember { .. })), "{what}");
+        assert_eq!(plan.waiting.map(|w| w.reason), Some(Reason::UnknownMember), "{what}");
+    }
+}
+
+/// A request beside a replacement that is under way waits until the next member has its vote.
+#[test]
+fn one_replacement_is_in_flight() {
+    let leaves = |seen: &Observed| match act(seen) {
+        Some(Act::LatchLeaving { member, leaving }) => Some((member.name, leaving.why)),
+        _ => None,
+    };
+    // Decided on evidence: that one goes first.
+    let mut seen = formed(5, 5);
+    lose(&mut seen, 4, Loss::ClaimGone, 5);
+    silence(&mut seen, 3);
+    asked(&mut seen, 3);
+    let decided = Replaced { member: named(4), evidence: evidence(Loss::ClaimGone, 5), at: noon().to_string() };
+    latches(&mut seen).replaced = Some(decided.clone());
+    assert_eq!(leaves(&seen), Some((named(4), Departure::Lost)));
+    // It is gone, and the next one is still to be made: growth first.
+    let mut seen = formed(4, 5);
+    silence(&mut seen, 3);
+    asked(&mut seen, 3);
+    latches(&mut seen).replaced = Some(decided);
+    assert!(matches!(act(&seen), Some(Act::Latch(latches)) if latches.pending_member.is_some()));
+    // The next one joins.
+    let mut seen = with_learner(4, 5);
+    silence(&mut seen, 3);
+    asked(&mut seen, 3);
+    let learner = &mut seen.members[4];
+    learner.object.spec.joined = joined_member(&seen.cluster, 4).spec.joined;
+    learner.pod.as_mut().unwrap().metadata.annotations = None;
+    seen.answers.insert(named(4), Seen::unknown("no"));
+    assert_eq!(leaves(&seen), None);
+    // Where no member can be added the request does not wait: of four voters two are silent after the loss of one.
+    let mut seen = formed(3, 4);
+    silence(&mut seen, 2);
+    asked(&mut seen, 2);
+    assert_eq!(leaves(&seen), Some((named(2), Departure::Requested)));
+    // The other way round: evidence waits for what a person has asked for.
+    let mut seen = formed(4, 5);
+    lose(&mut seen, 3, Loss::ClaimGone, 5);
+    assert!(matches!(act(&seen), Some(Act::Latch(latches)) if latches.replaced.is_none()));
 }

@@ -35,6 +35,12 @@ fn a_joiner_has_two_pods_of_ten_minutes() {
     seen.members[3].object.spec.leaving =
         Some(Leaving { why: Departure::NeverPromoted, evidence: None, at: noon().to_string() });
     assert!(matches!(act(&seen), Some(Act::RemoveMember { learner: true, member_id: 0x13, .. })));
+    // Also beside the alarm of a voter: it has no vote, and that voter's replacement waits for its end.
+    let mut alarmed = joining(20, 10);
+    etcd(&mut alarmed).alarms.push(Alarm { member_id: 0x12, kind: AlarmKind::Corrupt });
+    let Some(Act::Latch(latched)) = act(&alarmed) else { panic!() };
+    *latches(&mut alarmed) = *latched;
+    assert!(matches!(act(&alarmed), Some(Act::LatchLeaving { .. })));
     // A second one in a row.
     let mut seen = joining(20, 10);
     latches(&mut seen).given_up = given_up(8, 1, 40);

@@ -1,7 +1,7 @@
 //! What counts as evidence, and what ends with it.
 
 use super::*;
-use crate::api::member::{Departure, Leaving, Removed};
+use crate::api::member::{Departure, LastFailure, Leaving, Removed};
 use crate::api::repair::{Evidence, Loss, Repair};
 
 fn later(seconds: i64) -> Timestamp {
@@ -165,4 +165,17 @@ fn the_claim_of_a_replaced_member_is_kept_for_a_while() {
     for why in [Departure::ScaledIn, Departure::NeverPromoted] {
         assert!(deletes(&goes(why), noon()), "{why:?}");
     }
+    // How its Pod failed once is what it is replaced for, and no trouble any more.
+    let mut seen = goes(Departure::Lost);
+    let failure = LastFailure {
+        container: container::ETCD.to_owned(),
+        exit_code: 71,
+        reason: Some("VolumeRefused".to_owned()),
+        ..LastFailure::default()
+    };
+    seen.member.status = Some(EtcdMemberStatus { last_failure: Some(failure.clone()), ..EtcdMemberStatus::default() });
+    let status = planned(&seen).status;
+    let told: Vec<_> = status.conditions.iter().map(|c| (c.type_.as_str(), c.reason.as_str())).collect();
+    assert_eq!(told, [("Degraded", "NothingWrong"), ("Progressing", "ClaimKept"), ("Ready", "ClaimKept")]);
+    assert_eq!(status.last_failure, Some(failure), "it is told still");
 }

@@ -4,9 +4,11 @@ use jiff::SignedDuration;
 
 use super::scaling::{breached, leave, member_target, needs_the_health_of};
 use super::*;
+use crate::api::cluster::Storage;
 use crate::api::member::{Departure, Leaving};
 use crate::api::repair::{Evidence, Loss, Repair, RepairMode, Replaced};
-use crate::plan::fixtures::noon;
+use crate::plan::cluster::{Alarm, AlarmKind, KeyHash};
+use crate::plan::fixtures::{formed_in_memory, keep_in_memory, noon, serving_in_memory};
 
 /// What is wrong, and the change that makes it so.
 type Fact<'a> = (&'static str, &'a dyn Fn(&mut Cluster));
@@ -181,5 +183,165 @@ fn a_lost_members_pod_ends_and_one_that_refused_is_made_anew() {
     for others in [vec![], vec![refusal("u-0")], vec![refusal("u-0"), refusal(&own)]] {
         refused.member.status = known(others);
         assert_eq!(wrong(&refused, end(&refused)), Some("I1"));
+    }
+}
+
+/// Neither wait nor hour nor another one's loss matters to what is gone with a Pod's memory.
+#[test]
+fn what_was_in_memory_is_replaced_at_once() {
+    let mut good = formed_in_memory(5, 5);
+    for n in [1, 2] {
+        lose(&mut good, n, evidence(Loss::MemoryGone, 0));
+        good.members[n].pod.as_mut().unwrap().status = None;
+    }
+    latches(&mut good).replaced =
+        Some(Replaced { member: named(9), evidence: evidence(Loss::MemoryGone, 0), at: ago(0) });
+    let told = Replaced { member: named(1), evidence: evidence(Loss::MemoryGone, 0), at: ago(0) };
+    let judge = |change: &dyn Fn(&mut Cluster)| {
+        let mut seen = good.clone();
+        change(&mut seen);
+        broken(&seen, latch(&seen, Some(told.clone())))
+    };
+    assert_eq!(judge(&|_| {}), None);
+    assert_eq!(judge(&|s| running(s.members[1].pod.as_mut().unwrap(), true)), Some("I29"), "it serves");
+    assert_eq!(judge(&|s| running(s.members[1].pod.as_mut().unwrap(), false)), Some("I29"), "etcd runs");
+    assert_eq!(judge(&|s| s.members[1].object.spec.storage = Storage::default()), Some("I29"), "it has a claim");
+    let manual = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
+    assert_eq!(judge(&move |s| s.cluster.spec.repair = manual.clone()), Some("I29"), "a person decides");
+}
+
+#[test]
+fn a_joined_member_in_memory_gets_neither_claim_nor_second_pod() {
+    let good = serving_in_memory();
+    let mut seen = good.clone();
+    seen.pod = None;
+    let mut pod = good.pod.clone().unwrap();
+    pod.metadata.labels.as_mut().unwrap().insert(key::ROLE.to_owned(), crate::api::role::LEARNER.to_owned());
+    let create = Act::CreatePod(Box::new(pod));
+    assert_eq!(wrong(&seen, create), Some("I5"));
+    assert_eq!(wrong(&seen, Act::CreateClaim(Box::new(claim_of(&seen.member)))), Some("I5"));
+    // The permission to start empty names the member, since there is no claim.
+    let mut new = unborn(None);
+    keep_in_memory(&mut new.member.spec.storage);
+    (new.pod, new.claim) = (None, None);
+    let Some(Act::CreatePod(pod)) = crate::plan::member::plan(&new, earlier().0).act else { panic!() };
+    assert_eq!(wrong(&new, Act::CreatePod(pod.clone())), None);
+    let mut other = pod;
+    other.metadata.annotations.as_mut().unwrap().insert(key::MAY_START_EMPTY.to_owned(), "u-data-a-m0".to_owned());
+    assert_eq!(wrong(&new, Act::CreatePod(other)), Some("I3"));
+}
+
+/// A voter that etcd calls corrupt: the others agree, and nobody else is meant.
+fn outvoted() -> Cluster {
+    let mut seen = formed(3, 3);
+    let hash = |hash| KeyHash { revision: 9, compact_revision: 5, hash };
+    seen.hashes = [(named(0), hash(1)), (named(1), hash(2)), (named(2), hash(1))].into();
+    etcd(&mut seen).alarms = vec![Alarm { member_id: 0x11, kind: AlarmKind::Corrupt }];
+    let status = seen.cluster.status.as_mut().unwrap();
+    status.members[1].evidence = Some(corrupt());
+    seen
+}
+
+fn corrupt() -> Evidence {
+    Evidence { detail: Some("11".to_owned()), ..evidence(Loss::Diverged, 5) }
+}
+
+#[test]
+fn a_voter_that_etcd_calls_corrupt_goes_while_the_others_agree() {
+    let good = outvoted();
+    let told = Replaced { member: named(1), evidence: corrupt(), at: ago(0) };
+    let latched = |seen: &Cluster| broken(seen, latch(seen, Some(told.clone())));
+    assert_eq!(latched(&good), None);
+    let doubts: [Fact<'_>; 6] = [
+        ("the alarm names nobody", &|s| etcd(s).alarms[0].member_id = 0),
+        ("another alarm names nobody", &|s| etcd(s).alarms.push(Alarm { member_id: 0, kind: AlarmKind::Corrupt })),
+        ("another one says nothing", &|s| s.hashes.retain(|name, _| *name != named(2))),
+        ("another one differs", &|s| s.hashes.get_mut(&named(2)).unwrap().hash = 3),
+        ("at another revision", &|s| s.hashes.get_mut(&named(2)).unwrap().revision = 8),
+        ("it has the same", &|s| s.hashes.get_mut(&named(1)).unwrap().hash = 1),
+    ];
+    let mut leaves = good.clone();
+    latches(&mut leaves).replaced = Some(told.clone());
+    let leaving = Leaving { why: Departure::Lost, evidence: Some(corrupt()), at: ago(0) };
+    let leave = Act::LatchLeaving { member: member_target(&leaves, 1), leaving: leaving.clone() };
+    assert_eq!(broken(&leaves, leave.clone()), None);
+    let mut goes = leaves.clone();
+    goes.members[1].object.spec.leaving = Some(leaving);
+    goes.members[1].pod = None;
+    let remove = Act::RemoveMember { name: named(1), member_id: 0x11, learner: false, cluster_id: 0xc1 };
+    assert_eq!(broken(&goes, remove.clone()), None);
+    for (what, change) in doubts {
+        let with = |seen: &Cluster| {
+            let mut seen = seen.clone();
+            change(&mut seen);
+            seen
+        };
+        assert_eq!(latched(&with(&good)), Some("I29"), "{what}");
+        assert_eq!(broken(&with(&leaves), leave.clone()), Some("I29"), "{what}");
+        assert_eq!(broken(&with(&goes), remove.clone()), Some("I3"), "{what}");
+    }
+    assert_eq!(
+        latched(&{
+            let mut s = good.clone();
+            etcd(&mut s).alarms.clear();
+            s
+        }),
+        Some("I29"),
+        "no alarm"
+    );
+}
+
+#[test]
+fn the_alarm_of_a_replaced_member_is_cleared_when_those_left_agree() {
+    let mut good = outvoted();
+    let alarm = good.etcd.known().unwrap().alarms[0].clone();
+    etcd(&mut good).members.remove(1);
+    latches(&mut good).replaced = Some(Replaced { member: named(1), evidence: corrupt(), at: ago(0) });
+    let clear = Act::Disarm { alarm, cluster_id: 0xc1 };
+    breached(
+        &good,
+        &clear,
+        &[
+            ("another one was replaced", "I3", |s| {
+                latches(s).replaced.as_mut().unwrap().evidence.detail = Some("99".to_owned());
+            }),
+            ("it was replaced for something else", "I3", |s| {
+                latches(s).replaced.as_mut().unwrap().evidence.kind = Loss::DataCorrupt;
+            }),
+            ("those left differ", "I3", |s| s.hashes.get_mut(&named(2)).unwrap().hash = 3),
+            ("one of them says nothing", "I3", |s| s.hashes.retain(|name, _| *name != named(2))),
+            ("another alarm names nobody", "I3", |s| {
+                etcd(s).alarms.push(Alarm { member_id: 0, kind: AlarmKind::Corrupt });
+            }),
+        ],
+    );
+}
+
+#[test]
+fn a_voter_without_an_object_goes_when_nothing_can_run_under_its_name() {
+    let mut good = formed(3, 3);
+    good.members.remove(1);
+    good.answers.remove(&named(1));
+    latches(&mut good).orphan = Some("11".to_owned());
+    let act = Act::RemoveMember { name: named(1), member_id: 0x11, learner: false, cluster_id: 0xc1 };
+    breached(
+        &good,
+        &act,
+        &[
+            ("its Pod is there", "I4", |s| s.stray_pods = vec![named(1)]),
+            ("it is not latched", "I4", |s| latches(s).orphan = None),
+            ("another one is latched", "I4", |s| latches(s).orphan = Some("12".to_owned())),
+            ("it is nobody of ours", "I4", |s| etcd(s).members[1].peer_urls = vec!["http://elsewhere:2380".to_owned()]),
+            ("it has no peer URL", "I4", |s| etcd(s).members[1].peer_urls.clear()),
+            ("a person decides", "I29", |s| {
+                s.cluster.spec.repair = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
+            }),
+            ("data are in doubt", "I3", |s| etcd(s).alarms.push(Alarm { member_id: 0, kind: AlarmKind::Corrupt })),
+            ("another one joins", "I11", |s| etcd(s).members[2].learner = true),
+            ("it leads", "I1", |s| etcd(s).leader = Some(0x11)),
+        ],
+    );
+    for n in [0, 2] {
+        needs_the_health_of(&good, &act, n);
     }
 }

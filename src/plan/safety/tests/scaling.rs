@@ -247,7 +247,10 @@ fn a_voter_is_removed_latched_without_clients_and_beside_a_healthy_quorum() {
                 etcd(s).members[1].id = 0x10;
                 etcd(s).members[0].id = 0x11;
             }),
-            ("it has no EtcdMember", "I4", |s| drop(s.members.remove(1))),
+            ("it has no EtcdMember, and a Pod", "I4", |s| {
+                s.members.remove(1);
+                s.stray_pods = vec![named(1)];
+            }),
         ],
     );
     for n in [0, 2] {
@@ -266,6 +269,7 @@ fn a_voter_is_removed_latched_without_clients_and_beside_a_healthy_quorum() {
     assert_eq!(broken(&seen, act(3, true)), Some("I11"));
     // Nor has one without an EtcdMember, if it has never started.
     seen.members.pop();
+    seen.stray_pods = vec![named(3)];
     assert_eq!(broken(&seen, act(3, true)), Some("I4"), "it has a name, so it may have data");
     etcd(&mut seen).members[3].name.clear();
     assert_eq!(broken(&seen, act(3, true)), None);

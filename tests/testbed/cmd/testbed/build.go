@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -23,20 +24,26 @@ var buildFlags = []string{"-mod=readonly", "-trimpath", "-buildvcs=false"}
 
 const progressEvery = 10 * time.Second
 
-// build makes the parts that the cache lacks and the folder of programs for people.
+// build makes the parts of the testbed that the cache lacks and the folder of programs for people.
 func build(l layout, s *partSet) error {
-	missing := 0
+	var parts []*part
 	for _, p := range s.parts {
-		if !built(l, p) {
-			missing++
+		if !p.apart {
+			parts = append(parts, p)
 		}
 	}
-	if missing > 0 {
-		if err := buildMissing(l, s); err != nil {
-			return err
-		}
+	if err := buildParts(l, parts); err != nil {
+		return err
 	}
 	return linkPrograms(l, s)
+}
+
+// buildParts makes those that the cache lacks.
+func buildParts(l layout, parts []*part) error {
+	if !slices.ContainsFunc(parts, func(p *part) bool { return !built(l, p) }) {
+		return nil
+	}
+	return buildMissing(l, parts)
 }
 
 func built(l layout, p *part) bool {
@@ -44,7 +51,7 @@ func built(l layout, p *part) bool {
 	return err == nil
 }
 
-func buildMissing(l layout, s *partSet) error {
+func buildMissing(l layout, parts []*part) error {
 	if err := os.MkdirAll(l.cache, 0o755); err != nil {
 		return err
 	}
@@ -62,7 +69,7 @@ func buildMissing(l layout, s *partSet) error {
 	}
 	var todo []*part // looked at again, now that other builds are over
 	var usual time.Duration
-	for _, p := range s.parts {
+	for _, p := range parts {
 		if !built(l, p) {
 			todo = append(todo, p)
 			usual += p.usual
@@ -71,7 +78,7 @@ func buildMissing(l layout, s *partSet) error {
 	if len(todo) == 0 {
 		return nil
 	}
-	say("building %d of %d parts into %s (from clean caches usually %s on two cores)", len(todo), len(s.parts), l.cache, usual)
+	say("building %d of %d parts into %s (from clean caches usually %s on two cores)", len(todo), len(parts), l.cache, usual)
 	for i, p := range todo {
 		if err := buildPart(l, p, i+1, len(todo)); err != nil {
 			return err
@@ -127,7 +134,7 @@ func buildPart(l layout, p *part, n, of int) error {
 		return cmd.Run()
 	}
 	for _, target := range p.programs {
-		args := append([]string{"build"}, buildFlags...)
+		args := slices.Concat([]string{"build"}, buildFlags, p.flags)
 		args = append(args, "-ldflags", "-s -w"+p.ldflags, "-o", filepath.Join(tmp, target.name), target.pkg)
 		if err := run(out, args...); err != nil {
 			return fmt.Errorf("building %s of %s: %w; read %s", target.name, p.name, err, log)

@@ -15,6 +15,7 @@ import (
 const usage = `usage: testbed VERB
 
   build                 build all parts into the cache
+  part NAME             build one part alone, and print its folder
   up                    bring the testbed up; also repairs one that is broken
   down [--force]        end it and remove all it left on the machine
   status                one line for each component
@@ -74,7 +75,20 @@ func testbedMain(args []string) error {
 		if err := installPackages(); err != nil {
 			return err
 		}
+		if err := buildParts(l, s.parts); err != nil {
+			return err
+		}
 		return build(l, s)
+	case "part":
+		if len(args) != 1 || s.byName[args[0]] == nil {
+			return fmt.Errorf("part needs the name of one: a folder's of tests/testbed/modules, or probe")
+		}
+		p := s.byName[args[0]]
+		if err := buildParts(l, []*part{p}); err != nil {
+			return err
+		}
+		fmt.Println(l.partFolder(p))
+		return nil
 	case "env":
 		if err := build(l, s); err != nil {
 			return err

@@ -25,6 +25,8 @@ type part struct {
 	programs []program
 	copies   []copied // of modules' own files, beside the programs
 	ldflags  string
+	flags    []string      // of the compiler, beside those of every part
+	apart    bool          // no running cluster needs it: made by `part` and `build` only
 	usual    time.Duration // from clean caches on two cores: what a person is told to expect
 	hash     string
 }
@@ -120,6 +122,13 @@ func newPartSet(l layout, v versions) (*partSet, error) {
 		check{"modules/cert-manager", "github.com/cert-manager/cert-manager", "CERT_MANAGER"})
 	add(&part{name: "robustness", folder: "modules/robustness", usual: 30 * time.Second, programs: []program{{"robustness", "."}}},
 		check{"modules/robustness", "go.etcd.io/etcd/tests/v3", "ETCD_ROBUSTNESS"})
+	// Rules and queries are judged by them; neither discovers targets anywhere.
+	add(&part{name: "prometheus", folder: "modules/prometheus", usual: 6 * time.Minute, apart: true, flags: []string{"-tags", "remove_all_sd"},
+		programs: []program{
+			{"promtool", "github.com/prometheus/prometheus/cmd/promtool"},
+			{"prometheus", "github.com/prometheus/prometheus/cmd/prometheus"},
+		}},
+		check{"modules/prometheus", "github.com/prometheus/prometheus", "PROMETHEUS"})
 	add(&part{name: "probe", folder: "probe", usual: 20 * time.Second, programs: []program{{"holdfast-probe", "."}}},
 		check{"probe", "go.etcd.io/etcd/client/v3", "ETCD_CLIENT"})
 	add(&part{name: "pause", folder: ".", sources: []string{"go.mod", "cmd/pause"}, usual: 2 * time.Second,
@@ -150,7 +159,7 @@ func (p *part) computeHash(source string) (err error) {
 	if len(roots) == 0 {
 		roots = []string{p.folder}
 	}
-	p.hash, err = hashFiles(source, roots, runtime.Version(), p.ldflags, fmt.Sprint(p.programs, p.copies), strings.Join(buildFlags, " "))
+	p.hash, err = hashFiles(source, roots, runtime.Version(), p.ldflags, fmt.Sprint(p.programs, p.copies), strings.Join(slices.Concat(buildFlags, p.flags), " "))
 	return err
 }
 

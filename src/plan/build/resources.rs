@@ -1,0 +1,67 @@
+//! CPU and memory of containers.
+//!
+//! Decides defaults, and what a volume in memory adds: kubelet counts its files as memory of the container that wrote them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use crate::api::EtcdMember;
+use crate::plan::valid::bytes;
+
+/// Of the containers that run in etcd's image. Without wishes of its own a member is never the first to be evicted.
+pub(super) fn of_member(member: &EtcdMember) -> ResourceRequirements {
+    let own = member.spec.resources.clone().filter(|r| {
+        r.requests.as_ref().is_some_and(|m| !m.is_empty()) || r.limits.as_ref().is_some_and(|m| !m.is_empty())
+    });
+    let mut all = own.unwrap_or_else(|| requests("100m", "256Mi"));
+    let storage = &member.spec.storage;
+    if let Some(size) = bytes(&storage.size()).filter(|_| storage.in_memory()) {
+        add_memory(&mut all.requests, size);
+        add_memory(&mut all.limits, size);
+    }
+    all
+}
+
+/// These requests, and no limits.
+pub(super) fn requests(cpu: &str, memory: &str) -> ResourceRequirements {
+    let quantities = [("cpu", cpu), ("memory", memory)].map(|(k, v)| (k.to_owned(), Quantity(v.to_owned())));
+    ResourceRequirements { requests: Some(quantities.into()), ..ResourceRequirements::default() }
+}
+
+/// Where nothing is asked for, or nothing limited, it stays so.
+fn add_memory(all: &mut Option<BTreeMap<String, Quantity>>, size: u64) {
+    let Some(memory) = all.as_mut().and_then(|all| all.get_mut("memory")) else { return };
+    if let Some(sum) = bytes(memory).and_then(|own| own.checked_add(size)) {
+        *memory = Quantity(sum.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::cluster::Medium;
+    use crate::plan::fixtures::{etcd_cluster, joined_member};
+
+    #[test]
+    fn a_volume_in_memory_counts_as_memory() {
+        let mut member = joined_member(&etcd_cluster(3), 1);
+        assert_eq!(of_member(&member), requests("100m", "256Mi"));
+        (member.spec.storage.medium, member.spec.storage.size) = (Medium::Memory, Some(Quantity("1Gi".to_owned())));
+        let memory =
+            |all: Option<BTreeMap<String, Quantity>>| all.and_then(|mut all| all.remove("memory")).map(|q| q.0);
+        let of = |member: &EtcdMember| (memory(of_member(member).requests), memory(of_member(member).limits));
+        let mib = |n: u64| Some((n << 20).to_string());
+        assert_eq!(of(&member), (mib(1280), None));
+        let both = |memory: &str| Some([("memory".to_owned(), Quantity(memory.to_owned()))].into());
+        member.spec.resources = Some(ResourceRequirements {
+            requests: both("512Mi"),
+            limits: both("2Gi"),
+            ..ResourceRequirements::default()
+        });
+        assert_eq!(of(&member), (mib(1536), mib(3072)));
+        member.spec.resources = Some(ResourceRequirements { limits: both("2Gi"), ..ResourceRequirements::default() });
+        assert_eq!(of(&member), (None, mib(3072)), "Kubernetes asks for the limit then");
+    }
+}

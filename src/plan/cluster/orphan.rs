@@ -1,0 +1,53 @@
+//! Members that etcd lists, and for which nothing stands in Kubernetes any more.
+//!
+//! Decides that such a member goes: it has a peer URL of this cluster, and neither an `EtcdMember` nor a Pod. No name is used
+//! twice, so nothing runs under its ID again. What Kubernetes has may have been read before etcd's list, and then the object of
+//! a new member is not seen yet; so the ID is latched first, and the pass that removes the member has read Kubernetes after that.
+
+use super::health::in_doubt;
+use super::{Listed, Membership, Observed};
+use crate::api::cluster::Latches;
+use crate::plan::{Act, Next, build};
+use snapshot_agent::contract::hex_id;
+
+/// The next step of such a member; `None` where there is none that may go.
+pub(super) fn next(seen: &Observed, etcd: &Membership) -> Option<Next> {
+    let latches = seen.latches();
+    let known = latches.orphan.as_deref();
+    if let Some(left) = etcd.members.iter().find(|l| may_go(seen, etcd, l)) {
+        let id = hex_id(left.id);
+        return Some(if known == Some(id.as_str()) {
+            let url = left.peer_urls.first().map_or("", String::as_str);
+            remove(etcd, if left.name.is_empty() { url } else { &left.name }, left)
+        } else {
+            Next::act(Act::Latch(Box::new(Latches { orphan: Some(id), ..latches })))
+        });
+    }
+    let stands = |l: &Listed| Some(hex_id(l.id).as_str()) == known && seen.standing_for(l).is_none();
+    let over = known.is_some() && !etcd.members.iter().any(stands);
+    over.then(|| Next::act(Act::Latch(Box::new(Latches { orphan: None, ..latches }))))
+}
+
+/// A voter goes while a quorum of the others is healthy (I1), and no member joins or is corrupt.
+fn may_go(seen: &Observed, etcd: &Membership, listed: &Listed) -> bool {
+    let pending = seen.latches().pending_member;
+    let gone = |url: &String| {
+        let name = url.split_once("://").and_then(|(_, rest)| Some(rest.split_once('.')?.0.to_owned()));
+        let runs = name.as_ref().is_none_or(|name| seen.stray_pods.contains(name));
+        build::member::is_peer_url(&seen.cluster, url) && !runs && pending != name
+    };
+    let ours = !listed.peer_urls.is_empty() && listed.peer_urls.iter().all(gone);
+    let settled = etcd.members.iter().all(|l| !l.learner) && in_doubt(etcd).is_none();
+    let spared = listed.learner || (settled && etcd.leader != Some(listed.id) && seen.can_spare(etcd, listed));
+    ours && spared && seen.standing_for(listed).is_none() && seen.cluster.spec.repairs_itself()
+}
+
+/// The removal of what etcd lists.
+pub(super) fn remove(etcd: &Membership, name: &str, listed: &Listed) -> Next {
+    Next::act(Act::RemoveMember {
+        name: name.to_owned(),
+        member_id: listed.id,
+        learner: listed.learner,
+        cluster_id: etcd.cluster_id,
+    })
+}

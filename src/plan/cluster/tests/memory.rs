@@ -1,0 +1,142 @@
+//! Members in memory: what of a loss is waited for, and what the loss of all means.
+
+use super::*;
+use crate::api::EtcdMemberStatus;
+use crate::api::member::{Departure, Leaving};
+use crate::api::repair::{Evidence, Loss, Repair, RepairMode, Replaced};
+use crate::plan::fixtures::formed_in_memory;
+
+fn evidence() -> Evidence {
+    Evidence { kind: Loss::MemoryGone, detail: None, at: noon().to_string() }
+}
+
+/// The nth member's Pod is gone.
+fn lose(seen: &mut Observed, n: usize) {
+    seen.answers.remove(&named(n));
+    seen.members[n].pod = None;
+    let status = EtcdMemberStatus { evidence: Some(evidence()), ..EtcdMemberStatus::default() };
+    seen.members[n].object.status = Some(status);
+}
+
+fn latched(seen: &Observed) -> Option<String> {
+    match act(seen)? {
+        Act::Latch(latches) => latches.replaced.map(|replaced| replaced.member),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_lost_pod_is_replaced_at_once() {
+    let mut seen = formed_in_memory(3, 3);
+    assert_eq!(act(&seen), None);
+    lose(&mut seen, 2);
+    assert_eq!(latched(&seen), Some(named(2)));
+    // Neither within the hour nor beside another one with the same evidence is it waited for.
+    let mut again = formed_in_memory(5, 5);
+    lose(&mut again, 3);
+    lose(&mut again, 4);
+    let before = Replaced { member: named(9), evidence: evidence(), at: noon().to_string() };
+    latches(&mut again).replaced = Some(before);
+    assert_eq!(latched(&again), Some(named(3)));
+    // In its turn: one leaves, then the next one joins.
+    seen.cluster.spec.repair = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
+    assert_eq!(waits(&seen), Some(Reason::Replacing), "a person decides");
+    // Etcd lists it until it is removed, and its Pod is gone already.
+    let mut leaves = formed_in_memory(3, 3);
+    lose(&mut leaves, 2);
+    let lost = Leaving { why: Departure::Lost, evidence: Some(evidence()), at: noon().to_string() };
+    leaves.members[2].object.spec.leaving = Some(lost);
+    assert!(matches!(act(&leaves), Some(Act::RemoveMember { member_id: 0x12, learner: false, .. })));
+}
+
+#[test]
+fn a_lost_learner_of_the_first_member_is_made_anew() {
+    let mut seen = with_learner(1, 3);
+    for member in &mut seen.members {
+        crate::plan::fixtures::keep_in_memory(&mut member.object.spec.storage);
+    }
+    crate::plan::fixtures::keep_in_memory(&mut seen.cluster.spec.storage);
+    seen.members[1].object.spec.joined = joined_member(&seen.cluster, 1).spec.joined;
+    lose(&mut seen, 1);
+    assert_eq!(latched(&seen), Some(named(1)), "the third one waits for it, and not the other way round");
+    // Two lost learners do not wait for each other, and a lost voter does not wait for them.
+    let mut two = formed_in_memory(3, 3);
+    for n in [1, 2] {
+        lose(&mut two, n);
+        etcd(&mut two).members[n].learner = true;
+    }
+    assert_eq!(latched(&two), Some(named(1)));
+    let mut voter = formed_in_memory(4, 4);
+    lose(&mut voter, 2);
+    lose(&mut voter, 3);
+    etcd(&mut voter).members[3].learner = true;
+    assert_eq!(latched(&voter), Some(named(2)));
+    // It had no vote: whose data are corrupt does not matter.
+    etcd(&mut seen).alarms.push(Alarm { member_id: 0, kind: AlarmKind::Corrupt });
+    seen.members[1].object.spec.role = Birth::Joiner;
+    assert_eq!(latched(&seen), Some(named(1)));
+    latches(&mut seen).replaced = Some(Replaced { member: named(1), evidence: evidence(), at: noon().to_string() });
+    assert!(matches!(act(&seen), Some(Act::LatchLeaving { .. })));
+}
+
+#[test]
+fn the_loss_of_all_is_told_and_nothing_is_made_anew() {
+    for size in [1_usize, 2, 3, 5] {
+        let mut seen = formed_in_memory(size, i32::try_from(size).unwrap());
+        seen.etcd = Seen::unknown("no member has a Pod with an address");
+        for n in 0..size {
+            lose(&mut seen, n);
+        }
+        assert_eq!(waits(&seen), Some(Reason::DataLost), "{size}");
+        assert_eq!(condition(&seen, "Ready"), pair("False", "DataLost"));
+        assert_eq!(condition(&seen, "Degraded"), pair("True", "DataLost"));
+        let status = planned(&seen).status;
+        assert!(
+            status.members.iter().all(|m| m.reason.as_deref() == Some("its Pod is gone, and the data in its memory"))
+        );
+    }
+    // As long as one of them is there its data can be saved.
+    let mut seen = formed_in_memory(3, 3);
+    seen.etcd = Seen::unknown("timed out");
+    lose(&mut seen, 1);
+    lose(&mut seen, 2);
+    assert_eq!(waits(&seen), Some(Reason::QuorumLost));
+    let message = planned(&seen).waiting.unwrap().message;
+    assert!(message.contains("save the survivor before its Pod ends"), "{message}");
+    assert!(!message.contains("Bring the data"), "{message}");
+    // Nor is it told before each member's own pass has looked for its Pod, whatever the list of Pods lacks.
+    let mut unseen = formed_in_memory(3, 3);
+    unseen.etcd = Seen::unknown("no member has a Pod with an address");
+    unseen.answers.clear();
+    for member in &mut unseen.members {
+        member.pod = None;
+    }
+    assert_eq!(waits(&unseen), Some(Reason::QuorumLost));
+    // A gate's refusal that says nothing of the data is no loss.
+    let mut refused = seen.clone();
+    let report = r#"{"kind":"gate","verdict":"UnreadableAnnotations","message":"m"}"#;
+    failed(refused.members[0].pod.as_mut().unwrap(), "etcd", 71, report, earlier());
+    assert_eq!(waits(&refused), Some(Reason::QuorumLost));
+    // Evidence that its Pod contradicts since.
+    let mut runs = seen.clone();
+    let pod = runs.members[0].pod.clone();
+    lose(&mut runs, 0);
+    runs.members[0].pod = pod;
+    running(runs.members[0].pod.as_mut().unwrap(), false);
+    assert_ne!(waits(&runs), Some(Reason::DataLost));
+    // A status that was lost too founds nothing.
+    lose(&mut seen, 0);
+    seen.cluster.status = None;
+    assert_eq!(waits(&seen), Some(Reason::DataLost));
+}
+
+#[test]
+fn fewer_than_three_members_in_memory_are_a_risk() {
+    for (size, reason) in [(1, "NoSpareMember"), (2, "NoSpareMember"), (3, "NothingWrong")] {
+        let seen = formed_in_memory(usize::try_from(size).unwrap(), size);
+        assert_eq!(condition(&seen, "AtRisk").1, reason, "{size}");
+    }
+    let mut new = bare(1);
+    crate::plan::fixtures::keep_in_memory(&mut new.cluster.spec.storage);
+    assert_eq!(condition(&new, "AtRisk").1, "NoSpareMember", "also before there is any");
+}

@@ -1,0 +1,41 @@
+//! A member that keeps its data in the memory of its Pod.
+//!
+//! Decides that it has no claim, and one Pod from the moment when it has joined: a second one would begin empty under an
+//! identity that others count on (I3, I5). A container that starts again in the same Pod finds its data. When the Pod is
+//! gone the member is lost, and another one takes its place (`cluster/replace.rs`).
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::volume::remedy;
+use super::{Observed, pod};
+use crate::api::condition::Reason;
+use crate::plan::{Next, Wake, meta, pods};
+
+/// What stands for the UID of a claim, or what to wait for.
+pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>> {
+    let uid = meta::uid(&seen.member.metadata);
+    if seen.member.spec.joined.is_none() {
+        return Ok(uid.to_owned());
+    }
+    match own_pod(seen) {
+        Some(there) if meta::deleting(&there.metadata) => {
+            let message = "its Pod is being deleted, and its data with it: another member takes its place";
+            Err(Box::new(pod::going(there, (Reason::MemberRestarting, message), now)))
+        }
+        Some(there) if !pods::ended(there) => Ok(uid.to_owned()),
+        gone => {
+            let ended = gone.map_or_else(|| "is gone".to_owned(), |pod| format!("has ended{}", pods::why_ended(pod)));
+            let message = format!(
+                "its Pod {ended}, and with it the data in its memory. Holdfast makes no second Pod for the same member: \
+                 acknowledged writes could be lost. {} (runbook MemoryLost)",
+                remedy(seen)
+            );
+            Err(Box::new(Next::wait(Reason::MemoryLost, message, Wake::AfterMillis(10_000))))
+        }
+    }
+}
+
+fn own_pod(seen: &Observed) -> Option<&Pod> {
+    seen.pod.as_ref().filter(|pod| meta::controlled_by(&pod.metadata, meta::uid(&seen.member.metadata)))
+}

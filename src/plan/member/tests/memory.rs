@@ -1,0 +1,120 @@
+//! A member in memory: no claim, one Pod from the moment when it has joined, and what its loss means.
+
+use super::*;
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateRunning};
+
+use crate::api::member::{Departure, Leaving, Removed};
+use crate::api::repair::{Evidence, Loss};
+use crate::plan::fixtures::{keep_in_memory, serving_in_memory};
+
+fn gone(detail: Option<&str>) -> Option<Evidence> {
+    Some(Evidence { kind: Loss::MemoryGone, detail: detail.map(str::to_owned), at: noon().to_string() })
+}
+
+fn evidence(seen: &Observed) -> Option<Evidence> {
+    planned(seen).status.evidence
+}
+
+#[test]
+fn a_member_that_has_not_joined_gets_a_pod_and_no_claim() {
+    let mut seen = unborn(None);
+    keep_in_memory(&mut seen.member.spec.storage);
+    (seen.claim, seen.pod) = (None, None);
+    let Some(Act::CreatePod(made)) = act(&seen) else { panic!() };
+    let told = made.metadata.annotations.as_ref().and_then(|all| all.get(key::MAY_START_EMPTY));
+    assert_eq!(told.map(String::as_str), Some("u-a-m0"), "there is no claim to name");
+    let args = pods::arguments(&made, container::ETCD).unwrap();
+    assert!(args.iter().any(|arg| arg == "--claim-uid=u-a-m0"), "{args:?}");
+    let volumes = made.spec.unwrap().volumes.unwrap();
+    let data = volumes.iter().find(|v| v.name == "data").unwrap();
+    let memory = data.empty_dir.as_ref().unwrap();
+    assert_eq!(
+        (memory.medium.as_deref(), memory.size_limit.as_ref().map(|q| q.0.as_str())),
+        (Some("Memory"), Some("1Gi"))
+    );
+    assert_eq!(data.persistent_volume_claim, None);
+    // Until it has joined another Pod may begin anew.
+    seen.pod = Some(pod_of(&seen.member));
+    seen.pod.as_mut().unwrap().status.as_mut().unwrap().phase = Some("Failed".to_owned());
+    assert!(matches!(act(&seen), Some(Act::DeletePod { .. })));
+}
+
+#[test]
+fn a_joined_member_never_gets_a_second_pod() {
+    let serves = serving_in_memory();
+    assert_eq!((planned(&serves).waiting, evidence(&serves)), (None, None));
+    let mut seen = serves.clone();
+    seen.pod = None;
+    assert_eq!(waits(&seen), Some(Reason::MemoryLost));
+    assert_eq!(evidence(&seen), gone(None));
+    let (reason, message) = degraded(&seen);
+    assert_eq!(reason, "MemoryLost");
+    assert!(message.contains("while a quorum of the other members is healthy"), "{message}");
+    let mut two = seen.clone();
+    cluster(&mut two).spec.replicas = 2;
+    let (_, message) = degraded(&two);
+    assert!(message.contains("Save the data of the other member before its Pod ends"), "{message}");
+    // A Pod that has ended does not start again, and stays for a look.
+    let mut seen = serves.clone();
+    seen.pod.as_mut().unwrap().status.as_mut().unwrap().phase = Some("Failed".to_owned());
+    running(seen.pod.as_mut().unwrap(), false);
+    seen.pod.as_mut().unwrap().status.as_mut().unwrap().phase = Some("Failed".to_owned());
+    assert_eq!(waits(&seen), Some(Reason::MemoryLost));
+    assert_eq!(evidence(&seen), gone(None));
+    // While it ends the data are there.
+    let mut seen = serves.clone();
+    seen.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(noon()));
+    assert_eq!((waits(&seen), evidence(&seen)), (Some(Reason::MemberRestarting), None));
+    // Deleted by hand it gets none either.
+    let mut seen = serves;
+    seen.pod = None;
+    seen.member.metadata.deletion_timestamp = Some(earlier());
+    assert_eq!(waits(&seen), Some(Reason::MemoryLost));
+}
+
+#[test]
+fn a_restart_in_the_same_pod_is_the_same_member_unless_its_memory_is_empty() {
+    let ended = |code: i32, words: &str| {
+        let mut seen = serving_in_memory();
+        let pod = seen.pod.as_mut().unwrap();
+        failed(pod, container::ETCD, code, words, earlier());
+        let status = pod.status.as_mut().unwrap();
+        (status.container_statuses, status.init_container_statuses) = (status.init_container_statuses.take(), None);
+        seen
+    };
+    let killed = ended(137, "");
+    assert_eq!((act(&killed), evidence(&killed)), (None, None));
+    // Its node was restarted: kubelet starts the same Pod on an empty file system, once is enough.
+    let verdict = |verdict: &str| format!(r#"{{"kind":"gate","verdict":"{verdict}","message":"m"}}"#);
+    let emptied = ended(71, &verdict("EmptiedVolume"));
+    assert_eq!((act(&emptied), evidence(&emptied)), (None, gone(Some("EmptiedVolume"))));
+    let unclear = ended(71, &verdict("UnreadableAnnotations"));
+    assert_eq!((act(&unclear), evidence(&unclear)), (None, None));
+    // What an earlier container said is over when etcd runs, and after its next end too.
+    let mut runs = emptied.clone();
+    runs.member.status = Some(planned(&emptied).status);
+    let statuses = runs.pod.as_mut().unwrap().status.as_mut().unwrap().container_statuses.as_mut().unwrap();
+    let started = ContainerStateRunning { started_at: Some(earlier()) };
+    statuses[0].state = Some(ContainerState { running: Some(started), ..ContainerState::default() });
+    assert_eq!(evidence(&runs), None);
+    let mut again = ended(137, "");
+    again.member.status = Some(planned(&emptied).status);
+    assert_eq!(evidence(&again), None);
+    // A minute later no Pod is made anew.
+    let mut later = emptied.clone();
+    later.member.status = Some(planned(&emptied).status);
+    let plan = planned_at(&later, noon() + SignedDuration::from_mins(5));
+    assert_eq!((plan.act, plan.status.evidence), (None, gone(Some("EmptiedVolume"))));
+}
+
+#[test]
+fn a_removed_member_in_memory_leaves_nothing() {
+    let mut seen = serving_in_memory();
+    let at = noon().to_string();
+    seen.member.spec.leaving = Some(Leaving { why: Departure::Lost, evidence: None, at: at.clone() });
+    assert!(matches!(act(&seen), Some(Act::DeletePod { .. })), "its Pod ends first");
+    seen.pod = None;
+    seen.member.spec.removed = Some(Removed { at, ..Removed::default() });
+    seen.member.metadata.deletion_timestamp = Some(earlier());
+    assert!(matches!(act(&seen), Some(Act::ReleaseMember { .. })));
+}
