@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::catalog::inventory::Found;
 use crate::catalog::shelf::Shelf;
-use crate::contract::Policy;
+use crate::contract::{ExitClass, Policy};
 use crate::error::{Error, Result};
 use crate::format::layout::{Folder, Format, Key, attempt_time, record_time};
 use crate::store;
@@ -204,14 +204,18 @@ pub(crate) async fn read(
             break;
         }
         let key = folder.object(name).map_err(|error| store::layout(&error))?;
-        let Some(small) = shelf.read(&key, MAX_BYTES).await? else { continue };
-        let record = match serde_json::from_slice::<Record>(&small.content) {
-            Ok(record) if record.fits(judge.lineage, judge.store_id) => record,
+        let small = match shelf.read(&key, MAX_BYTES).await {
+            Ok(small) => small,
+            // Too long to be one.
+            Err(error) if error.class() == ExitClass::Corrupt => None,
+            Err(error) => return Err(error),
+        };
+        let record = small.as_ref().and_then(|small| serde_json::from_slice::<Record>(&small.content).ok());
+        let record = record.filter(|record| record.fits(judge.lineage, judge.store_id));
+        let (Some(small), Some(record)) = (small, record) else {
             // It permits nothing, and stays.
-            Ok(_) | Err(_) => {
-                tracing::warn!(uri = shelf.uri(&key), "this announcement is of another store or version, or not valid");
-                continue;
-            }
+            tracing::warn!(uri = shelf.uri(&key), "this announcement is of another store or version, or not valid");
+            continue;
         };
         // A store that does not say its time cannot confirm the age.
         let aged = clock.or(small.now).is_some_and(|clock| clock.duration_since(small.stored) >= age);

@@ -44,7 +44,11 @@ pub async fn run(request: PruneRequest) -> Result<Pruned> {
     let pod_uid = request.pod_uid.clone().map_or_else(random_uid, Ok)?;
     let (mark, store_id) =
         interrupt.unless(store_id::read_before_removal(&request.store, request.expect_store_id.as_deref())).await?;
-    let known = interrupt.unless(lineages(&store, &request.namespace, &request.cluster, None)).await?;
+    // Of another store nothing is read.
+    let known = match mark {
+        Mark::Same => interrupt.unless(lineages(&store, &request.namespace, &request.cluster, None)).await?,
+        Mark::Different(_) | Mark::Unreadable(_) => vec![],
+    };
     let earlier = known.iter().filter(|other| **other != lineage).map(ToString::to_string).take(MAX_NAMED).collect();
     let mut run = Run { request, zone, lineage, pod_uid, mark, store_id, now: clock::now(), seen: Seen::default() };
     let failed = interrupt.unless(run.prune(&store)).await.err();

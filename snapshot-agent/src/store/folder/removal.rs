@@ -70,7 +70,8 @@ impl FolderStore {
         self.below(format!("asking the clock of {}", self.uri(folder)), calls).await
     }
 
-    /// Removes a file for good, and its folder when nothing else is in it: an attempt's or its proofs', and none above.
+    /// Removes a file for good, and its folder when nothing else is in it: an attempt's, also where only empty folders of
+    /// proofs and holds are left in it, and none above.
     pub(in crate::store) async fn remove(&self, key: &Key) -> Result<()> {
         let (path, mut folder) = (key.to_string(), key.folder().clone());
         let calls = move |root: &Dir| {
@@ -80,10 +81,16 @@ impl FolderStore {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
-            while folder.is_proofs() || attempt_time(folder.name()).is_some() {
-                // It fails where anything is left, as it should.
-                let (Ok(()), Some(above)) = (root.remove_dir(folder.as_str()), folder.parent()) else { break };
-                folder = above;
+            if folder.is_proofs()
+                && let Some(attempt) = folder.parent()
+            {
+                folder = attempt;
+            }
+            if attempt_time(folder.name()).is_some() {
+                // Each fails where anything is left, as it should.
+                for empty in [folder.proofs(), folder.holds(), folder] {
+                    let _left = root.remove_dir(empty.as_str());
+                }
             }
             Ok(())
         };

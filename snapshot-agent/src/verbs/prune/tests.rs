@@ -249,6 +249,11 @@ async fn what_is_dropped_is_announced_and_goes_after_an_hour_by_both_clocks() {
     let world = World::new();
     let keys = world.save_hourly(4);
     let hour = || PruneRequest { announced_seconds: 3600, ..keeping(2) };
+    // What looks like an announcement and is none permits nothing, and keeps nobody.
+    fs::create_dir(world.path(LINEAGE).join("prunes")).unwrap();
+    for (name, bytes) in [("20261125T110000Z-a.json", 3 << 20), ("20261125T110001Z-a.json", 2), ("notes.txt", 2)] {
+        fs::write(world.path(LINEAGE).join("prunes").join(name), "{".repeat(bytes)).unwrap();
+    }
     let first = world.prune(hour(), NOW).await.report;
     let pile = first.announced.unwrap();
     assert_eq!((first.kept, first.bytes, first.removed, pile.count, pile.bytes), (2, 10, 0, 2, 10));
@@ -304,6 +309,8 @@ async fn what_is_not_the_schedules_or_is_held_or_unknown_stays() {
         fs::write(world.path(&keys[2]).join("proofs").join(proof), "{}").unwrap();
     }
     fs::create_dir(world.path(&keys[3]).join("proofs")).unwrap();
+    // Somebody has held it once.
+    fs::create_dir(world.path(&keys[3]).join("holds")).unwrap();
     fs::write(world.path(&keys[3]).join("proofs/20261121T110000.000000Z-stored.json"), "{}").unwrap();
     let request = || PruneRequest { protect: vec![keys[1].clone()], ..keeping(2) };
     let mut before = world.files();
