@@ -20,10 +20,10 @@ async fn world() -> World {
         fs::create_dir(world.path(key).join("proofs")).unwrap();
         fs::write(world.path(key).join("proofs/20261121T110000.000000Z-stored.json"), "{}").unwrap();
     }
-    world.save("2026-11-20T10:00:00Z", json!({"origin": null}));
+    world.save("2026-11-20T10:00:00Z", &json!({"origin": null}));
     world.prune(keeping(2), NOW).await;
     fs::remove_file(world.path(&keys[0]).join("manifest.json")).unwrap();
-    world.save("2026-11-21T06:07:00Z", json!({}));
+    world.save("2026-11-21T06:07:00Z", &json!({}));
     world
 }
 

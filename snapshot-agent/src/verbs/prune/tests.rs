@@ -37,7 +37,7 @@ impl World {
     }
 
     /// A run of the schedule at this time, with what else its manifest says: its key.
-    pub(super) fn save(&self, time: &str, other: Value) -> String {
+    pub(super) fn save(&self, time: &str, other: &Value) -> String {
         let at: Timestamp = time.parse().unwrap();
         let key = format!("{LINEAGE}/{}-11111111-aaaaaaaa", at.strftime("%Y%m%dT%H%M%SZ"));
         let own = json!({
@@ -49,7 +49,7 @@ impl World {
                 "authEnabled": false, "users": 0, "roles": 0,
             },
         });
-        let manifest = sample::but(sample::but(sample::manifest(&key), &own), &other);
+        let manifest = sample::but(sample::but(sample::manifest(&key), &own), other);
         // As a save writes it, with its own sha256.
         let rendered = Manifest::parse(manifest.to_string().as_bytes()).unwrap().render().unwrap();
         let folder = sample::put(self.mount.path(), &key, &manifest);
@@ -61,7 +61,7 @@ impl World {
     pub(super) fn save_hourly(&self, hours: i64) -> Vec<String> {
         let first: Timestamp = "2026-11-21T00:07:00Z".parse().unwrap();
         let times = (0..hours).map(|hour| first + SignedDuration::from_hours(hour));
-        times.map(|time| self.save(&time.to_string(), json!({}))).collect()
+        times.map(|time| self.save(&time.to_string(), &json!({}))).collect()
     }
 
     pub(super) fn run(&self, request: PruneRequest, now: &str) -> Run {
@@ -297,10 +297,10 @@ async fn what_is_dropped_is_announced_and_goes_after_an_hour_by_both_clocks() {
 async fn what_is_not_the_schedules_or_is_held_or_unknown_stays() {
     let world = World::new();
     let keys = world.save_hourly(6);
-    let by_hand = world.save("2026-11-20T10:00:00Z", json!({"origin": null}));
-    let other = world.save("2026-11-20T11:00:00Z", json!({"origin": {"uid": "x", "schedule": {"uid": "s2"}}}));
-    let broken = world.save("2026-11-20T12:00:00Z", json!({"storedBytes": 4}));
-    let incomplete = world.save("2026-11-20T13:00:00Z", json!({}));
+    let by_hand = world.save("2026-11-20T10:00:00Z", &json!({"origin": null}));
+    let other = world.save("2026-11-20T11:00:00Z", &json!({"origin": {"uid": "x", "schedule": {"uid": "s2"}}}));
+    let broken = world.save("2026-11-20T12:00:00Z", &json!({"storedBytes": 4}));
+    let incomplete = world.save("2026-11-20T13:00:00Z", &json!({}));
     fs::remove_file(world.path(&incomplete).join("manifest.json")).unwrap();
     fs::create_dir(world.path(&keys[0]).join("holds")).unwrap();
     fs::write(world.path(&keys[0]).join("holds/12345678.json"), "{}").unwrap();
@@ -360,7 +360,7 @@ async fn another_policy_or_another_manifest_is_announced_anew() {
     world.prune(keeping(3), NOW).await;
     let narrower = world.prune(keeping(2), NOW).await.report;
     assert_eq!((narrower.removed, narrower.announced.unwrap().count), (0, 3));
-    world.save("2026-11-21T00:07:00Z", json!({"member": "m2"}));
+    world.save("2026-11-21T00:07:00Z", &json!({"member": "m2"}));
     let report = world.prune(keeping(2), NOW).await.report;
     assert_eq!((report.removed, report.announced.unwrap().count), (2, 1));
     assert!(world.path(&keys[0]).exists() && !world.path(&keys[1]).exists());
@@ -381,7 +381,7 @@ async fn any_doubt_about_the_whole_removes_nothing() {
     world.prune(keeping(2), NOW).await;
     let fewer = world.save(
         "2026-11-21T04:07:00Z",
-        json!({"contents": {
+        &json!({"contents": {
             "revision": 4_000_000_000_i64, "keys": 600, "revisions": 6, "members": [], "leases": 0, "alarms": 0,
             "authEnabled": false, "users": 0, "roles": 0,
         }}),
@@ -460,7 +460,7 @@ async fn a_full_store_gets_room_by_what_was_announced_alone() {
     let world = World::new();
     let keys = world.save_hourly(4);
     world.prune(keeping(3), NOW).await;
-    world.save("2026-11-21T04:07:00Z", json!({}));
+    world.save("2026-11-21T04:07:00Z", &json!({}));
     let mut watched = Watched::new(&world.store, None);
     watched.full = true;
     let pruned = prune_on(&watched, world.run(keeping(3), NOW)).await;
