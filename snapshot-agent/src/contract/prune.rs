@@ -30,7 +30,7 @@ pub struct Policy {
     /// Keep one snapshot of each year, for this number of newest years with snapshots.
     #[arg(long, default_value_t, value_name = "N", help_heading = KEEP)]
     pub keep_yearly: u32,
-    /// Keep all snapshots that are at most this much older than the newest snapshot, such as `6h` or `2d`.
+    /// Keep all snapshots that are at most this much older than the newest snapshot, such as `6h` or `48h`.
     #[arg(long, value_name = "DURATION", help_heading = KEEP)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_within: Option<SignedDuration>,
