@@ -75,12 +75,12 @@ pub(crate) async fn remove(shelf: &impl Shelf, target: &Target, now: Timestamp) 
     clear(shelf, target, &files).await
 }
 
-/// Removes what is left of a snapshot whose manifest is gone. `None`: nothing is, or a run may be writing to the folder.
+/// Removes what is left of a snapshot whose manifest is gone. `None`: nothing is.
 pub(crate) async fn finish(shelf: &impl Shelf, target: &Target, now: Timestamp) -> Result<Option<Removal>> {
     let Target { folder, data, .. } = target;
     // In this order: a run that publishes meanwhile is seen by its manifest.
     if shelf.held(folder, now).await?.is_some() {
-        return Ok(None);
+        return Ok(Some(Removal::Changed("a run may be writing to its folder")));
     }
     if shelf.read(&folder.manifest(), manifest::MAX_BYTES).await?.is_some() {
         return Ok(Some(Removal::Changed("its manifest exists")));

@@ -107,6 +107,13 @@ async fn a_removal_that_was_cut_is_finished_by_its_record_alone() {
     fs::remove_file(&manifest).unwrap();
     let other = world.reason(|request| request.manifest_sha256 = "00".repeat(32)).await;
     assert_eq!(other.as_deref(), Some("NotTheSnapshot"));
+    // Somebody copies it back at the moment.
+    let mark = world.path(KEY).join(format!(".stored-until-{}.tmp", clock::now().as_second() + 60));
+    fs::write(&mark, "").unwrap();
+    let busy = run(world.request.clone()).await.unwrap_err();
+    assert!(busy.message().contains("a run may be writing to its folder"), "{busy}");
+    assert!(world.path(KEY).join("snapshot.db.zst").exists());
+    fs::remove_file(mark).unwrap();
     assert_eq!(run(world.request.clone()).await.unwrap().bytes, 5);
     assert!(!world.path(KEY).exists());
 }
