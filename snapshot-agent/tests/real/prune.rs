@@ -152,7 +152,7 @@ async fn what_the_server_locks_is_shown_and_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_denied_removal_ends_the_run_and_a_cut_listing_removes_nothing() {
+async fn a_run_whose_removals_are_all_denied_fails_and_a_cut_listing_removes_nothing() {
     let s3 = S3::start().await;
     for hour in 0..4 {
         put(&s3.flags(), hour).await;
@@ -177,7 +177,7 @@ async fn a_denied_removal_ends_the_run_and_a_cut_listing_removes_nothing() {
         (failed.class(), failed.failure().reason, ended.report.removed),
         (ExitClass::Denied, "StoreAccessDenied", 0)
     );
-    assert_eq!(proxy.count(Op::Delete), 1, "no request is tried again");
+    assert_eq!(proxy.count(Op::Delete), 2, "each snapshot is tried once");
     let proxy = S3Proxy::before(&s3, cut).await;
     let told = prune::run(request(proxy.flags(&s3), 0)).await.unwrap_err();
     assert!(told.message().contains("truncated and has no continuation token"), "{told}");

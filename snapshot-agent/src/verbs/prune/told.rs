@@ -63,17 +63,19 @@ impl Run {
         let key = found.entry.key.clone();
         let lock = self.seen.locked.get(&key).map(|lasting| match lasting.until {
             Some(until) if !lasting.legal_hold => format!("locked until {until}"),
+            None if !lasting.legal_hold => "the store denies the removal".to_owned(),
             _ => "legal hold".to_owned(),
         });
         let (word, why) = if self.seen.removed.contains_key(&key) {
-            ("removed", "announced, and no rule keeps it".to_owned())
+            let why = if found.half { "its removal had begun" } else { "announced, and no rule keeps it" };
+            ("removed", why.to_owned())
         } else if verdict.is_drop() {
             let announced = self.permit(found).map(|permit| format!("announced, not before {}", permit.not_before));
             let now = self.seen.announced.contains(&key).then(|| "announced now".to_owned());
             let state = lock.or(announced).or(now).unwrap_or_else(|| "not announced".to_owned());
             (verdict.word(), format!("{}; {state}", verdict.why()))
         } else {
-            (verdict.word(), verdict.why())
+            (verdict.word(), std::iter::once(verdict.why()).chain(lock).collect::<Vec<_>>().join("; "))
         };
         let stored_bytes = found.snapshot.as_ref().map(|snapshot| snapshot.stored_bytes);
         Row { key, taken_at: found.entry.at, verdict: word, why, stored_bytes }
@@ -100,25 +102,22 @@ impl Run {
         let candidates = self.seen.found.iter().filter(|found| found.entry.subject.is_ok());
         report.newest =
             candidates.max_by_key(|found| (found.entry.at, &found.entry.key)).map(|it| it.entry.key.clone());
-        for (found, verdict) in self.judged() {
+        for (found, verdict) in self.judged().filter(|(found, _)| !self.seen.removed.contains_key(&found.entry.key)) {
             match verdict {
                 Verdict::Keep(_) => {
                     report.kept += 1;
                     report.bytes += bytes_of(found);
                 }
-                Verdict::Untouched(_) => report.untouched += 1,
-                Verdict::Drop => self.count_dropped(&mut report, found),
+                Verdict::Untouched(_) if !self.seen.locked.contains_key(&found.entry.key) => report.untouched += 1,
+                Verdict::Untouched(_) | Verdict::Drop => self.count_dropped(&mut report, found),
             }
         }
         report
     }
 
-    /// What is dropped is gone, locked, announced, or none of these.
+    /// What is dropped, or half removed, and not gone is locked, announced, or neither.
     fn count_dropped(&self, report: &mut PruneReport, found: &Found) {
         let key = &found.entry.key;
-        if self.seen.removed.contains_key(key) {
-            return;
-        }
         if let Some(lasting) = self.seen.locked.get(key) {
             let pile = report.locked.get_or_insert_default();
             pile.count += 1;
