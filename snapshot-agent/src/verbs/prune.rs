@@ -1,8 +1,8 @@
 //! `agent prune`: judges the snapshots of one schedule, removes what was announced before, and announces what may go next.
 //!
-//! It decides what is removed: a candidate that the policy drops now, that an old enough announcement of the same policy
-//! of the last day names with the same manifest, and that nothing locks; at most [`MAX_REMOVED`], the oldest first. Any doubt about the
-//! whole (`retention::find_stop`) removes nothing. How one snapshot goes is decided in `catalog/removal.rs`.
+//! It decides what is removed: a candidate that the policy drops now, that an announcement of the same policy names with the
+//! same manifest, old enough and of the last day, and that nothing locks; at most [`MAX_REMOVED`], the oldest first. Any doubt
+//! about the whole (`retention::find_stop`) removes nothing. How one snapshot goes is decided in `catalog/removal.rs`.
 
 mod told;
 

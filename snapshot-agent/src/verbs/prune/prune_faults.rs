@@ -48,7 +48,10 @@ fn check(world: &World, before: &std::collections::BTreeMap<String, Vec<u8>>, al
         match after.get(file) {
             Some(left) => assert_eq!(left, bytes, "{what}: {file} was changed"),
             None => {
-                assert!(allowed.contains(&key) || is_begun(file), "{what}: {file} is gone and was not announced before")
+                assert!(
+                    allowed.contains(&key) || is_begun(file),
+                    "{what}: {file} is gone and was not announced before"
+                );
             }
         }
     }
@@ -83,7 +86,7 @@ async fn prune_faults() {
             match &pruned.report.failed {
                 Some(failed) => assert_eq!(failed.class == ExitClass::Denied, fault == Fault::Denied, "{what}"),
                 None => {
-                    assert!(fault == Fault::Denied && pruned.report.locked.is_some(), "{what}: {:?}", pruned.report)
+                    assert!(fault == Fault::Denied && pruned.report.locked.is_some(), "{what}: {:?}", pruned.report);
                 }
             }
             for removed in watched.removals.borrow().iter().filter(|removed| !is_begun(removed)) {

@@ -568,7 +568,7 @@ async fn a_dry_run_and_a_stopped_one_touch_nothing() {
     let keys = world.save_hourly(4);
     world.prune(keeping(2), NOW).await;
     let prunes = world.path(LINEAGE).join("prunes");
-    let long_ago = real_now() - Duration::from_secs(7200);
+    let long_ago = real_now() - Duration::from_hours(2);
     fs::File::open(&prunes).unwrap().set_modified(long_ago).unwrap();
     let touched = || fs::metadata(&prunes).unwrap().modified().unwrap() != long_ago;
     world.prune(PruneRequest { dry_run: true, ..keeping(2) }, NOW).await;
