@@ -9,14 +9,15 @@ use serde::Serialize;
 use snapshot_agent::Result;
 use snapshot_agent::catalog::recall;
 use snapshot_agent::contract::{
-    ContentsRequest, CopyRequest, GateRequest, InspectRequest, LatestRequest, ListRequest, ProbeRequest, RecallRequest,
-    Report, RestoreRequest, SaveRequest, VerifyRequest,
+    ContentsRequest, CopyRequest, GateRequest, InspectRequest, LatestRequest, ListRequest, ProbeRequest, PruneRequest,
+    RecallRequest, RemovalReport, RemoveRequest, RemovedReport, Report, RestoreRequest, SaveRequest, VerifyRequest,
 };
 use snapshot_agent::verbs::contents::Found;
 use snapshot_agent::verbs::report::text;
 use snapshot_agent::verbs::save::dry_run;
 use snapshot_agent::verbs::{
-    contents, copy, gate, inspect, install, latest, list, probe, recall as runs, report, restore, save, verify,
+    contents, copy, gate, inspect, install, latest, list, probe, prune, recall as runs, remove, report, restore, save,
+    verify,
 };
 
 use crate::cli::RenderFlags;
@@ -119,6 +120,34 @@ pub async fn probe(request: ProbeRequest) -> anyhow::Result<u8> {
         tracing::error!(class = ?error.class(), "{error}");
     }
     Ok(report::finish_probe(&ended.probed))
+}
+
+/// `agent prune`: what was judged and removed is printed also when the run ended early.
+pub async fn prune(request: PruneRequest) -> anyhow::Result<u8> {
+    let json = request.json;
+    let pruned = match prune::run(request).await {
+        Ok(pruned) => pruned,
+        Err(error) => return Ok(end(&Err(error))),
+    };
+    let text = if json { serde_json::to_string_pretty(&pruned)? + "\n" } else { pruned.table() };
+    write!(std::io::stdout(), "{text}")?;
+    if let Some(error) = &pruned.failed {
+        tracing::error!(class = ?error.class(), "{error}");
+    }
+    Ok(report::finish_removal(&RemovalReport::Pruned(Box::new(pruned.report))))
+}
+
+/// `agent remove`: the report, or why nothing was removed.
+pub async fn remove(request: RemoveRequest) -> anyhow::Result<u8> {
+    let removed = match remove::run(request).await {
+        Ok(removed) => RemovalReport::Removed(removed),
+        Err(error) => return Ok(end(&Err(error))),
+    };
+    writeln!(std::io::stdout(), "{}", serde_json::to_string(&removed)?)?;
+    if let RemovalReport::Removed(RemovedReport { refused: Some(refused), .. }) = &removed {
+        tracing::error!(reason = refused.reason, "{}", refused.message);
+    }
+    Ok(report::finish_removal(&removed))
 }
 
 /// `agent list`: a table, or JSON for programs.

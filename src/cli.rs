@@ -11,7 +11,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, Args, Parser, Subcommand, ValueEnum};
 use snapshot_agent::contract::{
     Compression, ContentsRequest, CopyRequest, Failure, GateRequest, InspectRequest, LatestRequest, ListRequest,
-    ProbeRequest, RecallRequest, RestoreRequest, SaveRequest, VerifyRequest,
+    ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, RestoreRequest, SaveRequest, VerifyRequest,
 };
 use snapshot_agent::format::crypt::Recipients;
 use snapshot_agent::store::{no_proxy, proxy};
@@ -382,6 +382,13 @@ pub enum Agent {
     /// Copy complete snapshots from one store to another, under the same keys, and verify the bytes on the way.
     #[command(after_help = COPY_EXAMPLES)]
     Copy(Box<CopyRequest>),
+    /// Judge the snapshots of one EtcdSnapshotSchedule by a retention policy, announce the removals, and remove what was
+    /// announced an hour ago or earlier, at most 20 snapshots at a time.
+    #[command(after_help = PRUNE_EXAMPLES)]
+    Prune(Box<PruneRequest>),
+    /// Remove one snapshot from a store, unless the snapshot is held, locked or the last proven snapshot of its lineage.
+    #[command(arg(json()))]
+    Remove(Box<RemoveRequest>),
     /// Test which operations a store supports, and whether snapshots can be saved to and restored from the store.
     #[command(after_help = PROBE_EXAMPLES)]
     Probe(Box<ProbeRequest>),
@@ -481,6 +488,14 @@ Examples:
     holdfast agent copy --all --namespace NAMESPACE --cluster CLUSTER \\
       --store s3://BUCKET --credentials-dir keys \\
       --to-store s3://OTHER --to-s3-endpoint https://s3.example.com --to-credentials-dir other-keys";
+
+/// Looking, and then doing.
+const PRUNE_EXAMPLES: &str = "\
+Example:
+  Show what a policy keeps and why, and change nothing:
+    holdfast agent prune --store s3://BUCKET --credentials-dir keys --namespace NAMESPACE --cluster CLUSTER \\
+      --cluster-uid UID --schedule-uid UID --keep-last 6 --keep-within 48h --keep-daily 7 --keep-weekly 5 \\
+      --time-zone Europe/Berlin --dry-run";
 
 /// One Secret, and two.
 const PROBE_EXAMPLES: &str = "\

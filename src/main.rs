@@ -58,6 +58,8 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Agent(Agent::Latest(request)) => Ok(agent::latest(*request).await),
         Command::Agent(Agent::Recall(request)) => Ok(agent::recall(*request).await),
         Command::Agent(Agent::List(request)) => agent::list(*request).await,
+        Command::Agent(Agent::Prune(request)) => agent::prune(*request).await,
+        Command::Agent(Agent::Remove(request)) => agent::remove(*request).await,
         Command::Agent(Agent::Verify(request)) => agent::verify(*request).await,
         Command::Agent(Agent::Contents(request)) => agent::contents(*request).await,
         Command::Agent(Agent::Copy(request)) => agent::copy(*request).await,

@@ -1,12 +1,17 @@
 //! Layer 5: the snapshots in a store: which there are, whose they are, what is recorded of them, whether the store gives
 //! them back.
 
+pub(crate) mod announced;
 pub(crate) mod attempts;
+pub(crate) mod begun;
+pub(crate) mod inventory;
 pub(crate) mod look;
 pub mod proof;
 pub(crate) mod publish;
 pub(crate) mod read_back;
 pub mod recall;
 pub(crate) mod recorded;
+pub(crate) mod removal;
+pub(crate) mod shelf;
 pub(crate) mod store_id;
 pub(crate) mod stored;

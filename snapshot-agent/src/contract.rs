@@ -7,6 +7,7 @@ mod args;
 mod failure;
 mod outcome;
 mod probed;
+mod prune;
 mod recall;
 mod restore;
 mod s3;
@@ -24,6 +25,11 @@ pub use outcome::{
     CameAlong, FailedReport, GateReport, Level, MAX_REPORT_BYTES, Report, RestoredReport, SavedReport, Verification,
 };
 pub use probed::{Finding, Outcome, Probed, Trial};
+pub use prune::{
+    Announced, DEFAULT_ANNOUNCED_SECONDS, DEFAULT_PRUNE_DEADLINE_SECONDS, LockedPile, MAX_KEEP, MAX_KEEP_SUM,
+    MAX_NAMED, MAX_REMOVED, Policy, PruneReport, PruneRequest, RemovalReport, RemoveRequest, RemovedReport, Stopped,
+    UTC,
+};
 pub use recall::{MAX_RECALLED, RecallReport, RecallRequest, RecalledRun};
 pub use restore::{
     DEFAULT_RESTORE_STALL_SECONDS, DEFAULT_REVISION_BUMP, Engine, LatestReport, LatestRequest, RestoreRequest,

@@ -13,6 +13,7 @@ mod folder;
 mod gcs;
 mod location;
 mod locked;
+pub(crate) mod removal;
 mod s3;
 pub(crate) mod trial;
 
@@ -178,8 +179,8 @@ impl Taken {
 }
 
 /// No more names than anybody looks at.
-fn within(names: &[String], limit: usize) -> Result<()> {
-    if names.len() > limit { Err(Error::config(format!("the folder holds more than {limit} files"))) } else { Ok(()) }
+fn within(names: usize, limit: usize) -> Result<()> {
+    if names > limit { Err(Error::config(format!("the folder holds more than {limit} files"))) } else { Ok(()) }
 }
 
 /// Why a key is left to another run.
@@ -240,11 +241,11 @@ impl Store {
     }
 
     /// Goes on with data that a dead run has left: it is this run's until then, so nobody takes it back meanwhile. `None`:
-    /// nothing says that anybody was at it.
+    /// these credentials may remove nothing.
     pub(crate) async fn take_over(&self, data: &Key, at: Timestamp, until: Timestamp) -> Result<Option<Taken>> {
         Ok(match self {
             Self::Bucket(store) => store.take_over(data, at, until).await?.map(|taken| Taken::Bucket(Box::new(taken))),
-            Self::Folder(store) => store.take_over(data, at, until).await?.map(Taken::Folder),
+            Self::Folder(store) => Some(Taken::Folder(store.take_over(data, at, until).await?)),
         })
     }
 

@@ -101,6 +101,8 @@ fn what_is_wrong_is_told_with_a_remedy() {
         (&["agent", "copy", "--store", "s3://a", "--to-store", "s3://b"], "--key"),
         (&["agent", "copy", "--store", "s3://a", "--to-store", "s3://b", "--all"], "--namespace"),
         (&["agent", "copy", "--store", "s3://a", "--to-store", "s3://b", "--key", "k", "--all"], "cannot be used with"),
+        (&["agent", "prune", "--store", "s3://a", "--namespace=n", "--cluster=c"], "--cluster-uid"),
+        (&["agent", "remove", "k", "--store", "s3://a"], "--manifest-sha256"),
         (&["agent", "render-restore", "--store", "s3://a"], "--key"),
         (&["agent", "render-restore", "--store", "s3://a", "--key", "k", "--name", "A/b"], "a name has at most 253"),
         (&["gate"], "--volume"),
@@ -121,6 +123,7 @@ fn every_example_in_a_help_text_is_a_command() {
         VERIFY_EXAMPLES,
         CONTENTS_EXAMPLES,
         COPY_EXAMPLES,
+        PRUNE_EXAMPLES,
         PROBE_EXAMPLES,
         RENDER_EXAMPLES,
         RESTORE_EXAMPLES,
@@ -149,6 +152,12 @@ fn the_agent_and_the_gate_read_what_the_contract_renders() {
     let words = |verbs: &[&str], args: Vec<String>| [verbs.iter().map(|v| (*v).to_owned()).collect(), args].concat();
     let parse = |words: Vec<String>| parse(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
     assert_eq!(parse(words(&["agent", "save"], save.to_args())), Command::Agent(Agent::Save(Box::new(save))));
+
+    let prune =
+        PruneRequest { cluster_uid: "u".to_owned(), time_zone: "Etc/UTC".to_owned(), ..PruneRequest::default() };
+    assert_eq!(parse(words(&["agent", "prune"], prune.to_args())), Command::Agent(Agent::Prune(Box::new(prune))));
+    let remove = RemoveRequest { key: "a/b/c/d".to_owned(), ..RemoveRequest::default() };
+    assert_eq!(parse(words(&["agent", "remove"], remove.to_args())), Command::Agent(Agent::Remove(Box::new(remove))));
 
     let inspect = InspectRequest {
         store: StoreFlags { url: "file:///x".to_owned(), ..StoreFlags::default() },
@@ -198,7 +207,7 @@ fn no_example_is_left_unread() {
     let agent = command.find_subcommand("agent").unwrap();
     let told: Vec<_> = agent.get_subcommands().filter(|verb| verb.get_after_help().is_some()).collect();
     let names: Vec<_> = told.iter().map(|verb| verb.get_name()).collect();
-    assert_eq!(names, ["save", "verify", "contents", "copy", "probe", "render-restore", "restore"]);
+    assert_eq!(names, ["save", "verify", "contents", "copy", "prune", "probe", "render-restore", "restore"]);
     for verb in told {
         let line = format!("holdfast agent {} ", verb.get_name());
         assert!(verb.get_after_help().unwrap().to_string().contains(&line), "{line}");

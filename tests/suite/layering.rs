@@ -72,7 +72,7 @@ const RULES: &[Rule] = &[
 ];
 
 /// The parts of the agent's crate that a planner and the operator may use: values, no effects.
-const PURE_PART: [&str; 2] = ["contract", "format::layout"];
+const PURE_PART: [&str; 3] = ["contract", "format::layout", "retention"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -166,11 +166,12 @@ fn each_step_up_is_noticed() {
 }
 
 /// The layers of the agent, from the bottom: a file imports files of layers below its own, and of its own module.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
     &["contract"],
     &["error"],
     &["util"],
     &["format"],
+    &["retention"],
     &["scan"],
     &["store"],
     &["catalog", "etcd", "graft"],

@@ -165,9 +165,13 @@ pub(crate) async fn newest(store: &Store, folder: &Folder) -> Result<Option<Prov
 /// The verification that failed, where no later one of at least its level has passed: reading the bytes again does not
 /// make good that etcd could not start on them.
 pub(crate) async fn standing_failure(store: &Store, folder: &Folder) -> Result<Option<Proved>> {
-    let proofs = beside(store, folder).await?;
-    Ok(proofs
-        .into_iter()
+    Ok(find_standing_failure(&beside(store, folder).await?))
+}
+
+/// The same, of proofs that are known, the newest last.
+pub(crate) fn find_standing_failure(proofs: &[Proved]) -> Option<Proved> {
+    proofs
+        .iter()
         .rev()
         .try_fold(None, |passed: Option<ProofLevel>, proved| {
             if proved.passed {
@@ -175,10 +179,10 @@ pub(crate) async fn standing_failure(store: &Store, folder: &Folder) -> Result<O
             } else if passed >= Some(proved.level) {
                 Ok(passed)
             } else {
-                Err(proved)
+                Err(*proved)
             }
         })
-        .err())
+        .err()
 }
 
 /// The proof's JSON schema, for programs that read stores by themselves.

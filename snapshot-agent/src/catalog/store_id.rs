@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::contract::{ExitClass, NEW_STORE, S3Sse, StoreFlags, is_store_id};
 use crate::error::{Error, Result};
 use crate::format::layout::Key;
+use crate::retention::Mark;
 use crate::store::{self, Store};
 use crate::util::clock;
 use crate::util::process::random_uid;
@@ -23,7 +24,7 @@ const MAX_BYTES: u64 = 4096;
 /// The mark. Fields of later versions are passed over: a mark is never written again.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Mark {
+struct Written {
     format_version: u32,
     id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,8 +88,8 @@ pub(crate) async fn read(store: &Store) -> Result<Found> {
         Err(error) if error.class() == ExitClass::Corrupt => return Ok(Found::Nonsense(error.message().to_owned())),
         Err(error) => return Err(error),
     };
-    Ok(match serde_json::from_slice::<Mark>(&content) {
-        Ok(Mark { id, .. }) if is_store_id(&id) => Found::Id(id),
+    Ok(match serde_json::from_slice::<Written>(&content) {
+        Ok(Written { id, .. }) if is_store_id(&id) => Found::Id(id),
         Ok(_) => Found::Nonsense("the id is no store ID".to_owned()),
         Err(error) => Found::Nonsense(error.to_string()),
     })
@@ -152,6 +153,24 @@ pub(crate) async fn check_before_query(flags: &StoreFlags, id: Option<&str>) -> 
     }
 }
 
+/// For those who remove: whether it is the right store, and its ID for their records. Nothing is taken on trust.
+pub(crate) async fn read_before_removal(flags: &StoreFlags, id: Option<&str>) -> Result<(Mark, Option<String>)> {
+    let store = store(flags)?;
+    let found = match read(&store).await {
+        Ok(found) => found,
+        Err(error) if error.class() == ExitClass::Denied => {
+            return Ok((Mark::Unreadable(error.message().to_owned()), None));
+        }
+        Err(error) => return Err(error),
+    };
+    let right = id.is_none_or(|id| found.id() == Some(id));
+    Ok(match (found, id) {
+        (Found::Nonsense(why), _) => (Mark::Unreadable(why), None),
+        (found, Some(id)) if !right => (Mark::Different(other_store(&store, id, &found).message().to_owned()), None),
+        (found, _) => (Mark::Same, found.id().map(str::to_owned)),
+    })
+}
+
 fn other_store(store: &Store, expected: &str, found: &Found) -> Error {
     Error::exchanged(format!(
         "{}: this is another store: the store ID {expected} is expected, and {}. The agent wrote and removed nothing. \
@@ -170,7 +189,7 @@ pub(crate) async fn create(reads: &Store, writes: &Store, create_only: bool) -> 
         Err(error) if error.class() == ExitClass::Denied && create_only => {}
         known => return known,
     }
-    let mark = Mark { format_version: FORMAT_VERSION, id: random_uid()?, created_at: Some(clock::now()) };
+    let mark = Written { format_version: FORMAT_VERSION, id: random_uid()?, created_at: Some(clock::now()) };
     let mut json =
         serde_json::to_vec(&mark).map_err(|error| Error::config(format!("the store ID cannot be written: {error}")))?;
     json.push(b'\n');

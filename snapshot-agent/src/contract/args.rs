@@ -4,6 +4,8 @@
 //! stays a value: there is no shell and no second reading in between. A property test holds that clap reads back what
 //! was rendered. It does not judge values; that is done where they are used.
 
+mod removal;
+
 use std::fmt::Display;
 use std::path::Path;
 

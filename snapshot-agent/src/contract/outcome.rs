@@ -165,7 +165,7 @@ impl SavedReport {
 }
 
 /// Cuts words to half of them; `false` when they are too few for that.
-fn halve(words: &mut String) -> bool {
+pub(super) fn halve(words: &mut String) -> bool {
     if words.len() <= 16 {
         return false;
     }

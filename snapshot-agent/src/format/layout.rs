@@ -30,6 +30,13 @@ const PROOFS: &str = "proofs";
 const PROOF: &str = ".json";
 const FAILED: &str = "-failed";
 
+/// Folder of an attempt for those who hold it: with any object in it, nobody removes the attempt.
+const HOLDS: &str = "holds";
+
+/// Folder of a lineage for the announcements of removals; no attempt has such a name.
+const PRUNES: &str = "prunes";
+const RECORD: &str = ".json";
+
 /// Name of the object at a store's root that says which store it is. It is no folder, and no namespace of Kubernetes has
 /// a point in its name.
 const STORE_MARK: &str = "holdfast-store.json";
@@ -249,6 +256,38 @@ impl Folder {
         Self(format!("{}/{PROOFS}", self.0))
     }
 
+    /// Where those are who hold this attempt.
+    #[must_use]
+    pub fn holds(&self) -> Self {
+        Self(format!("{}/{HOLDS}", self.0))
+    }
+
+    /// Where the announcements of a lineage's removals are.
+    #[must_use]
+    pub fn prunes(&self) -> Self {
+        Self(format!("{}/{PRUNES}", self.0))
+    }
+
+    /// The announcement that this Pod makes in this lineage.
+    pub fn prune_record(&self, at: Timestamp, pod_uid: &str) -> Result<Key, LayoutError> {
+        let name = format!("{}-{}{RECORD}", at.strftime("%Y%m%dT%H%M%SZ"), first8("Pod UID", pod_uid)?);
+        Ok(Key { folder: self.prunes(), name })
+    }
+
+    /// The record that the removal of this attempt has begun.
+    pub fn begun(&self) -> Key {
+        let (prunes, attempt) = match self.0.rsplit_once('/') {
+            Some((lineage, attempt)) => (Self(lineage.to_owned()).prunes(), attempt),
+            None => (Self(PRUNES.to_owned()), self.0.as_str()),
+        };
+        Key { folder: prunes, name: format!("{attempt}{RECORD}") }
+    }
+
+    /// The object of this name in this folder, if it can be one of ours.
+    pub fn object(&self, name: &str) -> Result<Key, LayoutError> {
+        Ok(Key { folder: self.clone(), name: segment("name", name)?.to_owned() })
+    }
+
     /// The object of this path, for what is not in a folder of ours.
     pub fn as_object(&self) -> Key {
         match self.0.rsplit_once('/') {
@@ -257,9 +296,14 @@ impl Folder {
         }
     }
 
-    /// Whether this is a folder of proofs: unlike an attempt's it is made when the first one is written.
+    /// Whether this is a folder of proofs.
     pub fn is_proofs(&self) -> bool {
         self.name() == PROOFS
+    }
+
+    /// Whether it is made when the first object in it is written: unlike an attempt's it is nobody's claim.
+    pub fn is_made_on_demand(&self) -> bool {
+        self.is_proofs() || self.name() == PRUNES
     }
 
     /// The proof of this attempt.
@@ -351,6 +395,13 @@ pub fn owner8_of(name: &str) -> Option<&str> {
 pub fn attempt_time(name: &str) -> Option<Timestamp> {
     owner8_of(name)?;
     let time = DateTime::strptime("%Y%m%dT%H%M%SZ", name.split('-').next()?).ok()?;
+    time.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
+}
+
+/// When an announcement was made that has this name; `None`: it is no such name. A removal that has begun has an attempt's.
+pub fn record_time(name: &str) -> Option<Timestamp> {
+    let (time, pod) = name.strip_suffix(RECORD)?.split_once('-')?;
+    let time = DateTime::strptime("%Y%m%dT%H%M%SZ", time).ok().filter(|_| !pod.is_empty() && !pod.contains('-'))?;
     time.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
 }
 
@@ -468,6 +519,25 @@ mod tests {
             lineage.child(bad).unwrap_err();
             Folder::of_cluster(bad, "orders", None).unwrap_err();
             Folder::of_cluster("shop", bad, None).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn an_announcement_lies_beside_the_attempts_and_is_none() {
+        let lineage = Folder::of_cluster("shop", "orders", attempt().cluster_uid).unwrap();
+        let record = lineage.prune_record(attempt().at, "ABCDEF01-2222").unwrap();
+        assert_eq!(record.to_string(), format!("{lineage}/prunes/20261121T162233Z-abcdef01.json"));
+        assert_eq!(record_time(record.name()).map(|at| at.to_string()).as_deref(), Some("2026-11-21T16:22:33Z"));
+        for other in ["", "x", "20261121T162233Z.json", "20261121T162233Z-.json", "20261121T162233Z-a", "x-a.json"] {
+            assert_eq!(record_time(other), None, "{other:?}");
+        }
+        assert!(attempt_time("prunes").is_none() && lineage.prunes().is_made_on_demand());
+        // A removal that has begun lies beside them, and is no announcement.
+        let begun = lineage.child("20261121T162233Z-11111111-aaaaaaaa").unwrap().begun();
+        assert_eq!(begun.to_string(), format!("{lineage}/prunes/20261121T162233Z-11111111-aaaaaaaa.json"));
+        assert_eq!(record_time(begun.name()), None);
+        for bad in ["..", "a/b", "", ".hidden"] {
+            lineage.object(bad).unwrap_err();
         }
     }
 

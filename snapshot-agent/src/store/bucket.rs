@@ -38,6 +38,7 @@ pub(super) mod http;
 mod intent;
 pub(super) mod listing;
 pub(super) mod proxy;
+mod removal;
 mod trial;
 mod upload;
 
@@ -177,7 +178,7 @@ impl Bucket {
                 .try_for_each(|name| children.take(name, &wanted, most))
                 .map_err(|error| Error::config(error.to_string()))
         };
-        self.pages(folder, look).await?;
+        self.pages(folder, true, look).await?;
         Ok(children)
     }
 
@@ -186,20 +187,20 @@ impl Bucket {
         let mut names = Vec::new();
         let look = |page: ListResult| {
             names.extend(page.objects.iter().filter_map(|object| object.location.filename().map(str::to_owned)));
-            super::within(&names, limit)
+            super::within(names.len(), limit)
         };
-        self.pages(folder, look).await?;
+        self.pages(folder, true, look).await?;
         Ok(names)
     }
 
-    /// Looks at what is right in a folder, page by page, until there are no more.
-    async fn pages(&self, folder: &Folder, mut look: impl FnMut(ListResult) -> Result<()>) -> Result<()> {
+    /// Looks at what is in a folder, page by page, until there are no more; `right`: not at what is in folders of it.
+    async fn pages(&self, folder: &Folder, right: bool, mut look: impl FnMut(ListResult) -> Result<()>) -> Result<()> {
         let doing = self.doing("listing", folder);
         let prefix = self.below(folder)?;
         let mut page_token = None;
         loop {
             let options = PaginatedListOptions {
-                delimiter: Some("/".into()),
+                delimiter: right.then(|| "/".into()),
                 max_keys: Some(PAGE),
                 page_token: page_token.clone(),
                 ..PaginatedListOptions::default()

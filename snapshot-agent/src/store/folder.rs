@@ -36,6 +36,7 @@ use write::Written;
 mod attempts;
 mod mark;
 mod once;
+mod removal;
 mod takeover;
 mod write;
 
@@ -175,7 +176,7 @@ impl FolderStore {
             Ok(names)
         };
         let names = self.look(doing.clone(), calls).await?;
-        super::within(&names, limit).map_err(|error| error.context(doing))?;
+        super::within(names.len(), limit).map_err(|error| error.context(doing))?;
         Ok(names)
     }
 
@@ -239,8 +240,8 @@ impl FolderStore {
         let doing = format!("writing {}", self.uri(key));
         let (folder, name, temporary) = (key.folder().clone(), key.name().to_owned(), small_name()?);
         let calls = move |root: &Dir| -> io::Result<bool> {
-            if folder.is_proofs() {
-                // Its parent is an attempt's, and has to be there.
+            if folder.is_made_on_demand() {
+                // Its parent is an attempt or a lineage, and has to be there.
                 match root.create_dir(folder.as_str()) {
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                     Ok(()) | Err(_) => {}

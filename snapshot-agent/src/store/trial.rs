@@ -58,7 +58,7 @@ impl Store {
     /// Removes an object.
     pub(crate) async fn try_delete(&self, key: &Key) -> Result<()> {
         match self {
-            Self::Bucket(store) => store.try_delete(key).await,
+            Self::Bucket(store) => store.remove(key).await,
             Self::Folder(store) => store.try_delete(key).await,
         }
     }

@@ -44,6 +44,7 @@ mod partition;
 #[path = "../common/ports.rs"]
 mod ports;
 mod proxied;
+mod prune;
 mod raw;
 mod readers;
 mod refused;

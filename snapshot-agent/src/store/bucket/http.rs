@@ -15,6 +15,7 @@ use bytes::BytesMut;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use jiff::fmt::rfc2822;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
 };
@@ -26,7 +27,7 @@ use reqwest::{Certificate, Url};
 use tokio::time::timeout;
 
 use super::address::{self, NoStore, Resolver};
-use super::listing::{self, NoListing};
+use super::listing::{self, CutListing, NoListing};
 use super::proxy;
 use crate::error::{Error, Result, io_error, of_request};
 use crate::store::error_class::{beneath, tls};
@@ -177,12 +178,31 @@ impl HttpConnector for Connector {
 pub(crate) struct Heard {
     /// Until when the object is locked, as far as these credentials may know.
     pub(crate) locked_until: Option<Timestamp>,
+    /// Whether somebody holds the object, as far as these credentials may know.
+    pub(crate) legal_hold: bool,
+    /// Whether something is said of a lock that cannot be read.
+    pub(crate) lock_unread: bool,
+    /// What time it is, says the store.
+    pub(crate) now: Option<Timestamp>,
 }
 
 impl Heard {
+    /// The names of S3 (also of Google's for S3), and of Azure.
     fn of(answer: &HttpResponse) -> Self {
-        let until = answer.headers().get("x-amz-object-lock-retain-until-date");
-        Self { locked_until: until.and_then(|until| until.to_str().ok()?.parse().ok()) }
+        // What cannot be read is none of the values that say that nobody locks.
+        let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap_or_default());
+        let date = |text: &str| rfc2822::parse(text).ok().map(|date| date.timestamp());
+        let untils = [
+            header("x-amz-object-lock-retain-until-date").map(|until| until.parse().ok()),
+            header("x-ms-immutability-policy-until-date").map(date),
+        ];
+        let holds = |name: &str, not: &str| header(name).is_some_and(|value| !value.eq_ignore_ascii_case(not));
+        Self {
+            locked_until: untils.into_iter().flatten().max().flatten(),
+            legal_hold: holds("x-amz-object-lock-legal-hold", "OFF") || holds("x-ms-legal-hold", "false"),
+            lock_unread: untils.contains(&Some(None)),
+            now: header("date").and_then(date),
+        }
     }
 }
 
@@ -246,6 +266,9 @@ impl Speaker {
         }
         if lists && !refusal && !listing::is_one(&whole) {
             return Err(HttpError::new(HttpErrorKind::Unknown, NoListing));
+        }
+        if lists && !refusal && listing::is_cut(&whole) {
+            return Err(HttpError::new(HttpErrorKind::Unknown, CutListing));
         }
         Ok(HttpResponse::from_parts(head, whole.freeze().into()))
     }
@@ -373,6 +396,42 @@ fn certificates(file: Option<&FilePath>) -> Result<Option<Vec<Certificate>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn locks_and_the_stores_time_are_heard() {
+        let heard = |headers: &[(&'static str, &'static str)]| {
+            let mut answer = HttpResponse::new(bytes::Bytes::new().into());
+            for (name, value) in headers {
+                answer.headers_mut().insert(*name, value.parse().unwrap());
+            }
+            let Heard { locked_until, legal_hold, lock_unread, now } = Heard::of(&answer);
+            assert!(!lock_unread, "{headers:?}");
+            (locked_until.map(|at| at.to_string()), legal_hold, now.map(|at| at.to_string()))
+        };
+        let date = ("date", "Thu, 26 Nov 2026 06:45:01 GMT");
+        assert_eq!(heard(&[date]), (None, false, Some("2026-11-26T06:45:01Z".to_owned())));
+        let until = ("x-amz-object-lock-retain-until-date", "2026-12-01T00:00:00.000Z");
+        assert_eq!(heard(&[until]), (Some("2026-12-01T00:00:00Z".to_owned()), false, None));
+        assert!(
+            heard(&[("x-amz-object-lock-legal-hold", "ON")]).1 && !heard(&[("x-amz-object-lock-legal-hold", "OFF")]).1
+        );
+        let azure = ("x-ms-immutability-policy-until-date", "Tue, 01 Dec 2026 00:00:00 GMT");
+        let hold = ("x-ms-legal-hold", "true");
+        assert_eq!(heard(&[azure, hold]), (Some("2026-12-01T00:00:00Z".to_owned()), true, None));
+        assert!(!heard(&[("x-ms-legal-hold", "false")]).1 && heard(&[("x-amz-object-lock-legal-hold", "yes")]).1);
+    }
+
+    #[test]
+    fn what_is_said_of_a_lock_and_cannot_be_read_is_not_passed_over() {
+        for name in ["x-amz-object-lock-retain-until-date", "x-ms-immutability-policy-until-date"] {
+            for value in [&b"soon"[..], b"", b"\xff"] {
+                let mut answer = HttpResponse::new(bytes::Bytes::new().into());
+                answer.headers_mut().insert(name, reqwest::header::HeaderValue::from_bytes(value).unwrap());
+                let heard = Heard::of(&answer);
+                assert!(heard.lock_unread && heard.locked_until.is_none(), "{name}: {value:?}");
+            }
+        }
+    }
 
     #[test]
     fn what_is_asked_again_is_told_without_a_word_of_the_request() {

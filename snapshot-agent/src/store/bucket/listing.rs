@@ -13,6 +13,11 @@ use object_store::client::HttpRequest;
 )]
 pub(in crate::store) struct NoListing;
 
+/// A listing that says that it goes on, and not from where: what follows would be taken for missing.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the store returned a page of a listing that is truncated and has no continuation token")]
+pub(in crate::store) struct CutListing;
+
 /// What S3 and Google send (Amazon S3 API reference: `ListObjectsV2`), and what Azure does (`List Blobs`).
 const ROOTS: [(&str, &[&str]); 2] = [
     ("ListBucketResult", &["IsTruncated", "KeyCount", "MaxKeys", "Name", "Contents", "CommonPrefixes"]),
@@ -36,6 +41,12 @@ pub(super) fn is_one(body: &[u8]) -> bool {
     ROOTS.iter().any(|(root, inside)| own == *root && inside.iter().any(has))
 }
 
+/// Whether a page of S3's protocol is not the last one and names no next one.
+pub(super) fn is_cut(body: &[u8]) -> bool {
+    let text = std::str::from_utf8(body).unwrap_or_default();
+    text.contains("IsTruncated>true<") && !text.contains("NextContinuationToken>")
+}
+
 /// What follows the root element's opening bracket: declarations and comments may stand before it.
 fn root(mut text: &str) -> Option<&str> {
     loop {
@@ -51,6 +62,16 @@ fn root(mut text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_that_is_not_the_last_one_names_the_next_one() {
+        let page = |inside: &str| is_cut(format!("<ListBucketResult>{inside}</ListBucketResult>").as_bytes());
+        let token = "<NextContinuationToken>x</NextContinuationToken>";
+        assert!(page("<IsTruncated>true</IsTruncated><KeyCount>1000</KeyCount>"));
+        assert!(page("<s3:IsTruncated>true</s3:IsTruncated>"));
+        assert!(!page(&format!("<IsTruncated>true</IsTruncated>{token}")) && !page("<IsTruncated>false</IsTruncated>"));
+        assert!(!page(token) && !page("<Name>backups</Name>"), "a flag may be missing");
+    }
 
     #[test]
     fn listings_are_told_from_what_else_answers() {

@@ -40,12 +40,6 @@ impl Bucket {
         looked.map(|(_, heard)| heard).map_err(|error| classify(&self.doing("looking at", key), &error))
     }
 
-    /// Removes an object; one that is not there is removed already.
-    pub(in crate::store) async fn try_delete(&self, key: &Key) -> Result<()> {
-        let erased = self.erase(&self.path(key)?).await;
-        erased.map_err(|error| classify(&self.doing("removing", key), &error))
-    }
-
     /// Removes all objects below a folder: for one page of them, which is more than a probe makes.
     pub(in crate::store) async fn try_clear(&self, folder: &Folder) -> Result<()> {
         let doing = self.doing("clearing", folder);

@@ -1,0 +1,262 @@
+//! `agent prune`: judges the snapshots of one schedule, removes what was announced before, and announces what may go next.
+//!
+//! It decides what is removed: a candidate that the policy drops now, that an announcement of the same policy names with the
+//! same manifest, old enough and of the last day, and that nothing locks; at most [`MAX_REMOVED`], the oldest first. Any doubt
+//! about the whole (`retention::find_stop`) removes nothing. How one snapshot goes is decided in `catalog/removal.rs`.
+
+mod told;
+
+use std::collections::{HashMap, HashSet};
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::catalog::announced::{self, Asked, Judge, MAX_SNAPSHOTS, Named, Permit};
+use crate::catalog::attempts::lineages;
+use crate::catalog::begun;
+use crate::catalog::inventory::{self, Found};
+use crate::catalog::removal::{self, Removal, Target};
+use crate::catalog::shelf::Shelf;
+use crate::catalog::{store_id, stored};
+use crate::contract::{ExitClass, MAX_NAMED, MAX_REMOVED, PruneRequest};
+use crate::error::{Error, Result};
+use crate::format::layout::Folder;
+use crate::retention::{Mark, Sight, Stop, Verdict, Whose, find_stop, judge, time_zone};
+use crate::store::removal::Lasting;
+use crate::store::{self, Store};
+use crate::util::clock;
+use crate::util::interrupt::Interrupt;
+use crate::util::process::random_uid;
+pub use told::{Pruned, Row};
+
+/// Snapshots that one run tries to remove: locks that only the data has are found out one by one.
+const MAX_TRIED: usize = 5 * MAX_REMOVED;
+
+/// Prunes. `Err`: nothing was judged. What was done before a failure is in the report.
+pub async fn run(request: PruneRequest) -> Result<Pruned> {
+    request.policy.check().map_err(|why| Error::config(format!("the policy: {why}")))?;
+    let none = || Error::config(format!("--time-zone={:?} is no time zone", request.time_zone));
+    let zone = time_zone(&request.time_zone).ok_or_else(none)?;
+    let protected = protected(&request)?;
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    // What it writes is never locked, whatever saves ask for.
+    let store = Store::open(&store::unlocked(&request.store))?;
+    let lineage = Folder::of_cluster(&request.namespace, &request.cluster, Some(&request.cluster_uid))
+        .map_err(|error| store::layout(&error))?;
+    let pod_uid = request.pod_uid.clone().map_or_else(random_uid, Ok)?;
+    let (mark, store_id) =
+        interrupt.unless(store_id::read_before_removal(&request.store, request.expect_store_id.as_deref())).await?;
+    // Of another store nothing is read.
+    let known = match mark {
+        Mark::Same => interrupt.unless(lineages(&store, &request.namespace, &request.cluster, None)).await?,
+        Mark::Different(_) | Mark::Unreadable(_) => vec![],
+    };
+    let earlier = known.iter().filter(|other| **other != lineage).map(ToString::to_string).take(MAX_NAMED).collect();
+    let (now, seen) = (clock::now(), Seen::default());
+    let mut run = Run { request, protected, zone, lineage, pod_uid, mark, store_id, now, seen };
+    let failed = interrupt.unless(run.prune(&store)).await.err();
+    Ok(run.told(earlier, failed))
+}
+
+/// The folders that are named to be kept. A key that names none would protect nothing.
+fn protected(request: &PruneRequest) -> Result<HashSet<Folder>> {
+    let named = request.protect.iter().map(|key| stored::folder(key).map_err(|error| error.context("--protect")));
+    named.collect()
+}
+
+/// One run.
+struct Run {
+    request: PruneRequest,
+    protected: HashSet<Folder>,
+    zone: TimeZone,
+    lineage: Folder,
+    pod_uid: String,
+    mark: Mark,
+    store_id: Option<String>,
+    now: Timestamp,
+    seen: Seen,
+}
+
+/// What a run has found out and done so far: it stays when the run ends early.
+#[derive(Default)]
+struct Seen {
+    found: Vec<Found>,
+    verdicts: Vec<Verdict>,
+    permits: HashMap<String, Permit>,
+    stop: Option<Stop>,
+    /// Announced by this run.
+    announced: HashSet<String>,
+    record: Option<String>,
+    /// Removed by this run, with the bytes.
+    removed: HashMap<String, u64>,
+    locked: HashMap<String, Lasting>,
+    unknown: Vec<String>,
+}
+
+impl Run {
+    async fn prune(&mut self, shelf: &impl Shelf) -> Result<()> {
+        let sight = Sight {
+            now: self.now,
+            complete: true,
+            mark: self.mark.clone(),
+            newest_after: self.request.newest_after,
+            accepted: self.request.accept_anomaly.as_deref(),
+        };
+        if self.mark != Mark::Same {
+            self.seen.stop = find_stop(&[], &sight);
+            return match &self.mark {
+                Mark::Different(why) => Err(Error::exchanged(why.clone())),
+                Mark::Same | Mark::Unreadable(_) => Ok(()),
+            };
+        }
+        let whose = Whose { cluster_uid: &self.request.cluster_uid, schedule_uid: &self.request.schedule_uid };
+        let taken = inventory::take(shelf, &self.lineage, whose, &self.protected).await?;
+        let entries: Vec<_> = taken.found.iter().map(|found| found.entry.clone()).collect();
+        self.seen.verdicts = judge(&entries, &self.request.policy, &self.zone, self.now);
+        self.seen.stop = find_stop(&entries, &Sight { complete: taken.complete, ..sight });
+        drop(entries);
+        self.seen.found = taken.found;
+        for found in self.dropped() {
+            let lasting = found.snapshot.as_ref().map(|snapshot| snapshot.lasting).unwrap_or_default();
+            if lasting.locks(self.now) {
+                self.seen.locked.insert(found.entry.key.clone(), lasting);
+            }
+        }
+        self.read_permits(shelf).await?;
+        if self.seen.stop.is_some() || self.request.dry_run {
+            return Ok(());
+        }
+        // In this order: a store that is full takes no announcement, and what was announced before makes room.
+        self.remove_announced(shelf).await?;
+        self.announce(shelf).await
+    }
+
+    /// What the policy drops, the oldest first.
+    fn dropped(&self) -> Vec<Found> {
+        let pairs = self.seen.found.iter().zip(&self.seen.verdicts);
+        let mut dropped: Vec<Found> =
+            pairs.filter(|(_, verdict)| verdict.is_drop()).map(|(found, _)| found.clone()).collect();
+        dropped.sort_by_key(|found| found.entry.at);
+        dropped
+    }
+
+    fn judge(&self) -> Judge<'_> {
+        Judge {
+            lineage: &self.lineage,
+            schedule_uid: &self.request.schedule_uid,
+            policy: &self.request.policy,
+            time_zone: &self.request.time_zone,
+            store_id: self.store_id.as_deref(),
+        }
+    }
+
+    async fn read_permits(&mut self, shelf: &impl Shelf) -> Result<()> {
+        let wanted = self.dropped().into_iter().map(|found| found.entry.key).collect();
+        let age = SignedDuration::from_secs(self.request.announced_seconds.into());
+        let touch = self.seen.stop.is_none() && !self.request.dry_run;
+        let asked = Asked { wanted, age, now: self.now, touch };
+        self.seen.permits = announced::read(shelf, &self.judge(), asked).await?;
+        Ok(())
+    }
+
+    /// The announcement of a complete snapshot, by the policy as it is now and of the manifest as it is now.
+    fn permit(&self, found: &Found) -> Option<&Permit> {
+        let sha256 = hex::encode(found.snapshot.as_ref()?.sha256);
+        let permit = self.seen.permits.get(&found.entry.key)?;
+        (permit.mine && permit.named.manifest_sha256.eq_ignore_ascii_case(&sha256)).then_some(permit)
+    }
+
+    async fn remove_announced(&mut self, shelf: &impl Shelf) -> Result<()> {
+        let half = self.seen.found.iter().filter(|found| found.half).cloned().collect::<Vec<_>>();
+        let (mut tried, mut denials) = (0, vec![]);
+        for found in half.into_iter().chain(self.dropped()) {
+            if tried == MAX_TRIED || self.seen.removed.len() == MAX_REMOVED {
+                break;
+            }
+            let key = &found.entry.key;
+            let ended = match self.remove_one(shelf, &found).await {
+                Ok(None) => continue,
+                Ok(Some(ended)) => ended,
+                // Of one snapshot that says nothing of the others.
+                Err(error) if error.class() == ExitClass::Denied => {
+                    tracing::warn!(key, "the store denies the removal, and the snapshot counts as locked: {error}");
+                    self.seen.locked.insert(key.clone(), Lasting::default());
+                    denials.push(error);
+                    tried += 1;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            tried += 1;
+            match ended {
+                Removal::Removed { bytes, unknown } => {
+                    tracing::info!(key, bytes, "removed");
+                    self.seen.removed.insert(key.clone(), bytes);
+                    self.seen.unknown.extend(unknown);
+                }
+                Removal::Locked(lasting) => {
+                    self.seen.locked.insert(key.clone(), lasting);
+                }
+                Removal::Held => tracing::info!(key, "held since it was judged: it stays"),
+                Removal::Changed(why) => tracing::info!(key, why, "it stays"),
+            }
+        }
+        match denials.pop() {
+            Some(denied) if denials.len() + 1 == tried => Err(denied),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a snapshot that may go, or finishes a removal that has begun; `None`: it is neither.
+    async fn remove_one(&self, shelf: &impl Shelf, found: &Found) -> Result<Option<Removal>> {
+        let store_id = self.store_id.as_deref();
+        if found.half {
+            return match begun::find(shelf, &found.folder, store_id).await? {
+                Some(target) => removal::finish(shelf, &target, self.now).await,
+                None => Ok(None),
+            };
+        }
+        let permit =
+            self.permit(found).filter(|permit| permit.ripe && !self.seen.locked.contains_key(&found.entry.key));
+        let target = permit.and_then(|permit| Target::of(found.folder.clone(), permit.named.clone(), store_id));
+        match target {
+            Some(target) => removal::remove(shelf, &target, self.now).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Names what the policy drops and no announcement names yet, the oldest first.
+    async fn announce(&mut self, shelf: &impl Shelf) -> Result<()> {
+        let left: Vec<Found> = self.dropped().into_iter().filter(|found| self.stands(found)).collect();
+        let (pending, new): (Vec<_>, Vec<_>) = left.iter().partition(|found| self.permit(found).is_some());
+        if pending.len() >= MAX_SNAPSHOTS {
+            return Ok(());
+        }
+        let reason = |found: &Found| match &found.entry.subject {
+            Ok(is) if is.failed => "a verification failed",
+            _ => "no rule keeps it",
+        };
+        let named: Vec<Named> =
+            new.iter().filter_map(|found| Named::of(found, reason(found))).take(MAX_SNAPSHOTS).collect();
+        if named.is_empty() {
+            return Ok(());
+        }
+        let keys = named.iter().map(|named| named.key.clone()).collect();
+        let record = self.judge().announce(shelf, named, self.now, &self.pod_uid).await?;
+        self.seen.record = Some(record.to_string());
+        self.seen.announced = keys;
+        Ok(())
+    }
+
+    /// Whether it may be announced: it is there, and not locked.
+    fn stands(&self, found: &Found) -> bool {
+        !self.seen.removed.contains_key(&found.entry.key) && !self.seen.locked.contains_key(&found.entry.key)
+    }
+}
+
+#[cfg(test)]
+mod prune_faults;
+#[cfg(test)]
+mod prune_many;
+#[cfg(test)]
+mod tests;

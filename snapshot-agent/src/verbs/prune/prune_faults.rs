@@ -1,0 +1,110 @@
+//! Every request of a prune fails, is denied, loses its answer, and is the last one of its run: what goes is what was
+//! announced, no manifest is left without its data, and later runs come to the same end.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::json;
+
+use super::tests::{Fault, LINEAGE, Watched, World, keeping, prune_on};
+use crate::catalog::announced::Record;
+use crate::contract::ExitClass;
+use crate::format::layout::record_time;
+
+const NOW: &str = "2026-11-25T12:00:00Z";
+
+/// Snapshots of which four are announced, one is half removed, and some more are to be announced.
+async fn world() -> World {
+    let world = World::new();
+    let keys = world.save_hourly(6);
+    for key in &keys[..2] {
+        fs::create_dir(world.path(key).join("proofs")).unwrap();
+        fs::write(world.path(key).join("proofs/20261121T110000.000000Z-stored.json"), "{}").unwrap();
+    }
+    world.save("2026-11-20T10:00:00Z", &json!({"origin": null}));
+    world.prune(keeping(2), NOW).await;
+    world.cut(&keys[0]).await;
+    world.save("2026-11-21T06:07:00Z", &json!({}));
+    world
+}
+
+/// Keys that any announcement names.
+fn announced(world: &World) -> BTreeSet<String> {
+    let files = world.files();
+    let records = files.iter().filter(|(file, _)| file.starts_with(&format!("{LINEAGE}/prunes/")) && !is_begun(file));
+    let records = records.map(|(_, json)| serde_json::from_slice::<Record>(json).unwrap());
+    records.flat_map(|record| record.snapshots).map(|named| named.key).collect()
+}
+
+/// Whether it says that a removal has begun: it goes with the snapshot.
+fn is_begun(file: &str) -> bool {
+    file.strip_prefix(&format!("{LINEAGE}/prunes/")).is_some_and(|name| record_time(name).is_none())
+}
+
+fn check(world: &World, before: &std::collections::BTreeMap<String, Vec<u8>>, allowed: &BTreeSet<String>, what: &str) {
+    let after = world.files();
+    for (file, bytes) in before {
+        let key = file.split('/').take(4).collect::<Vec<_>>().join("/");
+        match after.get(file) {
+            Some(left) => assert_eq!(left, bytes, "{what}: {file} was changed"),
+            None => {
+                assert!(
+                    allowed.contains(&key) || is_begun(file),
+                    "{what}: {file} is gone and was not announced before"
+                );
+            }
+        }
+    }
+    for manifest in after.keys().filter(|file| file.ends_with("/manifest.json")) {
+        let data = manifest.replace("manifest.json", "snapshot.db.zst");
+        assert!(after.contains_key(&data), "{what}: {manifest} stands without its data");
+    }
+}
+
+#[tokio::test]
+async fn prune_faults() {
+    let undisturbed = world().await;
+    let watched = Watched::new(&undisturbed.store, None);
+    let pruned = prune_on(&watched, undisturbed.run(keeping(2), NOW)).await;
+    let requests = watched.asked.get();
+    assert_eq!((pruned.failed.as_ref(), pruned.report.removed), (None, 4));
+    undisturbed.prune(keeping(2), NOW).await;
+    let settled = snapshots(&undisturbed);
+    println!("{requests} requests in one run");
+    assert!(requests > 40, "{requests}");
+
+    for fault in [Fault::Failed, Fault::Lost, Fault::Denied, Fault::DiesBefore, Fault::DiesAfter] {
+        for at in 0..requests {
+            let what = format!("{fault:?} at request {at}");
+            let world = world().await;
+            let (before, allowed) = (world.files(), announced(&world));
+            let watched = Watched::new(&world.store, Some((at, fault)));
+            let pruned = prune_on(&watched, world.run(keeping(2), NOW)).await;
+            check(&world, &before, &allowed, &what);
+            let gone = allowed.iter().filter(|key| !world.path(key).exists()).count();
+            assert!(pruned.report.removed <= gone as u64, "{what}: {:?}", pruned.report);
+            match &pruned.report.failed {
+                Some(failed) => assert_eq!(failed.class == ExitClass::Denied, fault == Fault::Denied, "{what}"),
+                None => {
+                    assert!(fault == Fault::Denied && pruned.report.locked.is_some(), "{what}: {:?}", pruned.report);
+                }
+            }
+            for removed in watched.removals.borrow().iter().filter(|removed| !is_begun(removed)) {
+                assert!(allowed.iter().any(|key| removed.starts_with(&format!("{key}/"))), "{what}: {removed}");
+            }
+
+            for _ in 0..3 {
+                let (before, allowed) = (world.files(), announced(&world));
+                world.prune(keeping(2), NOW).await;
+                check(&world, &before, &allowed, &what);
+            }
+            assert_eq!(snapshots(&world), settled, "{what}: later runs come to another end");
+        }
+    }
+}
+
+/// Everything but the announcements, which may be more.
+fn snapshots(world: &World) -> Vec<String> {
+    let prunes = format!("{LINEAGE}/prunes/");
+    world.files().into_keys().filter(|file| !file.starts_with(&prunes)).collect()
+}

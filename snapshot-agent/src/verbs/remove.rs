@@ -1,0 +1,205 @@
+//! `agent remove`: one snapshot, named by its key and by the sha256 of its manifest.
+//!
+//! It decides what has to hold beyond what every removal needs (`catalog/removal.rs`): the snapshot stands in its place,
+//! belongs to the object that asks, and is not the last proven one of its lineage. A record is written before that is asked:
+//! of two runs at once one at least sees the other's.
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use jiff::Timestamp;
+
+use crate::catalog::announced::{self, Named, Record};
+use crate::catalog::attempts::AT_ONCE;
+use crate::catalog::begun;
+use crate::catalog::inventory::{self, Found, Snapshot};
+use crate::catalog::removal::{self, Removal, Target};
+use crate::catalog::shelf::Shelf;
+use crate::catalog::{store_id, stored};
+use crate::contract::{MAX_NAMED, RemoveRequest, RemovedReport, Stopped};
+use crate::error::{Error, Result};
+use crate::format::layout::Folder;
+use crate::format::manifest::{self, Manifest};
+use crate::retention::{Mark, Untouched, Whose};
+use crate::store::removal::Lasting;
+use crate::store::{self, Store};
+use crate::util::clock;
+use crate::util::interrupt::Interrupt;
+use crate::util::process::random_uid;
+
+/// Removes the snapshot, or finishes a removal that an earlier run began.
+pub async fn run(request: RemoveRequest) -> Result<RemovedReport> {
+    let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
+    let folder = stored::folder(&request.key)?;
+    if !hex::decode(&request.manifest_sha256).is_ok_and(|bytes| bytes.len() == 32) {
+        return Err(Error::config("--manifest-sha256 is no sha256: 64 hex digits"));
+    }
+    let store = Store::open(&store::unlocked(&request.store))?;
+    let pod_uid = request.pod_uid.clone().map_or_else(random_uid, Ok)?;
+    interrupt
+        .unless(async {
+            let store_id =
+                match store_id::read_before_removal(&request.store, request.expect_store_id.as_deref()).await? {
+                    (Mark::Same, store_id) => store_id,
+                    (Mark::Different(why), _) => return Err(Error::exchanged(why)),
+                    (Mark::Unreadable(why), _) => {
+                        return Err(Error::denied(format!("the store ID could not be read: {why}")));
+                    }
+                };
+            let asked = Asked { request: &request, folder: &folder, store_id: store_id.as_deref(), pod_uid: &pod_uid };
+            asked.remove(&store, clock::now()).await
+        })
+        .await
+}
+
+/// What is to go, and who asks.
+struct Asked<'a> {
+    request: &'a RemoveRequest,
+    folder: &'a Folder,
+    store_id: Option<&'a str>,
+    pod_uid: &'a str,
+}
+
+/// Why nothing is removed.
+enum Refusal {
+    Held,
+    Locked(Lasting),
+    LastProven,
+    /// It is not the snapshot that is meant, and why.
+    Other(String),
+}
+
+impl Refusal {
+    fn told(self, folder: &Folder) -> Stopped {
+        let (reason, why) = match self {
+            Self::Held => ("Held", "the snapshot is held. Remove the hold first".to_owned()),
+            Self::Locked(Lasting { until: Some(until), legal_hold: false }) => {
+                ("Locked", format!("the store locks it until {until}. Try again then"))
+            }
+            Self::Locked(_) => ("Locked", "the store keeps a legal hold on it. Remove the legal hold first".to_owned()),
+            Self::LastProven => (
+                "LastProven",
+                "it is the last proven snapshot of its lineage; those whose removal is announced, or was requested within an \
+                 hour, do not count. Give --allow-last to remove it all the same"
+                    .to_owned(),
+            ),
+            Self::Other(why) => ("NotTheSnapshot", why),
+        };
+        Stopped { reason: reason.to_owned(), message: format!("{folder}: {why}. The agent removed nothing") }
+    }
+}
+
+impl Asked<'_> {
+    async fn remove(&self, shelf: &impl Shelf, now: Timestamp) -> Result<RemovedReport> {
+        let key = self.request.key.clone();
+        let refused = |why: Refusal| RemovedReport { refused: Some(why.told(self.folder)), ..RemovedReport::default() };
+        let ended = match self.decide(shelf, now).await? {
+            Ok(ended) => ended,
+            Err(why) => return Ok(RemovedReport { key, ..refused(why) }),
+        };
+        Ok(match ended {
+            None => RemovedReport { key, ..RemovedReport::default() },
+            Some(Removal::Removed { bytes, unknown: mut unknown_files }) => {
+                unknown_files.truncate(MAX_NAMED);
+                RemovedReport { key, bytes, unknown_files, refused: None }
+            }
+            Some(Removal::Held) => RemovedReport { key, ..refused(Refusal::Held) },
+            Some(Removal::Locked(lasting)) => RemovedReport { key, ..refused(Refusal::Locked(lasting)) },
+            Some(Removal::Changed(why)) => return Err(Error::transient(format!("{}: {why}. Try again", self.folder))),
+        })
+    }
+
+    /// Removes it, or says why not; `None`: nothing of it is left.
+    async fn decide(&self, shelf: &impl Shelf, now: Timestamp) -> Result<Result<Option<Removal>, Refusal>> {
+        let Self { request, folder, .. } = *self;
+        let Some(lineage) = folder.parent() else {
+            return Err(Error::config(format!("{folder} is no snapshot's key")));
+        };
+        let found = inventory::look(shelf, folder, NOBODY).await?;
+        let snapshot = match (&found.snapshot, &found.entry.subject) {
+            (Some(_), Err(Untouched::Held)) => return Ok(Err(Refusal::Held)),
+            (Some(snapshot), _) => snapshot,
+            (None, Err(why)) if *why != Untouched::Incomplete => {
+                let why = format!("the folder holds no complete snapshot ({})", why.as_str());
+                return Ok(Err(Refusal::Other(why)));
+            }
+            (None, _) => return self.finish(shelf, now).await,
+        };
+        let own = hex::encode(snapshot.sha256);
+        if !own.eq_ignore_ascii_case(&request.manifest_sha256) {
+            return Ok(Err(Refusal::Other(format!("the sha256 of its manifest is {own}"))));
+        }
+        if let Some(why) = self.find_other_owner(shelf).await? {
+            return Ok(Err(Refusal::Other(why)));
+        }
+        if snapshot.lasting.locks(now) {
+            return Ok(Err(Refusal::Locked(snapshot.lasting)));
+        }
+        let named = named(&found, snapshot);
+        let record = Record::of_one(&lineage, named.clone(), self.store_id, now);
+        record.keep(shelf, &lineage, now, self.pod_uid).await?;
+        if snapshot.proven && !request.allow_last && !self.has_other(shelf, &lineage, now).await? {
+            return Ok(Err(Refusal::LastProven));
+        }
+        let data = folder.data(snapshot.format);
+        let target = Target { folder: folder.clone(), named, data, store_id: self.store_id.map(str::to_owned) };
+        removal::remove(shelf, &target, now).await.map(|ended| Ok(Some(ended)))
+    }
+
+    /// Why the object that asks is not the one that requested the snapshot.
+    async fn find_other_owner(&self, shelf: &impl Shelf) -> Result<Option<String>> {
+        let Some(owner) = &self.request.owner_uid else { return Ok(None) };
+        let small = shelf.read(&self.folder.manifest(), manifest::MAX_BYTES).await?;
+        let manifest = small.map(|small| Manifest::parse(&small.content)).transpose()?;
+        let uid = manifest.and_then(|manifest| manifest.origin).and_then(|origin| origin.uid);
+        if uid.as_ref() == Some(owner) {
+            return Ok(None);
+        }
+        let by = uid.map_or_else(|| "nobody".to_owned(), |uid| format!("the object {uid}"));
+        Ok(Some(format!("{by} requested it, not {owner}")))
+    }
+
+    /// Whether another snapshot of the lineage is proven, and nobody is about to remove it; the newest are looked at first.
+    async fn has_other(&self, shelf: &impl Shelf, lineage: &Folder, now: Timestamp) -> Result<bool> {
+        let leaving = announced::leaving(shelf, lineage, self.store_id, now).await?;
+        let attempts = shelf.attempts(lineage).await?;
+        let others = attempts.iter().rev().filter(|other| *other != self.folder && !leaving.contains(other.as_str()));
+        let looks = stream::iter(others.map(|other| inventory::look(shelf, other, NOBODY))).buffered(AT_ONCE);
+        let proven = looks.try_filter(|found| {
+            let proven = found.snapshot.as_ref().is_some_and(|snapshot| snapshot.proven);
+            std::future::ready(proven)
+        });
+        let mut proven = std::pin::pin!(proven);
+        Ok(proven.try_next().await?.is_some())
+    }
+
+    /// Finishes what an earlier run has begun: its record names the manifest that is gone. `None`: there is nothing left.
+    async fn finish(&self, shelf: &impl Shelf, now: Timestamp) -> Result<Result<Option<Removal>, Refusal>> {
+        let Self { request, folder, store_id, .. } = *self;
+        if shelf.files(folder).await?.is_empty() {
+            return Ok(Ok(None));
+        }
+        let target = begun::find(shelf, folder, store_id).await?;
+        let meant = |target: &Target| target.named.manifest_sha256.eq_ignore_ascii_case(&request.manifest_sha256);
+        let Some(target) = target.filter(meant) else {
+            let why = "the folder has files and no manifest, and no removal of this manifest has begun: a save or a copy may \
+                       be running";
+            return Ok(Err(Refusal::Other(why.to_owned())));
+        };
+        removal::finish(shelf, &target, now).await.map(Ok)
+    }
+}
+
+/// Whose snapshots are meant does not matter where one is named.
+const NOBODY: Whose<'static> = Whose { cluster_uid: "", schedule_uid: "" };
+
+fn named(found: &Found, snapshot: &Snapshot) -> Named {
+    Named {
+        key: found.entry.key.clone(),
+        manifest_sha256: hex::encode(snapshot.sha256),
+        data: snapshot.format.name(),
+        stored_bytes: snapshot.stored_bytes,
+        reason: "its removal was requested".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
