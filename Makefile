@@ -2,7 +2,7 @@
 # The verbs a person types. Each says what it does and how long it usually takes (warm / bare machine, 2 cores).
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install kubectl demo test soak e2e robustness alerts check fuzz golden image bench bench-save bench-restore bench-scale cluster-up cluster-down cluster-status
+.PHONY: help install kubectl demo test soak e2e robustness alerts check fuzz golden image bench bench-save bench-restore bench-prune bench-scale cluster-up cluster-down cluster-status
 
 export HOLDFAST_CACHE ?= $(HOME)/.cache/holdfast
 export CARGO_TARGET_DIR ?= $(HOLDFAST_CACHE)/target
@@ -54,6 +54,11 @@ bench-save: ## agent save beside etcdctl snapshot save: folder, S3, TLS, distanc
 
 bench-restore: ## agent restore with both engines beside etcdutl snapshot restore: folder, S3, space, memory, bytes written (5 min)
 	@tests/bin/bench-restore
+
+bench-prune: ## requests and memory of agent prune for each snapshot: 5000 in a folder, 1000 in S3 (2 min; 5 min cold)
+	@tests/bin/deps
+	@eval "$$(tests/testbed/testbed env)"; export HOLDFAST_TEST_BIN="$${HOLDFAST_TEST_BIN:-$$(dirname "$$(command -v etcd)")}"; \
+	cargo test --profile bench --workspace --lib --test real -- prune_many a_thousand_snapshots_cost --nocapture | grep -E 'requests each'
 
 bench-scale: ## changes of a cluster's size beside a bare Pod of etcd, on the testbed (20 min)
 	@tests/bin/deps && tests/bin/bench-scale

@@ -494,7 +494,7 @@ const PRUNE_EXAMPLES: &str = "\
 Example:
   Show what a policy keeps and why, and change nothing:
     holdfast agent prune --store s3://BUCKET --credentials-dir keys --namespace NAMESPACE --cluster CLUSTER \\
-      --cluster-uid UID --schedule-uid UID --keep-last 6 --keep-daily 7 --keep-weekly 5 \\
+      --cluster-uid UID --schedule-uid UID --keep-last 6 --keep-within 48h --keep-daily 7 --keep-weekly 5 \\
       --time-zone Europe/Berlin --dry-run";
 
 /// One Secret, and two.

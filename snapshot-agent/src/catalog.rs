@@ -3,6 +3,7 @@
 
 pub(crate) mod announced;
 pub(crate) mod attempts;
+pub(crate) mod begun;
 pub(crate) mod inventory;
 pub(crate) mod look;
 pub mod proof;

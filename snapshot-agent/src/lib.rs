@@ -7,9 +7,10 @@
 //!     snapshot.db[.zst|.gz][.age]   the bytes of etcd's snapshot stream, its 32-byte sha256 at the end included
 //!     manifest.json                 written last: its presence means complete
 //!     proofs/<time>-<level>.json    what was found later, one for each verification; the manifest is never changed
+//!     holds/                        with any object in it, no prune removes the snapshot
 //! ```
 //!
-//! While an upload to a bucket is under way, `<lineage>/uploads/<time>-<owner8>-<pod8>.json` says so and until when.
+//! Before a prune removes anything, `<lineage>/prunes/<time>-<pod8>.json` names it. While an upload to a bucket is under way, `<lineage>/uploads/<time>-<owner8>-<pod8>.json` says so and until when.
 //!
 //! `zstd -d` or `gzip -d` on the data, and `age -d` before where it is encrypted, gives a file that
 //! `etcdutl snapshot restore` takes: nothing is locked in. A save knows public keys alone and cannot read its own backups.

@@ -241,11 +241,11 @@ impl Store {
     }
 
     /// Goes on with data that a dead run has left: it is this run's until then, so nobody takes it back meanwhile. `None`:
-    /// nothing says that anybody was at it.
+    /// these credentials may remove nothing.
     pub(crate) async fn take_over(&self, data: &Key, at: Timestamp, until: Timestamp) -> Result<Option<Taken>> {
         Ok(match self {
             Self::Bucket(store) => store.take_over(data, at, until).await?.map(|taken| Taken::Bucket(Box::new(taken))),
-            Self::Folder(store) => store.take_over(data, at, until).await?.map(Taken::Folder),
+            Self::Folder(store) => Some(Taken::Folder(store.take_over(data, at, until).await?)),
         })
     }
 

@@ -2,7 +2,8 @@
 //! as the audit.
 //!
 //! It decides what a record says, and which record permits a removal: one of this lineage, store and policy, that is old
-//! enough by the agent's clock and by the store's. What is removed is decided in `verbs/prune.rs`.
+//! enough by the agent's clock and by the store's, and not older than a day: what has been kept, held or brought back since
+//! is announced anew. What is removed is decided in `verbs/prune.rs`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,10 +13,11 @@ use serde_json::{Map, Value};
 
 use crate::catalog::inventory::Found;
 use crate::catalog::shelf::Shelf;
-use crate::contract::Policy;
+use crate::contract::{ExitClass, Policy};
 use crate::error::{Error, Result};
 use crate::format::layout::{Folder, Format, Key, attempt_time, record_time};
 use crate::store;
+use crate::store::removal::Small;
 
 /// The format this version writes and reads.
 const FORMAT_VERSION: u32 = 1;
@@ -28,6 +30,12 @@ const MAX_BYTES: u64 = 2 << 20;
 
 /// Records that one run reads, the newest first. What only older ones name is announced again.
 const MAX_READ: usize = 100;
+
+/// So long an announcement permits a removal. At ten minutes between two runs of 20 that is 2880 snapshots.
+const PERMITS_FOR: SignedDuration = SignedDuration::from_hours(24);
+
+/// So long a single removal that was asked for may yet be carried out, and more: its run ends after minutes.
+const ASKED_FOR: SignedDuration = SignedDuration::from_hours(1);
 
 /// What is announced, or was asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -176,43 +184,44 @@ pub(crate) struct Permit {
     pub(crate) not_before: Timestamp,
     /// Whether the record is old enough, by both clocks.
     pub(crate) ripe: bool,
-    /// Whether the policy as it is now said so: only then a complete snapshot goes.
+    /// Whether the policy as it is now said so: only then the snapshot goes.
     pub(crate) mine: bool,
+}
+
+/// What is asked of the records.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// Keys of snapshots.
+    pub(crate) wanted: HashSet<String>,
+    /// How old a record has to be.
+    pub(crate) age: SignedDuration,
+    pub(crate) now: Timestamp,
+    /// Whether the store may be touched to learn its time; without it none is old enough in a folder store.
+    pub(crate) touch: bool,
 }
 
 /// Reads the newest records until each of the wanted keys is named.
 pub(crate) async fn read(
     shelf: &impl Shelf,
     judge: &Judge<'_>,
-    mut wanted: HashSet<String>,
-    age: SignedDuration,
-    now: Timestamp,
+    Asked { mut wanted, age, now, touch }: Asked,
 ) -> Result<HashMap<String, Permit>> {
     let mut permits = HashMap::new();
     if wanted.is_empty() {
         return Ok(permits);
     }
     let folder = judge.lineage.prunes();
-    let files = shelf.files(&folder).await?;
-    let mut names: Vec<(Timestamp, &str)> =
-        files.iter().filter_map(|file| Some((record_time(&file.path)?, file.path.as_str()))).collect();
-    names.sort_unstable();
+    let names = newest(shelf, &folder, now, PERMITS_FOR).await?;
     // One answer for all records of a folder store: none is ripe that was not when the run began.
-    let clock = if names.is_empty() { None } else { shelf.clock(&folder).await? };
-    for (announced, name) in names.into_iter().rev().take(MAX_READ) {
+    let clock = if names.is_empty() || !touch { None } else { shelf.clock(&folder).await? };
+    for (announced, key) in names.into_iter().take(MAX_READ) {
         if wanted.is_empty() {
             break;
         }
-        let key = folder.object(name).map_err(|error| store::layout(&error))?;
-        let Some(small) = shelf.read(&key, MAX_BYTES).await? else { continue };
-        let record = match serde_json::from_slice::<Record>(&small.content) {
-            Ok(record) if record.fits(judge.lineage, judge.store_id) => record,
-            // It permits nothing, and stays.
-            Ok(_) | Err(_) => {
-                tracing::warn!(uri = shelf.uri(&key), "this announcement is of another store or version, or not valid");
-                continue;
-            }
-        };
+        let Some((small, record)) = read_one(shelf, &key, judge.lineage, judge.store_id).await? else { continue };
+        if now.duration_since(announced.min(record.announced_at)) > PERMITS_FOR {
+            continue;
+        }
         // A store that does not say its time cannot confirm the age.
         let aged = clock.or(small.now).is_some_and(|clock| clock.duration_since(small.stored) >= age);
         let ripe = aged && now.duration_since(announced.max(record.announced_at)) >= age;
@@ -226,4 +235,59 @@ pub(crate) async fn read(
         }
     }
     Ok(permits)
+}
+
+/// The records of the time before now, by their names, the newest first.
+async fn newest(
+    shelf: &impl Shelf,
+    folder: &Folder,
+    now: Timestamp,
+    within: SignedDuration,
+) -> Result<Vec<(Timestamp, Key)>> {
+    let files = shelf.files(folder).await?;
+    let mut names: Vec<(Timestamp, &str)> =
+        files.iter().filter_map(|file| Some((record_time(&file.path)?, file.path.as_str()))).collect();
+    names.retain(|(announced, _)| now.duration_since(*announced) <= within);
+    names.sort_unstable();
+    let key = |(at, name)| Ok((at, folder.object(name).map_err(|error| store::layout(&error))?));
+    names.into_iter().rev().map(key).collect()
+}
+
+/// A record and what the store says of it; `None`: it is not of this lineage and store, permits nothing, and stays.
+async fn read_one(
+    shelf: &impl Shelf,
+    key: &Key,
+    lineage: &Folder,
+    store_id: Option<&str>,
+) -> Result<Option<(Small, Record)>> {
+    let small = match shelf.read(key, MAX_BYTES).await {
+        Ok(small) => small,
+        // Too long to be one.
+        Err(error) if error.class() == ExitClass::Corrupt => None,
+        Err(error) => return Err(error),
+    };
+    let read = small.and_then(|small| Some((serde_json::from_slice::<Record>(&small.content).ok()?, small)));
+    let fits = read.filter(|(record, _)| record.fits(lineage, store_id)).map(|(record, small)| (small, record));
+    if fits.is_none() {
+        tracing::warn!(uri = shelf.uri(key), "this announcement is of another store or version, or not valid");
+    }
+    Ok(fits)
+}
+
+/// Keys of snapshots that may go at any moment: announced within a day, or asked for one by one within an hour. A record
+/// that cannot be read says of none.
+pub(crate) async fn leaving(
+    shelf: &impl Shelf,
+    lineage: &Folder,
+    store_id: Option<&str>,
+    now: Timestamp,
+) -> Result<HashSet<String>> {
+    let mut leaving = HashSet::new();
+    for (at, key) in newest(shelf, &lineage.prunes(), now, PERMITS_FOR).await? {
+        let Some((_, record)) = read_one(shelf, &key, lineage, store_id).await? else { continue };
+        if record.schedule_uid.is_some() || now.duration_since(at.max(record.announced_at)) <= ASKED_FOR {
+            leaving.extend(record.snapshots.into_iter().map(|named| named.key));
+        }
+    }
+    Ok(leaving)
 }

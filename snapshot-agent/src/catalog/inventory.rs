@@ -3,10 +3,13 @@
 //! It decides what a folder is, by one listing of it and its manifest. The listing alone proves nothing: a manifest counts
 //! when it was read, and what is removed is looked at again (`removal.rs`).
 
+use std::collections::HashSet;
+use std::mem;
+
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::catalog::attempts::AT_ONCE;
-use crate::catalog::proof::find_standing_failure;
+use crate::catalog::proof::{Proof, find_standing_failure};
 use crate::catalog::shelf::Shelf;
 use crate::contract::{ExitClass, Level, ProofLevel};
 use crate::error::Result;
@@ -24,6 +27,8 @@ pub(crate) struct Found {
     pub(crate) entry: Entry,
     /// What is removed with it; `None`: it is no complete snapshot in its place.
     pub(crate) snapshot: Option<Snapshot>,
+    /// Whether data or proofs lie in it without a manifest.
+    pub(crate) half: bool,
 }
 
 /// A complete snapshot, whoever requested it.
@@ -52,14 +57,16 @@ pub(crate) async fn take(
     shelf: &impl Shelf,
     lineage: &Folder,
     whose: Whose<'_>,
-    protected: &[String],
+    protected: &HashSet<Folder>,
 ) -> Result<Inventory> {
     let folders = shelf.attempts(lineage).await?;
     let complete = folders.windows(2).all(|pair| pair[0] != pair[1]);
     let looks = folders.iter().map(|folder| async move {
         let mut found = look(shelf, folder, whose).await?;
-        if found.entry.subject.is_ok() && protected.contains(&found.entry.key) {
-            found.entry.subject = Err(Untouched::Protected);
+        let Entry { subject, spared, .. } = &mut found.entry;
+        if protected.contains(folder) && matches!(subject, Ok(_) | Err(Untouched::Incomplete)) {
+            *spared = mem::replace(subject, Err(Untouched::Protected)).ok();
+            found.half = false;
         }
         Ok(found)
     });
@@ -72,8 +79,9 @@ pub(crate) async fn look(shelf: &impl Shelf, folder: &Folder, whose: Whose<'_>) 
     let files = shelf.files(folder).await?;
     let at = attempt_time(folder.name()).unwrap_or_default();
     let nothing = |at, why| {
-        let entry = Entry { key: folder.to_string(), at, subject: Err(why) };
-        Ok(Found { folder: folder.clone(), entry, snapshot: None })
+        let entry = Entry { key: folder.to_string(), at, subject: Err(why), spared: None };
+        let half = why == Untouched::Incomplete && files.iter().any(is_left);
+        Ok(Found { folder: folder.clone(), entry, snapshot: None, half })
     };
     if !files.iter().any(|file| file.path == MANIFEST) {
         return nothing(at, Untouched::Incomplete);
@@ -96,30 +104,70 @@ pub(crate) async fn look(shelf: &impl Shelf, folder: &Folder, whose: Whose<'_>) 
     if !files.iter().any(|file| file.path == data && file.bytes == manifest.stored_bytes) {
         return nothing(manifest.started_at, Untouched::Broken);
     }
-    let is = facts(&manifest, &files);
+    let sha256 = Sha256::digest(&small.content);
+    let proofs = proofs_among(&files);
+    let failed = is_contradicted(shelf, folder, &hex::encode(sha256), proofs.clone()).await?;
+    let is = facts(&manifest, &proofs, failed);
+    // The data may be locked where the store says nothing of it to these credentials.
+    let recorded = manifest.lock.as_ref().map(|lock| lock.until);
     let snapshot = Snapshot {
-        sha256: Sha256::digest(&small.content),
+        sha256,
         format: manifest.format(),
         stored_bytes: manifest.stored_bytes,
         proven: is.proven && !is.failed,
-        lasting: small.lasting,
+        lasting: Lasting { until: small.lasting.until.max(recorded), ..small.lasting },
     };
     let judged = retention::candidate(&manifest, folder.as_str(), whose).map(|()| is);
-    let subject = if is_held(&files) { Err(Untouched::Held) } else { judged };
-    let entry = Entry { key: manifest.key, at: manifest.started_at, subject };
-    Ok(Found { folder: folder.clone(), entry, snapshot: Some(snapshot) })
+    let (subject, spared) = if is_held(&files) { (Err(Untouched::Held), judged.ok()) } else { (judged, None) };
+    let entry = Entry { key: manifest.key, at: manifest.started_at, subject, spared };
+    Ok(Found { folder: folder.clone(), entry, snapshot: Some(snapshot), half: false })
 }
 
-/// Whether anybody holds the folder with these files.
+/// Whether anybody holds the folder with these files. A console's own object for the empty folder holds it too.
 pub(crate) fn is_held(files: &[File]) -> bool {
-    files.iter().any(|file| file.path.starts_with("holds/"))
+    files.iter().any(|file| file.path == "holds" || file.path.starts_with("holds/"))
+}
+
+/// Whether a file is of a snapshot whose manifest may be gone: data or a proof.
+pub(crate) fn is_left(file: &File) -> bool {
+    file.proof_name().is_some() || Format::all().any(|format| format.name() == file.path)
+}
+
+/// The proofs among these files, the newest last.
+fn proofs_among(files: &[File]) -> Vec<Proved> {
+    let mut proofs: Vec<Proved> = files.iter().filter_map(|file| Proved::of_name(file.proof_name()?)).collect();
+    proofs.sort_by_key(|proved| proved.at);
+    proofs
+}
+
+/// Whether a verification contradicts the snapshot. What the proof says counts: a name alone voids no snapshot, and neither
+/// does a proof of another manifest.
+async fn is_contradicted(
+    shelf: &impl Shelf,
+    folder: &Folder,
+    manifest_sha256: &str,
+    mut proofs: Vec<Proved>,
+) -> Result<bool> {
+    while let Some(failure) = find_standing_failure(&proofs) {
+        let small = match shelf.read(&folder.proof(failure), manifest::MAX_BYTES).await {
+            Ok(small) => small,
+            // Too long to be one.
+            Err(error) if error.class() == ExitClass::Corrupt => None,
+            Err(error) => return Err(error),
+        };
+        let proof = small.and_then(|small| Proof::parse(&small.content).ok());
+        if proof.is_some_and(|proof| {
+            !proof.passed && proof.key == folder.as_str() && proof.manifest_sha256.eq_ignore_ascii_case(manifest_sha256)
+        }) {
+            return Ok(true);
+        }
+        proofs.retain(|proved| *proved != failure);
+    }
+    Ok(false)
 }
 
 /// What is proven of a snapshot, and what else retention compares.
-fn facts(manifest: &Manifest, files: &[File]) -> Candidate {
-    let names = files.iter().filter_map(|file| file.path.strip_prefix("proofs/"));
-    let mut proofs: Vec<Proved> = names.filter_map(Proved::of_name).collect();
-    proofs.sort_by_key(|proved| proved.at);
+fn facts(manifest: &Manifest, proofs: &[Proved], failed: bool) -> Candidate {
     let drilled = proofs.iter().any(|proved| proved.passed && proved.level == ProofLevel::Drill);
     let hash_kv = manifest.verification.as_ref().is_some_and(|found| found.level == Level::HashKV);
     let contents = manifest.contents.as_ref();
@@ -127,7 +175,7 @@ fn facts(manifest: &Manifest, files: &[File]) -> Candidate {
         ended: manifest.ended_at,
         proven: hash_kv || drilled,
         drilled,
-        failed: find_standing_failure(&proofs).is_some(),
+        failed,
         cluster_id: manifest.cluster_id.clone(),
         revision: contents.map(|contents| contents.revision),
         keys: contents.and_then(|contents| contents.keys),

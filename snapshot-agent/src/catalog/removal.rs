@@ -6,10 +6,12 @@
 
 use jiff::Timestamp;
 
-use crate::catalog::inventory::is_held;
+use crate::catalog::announced::Named;
+use crate::catalog::begun;
+use crate::catalog::inventory::{is_held, is_left};
 use crate::catalog::shelf::Shelf;
 use crate::error::{Error, Result};
-use crate::format::layout::{Folder, Key, MANIFEST, Proved};
+use crate::format::layout::{Folder, Key, MANIFEST};
 use crate::format::manifest;
 use crate::store;
 use crate::store::removal::{File, Lasting};
@@ -19,10 +21,20 @@ use crate::util::sha256::Sha256;
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) folder: Folder,
-    /// sha256 (hex) of its manifest.
-    pub(crate) manifest_sha256: String,
+    /// The snapshot, as it was judged.
+    pub(crate) named: Named,
     /// Its data object.
     pub(crate) data: Key,
+    /// ID of the store.
+    pub(crate) store_id: Option<String>,
+}
+
+impl Target {
+    /// `None`: the data's name is none of a data object's.
+    pub(crate) fn of(folder: Folder, named: Named, store_id: Option<&str>) -> Option<Self> {
+        let data = named.data(&folder)?;
+        Some(Self { folder, named, data, store_id: store_id.map(str::to_owned) })
+    }
 }
 
 /// What became of it.
@@ -45,12 +57,12 @@ pub(crate) enum Removal {
 
 /// Removes a complete snapshot.
 pub(crate) async fn remove(shelf: &impl Shelf, target: &Target, now: Timestamp) -> Result<Removal> {
-    let Target { folder, manifest_sha256, data } = target;
+    let Target { folder, named, data, .. } = target;
     let manifest = folder.manifest();
     let Some(small) = shelf.read(&manifest, manifest::MAX_BYTES).await? else {
         return Ok(Removal::Changed("its manifest is gone"));
     };
-    if !hex::encode(Sha256::digest(&small.content)).eq_ignore_ascii_case(manifest_sha256) {
+    if !hex::encode(Sha256::digest(&small.content)).eq_ignore_ascii_case(&named.manifest_sha256) {
         return Ok(Removal::Changed("its manifest is another one"));
     }
     if small.lasting.locks(now) {
@@ -65,6 +77,7 @@ pub(crate) async fn remove(shelf: &impl Shelf, target: &Target, now: Timestamp) 
         Some(lasting) if lasting.locks(now) => return Ok(Removal::Locked(lasting)),
         Some(_) => {}
     }
+    begun::keep(shelf, target).await?;
     shelf.remove(&manifest).await?;
     if shelf.read(&manifest, manifest::MAX_BYTES).await?.is_some() {
         return Err(Error::transient(format!(
@@ -75,22 +88,25 @@ pub(crate) async fn remove(shelf: &impl Shelf, target: &Target, now: Timestamp) 
     clear(shelf, target, &files).await
 }
 
-/// Removes what is left of a snapshot whose manifest is gone. `None`: nothing is, or a run may be writing to the folder.
+/// Removes what is left of a snapshot whose removal has begun (`begun.rs`). `None`: nothing is.
 pub(crate) async fn finish(shelf: &impl Shelf, target: &Target, now: Timestamp) -> Result<Option<Removal>> {
     let Target { folder, data, .. } = target;
-    // In this order: a run that publishes meanwhile is seen by its manifest.
-    if shelf.held(folder, now).await?.is_some() {
-        return Ok(None);
-    }
-    if shelf.read(&folder.manifest(), manifest::MAX_BYTES).await?.is_some() {
+    // In this order: a copy that was at it when its files were listed has its mark or its manifest after that.
+    let files = shelf.files(folder).await?;
+    if files.iter().any(|file| file.path == MANIFEST) {
         return Ok(Some(Removal::Changed("its manifest exists")));
     }
-    let files = shelf.files(folder).await?;
-    if !files.iter().any(|file| file.path == data.name() || proof_name(file).is_some()) {
+    if !files.iter().any(is_left) {
         return Ok(None);
     }
     if is_held(&files) {
         return Ok(Some(Removal::Held));
+    }
+    if shelf.held(folder, now).await?.is_some() {
+        return Ok(Some(Removal::Changed("a run may be writing to its folder")));
+    }
+    if shelf.read(&folder.manifest(), manifest::MAX_BYTES).await?.is_some() {
+        return Ok(Some(Removal::Changed("its manifest exists")));
     }
     match shelf.lasting(data).await? {
         Some(lasting) if lasting.locks(now) => Ok(Some(Removal::Locked(lasting))),
@@ -98,14 +114,14 @@ pub(crate) async fn finish(shelf: &impl Shelf, target: &Target, now: Timestamp) 
     }
 }
 
-/// Removes data and proofs.
+/// Removes data and proofs, and in the end the record that says so.
 async fn clear(shelf: &impl Shelf, target: &Target, files: &[File]) -> Result<Removal> {
     let Target { folder, data, .. } = target;
     let bytes = files.iter().find(|file| file.path == data.name()).map_or(0, |file| file.bytes);
     shelf.remove(data).await?;
     let mut unknown = vec![];
     for file in files.iter().filter(|file| file.path != MANIFEST && file.path != data.name()) {
-        match proof_name(file) {
+        match file.proof_name() {
             Some(name) => {
                 let proof = folder.proofs().object(name).map_err(|error| store::layout(&error))?;
                 shelf.remove(&proof).await?;
@@ -113,10 +129,6 @@ async fn clear(shelf: &impl Shelf, target: &Target, files: &[File]) -> Result<Re
             None => unknown.push(format!("{folder}/{}", file.path)),
         }
     }
+    shelf.remove(&folder.begun()).await?;
     Ok(Removal::Removed { bytes, unknown })
-}
-
-/// The name of a proof; `None`: the file is none.
-fn proof_name(file: &File) -> Option<&str> {
-    file.path.strip_prefix("proofs/").filter(|name| Proved::of_name(name).is_some())
 }

@@ -30,7 +30,7 @@ pub struct Policy {
     /// Keep one snapshot of each year, for this number of newest years with snapshots.
     #[arg(long, default_value_t, value_name = "N", help_heading = KEEP)]
     pub keep_yearly: u32,
-    /// Keep all snapshots that are at most this much older than the newest snapshot, such as `6h` or `2d`.
+    /// Keep all snapshots that are at most this much older than the newest snapshot, such as `6h` or `48h`.
     #[arg(long, value_name = "DURATION", help_heading = KEEP)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep_within: Option<SignedDuration>,
@@ -111,7 +111,7 @@ pub struct PruneRequest {
     /// Key of a snapshot to keep, for example because a restore reads it; repeatable.
     #[arg(long = "protect", value_name = "KEY")]
     pub protect: Vec<String>,
-    /// Key of the newest snapshot, if its keys are far fewer than those of the snapshot before and this is intended.
+    /// Key of a snapshot whose keys are far fewer than those of the snapshot before, if this is intended.
     #[arg(long, value_name = "KEY")]
     pub accept_anomaly: Option<String>,
     /// Least age of an announcement in seconds before the agent removes what it names.
@@ -332,5 +332,7 @@ mod tests {
             assert_eq!(checked.is_err(), says.is_some(), "{policy:?}: {checked:?}");
             assert!(says.is_none_or(|says| checked.unwrap_err().contains(says)), "{policy:?}");
         }
+        // As the help and the CRD write it.
+        assert_eq!("48h".parse::<SignedDuration>().unwrap(), SignedDuration::from_hours(48));
     }
 }

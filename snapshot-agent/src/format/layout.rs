@@ -274,6 +274,15 @@ impl Folder {
         Ok(Key { folder: self.prunes(), name })
     }
 
+    /// The record that the removal of this attempt has begun.
+    pub fn begun(&self) -> Key {
+        let (prunes, attempt) = match self.0.rsplit_once('/') {
+            Some((lineage, attempt)) => (Self(lineage.to_owned()).prunes(), attempt),
+            None => (Self(PRUNES.to_owned()), self.0.as_str()),
+        };
+        Key { folder: prunes, name: format!("{attempt}{RECORD}") }
+    }
+
     /// The object of this name in this folder, if it can be one of ours.
     pub fn object(&self, name: &str) -> Result<Key, LayoutError> {
         Ok(Key { folder: self.clone(), name: segment("name", name)?.to_owned() })
@@ -389,10 +398,10 @@ pub fn attempt_time(name: &str) -> Option<Timestamp> {
     time.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
 }
 
-/// When an announcement was made that has this name; `None`: it is no such name.
+/// When an announcement was made that has this name; `None`: it is no such name. A removal that has begun has an attempt's.
 pub fn record_time(name: &str) -> Option<Timestamp> {
     let (time, pod) = name.strip_suffix(RECORD)?.split_once('-')?;
-    let time = DateTime::strptime("%Y%m%dT%H%M%SZ", time).ok().filter(|_| !pod.is_empty())?;
+    let time = DateTime::strptime("%Y%m%dT%H%M%SZ", time).ok().filter(|_| !pod.is_empty() && !pod.contains('-'))?;
     time.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
 }
 
@@ -523,6 +532,10 @@ mod tests {
             assert_eq!(record_time(other), None, "{other:?}");
         }
         assert!(attempt_time("prunes").is_none() && lineage.prunes().is_made_on_demand());
+        // A removal that has begun lies beside them, and is no announcement.
+        let begun = lineage.child("20261121T162233Z-11111111-aaaaaaaa").unwrap().begun();
+        assert_eq!(begun.to_string(), format!("{lineage}/prunes/20261121T162233Z-11111111-aaaaaaaa.json"));
+        assert_eq!(record_time(begun.name()), None);
         for bad in ["..", "a/b", "", ".hidden"] {
             lineage.object(bad).unwrap_err();
         }

@@ -31,8 +31,7 @@ pub fn candidate(manifest: &Manifest, key: &str, whose: Whose<'_>) -> Result<(),
     }
     match &origin.schedule {
         Some(schedule) if schedule.uid == whose.schedule_uid => Ok(()),
-        Some(_) => Err(Untouched::OtherOrigin),
         None if origin.uid.is_none() => Err(Untouched::ByHand),
-        None => Err(Untouched::OtherOrigin),
+        Some(_) | None => Err(Untouched::OtherOrigin),
     }
 }

@@ -13,6 +13,8 @@ pub struct Entry {
     pub at: Timestamp,
     /// Whether a policy judges it.
     pub subject: Result<Candidate, Untouched>,
+    /// What is known of a snapshot of the schedule that is held or protected: no policy judges it, and doubts count it.
+    pub spared: Option<Candidate>,
 }
 
 /// A complete snapshot of the schedule.

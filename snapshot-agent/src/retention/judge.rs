@@ -111,16 +111,32 @@ impl<'a> Candidates<'a> {
     }
 
     /// One of each of the newest `most` periods: the newest proven one; where none is proven, the newest that no
-    /// verification contradicts.
+    /// verification contradicts. A period where each failed keeps its newest, and takes no other period's place.
     fn of_periods(&self, period: Period, most: usize, zone: &TimeZone) -> impl Iterator<Item = usize> {
         let mut chosen: BTreeMap<_, Placed<'_>> = BTreeMap::new();
-        for one in self.sound().filter(|_| most > 0) {
-            let best = chosen.entry(period.name(one.at, zone)).or_insert(one);
-            if one.is.proven && !best.is.proven {
-                *best = one;
+        for one in &self.0 {
+            let best = chosen.entry(period.name(one.at, zone)).or_insert(*one);
+            if rank(one.is) > rank(best.is) {
+                *best = *one;
             }
         }
-        chosen.into_values().rev().take(most).map(|one| one.place)
+        let counts = |one: &Placed<'_>| usize::from(!one.is.failed);
+        let newest_first = chosen.into_values().rev();
+        let counted = newest_first.scan(0, move |periods, one| {
+            let room = *periods < most;
+            *periods += counts(&one);
+            room.then_some(one)
+        });
+        counted.map(|one| one.place)
+    }
+}
+
+/// How well a snapshot stands for its period.
+const fn rank(is: &Candidate) -> u8 {
+    match (is.failed, is.proven) {
+        (true, _) => 0,
+        (false, false) => 1,
+        (false, true) => 2,
     }
 }
 

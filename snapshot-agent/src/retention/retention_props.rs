@@ -49,7 +49,7 @@ prop_compose! {
             1 => Err(Untouched::Held),
             _ => Ok(is),
         };
-        Entry { key: format!("shop/orders/1a2b3c4d/{key}"), at: at(around + off), subject }
+        Entry { key: format!("shop/orders/1a2b3c4d/{key}"), at: at(around + off), subject, spared: None }
     }
 }
 
@@ -117,14 +117,23 @@ fn reference<'a>(entries: &'a [Entry], policy: &Policy, zone: &str) -> BTreeSet<
         (policy.keep_yearly, "%Y"),
     ] {
         let mut periods: BTreeMap<(String, i32), Vec<_>> = BTreeMap::new();
-        for (entry, is) in &sound {
+        for (entry, is) in &all {
             let time = entry.at.to_zoned(zone.clone());
             let offset = if format.ends_with("%H") { -time.offset().seconds() } else { 0 };
             periods.entry((time.strftime(format).to_string(), offset)).or_default().push((*entry, *is));
         }
-        for inside in periods.into_values().rev().take(count as usize) {
-            let proven: Vec<_> = inside.iter().copied().filter(|(_, is)| is.proven).collect();
-            keep.extend(newest(if proven.is_empty() { inside } else { proven }, 1));
+        let of = |wanted: fn(&Candidate) -> bool, inside: &[(&'a Entry, &'a Candidate)]| {
+            inside.iter().copied().filter(|(_, is)| wanted(is)).collect::<Vec<_>>()
+        };
+        let mut sound_periods = 0;
+        for inside in periods.into_values().rev() {
+            if sound_periods == count {
+                break;
+            }
+            let (proven, sound) = (of(|is| is.proven && !is.failed, &inside), of(|is| !is.failed, &inside));
+            sound_periods += u32::from(!sound.is_empty());
+            let best = [proven, sound, inside].into_iter().find(|some| !some.is_empty()).unwrap();
+            keep.extend(newest(best, 1));
         }
     }
     keep

@@ -39,7 +39,7 @@ pub struct Sight<'a> {
     pub mark: Mark,
     /// The due time before the last: backups that are older have stopped.
     pub newest_after: Option<Timestamp>,
-    /// Key of a newest snapshot whose loss of keys is intended.
+    /// Key of a snapshot whose loss of keys is intended.
     pub accepted: Option<&'a str>,
 }
 
@@ -65,15 +65,19 @@ pub enum Stop {
     Ahead(String, Timestamp),
     /// The newest is older than two due times.
     Overdue(String, Timestamp),
-    /// The newest has far fewer keys than the one before.
+    /// A snapshot has far fewer keys than the one before.
     Anomaly {
-        /// The newest.
-        newest: String,
+        /// The later one.
+        later: String,
         /// Its keys.
         keys: u64,
+        /// The one before.
+        earlier: String,
         /// The keys of the one before.
         before: u64,
     },
+    /// A verification failed, and no proven snapshot is left that none contradicts.
+    NoneSound(String),
 }
 
 impl Stop {
@@ -88,6 +92,7 @@ impl Stop {
             Self::Ahead(..) => "DateAhead",
             Self::Overdue(..) => "BackupOverdue",
             Self::Anomaly { .. } => "SnapshotAnomaly",
+            Self::NoneSound(_) => "NoSoundSnapshot",
         }
     }
 
@@ -115,9 +120,13 @@ impl Stop {
             Self::Overdue(key, at) => format!(
                 "the newest snapshot {key} of {at} is older than two due times of the schedule. Let a backup succeed first"
             ),
-            Self::Anomaly { newest, keys, before } => format!(
-                "{newest} has {keys} keys, and the snapshot before has {before}. If this is intended, accept the snapshot \
-                 (holdfast.dev/accept-anomaly or --accept-anomaly)"
+            Self::Anomaly { later, keys, earlier, before } => format!(
+                "{later} has {keys} keys, and the snapshot before, {earlier}, has {before}. If this is intended, accept the \
+                 snapshot {later} (holdfast.dev/accept-anomaly or --accept-anomaly)"
+            ),
+            Self::NoneSound(key) => format!(
+                "a verification of {key} failed, and the schedule has no proven snapshot without a failed verification. Let \
+                 a backup with an equal HashKV succeed first"
             ),
         }
     }
@@ -139,23 +148,44 @@ pub fn find_stop(entries: &[Entry], sight: &Sight<'_>) -> Option<Stop> {
     let mut oldest_first: Vec<(&Entry, &Candidate)> =
         entries.iter().filter_map(|entry| Some((entry, entry.subject.as_ref().ok()?))).collect();
     oldest_first.sort_unstable_by(|(a, _), (b, _)| (a.at, &a.key).cmp(&(b.at, &b.key)));
-    let (newest, is) = oldest_first.last()?;
+    let (newest, _) = oldest_first.last()?;
     if newest.at.duration_since(sight.now) > MOST_AHEAD {
         return Some(Stop::Ahead(newest.key.clone(), newest.at));
     }
-    find_fall(&oldest_first).or_else(|| {
-        if sight.newest_after.is_some_and(|due| newest.at < due) {
-            return Some(Stop::Overdue(newest.key.clone(), newest.at));
-        }
-        let (_, before) = oldest_first.iter().rev().nth(1)?;
-        let (keys, before) = (is.keys?, before.keys?);
-        // By keys, never by bytes: a defragmentation shrinks bytes.
-        let lost = before >= MANY_KEYS && u128::from(keys) * 10 < u128::from(before) * 7;
-        (lost && sight.accepted != Some(newest.key.as_str())).then(|| Stop::Anomaly {
-            newest: newest.key.clone(),
-            keys,
-            before,
-        })
+    if let Some(fall) = find_fall(&oldest_first) {
+        return Some(fall);
+    }
+    if sight.newest_after.is_some_and(|due| newest.at < due) {
+        return Some(Stop::Overdue(newest.key.clone(), newest.at));
+    }
+    let failed = oldest_first.iter().rfind(|(_, is)| is.failed);
+    if let Some((failed, _)) = failed
+        && !oldest_first.iter().any(|(_, is)| is.proven && !is.failed)
+    {
+        return Some(Stop::NoneSound(failed.key.clone()));
+    }
+    find_loss(entries, sight.accepted)
+}
+
+/// The newest loss of keys from one snapshot to the next, if nobody accepts it: a backup after it does not make it good.
+/// Who is held or protected counts, so that holding the fuller one does not hide the loss.
+fn find_loss(entries: &[Entry], accepted: Option<&str>) -> Option<Stop> {
+    let counted = entries.iter().filter_map(|entry| {
+        let is = entry.subject.as_ref().ok().or(entry.spared.as_ref())?;
+        Some((entry, is.keys?))
+    });
+    let mut newest_first: Vec<(&Entry, u64)> = counted.collect();
+    newest_first.sort_unstable_by(|(a, _), (b, _)| (b.at, &b.key).cmp(&(a.at, &a.key)));
+    let pairs = newest_first.windows(2).filter_map(|pair| pair.first().zip(pair.get(1)));
+    // By keys, never by bytes: a defragmentation shrinks bytes.
+    let lost = |(keys, before): (u64, u64)| before >= MANY_KEYS && u128::from(keys) * 10 < u128::from(before) * 7;
+    let ((later, keys), (earlier, before)) =
+        pairs.into_iter().find(|((_, keys), (_, before))| lost((*keys, *before)))?;
+    (accepted != Some(later.key.as_str())).then(|| Stop::Anomaly {
+        later: later.key.clone(),
+        keys: *keys,
+        earlier: earlier.key.clone(),
+        before: *before,
     })
 }
 

@@ -18,7 +18,7 @@ fn good() -> Candidate {
 fn entry(time: &str, is: Candidate) -> Entry {
     let at = at(time);
     let ended = at + SignedDuration::from_secs(5);
-    Entry { key: format!("shop/orders/1a2b3c4d/{time}"), at, subject: Ok(Candidate { ended, ..is }) }
+    Entry { key: format!("shop/orders/1a2b3c4d/{time}"), at, subject: Ok(Candidate { ended, ..is }), spared: None }
 }
 
 fn verdicts(entries: &[Entry], policy: &Policy, zone: &str, now: &str) -> Vec<String> {
@@ -75,7 +75,7 @@ fn a_period_keeps_its_newest_proven_one_and_a_failure_counts_for_nothing() {
     assert_eq!(
         told,
         [
-            "drop: no rule keeps it",
+            "keep: daily",
             "drop: no rule keeps it",
             "keep: daily",
             "keep: daily",
@@ -85,6 +85,10 @@ fn a_period_keeps_its_newest_proven_one_and_a_failure_counts_for_nothing() {
             "keep: newest",
         ]
     );
+    let narrow = Policy { keep_daily: 4, ..policy };
+    let told = verdicts(&entries, &narrow, "Etc/UTC", "2026-12-01T00:00:00Z");
+    assert_eq!(told[0], "drop: no rule keeps it", "four days with sound snapshots are newer");
+    assert_eq!(told[2], "keep: daily", "and it takes no place of theirs");
 }
 
 #[test]
@@ -189,8 +193,38 @@ fn every_doubt_stops() {
     let key = fewer[2].key.clone();
     assert_eq!(reason(&fewer, &Sight { accepted: Some(&key), ..sight() }), None);
     assert_eq!(reason(&fewer, &Sight { accepted: Some("another"), ..sight() }), Some("SnapshotAnomaly"));
+    // Later backups do not make it good, and neither does holding the fuller one.
+    let last = with("2026-11-21T12:10:00Z", 31, 690);
+    fewer.push(last.clone());
+    assert_eq!(reason(&fewer, &sight()), Some("SnapshotAnomaly"));
+    assert!(find_stop(&fewer, &sight()).unwrap().message().contains(&format!("{key} has 699 keys")));
+    assert_eq!(reason(&fewer, &Sight { accepted: Some(&key), ..sight() }), None);
+    assert_eq!(reason(&fewer, &Sight { accepted: Some(&last.key), ..sight() }), Some("SnapshotAnomaly"));
+    for why in [Untouched::Held, Untouched::Protected] {
+        let mut spared = fewer.clone();
+        spared[0] = with("2026-11-21T10:00:00Z", 10, 999);
+        spared[1].spared = spared[1].subject.clone().ok();
+        spared[1].subject = Err(why);
+        assert_eq!(reason(&spared, &sight()), Some("SnapshotAnomaly"), "{why:?}");
+        spared[1].spared = None;
+        assert_eq!(reason(&spared, &sight()), None, "what another object requested is not compared");
+    }
+    fewer.push(with("2026-11-21T12:20:00Z", 32, 1000));
+    assert_eq!(reason(&fewer, &sight()), Some("SnapshotAnomaly"), "the keys came back, and the loss is still there");
     fewer[1] = with("2026-11-21T11:00:00Z", 20, 999);
     assert_eq!(reason(&fewer, &sight()), None, "a small database may shrink");
+
+    let mut failed = sound();
+    for entry in &mut failed {
+        entry.subject.as_mut().unwrap().failed = true;
+    }
+    assert_eq!(reason(&failed, &sight()), Some("NoSoundSnapshot"));
+    failed[0].subject.as_mut().unwrap().failed = false;
+    assert_eq!(reason(&failed, &sight()), None);
+    failed[0].subject.as_mut().unwrap().proven = false;
+    assert_eq!(reason(&failed, &sight()), Some("NoSoundSnapshot"));
+    failed.truncate(1);
+    assert_eq!(reason(&failed, &sight()), None, "no verification failed");
     let stop = find_stop(&later, &sight()).unwrap();
     assert!(stop.message().contains("Prune with that version"), "{stop:?}");
 }

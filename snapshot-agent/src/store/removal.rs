@@ -7,14 +7,14 @@ use jiff::Timestamp;
 
 use super::Store;
 use crate::error::Result;
-use crate::format::layout::{Folder, Key};
+use crate::format::layout::{Folder, Key, Proved};
 
 /// What keeps an object from being removed, as far as these credentials may know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lasting {
     /// Until when the store locks it.
     pub(crate) until: Option<Timestamp>,
-    /// Whether somebody holds it, for as long as that takes.
+    /// Whether somebody holds it for as long as that takes, or the store says something of a lock that cannot be read.
     pub(crate) legal_hold: bool,
 }
 
@@ -42,6 +42,13 @@ pub(crate) struct File {
     /// Its path below the folder.
     pub(crate) path: String,
     pub(crate) bytes: u64,
+}
+
+impl File {
+    /// The name of a proof; `None`: the file is none.
+    pub(crate) fn proof_name(&self) -> Option<&str> {
+        self.path.strip_prefix("proofs/").filter(|name| Proved::of_name(name).is_some())
+    }
 }
 
 impl Store {

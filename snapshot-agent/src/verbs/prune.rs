@@ -1,8 +1,8 @@
 //! `agent prune`: judges the snapshots of one schedule, removes what was announced before, and announces what may go next.
 //!
-//! It decides what is removed: a candidate that the policy drops now, that an old enough announcement of the same policy
-//! names with the same manifest, and that nothing locks; at most [`MAX_REMOVED`], the oldest first. Any doubt about the
-//! whole (`retention::find_stop`) removes nothing. How one snapshot goes is decided in `catalog/removal.rs`.
+//! It decides what is removed: a candidate that the policy drops now, that an announcement of the same policy names with the
+//! same manifest, old enough and of the last day, and that nothing locks; at most [`MAX_REMOVED`], the oldest first. Any doubt
+//! about the whole (`retention::find_stop`) removes nothing. How one snapshot goes is decided in `catalog/removal.rs`.
 
 mod told;
 
@@ -11,16 +11,17 @@ use std::collections::{HashMap, HashSet};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::catalog::announced::{self, Judge, MAX_SNAPSHOTS, Named, Permit};
+use crate::catalog::announced::{self, Asked, Judge, MAX_SNAPSHOTS, Named, Permit};
 use crate::catalog::attempts::lineages;
+use crate::catalog::begun;
 use crate::catalog::inventory::{self, Found};
 use crate::catalog::removal::{self, Removal, Target};
 use crate::catalog::shelf::Shelf;
-use crate::catalog::store_id;
-use crate::contract::{MAX_NAMED, MAX_REMOVED, PruneRequest};
+use crate::catalog::{store_id, stored};
+use crate::contract::{ExitClass, MAX_NAMED, MAX_REMOVED, PruneRequest};
 use crate::error::{Error, Result};
 use crate::format::layout::Folder;
-use crate::retention::{Mark, Sight, Stop, Untouched, Verdict, Whose, find_stop, judge, time_zone};
+use crate::retention::{Mark, Sight, Stop, Verdict, Whose, find_stop, judge, time_zone};
 use crate::store::removal::Lasting;
 use crate::store::{self, Store};
 use crate::util::clock;
@@ -36,6 +37,7 @@ pub async fn run(request: PruneRequest) -> Result<Pruned> {
     request.policy.check().map_err(|why| Error::config(format!("the policy: {why}")))?;
     let none = || Error::config(format!("--time-zone={:?} is no time zone", request.time_zone));
     let zone = time_zone(&request.time_zone).ok_or_else(none)?;
+    let protected = protected(&request)?;
     let mut interrupt = Interrupt::after(request.deadline_seconds.into())?;
     // What it writes is never locked, whatever saves ask for.
     let store = Store::open(&store::unlocked(&request.store))?;
@@ -44,16 +46,28 @@ pub async fn run(request: PruneRequest) -> Result<Pruned> {
     let pod_uid = request.pod_uid.clone().map_or_else(random_uid, Ok)?;
     let (mark, store_id) =
         interrupt.unless(store_id::read_before_removal(&request.store, request.expect_store_id.as_deref())).await?;
-    let known = interrupt.unless(lineages(&store, &request.namespace, &request.cluster, None)).await?;
+    // Of another store nothing is read.
+    let known = match mark {
+        Mark::Same => interrupt.unless(lineages(&store, &request.namespace, &request.cluster, None)).await?,
+        Mark::Different(_) | Mark::Unreadable(_) => vec![],
+    };
     let earlier = known.iter().filter(|other| **other != lineage).map(ToString::to_string).take(MAX_NAMED).collect();
-    let mut run = Run { request, zone, lineage, pod_uid, mark, store_id, now: clock::now(), seen: Seen::default() };
+    let (now, seen) = (clock::now(), Seen::default());
+    let mut run = Run { request, protected, zone, lineage, pod_uid, mark, store_id, now, seen };
     let failed = interrupt.unless(run.prune(&store)).await.err();
     Ok(run.told(earlier, failed))
+}
+
+/// The folders that are named to be kept. A key that names none would protect nothing.
+fn protected(request: &PruneRequest) -> Result<HashSet<Folder>> {
+    let named = request.protect.iter().map(|key| stored::folder(key).map_err(|error| error.context("--protect")));
+    named.collect()
 }
 
 /// One run.
 struct Run {
     request: PruneRequest,
+    protected: HashSet<Folder>,
     zone: TimeZone,
     lineage: Folder,
     pod_uid: String,
@@ -96,7 +110,7 @@ impl Run {
             };
         }
         let whose = Whose { cluster_uid: &self.request.cluster_uid, schedule_uid: &self.request.schedule_uid };
-        let taken = inventory::take(shelf, &self.lineage, whose, &self.request.protect).await?;
+        let taken = inventory::take(shelf, &self.lineage, whose, &self.protected).await?;
         let entries: Vec<_> = taken.found.iter().map(|found| found.entry.clone()).collect();
         self.seen.verdicts = judge(&entries, &self.request.policy, &self.zone, self.now);
         self.seen.stop = find_stop(&entries, &Sight { complete: taken.complete, ..sight });
@@ -137,11 +151,11 @@ impl Run {
     }
 
     async fn read_permits(&mut self, shelf: &impl Shelf) -> Result<()> {
-        let dropped = self.dropped().into_iter().map(|found| found.entry.key);
-        let half = self.seen.found.iter().filter(|found| is_half(found)).map(|found| found.entry.key.clone());
-        let wanted = dropped.chain(half).collect();
+        let wanted = self.dropped().into_iter().map(|found| found.entry.key).collect();
         let age = SignedDuration::from_secs(self.request.announced_seconds.into());
-        self.seen.permits = announced::read(shelf, &self.judge(), wanted, age, self.now).await?;
+        let touch = self.seen.stop.is_none() && !self.request.dry_run;
+        let asked = Asked { wanted, age, now: self.now, touch };
+        self.seen.permits = announced::read(shelf, &self.judge(), asked).await?;
         Ok(())
     }
 
@@ -153,40 +167,62 @@ impl Run {
     }
 
     async fn remove_announced(&mut self, shelf: &impl Shelf) -> Result<()> {
-        let half = self.seen.found.iter().filter(|found| is_half(found)).cloned().collect::<Vec<_>>();
-        let mut tried = 0;
+        let half = self.seen.found.iter().filter(|found| found.half).cloned().collect::<Vec<_>>();
+        let (mut tried, mut denials) = (0, vec![]);
         for found in half.into_iter().chain(self.dropped()) {
             if tried == MAX_TRIED || self.seen.removed.len() == MAX_REMOVED {
                 break;
             }
-            let Found { folder, entry, snapshot } = found.clone();
-            let permit = match &snapshot {
-                None => self.seen.permits.get(&entry.key),
-                Some(_) => self.permit(&found).filter(|_| !self.seen.locked.contains_key(&entry.key)),
+            let key = &found.entry.key;
+            let ended = match self.remove_one(shelf, &found).await {
+                Ok(None) => continue,
+                Ok(Some(ended)) => ended,
+                // Of one snapshot that says nothing of the others.
+                Err(error) if error.class() == ExitClass::Denied => {
+                    tracing::warn!(key, "the store denies the removal, and the snapshot counts as locked: {error}");
+                    self.seen.locked.insert(key.clone(), Lasting::default());
+                    denials.push(error);
+                    tried += 1;
+                    continue;
+                }
+                Err(error) => return Err(error),
             };
-            let Some(named) = permit.filter(|permit| permit.ripe).map(|permit| permit.named.clone()) else { continue };
-            let Some(data) = named.data(&folder) else { continue };
             tried += 1;
-            let target = Target { folder, manifest_sha256: named.manifest_sha256, data };
-            let ended = match snapshot {
-                None => removal::finish(shelf, &target, self.now).await?,
-                Some(_) => Some(removal::remove(shelf, &target, self.now).await?),
-            };
             match ended {
-                Some(Removal::Removed { bytes, unknown }) => {
-                    tracing::info!(key = entry.key, bytes, "removed");
-                    self.seen.removed.insert(entry.key, bytes);
+                Removal::Removed { bytes, unknown } => {
+                    tracing::info!(key, bytes, "removed");
+                    self.seen.removed.insert(key.clone(), bytes);
                     self.seen.unknown.extend(unknown);
                 }
-                Some(Removal::Locked(lasting)) => {
-                    self.seen.locked.insert(entry.key, lasting);
+                Removal::Locked(lasting) => {
+                    self.seen.locked.insert(key.clone(), lasting);
                 }
-                Some(Removal::Held) => tracing::info!(key = entry.key, "held since it was judged: it stays"),
-                Some(Removal::Changed(why)) => tracing::info!(key = entry.key, why, "it stays"),
-                None => {}
+                Removal::Held => tracing::info!(key, "held since it was judged: it stays"),
+                Removal::Changed(why) => tracing::info!(key, why, "it stays"),
             }
         }
-        Ok(())
+        match denials.pop() {
+            Some(denied) if denials.len() + 1 == tried => Err(denied),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a snapshot that may go, or finishes a removal that has begun; `None`: it is neither.
+    async fn remove_one(&self, shelf: &impl Shelf, found: &Found) -> Result<Option<Removal>> {
+        let store_id = self.store_id.as_deref();
+        if found.half {
+            return match begun::find(shelf, &found.folder, store_id).await? {
+                Some(target) => removal::finish(shelf, &target, self.now).await,
+                None => Ok(None),
+            };
+        }
+        let permit =
+            self.permit(found).filter(|permit| permit.ripe && !self.seen.locked.contains_key(&found.entry.key));
+        let target = permit.and_then(|permit| Target::of(found.folder.clone(), permit.named.clone(), store_id));
+        match target {
+            Some(target) => removal::remove(shelf, &target, self.now).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Names what the policy drops and no announcement names yet, the oldest first.
@@ -216,11 +252,6 @@ impl Run {
     fn stands(&self, found: &Found) -> bool {
         !self.seen.removed.contains_key(&found.entry.key) && !self.seen.locked.contains_key(&found.entry.key)
     }
-}
-
-/// Whether it may be a snapshot that was half removed.
-fn is_half(found: &Found) -> bool {
-    found.entry.subject == Err(Untouched::Incomplete)
 }
 
 #[cfg(test)]

@@ -1,19 +1,20 @@
 //! `agent remove`: one snapshot, named by its key and by the sha256 of its manifest.
 //!
 //! It decides what has to hold beyond what every removal needs (`catalog/removal.rs`): the snapshot stands in its place,
-//! belongs to the object that asks, and is not the last proven one of its lineage. A record is written before, so that the
-//! next try can finish what this one has begun.
+//! belongs to the object that asks, and is not the last proven one of its lineage. A record is written before that is asked:
+//! of two runs at once one at least sees the other's.
 
-use std::collections::HashSet;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use jiff::Timestamp;
 
-use jiff::{SignedDuration, Timestamp};
-
-use crate::catalog::announced::{self, Judge, Named, Record};
+use crate::catalog::announced::{self, Named, Record};
+use crate::catalog::attempts::AT_ONCE;
+use crate::catalog::begun;
 use crate::catalog::inventory::{self, Found, Snapshot};
 use crate::catalog::removal::{self, Removal, Target};
 use crate::catalog::shelf::Shelf;
 use crate::catalog::{store_id, stored};
-use crate::contract::{MAX_NAMED, Policy, RemoveRequest, RemovedReport, Stopped};
+use crate::contract::{MAX_NAMED, RemoveRequest, RemovedReport, Stopped};
 use crate::error::{Error, Result};
 use crate::format::layout::Folder;
 use crate::format::manifest::{self, Manifest};
@@ -76,7 +77,9 @@ impl Refusal {
             Self::Locked(_) => ("Locked", "the store keeps a legal hold on it. Remove the legal hold first".to_owned()),
             Self::LastProven => (
                 "LastProven",
-                "it is the last proven snapshot of its lineage. Give --allow-last to remove it all the same".to_owned(),
+                "it is the last proven snapshot of its lineage; those whose removal is announced, or was requested within an \
+                 hour, do not count. Give --allow-last to remove it all the same"
+                    .to_owned(),
             ),
             Self::Other(why) => ("NotTheSnapshot", why),
         };
@@ -118,7 +121,7 @@ impl Asked<'_> {
                 let why = format!("the folder holds no complete snapshot ({})", why.as_str());
                 return Ok(Err(Refusal::Other(why)));
             }
-            (None, _) => return self.finish(shelf, &lineage, now).await,
+            (None, _) => return self.finish(shelf, now).await,
         };
         let own = hex::encode(snapshot.sha256);
         if !own.eq_ignore_ascii_case(&request.manifest_sha256) {
@@ -130,13 +133,14 @@ impl Asked<'_> {
         if snapshot.lasting.locks(now) {
             return Ok(Err(Refusal::Locked(snapshot.lasting)));
         }
-        if snapshot.proven && !request.allow_last && !has_other(shelf, &lineage, folder).await? {
+        let named = named(&found, snapshot);
+        let record = Record::of_one(&lineage, named.clone(), self.store_id, now);
+        record.keep(shelf, &lineage, now, self.pod_uid).await?;
+        if snapshot.proven && !request.allow_last && !self.has_other(shelf, &lineage, now).await? {
             return Ok(Err(Refusal::LastProven));
         }
-        let record = Record::of_one(&lineage, named(&found, snapshot), self.store_id, now);
-        record.keep(shelf, &lineage, now, self.pod_uid).await?;
         let data = folder.data(snapshot.format);
-        let target = Target { folder: folder.clone(), manifest_sha256: own, data };
+        let target = Target { folder: folder.clone(), named, data, store_id: self.store_id.map(str::to_owned) };
         removal::remove(shelf, &target, now).await.map(|ended| Ok(Some(ended)))
     }
 
@@ -153,29 +157,33 @@ impl Asked<'_> {
         Ok(Some(format!("{by} requested it, not {owner}")))
     }
 
+    /// Whether another snapshot of the lineage is proven, and nobody is about to remove it; the newest are looked at first.
+    async fn has_other(&self, shelf: &impl Shelf, lineage: &Folder, now: Timestamp) -> Result<bool> {
+        let leaving = announced::leaving(shelf, lineage, self.store_id, now).await?;
+        let attempts = shelf.attempts(lineage).await?;
+        let others = attempts.iter().rev().filter(|other| *other != self.folder && !leaving.contains(other.as_str()));
+        let looks = stream::iter(others.map(|other| inventory::look(shelf, other, NOBODY))).buffered(AT_ONCE);
+        let proven = looks.try_filter(|found| {
+            let proven = found.snapshot.as_ref().is_some_and(|snapshot| snapshot.proven);
+            std::future::ready(proven)
+        });
+        let mut proven = std::pin::pin!(proven);
+        Ok(proven.try_next().await?.is_some())
+    }
+
     /// Finishes what an earlier run has begun: its record names the manifest that is gone. `None`: there is nothing left.
-    async fn finish(
-        &self,
-        shelf: &impl Shelf,
-        lineage: &Folder,
-        now: Timestamp,
-    ) -> Result<Result<Option<Removal>, Refusal>> {
+    async fn finish(&self, shelf: &impl Shelf, now: Timestamp) -> Result<Result<Option<Removal>, Refusal>> {
         let Self { request, folder, store_id, .. } = *self;
         if shelf.files(folder).await?.is_empty() {
             return Ok(Ok(None));
         }
-        let judge = Judge { lineage, schedule_uid: "", policy: &Policy::default(), time_zone: "", store_id };
-        let wanted = HashSet::from([folder.to_string()]);
-        let permits = announced::read(shelf, &judge, wanted, SignedDuration::ZERO, now).await?;
-        let named = permits.get(folder.as_str()).map(|permit| &permit.named);
-        let Some((named, data)) = named
-            .filter(|named| named.manifest_sha256.eq_ignore_ascii_case(&request.manifest_sha256))
-            .and_then(|named| Some((named, named.data(folder)?)))
-        else {
-            let why = "the folder has files and no manifest, and no record names this manifest: a save may be running";
+        let target = begun::find(shelf, folder, store_id).await?;
+        let meant = |target: &Target| target.named.manifest_sha256.eq_ignore_ascii_case(&request.manifest_sha256);
+        let Some(target) = target.filter(meant) else {
+            let why = "the folder has files and no manifest, and no removal of this manifest has begun: a save or a copy may \
+                       be running";
             return Ok(Err(Refusal::Other(why.to_owned())));
         };
-        let target = Target { folder: folder.clone(), manifest_sha256: named.manifest_sha256.clone(), data };
         removal::finish(shelf, &target, now).await.map(Ok)
     }
 }
@@ -191,17 +199,6 @@ fn named(found: &Found, snapshot: &Snapshot) -> Named {
         stored_bytes: snapshot.stored_bytes,
         reason: "its removal was requested".to_owned(),
     }
-}
-
-/// Whether another snapshot of the lineage is proven; the newest are looked at first.
-async fn has_other(shelf: &impl Shelf, lineage: &Folder, folder: &Folder) -> Result<bool> {
-    for other in shelf.attempts(lineage).await?.iter().rev().filter(|other| *other != folder) {
-        let found = inventory::look(shelf, other, NOBODY).await?;
-        if found.snapshot.is_some_and(|snapshot| snapshot.proven) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 #[cfg(test)]

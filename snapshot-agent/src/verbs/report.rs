@@ -40,11 +40,19 @@ pub fn finish_probe(probed: &Probed) -> u8 {
 /// The same for what was removed: of a prune it is reported also when the run ended early.
 pub fn finish_removal(report: &RemovalReport) -> u8 {
     leave(&render_removal(report));
-    match report {
-        RemovalReport::Pruned(pruned) => pruned.failed.as_ref().map_or(0, |failed| failed.failure().code),
-        RemovalReport::Removed(removed) => {
-            removed.refused.as_ref().map_or(0, |_| Failure::of(ExitClass::Refused, None).code)
-        }
+    code_of_removal(report)
+}
+
+/// A run that removed nothing because of a doubt has not done what was asked for.
+fn code_of_removal(report: &RemovalReport) -> u8 {
+    let (failed, refused) = match report {
+        RemovalReport::Pruned(pruned) => (pruned.failed.as_ref(), pruned.stopped.as_ref()),
+        RemovalReport::Removed(removed) => (None, removed.refused.as_ref()),
+    };
+    match (failed, refused) {
+        (Some(failed), _) => failed.failure().code,
+        (None, Some(_)) => Failure::of(ExitClass::Refused, None).code,
+        (None, None) => 0,
     }
 }
 
@@ -119,7 +127,8 @@ mod tests {
 
     use super::*;
     use crate::contract::{
-        CameAlong, Finding, GateReport, Level, Outcome, RestoredReport, SavedReport, Trial, Verification,
+        CameAlong, Finding, GateReport, Level, Outcome, PruneReport, RemovedReport, RestoredReport, SavedReport,
+        Stopped, Trial, Verification,
     };
 
     #[test]
@@ -127,6 +136,21 @@ mod tests {
         let report = GateReport { verdict: "EmptyVolume".to_owned(), message: "do this".to_owned() };
         let json = render(&Err(Error::gate(report.clone())));
         assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), Report::Gate(report));
+    }
+
+    #[test]
+    fn a_removal_that_was_stopped_or_refused_does_not_end_well() {
+        let failed = FailedReport { class: ExitClass::Denied, origin: None, message: "403".to_owned() };
+        let stopped = || Some(Stopped { reason: "BackupOverdue".to_owned(), message: "x".to_owned() });
+        let pruned = |stopped, failed| {
+            code_of_removal(&RemovalReport::Pruned(Box::new(PruneReport { stopped, failed, ..PruneReport::default() })))
+        };
+        let refused = Failure::of(ExitClass::Refused, None).code;
+        assert_ne!(refused, 0);
+        assert_eq!((pruned(None, None), pruned(stopped(), None)), (0, refused));
+        assert_eq!(pruned(stopped(), Some(failed.clone())), failed.failure().code);
+        let removed = RemovedReport { refused: stopped(), ..RemovedReport::default() };
+        assert_eq!(code_of_removal(&RemovalReport::Removed(removed)), refused);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::backends::Backend;
@@ -24,16 +24,7 @@ const DATA: &[u8] = b"12345";
 /// A run of the schedule at this hour of a day long ago.
 async fn put(flags: &StoreFlags, hour: u8) -> String {
     let key = format!("{LINEAGE}/20260121T{hour:02}0700Z-11111111-aaaaaaaa");
-    let at = format!("2026-01-21T{hour:02}:07:00Z");
-    let manifest = json!({
-        "formatVersion": 1, "key": key, "namespace": "shop", "cluster": "orders", "clusterUid": UID, "podUid": "p",
-        "origin": {"name": "n", "uid": "j", "kind": "Job", "schedule": {"name": "nightly", "uid": "s1"}},
-        "clusterId": "cafe", "memberId": "1", "member": "m", "etcdVersion": "3.6.16", "raftTerm": 2,
-        "raftAppliedIndex": 3, "dbBytes": 4096, "sha256": "00".repeat(32), "storedBytes": DATA.len(),
-        "storedSha256": "11".repeat(32), "compression": "zstd", "verification": {"level": "HashKV"},
-        "startedAt": at, "endedAt": at, "agentVersion": "0.1.0",
-    });
-    let manifest = Manifest::parse(manifest.to_string().as_bytes()).unwrap();
+    let manifest = manifest(&key, format!("2026-01-21T{hour:02}:07:00Z").parse().unwrap());
     let (store, folder) = (Store::open(flags).unwrap(), Folder::parse("key", &key).unwrap());
     let now = Timestamp::now();
     let plan = Plan { estimate: 5, at: now, until: now, read_back: true, patient: false };
@@ -43,6 +34,19 @@ async fn put(flags: &StoreFlags, hour: u8) -> String {
     store.put_new(&folder.manifest(), manifest.render().unwrap().into()).await.unwrap();
     upload.published().await;
     key
+}
+
+/// The manifest of a proven run of the schedule.
+fn manifest(key: &str, at: Timestamp) -> Manifest {
+    let manifest = json!({
+        "formatVersion": 1, "key": key, "namespace": "shop", "cluster": "orders", "clusterUid": UID, "podUid": "p",
+        "origin": {"name": "n", "uid": "j", "kind": "Job", "schedule": {"name": "nightly", "uid": "s1"}},
+        "clusterId": "cafe", "memberId": "1", "member": "m", "etcdVersion": "3.6.16", "raftTerm": 2,
+        "raftAppliedIndex": 3, "dbBytes": 4096, "sha256": "00".repeat(32), "storedBytes": DATA.len(),
+        "storedSha256": "11".repeat(32), "compression": "zstd", "verification": {"level": "HashKV"},
+        "startedAt": at, "endedAt": at, "agentVersion": "0.1.0",
+    });
+    Manifest::parse(manifest.to_string().as_bytes()).unwrap()
 }
 
 fn request(store: StoreFlags, announced_seconds: u32) -> PruneRequest {
@@ -124,7 +128,7 @@ async fn announced_snapshots_go_by_the_stores_clock() {
 
 fn hex_of(bytes: &[u8]) -> String {
     use sha2::Digest as _;
-    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(sha2::Sha256::digest(bytes))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -148,7 +152,7 @@ async fn what_the_server_locks_is_shown_and_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_denied_removal_ends_the_run_and_a_cut_listing_removes_nothing() {
+async fn a_run_whose_removals_are_all_denied_fails_and_a_cut_listing_removes_nothing() {
     let s3 = S3::start().await;
     for hour in 0..4 {
         put(&s3.flags(), hour).await;
@@ -173,10 +177,41 @@ async fn a_denied_removal_ends_the_run_and_a_cut_listing_removes_nothing() {
         (failed.class(), failed.failure().reason, ended.report.removed),
         (ExitClass::Denied, "StoreAccessDenied", 0)
     );
-    assert_eq!(proxy.count(Op::Delete), 1, "no request is tried again");
+    assert_eq!(proxy.count(Op::Delete), 2, "each snapshot is tried once");
     let proxy = S3Proxy::before(&s3, cut).await;
     let told = prune::run(request(proxy.flags(&s3), 0)).await.unwrap_err();
     assert!(told.message().contains("truncated and has no continuation token"), "{told}");
     assert_eq!(stored(&s3, "bkt"), before);
     assert_eq!(pruned(&s3.flags(), 0).await.report.removed, 2);
+}
+
+/// What a run costs a store for each snapshot, however many there are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_snapshots_cost_two_requests_each() {
+    const SNAPSHOTS: usize = 1_000;
+    let s3 = S3::start().await;
+    for number in 0..SNAPSHOTS {
+        let at: Timestamp = "2025-01-21T00:07:00Z".parse().unwrap();
+        let at = at + SignedDuration::from_hours(i64::try_from(number).unwrap());
+        let key = format!("{LINEAGE}/{}-11111111-aaaaaaaa", at.strftime("%Y%m%dT%H%M%SZ"));
+        std::fs::create_dir_all(s3.file(&key, "")).unwrap();
+        std::fs::write(s3.file(&key, "snapshot.db.zst"), DATA).unwrap();
+        std::fs::write(s3.file(&key, "manifest.json"), manifest(&key, at).render().unwrap()).unwrap();
+    }
+    let proxy = S3Proxy::before(&s3, |_| Fault::Pass).await;
+    let mut asked = 0;
+    for (run, removed) in [("judges and announces", 0), ("removes 20", 20)] {
+        let begun = std::time::Instant::now();
+        let report = pruned(&proxy.flags(&s3), 0).await.report;
+        assert_eq!(report.removed, removed);
+        let requests = proxy.asked().len() - asked;
+        asked += requests;
+        println!(
+            "{run}: {SNAPSHOTS} snapshots, {}.{:03} requests each, {:.1} s",
+            requests / SNAPSHOTS,
+            requests % SNAPSHOTS,
+            begun.elapsed().as_secs_f64()
+        );
+        assert!(requests < SNAPSHOTS * 22 / 10, "{requests} requests");
+    }
 }

@@ -227,6 +227,13 @@ impl Pool {
         Ok(())
     }
 
+    /// Commits one entry that changes nothing: etcd answers a request for its alarms through the log.
+    pub(super) async fn commit_entry(&self, at: &Address) -> Result<(), Failure> {
+        let ask = |mut client: Client| async move { client.alarm(AlarmAction::Get, AlarmType::None, None).await };
+        self.call(at, READ, ask).await?;
+        Ok(())
+    }
+
     /// Removes a member.
     pub(in crate::operator) async fn remove_member(&self, at: &Address, member_id: u64) -> Result<(), Failure> {
         self.call(at, CHANGE, |mut client| async move { client.member_remove(member_id).await }).await?;

@@ -88,10 +88,7 @@ pub(super) fn forecast(
         })
         .collect();
     let cluster = seen.cluster.as_ref().map(|cluster| meta::uid(&cluster.metadata));
-    let entries: Vec<Entry> = here
-        .iter()
-        .map(|(run, key, at)| Entry { key: (*key).to_owned(), at: *at, subject: subject(seen, run, key, cluster) })
-        .collect();
+    let entries: Vec<Entry> = here.iter().map(|(run, key, at)| entry(seen, run, (key, *at), cluster)).collect();
     let zone = seen.schedule.spec.time_zone.as_deref().unwrap_or(UTC);
     // A zone that is none has no line either.
     let verdicts = time_zone(zone).map(|zone| judge(&entries, policy, &zone, now)).unwrap_or_default();
@@ -145,14 +142,22 @@ fn locked_until(run: &Run<'_>) -> Option<Timestamp> {
 }
 
 /// What the agent would find, as far as the record tells.
-fn subject(seen: &Observed, run: &Run<'_>, key: &str, cluster: Option<&str>) -> Result<Candidate, Untouched> {
+fn entry(seen: &Observed, run: &Run<'_>, (key, at): (&str, Timestamp), cluster: Option<&str>) -> Entry {
+    let judged = candidate(run, cluster);
+    let spared = if run.snapshot.spec.hold {
+        Some(Untouched::Held)
+    } else {
+        seen.restores.iter().any(|restored| restored == key).then_some(Untouched::Protected)
+    };
+    let (subject, spared) = match spared {
+        Some(why) => (Err(why), judged.ok()),
+        None => (judged, None),
+    };
+    Entry { key: key.to_owned(), at, subject, spared }
+}
+
+fn candidate(run: &Run<'_>, cluster: Option<&str>) -> Result<Candidate, Untouched> {
     let status = run.snapshot.status.clone().unwrap_or_default();
-    if run.snapshot.spec.hold {
-        return Err(Untouched::Held);
-    }
-    if seen.restores.iter().any(|restored| restored == key) {
-        return Err(Untouched::Protected);
-    }
     if status.cluster_uid.is_none() || status.cluster_uid.as_deref() != cluster {
         return Err(Untouched::OtherCluster);
     }

@@ -377,21 +377,21 @@ impl World {
     }
 
     fn entry(&self, one: &Stored, job: &Job, protected: &[String]) -> Entry {
-        let subject = if protected.contains(&one.key) {
-            Err(Untouched::Protected)
-        } else if argument(job, "schedule-uid").as_ref() != Some(&one.schedule) {
-            Err(Untouched::OtherOrigin)
+        let ours = argument(job, "schedule-uid").as_ref() == Some(&one.schedule);
+        let judged = ours.then(|| Candidate {
+            ended: one.at,
+            proven: true,
+            cluster_id: "c".to_owned(),
+            revision: Some(7),
+            keys: Some(one.keys),
+            ..Candidate::default()
+        });
+        let (subject, spared) = if protected.contains(&one.key) {
+            (Err(Untouched::Protected), judged)
         } else {
-            Ok(Candidate {
-                ended: one.at,
-                proven: true,
-                cluster_id: "c".to_owned(),
-                revision: Some(7),
-                keys: Some(one.keys),
-                ..Candidate::default()
-            })
+            (judged.ok_or(Untouched::OtherOrigin), None)
         };
-        Entry { key: one.key.clone(), at: one.at, subject }
+        Entry { key: one.key.clone(), at: one.at, subject, spared }
     }
 
     pub fn keep_last(&mut self, count: u32) {

@@ -180,6 +180,8 @@ pub(crate) struct Heard {
     pub(crate) locked_until: Option<Timestamp>,
     /// Whether somebody holds the object, as far as these credentials may know.
     pub(crate) legal_hold: bool,
+    /// Whether something is said of a lock that cannot be read.
+    pub(crate) lock_unread: bool,
     /// What time it is, says the store.
     pub(crate) now: Option<Timestamp>,
 }
@@ -187,14 +189,19 @@ pub(crate) struct Heard {
 impl Heard {
     /// The names of S3 (also of Google's for S3), and of Azure.
     fn of(answer: &HttpResponse) -> Self {
-        let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
-        let date = |name: &str| Some(rfc2822::parse(header(name)?).ok()?.timestamp());
-        let until = header("x-amz-object-lock-retain-until-date").and_then(|until| until.parse().ok());
+        // What cannot be read is none of the values that say that nobody locks.
+        let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap_or_default());
+        let date = |text: &str| rfc2822::parse(text).ok().map(|date| date.timestamp());
+        let untils = [
+            header("x-amz-object-lock-retain-until-date").map(|until| until.parse().ok()),
+            header("x-ms-immutability-policy-until-date").map(date),
+        ];
+        let holds = |name: &str, not: &str| header(name).is_some_and(|value| !value.eq_ignore_ascii_case(not));
         Self {
-            locked_until: until.or_else(|| date("x-ms-immutability-policy-until-date")),
-            legal_hold: header("x-amz-object-lock-legal-hold") == Some("ON")
-                || header("x-ms-legal-hold") == Some("true"),
-            now: date("date"),
+            locked_until: untils.into_iter().flatten().max().flatten(),
+            legal_hold: holds("x-amz-object-lock-legal-hold", "OFF") || holds("x-ms-legal-hold", "false"),
+            lock_unread: untils.contains(&Some(None)),
+            now: header("date").and_then(date),
         }
     }
 }
@@ -397,7 +404,8 @@ mod tests {
             for (name, value) in headers {
                 answer.headers_mut().insert(*name, value.parse().unwrap());
             }
-            let Heard { locked_until, legal_hold, now } = Heard::of(&answer);
+            let Heard { locked_until, legal_hold, lock_unread, now } = Heard::of(&answer);
+            assert!(!lock_unread, "{headers:?}");
             (locked_until.map(|at| at.to_string()), legal_hold, now.map(|at| at.to_string()))
         };
         let date = ("date", "Thu, 26 Nov 2026 06:45:01 GMT");
@@ -410,6 +418,19 @@ mod tests {
         let azure = ("x-ms-immutability-policy-until-date", "Tue, 01 Dec 2026 00:00:00 GMT");
         let hold = ("x-ms-legal-hold", "true");
         assert_eq!(heard(&[azure, hold]), (Some("2026-12-01T00:00:00Z".to_owned()), true, None));
+        assert!(!heard(&[("x-ms-legal-hold", "false")]).1 && heard(&[("x-amz-object-lock-legal-hold", "yes")]).1);
+    }
+
+    #[test]
+    fn what_is_said_of_a_lock_and_cannot_be_read_is_not_passed_over() {
+        for name in ["x-amz-object-lock-retain-until-date", "x-ms-immutability-policy-until-date"] {
+            for value in [&b"soon"[..], b"", b"\xff"] {
+                let mut answer = HttpResponse::new(bytes::Bytes::new().into());
+                answer.headers_mut().insert(name, reqwest::header::HeaderValue::from_bytes(value).unwrap());
+                let heard = Heard::of(&answer);
+                assert!(heard.lock_unread && heard.locked_until.is_none(), "{name}: {value:?}");
+            }
+        }
     }
 
     #[test]

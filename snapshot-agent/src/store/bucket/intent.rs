@@ -189,15 +189,20 @@ pub(crate) struct Taken {
     store: Bucket,
     attempt: Folder,
     own: Intent,
-    before: Bytes,
+    before: Option<Bytes>,
 }
 
 impl Bucket {
     /// Goes on with data that a dead run has left: an intent of this run's takes the place of the dead one's, so that nobody
-    /// takes the data back meanwhile. `None`: nothing points to it, so nobody will.
+    /// takes the data back meanwhile. Where there is none, this run's names no data: it says that somebody is at it, and when
+    /// it is over nothing is taken back. `None`: these credentials may remove nothing.
     pub(crate) async fn take_over(&self, data: &Key, at: Timestamp, until: Timestamp) -> Result<Option<Taken>> {
         let attempt = data.folder();
-        let Some(before) = self.find_small(&attempt.intent(), MAX_BYTES).await? else { return Ok(None) };
+        let Some(before) = self.find_small(&attempt.intent(), MAX_BYTES).await? else {
+            let own = Intent { name: String::new(), upload_id: String::new(), until };
+            self.put_by(&self.clients.usual, &attempt.intent(), own.json()?).await?;
+            return Ok(Some(Taken { store: self.clone(), attempt: attempt.clone(), own, before: None }));
+        };
         let dead = Intent::parse(self, attempt, &before)?;
         let over = dead.over()?;
         if over >= at {
@@ -211,7 +216,7 @@ impl Bucket {
             removed => removed?,
         }
         self.put_by(&self.clients.usual, &attempt.intent(), own.json()?).await?;
-        Ok(Some(Taken { store: self.clone(), attempt: attempt.clone(), own, before }))
+        Ok(Some(Taken { store: self.clone(), attempt: attempt.clone(), own, before: Some(before) }))
     }
 }
 
@@ -222,7 +227,10 @@ impl Taken {
         let let_go = async {
             stands(&store, &attempt, &own).await?;
             remove(&store, &attempt).await?;
-            if published { Ok(()) } else { store.put_by(&store.clients.usual, &attempt.intent(), before).await }
+            match before.filter(|_| !published) {
+                None => Ok(()),
+                Some(before) => store.put_by(&store.clients.usual, &attempt.intent(), before).await,
+            }
         };
         match tokio::time::timeout(CLEAN_WITHIN, let_go).await {
             Ok(Ok(())) => {}

@@ -19,9 +19,9 @@ impl Bucket {
         let mut files = vec![];
         let look = |page: ListResult| {
             for ObjectMeta { location, size, .. } in page.objects {
-                // A store that lists what lies elsewhere is not believed.
-                let path = location.as_ref().strip_prefix(&prefix).ok_or_else(|| elsewhere(&location))?;
-                files.push(File { path: path.to_owned(), bytes: size });
+                if let Some(path) = path_in(&prefix, &location)? {
+                    files.push(File { path: path.to_owned(), bytes: size });
+                }
             }
             within(files.len(), limit)
         };
@@ -69,9 +69,38 @@ impl Bucket {
 }
 
 fn lasting(heard: &Heard) -> Lasting {
-    Lasting { until: heard.locked_until, legal_hold: heard.legal_hold }
+    Lasting { until: heard.locked_until, legal_hold: heard.legal_hold || heard.lock_unread }
 }
 
-fn elsewhere(location: &Path) -> Error {
-    Error::config(format!("the store lists {location}, which is in another folder"))
+/// The path of an object below a folder's prefix; `None`: it is a console's own object for the folder itself. A store that
+/// lists what lies elsewhere is not believed.
+fn path_in<'a>(prefix: &str, location: &'a Path) -> Result<Option<&'a str>> {
+    match location.as_ref().strip_prefix(prefix) {
+        Some(path) => Ok(Some(path)),
+        None if prefix.strip_suffix('/') == Some(location.as_ref()) => Ok(None),
+        None => Err(Error::config(format!("the store lists {location}, which is in another folder"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folders_own_object_is_no_file_of_it_and_another_folders_is_refused() {
+        let path = |key: &str| path_in("pre/a/b/", &Path::parse(key).unwrap()).map(|path| path.map(str::to_owned));
+        assert_eq!(path("pre/a/b/manifest.json"), Ok(Some("manifest.json".to_owned())));
+        assert_eq!(path("pre/a/b/"), Ok(None));
+        assert_eq!(path("pre/a/b/holds/"), Ok(Some("holds".to_owned())), "an empty folder of holds holds");
+        for other in ["pre/a/bc/manifest.json", "pre/a", "a/b/manifest.json"] {
+            assert!(path(other).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_lock_that_cannot_be_read_locks() {
+        let now = Timestamp::UNIX_EPOCH;
+        assert!(lasting(&Heard { lock_unread: true, ..Heard::default() }).locks(now));
+        assert!(!lasting(&Heard::default()).locks(now));
+    }
 }

@@ -16,6 +16,8 @@ const TEMPORARY_PREFIX: &str = ".upload-until-";
 const TEMPORARY_SUFFIX: &str = ".tmp";
 /// Of an empty file beside data that has no manifest yet.
 const MARK_PREFIX: &str = ".stored-until-";
+/// Of an empty file beside data without a manifest that no dead run claims: somebody is at it, and nobody removes the data.
+const TAKEN_PREFIX: &str = ".taken-until-";
 /// Of a small object that is being written.
 const SMALL_PREFIX: &str = ".small";
 
@@ -29,6 +31,11 @@ pub(super) fn mark_name(until: i64) -> String {
     format!("{MARK_PREFIX}{until}{TEMPORARY_SUFFIX}")
 }
 
+/// The file that stands beside data that no run claims.
+pub(super) fn taken_name(until: i64) -> String {
+    format!("{TAKEN_PREFIX}{until}{TEMPORARY_SUFFIX}")
+}
+
 /// A file that becomes a small object; several writers may be at it.
 pub(super) fn small_name() -> Result<String> {
     Ok(format!("{SMALL_PREFIX}-{}{TEMPORARY_SUFFIX}", random_uid()?))
@@ -38,15 +45,25 @@ fn is_small(name: &str) -> bool {
     name.starts_with(SMALL_PREFIX) && name.ends_with(TEMPORARY_SUFFIX)
 }
 
+/// Whether this file is one that this store makes and removes by itself.
+pub(super) fn is_own(name: &str) -> bool {
+    is_small(name) || lives_until(name).is_some()
+}
+
 /// Until when the writer of this file may live, if it is a temporary file or a mark of ours.
-fn lives_until(name: &str) -> Option<i64> {
-    let rest = name.strip_prefix(TEMPORARY_PREFIX).or_else(|| name.strip_prefix(MARK_PREFIX))?;
+pub(super) fn lives_until(name: &str) -> Option<i64> {
+    let rest = [TEMPORARY_PREFIX, MARK_PREFIX, TAKEN_PREFIX].iter().find_map(|prefix| name.strip_prefix(prefix))?;
     rest.strip_suffix(TEMPORARY_SUFFIX)?.parse().ok()
 }
 
 /// Whether this file stands beside data that has no manifest yet.
 pub(super) fn is_mark(name: &str) -> bool {
     name.starts_with(MARK_PREFIX) && lives_until(name).is_some()
+}
+
+/// Whether this file stands beside data that no run claims.
+pub(super) fn is_taken(name: &str) -> bool {
+    name.starts_with(TAKEN_PREFIX) && lives_until(name).is_some()
 }
 
 /// Until when the writers of these files may live, and so much longer that they are dead for certain.
@@ -157,7 +174,8 @@ fn bury(attempt: &Dir, lineage: &Folder, now: i64) -> io::Result<bool> {
     let manifest = attempt.symlink_metadata(lineage.manifest().name());
     let is_snapshot = !manifest.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     let small = names(attempt)?.into_iter().filter(|name| is_small(name));
-    for name in Format::all().map(Format::name).filter(|_| !is_snapshot).chain(small) {
+    let claimed = dead.iter().any(|name| !name.to_str().is_some_and(is_taken));
+    for name in Format::all().map(Format::name).filter(|_| claimed && !is_snapshot).chain(small) {
         ignore_missing(attempt.remove_file(name))?;
     }
     for name in dead {
@@ -221,5 +239,13 @@ mod tests {
         fs::remove_file(attempt.join(&own)).unwrap();
         clean_up(&root, &lineage, now);
         assert!(!attempt.exists());
+
+        // Of data that no run claimed before, only the mark goes with who took it.
+        fs::create_dir_all(&attempt).unwrap();
+        for name in [&data, &taken_name(now - GRACE_SECONDS - 1)] {
+            fs::write(attempt.join(name), "x").unwrap();
+        }
+        clean_up(&root, &lineage, now);
+        assert_eq!(names(&open(&attempt)).unwrap(), [data]);
     }
 }

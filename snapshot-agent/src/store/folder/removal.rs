@@ -2,10 +2,11 @@
 
 use std::io::{self, Read};
 
-use cap_std::fs::{Dir, MetadataExt as _, OpenOptions};
+use cap_std::fs::{Dir, Metadata, MetadataExt as _};
 use jiff::Timestamp;
+use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 
-use super::attempts::small_name;
+use super::attempts::is_own;
 use super::{FolderStore, sync};
 use crate::contract::ExitClass;
 use crate::error::{Error, Result};
@@ -38,7 +39,7 @@ impl FolderStore {
                 opened => opened?,
             };
             let mut content = Vec::new();
-            let written = written(&file)?;
+            let written = written(&file.metadata()?)?;
             file.take(limit + 1).read_to_end(&mut content)?;
             Ok(Some((content, written)))
         };
@@ -57,20 +58,22 @@ impl FolderStore {
         }
     }
 
-    /// Asks the volume's clock, which is the server's where a network is between: by a file that is dated now.
+    /// Asks the volume's clock, which is the server's where a network is between: by a folder that is dated now. A full
+    /// volume has no room for a file.
     pub(in crate::store) async fn clock(&self, folder: &Folder) -> Result<Timestamp> {
-        let (path, name) = (folder.to_string(), small_name()?);
+        let path = folder.to_string();
         let calls = move |root: &Dir| {
             let folder = root.open_dir(&path)?;
-            let file = folder.open_with(&name, OpenOptions::new().write(true).create_new(true))?;
-            let now = written(&file);
-            folder.remove_file(&name)?;
-            now
+            let of = |tv_nsec| Timespec { tv_sec: 0, tv_nsec };
+            let now = Timestamps { last_access: of(UTIME_OMIT), last_modification: of(UTIME_NOW) };
+            rustix::fs::utimensat(&folder, ".", &now, AtFlags::empty())?;
+            written(&folder.dir_metadata()?)
         };
         self.below(format!("asking the clock of {}", self.uri(folder)), calls).await
     }
 
-    /// Removes a file for good, and its folder when nothing else is in it: an attempt's or its proofs', and none above.
+    /// Removes a file for good, and its folder when nothing else is in it: an attempt's, also where only empty folders of
+    /// proofs and holds are left in it, and none above.
     pub(in crate::store) async fn remove(&self, key: &Key) -> Result<()> {
         let (path, mut folder) = (key.to_string(), key.folder().clone());
         let calls = move |root: &Dir| {
@@ -80,10 +83,16 @@ impl FolderStore {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
-            while folder.is_proofs() || attempt_time(folder.name()).is_some() {
-                // It fails where anything is left, as it should.
-                let (Ok(()), Some(above)) = (root.remove_dir(folder.as_str()), folder.parent()) else { break };
-                folder = above;
+            if folder.is_proofs()
+                && let Some(attempt) = folder.parent()
+            {
+                folder = attempt;
+            }
+            if attempt_time(folder.name()).is_some() {
+                // Each fails where anything is left, as it should.
+                for empty in [folder.proofs(), folder.holds(), folder] {
+                    let _left = root.remove_dir(empty.as_str());
+                }
             }
             Ok(())
         };
@@ -92,18 +101,18 @@ impl FolderStore {
 }
 
 /// When a file was written last, by the clock of its volume.
-fn written(file: &cap_std::fs::File) -> io::Result<Timestamp> {
-    let found = file.metadata()?;
+fn written(found: &Metadata) -> io::Result<Timestamp> {
     let nanoseconds = i32::try_from(found.mtime_nsec()).unwrap_or_default();
     Timestamp::new(found.mtime(), nanoseconds).map_err(io::Error::other)
 }
 
-/// Files of a folder and of its folders. What is neither is named, so that it is seen. Hidden ones are this store's own.
+/// Files of a folder and of its folders. What is neither is named, so that it is seen. What this store keeps for itself
+/// beside a snapshot is left out, and nothing in a folder of it: whoever holds a snapshot may name the hold as he likes.
 fn collect(folder: &Dir, above: &str, limit: usize, files: &mut Vec<File>) -> io::Result<()> {
     for entry in folder.entries()? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with('.') {
+        if above.is_empty() && is_own(&name) {
             continue;
         }
         let path = format!("{above}{name}");

@@ -9,7 +9,7 @@ use cap_std::fs::{Dir, OpenOptions};
 use jiff::Timestamp;
 
 use super::FolderStore;
-use super::attempts::{is_mark, mark_name, names, over};
+use super::attempts::{is_mark, is_taken, lives_until, mark_name, names, over, taken_name};
 use crate::error::Result;
 use crate::format::layout::{Folder, Key};
 use crate::store::busy_until;
@@ -31,13 +31,12 @@ struct Marks {
 }
 
 impl FolderStore {
-    /// Puts a mark of this run's in the place of a dead one's. `None`: nothing says that anybody was at it, so nobody will
-    /// remove it.
-    pub(crate) async fn take_over(&self, data: &Key, at: Timestamp, until: Timestamp) -> Result<Option<Taken>> {
+    /// Puts a mark of this run's in the place of a dead one's, or where there is none: a removal that has begun would be
+    /// finished meanwhile.
+    pub(crate) async fn take_over(&self, data: &Key, at: Timestamp, until: Timestamp) -> Result<Taken> {
         let (doing, attempt) = (format!("continuing the upload of {}", self.uri(data)), data.folder().clone());
-        let own = mark_name(until.as_second());
-        let marks = self.below(doing, move |root| exchange(root, &attempt, own, at)).await?;
-        Ok(marks.map(|marks| Taken { store: self.clone(), attempt: data.folder().clone(), marks }))
+        let marks = self.below(doing, move |root| exchange(root, &attempt, until.as_second(), at)).await?;
+        Ok(Taken { store: self.clone(), attempt: data.folder().clone(), marks })
     }
 }
 
@@ -58,19 +57,21 @@ impl Taken {
     }
 }
 
-fn exchange(root: &Dir, attempt: &Folder, own: String, now: Timestamp) -> io::Result<Option<Marks>> {
+fn exchange(root: &Dir, attempt: &Folder, until: i64, now: Timestamp) -> io::Result<Marks> {
     let folder = root.open_dir(attempt.as_str())?;
     let there = names(&folder)?;
-    let Some(over) = over(there.iter().map(String::as_str)) else { return Ok(None) };
-    if over >= now {
+    if let Some(over) = over(there.iter().map(String::as_str)).filter(|over| *over >= now) {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, busy_until(over)));
     }
+    // Data that nobody may remove stays so when this run dies too.
+    let removable = there.iter().any(|name| lives_until(name).is_some() && !is_taken(name));
+    let own = if removable { mark_name(until) } else { taken_name(until) };
     // At no time without one.
     folder.open_with(&own, OpenOptions::new().write(true).create(true))?;
     let mut before = None;
-    for mark in there.into_iter().filter(|name| is_mark(name)) {
+    for mark in there.into_iter().filter(|name| is_mark(name) || is_taken(name)) {
         ignore_missing(folder.remove_file(&mark))?;
-        before = Some(mark);
+        before = before.or(Some(mark).filter(|mark| is_mark(mark)));
     }
-    Ok(Some(Marks { own, before }))
+    Ok(Marks { own, before })
 }

@@ -10,12 +10,14 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::contract::{ExitClass, MAX_REPORT_BYTES, Policy, RemovalReport, StoreFlags};
+use crate::catalog::proof::Proof;
+use crate::contract::{ExitClass, MAX_REPORT_BYTES, Policy, ProofLevel, RemovalReport, StoreFlags};
 use crate::format::layout::Key;
 use crate::format::manifest::{Manifest, sample};
 use crate::store::removal::{File, Lasting, Small};
 
 pub(super) const LINEAGE: &str = "shop/orders/1a2b3c4d";
+const STORE_ID: &str = "0a1b2c3d-0000";
 pub(super) const UID: &str = "1a2b3c4d-0000-4000-8000-000000000000";
 
 /// A store in a folder, and how often it was pruned.
@@ -37,7 +39,7 @@ impl World {
     }
 
     /// A run of the schedule at this time, with what else its manifest says: its key.
-    pub(super) fn save(&self, time: &str, other: Value) -> String {
+    pub(super) fn save(&self, time: &str, other: &Value) -> String {
         let at: Timestamp = time.parse().unwrap();
         let key = format!("{LINEAGE}/{}-11111111-aaaaaaaa", at.strftime("%Y%m%dT%H%M%SZ"));
         let own = json!({
@@ -49,7 +51,7 @@ impl World {
                 "authEnabled": false, "users": 0, "roles": 0,
             },
         });
-        let manifest = sample::but(sample::but(sample::manifest(&key), &own), &other);
+        let manifest = sample::but(sample::but(sample::manifest(&key), &own), other);
         // As a save writes it, with its own sha256.
         let rendered = Manifest::parse(manifest.to_string().as_bytes()).unwrap().render().unwrap();
         let folder = sample::put(self.mount.path(), &key, &manifest);
@@ -61,18 +63,19 @@ impl World {
     pub(super) fn save_hourly(&self, hours: i64) -> Vec<String> {
         let first: Timestamp = "2026-11-21T00:07:00Z".parse().unwrap();
         let times = (0..hours).map(|hour| first + SignedDuration::from_hours(hour));
-        times.map(|time| self.save(&time.to_string(), json!({}))).collect()
+        times.map(|time| self.save(&time.to_string(), &json!({}))).collect()
     }
 
     pub(super) fn run(&self, request: PruneRequest, now: &str) -> Run {
         self.runs.set(self.runs.get() + 1);
         Run {
             zone: time_zone(&request.time_zone).unwrap(),
+            protected: protected(&request).unwrap(),
             request,
             lineage: Folder::parse("key", LINEAGE).unwrap(),
             pod_uid: format!("{:08x}-0000", self.runs.get()),
             mark: Mark::Same,
-            store_id: Some("0a1b2c3d-0000".to_owned()),
+            store_id: Some(STORE_ID.to_owned()),
             now: now.parse().unwrap(),
             seen: Seen::default(),
         }
@@ -95,6 +98,23 @@ impl World {
     pub(super) fn left(&self, key: &str) -> Vec<String> {
         let files = self.files().into_keys();
         files.filter_map(|file| Some(file.strip_prefix(&format!("{key}/"))?.to_owned())).collect()
+    }
+
+    /// A removal ends when the manifest is gone.
+    pub(super) async fn cut(&self, key: &str) {
+        let folder = Folder::parse("key", key).unwrap();
+        let whose = Whose { cluster_uid: UID, schedule_uid: "s1" };
+        let found = inventory::look(&self.store, &folder, whose).await.unwrap();
+        let target = Target::of(folder, Named::of(&found, "x").unwrap(), Some(STORE_ID)).unwrap();
+        begun::keep(&self.store, &target).await.unwrap();
+        fs::remove_file(self.path(key).join("manifest.json")).unwrap();
+    }
+
+    /// Writes a file beside a snapshot.
+    fn put(&self, key: &str, file: &str, content: &str) {
+        let path = self.path(key).join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
     }
 
     /// Makes all announcements as old as that by the clock of the volume.
@@ -162,6 +182,8 @@ pub(super) struct Watched<'a> {
     dead: Cell<bool>,
     /// Keys of objects that the store locks.
     locks: HashMap<String, Lasting>,
+    /// How the names of objects begin that nobody may remove.
+    denied: Vec<String>,
     /// Whether nothing more can be written.
     full: bool,
     /// Every object that was asked to be removed.
@@ -171,7 +193,8 @@ pub(super) struct Watched<'a> {
 impl<'a> Watched<'a> {
     pub(super) fn new(store: &'a Store, fault: Option<(usize, Fault)>) -> Self {
         let (asked, dead) = (Cell::default(), Cell::default());
-        Self { store, fault, asked, dead, locks: HashMap::new(), full: false, removals: RefCell::default() }
+        let (locks, denied) = (HashMap::new(), vec![]);
+        Self { store, fault, asked, dead, locks, denied, full: false, removals: RefCell::default() }
     }
 
     async fn ask<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
@@ -234,6 +257,9 @@ impl Shelf for Watched<'_> {
 
     async fn remove(&self, key: &Key) -> Result<()> {
         self.removals.borrow_mut().push(key.to_string());
+        if self.denied.iter().any(|denied| key.to_string().starts_with(denied)) {
+            return Err(Error::denied("403"));
+        }
         self.ask(Shelf::remove(self.store, key)).await
     }
 
@@ -249,6 +275,11 @@ async fn what_is_dropped_is_announced_and_goes_after_an_hour_by_both_clocks() {
     let world = World::new();
     let keys = world.save_hourly(4);
     let hour = || PruneRequest { announced_seconds: 3600, ..keeping(2) };
+    // What looks like an announcement and is none permits nothing, and keeps nobody.
+    fs::create_dir(world.path(LINEAGE).join("prunes")).unwrap();
+    for (name, bytes) in [("20261125T110000Z-a.json", 3 << 20), ("20261125T110001Z-a.json", 2), ("notes.txt", 2)] {
+        fs::write(world.path(LINEAGE).join("prunes").join(name), "{".repeat(bytes)).unwrap();
+    }
     let first = world.prune(hour(), NOW).await.report;
     let pile = first.announced.unwrap();
     assert_eq!((first.kept, first.bytes, first.removed, pile.count, pile.bytes), (2, 10, 0, 2, 10));
@@ -292,10 +323,10 @@ async fn what_is_dropped_is_announced_and_goes_after_an_hour_by_both_clocks() {
 async fn what_is_not_the_schedules_or_is_held_or_unknown_stays() {
     let world = World::new();
     let keys = world.save_hourly(6);
-    let by_hand = world.save("2026-11-20T10:00:00Z", json!({"origin": null}));
-    let other = world.save("2026-11-20T11:00:00Z", json!({"origin": {"uid": "x", "schedule": {"uid": "s2"}}}));
-    let broken = world.save("2026-11-20T12:00:00Z", json!({"storedBytes": 4}));
-    let incomplete = world.save("2026-11-20T13:00:00Z", json!({}));
+    let by_hand = world.save("2026-11-20T10:00:00Z", &json!({"origin": null}));
+    let other = world.save("2026-11-20T11:00:00Z", &json!({"origin": {"uid": "x", "schedule": {"uid": "s2"}}}));
+    let broken = world.save("2026-11-20T12:00:00Z", &json!({"storedBytes": 4}));
+    let incomplete = world.save("2026-11-20T13:00:00Z", &json!({}));
     fs::remove_file(world.path(&incomplete).join("manifest.json")).unwrap();
     fs::create_dir(world.path(&keys[0]).join("holds")).unwrap();
     fs::write(world.path(&keys[0]).join("holds/12345678.json"), "{}").unwrap();
@@ -304,6 +335,8 @@ async fn what_is_not_the_schedules_or_is_held_or_unknown_stays() {
         fs::write(world.path(&keys[2]).join("proofs").join(proof), "{}").unwrap();
     }
     fs::create_dir(world.path(&keys[3]).join("proofs")).unwrap();
+    // Somebody has held it once.
+    fs::create_dir(world.path(&keys[3]).join("holds")).unwrap();
     fs::write(world.path(&keys[3]).join("proofs/20261121T110000.000000Z-stored.json"), "{}").unwrap();
     let request = || PruneRequest { protect: vec![keys[1].clone()], ..keeping(2) };
     let mut before = world.files();
@@ -353,7 +386,7 @@ async fn another_policy_or_another_manifest_is_announced_anew() {
     world.prune(keeping(3), NOW).await;
     let narrower = world.prune(keeping(2), NOW).await.report;
     assert_eq!((narrower.removed, narrower.announced.unwrap().count), (0, 3));
-    world.save("2026-11-21T00:07:00Z", json!({"member": "m2"}));
+    world.save("2026-11-21T00:07:00Z", &json!({"member": "m2"}));
     let report = world.prune(keeping(2), NOW).await.report;
     assert_eq!((report.removed, report.announced.unwrap().count), (2, 1));
     assert!(world.path(&keys[0]).exists() && !world.path(&keys[1]).exists());
@@ -374,7 +407,7 @@ async fn any_doubt_about_the_whole_removes_nothing() {
     world.prune(keeping(2), NOW).await;
     let fewer = world.save(
         "2026-11-21T04:07:00Z",
-        json!({"contents": {
+        &json!({"contents": {
             "revision": 4_000_000_000_i64, "keys": 600, "revisions": 6, "members": [], "leases": 0, "alarms": 0,
             "authEnabled": false, "users": 0, "roles": 0,
         }}),
@@ -404,22 +437,161 @@ async fn any_doubt_about_the_whole_removes_nothing() {
 }
 
 #[tokio::test]
-async fn only_what_an_announcement_names_is_finished() {
+async fn only_a_removal_that_has_begun_is_finished() {
+    let world = World::new();
+    let keys = world.save_hourly(7);
+    world.prune(keeping(2), NOW).await;
+    for key in &keys[..2] {
+        world.cut(key).await;
+    }
+    for key in [&keys[2], &keys[6]] {
+        fs::remove_file(world.path(key).join("manifest.json")).unwrap();
+    }
+    // A removal that had begun, and the snapshot was brought back.
+    let manifest = fs::read(world.path(&keys[3]).join("manifest.json")).unwrap();
+    world.cut(&keys[3]).await;
+    fs::write(world.path(&keys[3]).join("manifest.json"), manifest).unwrap();
+    // Somebody copies this one back at the moment.
+    let later = "2026-11-27T12:00:00Z";
+    let until = later.parse::<Timestamp>().unwrap().as_second();
+    fs::write(world.path(&keys[1]).join(format!(".stored-until-{until}.tmp")), "").unwrap();
+    let protect = PruneRequest { protect: vec![keys[3].clone()], ..keeping(3) };
+    let report = world.prune(protect, later).await.report;
+    assert!(!world.path(&keys[0]).exists(), "its removal had begun, however long ago");
+    assert!(world.path(&keys[1]).join("snapshot.db.zst").exists(), "a run is at it");
+    assert!(world.path(&keys[2]).join("snapshot.db.zst").exists(), "it was announced, and no removal has begun");
+    assert!(world.path(&keys[6]).join("snapshot.db.zst").exists(), "it was not announced");
+    assert_eq!(world.left(&keys[3]), ["manifest.json", "snapshot.db.zst"], "it is a snapshot again");
+    // What is finished is counted once: untouched are the three without a manifest, and the protected one.
+    assert_eq!((report.removed, report.removed_bytes, report.untouched, report.kept), (1, 5, 4, 2));
+}
+
+#[tokio::test]
+async fn an_announcement_permits_for_a_day() {
+    let world = World::new();
+    world.save_hourly(4);
+    world.prune(keeping(2), NOW).await;
+    let late = world.prune(keeping(2), "2026-11-26T12:00:01Z").await.report;
+    assert_eq!((late.removed, late.announced.unwrap().count), (0, 2));
+    assert!(late.record.is_some(), "it is announced anew");
+    assert_eq!(world.prune(keeping(2), "2026-11-27T12:00:01Z").await.report.removed, 2);
+}
+
+#[tokio::test]
+async fn what_is_protected_stays_however_its_key_is_written() {
     let world = World::new();
     let keys = world.save_hourly(5);
     world.prune(keeping(2), NOW).await;
-    for key in [&keys[0], &keys[1], &keys[4]] {
-        fs::remove_file(world.path(key).join("manifest.json")).unwrap();
+    world.cut(&keys[1]).await;
+    let before = world.files();
+    let protect = vec![format!("/{}/", keys[0]), keys[1].clone(), format!("{}/", keys[2])];
+    let report = world.prune(PruneRequest { protect, ..keeping(2) }, NOW).await.report;
+    assert_eq!((report.removed, report.untouched), (0, 3));
+    assert!(world.files() == before);
+    for wrong in ["s3://bucket/x", "", "../x", "shop/orders/1a2b3c4d/x/manifest.json"] {
+        let request = PruneRequest { protect: vec![wrong.to_owned()], deadline_seconds: 60, ..keeping(2) };
+        let error = run(request).await.unwrap_err();
+        assert!(error.class() == ExitClass::Config && error.message().contains("--protect"), "{wrong}: {error}");
     }
-    // Somebody copies this one back at the moment.
-    let until = NOW.parse::<Timestamp>().unwrap().as_second();
-    fs::write(world.path(&keys[1]).join(format!(".stored-until-{until}.tmp")), "").unwrap();
+}
+
+#[tokio::test]
+async fn whatever_lies_in_holds_holds() {
+    let world = World::new();
+    let keys = world.save_hourly(5);
+    world.prune(keeping(2), NOW).await;
+    world.put(&keys[0], "holds/.keep", "");
+    world.put(&keys[1], "holds", "");
+    world.put(&keys[2], ".small-0a1b2c3d.tmp", "");
+    let before = world.files();
     let report = world.prune(keeping(2), NOW).await.report;
-    assert!(!world.path(&keys[0]).exists(), "it was announced");
-    assert!(world.path(&keys[1]).join("snapshot.db.zst").exists(), "a run is at it");
-    assert!(world.path(&keys[4]).join("snapshot.db.zst").exists(), "it was not announced");
-    // With the newest gone, what was dropped is kept.
-    assert_eq!((report.removed, report.removed_bytes, report.kept), (1, 5, 2));
+    assert_eq!((report.removed, report.untouched, report.unknown_files.len()), (1, 2, 0));
+    for key in &keys[..2] {
+        assert!(before.keys().filter(|file| file.starts_with(key)).all(|file| world.path(file).exists()), "{key}");
+    }
+}
+
+/// A verification of the snapshot as it is, or of another one.
+fn failure(world: &World, key: &str, manifest: &[u8]) {
+    let folder = Folder::parse("key", key).unwrap();
+    let at: Timestamp = "2026-11-25T11:00:00Z".parse().unwrap();
+    let proof = Proof::begin(&folder, ProofLevel::Stored, manifest, at);
+    world.put(key, "proofs/20261125T110000.000000Z-stored-failed.json", &serde_json::to_string(&proof).unwrap());
+}
+
+#[tokio::test]
+async fn a_failure_counts_by_what_its_proof_says() {
+    let world = World::new();
+    let keys = world.save_hourly(5);
+    let manifest = |key: &str| fs::read(world.path(key).join("manifest.json")).unwrap();
+    world.prune(keeping(2), NOW).await;
+    // By its name alone, of another manifest, of another key.
+    world.put(&keys[4], "proofs/20261125T110000.000000Z-stored-failed.json", "{}");
+    failure(&world, &keys[3], b"another");
+    let pruned = world.prune(PruneRequest { dry_run: true, ..keeping(2) }, NOW).await;
+    assert_eq!((pruned.report.kept, pruned.report.announced.clone().unwrap().count), (2, 3));
+    assert!(pruned.snapshots[1].key == keys[3] && pruned.snapshots[1].why == "last, newest proven", "{pruned:?}");
+
+    failure(&world, &keys[3], &manifest(&keys[3]));
+    let pruned = world.prune(PruneRequest { dry_run: true, ..keeping(2) }, NOW).await;
+    assert_eq!((pruned.snapshots[1].verdict, pruned.snapshots[2].verdict), ("drop", "keep"));
+
+    for key in &keys {
+        failure(&world, key, &manifest(key));
+    }
+    let before = world.files();
+    let stopped = world.prune(keeping(2), NOW).await.report;
+    assert_eq!((stopped.removed, stopped.stopped.unwrap().reason.as_str()), (0, "NoSoundSnapshot"));
+    assert!(world.files() == before);
+}
+
+#[tokio::test]
+async fn a_denial_of_one_snapshot_keeps_no_other() {
+    let world = World::new();
+    let keys = world.save_hourly(5);
+    world.prune(keeping(2), NOW).await;
+    let mut watched = Watched::new(&world.store, None);
+    watched.denied = vec![keys[0].clone()];
+    let pruned = prune_on(&watched, world.run(keeping(2), NOW)).await;
+    assert_eq!((pruned.failed.as_ref(), pruned.report.removed), (None, 2));
+    let locked = pruned.report.locked.clone().unwrap();
+    assert_eq!((locked.count, locked.until), (1, None));
+    assert!(pruned.table().contains("no rule keeps it; the store denies the removal"), "{}", pruned.table());
+    let last = prune_on(&watched, world.run(keeping(2), NOW)).await;
+    assert_eq!((last.failed.unwrap().class(), last.report.removed), (ExitClass::Denied, 0), "each try was denied");
+    assert_eq!(world.left(&keys[0]), ["manifest.json", "snapshot.db.zst"]);
+}
+
+#[tokio::test]
+async fn a_dry_run_and_a_stopped_one_touch_nothing() {
+    let world = World::new();
+    let keys = world.save_hourly(4);
+    world.prune(keeping(2), NOW).await;
+    let prunes = world.path(LINEAGE).join("prunes");
+    let long_ago = real_now() - Duration::from_hours(2);
+    fs::File::open(&prunes).unwrap().set_modified(long_ago).unwrap();
+    let touched = || fs::metadata(&prunes).unwrap().modified().unwrap() != long_ago;
+    world.prune(PruneRequest { dry_run: true, ..keeping(2) }, NOW).await;
+    let overdue = PruneRequest { newest_after: Some("2026-11-22T00:00:00Z".parse().unwrap()), ..keeping(2) };
+    world.prune(overdue, NOW).await;
+    assert!(!touched());
+    assert_eq!(world.prune(keeping(2), NOW).await.report.removed, 2);
+    assert!(touched() && !world.path(&keys[0]).exists());
+}
+
+#[tokio::test]
+async fn a_lock_that_the_manifest_records_is_believed() {
+    let world = World::new();
+    let lock = json!({"lock": {"mode": "GOVERNANCE", "until": "2026-12-01T00:00:00Z", "confirmed": false}});
+    let key = world.save("2026-11-20T10:00:00Z", &lock);
+    world.save_hourly(3);
+    assert_eq!(world.prune(keeping(2), NOW).await.report.locked.unwrap().count, 1);
+    let pruned = world.prune(keeping(2), NOW).await.report;
+    assert_eq!((pruned.removed, pruned.locked.unwrap().count), (1, 1));
+    let over = "2026-12-01T00:00:01Z";
+    assert_eq!(world.prune(keeping(2), over).await.report.announced.unwrap().count, 1);
+    assert_eq!(world.prune(keeping(2), over).await.report.removed, 1);
+    assert!(!world.path(&key).exists());
 }
 
 #[tokio::test]
@@ -440,7 +612,9 @@ async fn what_is_locked_is_shown_until_when_and_not_fought() {
     let locked = pruned.report.locked.clone().unwrap();
     assert_eq!((locked.count, locked.until), (3, until));
     let removals = watched.removals.borrow();
-    assert!(!removals.is_empty() && removals.iter().all(|key| key.starts_with(&keys[3])), "{removals:?}");
+    let [.., begun] = &removals[..] else { panic!("nothing was removed") };
+    assert!(begun.contains("/prunes/") && removals.len() == 3, "{removals:?}");
+    assert!(removals[..2].iter().all(|key| key.starts_with(&keys[3])), "{removals:?}");
     let after = world.files();
     assert!(before.keys().filter(|file| !file.starts_with(&keys[3])).all(|file| after.contains_key(file)));
     let table = pruned.table();
@@ -453,7 +627,7 @@ async fn a_full_store_gets_room_by_what_was_announced_alone() {
     let world = World::new();
     let keys = world.save_hourly(4);
     world.prune(keeping(3), NOW).await;
-    world.save("2026-11-21T04:07:00Z", json!({}));
+    world.save("2026-11-21T04:07:00Z", &json!({}));
     let mut watched = Watched::new(&world.store, None);
     watched.full = true;
     let pruned = prune_on(&watched, world.run(keeping(3), NOW)).await;

@@ -63,24 +63,25 @@ impl Run {
         let key = found.entry.key.clone();
         let lock = self.seen.locked.get(&key).map(|lasting| match lasting.until {
             Some(until) if !lasting.legal_hold => format!("locked until {until}"),
+            None if !lasting.legal_hold => "the store denies the removal".to_owned(),
             _ => "legal hold".to_owned(),
         });
         let (word, why) = if self.seen.removed.contains_key(&key) {
-            ("removed", "announced, and no rule keeps it".to_owned())
+            let why = if found.half { "its removal had begun" } else { "announced, and no rule keeps it" };
+            ("removed", why.to_owned())
         } else if verdict.is_drop() {
             let announced = self.permit(found).map(|permit| format!("announced, not before {}", permit.not_before));
             let now = self.seen.announced.contains(&key).then(|| "announced now".to_owned());
             let state = lock.or(announced).or(now).unwrap_or_else(|| "not announced".to_owned());
             (verdict.word(), format!("{}; {state}", verdict.why()))
         } else {
-            (verdict.word(), verdict.why())
+            (verdict.word(), std::iter::once(verdict.why()).chain(lock).collect::<Vec<_>>().join("; "))
         };
         let stored_bytes = found.snapshot.as_ref().map(|snapshot| snapshot.stored_bytes);
         Row { key, taken_at: found.entry.at, verdict: word, why, stored_bytes }
     }
 
     fn report(&self, failed: Option<&Error>) -> PruneReport {
-        let bytes = |found: &Found| found.snapshot.as_ref().map_or(0, |snapshot| snapshot.stored_bytes);
         let mut report = PruneReport {
             record: self.seen.record.clone(),
             removed: self.seen.removed.len() as u64,
@@ -101,44 +102,43 @@ impl Run {
         let candidates = self.seen.found.iter().filter(|found| found.entry.subject.is_ok());
         report.newest =
             candidates.max_by_key(|found| (found.entry.at, &found.entry.key)).map(|it| it.entry.key.clone());
-        let age = SignedDuration::from_secs(self.request.announced_seconds.into());
-        for (found, verdict) in self.judged() {
+        for (found, verdict) in self.judged().filter(|(found, _)| !self.seen.removed.contains_key(&found.entry.key)) {
             match verdict {
                 Verdict::Keep(_) => {
                     report.kept += 1;
-                    report.bytes += bytes(found);
+                    report.bytes += bytes_of(found);
                 }
-                Verdict::Untouched(_) => report.untouched += 1,
-                Verdict::Drop if self.seen.removed.contains_key(&found.entry.key) => {}
-                Verdict::Drop => {
-                    let not_before = match self.permit(found) {
-                        _ if self.seen.locked.contains_key(&found.entry.key) => None,
-                        Some(permit) => Some(permit.not_before),
-                        None if self.seen.announced.contains(&found.entry.key) => {
-                            Some(self.now.checked_add(age).unwrap_or(Timestamp::MAX))
-                        }
-                        None => None,
-                    };
-                    match (self.seen.locked.get(&found.entry.key), not_before) {
-                        (Some(lasting), _) => {
-                            let pile = report.locked.get_or_insert_default();
-                            pile.count += 1;
-                            let until = lasting.until.filter(|_| !lasting.legal_hold);
-                            pile.until = pile.until.into_iter().chain(until).min();
-                        }
-                        (None, Some(not_before)) => {
-                            add(&mut report.announced, found.entry.at, bytes(found), not_before)
-                        }
-                        (None, None) => report.unannounced += 1,
-                    }
-                }
+                Verdict::Untouched(_) if !self.seen.locked.contains_key(&found.entry.key) => report.untouched += 1,
+                Verdict::Untouched(_) | Verdict::Drop => self.count_dropped(&mut report, found),
             }
         }
         report
     }
+
+    /// What is dropped, or half removed, and not gone is locked, announced, or neither.
+    fn count_dropped(&self, report: &mut PruneReport, found: &Found) {
+        let key = &found.entry.key;
+        if let Some(lasting) = self.seen.locked.get(key) {
+            let pile = report.locked.get_or_insert_default();
+            pile.count += 1;
+            let until = lasting.until.filter(|_| !lasting.legal_hold);
+            pile.until = pile.until.into_iter().chain(until).min();
+            return;
+        }
+        let age = SignedDuration::from_secs(self.request.announced_seconds.into());
+        let now = self.seen.announced.contains(key).then(|| self.now.checked_add(age).unwrap_or(Timestamp::MAX));
+        match self.permit(found).map(|permit| permit.not_before).or(now) {
+            Some(not_before) => add(&mut report.announced, found.entry.at, bytes_of(found), not_before),
+            None => report.unannounced += 1,
+        }
+    }
 }
 
-/// Adds one that is announced. Where it is locked besides, it is counted there.
+fn bytes_of(found: &Found) -> u64 {
+    found.snapshot.as_ref().map_or(0, |snapshot| snapshot.stored_bytes)
+}
+
+/// Adds one that is announced.
 fn add(pile: &mut Option<Announced>, at: Timestamp, bytes: u64, not_before: Timestamp) {
     let pile = pile.get_or_insert_with(|| Announced { oldest: at, newest: at, not_before, ..Announced::default() });
     pile.count += 1;

@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::PathBuf;
 
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::contract::StoreFlags;
+use crate::catalog::announced::Judge;
+use crate::contract::{Policy, StoreFlags};
 use crate::format::manifest::sample;
 use crate::util::sha256::Sha256;
 
@@ -78,9 +80,10 @@ async fn what_is_held_or_the_last_or_another_one_is_refused() {
     assert_eq!(owner.as_deref(), Some("NotTheSnapshot"));
     let sha256 = world.reason(|request| request.manifest_sha256 = "00".repeat(32)).await;
     assert_eq!(sha256.as_deref(), Some("NotTheSnapshot"));
+    assert!(!world.path(LINEAGE).join("prunes").exists());
     world.put(OTHER, &json!({"verification": {"level": "Structure"}}));
     assert_eq!(world.reason(|_| {}).await.as_deref(), Some("LastProven"));
-    assert!(!world.path(LINEAGE).join("prunes").exists() && world.path(KEY).join("snapshot.db.zst").exists());
+    assert!(world.path(KEY).join("manifest.json").exists() && world.path(KEY).join("snapshot.db.zst").exists());
     assert_eq!(world.reason(|request| request.allow_last = true).await, None);
     assert!(!world.path(KEY).exists());
     let wrong = run(RemoveRequest { manifest_sha256: "x".to_owned(), ..world.request.clone() }).await.unwrap_err();
@@ -102,11 +105,61 @@ async fn a_removal_that_was_cut_is_finished_by_its_record_alone() {
     let found = inventory::look(&store, &folder, NOBODY).await.unwrap();
     let lineage = folder.parent().unwrap();
     let named = named(&found, found.snapshot.as_ref().unwrap());
-    let record = Record::of_one(&lineage, named, None, clock::now());
+    let record = Record::of_one(&lineage, named.clone(), None, clock::now());
     record.keep(&store, &lineage, clock::now(), "12345678").await.unwrap();
     fs::remove_file(&manifest).unwrap();
+    assert_eq!(
+        world.reason(|_| {}).await.as_deref(),
+        Some("NotTheSnapshot"),
+        "its removal was asked for, and not begun"
+    );
+    begun::keep(&store, &Target::of(folder, named, None).unwrap()).await.unwrap();
     let other = world.reason(|request| request.manifest_sha256 = "00".repeat(32)).await;
     assert_eq!(other.as_deref(), Some("NotTheSnapshot"));
+    // Somebody copies it back at the moment.
+    let mark = world.path(KEY).join(format!(".stored-until-{}.tmp", clock::now().as_second() + 60));
+    fs::write(&mark, "").unwrap();
+    let busy = run(world.request.clone()).await.unwrap_err();
+    assert!(busy.message().contains("a run may be writing to its folder"), "{busy}");
+    assert!(world.path(KEY).join("snapshot.db.zst").exists());
+    fs::remove_file(mark).unwrap();
     assert_eq!(run(world.request.clone()).await.unwrap().bytes, 5);
     assert!(!world.path(KEY).exists());
+}
+
+#[tokio::test]
+async fn a_snapshot_that_is_about_to_go_does_not_count_as_another() {
+    for (scheduled, hours, refused) in
+        [(false, 0, true), (false, 2, false), (true, 0, true), (true, 2, true), (true, 25, false)]
+    {
+        let world = World::new();
+        let (store, folder) = (Store::open(&world.request.store).unwrap(), Folder::parse("key", OTHER).unwrap());
+        let lineage = folder.parent().unwrap();
+        let found = inventory::look(&store, &folder, NOBODY).await.unwrap();
+        let named = named(&found, found.snapshot.as_ref().unwrap());
+        let at = clock::now() - SignedDuration::from_hours(hours);
+        if scheduled {
+            let policy = Policy { keep_last: 1, ..Policy::default() };
+            let judge =
+                Judge { lineage: &lineage, schedule_uid: "s1", policy: &policy, time_zone: "Etc/UTC", store_id: None };
+            judge.announce(&store, vec![named], at, "12345678").await.unwrap();
+        } else {
+            Record::of_one(&lineage, named, None, at).keep(&store, &lineage, at, "12345678").await.unwrap();
+        }
+        let reason = world.reason(|_| {}).await;
+        assert_eq!(reason.as_deref(), refused.then_some("LastProven"), "{scheduled}, {hours} h");
+        assert_eq!(world.path(KEY).exists(), refused);
+    }
+}
+
+/// Each writes before it looks, so one at least sees the other.
+#[tokio::test]
+async fn two_at_once_leave_one() {
+    let world = World::new();
+    let other = hex::encode(Sha256::digest(fs::read(world.path(OTHER).join("manifest.json")).unwrap()));
+    let other = RemoveRequest { key: OTHER.to_owned(), manifest_sha256: other, ..world.request.clone() };
+    let (one, two) = tokio::join!(run(world.request.clone()), run(other));
+    let removed = [one, two].into_iter().filter(|ended| ended.as_ref().unwrap().refused.is_none()).count();
+    assert!(removed <= 1, "{removed}");
+    assert!(world.path(KEY).join("manifest.json").exists() || world.path(OTHER).join("manifest.json").exists());
 }

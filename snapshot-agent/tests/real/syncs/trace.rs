@@ -166,7 +166,8 @@ impl Trace {
             "mkdir" | "mkdirat" => self.appears(at, named(arguments).remove(0)),
             "rename" | "renameat" | "renameat2" => {
                 let paths = named(arguments);
-                self.renamed(at, &paths[0], &paths[1]);
+                let [from, to] = paths.as_slice() else { panic!("a rename names two paths: {text}") };
+                self.renamed(at, from, to);
             }
             "unlink" | "unlinkat" | "rmdir" => {
                 let path = named(arguments).remove(0);

@@ -1,0 +1,73 @@
+//! `<lineage>/prunes/<attempt>.json`: that the removal of a snapshot has begun, written right before its manifest goes and
+//! removed with its last file.
+//!
+//! It decides which folder without a manifest is a removal to finish: an announcement alone says that a snapshot may go, not
+//! that one has gone, and a copy or a person may have left the same files since.
+
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::announced::Named;
+use crate::catalog::removal::Target;
+use crate::catalog::shelf::Shelf;
+use crate::contract::ExitClass;
+use crate::error::{Error, Result};
+use crate::format::layout::{Folder, Key};
+
+/// The format this version writes and reads.
+const FORMAT_VERSION: u32 = 1;
+
+/// One key, two hashes and some words.
+const MAX_BYTES: u64 = 16 << 10;
+
+/// Without a time, so that a second try finds its own.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Begun {
+    format_version: u32,
+    /// The store's ID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    store_id: Option<String>,
+    snapshot: Named,
+}
+
+/// Says that the removal has begun.
+pub(crate) async fn keep(shelf: &impl Shelf, target: &Target) -> Result<()> {
+    let (key, store_id, snapshot) = (target.folder.begun(), target.store_id.clone(), target.named.clone());
+    let json = serde_json::to_vec(&Begun { format_version: FORMAT_VERSION, store_id, snapshot });
+    let json = json.map_err(|error| Error::config(format!("{}: cannot be written: {error}", shelf.uri(&key))))?;
+    match shelf.put_new(&key, json.clone().into()).await {
+        // What is cut then stays, and takes room: better than a store that is never emptied.
+        Err(full) if full.class() == ExitClass::Full => Ok(()),
+        Err(error) if error.class() == ExitClass::Transient && is_other(shelf, &key, &json).await? => {
+            shelf.remove(&key).await?;
+            shelf.put_new(&key, json.into()).await
+        }
+        put => put,
+    }
+}
+
+/// Whether it is of an earlier removal, and the snapshot was brought back since.
+async fn is_other(shelf: &impl Shelf, key: &Key, json: &[u8]) -> Result<bool> {
+    match shelf.read(key, MAX_BYTES).await {
+        Ok(small) => Ok(small.is_some_and(|small| small.content != json)),
+        Err(error) if error.class() == ExitClass::Corrupt => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// The removal of this folder's snapshot that has begun in this store and not ended.
+pub(crate) async fn find(shelf: &impl Shelf, folder: &Folder, store_id: Option<&str>) -> Result<Option<Target>> {
+    let small = match shelf.read(&folder.begun(), MAX_BYTES).await {
+        Ok(small) => small,
+        // Too long to be one.
+        Err(error) if error.class() == ExitClass::Corrupt => None,
+        Err(error) => return Err(error),
+    };
+    let begun = small.and_then(|small| serde_json::from_slice::<Begun>(&small.content).ok());
+    let begun = begun.filter(|begun| {
+        begun.format_version == FORMAT_VERSION
+            && begun.store_id.as_deref() == store_id
+            && begun.snapshot.key == folder.as_str()
+    });
+    Ok(begun.and_then(|begun| Target::of(folder.clone(), begun.snapshot, store_id)))
+}
