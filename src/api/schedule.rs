@@ -234,6 +234,9 @@ pub struct EtcdSnapshotScheduleStatus {
     /// Snapshots that `spec.retention` does not keep and the store locks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locked: Option<Locked>,
+    /// Folders of earlier `EtcdCluster`s of the name, at most 5, as the last Job found them: no retention judges these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_lineages: Vec<String>,
     /// Number of snapshots that Holdfast has removed for this schedule.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub pruned: u64,
@@ -345,6 +348,9 @@ pub struct LastPrune {
     /// Problem and remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Files in folders of removed snapshots that the Job does not know and left, at most 5.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown_files: Vec<String>,
     /// End of the first of the consecutive Jobs with a `class` (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<String>,

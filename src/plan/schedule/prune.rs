@@ -52,6 +52,7 @@ pub(super) struct Pruning {
     pub(super) bytes: Option<u64>,
     pub(super) announced: Option<Announced>,
     pub(super) locked: Option<Locked>,
+    pub(super) earlier_lineages: Vec<String>,
     pub(super) pruned: u64,
     pub(super) last: Option<LastPrune>,
     pub(super) run: Option<PruneRun>,
@@ -103,7 +104,9 @@ pub(super) fn decide(seen: &Observed, runs: &[Run<'_>], line: Option<&Line>, now
     if let Some(run) = pruning.run.clone() {
         pruning.go_on(seen, runs, (&run, &forecast), (&policy, line, &place), now);
     }
-    if pruning.run.is_none() && pruning.next.is_none() {
+    // A latch that was written is taken back before the next one is: a restore reads one or the other.
+    let latched = seen.schedule.status.as_ref().is_some_and(|status| status.prune_run.is_some());
+    if !latched && pruning.next.is_none() {
         pruning.begin(seen, &forecast, now);
     }
     pruning.condition = Some(if suspended {
@@ -172,8 +175,16 @@ fn job_of<'a>(seen: &'a Observed, run: &PruneRun) -> Option<&'a Recall> {
 
 impl Pruning {
     fn of(old: EtcdSnapshotScheduleStatus) -> Self {
-        let EtcdSnapshotScheduleStatus { announced, locked, pruned, last_prune: last, prune_run: run, .. } = old;
-        Self { announced, locked, pruned, last, run, ..Self::default() }
+        let EtcdSnapshotScheduleStatus {
+            announced,
+            locked,
+            earlier_lineages,
+            pruned,
+            last_prune: last,
+            prune_run: run,
+            ..
+        } = old;
+        Self { announced, locked, earlier_lineages, pruned, last, run, ..Self::default() }
     }
 
     /// Takes over what a Job that has ended says, once.
@@ -202,6 +213,7 @@ impl Pruning {
             removed: report.as_ref().map(|report| report.removed).or(nothing),
             class,
             message,
+            unknown_files: report.as_ref().map(|report| report.unknown_files.clone()).unwrap_or_default(),
             dropped: None,
         });
         if let Some(report) = report {
@@ -216,6 +228,7 @@ impl Pruning {
                     not_before: told.not_before.to_string(),
                 });
                 let until = |until: Timestamp| until.to_string();
+                self.earlier_lineages = report.earlier_lineages;
                 self.locked = report.locked.map(|pile| Locked { count: pile.count, until: pile.until.map(until) });
             }
         }

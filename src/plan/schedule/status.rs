@@ -67,6 +67,7 @@ pub(super) fn whole(
         bytes: pruning.bytes,
         announced: pruning.announced,
         locked: pruning.locked,
+        earlier_lineages: pruning.earlier_lineages,
         pruned: pruning.pruned,
         last_prune: pruning.last,
         prune_run: pruning.run,

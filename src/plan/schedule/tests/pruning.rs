@@ -166,7 +166,9 @@ fn nothing_that_deletes_starts_while_it_must_not() {
     assert_eq!(told(&stopped, Type::RetentionApplied), ("False", "RetentionBlocked"), "two due times without a backup");
     assert!(!matches!(stopped.act, Some(Act::LatchPrune(_))));
     let stale = latched(retained());
-    assert!(planned_at(&stale, noon() + minutes(11)).act.is_none_or(|act| !matches!(act, Act::StartJob(_))));
+    let back = planned_at(&stale, noon() + minutes(11));
+    assert_eq!((back.act.clone(), back.status.prune_run.clone()), (None, None), "a stale latch starts no Job");
+    assert!(matches!(planned_at(&after(stale, back), noon() + minutes(11)).act, Some(Act::LatchPrune(_))));
     let mut few = retained();
     record_of(&mut few, 53).status.as_mut().unwrap().artifact.as_mut().unwrap().keys = Some(100);
     let plan = planned(&few);
@@ -186,8 +188,16 @@ fn what_a_job_says_is_taken_over_once_and_the_next_one_waits() {
         newest: noon() - minutes(173),
         not_before: noon() + minutes(60),
     };
-    let mut seen = reported(&latched(retained()), PruneReport { announced: Some(announced), ..PruneReport::default() });
+    let report = PruneReport {
+        announced: Some(announced),
+        earlier_lineages: vec!["ns/a/u-0".to_owned()],
+        unknown_files: vec!["notes.txt".to_owned()],
+        ..PruneReport::default()
+    };
+    let mut seen = reported(&latched(retained()), report);
     let plan = planned(&seen);
+    assert_eq!(plan.status.earlier_lineages, ["ns/a/u-0"]);
+    assert_eq!(plan.status.last_prune.as_ref().unwrap().unknown_files, ["notes.txt"]);
     assert_eq!((plan.act.clone(), plan.status.prune_run.clone()), (None, None), "nothing is gone");
     assert_eq!(plan.status.announced.as_ref().map(|pile| pile.count), Some(2));
     assert_eq!(told(&plan, Type::RetentionApplied), ("True", "RemovalAnnounced"));
