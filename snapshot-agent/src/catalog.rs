@@ -15,3 +15,4 @@ pub(crate) mod removal;
 pub(crate) mod shelf;
 pub(crate) mod store_id;
 pub(crate) mod stored;
+pub(crate) mod target;

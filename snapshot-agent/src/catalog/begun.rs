@@ -2,13 +2,13 @@
 //! removed with its last file.
 //!
 //! It decides which folder without a manifest is a removal to finish: an announcement alone says that a snapshot may go, not
-//! that one has gone, and a copy or a person may have left the same files since.
+//! that one has gone (I25), and a copy or a person may have left the same files since.
 
 use serde::{Deserialize, Serialize};
 
 use crate::catalog::announced::Named;
-use crate::catalog::removal::Target;
 use crate::catalog::shelf::Shelf;
+use crate::catalog::target::Target;
 use crate::contract::ExitClass;
 use crate::error::{Error, Result};
 use crate::format::layout::{Folder, Key};

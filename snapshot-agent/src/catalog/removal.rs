@@ -6,36 +6,16 @@
 
 use jiff::Timestamp;
 
-use crate::catalog::announced::Named;
 use crate::catalog::begun;
 use crate::catalog::inventory::{is_held, is_left};
 use crate::catalog::shelf::Shelf;
+use crate::catalog::target::Target;
 use crate::error::{Error, Result};
-use crate::format::layout::{Folder, Key, MANIFEST};
+use crate::format::layout::MANIFEST;
 use crate::format::manifest;
 use crate::store;
 use crate::store::removal::{File, Lasting};
 use crate::util::sha256::Sha256;
-
-/// One snapshot that may go.
-#[derive(Clone, Debug)]
-pub(crate) struct Target {
-    pub(crate) folder: Folder,
-    /// The snapshot, as it was judged.
-    pub(crate) named: Named,
-    /// Its data object.
-    pub(crate) data: Key,
-    /// ID of the store.
-    pub(crate) store_id: Option<String>,
-}
-
-impl Target {
-    /// `None`: the data's name is none of a data object's.
-    pub(crate) fn of(folder: Folder, named: Named, store_id: Option<&str>) -> Option<Self> {
-        let data = named.data(&folder)?;
-        Some(Self { folder, named, data, store_id: store_id.map(str::to_owned) })
-    }
-}
 
 /// What became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,8 +15,9 @@ use crate::catalog::announced::{self, Asked, Judge, MAX_SNAPSHOTS, Named, Permit
 use crate::catalog::attempts::lineages;
 use crate::catalog::begun;
 use crate::catalog::inventory::{self, Found};
-use crate::catalog::removal::{self, Removal, Target};
+use crate::catalog::removal::{self, Removal};
 use crate::catalog::shelf::Shelf;
+use crate::catalog::target::Target;
 use crate::catalog::{store_id, stored};
 use crate::contract::{ExitClass, MAX_NAMED, MAX_REMOVED, PruneRequest};
 use crate::error::{Error, Result};
