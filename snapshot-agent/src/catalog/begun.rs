@@ -2,7 +2,7 @@
 //! removed with its last file.
 //!
 //! It decides which folder without a manifest is a removal to finish: an announcement alone says that a snapshot may go, not
-//! that one has gone, and a copy or a person may have left the same files since (I25).
+//! that one has gone (I25), and a copy or a person may have left the same files since.
 
 use serde::{Deserialize, Serialize};
 

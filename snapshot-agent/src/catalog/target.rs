@@ -1,6 +1,6 @@
-//! One snapshot that may go: its folder, the snapshot as it was judged, and the name of its data.
+//! One snapshot that may go: its folder, and what a judgement read of it.
 //!
-//! Decides nothing of when it goes.
+//! It decides nothing: whether the snapshot goes is decided in `verbs/`, whether it still is what was judged in `removal.rs`.
 
 use crate::catalog::announced::Named;
 use crate::format::layout::{Folder, Key};
