@@ -211,13 +211,12 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
         let limit = memory_limit(job).unwrap_or("its node's");
         let remedy = match Does::of(job) {
             Does::Save => "raise spec.agent.resources in a new EtcdSnapshot",
-            Does::Run => "raise spec.snapshotTemplate.agent.resources of the EtcdSnapshotSchedule",
+            Does::Run | Does::Prune => "raise spec.snapshotTemplate.agent.resources of the EtcdSnapshotSchedule",
             Does::Inspect => {
                 "spec.agent.resources is immutable. `holdfast agent list` shows the stored snapshots. Delete this \
                  EtcdSnapshot, and create an EtcdSnapshot with a larger limit"
             }
             Does::Search => "raise spec.bootstrap.restore.agent.resources",
-            Does::Prune => "raise spec.snapshotTemplate.agent.resources of the EtcdSnapshotSchedule",
             Does::Probe => "raise spec.agent.resources",
         };
         let message = format!("the agent ran out of memory (limit {limit}): {remedy}");

@@ -116,9 +116,8 @@ pub(super) fn forecast(
                 forecast.bytes += artifact.map_or(0, |artifact| artifact.stored_bytes);
             }
             Verdict::Drop if locked.is_none() => forecast.dropped.push((*at, (*key).to_owned())),
-            Verdict::Drop => {}
             Verdict::Untouched(_) if run.snapshot.spec.hold => forecast.held.push((*key).to_owned()),
-            Verdict::Untouched(_) => {}
+            Verdict::Drop | Verdict::Untouched(_) => {}
         }
     }
     forecast.dropped.sort();

@@ -87,7 +87,7 @@ pub(super) fn decide(seen: &Observed, runs: &[Run<'_>], line: Option<&Line>, now
         // What runs goes on to its end; without a policy nothing else is told.
         let Pruning { run, last, pruned, .. } = pruning;
         let run = run.filter(|run| run.ended_at.is_none() && job_of(seen, run).is_some());
-        return Pruning { run, last, pruned, ..Pruning::default() };
+        return Pruning { pruned, last, run, ..Pruning::default() };
     };
     let suspended = seen.schedule.spec.suspend_pruning;
     if known.is_err() || suspended {

@@ -132,11 +132,14 @@ fn a_run_is_latched_before_restores_are_read_and_both_before_its_job() {
     assert!(!args.contains(&format!("--protect={}", key(173))), "a later restore sees the latch, and waits");
 }
 
+/// A name, and what it changes of a schedule that is about to prune.
+type Case = (&'static str, fn(&mut Observed));
+
 #[test]
 fn nothing_that_deletes_starts_while_it_must_not() {
     let begins = |seen: &Observed| planned(seen).act.is_some();
     assert!(begins(&retained()));
-    let cases: [(&str, fn(&mut Observed)); 7] = [
+    let cases: [Case; 7] = [
         ("everything is kept", |seen| seen.schedule.spec.retention = None),
         ("suspended", |seen| seen.schedule.spec.suspend_pruning = true),
         ("the cluster is gone", |seen| seen.cluster = None),
