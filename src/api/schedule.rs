@@ -2,6 +2,11 @@
 //!
 //! Decides fields, defaults and what CEL refuses. Lines and zones that only a parser can judge are `plan::schedule`'s.
 
+#![allow(
+    clippy::struct_field_names,
+    reason = "keepLast and its like are the names of backup tools; a derive copies the struct"
+)]
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -129,7 +134,6 @@ pub struct EtcdSnapshotScheduleSpec {
     validation = Rule::new("(has(self.keepLast) ? self.keepLast : 0) + (has(self.keepHourly) ? self.keepHourly : 0) + (has(self.keepDaily) ? self.keepDaily : 0) + (has(self.keepWeekly) ? self.keepWeekly : 0) + (has(self.keepMonthly) ? self.keepMonthly : 0) + (has(self.keepYearly) ? self.keepYearly : 0) <= 2000")
         .message("the counts of retention must not exceed 2000 together")
 )]
-#[allow(clippy::struct_field_names, reason = "the names that restic, borg and PostgreSQL's tools use")]
 pub struct Retention {
     /// Number of newest snapshots that stay, 0 to 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
