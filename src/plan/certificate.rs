@@ -100,6 +100,16 @@ pub struct Leaf {
     pub names: Vec<String>,
 }
 
+impl Leaf {
+    /// The Secret that the certificate is copied from.
+    pub fn copied_from(&self) -> Option<&str> {
+        match &self.origin {
+            Origin::Issued => None,
+            Origin::Copied(secret) => Some(secret),
+        }
+    }
+}
+
 /// What a Secret has to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {

@@ -105,6 +105,10 @@ pub fn starting(pod: Option<&Pod>, now: Timestamp) -> bool {
     pod.metadata.creation_timestamp.as_ref().is_none_or(|t| now < t.0 + SignedDuration::from_secs(60))
 }
 
+/// So long a member may take to join with each of two Pods: the member's pass makes the second one (`member/pod.rs`), and the
+/// cluster's pass gives the member up (`cluster/stuck.rs`).
+pub const JOINS_WITHIN: SignedDuration = SignedDuration::from_mins(10);
+
 /// Longer than this after its time to end a Pod is still there: its node does not say that it has ended. The API server
 /// sets that time to the end of the grace period (metadata.deletionTimestamp).
 const LINGERS_AFTER: SignedDuration = SignedDuration::from_secs(30);

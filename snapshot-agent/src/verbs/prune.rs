@@ -261,3 +261,5 @@ mod prune_faults;
 mod prune_many;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod world;

@@ -40,8 +40,7 @@ pub(super) async fn record(ctx: &Context, actor: &Actor, record: &EtcdSnapshot) 
     if record.spec.run.is_none() || record.labels().get(key::SCHEDULE_UID) != Some(&actor.uid) {
         return Err(Error::Internal("a new record must name its run and the schedule of its pass".to_owned()));
     }
-    let same = |there: &EtcdSnapshot| there.spec.run == record.spec.run;
-    post(ctx, actor, record, same).await
+    post(ctx, actor, record, |there: &EtcdSnapshot| there.spec.run == record.spec.run).await
 }
 
 async fn post<K>(ctx: &Context, actor: &Actor, object: &K, ours: impl Fn(&K) -> bool) -> Result<Done, Error>

@@ -139,7 +139,7 @@ mod tests {
         Round { answers: answers.into_iter().map(|(m, a)| (m.to_owned(), a)).collect(), alarms: vec![] }
     }
 
-    /// Nobody listens there: what is told was known.
+    /// No server listens at the address: each hash comes from memory.
     #[tokio::test]
     async fn a_hash_is_read_once_while_the_same_alarms_stand() {
         let (pool, members) = (Pool::default(), [at("a")]);

@@ -21,7 +21,7 @@ const NEXT_ONE: Wake = Wake::AfterMillis(1_000);
 pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Option<Next> {
     let mut answers = etcd.members.iter().map(|l| seen.serving(etcd, l, seen.standing_for(l)?.name()));
     let (clear, stay): (Vec<&Alarm>, Vec<&Alarm>) =
-        of_kind(etcd, AlarmKind::Corrupt).partition(|a| foreign(seen, etcd, a) || diverged::is_over(seen, etcd, a));
+        etcd.alarms_of(AlarmKind::Corrupt).partition(|a| foreign(seen, etcd, a) || diverged::is_over(seen, etcd, a));
     // etcd 3.5 lets writes through again when the last alarm of either kind is cleared, whatever the other kind says.
     if !stay.is_empty() {
         return None;
@@ -31,7 +31,7 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Optio
     if let Some(corrupt) = clear.first() {
         return answers.all(|answer| answer.is_some()).then(|| disarm(corrupt));
     }
-    let left = of_kind(etcd, AlarmKind::NoSpace).find(|a| a.member_id != 0 && !listed(etcd, a))?;
+    let left = etcd.alarms_of(AlarmKind::NoSpace).find(|a| a.member_id != 0 && !listed(etcd, a))?;
     let has_room = |bytes: i64| u64::try_from(bytes).is_ok_and(|bytes| bytes < wanted.server.quota / 10 * 9);
     answers.all(|answer| answer.is_some_and(|answer| has_room(answer.db_bytes))).then(|| disarm(left))
 }
@@ -45,7 +45,7 @@ pub(super) fn came_along(seen: &Observed, etcd: &Membership, restored_from: Opti
         return vec![];
     }
     let mut ids: Vec<String> =
-        of_kind(etcd, AlarmKind::Corrupt).filter(|a| !listed(etcd, a)).map(|a| hex_id(a.member_id)).collect();
+        etcd.alarms_of(AlarmKind::Corrupt).filter(|a| !listed(etcd, a)).map(|a| hex_id(a.member_id)).collect();
     ids.sort();
     ids
 }
@@ -98,8 +98,4 @@ fn known(formed: &Formed, alarm: &Alarm) -> bool {
 
 fn listed(etcd: &Membership, alarm: &Alarm) -> bool {
     etcd.members.iter().any(|l| l.id == alarm.member_id)
-}
-
-fn of_kind(etcd: &Membership, kind: AlarmKind) -> impl Iterator<Item = &Alarm> {
-    etcd.alarms.iter().filter(move |a| a.kind == kind)
 }

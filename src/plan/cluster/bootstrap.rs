@@ -105,10 +105,7 @@ fn latch(pending: &str, restoring: Option<Restoring>) -> Next {
     Next::act(Act::Latch(Box::new(Latches {
         pending_member: Some(pending.to_owned()),
         restoring,
-        formed: None,
-        replaced: None,
-        given_up: None,
-        orphan: None,
+        ..Latches::default()
     })))
 }
 
@@ -206,7 +203,6 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
     }
     let corrupt_came_along = alarms::came_along(seen, etcd, restored_from.as_ref());
     Next::act(Act::Latch(Box::new(Latches {
-        pending_member: None,
         restoring: seen.latches().restoring,
         formed: Some(Formed {
             cluster_id: joined.cluster_id.clone(),
@@ -214,9 +210,7 @@ fn form(seen: &Observed, joined: &Joined, now: Timestamp) -> Next {
             restored_from,
             corrupt_came_along,
         }),
-        replaced: None,
-        given_up: None,
-        orphan: None,
+        ..Latches::default()
     })))
 }
 

@@ -51,7 +51,7 @@ pub(super) fn is_diverged(seen: &Observed, member: &Member) -> bool {
 
 /// Whether the `CORRUPT` alarms name this member and no other.
 fn is_named(etcd: &Membership, listed: &Listed) -> bool {
-    let mut corrupt = corrupt(etcd).peekable();
+    let mut corrupt = etcd.alarms_of(AlarmKind::Corrupt).peekable();
     corrupt.peek().is_some() && corrupt.all(|alarm| alarm.member_id == listed.id)
 }
 
@@ -73,10 +73,6 @@ fn others(seen: &Observed, etcd: &Membership, except: &Listed) -> Vec<(KeyHash, 
     hashes.iter().map(|hash| (*hash, hashes.iter().filter(|other| *other == hash).count())).collect()
 }
 
-fn corrupt(etcd: &Membership) -> impl Iterator<Item = &Alarm> {
-    etcd.alarms.iter().filter(|alarm| alarm.kind == AlarmKind::Corrupt)
-}
-
 impl Membership {
     /// The `CORRUPT` alarms, where the members' hashes say whose data are right: one names a voter that two others can
     /// outvote, or the member that was replaced for it.
@@ -84,7 +80,7 @@ impl Membership {
         let replaced = replaced.map(|last| &last.evidence).filter(|known| known.kind == Loss::Diverged);
         let gone = |id: u64| replaced.and_then(|known| known.detail.as_ref()).is_some_and(|known| *known == hex_id(id));
         let listed = |id: u64| voters(self) >= 3 && self.members.iter().any(|l| l.id == id && !l.learner);
-        let mut ids: Vec<u64> = corrupt(self).map(|alarm| alarm.member_id).collect();
+        let mut ids: Vec<u64> = self.alarms_of(AlarmKind::Corrupt).map(|alarm| alarm.member_id).collect();
         ids.sort_unstable();
         let asks = ids.iter().any(|id| listed(*id) || gone(*id));
         asks.then(|| ids.into_iter().map(hex_id).collect::<Vec<_>>().join(","))

@@ -165,7 +165,7 @@ impl<'a> Growth<'a> {
 
     /// Members are added while a quorum of the grown cluster is healthy (I1).
     fn unhealthy(&self) -> Option<Next> {
-        let corrupt: Vec<_> = self.etcd.alarms.iter().filter(|a| a.kind == AlarmKind::Corrupt).collect();
+        let corrupt: Vec<_> = self.etcd.alarms_of(AlarmKind::Corrupt).collect();
         if !corrupt.is_empty() {
             let mut said: Vec<_> = corrupt.iter().map(|a| alarms::told(self.seen, self.etcd, a)).collect();
             said.sort();

@@ -54,6 +54,6 @@ pub(super) fn voters(etcd: &Membership) -> usize {
 pub(super) fn in_doubt(etcd: &Membership) -> Option<Next> {
     let message = "Holdfast removes no voter while a CORRUPT alarm is raised: the members that are left may be the corrupt \
                    ones";
-    let corrupt = etcd.alarms.iter().any(|alarm| alarm.kind == AlarmKind::Corrupt);
+    let corrupt = etcd.alarms_of(AlarmKind::Corrupt).next().is_some();
     corrupt.then(|| Next::wait(Reason::AlarmRaised, message, POLL))
 }

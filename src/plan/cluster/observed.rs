@@ -104,6 +104,13 @@ pub struct Membership {
     pub alarms: Vec<Alarm>,
 }
 
+impl Membership {
+    /// Raised alarms of one kind.
+    pub fn alarms_of(&self, kind: AlarmKind) -> impl Iterator<Item = &Alarm> {
+        self.alarms.iter().filter(move |alarm| alarm.kind == kind)
+    }
+}
+
 /// One member as etcd lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {

@@ -11,10 +11,9 @@ use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::member::{Birth, Departure, Leaving};
 use crate::api::repair::GivenUp;
+use crate::plan::pods::JOINS_WITHIN;
 use crate::plan::{Act, Next, Target, Wake};
 
-/// So long a joiner may take with each of two Pods.
-const JOINS_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 /// The longest time until the next member is made.
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 

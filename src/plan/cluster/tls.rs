@@ -66,7 +66,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
 fn await_sources(seen: &Observed, certificates: &Certificates, now: Timestamp) -> Option<Next> {
     let absent = wanted(seen).into_iter().filter(|wanted| wanted.kept(certificates).is_none());
     let hindered = absent.flat_map(|wanted| wanted.leaves).filter_map(|leaf| {
-        let secret = source::secret_of(&leaf)?;
+        let secret = leaf.copied_from()?;
         source::supply(seen, certificates, &leaf, secret, now).err()
     });
     // A flaw before what may still be on its way.

@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::Observed;
+use super::facts::own_pod;
 use crate::api::condition::Reason;
 use crate::api::repair::{Evidence, Loss, Refusal};
 use crate::plan::{Act, Next, Target, Wake, failure, meta, pods};
@@ -70,8 +71,7 @@ pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) ->
 /// That the data in a member's memory are gone: with its Pod, or in a Pod that goes on after its node was restarted.
 fn memory_gone(seen: &Observed, now: Timestamp) -> Option<Evidence> {
     let found = |detail| Evidence { kind: Loss::MemoryGone, detail, at: now.to_string() };
-    let own = |pod: &&Pod| meta::controlled_by(&pod.metadata, meta::uid(&seen.member.metadata)) && !pods::ended(pod);
-    let Some(there) = seen.pod.as_ref().filter(own) else { return Some(found(None)) };
+    let Some(there) = own_pod(seen).filter(|pod| !pods::ended(pod)) else { return Some(found(None)) };
     // How an earlier container of the Pod ended says nothing of data on which etcd runs, or has run since.
     let refused = if pods::runs(there) { None } else { failure::verdict(there) };
     refused.filter(|verdict| counts(verdict)).map(|verdict| found(Some(verdict)))

@@ -4,8 +4,8 @@
 //! removes the member from etcd afterwards.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 
+use super::facts::own_pod;
 use super::{Observed, pod};
 use crate::api::condition::Reason;
 use crate::plan::{Act, Next, Target, Wake, meta};
@@ -15,9 +15,8 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     if !seen.member.spec.is_lost() {
         return None;
     }
-    let own = |pod: &&Pod| meta::controlled_by(&pod.metadata, meta::uid(&seen.member.metadata));
     let message = "the member's data are lost: etcd removes the member, and another member takes its place";
-    let Some(there) = seen.pod.as_ref().filter(own) else {
+    let Some(there) = own_pod(seen) else {
         return Some(Next::wait(Reason::Replacing, message, Wake::OnChange));
     };
     if meta::deleting(&there.metadata) {

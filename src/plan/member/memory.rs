@@ -5,8 +5,8 @@
 //! gone the member is lost, and another one takes its place (`cluster/replace.rs`).
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 
+use super::facts::own_pod;
 use super::volume::remedy;
 use super::{Observed, pod};
 use crate::api::condition::Reason;
@@ -34,8 +34,4 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
             Err(Box::new(Next::wait(Reason::MemoryLost, message, Wake::AfterMillis(10_000))))
         }
     }
-}
-
-fn own_pod(seen: &Observed) -> Option<&Pod> {
-    seen.pod.as_ref().filter(|pod| meta::controlled_by(&pod.metadata, meta::uid(&seen.member.metadata)))
 }

@@ -4,9 +4,8 @@
 //! cluster wants members again. The claim stays.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 
-use super::facts::cluster;
+use super::facts::{cluster, own_pod};
 use super::{Observed, pod, volume};
 use crate::api::condition::Reason;
 use crate::plan::{Act, Next, Target, Wake, meta};
@@ -21,8 +20,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
     if !is_parked(seen) {
         return None;
     }
-    let own = |pod: &&Pod| meta::controlled_by(&pod.metadata, meta::uid(&seen.member.metadata));
-    let Some(there) = seen.pod.as_ref().filter(own) else {
+    let Some(there) = own_pod(seen) else {
         // No Pod holds the claim: a person may have deleted it, and with it the data.
         let lost = volume::next(seen, now).err().filter(|_| seen.member.spec.joined.is_some());
         return Some(lost.map_or(Next::Settled(Wake::OnChange), |lost| *lost));

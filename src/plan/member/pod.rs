@@ -41,9 +41,6 @@ const HELD_UP_AFTER: SignedDuration = SignedDuration::from_secs(15);
 /// and only then attaches it elsewhere (kube-controller-manager: `maxWaitForUnmountDuration`).
 const UNPREPARED_FOR: SignedDuration = SignedDuration::from_mins(8);
 
-/// So long a member may take to join with its first Pod. The second one gets as much (`cluster/stuck.rs`).
-const JOINS_WITHIN: SignedDuration = SignedDuration::from_mins(10);
-
 /// Between two times that labels are put back.
 const RELABELLED: Wake = Wake::AfterMillis(10_000);
 
@@ -235,8 +232,8 @@ fn standing(seen: &Observed, pod: &Pod, now: Timestamp) -> Next {
 fn second_pod_at(seen: &Observed, pod: &Pod) -> Option<Timestamp> {
     let born = seen.member.metadata.creation_timestamp.as_ref()?.0;
     let made = pod.metadata.creation_timestamp.as_ref()?.0;
-    let first = seen.member.spec.role == Birth::Joiner && made < born + JOINS_WITHIN;
-    first.then(|| made.max(born) + JOINS_WITHIN)
+    let first = seen.member.spec.role == Birth::Joiner && made < born + pods::JOINS_WITHIN;
+    first.then(|| made.max(born) + pods::JOINS_WITHIN)
 }
 
 /// Whether a container that decides about data would run with other arguments than it has to.

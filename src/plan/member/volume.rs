@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 
-use super::facts::cluster;
+use super::facts::{cluster, own_pod};
 use super::{Observed, pod};
 use crate::api::condition::Reason;
 use crate::api::{key, name};
@@ -39,9 +39,8 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
         return Err(Box::new(lost(seen, &claim_name, "is being deleted, and disappears when the Pod stops")));
     }
     // Nothing was ever acknowledged here: the Pod lets go, the claim goes, and both are made anew.
-    let own = seen.pod.as_ref().filter(|p| meta::controlled_by(&p.metadata, meta::uid(&member.metadata)));
     let message = format!("the claim {claim_name} is being deleted; Holdfast creates a new claim afterwards");
-    Err(Box::new(match own {
+    Err(Box::new(match own_pod(seen) {
         Some(there) if meta::deleting(&there.metadata) => pod::going(there, (Reason::WaitingForPod, &message), now),
         Some(there) => Next::act(Act::DeletePod {
             pod: Target::of(&there.metadata),

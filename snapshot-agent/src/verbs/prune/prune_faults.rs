@@ -6,7 +6,7 @@ use std::fs;
 
 use serde_json::json;
 
-use super::tests::{Fault, LINEAGE, Watched, World, keeping, prune_on};
+use super::world::{Fault, LINEAGE, Watched, World, keeping, prune_on};
 use crate::catalog::announced::Record;
 use crate::contract::ExitClass;
 use crate::format::layout::record_time;

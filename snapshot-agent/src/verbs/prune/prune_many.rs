@@ -1,6 +1,6 @@
 //! A lineage of thousands: requests and memory for each snapshot.
 
-use super::tests::{Watched, World, keeping, prune_on};
+use super::world::{Watched, World, keeping, prune_on};
 
 use crate::util::process::peak_rss_bytes;
 

@@ -58,7 +58,7 @@ fn a_majority_with_one_hash_against_one_alarm_is_evidence() {
         let seen = alarmed(hashes, ids);
         assert_eq!(told(&seen), expected.then(|| evidence(0)), "{what}");
         assert_eq!(condition(&seen, "Degraded").1, if ids.is_empty() { "NothingWrong" } else { "AlarmRaised" });
-        assert_eq!(act(&seen), None, "{what}: it is told first, and waited for");
+        assert_eq!(act(&seen), None, "{what}: the status names the evidence first");
     }
 }
 
@@ -170,7 +170,7 @@ fn hashes_are_asked_for_where_they_decide_something() {
     for (hashes, ids) in [(3, vec![]), (3, vec![0]), (3, vec![0x99]), (2, vec![0x11]), (1, vec![0x10])] {
         assert_eq!(asks(&alarmed(&vec![right; hashes], &ids)), None, "{hashes} voters, {ids:?}");
     }
-    // Of the one that was replaced, whoever is left.
+    // The alarm of the member that was replaced; the voters that are left agree.
     let mut gone = alarmed(&[right, right], &[0x12]);
     latches(&mut gone).replaced = Some(Replaced { member: named(2), evidence: evidence(5), at: evidence(5).at });
     assert_eq!(asks(&gone).as_deref(), Some("12"));

@@ -10,8 +10,7 @@ use super::{Observed, cluster_name, trusts};
 use crate::api::condition::Reason;
 use crate::api::name;
 use crate::api::tls::is_address;
-use crate::plan::build;
-use crate::plan::certificate::{Certificates, Known, Leaf, Origin, Plane, files};
+use crate::plan::certificate::{Certificates, Known, Leaf, Plane, files};
 
 /// What a person reads where cert-manager is not installed.
 pub(super) const MISSING: &str = "the API server does not serve Certificates of cert-manager.io/v1, and nobody issues or renews \
@@ -119,12 +118,9 @@ fn flaw(seen: &Observed, certificates: &Certificates, known: &Known, leaf: &Leaf
 
 /// Whether members would take the client for one of them.
 fn speaks_as_a_peer(seen: &Observed, certificates: &Certificates, known: &Known) -> bool {
-    let namespace = seen.cluster.metadata.namespace.as_deref().unwrap_or_default();
-    let marker =
-        build::member::peer_name(&seen.cluster).unwrap_or_else(|| name::peer_marker(cluster_name(seen), namespace));
     let own = own_anchor(seen, certificates, Plane::Peer);
     let peers = trusts(seen, certificates, Plane::Peer).next().or(own);
-    covers(known, &marker) && peers == Some(&known.anchor)
+    covers(known, &wanted::peer_marker(&seen.cluster)) && peers == Some(&known.anchor)
 }
 
 /// The CA that members trust; before there are any, that of the servers, or of the operator where cert-manager issues.
@@ -154,12 +150,4 @@ pub(super) fn covers(known: &Known, host: &str) -> bool {
                     (Some(parent), Some((first, rest))) if !first.is_empty() && parent.eq_ignore_ascii_case(rest))
     };
     known.names.iter().any(matches)
-}
-
-/// The Secret that a leaf is copied from.
-pub(super) fn secret_of(leaf: &Leaf) -> Option<&str> {
-    match &leaf.origin {
-        Origin::Issued => None,
-        Origin::Copied(secret) => Some(secret),
-    }
 }

@@ -16,7 +16,7 @@ use crate::plan::certificate::{Certificates, Known, Leaf, Origin, Plane, files};
 /// each handshake.
 const SERVED_WITHIN: SignedDuration = SignedDuration::from_mins(3);
 
-/// The longest time before its end that a certificate is told of which was not renewed.
+/// How long before its end a certificate counts as not renewed, at most.
 const TOLD_BEFORE: SignedDuration = SignedDuration::from_hours(24 * 30);
 
 /// What a person has to know.
@@ -54,7 +54,7 @@ fn refused(seen: &Observed, certificates: &Certificates, plane: Plane, now: Time
     all_wanted(seen).iter().find_map(|wanted| {
         let kept = wanted.kept(certificates)?;
         wanted.leaves.iter().filter(|leaf| leaf.plane == plane).find_map(|leaf| {
-            let hindered = source::supply(seen, certificates, leaf, source::secret_of(leaf)?, now).err()?;
+            let hindered = source::supply(seen, certificates, leaf, leaf.copied_from()?, now).err()?;
             let own = wanted::provider(&seen.cluster, plane) == Provider::Own;
             let reason = match hindered.reason {
                 // cert-manager writes a deleted Secret again by itself.
@@ -72,7 +72,7 @@ fn refused(seen: &Observed, certificates: &Certificates, plane: Plane, now: Time
 pub(in crate::plan::cluster) fn hindrance(seen: &Observed, member: &str, now: Timestamp) -> Option<(Reason, String)> {
     let certificates = seen.certificates.as_ref()?;
     of_member(&seen.cluster, member).iter().find_map(|leaf| {
-        source::supply(seen, certificates, leaf, source::secret_of(leaf)?, now).err().map(|it| (it.reason, it.message))
+        source::supply(seen, certificates, leaf, leaf.copied_from()?, now).err().map(|it| (it.reason, it.message))
     })
 }
 

@@ -55,6 +55,12 @@ pub(super) fn provider(cluster: &EtcdCluster, plane: Plane) -> Provider<'_> {
     }
 }
 
+/// The name without which members accept no peer.
+pub(super) fn peer_marker(cluster: &EtcdCluster) -> String {
+    let namespace = cluster.metadata.namespace.as_deref().unwrap_or_default();
+    build::member::peer_name(cluster).unwrap_or_else(|| name::peer_marker(cluster_name(cluster), namespace))
+}
+
 /// Whether Holdfast's own CA signs the certificates of a plane.
 pub fn is_auto(cluster: &EtcdCluster, plane: Plane) -> bool {
     provider(cluster, plane) == Provider::Auto
@@ -73,7 +79,6 @@ pub(in crate::plan::cluster) fn of_member(cluster: &EtcdCluster, member: &str) -
         server.extend(["127.0.0.1".to_owned(), "::1".to_owned()]);
         server.extend(cluster.spec.client_tls().into_iter().flat_map(ClientPlane::spelt_names));
     }
-    let marker = build::member::peer_name(cluster).unwrap_or_else(|| name::peer_marker(named, namespace));
     let origin = |plane, request: String| match (own_secret(cluster, plane), provider(cluster, plane)) {
         (Some(secret), _) => Origin::Copied(secret.name.clone()),
         (None, Provider::CertManager(_)) => Origin::Copied(request),
@@ -83,7 +88,7 @@ pub(in crate::plan::cluster) fn of_member(cluster: &EtcdCluster, member: &str) -
     let server_origin = origin(Plane::Client, name::server_request(member));
     let etcdctl = Leaf { files: files::ETCDCTL, ..of_operator(cluster) };
     vec![
-        leaf(files::PEER, Plane::Peer, peer_origin, None, vec![host, marker]),
+        leaf(files::PEER, Plane::Peer, peer_origin, None, vec![host, peer_marker(cluster)]),
         leaf(files::SERVER, Plane::Client, server_origin, None, server),
         etcdctl,
     ]
@@ -102,7 +107,7 @@ pub(super) fn of_operator(cluster: &EtcdCluster) -> Leaf {
     leaf(files::CLIENT, Plane::Client, origin, Some(ROOT), vec![])
 }
 
-/// One for applications, where Holdfast's CA signs. Whoever has a CA issues certificates for applications there.
+/// The certificate for applications, where Holdfast's CA signs. With another CA its owner issues the certificates of applications.
 pub(super) fn of_applications(cluster: &EtcdCluster) -> Option<Leaf> {
     is_auto(cluster, Plane::Client).then(|| leaf(files::CLIENT, Plane::Client, Origin::Issued, None, vec![]))
 }
@@ -111,11 +116,7 @@ pub(super) fn of_applications(cluster: &EtcdCluster) -> Option<Leaf> {
 pub fn sources<'a>(cluster: &EtcdCluster, members: impl Iterator<Item = &'a EtcdMember>) -> BTreeSet<String> {
     let members = members.filter(|member| member.spec.scheme() == Scheme::Https);
     let leaves = members.flat_map(|member| of_member(cluster, meta::name(&member.metadata)));
-    let named = |leaf: Leaf| match leaf.origin {
-        Origin::Copied(secret) => Some(secret),
-        Origin::Issued => None,
-    };
-    leaves.chain([of_operator(cluster)]).filter_map(named).collect()
+    leaves.chain([of_operator(cluster)]).filter_map(|leaf| leaf.copied_from().map(str::to_owned)).collect()
 }
 
 /// The Certificates that cert-manager is asked for: metadata and spec. Their Secrets bear the same names.

@@ -177,5 +177,5 @@ fn the_claim_of_a_replaced_member_is_kept_for_a_while() {
     let status = planned(&seen).status;
     let told: Vec<_> = status.conditions.iter().map(|c| (c.type_.as_str(), c.reason.as_str())).collect();
     assert_eq!(told, [("Degraded", "NothingWrong"), ("Progressing", "ClaimKept"), ("Ready", "ClaimKept")]);
-    assert_eq!(status.last_failure, Some(failure), "it is told still");
+    assert_eq!(status.last_failure, Some(failure), "the status keeps the failure");
 }
