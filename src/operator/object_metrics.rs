@@ -193,7 +193,10 @@ pub(super) mod tests {
         let ready = [Wanted::yes(Type::Ready, Reason::StoreUsable, "x")];
         let conditions = merge(&[], &ready, None, noon());
         store.status = Some(EtcdBackupStoreStatus { conditions, ..EtcdBackupStoreStatus::default() });
-        registry(&[Arc::new(cluster)], &[Arc::new(store)], &[Arc::new(schedule())], noon())
+        let mut schedule = schedule();
+        let applied = [Wanted::yes(Type::RetentionApplied, Reason::AsDesired, "x")];
+        schedule.status.as_mut().unwrap().conditions = merge(&[], &applied, None, noon());
+        registry(&[Arc::new(cluster)], &[Arc::new(store)], &[Arc::new(schedule)], noon())
     }
 
     /// A schedule of every hour whose newest backup was taken two hours before noon.

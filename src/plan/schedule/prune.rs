@@ -420,6 +420,10 @@ fn start(
     job
 }
 
+fn snapshots(count: u64) -> String {
+    format!("{count} snapshot{}", if count == 1 { "" } else { "s" })
+}
+
 /// What a person is told.
 fn condition(pruning: &Pruning, forecast: &Forecast) -> Wanted {
     let yes = |reason, message: String| Wanted::yes(Type::RetentionApplied, reason, message);
@@ -446,15 +450,28 @@ fn condition(pruning: &Pruning, forecast: &Forecast) -> Wanted {
     if let Some(pile) = &pruning.announced {
         let more = locks.map(|locks| format!("; {locks}")).unwrap_or_default();
         let message = format!(
-            "{} snapshots ({} bytes), taken from {} to {}, are announced. Holdfast removes them after {}; hold those to keep \
-             (spec.hold), or set spec.suspendPruning{more}",
-            pile.count, pile.bytes, pile.oldest, pile.newest, pile.not_before
+            "Holdfast removes {} ({} bytes), taken from {} to {}, after {}. To keep some of them, set spec.hold of their \
+             EtcdSnapshots; to keep all, set spec.suspendPruning{more}",
+            snapshots(pile.count),
+            pile.bytes,
+            pile.oldest,
+            pile.newest,
+            pile.not_before
         );
         return yes(Reason::RemovalAnnounced, message);
     }
     match (locks, forecast.dropped.len()) {
         (Some(locks), 0) => yes(Reason::SnapshotsLocked, locks),
-        (_, 0) => yes(Reason::AsDesired, format!("{} snapshots stay, and none is to be removed", forecast.kept)),
-        (_, more) => yes(Reason::RemovalAnnounced, format!("Holdfast announces the removal of {more} snapshots next")),
+        (_, 0) => yes(
+            Reason::AsDesired,
+            match forecast.kept {
+                0 => "Nothing is to be removed".to_owned(),
+                kept => format!("Nothing is to be removed: retention keeps {}", snapshots(kept)),
+            },
+        ),
+        (_, more) => {
+            let more = snapshots(u64::try_from(more).unwrap_or(u64::MAX));
+            yes(Reason::RemovalAnnounced, format!("Holdfast announces the removal of {more} next"))
+        }
     }
 }

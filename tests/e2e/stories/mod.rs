@@ -16,6 +16,7 @@ mod mistakes;
 mod namespace;
 mod pods;
 mod proxied;
+mod pruning;
 mod quiet;
 mod recurring;
 mod refusals;
@@ -46,6 +47,8 @@ pub fn all() -> Vec<Story> {
         story!(on host "schedule_without_operator", schedules::without_operator),
         story!("recurring_backups", recurring::tell),
         story!("manual_run_is_recorded", schedules::by_hand),
+        story!("retention_accelerated", pruning::accelerated),
+        story!("suspicious_stores_are_not_pruned", pruning::stopped),
         story!("retention_is_told", retention::tell),
         story!("a_settled_cluster_is_quiet", quiet::tell),
         story!(on host "api_trouble", api_trouble::tell),
