@@ -69,7 +69,8 @@ pub mod key {
     /// Annotation of an `EtcdBackupStore`, set by a person: the store ID to accept instead of the recorded store ID, or
     /// [`snapshot_agent::contract::NEW_STORE`] for a store without an ID.
     pub const ACCEPT_STORE: &str = "holdfast.dev/accept-store";
-    /// Annotation of an `EtcdSnapshotSchedule`, set by a person: key of the newest snapshot, whose loss of keys is intended.
+    /// Annotation of an `EtcdSnapshotSchedule`, set by a person: key of a snapshot whose loss of keys, or lower revision, is
+    /// intended.
     pub const ACCEPT_ANOMALY: &str = "holdfast.dev/accept-anomaly";
     /// Annotation of a Job that removes snapshots: the `status.pruneRun` that it was made for, as JSON.
     pub const PRUNE_RUN: &str = "holdfast.dev/prune-run";

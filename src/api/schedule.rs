@@ -248,6 +248,9 @@ pub struct EtcdSnapshotScheduleStatus {
     /// Result of the last Job that announced and removed snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_prune: Option<LastPrune>,
+    /// The policy as it is applied. Announcements from before its last change permit no removal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<AppliedPolicy>,
     /// The Job that announces and removes snapshots now, written before the Job exists. An `EtcdCluster` that restores a
     /// snapshot which this Job does not protect waits until the Job has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -307,6 +310,15 @@ pub struct LastFailed {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 const fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+/// What is applied, and since when.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AppliedPolicy {
+    /// Fingerprint of `spec.retention`, `spec.timeZone` and `spec.suspendPruning`.
+    pub fingerprint: String,
+    /// Time of the last change (RFC 3339).
+    pub since: String,
 }
 
 /// Snapshots whose removal is announced.

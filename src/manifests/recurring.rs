@@ -117,6 +117,7 @@ fn seen(image: &str) -> Observed {
         snapshots: vec![],
         recalls: vec![],
         restores: vec![],
+        held: vec![],
         settings: Settings {
             agent_image: image.to_owned(),
             etcd_repository: String::new(),

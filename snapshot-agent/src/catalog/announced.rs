@@ -195,6 +195,8 @@ pub(crate) struct Asked {
     pub(crate) wanted: HashSet<String>,
     /// How old a record has to be.
     pub(crate) age: SignedDuration,
+    /// Earlier records permit nothing.
+    pub(crate) since: Option<Timestamp>,
     pub(crate) now: Timestamp,
     /// Whether the store may be touched to learn its time; without it none is old enough in a folder store.
     pub(crate) touch: bool,
@@ -204,7 +206,7 @@ pub(crate) struct Asked {
 pub(crate) async fn read(
     shelf: &impl Shelf,
     judge: &Judge<'_>,
-    Asked { mut wanted, age, now, touch }: Asked,
+    Asked { mut wanted, age, since, now, touch }: Asked,
 ) -> Result<HashMap<String, Permit>> {
     let mut permits = HashMap::new();
     if wanted.is_empty() {
@@ -219,7 +221,8 @@ pub(crate) async fn read(
             break;
         }
         let Some((small, record)) = read_one(shelf, &key, judge.lineage, judge.store_id).await? else { continue };
-        if now.duration_since(announced.min(record.announced_at)) > PERMITS_FOR {
+        let earliest = announced.min(record.announced_at);
+        if now.duration_since(earliest) > PERMITS_FOR || since.is_some_and(|since| earliest < since) {
             continue;
         }
         // A store that does not say its time cannot confirm the age.

@@ -111,12 +111,19 @@ pub struct PruneRequest {
     /// Key of a snapshot to keep, for example because a restore reads it; repeatable.
     #[arg(long = "protect", value_name = "KEY")]
     pub protect: Vec<String>,
-    /// Key of a snapshot whose keys are far fewer than those of the snapshot before, if this is intended.
+    /// Key of a snapshot that has far fewer keys or a lower revision than the snapshot before, if this is intended.
     #[arg(long, value_name = "KEY")]
     pub accept_anomaly: Option<String>,
     /// Least age of an announcement in seconds before the agent removes what it names.
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_ANNOUNCED_SECONDS, hide = true)]
     pub announced_seconds: u32,
+    /// Time that an announcement must not precede to permit a removal (RFC 3339); the operator gives the last change of the
+    /// policy. Default: not checked.
+    #[arg(long, value_name = "TIME", hide = true)]
+    pub announced_after: Option<Timestamp>,
+    /// Time after which the agent removes nothing more (RFC 3339), however late its Pod has started. Default: not checked.
+    #[arg(long, value_name = "TIME", hide = true)]
+    pub not_after: Option<Timestamp>,
     /// UID of the Pod that runs this command. In a Pod, set by the environment.
     #[arg(long, value_name = "UID", env = "HOLDFAST_POD_UID", hide = true)]
     pub pod_uid: Option<String>,

@@ -39,7 +39,7 @@ pub struct Sight<'a> {
     pub mark: Mark,
     /// The due time before the last: backups that are older have stopped.
     pub newest_after: Option<Timestamp>,
-    /// Key of a snapshot whose loss of keys is intended.
+    /// Key of a snapshot whose loss of keys, or lower revision, is intended.
     pub accepted: Option<&'a str>,
 }
 
@@ -111,18 +111,20 @@ impl Stop {
                 format!("a later version of Holdfast wrote the manifest of {key}. Prune with that version")
             }
             Self::RevisionFell { later, earlier } => format!(
-                "{later} was taken after {earlier} and has a lower revision: the cluster lost writes, or a clock was wrong. \
-                 Hold or remove the wrong snapshot"
+                "{later} was taken after {earlier} and has a lower revision: the cluster lost writes, or a clock was wrong. If \
+                 the later snapshot is right, annotate the EtcdSnapshotSchedule with holdfast.dev/accept-anomaly={later} (agent \
+                 prune: --accept-anomaly). If not, hold the wrong one, or remove it (agent remove) and delete its EtcdSnapshot"
             ),
             Self::Ahead(key, at) => format!(
-                "{key} was taken at {at}, which is in the future: a clock was wrong. Hold or remove this snapshot"
+                "{key} was taken at {at}, which is in the future: a clock was wrong. Hold this snapshot, or remove it \
+                 (agent remove) and delete its EtcdSnapshot"
             ),
             Self::Overdue(key, at) => format!(
                 "the newest snapshot {key} of {at} is older than two due times of the schedule. Let a backup succeed first"
             ),
             Self::Anomaly { later, keys, earlier, before } => format!(
-                "{later} has {keys} keys, and the snapshot before, {earlier}, has {before}. If this is intended, accept the \
-                 snapshot {later} (holdfast.dev/accept-anomaly or --accept-anomaly)"
+                "{later} has {keys} keys, and the snapshot before, {earlier}, has {before}. If this is intended, \
+                 annotate the EtcdSnapshotSchedule with holdfast.dev/accept-anomaly={later} (agent prune: --accept-anomaly)"
             ),
             Self::NoneSound(key) => format!(
                 "a verification of {key} failed, and the schedule has no proven snapshot without a failed verification. Let \
@@ -152,7 +154,7 @@ pub fn find_stop(entries: &[Entry], sight: &Sight<'_>) -> Option<Stop> {
     if newest.at.duration_since(sight.now) > MOST_AHEAD {
         return Some(Stop::Ahead(newest.key.clone(), newest.at));
     }
-    if let Some(fall) = find_fall(&oldest_first) {
+    if let Some(fall) = find_fall(&oldest_first, sight.accepted) {
         return Some(fall);
     }
     if sight.newest_after.is_some_and(|due| newest.at < due) {
@@ -189,8 +191,9 @@ fn find_loss(entries: &[Entry], accepted: Option<&str>) -> Option<Stop> {
     })
 }
 
-/// A snapshot whose save began after another one of the same etcd had ended, with a lower revision.
-fn find_fall(oldest_first: &[(&Entry, &Candidate)]) -> Option<Stop> {
+/// A snapshot whose save began after another one of the same etcd had ended, with a lower revision. From an accepted one on
+/// revisions count anew.
+fn find_fall(oldest_first: &[(&Entry, &Candidate)], accepted: Option<&str>) -> Option<Stop> {
     let mut by_end: Vec<_> = oldest_first.iter().filter_map(|(entry, is)| Some((*entry, *is, is.revision?))).collect();
     by_end.sort_by_key(|(_, is, _)| is.ended);
     let mut ended = by_end.into_iter().peekable();
@@ -201,6 +204,9 @@ fn find_fall(oldest_first: &[(&Entry, &Candidate)]) -> Option<Stop> {
             if revision > most.0 {
                 *most = (revision, entry);
             }
+        }
+        if accepted == Some(later.key.as_str()) {
+            highest.remove(is.cluster_id.as_str());
         }
         if let (Some(revision), Some((most, earlier))) = (is.revision, highest.get(is.cluster_id.as_str()))
             && revision < *most

@@ -178,6 +178,9 @@ fn every_doubt_stops() {
     let mut fallen = sound();
     fallen[1] = with("2026-11-21T11:00:00Z", 9, 1000);
     assert_eq!(reason(&fallen, &sight()), Some("RevisionFell"));
+    let key = fallen[1].key.clone();
+    assert_eq!(reason(&fallen, &Sight { accepted: Some(&key), ..sight() }), None);
+    assert_eq!(reason(&fallen, &Sight { accepted: Some("another"), ..sight() }), Some("RevisionFell"));
     // Saves that overlap may have opened their streams in either order, and another etcd counts for itself.
     fallen[1].at = at("2026-11-21T10:00:04Z");
     assert_eq!(reason(&fallen, &sight()), None);

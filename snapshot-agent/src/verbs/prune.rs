@@ -155,7 +155,7 @@ impl Run {
         let wanted = self.dropped().into_iter().map(|found| found.entry.key).collect();
         let age = SignedDuration::from_secs(self.request.announced_seconds.into());
         let touch = self.seen.stop.is_none() && !self.request.dry_run;
-        let asked = Asked { wanted, age, now: self.now, touch };
+        let asked = Asked { wanted, age, since: self.request.announced_after, now: self.now, touch };
         self.seen.permits = announced::read(shelf, &self.judge(), asked).await?;
         Ok(())
     }
@@ -175,6 +175,10 @@ impl Run {
                 break;
             }
             let key = &found.entry.key;
+            if self.request.not_after.is_some_and(|until| clock::now() >= until) {
+                tracing::warn!(key, "the run has started or lasted longer than it may, and removes nothing more");
+                break;
+            }
             let ended = match self.remove_one(shelf, &found).await {
                 Ok(None) => continue,
                 Ok(Some(ended)) => ended,

@@ -25,7 +25,7 @@ use crate::operator::etcd::{self, Address};
 use crate::operator::reader::{Only, Reader};
 use crate::operator::tls::Login;
 use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed, Search, newest};
-use crate::plan::schedule::{healthy, live_run};
+use crate::plan::schedule::{healthy, live_job, live_run};
 use crate::plan::{Seen, Unread, meta};
 
 /// The cluster of this name and UID with all it has; `None` when it is gone.
@@ -43,7 +43,20 @@ pub(in crate::operator) async fn observe(
     let wants_latest = restore.is_some_and(|r| r.latest.is_some());
     let formed = cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some());
     let restores = restore.is_some() && !formed;
-    let (objects, pods, claims, peer_service, client_service, budget, snapshot, store, foreign, searches, pruning) = futures::try_join!(
+    let (
+        objects,
+        pods,
+        claims,
+        peer_service,
+        client_service,
+        budget,
+        snapshot,
+        store,
+        foreign,
+        searches,
+        pruning,
+        removing,
+    ) = futures::try_join!(
         // By a field that only we write; a lost label must not make a member look absent.
         reader.list::<EtcdMember>(Only::Field("spec.clusterRef.uid", uid), |m| m.spec.cluster_ref.uid == uid),
         reader.list::<Pod>(Only::Label(key::CLUSTER_UID, uid), |p| labelled(p, key::CLUSTER_UID, uid)),
@@ -72,6 +85,11 @@ pub(in crate::operator) async fn observe(
         // After the cluster with its latch: a schedule that latches later sees that.
         async {
             if restores { reader.list::<EtcdSnapshotSchedule>(Only::Everything, |_| true).await } else { Ok(vec![]) }
+        },
+        // A schedule that is deleted leaves a Job that runs.
+        async {
+            let removes = |job: &Job| job.annotations().contains_key(key::PRUNE_RUN);
+            if restores { reader.list::<Job>(Only::Everything, removes).await } else { Ok(vec![]) }
         },
     )?;
     let last = searches.last();
@@ -114,7 +132,11 @@ pub(in crate::operator) async fn observe(
         store,
         foreign,
         foreign_members,
-        prunes: pruning.iter().filter_map(|schedule| live_run(schedule, clock::now())).collect(),
+        prunes: {
+            let now = clock::now();
+            let latched = pruning.iter().filter_map(|schedule| live_run(schedule, now));
+            latched.chain(removing.iter().filter_map(|job| live_job(job, now))).collect()
+        },
         stray_pods,
         hashes,
         searches,

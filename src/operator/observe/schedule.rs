@@ -43,9 +43,9 @@ pub(in crate::operator) async fn observe(
             .any(|owner| owner.controller == Some(true))),
         reader.list::<EtcdSnapshot>(Only::Label(key::SCHEDULE, &label), |s| labelled(s, key::SCHEDULE_UID, uid)),
     )?;
-    let restores = match schedule.spec.retention {
-        Some(_) => restored(reader).await?,
-        None => vec![],
+    let (restores, held) = match schedule.spec.retention {
+        Some(_) => futures::try_join!(restored(reader), held(reader))?,
+        None => (vec![], vec![]),
     };
     let own = cron_job.as_ref().filter(|cron| owned_by(*cron, uid));
     let cron_uid = own.and_then(ResourceExt::uid).unwrap_or_default();
@@ -59,7 +59,7 @@ pub(in crate::operator) async fn observe(
     let strangers = strangers(reader, &jobs, &snapshots).await?;
     let snapshots = [snapshots, strangers].concat();
     let settings = reader.ctx.settings.clone();
-    Ok(Some(Observed { schedule, cluster, store, cron_job, jobs, snapshots, recalls, restores, settings }))
+    Ok(Some(Observed { schedule, cluster, store, cron_job, jobs, snapshots, recalls, restores, held, settings }))
 }
 
 /// What restores read, looked at after the schedule with its latch: a restore that latches later sees that.
@@ -72,6 +72,11 @@ async fn restored(reader: Reader<'_>) -> Result<Vec<String>, Error> {
     let named = named.map(async |named| reader.get::<EtcdSnapshot>(&named.name).await);
     let snapshots: Vec<EtcdSnapshot> = futures::future::try_join_all(named).await?.into_iter().flatten().collect();
     Ok(restores(&clusters, &members, &snapshots))
+}
+
+async fn held(reader: Reader<'_>) -> Result<Vec<String>, Error> {
+    let held = reader.list::<EtcdSnapshot>(Only::Everything, |snapshot| snapshot.spec.hold).await?;
+    Ok(held.into_iter().filter_map(|snapshot| Some(snapshot.status?.artifact?.key)).collect())
 }
 
 /// What else has the name of a Job of the schedule: a stranger, or a record whose labels somebody took away.

@@ -12,6 +12,7 @@ use crate::api::{EtcdClusterStatus, EtcdMember, component, key, role};
 use crate::plan::build::job::{expects, searches};
 use crate::plan::certificate::{Contents, Files, Issue, Origin, Plane, files};
 use crate::plan::cluster::{Alarm, AlarmKind, Listed, Member, Membership, Observed};
+use crate::plan::schedule::attempt_of;
 use crate::plan::{Act, Ensure, Plan, Seen, Target, build, meta, pods, store};
 
 /// The largest number of members, and of learners our servers agree on.
@@ -247,13 +248,13 @@ fn create(seen: &Observed, member: &EtcdMember) -> Verdict {
             rule("I2", seen.members.is_empty(), "there is one seed")?;
             rule("I2", seen.foreign.is_empty(), "no cluster is founded beside volumes of an earlier one of its name")?;
             rule("I9", member.spec.restore == old.restoring, "a restore is latched before its seed is made")?;
-            let key = old.restoring.as_ref().map(|restoring| &restoring.source.key);
+            let key = old.restoring.as_ref().map(|restoring| attempt_of(&restoring.source.key));
             let spared = |key: &String| {
                 let below = |lineage: &str| key.starts_with(&format!("{lineage}/"));
                 let knows = |keys: &Option<Vec<String>>| keys.as_ref().is_some_and(|keys| keys.contains(key));
                 seen.prunes.iter().all(|run| !below(&run.lineage) || knows(&run.protects))
             };
-            rule("I25", key.is_none_or(spared), "nothing removes a snapshot while it is restored")
+            rule("I25", key.as_ref().is_none_or(spared), "nothing removes a snapshot while it is restored")
         }
         Birth::Joiner => {
             rule("I2", old.formed.is_some(), "members join a cluster that has formed")?;

@@ -96,9 +96,8 @@ fn start(seen: &Observed, job: &Job) -> Verdict {
     let folder = run.and_then(|run| run.lineage.rsplit('/').next()).filter(|folder| !folder.is_empty());
     let here = cluster.zip(folder).is_some_and(|(cluster, folder)| cluster.starts_with(folder));
     rule("I25", here, "what is latched is the folder of this cluster")?;
-    let held = seen.snapshots.iter().filter(|s| s.spec.hold).filter_map(|s| s.status.as_ref()?.artifact.as_ref());
     let lineage = run.map(|run| format!("{}/", run.lineage)).unwrap_or_default();
-    let held = held.map(|artifact| &artifact.key).filter(|key| key.starts_with(&lineage));
+    let held = seen.held.iter().filter(|key| key.starts_with(&lineage));
     let kept = protects.into_iter().flatten().chain(held).all(|key| has("protect", key));
     rule("I25", kept, "what is restored or held stays")?;
     let named = spec.snapshot_template.destination.store_ref.is_some();

@@ -28,8 +28,6 @@ pub(super) struct Forecast {
     pub(super) bytes: u64,
     /// Those that no rule keeps and no known lock, oldest first: begin of the save, and key.
     pub(super) dropped: Vec<(Timestamp, String)>,
-    /// Keys that people hold.
-    pub(super) held: Vec<String>,
     /// The newest one: begin of its save, and the folder that all of them are in.
     pub(super) newest: Option<(Timestamp, String)>,
     /// Why nothing may be removed.
@@ -116,7 +114,6 @@ pub(super) fn forecast(
                 forecast.bytes += artifact.map_or(0, |artifact| artifact.stored_bytes);
             }
             Verdict::Drop if locked.is_none() => forecast.dropped.push((*at, (*key).to_owned())),
-            Verdict::Untouched(_) if run.snapshot.spec.hold => forecast.held.push((*key).to_owned()),
             Verdict::Drop | Verdict::Untouched(_) => {}
         }
     }

@@ -1,5 +1,6 @@
 //! Decides what to do about one `EtcdSnapshotSchedule`. See `plan.rs` for the order of decisions.
 
+mod applied;
 mod arm;
 mod facts;
 mod forecast;
@@ -10,6 +11,7 @@ mod plan;
 mod prune;
 mod recall;
 mod record;
+mod removal;
 mod restores;
 mod status;
 
@@ -17,8 +19,9 @@ pub use health::{Fresh, fresh, healthy, overdue_at};
 pub use line::{Line, UTC};
 pub use observed::*;
 pub use plan::plan;
-pub(in crate::plan) use prune::endangers;
-pub use prune::live_run;
+pub(in crate::plan) use removal::endangers;
+pub use removal::{live_job, live_run};
+pub(in crate::plan) use restores::attempt_of;
 pub use restores::restores;
 
 #[cfg(test)]

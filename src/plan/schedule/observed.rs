@@ -26,6 +26,9 @@ pub struct Observed {
     /// Keys of the snapshots that restores of this namespace read, looked at after the schedule itself; only where
     /// something may be removed.
     pub restores: Vec<String>,
+    /// Keys of the snapshots of this namespace that people hold, whatever labels their objects have and wherever they lie;
+    /// only where something may be removed.
+    pub held: Vec<String>,
     /// What the operator was started with.
     pub settings: Settings,
 }

@@ -7,9 +7,10 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 
+use super::applied::Pruning;
 use super::arm::{Arm, arm};
 use super::facts::{self, Run};
-use super::prune::{self, Pruning};
+use super::prune;
 use super::recall::{self, Answer, Reach};
 use super::status::{self, Standing};
 use super::{Line, Observed, health, record};
@@ -33,7 +34,11 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotScheduleStatus>
     let line = line(seen, now);
     let (standing, ensures) = stand(seen, &line);
     let line = line.ok();
-    let mut pruning = prune::decide(seen, &runs, line.as_ref(), now);
+    let halted = match &standing {
+        Standing::Halted(reason, why) => Some((*reason, why.as_str())),
+        _ => None,
+    };
+    let mut pruning = prune::decide(seen, &runs, (line.as_ref(), halted), now);
     let (next, recalled_through, silent) = next(seen, (line.as_ref(), &runs), &mut pruning, now);
     let retention_due = pruning.due;
     let status = status::whole(seen, &standing, (line.as_ref(), &runs), recalled_through, pruning, now);
@@ -107,8 +112,8 @@ fn next(
     if let Some(job) = facts::unrecorded(seen).first() {
         return (record(record::of_job(seen, job)), told, None);
     }
-    let prune = || pruning.next.take().unwrap_or(Next::Settled(Wake::OnChange));
-    let tidy = surplus(seen, runs).map_or_else(prune, Next::act);
+    let wanted = pruning.next.take().unwrap_or(Next::Settled(Wake::OnChange));
+    let tidy = surplus(seen, runs).map_or(wanted, Next::act);
     let mut told = told;
     loop {
         let hole = match recall::reach(seen, line, runs, told) {
@@ -117,8 +122,12 @@ fn next(
         };
         let found = match recall::answer(seen, hole, None, now) {
             Answer::Found(found) => found,
-            Answer::Ask(job, silent) => return (Next::act(Act::StartJob(job)), Some(hole.after), silent),
-            Answer::Wait(wake) => {
+            Answer::Ask(job, silent) => {
+                pruning.wait_for_store(silent.as_deref());
+                return (Next::act(Act::StartJob(job)), Some(hole.after), silent);
+            }
+            Answer::Wait(wake, silent) => {
+                pruning.wait_for_store(silent.as_deref());
                 let why = "a Job asks the store for runs during an outage of the operator".to_owned();
                 return (Next::wait(Reason::AskingStore, why, wake), Some(hole.after), None);
             }

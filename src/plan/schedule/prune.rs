@@ -7,23 +7,21 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
-use snapshot_agent::contract::{
-    DEFAULT_ANNOUNCED_SECONDS, DEFAULT_PRUNE_DEADLINE_SECONDS, Policy, PruneReport, PruneRequest,
-};
+use snapshot_agent::contract::Policy;
 
+use super::applied::{Halted, Pruning, condition, trouble};
 use super::facts::{self, Run};
 use super::forecast::{Forecast, forecast, policy};
 use super::recall::{self, Answer, Hole};
-use super::{Line, Observed, Recall, UTC, arm};
-use crate::api::backup_store::{Right, StoreRecord};
+use super::removal::{Place, latched_on, may_remove, removes, start};
+use super::{Line, Observed, Recall};
+use crate::api::backup_store::Right;
 use crate::api::condition::{Reason, Type, Wanted};
+use crate::api::name;
 use crate::api::schedule::{Announced, LastPrune, Locked, PruneRun};
-use crate::api::store::Location;
-use crate::api::{EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus};
-use crate::api::{key, name};
-use crate::plan::build::job::{AgentJob, CONTAINER, Work, job, prunes};
+use crate::plan::build::job::CONTAINER;
 use crate::plan::jobs::{self, Fact};
-use crate::plan::{Act, Next, Target, Wake, fact, meta, pods, saving, store};
+use crate::plan::{Act, Next, Target, Wake, fact, meta, pods, store};
 
 /// Between two Jobs, and longest where one fails again and again.
 const PACE: SignedDuration = SignedDuration::from_mins(10);
@@ -32,54 +30,16 @@ const SLOWEST: SignedDuration = SignedDuration::from_hours(1);
 /// A latch that is older starts no Job.
 const STALE: SignedDuration = SignedDuration::from_mins(10);
 
-/// So long after the latch nothing removes any more: the latch starts its Job within [`STALE`], the Job its Pod within 12
-/// minutes, and the agent ends after 10. A Pod of a silent node holds no restore up for ever.
-const OVER_AFTER: SignedDuration = SignedDuration::from_mins(40);
-
 /// Against a missed event, while a Job is waited for.
 const WAITED_FOR: Wake = Wake::AfterMillis(15_000);
 
-/// What comes of a schedule's retention.
-#[derive(Default)]
-pub(super) struct Pruning {
-    /// What is done, where nothing else is.
-    pub(super) next: Option<Next>,
-    /// When time alone brings something to do.
-    pub(super) due: Option<Timestamp>,
-    /// What is told.
-    pub(super) condition: Option<Wanted>,
-    pub(super) kept: Option<u64>,
-    pub(super) bytes: Option<u64>,
-    pub(super) announced: Option<Announced>,
-    pub(super) locked: Option<Locked>,
-    pub(super) earlier_lineages: Vec<String>,
-    pub(super) pruned: u64,
-    pub(super) last: Option<LastPrune>,
-    pub(super) run: Option<PruneRun>,
-}
-
-/// Where the snapshots lie.
-struct Place {
-    location: Location,
-    record: Option<StoreRecord>,
-}
-
-/// The run of a schedule that may remove something yet, for the restores that look.
-pub fn live_run(schedule: &EtcdSnapshotSchedule, now: Timestamp) -> Option<PruneRun> {
-    let run = schedule.status.as_ref()?.prune_run.clone()?;
-    let over = run.latched_at.parse::<Timestamp>().is_ok_and(|at| now >= at + OVER_AFTER);
-    Some(run).filter(|run| run.ended_at.is_none() && !over)
-}
-
-/// Whether a run may remove this snapshot.
-pub(in crate::plan) fn endangers(run: &PruneRun, key: &str) -> bool {
-    let below = key.strip_prefix(run.lineage.as_str()).is_some_and(|rest| rest.starts_with('/'));
-    let protects = run.protects.as_ref().is_some_and(|protects| protects.iter().any(|protected| protected == key));
-    below && !protects
-}
-
 /// What to do about the retention, and the part of the status that tells of it.
-pub(super) fn decide(seen: &Observed, runs: &[Run<'_>], line: Option<&Line>, now: Timestamp) -> Pruning {
+pub(super) fn decide(
+    seen: &Observed,
+    runs: &[Run<'_>],
+    (line, halted): (Option<&Line>, Halted<'_>),
+    now: Timestamp,
+) -> Pruning {
     let old = seen.schedule.status.clone().unwrap_or_default();
     let mut pruning = Pruning::of(old);
     pruning.account(seen, now);
@@ -89,9 +49,12 @@ pub(super) fn decide(seen: &Observed, runs: &[Run<'_>], line: Option<&Line>, now
         let run = run.filter(|run| run.ended_at.is_none() && job_of(seen, run).is_some());
         return Pruning { pruned, last, run, ..Pruning::default() };
     };
+    pruning.date_policy(seen, now);
     let suspended = seen.schedule.spec.suspend_pruning;
     if known.is_err() || suspended {
-        pruning.run = pruning.run.take().filter(|run| run.ended_at.is_some() || job_of(seen, run).is_some());
+        // Without a Job in sight one may run all the same, where it was about to be made.
+        let stands = |run: &PruneRun| job_of(seen, run).is_some() || (run.protects.is_some() && may_remove(run, now));
+        pruning.run = pruning.run.take().filter(|run| run.ended_at.is_some() || stands(run));
     }
     let (policy, line, place) = match known {
         Ok(known) => known,
@@ -113,7 +76,7 @@ pub(super) fn decide(seen: &Observed, runs: &[Run<'_>], line: Option<&Line>, now
         let why = "spec.suspendPruning is true: Holdfast announces and removes nothing";
         Wanted::unknown(Type::RetentionApplied, Reason::Suspended, why)
     } else {
-        condition(&pruning, &forecast)
+        condition(&pruning, &forecast, halted)
     });
     pruning
 }
@@ -160,11 +123,8 @@ fn place(seen: &Observed) -> Result<Place, (Reason, String)> {
 
 /// The Jobs of the schedule that remove, and their Pods, oldest first.
 fn all(seen: &Observed) -> Vec<&Recall> {
-    let removes = |job: &Job| {
-        let pod = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-        meta::controlled_by(&job.metadata, seen.uid()) && pod.is_some_and(prunes)
-    };
-    let mut all: Vec<_> = seen.recalls.iter().filter(|one| removes(&one.job)).collect();
+    let own = |job: &Job| meta::controlled_by(&job.metadata, seen.uid()) && removes(job);
+    let mut all: Vec<_> = seen.recalls.iter().filter(|one| own(&one.job)).collect();
     all.sort_by_key(|one| (jobs::created(&one.job), meta::name(&one.job.metadata)));
     all
 }
@@ -174,26 +134,13 @@ fn job_of<'a>(seen: &'a Observed, run: &PruneRun) -> Option<&'a Recall> {
 }
 
 impl Pruning {
-    fn of(old: EtcdSnapshotScheduleStatus) -> Self {
-        let EtcdSnapshotScheduleStatus {
-            announced,
-            locked,
-            earlier_lineages,
-            pruned,
-            last_prune: last,
-            prune_run: run,
-            ..
-        } = old;
-        Self { announced, locked, earlier_lineages, pruned, last, run, ..Self::default() }
-    }
-
     /// Takes over what a Job that has ended says, once.
     fn account(&mut self, seen: &Observed, now: Timestamp) {
         let Some(run) = self.run.as_mut().filter(|run| run.ended_at.is_none()) else { return };
         let Some(one) = job_of(seen, run).filter(|one| jobs::over(&one.job)) else { return };
         let report = one.pods.iter().rev().find_map(|pod| pods::prune_report(pod, CONTAINER));
         let (class, message) = match (&report, jobs::read(&one.job, &one.pods, None, None, now)) {
-            (Some(report), _) => trouble(report).unzip(),
+            (Some(report), _) => trouble(report, run).unzip(),
             (None, Fact::Failed { failure, message, .. }) => (Some(fact::names_of(failure).0), Some(message)),
             (None, Fact::Lost | Fact::Stored { .. }) => {
                 let why = "the Job ended, but its report is gone. Holdfast asks the store which snapshots are gone";
@@ -254,17 +201,19 @@ impl Pruning {
         let stale = facts::time(Some(&run.latched_at)).is_none_or(|at| now >= at + STALE);
         // Another cluster of the name has another folder.
         let other = forecast.newest.as_ref().is_none_or(|(_, lineage)| *lineage != run.lineage);
-        if stale || other || forecast.stop.is_some() {
-            self.run = None;
+        if stale || other || forecast.stop.is_some() || seen.schedule.spec.suspend_pruning {
+            // Its Job may have been made and be out of sight.
+            self.run = self.run.take().filter(|run| run.protects.is_some() && may_remove(run, now));
             return;
         }
+        let since = self.policy.as_ref().and_then(|policy| facts::time(Some(&policy.since)));
         let act = match &run.protects {
             None => {
                 let below = format!("{}/", run.lineage);
                 let protects = seen.restores.iter().filter(|key| key.starts_with(&below)).cloned().collect();
                 Act::LatchPrune(Box::new(PruneRun { protects: Some(protects), ..run.clone() }))
             }
-            Some(protects) => Act::StartJob(Box::new(start(seen, (run, protects), forecast, known, now))),
+            Some(protects) => Act::StartJob(Box::new(start(seen, (run, protects), since, known, now))),
         };
         self.next = Some(Next::act(act));
     }
@@ -283,11 +232,13 @@ impl Pruning {
         while !agreed && !blocked && after < until {
             let found = match recall::answer(seen, Hole { after, until }, Some(&run.job), now) {
                 Answer::Found(found) => found,
-                Answer::Ask(job, _) => {
+                Answer::Ask(job, silent) => {
+                    self.silent = silent;
                     self.next = Some(Next::act(Act::StartJob(job)));
                     return;
                 }
-                Answer::Wait(wake) => {
+                Answer::Wait(wake, silent) => {
+                    self.silent = silent;
                     let message = "a Job asks the store which snapshots it holds";
                     self.next = Some(Next::wait(Reason::AskingStore, message, wake));
                     return;
@@ -320,8 +271,11 @@ impl Pruning {
     fn begin(&mut self, seen: &Observed, forecast: &Forecast, now: Timestamp) {
         // A status that was lost, or a request that was carried out late: the Job says what was latched for it.
         let newest = all(seen).pop();
-        let told = self.last.as_ref().map(|last| last.job.as_str());
-        if let Some(one) = newest.filter(|one| Some(meta::name(&one.job.metadata)) != told)
+        let told = self.last.as_ref().map(|last| (last.job.as_str(), facts::time(Some(&last.at))));
+        let untold = |one: &&Recall| {
+            told.is_none_or(|(job, at)| meta::name(&one.job.metadata) != job && jobs::created(&one.job) >= at)
+        };
+        if let Some(one) = newest.filter(untold)
             && let Some(run) = latched_on(&one.job)
         {
             self.next = Some(Next::act(Act::LatchPrune(Box::new(run))));
@@ -371,107 +325,4 @@ impl Pruning {
 
 fn key_of<'a>(run: &Run<'a>) -> Option<&'a String> {
     Some(&run.snapshot.status.as_ref()?.artifact.as_ref()?.key)
-}
-
-/// Why a Job that reported has removed nothing, or not all.
-fn trouble(report: &PruneReport) -> Option<(String, String)> {
-    let failed = report.failed.as_ref().map(|failed| (failed.class.as_str().to_owned(), failed.message.clone()));
-    failed.or_else(|| report.stopped.as_ref().map(|stop| (stop.reason.clone(), stop.message.clone())))
-}
-
-/// The run that a Job was made for.
-fn latched_on(job: &Job) -> Option<PruneRun> {
-    serde_json::from_str(meta::annotation(&job.metadata, key::PRUNE_RUN)?).ok()
-}
-
-fn start(
-    seen: &Observed,
-    (run, protects): (&PruneRun, &[String]),
-    forecast: &Forecast,
-    (policy, line, place): (&Policy, &Line, &Place),
-    now: Timestamp,
-) -> Job {
-    let (meta, spec) = (&seen.schedule.metadata, &seen.schedule.spec);
-    let request = PruneRequest {
-        expect_store_id: place.record.as_ref().and_then(|record| record.id.clone()),
-        namespace: meta.namespace.clone().unwrap_or_default(),
-        cluster: saving::filed_under(spec.cluster_ref.as_ref()),
-        cluster_uid: seen.cluster.as_ref().map(|cluster| meta::uid(&cluster.metadata).to_owned()).unwrap_or_default(),
-        schedule_uid: seen.uid().to_owned(),
-        policy: policy.clone(),
-        time_zone: spec.time_zone.clone().unwrap_or_else(|| UTC.to_owned()),
-        newest_after: line.before_last(now),
-        protect: protects.iter().chain(&forecast.held).cloned().collect(),
-        accept_anomaly: meta::annotation(meta, key::ACCEPT_ANOMALY).map(str::to_owned),
-        announced_seconds: DEFAULT_ANNOUNCED_SECONDS,
-        deadline_seconds: DEFAULT_PRUNE_DEADLINE_SECONDS,
-        ..PruneRequest::default()
-    };
-    let mut job = job(&AgentJob {
-        name: run.job.clone(),
-        work: Work::Prune(request),
-        destination: place.location.clone(),
-        record: place.record.clone(),
-        ..arm::agent_job(seen)
-    });
-    // JSON of our own types cannot fail.
-    let latched = serde_json::to_string(run).unwrap_or_default();
-    job.metadata.annotations.get_or_insert_default().insert(key::PRUNE_RUN.to_owned(), latched);
-    job
-}
-
-fn snapshots(count: u64) -> String {
-    format!("{count} snapshot{}", if count == 1 { "" } else { "s" })
-}
-
-/// What a person is told.
-fn condition(pruning: &Pruning, forecast: &Forecast) -> Wanted {
-    let yes = |reason, message: String| Wanted::yes(Type::RetentionApplied, reason, message);
-    let pending = !forecast.dropped.is_empty() || pruning.announced.is_some();
-    let blocked = |class: &str, message: &str| {
-        let anomaly = class == Reason::SnapshotAnomaly.as_str();
-        let reason = if anomaly { Reason::SnapshotAnomaly } else { Reason::RetentionBlocked };
-        let class = if anomaly { String::new() } else { format!("{class}: ") };
-        Wanted::no(Type::RetentionApplied, reason, format!("Holdfast removes nothing. {class}{message}"))
-    };
-    if let Some(stop) = &forecast.stop {
-        let word = stop.reason();
-        if pending || word == Reason::SnapshotAnomaly.as_str() {
-            return blocked(word, &stop.message());
-        }
-    }
-    if let Some(LastPrune { class: Some(class), message, .. }) = pruning.last.as_ref().filter(|_| pending) {
-        return blocked(class, message.as_deref().unwrap_or_default());
-    }
-    let locks = pruning.locked.as_ref().map(|pile| match &pile.until {
-        Some(until) => format!("the store locks {} more, the first until {until}", pile.count),
-        None => format!("the store holds {} more by legal hold, which a person has to remove", pile.count),
-    });
-    if let Some(pile) = &pruning.announced {
-        let more = locks.map(|locks| format!("; {locks}")).unwrap_or_default();
-        let message = format!(
-            "Holdfast removes {} ({} bytes), taken from {} to {}, after {}. To keep some of them, set spec.hold of their \
-             EtcdSnapshots; to keep all, set spec.suspendPruning{more}",
-            snapshots(pile.count),
-            pile.bytes,
-            pile.oldest,
-            pile.newest,
-            pile.not_before
-        );
-        return yes(Reason::RemovalAnnounced, message);
-    }
-    match (locks, forecast.dropped.len()) {
-        (Some(locks), 0) => yes(Reason::SnapshotsLocked, locks),
-        (_, 0) => yes(
-            Reason::AsDesired,
-            match forecast.kept {
-                0 => "Nothing is to be removed".to_owned(),
-                kept => format!("Nothing is to be removed: retention keeps {}", snapshots(kept)),
-            },
-        ),
-        (_, more) => {
-            let more = snapshots(u64::try_from(more).unwrap_or(u64::MAX));
-            yes(Reason::RemovalAnnounced, format!("Holdfast announces the removal of {more} next"))
-        }
-    }
 }

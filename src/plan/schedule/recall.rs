@@ -42,8 +42,8 @@ pub(super) enum Answer {
     Found(RecallReport),
     /// This Job asks; why the one before did not answer.
     Ask(Box<Job>, Option<String>),
-    /// A Job asks, or the next one has to wait.
-    Wait(Wake),
+    /// A Job asks; or the next one has to wait, and why the one before did not answer.
+    Wait(Wake, Option<String>),
 }
 
 /// The first hole, or the newest run before which there is none. `told`: up to then all runs are recorded.
@@ -86,19 +86,19 @@ pub(super) fn answer(seen: &Observed, hole: Hole, since: Option<&str>, now: Time
         Fact::Failed { message, at, .. } => (message, at),
         Fact::Lost => ("the Job that asked the store succeeded, but its report is gone".to_owned(), None),
         Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling | Fact::Stored { .. } => {
-            return Answer::Wait(WAITED_FOR);
+            return Answer::Wait(WAITED_FOR, None);
         }
     };
     let at = at.or_else(|| jobs::created(&last.job)).unwrap_or(now);
     let first = asked.first().and_then(|(_, first)| jobs::created(&first.job)).unwrap_or(at);
     match Wake::at(at + jobs::pause(first, at), now) {
-        Some(later) => Answer::Wait(later),
+        Some(later) => Answer::Wait(later, Some(why)),
         None => ask(seen, (hole, since), number.saturating_add(1), Some(why)),
     }
 }
 
 fn ask(seen: &Observed, (hole, since): (Hole, Option<&str>), number: i32, silent: Option<String>) -> Answer {
-    let Ok(place) = arm::place(seen, Right::Read) else { return Answer::Wait(WAITED_FOR) };
+    let Ok(place) = arm::place(seen, Right::Read) else { return Answer::Wait(WAITED_FOR, None) };
     let meta = &seen.schedule.metadata;
     let request = RecallRequest {
         expect_store_id: place.record.as_ref().and_then(|record| record.id.clone()),

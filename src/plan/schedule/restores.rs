@@ -1,12 +1,21 @@
 //! Which stored snapshots are being restored.
 //!
 //! Decides by what clusters that have not formed, and their first members, name: what is latched, and what the spec says
-//! where nothing is latched yet.
+//! where nothing is latched yet. A `source` may name a file, or the folder from another prefix of the bucket on: all are cut
+//! to the folder that agents know, so that they compare.
 
 use std::collections::BTreeSet;
 
 use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot};
 use crate::plan::meta;
+
+/// The last four parts of the key of a snapshot, or of a file in its folder: namespace, cluster, lineage, attempt.
+pub(in crate::plan) fn attempt_of(key: &str) -> String {
+    let mut parts: Vec<&str> = key.split('/').filter(|part| !part.is_empty()).collect();
+    // An attempt's name has no dot.
+    parts.pop_if(|last| last.contains('.'));
+    parts.split_off(parts.len().saturating_sub(4)).join("/")
+}
 
 /// Keys of the snapshots that restores read.
 pub fn restores(clusters: &[EtcdCluster], members: &[EtcdMember], snapshots: &[EtcdSnapshot]) -> Vec<String> {
@@ -24,5 +33,63 @@ pub fn restores(clusters: &[EtcdCluster], members: &[EtcdMember], snapshots: &[E
     // A lost status takes no restore away that a member carries.
     let carried = members.iter().filter(|member| member.spec.joined.is_none());
     let carried = carried.map(|member| member.spec.restore.as_ref().map(|restoring| restoring.source.key.clone()));
-    of_cluster.chain(carried).flatten().collect::<BTreeSet<_>>().into_iter().collect()
+    of_cluster.chain(carried).flatten().map(|key| attempt_of(&key)).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::member::Joined;
+    use crate::api::restore::Restoring;
+    use crate::api::snapshot::Artifact;
+    use crate::api::{EtcdClusterStatus, EtcdSnapshotStatus};
+    use crate::plan::fixtures::bare;
+    use serde_json::json;
+
+    #[test]
+    fn keys_compare_wherever_they_begin_and_whatever_file_they_name() {
+        let key = "ns/a/0000/20260101T000000Z-00000001-x";
+        for same in [key, &format!("backups/{key}"), &format!("{key}/snapshot.db"), &format!("/x/y/{key}/a.db.zst/")] {
+            assert_eq!(attempt_of(same), key, "{same}");
+        }
+        assert_eq!((attempt_of("a/snapshot.db").as_str(), attempt_of("").as_str()), ("a", ""));
+    }
+
+    #[test]
+    fn a_restore_is_known_by_its_latch_its_spec_and_its_member() {
+        let asked = |restore: serde_json::Value| {
+            let mut cluster = bare(1).cluster;
+            cluster.spec.bootstrap = Some(serde_json::from_value(json!({ "restore": restore })).unwrap());
+            cluster
+        };
+        let source = |key: &str| json!({"source": {"pvc": {"claimName": "backups"}, "key": key}});
+        let by_name = asked(json!({"snapshotRef": {"name": "nightly-1"}}));
+        let artifact = Artifact { key: "ns/a/0/1".to_owned(), ..Artifact::default() };
+        let mut snapshot: EtcdSnapshot = serde_json::from_value(json!({
+            "apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdSnapshot", "metadata": {"name": "nightly-1"},
+            "spec": {"clusterRef": {"name": "a"}, "destination": {"pvc": {"claimName": "backups"}}},
+        }))
+        .unwrap();
+        snapshot.status = Some(EtcdSnapshotStatus { artifact: Some(artifact), ..EtcdSnapshotStatus::default() });
+        let mut latched = asked(source("ns/a/0/new"));
+        let restoring: Restoring =
+            serde_json::from_value(json!({"restoreUID": "r", "source": source("ns/a/0/old")["source"]})).unwrap();
+        latched.status = Some(EtcdClusterStatus::default());
+        latched.status.as_mut().unwrap().latches.restoring = Some(restoring.clone());
+        let read = |clusters: &[EtcdCluster], members: &[EtcdMember]| {
+            restores(clusters, members, std::slice::from_ref(&snapshot))
+        };
+        assert_eq!(read(&[by_name.clone()], &[]), ["ns/a/0/1"]);
+        assert_eq!(read(&[asked(source("ns/a/0/2/x.db"))], &[]), ["ns/a/0/2"]);
+        assert_eq!(read(&[latched.clone()], &[]), ["ns/a/0/new", "ns/a/0/old"]);
+        let mut formed = by_name;
+        formed.status = Some(EtcdClusterStatus::default());
+        formed.status.as_mut().unwrap().latches.formed = Some(Default::default());
+        assert_eq!(read(&[formed.clone()], &[]), [] as [&str; 0]);
+        let mut member = EtcdMember::default();
+        member.spec.restore = Some(restoring);
+        assert_eq!(read(&[formed.clone()], &[member.clone()]), ["ns/a/0/old"]);
+        member.spec.joined = Some(Joined::default());
+        assert_eq!(read(&[formed], &[member]), [] as [&str; 0]);
+    }
 }

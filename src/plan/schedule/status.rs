@@ -6,9 +6,9 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use super::applied::Pruning;
 use super::facts::{self, Run};
 use super::health::{self, Fresh};
-use super::prune::Pruning;
 use super::{Line, Observed};
 use crate::api::EtcdSnapshotScheduleStatus;
 use crate::api::condition::{Reason, Type, Wanted, merge};
@@ -70,6 +70,7 @@ pub(super) fn whole(
         earlier_lineages: pruning.earlier_lineages,
         pruned: pruning.pruned,
         last_prune: pruning.last,
+        policy: pruning.policy,
         prune_run: pruning.run,
         conditions: vec![],
     };

@@ -57,6 +57,7 @@ fn fresh_one() -> Observed {
         snapshots: vec![],
         recalls: vec![],
         restores: vec![],
+        held: vec![],
         settings: settings(),
     }
 }

@@ -532,6 +532,10 @@ impl World {
             .into_iter()
             .chain(self.restoring_elsewhere.iter().cloned())
             .collect(),
+            held: {
+                let held = self.snapshots.values().filter(|snapshot| snapshot.spec.hold);
+                held.filter_map(|snapshot| Some(snapshot.status.clone()?.artifact?.key)).collect()
+            },
             recalls: recalls.map(|task| Recall { job: task.job.clone(), pods: self.pods_of(task) }).collect(),
             settings: settings(),
             schedule: object,

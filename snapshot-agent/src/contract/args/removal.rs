@@ -35,6 +35,8 @@ impl PruneRequest {
             protect,
             accept_anomaly,
             announced_seconds,
+            announced_after,
+            not_after,
             pod_uid,
             dry_run,
             json,
@@ -55,6 +57,8 @@ impl PruneRequest {
             .fold(argv, |argv, key| argv.flag("protect", key))
             .option("accept-anomaly", accept_anomaly.as_ref())
             .flag("announced-seconds", announced_seconds)
+            .option("announced-after", announced_after.map(|at| at.to_string()).as_ref())
+            .option("not-after", not_after.map(|at| at.to_string()).as_ref())
             .option("pod-uid", pod_uid.as_ref())
             .switch("dry-run", *dry_run)
             .switch("json", *json)
@@ -107,12 +111,17 @@ mod tests {
         prop_oneof![Just("--allow-last".to_owned()), Just("--".to_owned()), Just("-v".to_owned()), "\\PC{1,30}"]
     }
 
+    fn time() -> impl Strategy<Value = Option<Timestamp>> {
+        option((0..4_000_000_000_i64).prop_map(|second| Timestamp::from_second(second).unwrap()))
+    }
+
     prop_compose! {
         fn prune()(
             (url, namespace, cluster, cluster_uid, schedule_uid, time_zone) in
                 (text(), text(), text(), text(), text(), text()),
             (expect_store_id, accept_anomaly, pod_uid) in (option(text()), option(text()), option(text())),
-            counts: [u32; 6], within in option(0..10_000_000_i64), after in option(0..4_000_000_000_i64),
+            counts: [u32; 6], within in option(0..10_000_000_i64),
+            (after, announced_after, not_after) in (time(), time(), time()),
             protect in proptest::collection::vec(text(), 0..4),
             announced_seconds: u32, dry_run: bool, json: bool, deadline_seconds: u32,
         ) -> PruneRequest {
@@ -124,8 +133,8 @@ mod tests {
                 policy: Policy {
                     keep_last, keep_hourly, keep_daily, keep_weekly, keep_monthly, keep_yearly, keep_within,
                 },
-                time_zone, newest_after: after.map(|second| Timestamp::from_second(second).unwrap()),
-                protect, accept_anomaly, announced_seconds, pod_uid, dry_run, json, deadline_seconds,
+                time_zone, newest_after: after, protect, accept_anomaly, announced_seconds, announced_after, not_after,
+                pod_uid, dry_run, json, deadline_seconds,
             }
         }
     }

@@ -35,6 +35,11 @@ fn record_of(seen: &mut Observed, ago: i64) -> &mut EtcdSnapshot {
     seen.snapshots.iter_mut().find(of).unwrap()
 }
 
+fn hold(seen: &mut Observed, ago: i64) {
+    record_of(seen, ago).spec.hold = true;
+    seen.held.push(key(ago));
+}
+
 /// The world after a plan: its status, with the latch that it writes.
 fn after(mut seen: Observed, plan: Plan<EtcdSnapshotScheduleStatus>) -> Observed {
     let mut status = plan.status;
@@ -88,6 +93,7 @@ fn ended(mut job: Job, ago: i64, code: i32, words: String) -> Recall {
 }
 
 fn reported(seen: &Observed, report: PruneReport) -> Observed {
+    let report = PruneReport { newest: Some(key(53)), ..report };
     let code = report.failed.as_ref().map_or(0, |failed| failed.failure().code.into());
     let words = serde_json::to_string(&RemovalReport::Pruned(Box::new(report))).unwrap();
     let mut seen = seen.clone();
@@ -100,7 +106,7 @@ fn reported(seen: &Observed, report: PruneReport) -> Observed {
 fn a_run_is_latched_before_restores_are_read_and_both_before_its_job() {
     let mut seen = retained();
     seen.restores = vec![key(173), "ns/b/u-b/20260101T000000Z-00000001-x".to_owned()];
-    record_of(&mut seen, 113).spec.hold = true;
+    hold(&mut seen, 113);
     let plan = planned(&seen);
     // One is held and one restored, so the newest two proven ones are others.
     assert_eq!((plan.status.kept, plan.status.bytes), (Some(2), Some(6)));
@@ -112,7 +118,9 @@ fn a_run_is_latched_before_restores_are_read_and_both_before_its_job() {
     assert_eq!(told(&plan, Type::RetentionApplied), ("True", "RemovalAnnounced"));
     seen = after(seen, plan);
     seen.restores = vec![key(233)];
-    record_of(&mut seen, 53).spec.hold = true;
+    hold(&mut seen, 53);
+    // Whatever became of its labels, and not elsewhere.
+    seen.held.extend(["ns/a/u-a/20250101T000000Z-00000001-x".to_owned(), "ns/b/u-b/1".to_owned()]);
     let Some(Act::LatchPrune(run)) = planned(&seen).act else { panic!() };
     assert_eq!((run.lineage.as_str(), run.protects.as_deref()), (LINEAGE, Some(&[key(233)][..])));
     let latched = after(seen.clone(), planned(&seen));
@@ -126,10 +134,95 @@ fn a_run_is_latched_before_restores_are_read_and_both_before_its_job() {
         "--newest-after=2026-01-01T10:07:00Z".to_owned(),
         format!("--protect={}", key(233)),
         format!("--protect={}", key(53)),
+        "--protect=ns/a/u-a/20250101T000000Z-00000001-x".to_owned(),
+        format!("--announced-after={}", noon()),
+        format!("--not-after={}", noon() + minutes(30)),
     ] {
         assert!(args.contains(&arg), "{arg} is missing in {args:?}");
     }
-    assert!(!args.contains(&format!("--protect={}", key(173))), "a later restore sees the latch, and waits");
+    let others = [key(173), "ns/b/u-b/1".to_owned()];
+    assert!(others.iter().all(|key| !args.contains(&format!("--protect={key}"))), "a later restore waits: {args:?}");
+}
+
+#[test]
+fn a_restore_knows_the_run_by_its_latch_or_its_job() {
+    let seen = latched(retained());
+    let job = started(&seen);
+    let at = |later: i64| noon() + minutes(later);
+    for (later, live) in [(-16, false), (0, true), (39, true), (40, false)] {
+        assert_eq!(live_run(&seen.schedule, at(later)).is_some(), live, "{later}");
+        assert_eq!(live_job(&job, at(later)), live_run(&seen.schedule, at(later)), "{later}");
+    }
+    let over = ended(job.clone(), 0, 0, String::new()).job;
+    assert_eq!((live_job(&over, noon()), live_job(&Job::default(), noon())), (None, None));
+    let mut garbled = seen.clone();
+    garbled.schedule.status.as_mut().unwrap().prune_run.as_mut().unwrap().latched_at = "soon".to_owned();
+    assert_eq!(live_run(&garbled.schedule, noon()), None, "nobody waits for ever");
+    // Without its Job in sight a run that may have one is not forgotten.
+    let changes: [fn(&mut Observed); 2] =
+        [|seen| seen.schedule.spec.suspend_pruning = true, |seen| seen.cluster = None];
+    for change in changes {
+        let mut seen = seen.clone();
+        change(&mut seen);
+        assert!(planned_at(&seen, at(39)).status.prune_run.is_some());
+        assert!(planned_at(&seen, at(40)).status.prune_run.is_none());
+    }
+}
+
+#[test]
+fn every_count_of_the_policy_reaches_the_agent_under_its_name() {
+    let mut seen = retained();
+    seen.schedule.spec.retention = Some(Retention {
+        keep_last: Some(1),
+        keep_hourly: Some(2),
+        keep_daily: Some(3),
+        keep_weekly: Some(4),
+        keep_monthly: Some(5),
+        keep_yearly: Some(6),
+        keep_within: Some("7m".to_owned()),
+    });
+    let policy = super::super::forecast::policy(seen.schedule.spec.retention.as_ref().unwrap()).unwrap();
+    let counts = policy.counts().map(|(_, count)| count);
+    assert_eq!((counts, policy.keep_within), ([1, 2, 3, 4, 5, 6], Some(minutes(7))));
+}
+
+#[test]
+fn a_policy_that_was_set_back_announces_anew() {
+    let seen = latched(retained());
+    let since = |seen: &Observed| seen.schedule.status.as_ref().unwrap().policy.clone().unwrap().since;
+    assert_eq!(since(&seen), noon().to_string());
+    let later = after(seen.clone(), planned_at(&seen, noon() + minutes(3)));
+    assert_eq!(since(&later), noon().to_string(), "it stands");
+    let mut changed = seen.clone();
+    changed.schedule.spec.suspend_pruning = true;
+    changed = after(changed.clone(), planned_at(&changed, noon() + minutes(1)));
+    changed.schedule.spec.suspend_pruning = false;
+    changed = after(changed.clone(), planned_at(&changed, noon() + minutes(2)));
+    assert_eq!(since(&changed), (noon() + minutes(2)).to_string());
+}
+
+/// Of a volume that is not mounted nobody concludes that all has gone.
+#[test]
+fn an_empty_store_leaves_the_records() {
+    for newest in [None, Some(key(10_000))] {
+        let seen = latched(retained());
+        let report = PruneReport { newest, ..PruneReport::default() };
+        let words = serde_json::to_string(&RemovalReport::Pruned(Box::new(report))).unwrap();
+        let mut reported = seen.clone();
+        reported.recalls.push(ended(started(&seen), 0, 0, words));
+        let plan = planned(&reported);
+        assert_eq!(plan.act, None, "the store is not even asked");
+        assert_eq!(plan.status.last_prune.as_ref().unwrap().class.as_deref(), Some("ListingIncomplete"));
+        assert_eq!(told(&plan, Type::RetentionApplied), ("False", "RetentionBlocked"));
+    }
+}
+
+#[test]
+fn a_schedule_that_is_suspended_blocks_nothing() {
+    let mut seen = retained();
+    seen.schedule.spec.suspend = true;
+    let plan = planned_at(&seen, noon() + minutes(180));
+    assert_eq!(told(&plan, Type::RetentionApplied), ("Unknown", "Suspended"));
 }
 
 /// A name, and what it changes of a schedule that is about to prune.
@@ -168,7 +261,8 @@ fn nothing_that_deletes_starts_while_it_must_not() {
     let stopped = planned_at(&retained(), noon() + minutes(180));
     assert_eq!(told(&stopped, Type::RetentionApplied), ("False", "RetentionBlocked"), "two due times without a backup");
     assert!(!matches!(stopped.act, Some(Act::LatchPrune(_))));
-    let stale = latched(retained());
+    // What it protects is not written yet: no Job can have been made.
+    let stale = after(retained(), planned(&retained()));
     let back = planned_at(&stale, noon() + minutes(11));
     assert_eq!((back.act.clone(), back.status.prune_run.clone()), (None, None), "a stale latch starts no Job");
     assert!(matches!(planned_at(&after(stale, back), noon() + minutes(11)).act, Some(Act::LatchPrune(_))));
@@ -300,7 +394,7 @@ fn the_rules_refuse_what_no_plan_wants() {
     suspended.schedule.spec.suspend_pruning = true;
     refused(&suspended, start(&job), "I25");
     let mut held = ready.clone();
-    record_of(&mut held, 233).spec.hold = true;
+    held.held.push(key(233));
     refused(&held, start(&job), "I25");
     let mut other = ready.clone();
     other.cluster.as_mut().unwrap().metadata.uid = Some("u-b".to_owned());

@@ -1,0 +1,110 @@
+//! A run that removes snapshots, and its Job.
+//!
+//! Decides how long a run may remove something, which snapshots that endangers, and what the Job is asked. When one starts,
+//! `prune.rs` decides.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
+use snapshot_agent::contract::{DEFAULT_ANNOUNCED_SECONDS, DEFAULT_PRUNE_DEADLINE_SECONDS, Policy, PruneRequest};
+
+use super::restores::attempt_of;
+use super::{Line, Observed, UTC, arm, facts};
+use crate::api::EtcdSnapshotSchedule;
+use crate::api::backup_store::StoreRecord;
+use crate::api::key;
+use crate::api::schedule::PruneRun;
+use crate::api::store::Location;
+use crate::plan::build::job::{AgentJob, Work, job, prunes};
+use crate::plan::{jobs, meta, saving};
+
+/// So long after the latch the agent removes nothing any more, by its clock, however late its Pod starts.
+const REMOVES_FOR: SignedDuration = SignedDuration::from_mins(30);
+
+/// So long after the latch a restore waits: a removal that has begun ends by then, and clocks differ. A Pod of a silent node
+/// holds no restore up for ever.
+const OVER_AFTER: SignedDuration = SignedDuration::from_mins(40);
+
+/// A latch that is further ahead is none of ours.
+const MOST_AHEAD: SignedDuration = SignedDuration::from_mins(15);
+
+/// Where the snapshots lie.
+pub(super) struct Place {
+    pub(super) location: Location,
+    pub(super) record: Option<StoreRecord>,
+}
+
+/// The run of a schedule that may remove something yet, for the restores that look.
+pub fn live_run(schedule: &EtcdSnapshotSchedule, now: Timestamp) -> Option<PruneRun> {
+    let run = schedule.status.as_ref()?.prune_run.clone()?;
+    Some(run).filter(|run| run.ended_at.is_none() && may_remove(run, now))
+}
+
+/// The run that a Job was made for, while it may remove something: its schedule may be gone.
+pub fn live_job(job: &Job, now: Timestamp) -> Option<PruneRun> {
+    let runs = removes(job) && !jobs::over(job);
+    latched_on(job).filter(|run| runs && may_remove(run, now))
+}
+
+pub(super) fn may_remove(run: &PruneRun, now: Timestamp) -> bool {
+    run.latched_at.parse::<Timestamp>().is_ok_and(|at| now < at + OVER_AFTER && at < now + MOST_AHEAD)
+}
+
+/// Whether a run may remove this snapshot.
+pub(in crate::plan) fn endangers(run: &PruneRun, key: &str) -> bool {
+    let key = attempt_of(key);
+    let below = key.strip_prefix(run.lineage.as_str()).is_some_and(|rest| rest.starts_with('/'));
+    let protects = run.protects.as_ref().is_some_and(|protects| protects.contains(&key));
+    below && !protects
+}
+
+pub(super) fn removes(job: &Job) -> bool {
+    job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()).is_some_and(prunes)
+}
+
+/// The run that a Job was made for.
+pub(super) fn latched_on(job: &Job) -> Option<PruneRun> {
+    serde_json::from_str(meta::annotation(&job.metadata, key::PRUNE_RUN)?).ok()
+}
+
+/// The Job of a latched run.
+pub(super) fn start(
+    seen: &Observed,
+    (run, protects): (&PruneRun, &[String]),
+    since: Option<Timestamp>,
+    (policy, line, place): (&Policy, &Line, &Place),
+    now: Timestamp,
+) -> Job {
+    let (meta, spec) = (&seen.schedule.metadata, &seen.schedule.spec);
+    let below = format!("{}/", run.lineage);
+    let held = seen.held.iter().filter(|key| key.starts_with(&below));
+    let request = PruneRequest {
+        expect_store_id: place.record.as_ref().and_then(|record| record.id.clone()),
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        cluster: saving::filed_under(spec.cluster_ref.as_ref()),
+        cluster_uid: seen.cluster.as_ref().map(|cluster| meta::uid(&cluster.metadata).to_owned()).unwrap_or_default(),
+        schedule_uid: seen.uid().to_owned(),
+        policy: policy.clone(),
+        time_zone: spec.time_zone.clone().unwrap_or_else(|| UTC.to_owned()),
+        newest_after: line.before_last(now),
+        protect: protects.iter().chain(held).cloned().collect::<BTreeSet<_>>().into_iter().collect(),
+        accept_anomaly: meta::annotation(meta, key::ACCEPT_ANOMALY).map(str::to_owned),
+        announced_seconds: DEFAULT_ANNOUNCED_SECONDS,
+        announced_after: since,
+        not_after: facts::time(Some(&run.latched_at)).map(|at| at + REMOVES_FOR),
+        deadline_seconds: DEFAULT_PRUNE_DEADLINE_SECONDS,
+        ..PruneRequest::default()
+    };
+    let mut job = job(&AgentJob {
+        name: run.job.clone(),
+        work: Work::Prune(request),
+        destination: place.location.clone(),
+        record: place.record.clone(),
+        ..arm::agent_job(seen)
+    });
+    // JSON of our own types cannot fail.
+    let latched = serde_json::to_string(run).unwrap_or_default();
+    job.metadata.annotations.get_or_insert_default().insert(key::PRUNE_RUN.to_owned(), latched);
+    job
+}
