@@ -156,6 +156,9 @@ pub struct World {
     pub frozen: BTreeSet<String>,
     /// Whether new Pods stay unscheduled.
     pub held: bool,
+    /// Whether an etcd that starts received so long a snapshot that it serves after the next entry only.
+    pub long_snapshots: bool,
+    last_entry: u64,
     /// Members whose log is corrupt.
     pub corrupt: BTreeSet<String>,
     /// Members whose data differ from the others'.
@@ -231,6 +234,8 @@ impl World {
             has_formed: false,
             frozen: BTreeSet::new(),
             held: false,
+            long_snapshots: false,
+            last_entry: 0,
             corrupt: BTreeSet::new(),
             diverged: BTreeSet::new(),
             alarms: vec![],

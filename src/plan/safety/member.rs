@@ -39,6 +39,7 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::ForbidEmptyStart { .. }
         | Act::Promote { .. }
         | Act::Disarm { .. }
+        | Act::CommitEntry { .. }
         | Act::AdmitClients { .. }
         | Act::DeleteMember { .. }
         | Act::LatchLeaving { .. }

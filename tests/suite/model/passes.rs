@@ -71,7 +71,8 @@ impl Planner {
 
 fn decision<S>(verdict: Result<(), safety::Violation>, plan: &Plan<S>) -> Decision {
     Decision {
-        order: plan.act.as_ref().map(order),
+        // What changes no member and no data.
+        order: plan.act.as_ref().filter(|act| !matches!(act, Act::CommitEntry { .. })).map(order),
         waits: plan.waiting.as_ref().map(|w| w.reason),
         refused: verdict.err().map(|v| v.invariant),
     }
@@ -389,6 +390,7 @@ fn order(act: &Act) -> Order {
         Act::LatchStart { .. }
         | Act::MarkStarted { .. }
         | Act::Disarm { .. }
+        | Act::CommitEntry { .. }
         | Act::Relabel { .. }
         | Act::Issue(_)
         | Act::AnnounceCertificates { .. }
