@@ -7,7 +7,9 @@
 use jiff::Timestamp;
 
 use super::pace::POLL;
-use super::{Observed, admit, alarms, bootstrap, front, grow, park, replace, release, seed, shrink, status, stuck, tls};
+use super::{
+    Observed, admit, alarms, bootstrap, front, grow, park, release, replace, seed, shrink, status, stuck, tls,
+};
 use crate::api::EtcdClusterStatus;
 use crate::api::cluster::Formed;
 use crate::api::condition::Reason;
