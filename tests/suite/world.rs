@@ -171,6 +171,8 @@ pub struct World {
     pub log: Vec<String>,
     said: BTreeMap<String, String>,
     pub faults: Vec<Fault>,
+    /// The fault of one act, after so many others.
+    pub interrupts: Option<(u64, Fault)>,
     late: Vec<Act>,
     pub calls_to_membership: u64,
     db_bytes: i64,
@@ -245,6 +247,7 @@ impl World {
             log: vec![],
             said: BTreeMap::new(),
             faults: vec![],
+            interrupts: None,
             late: vec![],
             calls_to_membership: 0,
             db_bytes: 1 << 20,
