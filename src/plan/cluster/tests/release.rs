@@ -48,7 +48,8 @@ fn the_longer_a_member_is_silent_the_rarer_are_the_entries() {
 fn an_entry_is_committed_only_where_it_can_help() {
     let good = silent(60, None);
     assert_eq!(planned(&good).act, Some(Act::CommitEntry { cluster_id: etcd(&mut good.clone()).cluster_id }));
-    let changes: [(&str, fn(&mut Observed)); 6] = [
+    type Change = fn(&mut Observed);
+    let changes: [(&str, Change); 6] = [
         ("it answers", |s| *s = formed(3, 3)),
         ("its etcd does not run", |s| s.members[2].pod.as_mut().unwrap().status = None),
         ("its Pod goes", |s| s.members[2].pod.as_mut().unwrap().metadata.deletion_timestamp = Some(earlier())),
