@@ -163,7 +163,7 @@ fn no_order_of_steps_breaks_a_rule_in_memory() {
     ];
     for (name, luck) in worlds {
         let begun = Instant::now();
-        let starts: Vec<Facts> = settled(3, luck).into_iter().map(Facts::in_memory).collect();
+        let starts = settled_in_memory(luck);
         // A model of its own: where an earlier search has come to rest is no end of this one.
         let found = Model::default().search(&starts, &[2, 4], if soaks() { 80_000 } else { 6_000 });
         let searched = found.unwrap_or_else(|found| panic!("{name}: {:?}\n{}", found.breach, found.history));
@@ -172,6 +172,13 @@ fn no_order_of_steps_breaks_a_rule_in_memory() {
         assert_eq!(searched.too_small, 0, "the model has too few members for {name}");
         assert!(ends.contains_key("complete"), "{name} never ends whole: {ends:?}");
     }
+    let found =
+        Model::with(Some(Bug::MakesASecondPod)).search(&settled_in_memory(Luck { crashes: 1, ..NONE }), &[], 10_000);
+    assert_eq!(found.map_err(|found| found.breach.0).err(), Some("I3"), "a second Pod goes unnoticed");
+}
+
+fn settled_in_memory(luck: Luck) -> Vec<Facts> {
+    settled(3, luck).into_iter().map(Facts::in_memory).collect()
 }
 
 #[test]
