@@ -333,6 +333,7 @@ fn rebase(act: &mut Act, uid: &str, version: &str) {
         | Act::MarkStarted { .. }
         | Act::Promote { .. }
         | Act::Disarm { .. }
+        | Act::CommitEntry { .. }
         | Act::MoveLeader { .. }
         | Act::RemoveMember { .. }
         | Act::DismissClients { .. }

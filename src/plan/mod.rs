@@ -278,6 +278,11 @@ pub enum Act {
         /// The etcd cluster that must answer.
         cluster_id: u64,
     },
+    /// Commit an entry that changes nothing in etcd's log: a member that received a snapshot serves after the next entry.
+    CommitEntry {
+        /// The etcd cluster that must answer.
+        cluster_id: u64,
+    },
     /// Label a Pod as a voter's: clients reach it from now on.
     AdmitClients {
         /// The Pod.

@@ -18,6 +18,7 @@
 mod columns;
 mod golden;
 mod imports;
+mod interrupted;
 mod layering;
 mod lockfile;
 mod model;

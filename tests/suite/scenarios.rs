@@ -176,6 +176,7 @@ fn tell(world: &mut World, command: &str) {
         ["keep", "claims", seconds] => world.edit(|s| {
             s.repair = Some(Repair { keep_claim_seconds: Some(seconds.parse().unwrap()), ..Repair::default() });
         }),
+        ["snapshots", "are", "long"] => world.long_snapshots = true,
         ["pods", "never", "start"] => world.held = true,
         ["pods", "start"] => world.held = false,
         ["repair", "manual"] => world.edit(|s| {

@@ -156,6 +156,9 @@ pub struct World {
     pub frozen: BTreeSet<String>,
     /// Whether new Pods stay unscheduled.
     pub held: bool,
+    /// Whether an etcd that starts received so long a snapshot that it serves after the next entry only.
+    pub long_snapshots: bool,
+    last_entry: u64,
     /// Members whose log is corrupt.
     pub corrupt: BTreeSet<String>,
     /// Members whose data differ from the others'.
@@ -168,6 +171,8 @@ pub struct World {
     pub log: Vec<String>,
     said: BTreeMap<String, String>,
     pub faults: Vec<Fault>,
+    /// The fault of one act, after so many others.
+    pub interrupts: Option<(u64, Fault)>,
     late: Vec<Act>,
     pub calls_to_membership: u64,
     db_bytes: i64,
@@ -241,6 +246,8 @@ impl World {
             has_formed: false,
             frozen: BTreeSet::new(),
             held: false,
+            long_snapshots: false,
+            last_entry: 0,
             corrupt: BTreeSet::new(),
             diverged: BTreeSet::new(),
             alarms: vec![],
@@ -250,6 +257,7 @@ impl World {
             log: vec![],
             said: BTreeMap::new(),
             faults: vec![],
+            interrupts: None,
             late: vec![],
             calls_to_membership: 0,
             db_bytes: 1 << 20,

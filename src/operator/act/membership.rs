@@ -86,6 +86,12 @@ pub(super) async fn disarm(
     change(ctx, "clear an alarm", "disarm", ctx.etcd.disarm(at, alarm)).await
 }
 
+/// Commits an entry that changes nothing.
+pub(super) async fn commit_entry(ctx: &Context, leader: Option<&Address>, cluster_id: u64) -> Result<Done, Error> {
+    let (at, _) = look(ctx, leader, cluster_id).await?;
+    change(ctx, "commit an entry", "revoke", ctx.etcd.commit_entry(at)).await
+}
+
 /// The membership at this moment, from the server that gets the change.
 async fn look<'a>(
     ctx: &Context,

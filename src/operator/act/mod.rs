@@ -7,7 +7,7 @@
 //! | `create` | members, claims, Pods, Jobs, records of runs | `create`, `get` |
 //! | `delete` | Pods, claims, members, disruption budgets, records of runs of which nothing is stored | `get`, `delete` |
 //! | `patch` | latches on members, labels and annotations on Pods, finalizers of members | `get`, `patch` |
-//! | `membership` | learners, votes, leadership and removals in etcd | none |
+//! | `membership` | learners, votes, leadership, removals, alarms and an empty entry in etcd | none |
 //! | `ensure` | Services, budgets, `CronJob`s and the `ConfigMap` of the CA | `get`, `create`, `patch` |
 //!
 //! The latches of a cluster and of a schedule are written with its status (`status`), under its resourceVersion.
@@ -100,6 +100,7 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
             membership::promote(ctx, leader, *member_id, *cluster_id).await
         }
         Act::Disarm { alarm, cluster_id } => membership::disarm(ctx, leader, alarm, *cluster_id).await,
+        Act::CommitEntry { cluster_id } => membership::commit_entry(ctx, leader, *cluster_id).await,
     }
 }
 
@@ -114,6 +115,7 @@ pub(super) const fn label(act: &Act) -> &'static str {
         Act::ForbidEmptyStart { .. } => "ForbidEmptyStart",
         Act::Promote { .. } => "Promote",
         Act::Disarm { .. } => "Disarm",
+        Act::CommitEntry { .. } => "CommitEntry",
         Act::AdmitClients { .. } => "AdmitClients",
         Act::Relabel { .. } => "Relabel",
         Act::LatchLeaving { .. } => "LatchLeaving",
@@ -168,6 +170,7 @@ pub(super) fn event_reason(act: &Act) -> Option<&'static str> {
         | Act::SetInitialCluster { .. }
         | Act::LatchJoined { .. }
         | Act::ForbidEmptyStart { .. }
+        | Act::CommitEntry { .. }
         | Act::AdmitClients { .. }
         | Act::DismissClients { .. }
         | Act::LatchRemoved { .. }
@@ -201,6 +204,9 @@ pub(super) fn told(act: &Act) -> (String, String) {
         }
         Act::Promote { name, member_id, .. } => (name.clone(), format!("member {member_id:x} has a vote now")),
         Act::Disarm { alarm, .. } => (String::new(), cleared(alarm)),
+        Act::CommitEntry { .. } => {
+            (String::new(), "committed an entry that changes nothing: a member that runs gives no answer".to_owned())
+        }
         Act::LatchLeaving { member, .. } => (member.name.clone(), "leaves the cluster".to_owned()),
         Act::DismissClients { pod } => (pod.name.clone(), "serves no clients any more".to_owned()),
         Act::MoveLeader { name, to, .. } => (name.clone(), format!("hands the leadership to member {to:x}")),

@@ -81,10 +81,7 @@ pub(in crate::operator) async fn membership(pool: &Pool, members: &[Address], ro
         causes.push(format!("{member}: {failure}"));
     };
     match pool.membership(first, Some(answer.leader)).await {
-        Ok(membership) => {
-            release_joiner(pool, first, round).await;
-            return known(membership);
-        }
+        Ok(membership) => return known(membership),
         Err(failure) => note(&first.member, &failure),
     }
     let mut others: FuturesUnordered<_> = rest
@@ -100,16 +97,6 @@ pub(in crate::operator) async fn membership(pool: &Pool, members: &[Address], ro
     causes.sort();
     let text = format!("no linearizable read succeeded ({})", causes.join("; "));
     Seen::Unknown(Unread::new(login, text))
-}
-
-/// Commits an entry while a member with a Pod gives no answer. etcd 3.5 to 3.7 do not count a snapshot that they install as
-/// applied (`applySnapshot` leaves `appliedIndex`). With a snapshot of more than 5,000 entries etcd therefore refuses its own
-/// request to publish itself, thousands of times a second, and serves nobody until the next entry is committed. In a cluster
-/// without writes there is no next entry. A failure needs no word: the next round tries again.
-async fn release_joiner(pool: &Pool, voter: &Address, round: &Round) {
-    if round.answers.values().any(Result::is_err) {
-        let _ = pool.commit_entry(voter).await;
-    }
 }
 
 /// Why nobody could be asked for the membership.

@@ -21,6 +21,7 @@ mod park;
 mod plan;
 mod reach;
 mod reading;
+mod release;
 mod replace;
 mod restore;
 mod risk;

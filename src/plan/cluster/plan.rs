@@ -1,25 +1,32 @@
 //! The order of decisions about one cluster.
 //!
 //! Services and budget first, since they are harmless; then at most one consequential act: certificates, form, park or wake, admit,
-//! promote, clear an alarm, shrink, replace, grow, end the Pod that restored.
+//! promote, clear an alarm, shrink, replace, grow, end the Pod that restored. While there is none of these, silent members are
+//! released (`release.rs`); the status tells what is waited for all the same.
 
 use jiff::Timestamp;
 
 use super::pace::POLL;
-use super::{Observed, admit, alarms, bootstrap, front, grow, park, replace, seed, shrink, status, stuck, tls};
+use super::{
+    Observed, admit, alarms, bootstrap, front, grow, park, release, replace, seed, shrink, status, stuck, tls,
+};
 use crate::api::EtcdClusterStatus;
 use crate::api::cluster::Formed;
 use crate::api::condition::Reason;
 use crate::plan::valid::{self, Wanted};
-use crate::plan::{Ensure, Next, Plan, Seen, Wake, meta};
+use crate::plan::{Act, Ensure, Next, Plan, Seen, Wake, meta};
 use snapshot_agent::contract::hex_id;
 
 /// What to do next.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdClusterStatus> {
     let wanted = valid::cluster(&seen.cluster);
     let (ensures, next) = decide(seen, wanted.as_ref(), now);
-    let status = status::whole(seen, wanted.as_ref().ok(), &next, now);
+    let mut status = status::whole(seen, wanted.as_ref().ok(), &next, now);
     let (act, waiting, wake) = next.into_parts();
+    let act = act.or_else(|| release::next(seen, now));
+    if matches!(act, Some(Act::CommitEntry { .. })) {
+        status.last_empty_entry = Some(now.to_string());
+    }
     Plan { ensures, act, status, notes: vec![], waiting, wake }
 }
 

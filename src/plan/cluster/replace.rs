@@ -47,7 +47,10 @@ pub(super) fn is_lost(seen: &Observed, member: &Member) -> bool {
 
 /// The evidence that a member's own pass has written down.
 pub(super) fn told(member: &Member) -> Option<&Evidence> {
-    let told = member.object.status.as_ref()?.evidence.as_ref().filter(|_| member.joined())?;
+    let told = member.object.status.as_ref()?.evidence.as_ref()?;
+    if !member.joined() && told.kind != Loss::MemoryGone {
+        return None;
+    }
     let holds = match told.kind {
         Loss::ClaimGone => member.claim.is_none(),
         Loss::VolumeRefused | Loss::DataCorrupt => !member.live_pod().is_some_and(pods::ready),

@@ -58,6 +58,7 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
             meta.generation,
             now,
         ),
+        last_empty_entry: old.last_empty_entry,
         latches: old.latches,
     }
 }

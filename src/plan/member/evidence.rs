@@ -6,10 +6,12 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::Observed;
 use super::facts::own_pod;
-use crate::api::condition::Reason;
+use crate::api::condition::{Reason, Type};
+use crate::api::member::Birth;
 use crate::api::repair::{Evidence, Loss, Refusal};
 use crate::plan::{Act, Next, Target, Wake, failure, meta, pods};
 
@@ -43,13 +45,16 @@ pub(super) fn refusals(seen: &Observed, pod: Option<&Pod>, now: Timestamp) -> Ve
 
 /// The evidence that the member's data are lost.
 pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) -> Option<Evidence> {
-    seen.member.spec.joined.as_ref()?;
     let known = seen.member.status.as_ref().and_then(|old| old.evidence.clone());
     // What follows on the decision is no news of the data.
     if seen.member.spec.leaving.is_some() {
         return known;
     }
-    if seen.member.spec.storage.in_memory() {
+    let in_memory = seen.member.spec.storage.in_memory();
+    if seen.member.spec.joined.is_none() {
+        return known.or_else(|| learner_gone(seen, now)).filter(|_| in_memory);
+    }
+    if in_memory {
         let new = memory_gone(seen, now)?;
         return Some(known.filter(|known| known.kind == Loss::MemoryGone).unwrap_or(new));
     }
@@ -68,13 +73,36 @@ pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) ->
     all.then(|| Evidence { kind, detail: Some(detail), at: second.at.clone() })
 }
 
+/// Whether etcd runs in the Pod of a member in memory that joins. What it has received ends with this Pod, and the leader never
+/// sends again what the member confirmed.
+pub(super) fn receives(seen: &Observed, pod: &Pod) -> bool {
+    let joins = seen.member.spec.joined.is_none() && seen.member.spec.role == Birth::Joiner;
+    joins && seen.member.spec.storage.in_memory() && pods::runs(pod)
+}
+
+/// That the Pod of such a member goes, or is gone.
+fn learner_gone(seen: &Observed, now: Timestamp) -> Option<Evidence> {
+    let pod = own_pod(seen);
+    let ran = |c: &Condition| c.type_ == Type::Progressing.as_str() && c.reason == Reason::WaitingForEtcd.as_str();
+    let received = match pod {
+        Some(pod) if receives(seen, pod) => true,
+        _ => seen.member.status.as_ref().is_some_and(|old| old.conditions.iter().any(ran)),
+    };
+    let goes = pod.is_none_or(|pod| pods::ended(pod) || meta::deleting(&pod.metadata));
+    let learner = seen.member.spec.role == Birth::Joiner;
+    (learner && received && goes).then(|| found(None, now))
+}
+
+fn found(detail: Option<String>, now: Timestamp) -> Evidence {
+    Evidence { kind: Loss::MemoryGone, detail, at: now.to_string() }
+}
+
 /// That the data in a member's memory are gone: with its Pod, or in a Pod that goes on after its node was restarted.
 fn memory_gone(seen: &Observed, now: Timestamp) -> Option<Evidence> {
-    let found = |detail| Evidence { kind: Loss::MemoryGone, detail, at: now.to_string() };
-    let Some(there) = own_pod(seen).filter(|pod| !pods::ended(pod)) else { return Some(found(None)) };
+    let Some(there) = own_pod(seen).filter(|pod| !pods::ended(pod)) else { return Some(found(None, now)) };
     // How an earlier container of the Pod ended says nothing of data on which etcd runs, or has run since.
     let refused = if pods::runs(there) { None } else { failure::verdict(there) };
-    refused.filter(|verdict| counts(verdict)).map(|verdict| found(Some(verdict)))
+    refused.filter(|verdict| counts(verdict)).map(|verdict| found(Some(verdict), now))
 }
 
 /// Whether a refusal says that the data are lost.

@@ -1,6 +1,6 @@
 //! A member that keeps its data in the memory of its Pod.
 //!
-//! Decides that it has no claim, and one Pod from the moment when it has joined: a second one would begin empty under an
+//! Decides that it has no claim, and one Pod from the moment when its etcd has run: a second one would begin empty under an
 //! identity that others count on (I3, I5). A container that starts again in the same Pod finds its data. When the Pod is
 //! gone the member is lost, and another one takes its place (`cluster/replace.rs`).
 
@@ -8,14 +8,15 @@ use jiff::Timestamp;
 
 use super::facts::own_pod;
 use super::volume::remedy;
-use super::{Observed, pod};
+use super::{Observed, evidence, pod};
 use crate::api::condition::Reason;
 use crate::plan::{Next, Wake, meta, pods};
 
 /// What stands for the UID of a claim, or what to wait for.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>> {
     let uid = meta::uid(&seen.member.metadata);
-    if seen.member.spec.joined.is_none() {
+    let joined = seen.member.spec.joined.is_some();
+    if !joined && evidence::evidence(seen, &[], now).is_none() {
         return Ok(uid.to_owned());
     }
     match own_pod(seen) {
@@ -24,6 +25,11 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
             Err(Box::new(pod::going(there, (Reason::MemberRestarting, message), now)))
         }
         Some(there) if !pods::ended(there) => Ok(uid.to_owned()),
+        _ if !joined => {
+            let message =
+                "its Pod is gone before it got its vote: etcd removes the member, and another member takes its place";
+            Err(Box::new(Next::wait(Reason::Replacing, message, Wake::OnChange)))
+        }
         gone => {
             let ended = gone.map_or_else(|| "is gone".to_owned(), |pod| format!("has ended{}", pods::why_ended(pod)));
             let message = format!(

@@ -128,6 +128,9 @@ fn own(seen: &Observed, there: &Pod, want: &Pod, now: Timestamp) -> Next {
                 .unwrap_or_else(|| standing(seen, there, now)),
         };
     }
+    if evidence::receives(seen, there) {
+        return standing(seen, there, now);
+    }
     if outdated(there, want) {
         return anew(there, "the member has not joined yet, and its Pod has outdated arguments");
     }

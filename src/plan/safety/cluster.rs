@@ -85,6 +85,12 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         }
         Act::Promote { name, member_id, cluster_id } => promote(seen, name, *member_id, *cluster_id),
         Act::Disarm { alarm, cluster_id } => disarm(seen, alarm, *cluster_id),
+        Act::CommitEntry { cluster_id } => {
+            let etcd = formed_as(seen, *cluster_id)?;
+            let runs = |l: &Listed| stands_for(seen, l).is_some_and(|m| m.live_pod().is_some_and(pods::runs));
+            let silent = etcd.members.iter().any(|l| runs(l) && !answers(seen, etcd, l));
+            rule("I17", silent, "an entry is committed only for a member that runs and gives no answer")
+        }
         Act::AdmitClients { pod } => admit(seen, pod),
         Act::DeleteMember { member, .. } => delete(seen, member),
         Act::LatchLeaving { member, leaving } => leave(seen, member, leaving),

@@ -39,6 +39,7 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::ForbidEmptyStart { .. }
         | Act::Promote { .. }
         | Act::Disarm { .. }
+        | Act::CommitEntry { .. }
         | Act::AdmitClients { .. }
         | Act::DeleteMember { .. }
         | Act::LatchLeaving { .. }
@@ -137,7 +138,8 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     rule("I13", meta::controlled_by(&pod.metadata, uid(seen)), "a Pod is owned by its member")?;
     let claim = own_claim(seen);
     if in_memory(seen) {
-        rule("I5", !joined(seen), "a member in memory that has joined never gets a second Pod")?;
+        let lost = seen.member.status.as_ref().is_some_and(|status| status.evidence.is_some());
+        rule("I5", !joined(seen) && !lost, "a member in memory whose etcd has run never gets a second Pod")?;
     } else {
         rule("I5", claim.is_some_and(|c| !meta::deleting(&c.metadata)), "a Pod starts on its member's own claim")?;
     }

@@ -50,8 +50,10 @@ pub(super) fn outvoted(seen: &Observed, etcd: &Membership) -> Option<String> {
 
 fn own_evidence(member: &Member) -> Option<&Evidence> {
     let joined = member.object.spec.joined.is_some();
-    let told = member.object.status.as_ref().and_then(|s| s.evidence.as_ref()).filter(|_| joined)?;
+    let told = member.object.status.as_ref().and_then(|s| s.evidence.as_ref())?;
     let there = match told.kind {
+        // Of a member that joins only what it had in memory can be lost.
+        Loss::ClaimGone | Loss::VolumeRefused | Loss::DataCorrupt if !joined => false,
         Loss::ClaimGone => member.claim.is_none(),
         Loss::VolumeRefused | Loss::DataCorrupt => !member.live_pod().is_some_and(pods::ready),
         Loss::MemoryGone => {

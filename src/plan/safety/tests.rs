@@ -175,6 +175,26 @@ fn learners_are_added_to_healthy_clusters_one_at_a_time() {
     assert_eq!(broken(&listed, add(&listed, 1)), Some("I11"));
 }
 
+#[test]
+fn an_entry_is_committed_only_for_a_member_that_runs_and_is_silent() {
+    let commit = |cluster_id| Act::CommitEntry { cluster_id };
+    let mut good = formed(3, 3);
+    good.answers.insert(named(2), Seen::unknown("connection refused"));
+    assert_eq!((broken(&good, commit(0xc1)), broken(&good, commit(9))), (None, Some("I2")));
+    type Change = fn(&mut Cluster);
+    let changes: [(&str, Change); 4] = [
+        ("I1", |s| s.etcd = Seen::unknown("no")),
+        ("I2", |s| latches(s).formed = None),
+        ("I17", |s| *s = formed(3, 3)),
+        ("I17", |s| s.members[2].pod.as_mut().unwrap().status = None),
+    ];
+    for (invariant, change) in changes {
+        let mut seen = good.clone();
+        change(&mut seen);
+        assert_eq!(broken(&seen, commit(0xc1)), Some(invariant));
+    }
+}
+
 use crate::plan::cluster::{Alarm, AlarmKind, Answer};
 
 /// What of another cluster's members is cleared; never what a member of this one, or nobody, is said to have wrong.

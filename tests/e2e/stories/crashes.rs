@@ -38,6 +38,11 @@ pub async fn replacing(w: &World) -> Result<()> {
     sweep(w, Workload::Replace).await
 }
 
+/// A member of three loses its claim and is replaced on that evidence.
+pub async fn losing(w: &World) -> Result<()> {
+    sweep(w, Workload::Lose).await
+}
+
 /// A snapshot is saved to a volume.
 pub async fn saving(w: &World) -> Result<()> {
     sweep(w, Workload::Save).await
@@ -108,7 +113,7 @@ async fn sweep(w: &World, workload: Workload) -> Result<()> {
     let proxy = Kfault::start(&w.env).await?;
     let direct = Seat::new(w, "host", None)?;
     let proxied = Seat::new(w, "host", Some(&proxy.url))?;
-    let mut operator = direct.start(&[])?;
+    let mut operator = direct.keep(&[])?;
     let ground = w.step("what it needs", workload.prepare(w)).await?;
 
     operator.until_leading().await?;
@@ -119,7 +124,8 @@ async fn sweep(w: &World, workload: Workload) -> Result<()> {
         End::reached(w, &ledger, &workload.mask("r0")).await
     };
     let reference = w.step("an undisturbed run", undisturbed).await?;
-    let writes = operator.writes().await? - before;
+    // An operator that was started again counts anew.
+    let writes = operator.writes().await?.saturating_sub(before);
     ensure!(writes >= 3, "an undisturbed run made {writes} writes only");
     workload.clear(w, "r0").await?;
     operator.kill()?;
@@ -188,7 +194,7 @@ impl Sweep<'_> {
         let crashed = self.until_crash(&mut operator, run).await?;
         // One that has not come to its crash may come to it yet, with nobody to do what is left.
         operator.kill()?;
-        operator = self.direct.start(&[])?;
+        operator = self.direct.keep(&[])?;
         workload.finish(w, run, &self.ground).await?;
         End::same(w, &self.ledger, &workload.mask(run), &self.reference).await.with_context(|| format!("{crash:?}"))?;
         workload.clear(w, run).await?;

@@ -13,7 +13,7 @@ use crate::support::world::World;
 pub async fn tell(w: &World) -> Result<()> {
     w.env.apply(Some(&w.ns), &PROXY.replace("localhost/holdfast-probe:1", &w.env.probe_image))?;
     let seat = Seat::new(w, "behind-a-proxy", None)?;
-    let mut operator = seat.start(&[
+    let mut operator = seat.keep(&[
         ("HOLDFAST_AGENT_HTTP_PROXY", "http://s3-fault:7070".to_owned()),
         ("HOLDFAST_AGENT_NO_PROXY", ".svc".to_owned()),
     ])?;

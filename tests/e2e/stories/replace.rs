@@ -1,5 +1,7 @@
-//! Members that are lost and come back whole, and members that only look so: a claim that is gone, a volume that was emptied, many
-//! restarts, two volumes of three.
+//! Members that are lost and come back whole, and members that only look so: a claim that is gone, a volume that was emptied, a corrupt
+//! log, data that differ from the others', many restarts, two volumes of three.
+
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -10,10 +12,10 @@ use crate::support::make;
 use crate::support::probe::Members;
 use crate::support::world::{PATIENCE, World};
 
-/// Three voters whose lost members are replaced at once.
-async fn three(w: &World, name: &str) -> Result<Members> {
+/// Three voters whose lost members are replaced at once, and whose claims stay so long.
+async fn three(w: &World, name: &str, keep: u32) -> Result<Members> {
     let mut cluster = make::cluster(name, 3);
-    cluster["spec"]["repair"] = json!({"afterSeconds": 0, "keepClaimSeconds": 20});
+    cluster["spec"]["repair"] = json!({"afterSeconds": 0, "keepClaimSeconds": keep});
     w.create(cluster).await?;
     w.step("three voters", w.wait_ready(name, 3)).await?;
     w.fill(name, 300).await?;
@@ -42,7 +44,7 @@ async fn replaced(w: &World, cluster: &str, member: &str) -> Result<Members> {
 
 /// A claim is deleted with its Pod while clients write; then a volume is emptied.
 pub async fn lost_volume(w: &World) -> Result<()> {
-    let before = three(w, "heal").await?;
+    let before = three(w, "heal", 20).await?;
     let lost = before.members[0].name.clone();
     let losing = async {
         lose(w, &lost).await?;
@@ -52,12 +54,7 @@ pub async fn lost_volume(w: &World) -> Result<()> {
     let (wrote, after) = (wrote?, after?);
     w.step("every acknowledged write is there", w.all_written("heal", &wrote)).await?;
     let digest = w.digest("heal").await?;
-    ensure!(after.cluster_id == before.cluster_id, "another cluster: {after:?}");
-    let kept = before.members.iter().filter(|m| after.members.contains(m)).count();
-    ensure!(kept == 2, "the other two stay: {after:?}");
-    let status = w.get("EtcdCluster", "heal").await?["status"].clone();
-    ensure!(status["latches"]["replaced"]["member"] == lost, "{status}");
-    ensure!(status["latches"]["replaced"]["evidence"]["kind"] == "ClaimGone", "{status}");
+    judge(w, "heal", &lost, "ClaimGone", (&before, &after)).await?;
 
     // Within the hour a person decides; two Pods are asked meanwhile.
     let emptied = after.members[1].name.clone();
@@ -84,9 +81,97 @@ pub async fn lost_volume(w: &World) -> Result<()> {
     Ok(())
 }
 
+/// A value that each member has, in its log and in its database.
+const VALUE: &str = "a value that one member has otherwise";
+
+/// Writes the value; the revision.
+async fn put_value(w: &World, member: &str) -> Result<u64> {
+    let said = w.etcdctl(member, &["put", "/holdfast/value", VALUE, "--write-out=json"]).await?;
+    let said: Value = serde_json::from_str(said.trim())?;
+    // From the log to the database etcd takes a tenth of a second.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    said["header"]["revision"].as_u64().with_context(|| format!("no revision: {said}"))
+}
+
+/// Inverts a bit of the value in a file below a member's data folder, beside its running etcd.
+async fn spoil(w: &World, member: &str, folder: &str, ends: &str) -> Result<()> {
+    let volume = format!("data-{member}");
+    w.toolbox("hands", &[&volume]).await?;
+    let files = w.files("hands", &format!("/mnt/{volume}/data/member/{folder}")).await?;
+    let paths = files.iter().filter_map(|file| file.split(' ').next());
+    let path = paths.into_iter().find(|path| path.ends_with(ends)).with_context(|| format!("{files:?}"))?;
+    w.exec("hands", "probe", &["holdfast-probe", "flip", "--file", path, "--text", VALUE]).await?;
+    w.delete_and_wait("Pod", "hands").await
+}
+
+/// Whether the other two stayed, and this one was replaced for that.
+async fn judge(w: &World, cluster: &str, lost: &str, kind: &str, (before, after): (&Members, &Members)) -> Result<()> {
+    ensure!(after.cluster_id == before.cluster_id, "another cluster: {after:?}");
+    let kept = before.members.iter().filter(|m| after.members.contains(m)).count();
+    ensure!(kept == 2, "the other two stay: {after:?}");
+    let latched = w.get("EtcdCluster", cluster).await?["status"]["latches"]["replaced"].clone();
+    ensure!(latched["member"] == lost && latched["evidence"]["kind"] == kind, "{latched}");
+    Ok(())
+}
+
+/// One bit of a member's log is inverted: etcd ends over it in two Pods, and another member takes its place while clients write.
+pub async fn corrupt_log(w: &World) -> Result<()> {
+    let before = three(w, "torn", 3_600).await?;
+    let lost = before.members[0].name.clone();
+    put_value(w, &lost).await?;
+    w.step("a bit of a log is inverted", spoil(w, &lost, "wal", ".wal")).await?;
+    let losing = async {
+        w.delete("Pod", &lost).await?;
+        // The first Pod that refuses stays for a minute.
+        let evidence = w.wait("EtcdMember", &lost, "two refusals", |m| {
+            let refusals = m["status"]["refusals"].as_array();
+            m["status"]["evidence"]["kind"] == "DataCorrupt"
+                && refusals.is_some_and(|all| all.len() == 2 && all.iter().all(|r| r["verdict"] == "CorruptLog"))
+        });
+        w.step("etcd ends over its log in two Pods", evidence).await?;
+        w.step("a member with a corrupt log is replaced", replaced(w, "torn", &lost)).await
+    };
+    let (wrote, after) = tokio::join!(w.write_for("torn", if soak() { 240 } else { 120 }), losing);
+    let (wrote, after) = (wrote?, after?);
+    w.step("every acknowledged write is there", w.all_written("torn", &wrote)).await?;
+    judge(w, "torn", &lost, "DataCorrupt", (&before, &after)).await?;
+    let stays = w.wait("EtcdMember", &lost, "ClaimKept", |m| {
+        condition(m, "Ready").is_some_and(|(_, reason, _)| reason == "ClaimKept")
+    });
+    w.step("its claim is kept", stays).await?;
+    ensure!(w.names("PersistentVolumeClaim").await?.contains(&format!("data-{lost}")), "its claim is gone");
+    Ok(())
+}
+
+/// One bit of a member's database is inverted: etcd raises CORRUPT for it, another member takes its place, and the alarm ends.
+pub async fn corrupt_alarm(w: &World) -> Result<()> {
+    let before = three(w, "split", 20).await?;
+    let (lost, other) = (before.members[0].name.clone(), before.members[1].name.clone());
+    let wrote = w.write_for("split", 5).await?;
+    let revision = put_value(w, &other).await?;
+    let digest = w.digest("split").await?;
+    w.step("a bit of a database is inverted", spoil(w, &lost, "snap", "/db")).await?;
+    // etcd hashes what a compaction leaves, and compares once a minute.
+    w.etcdctl(&other, &["compact", &revision.to_string()]).await?;
+    let latched = w.wait("EtcdCluster", "split", "evidence", |c| {
+        let replaced = &c["status"]["latches"]["replaced"];
+        replaced["member"] == lost && replaced["evidence"]["kind"] == "Diverged"
+    });
+    w.step("etcd and a majority call its data wrong", latched).await?;
+    let after = w.step("a diverged member is replaced", replaced(w, "split", &lost)).await?;
+    judge(w, "split", &lost, "Diverged", (&before, &after)).await?;
+    let alarms = w.etcdctl(&other, &["alarm", "list"]).await?;
+    ensure!(alarms.trim().is_empty(), "alarms are left: {alarms}");
+    ensure!(w.digest("split").await? == digest, "data changed");
+    w.step("every acknowledged write is there", w.all_written("split", &wrote)).await?;
+    let more = w.write_for("split", 5).await?;
+    ensure!(more.total > 0, "nobody can write: {more:?}");
+    Ok(())
+}
+
 /// Pods end again and again, by deletion and by eviction: the members stay who they are.
 pub async fn many_restarts(w: &World) -> Result<()> {
-    let before = three(w, "firm").await?;
+    let before = three(w, "firm", 20).await?;
     let digest = w.digest("firm").await?;
     for round in 0..if soak() { 20 } else { 4 } {
         let member = &before.members[round % 3].name;
@@ -120,7 +205,7 @@ fn tempfile_with(object: &Value) -> Result<tempfile::NamedTempFile> {
 
 /// Two volumes of three are gone: the status names each voter, and nothing is removed.
 pub async fn two_of_three(w: &World) -> Result<()> {
-    let before = three(w, "last").await?;
+    let before = three(w, "last", 20).await?;
     let names = w.names("EtcdMember").await?;
     let lost: Vec<&str> = before.members[..2].iter().map(|m| m.name.as_str()).collect();
     for member in &lost {
@@ -135,7 +220,7 @@ pub async fn two_of_three(w: &World) -> Result<()> {
     let told = w.step("each voter is named", told).await?;
     let message = condition(&told, "Ready").context("Ready")?.2;
     ensure!(message.contains(&before.members[2].name) && message.contains("2 of 3 voters are needed"), "{message}");
-    tokio::time::sleep(std::time::Duration::from_secs(20)).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
     ensure!(w.names("EtcdMember").await? == names, "nobody was removed, and nobody came");
     let status = w.get("EtcdCluster", "last").await?["status"].clone();
     ensure!(status["latches"]["replaced"].is_null(), "{status}");

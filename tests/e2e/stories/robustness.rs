@@ -1,6 +1,6 @@
 //! etcd's own robustness suite judges a cluster of ours: its clients record what they were answered while members are killed
-//! and frozen, the operator is killed, and the cluster goes from three members to five and back; its validators compare that
-//! with the members' WALs.
+//! and frozen, one loses its volume, the operator is killed, and the cluster goes from three members to five and back; its
+//! validators compare that with the members' WALs.
 //!
 //! The verdict is read from the validators' answers. The same validators have to refuse the record when one acknowledged
 //! write is taken from it. The reports, with the faults, are written to `robustness.json` beside the logs.
@@ -44,7 +44,7 @@ pub async fn tell(w: &World) -> Result<()> {
     let mut luck = Luck::of(w.story);
     let first = usize::try_from(luck.below(2))?;
     let seat = Seat::new(w, "host", None)?;
-    let mut operator = seat.start(&[])?;
+    let mut operator = seat.keep(&[])?;
     let mut reports = vec![];
     let mut undecided = 0;
     for round in 0..rounds * RECORDS {
@@ -120,19 +120,27 @@ fn judge(report: &Value) -> Result<()> {
 enum Fault {
     MemberKilled,
     MemberFrozen,
+    VolumeLost,
     OperatorKilled,
     ScaledOut,
     ScaledIn,
 }
 
 impl Fault {
-    const ALL: [Self; 5] =
-        [Self::MemberKilled, Self::MemberFrozen, Self::OperatorKilled, Self::ScaledOut, Self::ScaledIn];
+    const ALL: [Self; 6] = [
+        Self::MemberKilled,
+        Self::MemberFrozen,
+        Self::VolumeLost,
+        Self::OperatorKilled,
+        Self::ScaledOut,
+        Self::ScaledIn,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
             Self::MemberKilled => "a member's Pod deleted without grace",
             Self::MemberFrozen => "a member's etcd stopped for 3 s",
+            Self::VolumeLost => "a member's claim and Pod deleted, and another member made in its place",
             Self::OperatorKilled => "the operator killed",
             Self::ScaledOut => "scaled from 3 to 5, and the operator killed on the way",
             Self::ScaledIn => "scaled from 5 to 3, and the operator killed on the way",
@@ -155,6 +163,7 @@ impl Trial<'_> {
     async fn run(&mut self, traffic: &str, rate: &str) -> Result<Value> {
         let mut cluster = make::cluster(&self.cluster, 3);
         cluster["spec"]["version"] = json!(VERSION);
+        cluster["spec"]["repair"] = json!({"afterSeconds": 0, "keepClaimSeconds": 0});
         self.w.create(cluster).await?;
         self.w.wait_ready(&self.cluster, 3).await?;
         let endpoints = self.endpoints().await?;
@@ -169,8 +178,9 @@ impl Trial<'_> {
             Fault::MemberFrozen,
             Fault::ScaledOut,
             Fault::MemberKilled,
-            Fault::MemberFrozen,
             Fault::ScaledIn,
+            // Once: of one cluster Holdfast replaces one member an hour.
+            Fault::VolumeLost,
             Fault::OperatorKilled,
         ];
         for fault in all {
@@ -200,6 +210,7 @@ impl Trial<'_> {
             match fault {
                 Fault::MemberKilled => self.kill_member().await,
                 Fault::MemberFrozen => self.freeze_member().await,
+                Fault::VolumeLost => self.lose_volume().await,
                 Fault::OperatorKilled => self.kill_operator().await,
                 Fault::ScaledOut => self.scale(5).await,
                 Fault::ScaledIn => {
@@ -239,9 +250,22 @@ impl Trial<'_> {
         self.w.wait_ready(&self.cluster, voters).await
     }
 
+    async fn lose_volume(&mut self) -> Result<()> {
+        self.collect("-before-the-loss").await?;
+        let (lost, voters) = (self.pick().await?, self.pods().await?.len());
+        self.w.delete("PersistentVolumeClaim", &format!("data-{lost}")).await?;
+        self.w.delete("Pod", &lost).await?;
+        until("another member", PATIENCE, async || {
+            let pods = self.pods().await?;
+            Ok(if pods.len() == voters && !pods.contains(&lost) { Ok(()) } else { Err(format!("{pods:?}")) })
+        })
+        .await?;
+        self.w.wait_ready(&self.cluster, voters).await
+    }
+
     async fn kill_operator(&mut self) -> Result<()> {
         self.operator.kill()?;
-        self.operator = self.seat.start(&[])?;
+        self.operator = self.seat.keep(&[])?;
         self.operator.until_leading().await
     }
 

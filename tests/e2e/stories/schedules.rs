@@ -134,7 +134,7 @@ fn fires(cron: &Value) -> Result<bool> {
 }
 
 async fn lead(seat: &Seat) -> Result<HostOperator> {
-    let operator = seat.start(&[])?;
+    let operator = seat.keep(&[])?;
     operator.until_leading().await?;
     Ok(operator)
 }

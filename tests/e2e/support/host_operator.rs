@@ -7,9 +7,11 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -26,6 +28,7 @@ use super::world::{PATIENCE, World};
 pub const DIE_AFTER: &str = "HOLDFAST_DIE_AFTER_WRITES";
 
 /// What an operator is started with, again and again: identity, rights, and where it writes its log.
+#[derive(Clone)]
 pub struct Seat {
     holdfast: PathBuf,
     image: String,
@@ -65,6 +68,36 @@ impl Seat {
 
     /// Starts an operator. After a crash the same identity leads again at once, as a container that kubelet restarts.
     pub fn start(&self, more: &[(&str, String)]) -> Result<HostOperator> {
+        Ok(HostOperator { running: Arc::new(Mutex::new(self.launch(more)?)), keeps: Arc::default() })
+    }
+
+    /// Starts an operator, and starts it again when it ends because the machine stood still for longer than its lease: kubelet
+    /// would.
+    pub fn keep(&self, more: &[(&'static str, String)]) -> Result<HostOperator> {
+        let operator = self.start(more)?;
+        operator.keeps.store(true, Ordering::SeqCst);
+        let (seat, more) = (self.clone(), more.to_vec());
+        let (running, keeps) = (Arc::downgrade(&operator.running), Arc::clone(&operator.keeps));
+        // The process ends with this thread, and the thread with the operator.
+        std::thread::spawn(move || {
+            while let Some(running) = running.upgrade() {
+                let mut held = lock(&running);
+                let own = matches!(held.child.try_wait(), Ok(Some(status)) if status.signal().is_none());
+                if own && keeps.load(Ordering::SeqCst) && seat.lost_lease().unwrap_or(false) {
+                    match seat.launch(&more) {
+                        Ok(next) => *held = next,
+                        Err(why) => eprintln!("e2e: {} is not started again: {why:#}", seat.identity),
+                    }
+                }
+                drop(held);
+                drop(running);
+                std::thread::sleep(Duration::from_millis(250));
+            }
+        });
+        Ok(operator)
+    }
+
+    fn launch(&self, more: &[(&str, String)]) -> Result<Running> {
         let listen = SocketAddr::from(([127, 0, 0, 1], crate::ports::free()));
         let log = OpenOptions::new().create(true).append(true).open(&self.log)?;
         note(&log, &format!("---- {} starts {more:?}", self.identity))?;
@@ -86,7 +119,7 @@ impl Seat {
             .stderr(log.try_clone()?)
             .spawn()
             .context("start the operator")?;
-        Ok(HostOperator { child, listen, log, _folder: Arc::clone(&self.folder) })
+        Ok(Running { child, listen, log, _folder: Arc::clone(&self.folder) })
     }
 
     /// Whether none of the operators of this identity panicked, or planned what a safety rule forbids.
@@ -120,41 +153,54 @@ fn api_server(kubeconfig: &std::path::Path) -> Result<Value> {
     Ok(serde_json::to_value(found.context("cluster")?)?)
 }
 
-/// An operator that runs; it is killed when this is dropped.
-pub struct HostOperator {
+/// Its process.
+struct Running {
     child: Child,
     listen: SocketAddr,
     log: File,
     _folder: Arc<TempDir>,
 }
 
+fn lock(running: &Mutex<Running>) -> MutexGuard<'_, Running> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An operator that runs; it is killed when this is dropped.
+pub struct HostOperator {
+    running: Arc<Mutex<Running>>,
+    /// Whether it is started again.
+    keeps: Arc<AtomicBool>,
+}
+
 impl HostOperator {
     /// For [`send`].
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        lock(&self.running).child.id()
     }
 
     /// How it ended, if it has.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        Ok(self.child.try_wait()?)
+        Ok(lock(&self.running).child.try_wait()?)
     }
 
     /// Waits until it has ended.
     pub async fn end(&mut self, patience: Duration) -> Result<ExitStatus> {
-        until("the operator to end", patience, async || Ok(self.child.try_wait()?.ok_or_else(|| "it runs".to_owned())))
-            .await
+        until("the operator to end", patience, async || Ok(self.ended()?.ok_or_else(|| "it runs".to_owned()))).await
     }
 
     /// Ends it without a warning.
     pub fn kill(&mut self) -> Result<()> {
-        note(&self.log, "---- killed")?;
-        self.child.kill()?;
-        self.child.wait()?;
+        self.keeps.store(false, Ordering::SeqCst);
+        let mut running = lock(&self.running);
+        note(&running.log, "---- killed")?;
+        running.child.kill()?;
+        running.child.wait()?;
         Ok(())
     }
 
     /// Asks it to end, so that it gives its lease back, and waits for it.
     pub async fn retire(&mut self) -> Result<()> {
+        self.keeps.store(false, Ordering::SeqCst);
         send("TERM", self.pid())?;
         let status = self.end(PATIENCE).await?;
         ensure!(status.success(), "an operator that was asked to end ended with {status}");
@@ -163,13 +209,13 @@ impl HostOperator {
 
     /// Stops it in the middle of whatever it does.
     pub fn freeze(&self) -> Result<()> {
-        note(&self.log, "---- frozen")?;
+        note(&lock(&self.running).log, "---- frozen")?;
         send("STOP", self.pid())
     }
 
     /// Lets it go on.
     pub fn thaw(&self) -> Result<()> {
-        note(&self.log, "---- thawed")?;
+        note(&lock(&self.running).log, "---- thawed")?;
         send("CONT", self.pid())
     }
 
@@ -188,7 +234,8 @@ impl HostOperator {
 
     /// The sum of one of its metrics.
     async fn number(&self, metric: &str) -> Result<u64> {
-        let mut connection = tokio::net::TcpStream::connect(self.listen).await?;
+        let listen = lock(&self.running).listen;
+        let mut connection = tokio::net::TcpStream::connect(listen).await?;
         connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
         let mut page = String::new();
         connection.read_to_string(&mut page).await?;
@@ -202,8 +249,10 @@ impl HostOperator {
 
 impl Drop for HostOperator {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.keeps.store(false, Ordering::SeqCst);
+        let mut running = lock(&self.running);
+        let _ = running.child.kill();
+        let _ = running.child.wait();
     }
 }
 

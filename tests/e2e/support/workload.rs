@@ -22,6 +22,8 @@ pub enum Workload {
     Scale(&'static [i32]),
     /// From nothing to three members, of which one is replaced on request.
     Replace,
+    /// From nothing to three members, of which one loses its claim and is replaced on that evidence.
+    Lose,
     /// A snapshot to a volume.
     Save,
     /// A member from a snapshot.
@@ -39,7 +41,7 @@ pub struct Ground {
 impl Workload {
     /// Makes what has to be there before the first run; an operator has to run.
     pub async fn prepare(self, w: &World) -> Result<Ground> {
-        if matches!(self, Self::Grow | Self::Scale(_) | Self::Replace) {
+        if matches!(self, Self::Grow | Self::Scale(_) | Self::Replace | Self::Lose) {
             return Ok(Ground { digest: None });
         }
         w.create(make::claim("backups", "1Gi")).await?;
@@ -67,9 +69,9 @@ impl Workload {
         let wish = match self {
             Self::Grow => make::secured(run, 3),
             Self::Scale(sizes) => make::cluster(run, sizes[0]),
-            Self::Replace => {
+            Self::Replace | Self::Lose => {
                 let mut cluster = make::cluster(run, 3);
-                cluster["spec"]["repair"] = json!({"keepClaimSeconds": 0});
+                cluster["spec"]["repair"] = json!({"afterSeconds": 0, "keepClaimSeconds": 0});
                 cluster
             }
             Self::Save => make::snapshot(run, "source", volume()),
@@ -93,8 +95,8 @@ impl Workload {
         if let Self::Scale(sizes) = self {
             return scaled(w, run, &object, sizes).await;
         }
-        if self == Self::Replace {
-            return replaced(w, run, &object).await;
+        if matches!(self, Self::Replace | Self::Lose) {
+            return replaced(w, run, &object, self).await;
         }
         Ok(is_ready(&object, self.members()))
     }
@@ -123,7 +125,7 @@ impl Workload {
                     stored.iter().filter(|file| file.contains("manifest.json") && file.contains(&mark)).count();
                 ensure!(manifests == 1, "{manifests} manifests of {run} in the store: {stored:?}");
             }
-            Self::Grow | Self::Restore | Self::Replace | Self::Scale(_) => {
+            Self::Grow | Self::Restore | Self::Replace | Self::Lose | Self::Scale(_) => {
                 until("every size was reached", PATIENCE, async || {
                     Ok(if self.done(w, run).await? { Ok(()) } else { Err("on the way".to_owned()) })
                 })
@@ -162,13 +164,13 @@ impl Workload {
         match self {
             Self::Save => "EtcdSnapshot",
             Self::Schedule => "EtcdSnapshotSchedule",
-            Self::Grow | Self::Restore | Self::Replace | Self::Scale(_) => "EtcdCluster",
+            Self::Grow | Self::Restore | Self::Replace | Self::Lose | Self::Scale(_) => "EtcdCluster",
         }
     }
 
     fn members(self) -> usize {
         match self {
-            Self::Grow | Self::Replace => 3,
+            Self::Grow | Self::Replace | Self::Lose => 3,
             Self::Save | Self::Restore | Self::Schedule => 1,
             Self::Scale(sizes) => sizes.last().and_then(|last| usize::try_from(*last).ok()).unwrap_or(0),
         }
@@ -204,17 +206,22 @@ async fn scaled(w: &World, run: &str, cluster: &Value, sizes: &[i32]) -> Result<
     Ok(false)
 }
 
-/// Whether the first member was replaced; else, once all serve, asks for that.
-async fn replaced(w: &World, run: &str, cluster: &Value) -> Result<bool> {
+/// Whether a member was replaced; else, once all serve, asks for that, or takes its claim and its Pod.
+async fn replaced(w: &World, run: &str, cluster: &Value, workload: Workload) -> Result<bool> {
     let ready = is_ready(cluster, 3);
-    let asked = cluster["metadata"]["annotations"]["holdfast.dev/replace"].as_str();
+    let key = if workload == Workload::Lose { "holdfast.test/lost" } else { "holdfast.dev/replace" };
+    let asked = cluster["metadata"]["annotations"][key].as_str();
     let Some(asked) = asked else {
         let members = w.names_with("EtcdMember", &format!("holdfast.dev/cluster={run}")).await?;
         for member in members.iter().filter(|_| ready) {
             // Always a joiner: without the seed the end is another one.
             if w.get("EtcdMember", member).await?["spec"]["role"] == "joiner" {
-                let annotations = json!({"holdfast.dev/replace": member});
+                let annotations = json!({ key: member });
                 w.patch("EtcdCluster", run, json!({"metadata": {"annotations": annotations}})).await?;
+                if workload == Workload::Lose {
+                    w.delete("PersistentVolumeClaim", &format!("data-{member}")).await?;
+                    w.delete("Pod", member).await?;
+                }
                 break;
             }
         }

@@ -151,7 +151,7 @@ impl World {
         let _sweeper = if self.on_host {
             // None of them is left to renew their lease.
             self.env.kubectl(&["delete", "lease", "holdfast", "-n", &self.ns, "--ignore-not-found"])?;
-            Some(Seat::new(self, "sweeper", None)?.start(&[])?)
+            Some(Seat::new(self, "sweeper", None)?.keep(&[])?)
         } else {
             None
         };

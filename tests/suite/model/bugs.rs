@@ -48,6 +48,8 @@ pub enum Bug {
     ReplacesTheSilent,
     /// A lost member is removed while its Pod is there.
     RemovesUnfenced,
+    /// A member in memory that has joined gets a second Pod.
+    MakesASecondPod,
 }
 
 fn parts(sight: &mut Sight) -> impl Iterator<Item = &mut Part> {
@@ -123,7 +125,8 @@ impl Bug {
             | Self::ForgetsWhoJoined
             | Self::DeletesTheClaimFirst
             | Self::AddsAgain
-            | Self::RemovesUnlatched => {}
+            | Self::RemovesUnlatched
+            | Self::MakesASecondPod => {}
         }
     }
 
@@ -165,6 +168,10 @@ impl Bug {
             (Self::EndsPodsUnparked, _) if sight.replicas == 0 && sight.part.pod.is_some() => Some(Order::DeletePod(n)),
             (Self::DeletesTheClaimFirst, _) if leaves && sight.part.claim == Some(false) => Some(Order::DeleteClaim(n)),
             (Self::ForgetsWhoJoined, Some(Order::CreatePod { n, told, .. })) => {
+                Some(Order::CreatePod { n, may_start_empty: true, told })
+            }
+            (Self::MakesASecondPod, None) if sight.part.in_memory && sight.part.pod.is_none() => {
+                let told = sight.part.object.and_then(|o| o.told)?;
                 Some(Order::CreatePod { n, may_start_empty: true, told })
             }
             (_, order) => order,

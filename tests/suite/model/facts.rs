@@ -122,6 +122,8 @@ pub struct Facts {
     pub replaced: Option<u8>,
     /// The latch of an ID that etcd lists without an object.
     pub orphan: Option<(u8, u8)>,
+    /// Whether the members' data are in the memory of their Pods. What stands for a claim then is that memory.
+    pub in_memory: bool,
     /// The next name that nobody has had.
     pub fresh: u8,
     /// Members whose volume was wiped.
@@ -173,12 +175,17 @@ impl Facts {
             pending: None,
             replaced: None,
             orphan: None,
+            in_memory: false,
             fresh: voters,
             wiped: 0,
             luck,
             late: None,
             begun: None,
         }
+    }
+
+    pub fn in_memory(self) -> Self {
+        Self { in_memory: true, ..self }
     }
 
     pub fn slot(&mut self, n: u8) -> &mut Slot {
@@ -304,9 +311,13 @@ impl Facts {
 
     /// kubelet reports a Pod as gone, and Kubernetes deletes a claim that nothing uses.
     pub fn clear(&mut self, n: u8) -> bool {
-        let slot = self.slot(n);
+        let (in_memory, slot) = (self.in_memory, self.slot(n));
         if slot.pod.is_some_and(|p| p.deleting) {
             slot.pod = None;
+            let memory = if in_memory { slot.claim.take() } else { None };
+            if memory.is_some_and(|memory| memory.data.is_some()) {
+                self.wiped |= 1 << n;
+            }
         } else if slot.pod.is_none() && slot.claim.is_some_and(|c| c.deleting) {
             slot.claim = None;
         } else {
@@ -331,7 +342,7 @@ impl Facts {
 
     /// A voter's volume is empty, under the same claim.
     pub fn wipe(&mut self, n: u8) -> bool {
-        if !self.votes(n) || self.at(n).pod.is_some_and(|p| p.serving) || self.log(n).is_none() {
+        if self.in_memory || !self.votes(n) || self.at(n).pod.is_some_and(|p| p.serving) || self.log(n).is_none() {
             return false;
         }
         if let Some(claim) = self.slot(n).claim.as_mut() {
@@ -341,10 +352,12 @@ impl Facts {
         true
     }
 
-    /// The gate has refused the volume in two Pods, and the member's pass writes that down; a member that serves clears it.
+    /// The gate has refused the volume in two Pods, or the Pod is gone in whose memory the data were, and the member's pass writes
+    /// that down; a member that serves clears it.
     pub fn notice(&mut self, n: u8) -> bool {
         let slot = *self.at(n);
-        let refused = self.wiped & (1 << n) != 0 && slot.pod.is_some_and(|p| !p.serving);
+        let shows = if self.in_memory { slot.pod.is_none() } else { slot.pod.is_some_and(|p| !p.serving) };
+        let refused = self.wiped & (1 << n) != 0 && shows;
         match self.slot(n).object.as_mut() {
             Some(object) if object.joined.is_some() && !object.leaving && refused != object.evidence => {
                 object.evidence = refused;

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use holdfast::api::cluster::{Formed, Latches};
+use holdfast::api::cluster::{Formed, Latches, Medium};
 use holdfast::api::condition::Reason;
 use holdfast::api::member::{Departure, Joined, Leaving, Parked, Removed};
 use holdfast::api::repair::{Evidence, Loss, Repair, Replaced};
+use holdfast::api::storage::Storage;
 use holdfast::api::tls::Tls;
 use holdfast::api::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, key, role};
 use holdfast::plan::build::pod::{Start, pod};
@@ -19,6 +20,7 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStatus, PersistentVolumeClaim, PodCondition, PodSpec,
     PodStatus,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::facts::{Facts, Log, Object, Pod};
@@ -71,7 +73,8 @@ impl Planner {
 
 fn decision<S>(verdict: Result<(), safety::Violation>, plan: &Plan<S>) -> Decision {
     Decision {
-        order: plan.act.as_ref().map(order),
+        // What changes no member and no data.
+        order: plan.act.as_ref().filter(|act| !matches!(act, Act::CommitEntry { .. })).map(order),
         waits: plan.waiting.as_ref().map(|w| w.reason),
         refused: verdict.err().map(|v| v.invariant),
     }
@@ -118,15 +121,24 @@ fn stored(meta: &mut ObjectMeta, deleting: bool) {
 }
 
 /// The evidence of a slot; no two at the same time.
-fn evidence(n: u8) -> Evidence {
+fn evidence(n: u8, in_memory: bool) -> Evidence {
     let at = noon() - SignedDuration::from_mins(5 + 20 * i64::from(n));
-    Evidence { kind: Loss::VolumeRefused, detail: None, at: at.to_string() }
+    Evidence { kind: if in_memory { Loss::MemoryGone } else { Loss::VolumeRefused }, detail: None, at: at.to_string() }
 }
 
-fn cluster_object(replicas: u8, pending: Option<u8>, replaced: Option<u8>, orphan: Option<(u8, u8)>) -> EtcdCluster {
+/// What a cluster has written down: the next member, the last that was replaced, an ID without an object.
+type Latched = (Option<u8>, Option<u8>, Option<(u8, u8)>);
+
+fn cluster_object(replicas: u8, in_memory: bool, (pending, replaced, orphan): Latched) -> EtcdCluster {
+    let storage = if in_memory {
+        Storage { medium: Medium::Memory, size: Some(Quantity("1Gi".to_owned())), ..Storage::default() }
+    } else {
+        Storage::default()
+    };
     let spec = EtcdClusterSpec {
         replicas: replicas.into(),
         version: "3.6.16".to_owned(),
+        storage,
         tls: Some(Tls { insecure: Some(true), ..Tls::default() }),
         // The model knows no time.
         repair: Some(Repair { after_seconds: Some(0), keep_claim_seconds: Some(0), ..Repair::default() }),
@@ -136,7 +148,7 @@ fn cluster_object(replicas: u8, pending: Option<u8>, replaced: Option<u8>, orpha
     stored(&mut object.metadata, false);
     let formed = Formed { cluster_id: format!("{CLUSTER_ID:x}"), at: noon().to_string(), ..Formed::default() };
     let at = (noon() - SignedDuration::from_hours(1)).to_string();
-    let replaced = replaced.map(|n| Replaced { member: named(n), evidence: evidence(n), at });
+    let replaced = replaced.map(|n| Replaced { member: named(n), evidence: evidence(n, in_memory), at });
     let orphan = orphan.map(|(n, add)| format!("{:x}", id(n, add)));
     let latches =
         Latches { pending_member: pending.map(named), formed: Some(formed), replaced, orphan, ..Latches::default() };
@@ -168,6 +180,7 @@ fn log_of(index: u64) -> Log {
 }
 
 fn member_object(cluster: &EtcdCluster, n: u8, facts: &Object) -> EtcdMember {
+    let evidence = |n| evidence(n, cluster.spec.storage.in_memory());
     let name = named(n);
     let mut object = match n {
         0 => build::member::seed(cluster, &name, None),
@@ -205,7 +218,9 @@ fn claim_object(object: &EtcdMember, deleting: bool) -> PersistentVolumeClaim {
 fn pod_object(cluster: &EtcdCluster, object: &EtcdMember, facts: &Pod) -> k8s_openapi::api::core::v1::Pod {
     let server = valid::member(object).unwrap();
     let told = initial_cluster(cluster, facts.told);
-    let claim_uid = meta::uid(&claim_object(object, false).metadata).to_owned();
+    let volume =
+        if object.spec.storage.in_memory() { object.metadata.clone() } else { claim_object(object, false).metadata };
+    let claim_uid = meta::uid(&volume).to_owned();
     let start = Start {
         claim_uid: &claim_uid,
         initial_cluster: &told,
@@ -258,7 +273,7 @@ fn pod_object(cluster: &EtcdCluster, object: &EtcdMember, facts: &Pod) -> k8s_op
 impl Planner {
     fn made(&mut self, n: u8, part: Part) -> cluster::Member {
         let make = || {
-            let cluster = cluster_object(1, None, None, None);
+            let cluster = cluster_object(1, part.in_memory, (None, None, None));
             let object = member_object(&cluster, n, &part.object.expect("a member has an object"));
             cluster::Member {
                 pod: part.pod.map(|pod| pod_object(&cluster, &object, &pod)),
@@ -271,7 +286,7 @@ impl Planner {
 
     fn observed(&mut self, sight: &Sight) -> cluster::Observed {
         let kube = &sight.kube;
-        let object = cluster_object(kube.replicas, kube.pending, kube.replaced, kube.orphan);
+        let object = cluster_object(kube.replicas, kube.in_memory, (kube.pending, kube.replaced, kube.orphan));
         let parts = Facts::numbers().zip(kube.parts).filter(|(_, part)| part.object.is_some());
         let members: Vec<cluster::Member> = parts.map(|(n, part)| self.made(n, part)).collect();
         let leader_id = |list: &List, n: u8| list.entries[usize::from(n)].map_or(0, |entry| id(n, entry.id));
@@ -341,7 +356,7 @@ impl Planner {
 
     fn observed_member(&mut self, sight: MemberSight) -> member::Observed {
         let cluster::Member { object, pod, claim } = self.made(sight.n, sight.part);
-        let cluster = Seen::Known(Some(cluster_object(sight.replicas, None, None, None)));
+        let cluster = Seen::Known(Some(cluster_object(sight.replicas, sight.part.in_memory, (None, None, None))));
         member::Observed { member: object, cluster, pod, claim, settings: settings() }
     }
 }
@@ -390,6 +405,7 @@ fn order(act: &Act) -> Order {
         Act::LatchStart { .. }
         | Act::MarkStarted { .. }
         | Act::Disarm { .. }
+        | Act::CommitEntry { .. }
         | Act::Relabel { .. }
         | Act::Issue(_)
         | Act::AnnounceCertificates { .. }

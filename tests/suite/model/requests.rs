@@ -172,6 +172,9 @@ impl Facts {
                 if self.at(n).pod.is_none() && self.at(n).object.is_some() {
                     self.slot(n).pod =
                         Some(Pod { deleting: false, serving: false, voter: false, may_start_empty, told });
+                    if self.in_memory {
+                        self.slot(n).claim = Some(Claim { deleting: false, data: None });
+                    }
                 }
             }
             Order::DeletePod(n) => {

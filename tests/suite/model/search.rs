@@ -134,9 +134,8 @@ impl Model {
     }
 
     pub(super) fn decide_member(&mut self, facts: &Facts, n: u8) -> Option<Decision> {
-        let slot = facts.at(n);
-        slot.object?;
-        let part = Part { object: slot.object, pod: slot.pod, claim: slot.claim.map(|c| c.deleting) };
+        facts.at(n).object?;
+        let part = Part::of(facts, n);
         let sight = MemberSight { n, part, replicas: facts.replicas };
         let decision = self.planner.member(sight);
         Some(match self.bug {

@@ -9,6 +9,18 @@ pub struct Part {
     pub pod: Option<Pod>,
     /// Its claim, and whether that is being deleted.
     pub claim: Option<bool>,
+    pub in_memory: bool,
+}
+
+impl Part {
+    pub fn of(facts: &Facts, n: u8) -> Self {
+        let slot = facts.at(n);
+        if slot.object.is_none() {
+            return Self::default();
+        }
+        let claim = slot.claim.filter(|_| !facts.in_memory).map(|c| c.deleting);
+        Self { object: slot.object, pod: slot.pod, claim, in_memory: facts.in_memory }
+    }
 }
 
 /// All that Kubernetes has.
@@ -19,6 +31,7 @@ pub struct Kube {
     pub replaced: Option<u8>,
     pub orphan: Option<(u8, u8)>,
     pub fresh: u8,
+    pub in_memory: bool,
     pub parts: [Part; SLOTS],
 }
 
@@ -55,17 +68,14 @@ pub struct MemberSight {
 
 impl Kube {
     pub fn of(facts: &Facts) -> Self {
-        let part = |n: usize| {
-            let slot = &facts.slots[n];
-            Part { object: slot.object, pod: slot.pod, claim: slot.claim.map(|c| c.deleting) }
-        };
         Self {
             replicas: facts.replicas,
             pending: facts.pending,
             replaced: facts.replaced,
             orphan: facts.orphan,
             fresh: facts.fresh,
-            parts: std::array::from_fn(|n| if facts.slots[n].object.is_some() { part(n) } else { Part::default() }),
+            in_memory: facts.in_memory,
+            parts: std::array::from_fn(|n| Part::of(facts, n as u8)),
         }
     }
 }

@@ -28,7 +28,9 @@ impl World {
             }),
             Stage::Failed("restore", _) if age >= BACK_OFF => Some(Stage::Restoring),
             Stage::Failed(_, _) if age >= BACK_OFF => Some(self.start(name, &pod)),
-            Stage::Booting if age >= BOOT => self.boot(name).then_some(Stage::Serving),
+            Stage::Booting if age >= BOOT && (!self.long_snapshots || self.last_entry > process.since) => {
+                self.boot(name).then_some(Stage::Serving)
+            }
             Stage::Scheduling | Stage::Restoring | Stage::Failed(..) | Stage::Booting | Stage::Serving => None,
         };
         if let Some(next) = next {

@@ -182,7 +182,7 @@ impl World {
         let tried = usize::from(plan.act.is_some());
         let mut retry = false;
         if let Some(act) = plan.act {
-            let fault = self.faults.pop();
+            let fault = self.faults.pop().or_else(|| self.interrupt());
             retry = match fault {
                 Some(Fault::Conflict) => true,
                 Some(Fault::LostAnswer) => {
@@ -215,6 +215,18 @@ impl World {
             *due = (*due).min(at);
         }
         tried
+    }
+
+    /// The fault that is due now, once.
+    fn interrupt(&mut self) -> Option<Fault> {
+        let (left, fault) = self.interrupts.take()?;
+        match left.checked_sub(1) {
+            Some(left) => {
+                self.interrupts = Some((left, fault));
+                None
+            }
+            None => Some(fault),
+        }
     }
 
     /// Tells what changed in an object's conditions.

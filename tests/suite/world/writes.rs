@@ -88,6 +88,7 @@ impl World {
             })?,
             Act::Promote { member_id, cluster_id, .. } => self.promote(member_id, cluster_id)?,
             Act::Disarm { alarm, .. } => self.alarms.retain(|raised| *raised != alarm),
+            Act::CommitEntry { .. } => self.last_entry = self.now,
             Act::LatchLeaving { member, leaving } => {
                 self.patch_member(&member, |m| m.spec.leaving = Some(leaving))?;
             }
@@ -272,6 +273,7 @@ pub fn english(act: &Act) -> String {
             format!("write down: {} is parked{known}", member.name)
         }
         Act::Unpark { member } => format!("write down: {} is back", member.name),
+        Act::CommitEntry { .. } => "commit an entry that changes nothing".to_owned(),
         Act::Disarm { alarm, .. } => format!("clear the {} alarm of {:x}", alarm.kind.as_str(), alarm.member_id),
         Act::Relabel { pod, labels } => {
             format!(

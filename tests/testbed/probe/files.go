@@ -4,10 +4,12 @@ package main
 // nor coreutils: look, move, copy, remove, flip a bit.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -82,30 +84,58 @@ func rmVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 }
 
 type flipResult struct {
-	File   string `json:"file"`
-	Offset int64  `json:"offset"`
-	Before byte   `json:"before"`
-	After  byte   `json:"after"`
+	File    string  `json:"file"`
+	Offsets []int64 `json:"offsets"`
 }
 
-// flip inverts the lowest bit of one byte, in place.
+// flip inverts the lowest bit of one byte, in place; or of the first byte of
+// a text, wherever the file has it.
 func flipVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 	file := f.String("file", "", "the file")
 	offset := f.Int64("offset", 0, "the byte's place")
+	text := f.String("text", "", "a text, in place of --offset")
 	return func(context.Context) (any, error) {
 		h, err := os.OpenFile(*file, os.O_RDWR, 0)
 		if err != nil {
 			return nil, err
 		}
 		defer h.Close()
+		offsets := []int64{*offset}
+		if *text != "" {
+			if offsets, err = places(h, *text); err != nil {
+				return nil, err
+			}
+		}
 		one := make([]byte, 1)
-		if _, err := h.ReadAt(one, *offset); err != nil {
-			return nil, err
+		for _, at := range offsets {
+			if _, err := h.ReadAt(one, at); err != nil {
+				return nil, err
+			}
+			if _, err := h.WriteAt([]byte{one[0] ^ 1}, at); err != nil {
+				return nil, err
+			}
 		}
-		flipped := []byte{one[0] ^ 1}
-		if _, err := h.WriteAt(flipped, *offset); err != nil {
-			return nil, err
-		}
-		return flipResult{*file, *offset, one[0], flipped[0]}, h.Sync()
+		return flipResult{*file, offsets}, h.Sync()
 	}
+}
+
+// places says where a file has a text; nowhere is an error.
+func places(file io.Reader, text string) ([]int64, error) {
+	all, err := io.ReadAll(file)
+	if err != nil {
+		return nil, err
+	}
+	var found []int64
+	for from := 0; ; {
+		at := bytes.Index(all[from:], []byte(text))
+		if at < 0 {
+			break
+		}
+		found = append(found, int64(from+at))
+		from += at + len(text)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("the file has no %q", text)
+	}
+	return found, nil
 }

@@ -50,7 +50,7 @@ var verbs = map[string]verb{
 	"s3fault":    {"stand before an S3 server and break connections in chosen ways", s3faultVerb},
 	"fetch":      {"download an object of an S3 server, unverified", fetchVerb},
 	"plain":      {"save a snapshot to a file or an S3 server, unverified", plainVerb},
-	"flip":       {"invert one bit of a file", flipVerb},
+	"flip":       {"invert one bit of a file, or of each place that has a text", flipVerb},
 	"sleep":      {"do nothing for a while (for a Pod to be looked into)", sleepVerb},
 }
 

@@ -79,6 +79,30 @@ fn a_lost_learner_of_the_first_member_is_made_anew() {
     assert!(matches!(act(&seen), Some(Act::LatchLeaving { .. })));
 }
 
+/// Of a learner that etcd lists and that had not joined: it is removed, and no other evidence counts of it.
+#[test]
+fn a_learner_that_loses_its_pod_before_it_joins_is_made_anew() {
+    let mut seen = formed_in_memory(4, 4);
+    etcd(&mut seen).members[3].learner = true;
+    seen.members[3].object.spec.role = Birth::Joiner;
+    seen.members[3].object.spec.joined = None;
+    lose(&mut seen, 3);
+    assert_eq!(latched(&seen), Some(named(3)));
+    latches(&mut seen).replaced = Some(Replaced { member: named(3), evidence: evidence(), at: noon().to_string() });
+    assert!(matches!(act(&seen), Some(Act::LatchLeaving { .. })));
+    let lost = Leaving { why: Departure::Lost, evidence: Some(evidence()), at: noon().to_string() };
+    let mut leaves = seen.clone();
+    leaves.members[3].object.spec.leaving = Some(lost);
+    assert!(matches!(act(&leaves), Some(Act::RemoveMember { member_id: 0x13, learner: true, .. })));
+    for kind in [Loss::ClaimGone, Loss::VolumeRefused, Loss::DataCorrupt] {
+        let mut other = seen.clone();
+        let status = other.members[3].object.status.as_mut().unwrap();
+        status.evidence = Some(Evidence { kind, ..evidence() });
+        latches(&mut other).replaced = None;
+        assert_eq!(waits(&other), Some(Reason::WaitingForPod), "{kind:?}");
+    }
+}
+
 #[test]
 fn the_loss_of_all_is_told_and_nothing_is_made_anew() {
     for size in [1_usize, 2, 3, 5] {

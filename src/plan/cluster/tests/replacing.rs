@@ -104,7 +104,7 @@ fn evidence_waits_and_one_member_an_hour_goes() {
         let mut seen = one_lost();
         change(&mut seen);
         let plan = planned(&seen);
-        match plan.act {
+        match act(&seen) {
             Some(Act::Latch(latches)) => (None, latches.replaced.unwrap().member),
             Some(other) => panic!("{other:?}"),
             None => (plan.waiting.as_ref().map(|w| w.reason), plan.waiting.unwrap().message),

@@ -72,6 +72,60 @@ fn a_joined_member_never_gets_a_second_pod() {
     assert_eq!(waits(&seen), Some(Reason::MemoryLost));
 }
 
+/// A learner in memory with a Pod in which etcd runs.
+fn joining() -> Observed {
+    let mut seen = serving_in_memory();
+    seen.member.spec.role = Birth::Joiner;
+    (seen.member.spec.joined, seen.member.spec.start_count) = (None, 0);
+    seen.pod = Some(pod_of(&seen.member));
+    running(seen.pod.as_mut().unwrap(), false);
+    seen
+}
+
+#[test]
+fn a_learner_in_memory_gets_a_second_pod_only_before_its_etcd_runs() {
+    let joins = joining();
+    assert_eq!((waits(&joins), evidence(&joins)), (Some(Reason::WaitingForEtcd), None));
+    // Its Pod goes.
+    let mut going = joins.clone();
+    going.pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(noon()));
+    assert_eq!((waits(&going), evidence(&going)), (Some(Reason::MemberRestarting), gone(None)));
+    // It is gone, seen before or not.
+    for before in [&joins, &going] {
+        let mut seen = before.clone();
+        seen.member.status = Some(planned(before).status);
+        seen.pod = None;
+        assert_eq!((waits(&seen), evidence(&seen)), (Some(Reason::Replacing), gone(None)));
+        assert_eq!(degraded(&seen).0, "NothingWrong", "its cluster is whole without it");
+    }
+    let mut ended = joins.clone();
+    ended.member.status = Some(planned(&joins).status);
+    let status = ended.pod.as_mut().unwrap().status.as_mut().unwrap();
+    (status.phase, status.container_statuses) = (Some("Failed".to_owned()), None);
+    assert_eq!((waits(&ended), evidence(&ended)), (Some(Reason::Replacing), gone(None)));
+    // No etcd ran in it.
+    let mut early = joins.clone();
+    early.pod.as_mut().unwrap().status = None;
+    early.member.status = Some(planned(&early).status);
+    early.pod = None;
+    assert_eq!(evidence(&early), None);
+    assert!(matches!(act(&early), Some(Act::CreatePod(_))));
+    // On a volume nothing is lost with a Pod.
+    let mut on_disk = serving();
+    on_disk.member.spec.role = Birth::Joiner;
+    (on_disk.member.spec.joined, on_disk.member.spec.start_count) = (None, 0);
+    on_disk.pod = Some(pod_of(&on_disk.member));
+    running(on_disk.pod.as_mut().unwrap(), false);
+    on_disk.member.status = Some(planned(&on_disk).status);
+    on_disk.pod = None;
+    assert_eq!(evidence(&on_disk), None);
+    assert!(matches!(act(&on_disk), Some(Act::CreatePod(_))));
+    // Nor is its Pod ended for another list of members, or for being late.
+    let mut late = joins;
+    late.member.spec.initial_cluster = Some("a-m0=http://x:2380".to_owned());
+    assert_eq!(planned_at(&late, noon() + SignedDuration::from_mins(30)).act, None);
+}
+
 #[test]
 fn a_restart_in_the_same_pod_is_the_same_member_unless_its_memory_is_empty() {
     let ended = |code: i32, words: &str| {

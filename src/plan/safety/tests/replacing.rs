@@ -226,6 +226,10 @@ fn a_joined_member_in_memory_gets_neither_claim_nor_second_pod() {
     (new.pod, new.claim) = (None, None);
     let Some(Act::CreatePod(pod)) = crate::plan::member::plan(&new, earlier().0).act else { panic!() };
     assert_eq!(wrong(&new, Act::CreatePod(pod.clone())), None);
+    let mut ran = new.clone();
+    let lost = Some(evidence(Loss::MemoryGone, 0));
+    ran.member.status = Some(EtcdMemberStatus { evidence: lost, ..EtcdMemberStatus::default() });
+    assert_eq!(wrong(&ran, Act::CreatePod(pod.clone())), Some("I5"), "etcd has run in its Pod");
     let mut other = pod;
     other.metadata.annotations.as_mut().unwrap().insert(key::MAY_START_EMPTY.to_owned(), "u-data-a-m0".to_owned());
     assert_eq!(wrong(&new, Act::CreatePod(other)), Some("I3"));

@@ -1,0 +1,33 @@
+//! Members that received the leader's snapshot, and serve nobody until the next entry.
+//!
+//! Decides when an entry that changes nothing is committed for a member whose etcd runs and gives no answer. etcd 3.5 to 3.7 do not
+//! count a snapshot that they install as applied (`applySnapshot` leaves `appliedIndex`). After a snapshot of more than 5,000 entries
+//! etcd therefore refuses its own request to publish itself, thousands of times a second, until the next entry is committed. A cluster
+//! without writes commits none. Nobody can see whether a silent member waits for that, so the entries get rarer the longer it is silent.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Member, Observed};
+use crate::plan::{Act, Seen, meta, pods};
+
+/// From the start of etcd to the first entry, and between two of them at least: etcd serves within a second.
+const EVERY: SignedDuration = SignedDuration::from_secs(2);
+
+/// The entry that is due, where the leader answers.
+pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Act> {
+    let etcd = seen.own_etcd().filter(|_| seen.latches().formed.is_some())?;
+    if seen.cluster.spec.paused || meta::deleting(&seen.cluster.metadata) {
+        return None;
+    }
+    let leader = etcd.members.iter().find(|l| Some(l.id) == etcd.leader)?;
+    seen.serving(etcd, leader, seen.standing_for(leader)?.name())?;
+    let silent_since = |member: &Member| {
+        let silent = matches!(seen.answers.get(member.name()), Some(Seen::Unknown(_)));
+        member.live_pod().filter(|_| silent && seen.listed(etcd, member.name()).is_some()).and_then(pods::running_since)
+    };
+    let since = seen.members.iter().filter_map(silent_since).max()?;
+    let told = seen.cluster.status.as_ref().and_then(|status| status.last_empty_entry.as_ref()?.parse().ok());
+    let last: Timestamp = told.unwrap_or(since);
+    let due = last.max(since) + (last.duration_since(since) / 4).max(EVERY);
+    (now >= due).then_some(Act::CommitEntry { cluster_id: etcd.cluster_id })
+}
