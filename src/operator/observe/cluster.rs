@@ -17,6 +17,7 @@ use crate::api::cluster::LastSnapshot;
 use crate::api::condition::Wanted;
 use crate::api::name::Scheme;
 use crate::api::restore::Restore;
+use crate::api::schedule::PruneRun;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, component, key, name};
 use crate::operator::clock;
 use crate::operator::context::Context;
@@ -43,20 +44,7 @@ pub(in crate::operator) async fn observe(
     let wants_latest = restore.is_some_and(|r| r.latest.is_some());
     let formed = cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some());
     let restores = restore.is_some() && !formed;
-    let (
-        objects,
-        pods,
-        claims,
-        peer_service,
-        client_service,
-        budget,
-        snapshot,
-        store,
-        foreign,
-        searches,
-        pruning,
-        removing,
-    ) = futures::try_join!(
+    let (objects, pods, claims, peer_service, client_service, budget, snapshot, store, foreign, searches, prunes) = futures::try_join!(
         // By a field that only we write; a lost label must not make a member look absent.
         reader.list::<EtcdMember>(Only::Field("spec.clusterRef.uid", uid), |m| m.spec.cluster_ref.uid == uid),
         reader.list::<Pod>(Only::Label(key::CLUSTER_UID, uid), |p| labelled(p, key::CLUSTER_UID, uid)),
@@ -83,14 +71,7 @@ pub(in crate::operator) async fn observe(
         async { if formed { Ok(vec![]) } else { foreign(reader, named, uid).await } },
         async { if formed || !wants_latest { Ok(vec![]) } else { searches(reader, uid).await } },
         // After the cluster with its latch: a schedule that latches later sees that.
-        async {
-            if restores { reader.list::<EtcdSnapshotSchedule>(Only::Everything, |_| true).await } else { Ok(vec![]) }
-        },
-        // A schedule that is deleted leaves a Job that runs.
-        async {
-            let removes = |job: &Job| job.annotations().contains_key(key::PRUNE_RUN);
-            if restores { reader.list::<Job>(Only::Everything, removes).await } else { Ok(vec![]) }
-        },
+        async { if restores { removals(reader).await } else { Ok(vec![]) } },
     )?;
     let last = searches.last();
     let refusal = refusal(reader, last.map(|s| &s.job), last.map_or(&[], |s| s.pods.as_slice())).await;
@@ -132,11 +113,7 @@ pub(in crate::operator) async fn observe(
         store,
         foreign,
         foreign_members,
-        prunes: {
-            let now = clock::now();
-            let latched = pruning.iter().filter_map(|schedule| live_run(schedule, now));
-            latched.chain(removing.iter().filter_map(|job| live_job(job, now))).collect()
-        },
+        prunes,
         stray_pods,
         hashes,
         searches,
@@ -147,6 +124,18 @@ pub(in crate::operator) async fn observe(
         fresh_suffix: fresh_suffix(),
         settings: reader.ctx.settings.clone(),
     }))
+}
+
+/// The runs that may remove snapshots: by the schedules, and by their Jobs, which a schedule that is deleted leaves behind.
+async fn removals(reader: Reader<'_>) -> Result<Vec<PruneRun>, Error> {
+    let removes = |job: &Job| job.annotations().contains_key(key::PRUNE_RUN);
+    let (schedules, jobs) = futures::try_join!(
+        reader.list::<EtcdSnapshotSchedule>(Only::Everything, |_| true),
+        reader.list::<Job>(Only::Everything, removes),
+    )?;
+    let now = clock::now();
+    let latched = schedules.iter().filter_map(|schedule| live_run(schedule, now));
+    Ok(latched.chain(jobs.iter().filter_map(|job| live_job(job, now))).collect())
 }
 
 /// From the cache in both views: a list of a cluster's snapshots is long, and this date guards no act.

@@ -39,6 +39,7 @@ pub fn restores(clusters: &[EtcdCluster], members: &[EtcdMember], snapshots: &[E
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::cluster::Formed;
     use crate::api::member::Joined;
     use crate::api::restore::Restoring;
     use crate::api::snapshot::Artifact;
@@ -76,20 +77,20 @@ mod tests {
             serde_json::from_value(json!({"restoreUID": "r", "source": source("ns/a/0/old")["source"]})).unwrap();
         latched.status = Some(EtcdClusterStatus::default());
         latched.status.as_mut().unwrap().latches.restoring = Some(restoring.clone());
-        let read = |clusters: &[EtcdCluster], members: &[EtcdMember]| {
-            restores(clusters, members, std::slice::from_ref(&snapshot))
+        let read = |cluster: &EtcdCluster, members: &[EtcdMember]| {
+            restores(std::slice::from_ref(cluster), members, std::slice::from_ref(&snapshot))
         };
-        assert_eq!(read(&[by_name.clone()], &[]), ["ns/a/0/1"]);
-        assert_eq!(read(&[asked(source("ns/a/0/2/x.db"))], &[]), ["ns/a/0/2"]);
-        assert_eq!(read(&[latched.clone()], &[]), ["ns/a/0/new", "ns/a/0/old"]);
+        assert_eq!(read(&by_name, &[]), ["ns/a/0/1"]);
+        assert_eq!(read(&asked(source("ns/a/0/2/x.db")), &[]), ["ns/a/0/2"]);
+        assert_eq!(read(&latched, &[]), ["ns/a/0/new", "ns/a/0/old"]);
         let mut formed = by_name;
         formed.status = Some(EtcdClusterStatus::default());
-        formed.status.as_mut().unwrap().latches.formed = Some(Default::default());
-        assert_eq!(read(&[formed.clone()], &[]), [] as [&str; 0]);
+        formed.status.as_mut().unwrap().latches.formed = Some(Formed::default());
+        assert_eq!(read(&formed, &[]), [] as [&str; 0]);
         let mut member = EtcdMember::default();
         member.spec.restore = Some(restoring);
-        assert_eq!(read(&[formed.clone()], &[member.clone()]), ["ns/a/0/old"]);
+        assert_eq!(read(&formed, std::slice::from_ref(&member)), ["ns/a/0/old"]);
         member.spec.joined = Some(Joined::default());
-        assert_eq!(read(&[formed], &[member]), [] as [&str; 0]);
+        assert_eq!(read(&formed, &[member]), [] as [&str; 0]);
     }
 }

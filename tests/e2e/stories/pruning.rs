@@ -207,8 +207,8 @@ async fn ripen(w: &World, lineage: &str) -> Result<()> {
 
 /// And for what the operator has noted of them.
 fn hurry(w: &World) -> Result<()> {
-    let then = (Timestamp::now() - SignedDuration::from_hours(1)).to_string();
-    let noted = json!({"announced": {"notBefore": then}, "lastPrune": {"at": then}});
+    let ago = |hours| (Timestamp::now() - SignedDuration::from_hours(hours)).to_string();
+    let noted = json!({"announced": {"notBefore": ago(1)}, "lastPrune": {"at": ago(1)}, "policy": {"since": ago(3)}});
     w.patch_status(SCHEDULE, "nightly", noted)
 }
 
