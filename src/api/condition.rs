@@ -154,6 +154,8 @@ reasons! {
     SnapshotsLocked,
     /// A Job announces and removes snapshots.
     Pruning,
+    /// A Job removes the stored snapshot of an object that is being deleted.
+    Removing,
     /// A restore waits for a Job that removes snapshots and does not protect the one to restore.
     WaitingForPrune,
     /// A member waits for its certificates.
@@ -238,6 +240,8 @@ reasons! {
     BackupFailing => runbook,
     /// What the retention of a schedule does not keep could not be removed.
     RetentionBlocked => runbook,
+    /// The stored snapshot of an object that is being deleted could not be removed.
+    RemovalRefused => runbook,
     /// The newest snapshot has far fewer keys than the one before, so nothing is removed.
     SnapshotAnomaly => runbook,
     /// The due times of a schedule never come: 30 February.

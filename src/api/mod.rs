@@ -36,6 +36,9 @@ pub const FIELD_MANAGER: &str = "holdfast";
 /// Finalizer of an `EtcdMember`: its Pod and claim go first.
 pub const MEMBER_FINALIZER: &str = "holdfast.dev/member";
 
+/// Finalizer of an `EtcdSnapshot` with `deletionPolicy: Delete`: its stored snapshot goes first.
+pub const ARTIFACT_FINALIZER: &str = "holdfast.dev/artifact";
+
 /// Label and annotation keys.
 pub mod key {
     /// What the Pod runs: always `etcd` on our children.
@@ -72,6 +75,8 @@ pub mod key {
     /// Annotation of an `EtcdSnapshotSchedule`, set by a person: key of a snapshot whose loss of keys, or lower revision, is
     /// intended.
     pub const ACCEPT_ANOMALY: &str = "holdfast.dev/accept-anomaly";
+    /// Annotation `true` on an `EtcdSnapshot`, set by a person: its removal may take the last proven snapshot of the lineage.
+    pub const REMOVE_LAST: &str = "holdfast.dev/remove-last";
     /// Annotation of a Job that removes snapshots: the `status.pruneRun` that it was made for, as JSON.
     pub const PRUNE_RUN: &str = "holdfast.dev/prune-run";
     /// Annotation `true` on an `EtcdMember`: a person may delete the object, although the admission policy refuses this.

@@ -88,6 +88,11 @@ pub fn prune(schedule: &str, uid: &str, decided: &str) -> String {
     job(schedule, &format!("{uid}/prune/{decided}"))
 }
 
+/// Name of the Job that removes the stored snapshot of an object: one for each time that this is decided.
+pub fn removal(snapshot: &str, uid: &str, decided: &str) -> String {
+    job(snapshot, &format!("{uid}/remove/{decided}"))
+}
+
 /// Name of the Job that looks for the latest snapshot to restore: one for each `question`, and each time it is asked.
 pub fn search(cluster: &str, uid: &str, question: &str, number: i32) -> String {
     job(cluster, &format!("{uid}/latest/{question}/{number}"))

@@ -55,9 +55,11 @@ use crate::api::store::Destination;
 #[x_kube(
     // Whatever is added to the spec is mutable until it stands here; a test compares.
     validation = Rule::new("has(self.clusterRef) == has(oldSelf.clusterRef) && (!has(self.clusterRef) || self.clusterRef == oldSelf.clusterRef) && has(self.external) == has(oldSelf.external) && (!has(self.external) || self.external == oldSelf.external) && has(self.run) == has(oldSelf.run) && (!has(self.run) || self.run == oldSelf.run) && has(self.destination) == has(oldSelf.destination) && (!has(self.destination) || self.destination == oldSelf.destination) && has(self.compression) == has(oldSelf.compression) && (!has(self.compression) || self.compression == oldSelf.compression) && has(self.verify) == has(oldSelf.verify) && (!has(self.verify) || self.verify == oldSelf.verify) && has(self.askMembers) == has(oldSelf.askMembers) && (!has(self.askMembers) || self.askMembers == oldSelf.askMembers) && has(self.encryption) == has(oldSelf.encryption) && (!has(self.encryption) || self.encryption == oldSelf.encryption) && has(self.spool) == has(oldSelf.spool) && (!has(self.spool) || self.spool == oldSelf.spool) && has(self.minimumThroughput) == has(oldSelf.minimumThroughput) && (!has(self.minimumThroughput) || self.minimumThroughput == oldSelf.minimumThroughput) && has(self.deadlineSeconds) == has(oldSelf.deadlineSeconds) && (!has(self.deadlineSeconds) || self.deadlineSeconds == oldSelf.deadlineSeconds) && has(self.agent) == has(oldSelf.agent) && (!has(self.agent) || self.agent == oldSelf.agent)")
-        .message("the spec of a snapshot is immutable, except for hold: create another EtcdSnapshot"),
+        .message("the spec of a snapshot is immutable, except for hold and deletionPolicy: create another EtcdSnapshot"),
     validation = Rule::new("has(self.clusterRef) != has(self.external)")
-        .message("a snapshot needs exactly one of clusterRef and external")
+        .message("a snapshot needs exactly one of clusterRef and external"),
+    validation = Rule::new("!has(self.run) || !has(self.deletionPolicy) || self.deletionPolicy == 'Retain'")
+        .message("deletionPolicy: a record of a schedule's run has Retain only; spec.retention of the schedule removes its snapshot")
 )]
 pub struct EtcdSnapshotSpec {
     /// `EtcdCluster` to back up. The snapshot waits until the cluster exists.
@@ -75,9 +77,33 @@ pub struct EtcdSnapshotSpec {
     /// removes snapshots and has started goes on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hold: bool,
+    /// Whether the stored snapshot goes with this object. `Retain` (default): the snapshot stays in the store. `Delete`: the
+    /// deletion of this object waits up to 10 minutes for the removal of the snapshot, and leaves a snapshot that is held,
+    /// locked, being restored, or the last proven snapshot of its cluster. May be changed at any time, also during the deletion.
+    /// Not for records of a schedule's runs, whose retention decides.
+    #[serde(default, skip_serializing_if = "DeletionPolicy::is_retain")]
+    pub deletion_policy: DeletionPolicy,
     /// What to save, where and how.
     #[serde(flatten)]
     pub template: SnapshotTemplate,
+}
+
+/// What becomes of the stored snapshot when its object is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DeletionPolicy {
+    /// The snapshot stays in the store.
+    #[default]
+    Retain,
+    /// The snapshot goes with the object.
+    Delete,
+}
+
+impl DeletionPolicy {
+    /// Serde takes a reference.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+    const fn is_retain(&self) -> bool {
+        matches!(self, Self::Retain)
+    }
 }
 
 /// A Job of a schedule's `CronJob`, which runs whether the operator runs or not.
@@ -273,6 +299,9 @@ pub struct EtcdSnapshotStatus {
     /// Level of proof of the stored snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verification: Option<Verification>,
+    /// Removal of the stored snapshot, while this object is being deleted with `deletionPolicy: Delete`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removal: Option<Removal>,
     /// Error of a failed snapshot. In phase `Running`: error of the save, while the store has not yet answered whether
     /// the snapshot exists anyway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -281,6 +310,16 @@ pub struct EtcdSnapshotStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
+}
+
+/// A removal of the stored snapshot. The operator writes it before it looks for restores that read the snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Removal {
+    /// Name of the Job that removes the snapshot.
+    pub job: String,
+    /// Time of the decision (RFC 3339). The Job removes nothing more than 30 minutes later.
+    pub latched_at: String,
 }
 
 /// Member that a snapshot came from.
@@ -313,6 +352,10 @@ pub struct Artifact {
     pub stored_bytes: u64,
     /// sha256 of the database, hexadecimal; equals etcd's own trailer.
     pub sha256: String,
+    /// sha256 of the snapshot's manifest.json, hexadecimal, for `holdfast agent remove`; absent for snapshots of earlier
+    /// versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest_sha256: Option<String>,
     /// Revision of the key space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
@@ -378,13 +421,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_but_hold_is_immutable() {
+    fn everything_but_hold_and_the_deletion_policy_is_immutable() {
         let crd = serde_json::to_value(EtcdSnapshot::crd()).unwrap();
         let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
         let rules = spec["x-kubernetes-validations"].to_string();
         for field in spec["properties"].as_object().unwrap().keys() {
             let listed = rules.contains(&format!("(!has(self.{field}) || self.{field} == oldSelf.{field})"));
-            assert_eq!(listed, field != "hold", "{field}");
+            assert_eq!(listed, !["hold", "deletionPolicy"].contains(&field.as_str()), "{field}");
         }
     }
 }

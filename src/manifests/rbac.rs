@@ -23,8 +23,8 @@ const OPERATOR: &[Rule] = &[
         resources: &["etcdbackupstores", "etcdclusters", "etcdsnapshotschedules"],
         verbs: &["get", "list", "watch"],
     },
-    // Made as records of a schedule's runs, and deleted where nothing is stored of them. Never changed.
-    Rule { group: GROUP, resources: &["etcdsnapshots"], verbs: &["get", "list", "watch", "create", "delete"] },
+    // Made as records of a schedule's runs, and deleted where nothing is stored of them. Patched: the finalizer alone.
+    Rule { group: GROUP, resources: &["etcdsnapshots"], verbs: &["get", "list", "watch", "create", "patch", "delete"] },
     // Ours alone: made, latched, released, deleted.
     Rule { group: GROUP, resources: &["etcdmembers"], verbs: &["get", "list", "watch", "create", "patch", "delete"] },
     Rule {

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 
 use super::caches::Cached;
+use super::clock;
 use super::context::Context;
 use super::error::Error;
 use super::etcd::Address;
@@ -14,6 +15,7 @@ use super::observe;
 use super::reader::Reader;
 use crate::api::cluster::Latches;
 use crate::api::schedule::PruneRun;
+use crate::api::snapshot::Removal;
 use crate::api::{
     EtcdBackupStore, EtcdBackupStoreStatus, EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, EtcdSnapshot,
     EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus, EtcdSnapshotStatus,
@@ -60,6 +62,11 @@ pub(super) trait Kind: Send + Sync + 'static {
     /// Puts the latch of a run that removes snapshots into a status; `false` where the kind has none.
     fn latch_prune(status: &mut Self::Status, run: PruneRun) -> bool {
         let _ = (status, run);
+        false
+    }
+    /// Puts the latch of a snapshot's removal into a status; `false` where the kind has none.
+    fn latch_removal(status: &mut Self::Status, removal: Removal) -> bool {
+        let _ = (status, removal);
         false
     }
     /// Where changes of etcd's membership go.
@@ -177,8 +184,12 @@ impl Kind for Snapshots {
     fn plan(seen: &Self::Seen, now: Timestamp) -> Plan<Self::Status> {
         snapshot::plan(seen, now)
     }
-    fn check(_: &Self::Seen, plan: Plan<Self::Status>) -> Result<Checked<Self::Status>, Broken<Self::Status>> {
-        Checked::starts_jobs(plan)
+    fn check(seen: &Self::Seen, plan: Plan<Self::Status>) -> Result<Checked<Self::Status>, Broken<Self::Status>> {
+        Checked::snapshot(seen, plan, clock::now())
+    }
+    fn latch_removal(status: &mut Self::Status, removal: Removal) -> bool {
+        status.removal = Some(removal);
+        true
     }
     fn object(seen: &Self::Seen) -> &EtcdSnapshot {
         &seen.snapshot

@@ -173,8 +173,9 @@ fn decide<K: Kind>(ctx: &Context, id: &Id, seen: &K::Seen, now: jiff::Timestamp)
     let mut plan = K::plan(seen, now);
     // Only where something besides the status is to be written: a status that can be written shows that the trouble is over,
     // and on an object that is final the message would stay for ever (I18).
-    let writes = plan.act.as_ref().is_some_and(|act| !matches!(act, Act::Latch(_) | Act::LatchPrune(_)))
-        || !plan.ensures.is_empty();
+    let writes =
+        plan.act.as_ref().is_some_and(|act| !matches!(act, Act::Latch(_) | Act::LatchPrune(_) | Act::LatchRemoval(_)))
+            || !plan.ensures.is_empty();
     let trouble = ctx.backoff.trouble(&id.key);
     // A status that is not stored whole is itself what is to be written.
     if let Some((reason, message)) = trouble.filter(|(reason, _)| writes || *reason == Reason::DefinitionsOutdated) {
@@ -231,6 +232,12 @@ async fn write<K: Kind>(
                 return Err(Error::Internal(format!("{} removes no snapshots", K::NAME)));
             }
             Some(Act::LatchPrune(run))
+        }
+        Some(Act::LatchRemoval(removal)) => {
+            if !K::latch_removal(&mut wanted, removal.clone()) {
+                return Err(Error::Internal(format!("{} has no stored snapshot", K::NAME)));
+            }
+            Some(Act::LatchRemoval(removal))
         }
         other => {
             act = other;
@@ -310,6 +317,8 @@ fn applied(ctx: &Context, id: &Id, act: &Act) {
 fn rebase(act: &mut Act, uid: &str, version: &str) {
     match act {
         Act::ReleaseMember { member: target }
+        | Act::KeepArtifact { snapshot: target }
+        | Act::ReleaseArtifact { snapshot: target }
         | Act::DeleteMember { member: target, .. }
         | Act::SetInitialCluster { member: target, .. }
         | Act::LatchStart { member: target, .. }
@@ -325,6 +334,7 @@ fn rebase(act: &mut Act, uid: &str, version: &str) {
         }
         Act::Latch(_)
         | Act::LatchPrune(_)
+        | Act::LatchRemoval(_)
         | Act::Issue(_)
         | Act::RefreshCertificates { .. }
         | Act::CreateMember(_)

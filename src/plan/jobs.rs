@@ -210,7 +210,7 @@ fn explain(pod: &Pod, job: &Job) -> Option<(Option<&'static Failure>, String)> {
     if end.reason.as_deref() == Some("OOMKilled") {
         let limit = memory_limit(job).unwrap_or("its node's");
         let remedy = match Does::of(job) {
-            Does::Save => "raise spec.agent.resources in a new EtcdSnapshot",
+            Does::Save | Does::Remove => "raise spec.agent.resources in a new EtcdSnapshot",
             Does::Run | Does::Prune => "raise spec.snapshotTemplate.agent.resources of the EtcdSnapshotSchedule",
             Does::Inspect => {
                 "spec.agent.resources is immutable. `holdfast agent list` shows the stored snapshots. Delete this \
@@ -241,6 +241,8 @@ enum Does {
     Search,
     /// It removes snapshots that a schedule does not keep.
     Prune,
+    /// It removes the snapshot of an object that is being deleted.
+    Remove,
     /// It tries a store.
     Probe,
 }
@@ -252,6 +254,7 @@ impl Does {
             Some(pod) if job::inspects(pod) => Self::Inspect,
             Some(pod) if job::searches(pod) => Self::Search,
             Some(pod) if job::prunes(pod) => Self::Prune,
+            Some(pod) if job::removes(pod) => Self::Remove,
             Some(_) | None if meta::label(&job.metadata, key::SCHEDULE).is_some() => Self::Run,
             Some(_) | None => Self::Save,
         }
@@ -263,6 +266,7 @@ impl Does {
             Self::Inspect => "searches the store",
             Self::Search => "looks for the latest snapshot",
             Self::Prune => "removes snapshots",
+            Self::Remove => "removes the snapshot",
             Self::Probe => "probes the store",
         }
     }
@@ -272,7 +276,7 @@ impl Does {
         match self {
             Self::Save => ", and create another EtcdSnapshot",
             Self::Run => " before the next run",
-            Self::Inspect | Self::Search | Self::Prune => "; Holdfast then starts another Job",
+            Self::Inspect | Self::Search | Self::Prune | Self::Remove => "; Holdfast then starts another Job",
             Self::Probe => "; Holdfast then starts another probe",
         }
     }
@@ -284,7 +288,7 @@ impl Does {
             Self::Run => {
                 "Raise spec.snapshotTemplate.deadlineSeconds of the EtcdSnapshotSchedule, or correct the cause of the delay"
             }
-            Self::Inspect | Self::Search | Self::Prune | Self::Probe => "Correct the cause of the delay",
+            Self::Inspect | Self::Search | Self::Prune | Self::Remove | Self::Probe => "Correct the cause of the delay",
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::api::cluster::Latches;
 use crate::api::condition::Reason;
 use crate::api::member::{Joined, Leaving, Parked, Removed};
 use crate::api::schedule::PruneRun;
+use crate::api::snapshot::Removal;
 use crate::api::tls::Trusts;
 use crate::api::{EtcdMember, EtcdSnapshot};
 use crate::plan::certificate::Issue;
@@ -338,6 +339,18 @@ pub enum Act {
         removed: Option<String>,
         /// Why, for the log and the Event.
         why: String,
+    },
+    /// Put our finalizer on an `EtcdSnapshot` whose stored snapshot is to go along.
+    KeepArtifact {
+        /// The snapshot.
+        snapshot: Target,
+    },
+    /// Latch `status.removal` of a snapshot (with the status, under its resourceVersion), before the restores are read.
+    LatchRemoval(Removal),
+    /// Remove our finalizer from an `EtcdSnapshot`.
+    ReleaseArtifact {
+        /// The snapshot.
+        snapshot: Target,
     },
     /// POST a Job. An existing one of the same name and owner counts as done.
     StartJob(Box<Job>),

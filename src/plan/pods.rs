@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition,
 };
-use snapshot_agent::contract::{PruneReport, RemovalReport, Report};
+use snapshot_agent::contract::{PruneReport, RemovalReport, RemovedReport, Report};
 
 use super::meta;
 use crate::api::key;
@@ -172,10 +172,22 @@ pub fn report(pod: &Pod, name: &str) -> Option<Report> {
 
 /// What a container reported of the snapshots of a schedule that it judged.
 pub fn prune_report(pod: &Pod, name: &str) -> Option<PruneReport> {
-    match serde_json::from_str(last_end(status(pod, name)?)?.message.as_deref()?.trim()).ok()? {
+    match removal_report(pod, name)? {
         RemovalReport::Pruned(report) => Some(*report),
         RemovalReport::Removed(_) => None,
     }
+}
+
+/// What a container reported of the one snapshot that it removed, or refused to remove.
+pub fn removed_report(pod: &Pod, name: &str) -> Option<RemovedReport> {
+    match removal_report(pod, name)? {
+        RemovalReport::Removed(report) => Some(report),
+        RemovalReport::Pruned(_) => None,
+    }
+}
+
+fn removal_report(pod: &Pod, name: &str) -> Option<RemovalReport> {
+    serde_json::from_str(last_end(status(pod, name)?)?.message.as_deref()?.trim()).ok()
 }
 
 /// The report in a container's last words.

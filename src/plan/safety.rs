@@ -1,5 +1,5 @@
-//! Rules that hold for every plan about a cluster, a member or a schedule, whoever made it; checked in tests and, before anything is
-//! done, in production. Snapshots and stores only start Jobs, each under a name that is taken once.
+//! Rules that hold for every plan about a cluster, a member, a snapshot or a schedule, whoever made it; checked in tests and, before
+//! anything is done, in production. Stores only start Jobs, each under a name that is taken once.
 //!
 //! Decides only yes or no, from what was seen and what is about to be done, with reasoning of its own: it shares no
 //! decision with the plans it judges. A violation means that nothing is done and a person looks.
@@ -9,6 +9,7 @@ mod facts;
 mod member;
 mod replace;
 mod schedule;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
@@ -17,9 +18,11 @@ use std::fmt;
 pub use cluster::cluster;
 pub use member::member;
 pub use schedule::schedule;
+pub use snapshot::snapshot;
 
-use crate::api::{EtcdClusterStatus, EtcdMemberStatus, EtcdSnapshotScheduleStatus};
+use crate::api::{EtcdClusterStatus, EtcdMemberStatus, EtcdSnapshotScheduleStatus, EtcdSnapshotStatus};
 use crate::plan::{Act, Plan, Target, Wake};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// A rule that a plan broke.
@@ -60,7 +63,7 @@ impl<S> Checked<S> {
     /// The plan wants something else.
     pub fn starts_jobs(plan: Plan<S>) -> Result<Self, Broken<S>> {
         let holds = plan.ensures.is_empty() && matches!(plan.act, None | Some(Act::StartJob(_)));
-        Self::of(plan, rule("I12", holds, "a snapshot or a store does nothing but start Jobs"))
+        Self::of(plan, rule("I12", holds, "a store does nothing but start Jobs"))
     }
 
     /// The status of a plan, without its act and its ensures.
@@ -99,6 +102,21 @@ impl Checked<EtcdMemberStatus> {
         plan: Plan<EtcdMemberStatus>,
     ) -> Result<Self, Broken<EtcdMemberStatus>> {
         let verdict = member::member(seen, &plan);
+        Self::of(plan, verdict)
+    }
+}
+
+impl Checked<EtcdSnapshotStatus> {
+    /// The plan of a snapshot.
+    ///
+    /// # Errors
+    /// The plan breaks a rule.
+    pub fn snapshot(
+        seen: &crate::plan::snapshot::Observed,
+        plan: Plan<EtcdSnapshotStatus>,
+        now: Timestamp,
+    ) -> Result<Self, Broken<EtcdSnapshotStatus>> {
+        let verdict = snapshot::snapshot(seen, &plan, now);
         Self::of(plan, verdict)
     }
 }

@@ -7,12 +7,13 @@ use crate::error::{Error, Result};
 use crate::format::layout::Folder;
 use crate::format::manifest::{self, Manifest};
 use crate::store::Store;
+use crate::util::sha256::Sha256;
 
 /// What one folder is.
 #[derive(Debug)]
 pub(crate) enum Looked {
-    /// Manifest and data are there, and fit each other.
-    Complete(Box<Manifest>),
+    /// Manifest and data are there, and fit each other; with the sha256 of the manifest's file.
+    Complete(Box<Manifest>, [u8; 32]),
     /// A save that has not ended, or never will.
     WithoutManifest,
     /// The manifest is not one that was asked for.
@@ -39,7 +40,7 @@ pub(crate) async fn look(store: &Store, folder: &Folder, wanted: impl Fn(&Manife
     }
     let data = folder.data(manifest.format());
     Ok(match store.stat(&data).await {
-        Ok(stat) if stat.bytes == manifest.stored_bytes => Looked::Complete(Box::new(manifest)),
+        Ok(stat) if stat.bytes == manifest.stored_bytes => Looked::Complete(Box::new(manifest), Sha256::digest(&json)),
         Ok(stat) => Looked::Broken(Error::corrupt(format!(
             "{} has {} bytes, its manifest says {}: the object was cut or replaced",
             store.uri(&data),

@@ -105,6 +105,9 @@ pub struct SavedReport {
     pub sha256: String,
     /// sha256 (hex) of the stored object.
     pub stored_sha256: String,
+    /// sha256 (hex) of `manifest.json`; absent in reports of versions before this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest_sha256: Option<String>,
     /// How it is compressed.
     pub compression: Compression,
     /// Whether the stored object is encrypted.

@@ -294,6 +294,9 @@ pub struct RemoveRequest {
     /// Remove the snapshot also if it is the last proven snapshot of its lineage.
     #[arg(long)]
     pub allow_last: bool,
+    /// Time after which the agent removes nothing (RFC 3339), however late its Pod has started. Default: not checked.
+    #[arg(long, value_name = "TIME", hide = true)]
+    pub not_after: Option<Timestamp>,
     /// UID of the Pod that runs this command. In a Pod, set by the environment.
     #[arg(long, value_name = "UID", env = "HOLDFAST_POD_UID", hide = true)]
     pub pod_uid: Option<String>,

@@ -297,6 +297,7 @@ impl Manifest {
             stored_bytes: self.stored_bytes,
             sha256: self.sha256,
             stored_sha256: self.stored_sha256,
+            manifest_sha256: None,
             compression: self.compression,
             encrypted: self.encryption.is_some(),
             member: self.member,

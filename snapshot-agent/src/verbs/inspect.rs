@@ -28,13 +28,21 @@ pub async fn run(request: InspectRequest) -> Result<SavedReport> {
     interrupt.unless(find(&request)).await
 }
 
+/// A complete snapshot.
+struct Complete {
+    folder: Folder,
+    manifest: Manifest,
+    /// Of the manifest's file.
+    sha256: [u8; 32],
+}
+
 /// What was seen on the way.
 #[derive(Default)]
 struct Seen {
     folders: usize,
     marked: usize,
     without_manifest: usize,
-    complete: Vec<(Folder, Manifest)>,
+    complete: Vec<Complete>,
     broken: Vec<Error>,
 }
 
@@ -117,7 +125,9 @@ async fn look_through(store: &Store, request: &InspectRequest, owner8: &str, pla
                 )));
             }
             match look(store, &folder, |manifest| is_wanted(manifest, &folder, request)).await? {
-                Looked::Complete(manifest) => seen.complete.push((folder, *manifest)),
+                Looked::Complete(manifest, sha256) => {
+                    seen.complete.push(Complete { folder, manifest: *manifest, sha256 });
+                }
                 Looked::WithoutManifest => seen.without_manifest += 1,
                 Looked::Unwanted => {}
                 Looked::Broken(error) => seen.broken.push(error),
@@ -140,12 +150,12 @@ fn is_wanted(manifest: &Manifest, folder: &Folder, request: &InspectRequest) -> 
 impl Seen {
     /// The one that was complete first: of two Pods of one Job both may have published, and the answer must not change.
     fn oldest(&mut self, store: &Store) -> Option<SavedReport> {
-        self.complete.sort_by_key(|(folder, manifest)| (manifest.ended_at, folder.clone()));
+        self.complete.sort_by_key(|one| (one.manifest.ended_at, one.folder.clone()));
         let complete = self.complete.len();
-        let (folder, manifest) = self.complete.drain(..).next()?;
+        let Complete { folder, manifest, sha256 } = self.complete.drain(..).next()?;
         let uri = store.uri(&folder.data(manifest.format()));
         tracing::info!(uri, complete, folders = self.folders, "found a complete snapshot; of several, the oldest");
-        Some(manifest.saved(uri))
+        Some(SavedReport { manifest_sha256: Some(hex::encode(sha256)), ..manifest.saved(uri) })
     }
 
     /// Why there is none: something broken says more than that nothing is there.

@@ -112,7 +112,7 @@ impl Entry {
 
     fn of(folder: &Folder, looked: Looked) -> Option<Self> {
         Some(match looked {
-            Looked::Complete(manifest) => Self {
+            Looked::Complete(manifest, _) => Self {
                 taken_at: Some(manifest.started_at),
                 db_bytes: Some(manifest.db_bytes),
                 stored_bytes: Some(manifest.stored_bytes),

@@ -42,7 +42,7 @@ async fn find(store: &Store, request: &RecallRequest) -> Result<RecallReport> {
     let read = begun.iter().take(MAX_READ).map(|(at, folder)| async move {
         let looked = look(store, folder, |manifest| is_run(manifest, folder, request)).await?;
         Ok::<_, crate::error::Error>(match looked {
-            Looked::Complete(manifest) => run_of(&manifest, *at),
+            Looked::Complete(manifest, _) => run_of(&manifest, *at),
             // What is broken or incomplete is no backup, so it needs no record.
             Looked::WithoutManifest | Looked::Unwanted | Looked::Broken(_) => None,
         })

@@ -90,6 +90,9 @@ impl Refusal {
 
 impl Asked<'_> {
     async fn remove(&self, shelf: &impl Shelf, now: Timestamp) -> Result<RemovedReport> {
+        if let Some(until) = self.request.not_after.filter(|until| now >= *until) {
+            return Err(Error::deadline(format!("the Pod has started too late: it removes nothing after {until}")));
+        }
         let key = self.request.key.clone();
         let refused = |why: Refusal| RemovedReport { refused: Some(why.told(self.folder)), ..RemovedReport::default() };
         let ended = match self.decide(shelf, now).await? {

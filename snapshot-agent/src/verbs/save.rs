@@ -36,6 +36,7 @@ use crate::util::clock;
 use crate::util::interrupt::Interrupt;
 use crate::util::process::{peak_rss_bytes, random_uid};
 use crate::util::progress::{Progress, STALL};
+use crate::util::sha256::Sha256;
 use crate::util::spool::Spool;
 use crate::verbs::save::pipe::{Sent, Streamed};
 pub(crate) use ask::Ask;
@@ -210,9 +211,10 @@ impl<'a> Saving<'a> {
         };
         let manifest = self.manifest(data);
         let content = manifest.render()?;
+        let sha256 = hex::encode(Sha256::digest(&content));
         let data = self.folder.data(manifest.format());
         publish::run(self.store, Some(&mut self.upload), &data, content.into(), interrupt).await?;
-        Ok(self.report(manifest))
+        Ok(self.report(manifest, sha256))
     }
 
     /// Streams, proves, completes: after this the data is whole in the store, and no backup yet.
@@ -295,11 +297,12 @@ impl<'a> Saving<'a> {
         }
     }
 
-    fn report(self, manifest: Manifest) -> SavedReport {
+    fn report(self, manifest: Manifest, manifest_sha256: String) -> SavedReport {
         let uri = self.store.uri(&self.folder.data(manifest.format()));
         let report = SavedReport {
             millis: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
             peak_rss_bytes: peak_rss_bytes(),
+            manifest_sha256: Some(manifest_sha256),
             ..manifest.saved(uri)
         };
         tracing::info!(

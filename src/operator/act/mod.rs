@@ -6,11 +6,11 @@
 //! | `certificates` | Secrets of certificates | `create`, `get`, `patch` |
 //! | `create` | members, claims, Pods, Jobs, records of runs | `create`, `get` |
 //! | `delete` | Pods, claims, members, disruption budgets, records of runs of which nothing is stored | `get`, `delete` |
-//! | `patch` | latches on members, labels and annotations on Pods, finalizers of members | `get`, `patch` |
+//! | `patch` | latches on members, labels and annotations on Pods, finalizers of members and snapshots | `get`, `patch` |
 //! | `membership` | learners, votes, leadership, removals, alarms and an empty entry in etcd | none |
 //! | `ensure` | Services, budgets, `CronJob`s and the `ConfigMap` of the CA | `get`, `create`, `patch` |
 //!
-//! The latches of a cluster and of a schedule are written with its status (`status`), under its resourceVersion.
+//! The latches of a cluster, of a snapshot and of a schedule are written with its status (`status`), under its resourceVersion.
 
 mod certificates;
 mod create;
@@ -27,8 +27,8 @@ use super::context::Context;
 use super::error::Error;
 use super::etcd::Address;
 use crate::api::restore::{Newest, Restoring};
-use crate::api::role;
 use crate::api::schedule::PruneRun;
+use crate::api::{ARTIFACT_FINALIZER, EtcdMember, EtcdSnapshot, MEMBER_FINALIZER, role};
 use crate::plan::Act;
 use crate::plan::cluster::{Alarm, AlarmKind};
 
@@ -55,7 +55,9 @@ pub(super) enum Done {
 /// Carries out one act. `leader` is where etcd's own changes go.
 pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Address>, act: &Act) -> Result<Done, Error> {
     match act {
-        Act::Latch(_) | Act::LatchPrune(_) => Err(Error::Internal("latches are written with the status".to_owned())),
+        Act::Latch(_) | Act::LatchPrune(_) | Act::LatchRemoval(_) => {
+            Err(Error::Internal("latches are written with the status".to_owned()))
+        }
         Act::CreateMember(member) => create::owned(ctx, actor, member.as_ref()).await,
         Act::CreatePod(pod) => create::owned(ctx, actor, pod.as_ref()).await,
         Act::StartJob(job) => create::owned(ctx, actor, job.as_ref()).await,
@@ -92,7 +94,11 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::RefreshCertificates { pod, digest } => patch::announce(ctx, actor, pod, digest).await,
         Act::LatchStart { member, count } => patch::latch(ctx, actor, member, "startCount", count).await,
         Act::MarkStarted { pod, count, joined } => patch::mark_started(ctx, actor, pod, *count, joined).await,
-        Act::ReleaseMember { member } => patch::release_member(ctx, actor, member).await,
+        Act::ReleaseMember { member } => patch::release::<EtcdMember>(ctx, actor, member, MEMBER_FINALIZER).await,
+        Act::KeepArtifact { snapshot } => patch::keep_artifact(ctx, actor, snapshot).await,
+        Act::ReleaseArtifact { snapshot } => {
+            patch::release::<EtcdSnapshot>(ctx, actor, snapshot, ARTIFACT_FINALIZER).await
+        }
         Act::AddLearner { name: _, peer_url, cluster_id } => {
             membership::add_learner(ctx, leader, peer_url, *cluster_id).await
         }
@@ -139,6 +145,9 @@ pub(super) const fn label(act: &Act) -> &'static str {
         Act::StartJob(_) => "StartJob",
         Act::RecordRun(_) => "RecordRun",
         Act::LatchPrune(_) => "LatchPrune",
+        Act::KeepArtifact { .. } => "KeepArtifact",
+        Act::LatchRemoval(_) => "LatchRemoval",
+        Act::ReleaseArtifact { .. } => "ReleaseArtifact",
         Act::DeleteRecord { .. } => "DeleteRecord",
     }
 }
@@ -166,6 +175,9 @@ pub(super) fn event_reason(act: &Act) -> Option<&'static str> {
         Act::Issue(issue) if issue.replaces.is_some() => Some("CertificatesRenewed"),
         Act::Latch(_)
         | Act::LatchPrune(_)
+        | Act::KeepArtifact { .. }
+        | Act::LatchRemoval(_)
+        | Act::ReleaseArtifact { .. }
         | Act::CreateMember(_)
         | Act::SetInitialCluster { .. }
         | Act::LatchJoined { .. }
@@ -239,6 +251,11 @@ pub(super) fn told(act: &Act) -> (String, String) {
         Act::RecordRun(it) => (named(&it.metadata.name), "recorded the run as an EtcdSnapshot".to_owned()),
         Act::LatchPrune(run) => (run.job.clone(), latched_prune(run)),
         Act::DeleteRecord { snapshot, why, .. } => (snapshot.name.clone(), format!("deleted the EtcdSnapshot: {why}")),
+        Act::KeepArtifact { snapshot } => {
+            (snapshot.name.clone(), "takes its stored snapshot along when deleted".to_owned())
+        }
+        Act::LatchRemoval(removal) => (removal.job.clone(), "may remove the stored snapshot".to_owned()),
+        Act::ReleaseArtifact { snapshot } => (snapshot.name.clone(), "holds nothing in the store any more".to_owned()),
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::create::Named;
 use super::{Actor, Done};
 use crate::api::member::Joined;
-use crate::api::{EtcdMember, FIELD_MANAGER, MEMBER_FINALIZER, key};
+use crate::api::{ARTIFACT_FINALIZER, EtcdMember, EtcdSnapshot, FIELD_MANAGER, key};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::plan::Target;
@@ -73,18 +73,39 @@ pub(super) async fn relabel(
     patch::<Pod>(ctx, actor, target, json!({"metadata": {"labels": labels}})).await
 }
 
-/// Removes our finalizer, and no other, from a member.
-pub(super) async fn release_member(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
-    let api: Api<EtcdMember> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
-    let name = &target.name;
-    let there = ctx.reading(|| format!("get EtcdMember {name}"), api.get_opt(name)).await?;
-    let Some(there) = there.filter(|m| m.uid().as_ref() == Some(&target.uid)) else { return Ok(Done::Already) };
-    let others: Vec<&String> = there.finalizers().iter().filter(|f| *f != MEMBER_FINALIZER).collect();
+/// Removes our finalizer, and no other.
+pub(super) async fn release<K>(ctx: &Context, actor: &Actor, target: &Target, ours: &str) -> Result<Done, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
+{
+    let Some(there) = get::<K>(ctx, actor, target).await? else { return Ok(Done::Already) };
+    let others: Vec<&String> = there.finalizers().iter().filter(|f| *f != ours).collect();
     if others.len() == there.finalizers().len() {
         return Ok(Done::Already);
     }
     // A merge patch replaces the list: the version in it keeps a finalizer that somebody adds meanwhile.
-    patch::<EtcdMember>(ctx, actor, target, json!({"metadata": {"finalizers": others}})).await
+    patch::<K>(ctx, actor, target, json!({"metadata": {"finalizers": others}})).await
+}
+
+/// Adds our finalizer to a snapshot.
+pub(super) async fn keep_artifact(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+    let Some(there) = get::<EtcdSnapshot>(ctx, actor, target).await? else { return Ok(Done::Already) };
+    if there.finalizers().iter().any(|f| f == ARTIFACT_FINALIZER) {
+        return Ok(Done::Already);
+    }
+    let all: Vec<&str> = there.finalizers().iter().map(String::as_str).chain([ARTIFACT_FINALIZER]).collect();
+    patch::<EtcdSnapshot>(ctx, actor, target, json!({"metadata": {"finalizers": all}})).await
+}
+
+/// The object as it is now, if it is still the same.
+async fn get<K>(ctx: &Context, actor: &Actor, target: &Target) -> Result<Option<K>, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
+{
+    let api: Api<K> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
+    let name = &target.name;
+    let there = ctx.reading(|| format!("get {} {name}", K::KIND), api.get_opt(name)).await?;
+    Ok(there.filter(|there| there.uid().as_ref() == Some(&target.uid)))
 }
 
 async fn patch<K>(ctx: &Context, actor: &Actor, target: &Target, change: Value) -> Result<Done, Error>

@@ -27,6 +27,7 @@ use crate::operator::reader::{Only, Reader};
 use crate::operator::tls::Login;
 use crate::plan::cluster::{Answer, ForeignVolume, Member, Observed, Search, newest};
 use crate::plan::schedule::{healthy, live_job, live_run};
+use crate::plan::snapshot::live_removal;
 use crate::plan::{Seen, Unread, meta};
 
 /// The cluster of this name and UID with all it has; `None` when it is gone.
@@ -126,15 +127,19 @@ pub(in crate::operator) async fn observe(
     }))
 }
 
-/// The runs that may remove snapshots: by the schedules, and by their Jobs, which a schedule that is deleted leaves behind.
+/// The runs that may remove snapshots: by the schedules, by the snapshots that are being deleted, and by the Jobs that both leave
+/// behind.
 async fn removals(reader: Reader<'_>) -> Result<Vec<PruneRun>, Error> {
     let removes = |job: &Job| job.annotations().contains_key(key::PRUNE_RUN);
-    let (schedules, jobs) = futures::try_join!(
+    let goes = |snapshot: &EtcdSnapshot| snapshot.status.as_ref().is_some_and(|status| status.removal.is_some());
+    let (schedules, snapshots, jobs) = futures::try_join!(
         reader.list::<EtcdSnapshotSchedule>(Only::Everything, |_| true),
+        reader.list::<EtcdSnapshot>(Only::Everything, goes),
         reader.list::<Job>(Only::Everything, removes),
     )?;
     let now = clock::now();
     let latched = schedules.iter().filter_map(|schedule| live_run(schedule, now));
+    let latched = latched.chain(snapshots.iter().filter_map(|snapshot| live_removal(snapshot, now)));
     Ok(latched.chain(jobs.iter().filter_map(|job| live_job(job, now))).collect())
 }
 

@@ -63,7 +63,7 @@ pub(in crate::operator) async fn observe(
 }
 
 /// What restores read, looked at after the schedule with its latch: a restore that latches later sees that.
-async fn restored(reader: Reader<'_>) -> Result<Vec<String>, Error> {
+pub(super) async fn restored(reader: Reader<'_>) -> Result<Vec<String>, Error> {
     let (clusters, members) = futures::try_join!(
         reader.list::<EtcdCluster>(Only::Everything, |_| true),
         reader.list::<EtcdMember>(Only::Everything, |member| member.spec.restore.is_some()),

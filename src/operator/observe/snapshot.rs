@@ -2,11 +2,12 @@
 
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::PostParams;
 use kube::{Api, Resource, ResourceExt};
 
 use super::labelled;
+use super::schedule::restored;
 use crate::api::snapshot::Phase;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
 use crate::operator::clock;
@@ -14,7 +15,7 @@ use crate::operator::error::Error;
 use crate::operator::reader::{Only, Reader};
 use crate::plan::build::job::{CONTAINER, saves};
 use crate::plan::jobs::over;
-use crate::plan::snapshot::{Inspection, Observed, inspection, secrets};
+use crate::plan::snapshot::{Deletion, Inspection, Observed, holds, inspection, secrets};
 use crate::plan::{Seen, meta, pods, row};
 
 /// The Job controller makes a Job's first Pod within a second; a busy one within a few.
@@ -65,6 +66,11 @@ pub(in crate::operator) async fn observe(
         None => strays(reader, named, uid).await?,
     };
     let refusal = refusal(reader, job.as_ref(), &pods).await;
+    let deletion = if meta::deleting(&snapshot.metadata) && holds(&snapshot) {
+        Some(deletion(reader, &snapshot).await?)
+    } else {
+        None
+    };
     let settings = reader.ctx.settings.clone();
     Ok(Some(Observed {
         snapshot,
@@ -77,8 +83,39 @@ pub(in crate::operator) async fn observe(
         refusal,
         strays,
         inspections,
+        deletion,
         settings,
     }))
+}
+
+/// What is known for the deletion: the restores are looked up after the object, with its latch, was.
+async fn deletion(reader: Reader<'_>, snapshot: &EtcdSnapshot) -> Result<Deletion, Error> {
+    let latched = snapshot.status.as_ref().and_then(|status| status.removal.as_ref());
+    let job = async {
+        match latched {
+            Some(latched) => reader.get::<Job>(&latched.job).await,
+            None => Ok(None),
+        }
+    };
+    let (restores, job, terminating) = futures::join!(restored(reader), job, terminates(reader));
+    let (restores, job) = (restores?, job?);
+    let pods = pods_of(reader, job.as_ref()).await?;
+    Ok(Deletion { job: job.map(|job| Inspection { number: 0, job, pods }), restores, terminating })
+}
+
+/// Whether the namespace is being deleted. The operator may not read namespaces; the API server says it of whatever is to be made
+/// there (`dryRun`).
+async fn terminates(reader: Reader<'_>) -> bool {
+    let api: Api<ConfigMap> = Api::namespaced(reader.ctx.read.0.clone(), reader.namespace);
+    let mut probe = ConfigMap::default();
+    probe.metadata.name = Some("holdfast-probe".to_owned());
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    let asked =
+        reader.ctx.reading(|| "ask whether the namespace is being deleted".to_owned(), api.create(&params, &probe));
+    let Err(Error::Kube { source, .. }) = asked.await else { return false };
+    let kube::Error::Api(status) = source.as_ref() else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Secrets that an unfinished snapshot names and that do not exist. kubelet says so only in an Event of the Pod.

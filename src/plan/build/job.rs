@@ -1,5 +1,5 @@
 //! The Jobs that run the agent: to save one snapshot, to look for one in its store, or for the latest, or for a schedule's
-//! runs, to remove those that a schedule does not keep, or to probe a store.
+//! runs, to remove those that a schedule does not keep, or one whose object goes, or to probe a store.
 //!
 //! Decides the shape of the Job and its Pod. What is asked of the agent is decided before (`plan::snapshot`); what
 //! happens in the Pod is the agent's business. The agent needs no Kubernetes API and gets no token for it.
@@ -17,8 +17,8 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use snapshot_agent::contract::{
-    EtcdFlags, Failure, InspectRequest, LatestRequest, ProbeRequest, PruneRequest, RecallRequest, Retry, SaveRequest,
-    StoreFlags,
+    EtcdFlags, Failure, InspectRequest, LatestRequest, ProbeRequest, PruneRequest, RecallRequest, RemoveRequest, Retry,
+    SaveRequest, StoreFlags,
 };
 
 use super::store::{self, Use};
@@ -96,6 +96,8 @@ pub enum Work {
     Recall(RecallRequest),
     /// To announce and remove snapshots of a schedule.
     Prune(PruneRequest),
+    /// To remove one snapshot.
+    Remove(RemoveRequest),
     /// To try a store.
     Probe(ProbeRequest),
 }
@@ -106,6 +108,7 @@ const INSPECT: &str = "inspect";
 const LATEST: &str = "latest";
 const RECALL: &str = "recall";
 const PRUNE: &str = "prune";
+const REMOVE: &str = "remove";
 const PROBE: &str = "probe";
 
 /// Whether a Pod of ours saves.
@@ -123,9 +126,21 @@ pub fn searches(pod: &PodSpec) -> bool {
     runs(pod, LATEST)
 }
 
-/// Whether a Pod of ours removes snapshots.
+/// Whether a Pod of ours removes snapshots of a schedule.
 pub fn prunes(pod: &PodSpec) -> bool {
     runs(pod, PRUNE)
+}
+
+/// Whether a Pod of ours removes one snapshot.
+pub fn removes(pod: &PodSpec) -> bool {
+    runs(pod, REMOVE)
+}
+
+/// Whether the agent of this Job may remove the last proven snapshot of a lineage.
+pub fn allows_last(job: &Job) -> bool {
+    let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref());
+    let mut args = pod.into_iter().flat_map(|p| &p.containers).flat_map(|c| c.args.iter().flatten());
+    args.any(|arg| arg == "--allow-last")
 }
 
 /// Whether a Pod of ours tries a store.
@@ -152,6 +167,7 @@ impl Work {
             Self::Latest(_) => LATEST,
             Self::Recall(_) => RECALL,
             Self::Prune(_) => PRUNE,
+            Self::Remove(_) => REMOVE,
             Self::Probe(_) => PROBE,
         }
     }
@@ -163,7 +179,7 @@ impl Work {
             Self::Recall(request) => Some(&request.cluster),
             Self::Prune(request) => Some(&request.cluster),
             // Its own, which need not be the one whose snapshots these are.
-            Self::Latest(_) | Self::Probe(_) => None,
+            Self::Latest(_) | Self::Remove(_) | Self::Probe(_) => None,
         }
     }
 
@@ -172,14 +188,16 @@ impl Work {
         match self {
             Self::Save(_) => BACKOFF_LIMIT,
             Self::Inspect(_) => INSPECT_BACKOFF_LIMIT,
-            Self::Latest(_) | Self::Recall(_) | Self::Prune(_) | Self::Probe(_) => 0,
+            Self::Latest(_) | Self::Recall(_) | Self::Prune(_) | Self::Remove(_) | Self::Probe(_) => 0,
         }
     }
 
     const fn kept_seconds(&self) -> i32 {
         match self {
             // Of a search too: why it found nothing is told until the next one has ended, ten minutes later and more.
-            Self::Save(_) | Self::Inspect(_) | Self::Latest(_) | Self::Recall(_) | Self::Prune(_) => KEPT_SECONDS,
+            Self::Save(_) | Self::Inspect(_) | Self::Latest(_) | Self::Recall(_) | Self::Prune(_) | Self::Remove(_) => {
+                KEPT_SECONDS
+            }
             Self::Probe(_) => REPEATED_KEPT_SECONDS,
         }
     }
@@ -191,6 +209,7 @@ impl Work {
             Self::Latest(request) => request.deadline_seconds,
             Self::Recall(request) => request.deadline_seconds,
             Self::Prune(request) => request.deadline_seconds,
+            Self::Remove(request) => request.deadline_seconds,
             Self::Probe(request) => request.deadline_seconds,
         }
     }
@@ -199,7 +218,7 @@ impl Work {
         match self {
             Self::Save(_) | Self::Probe(_) => Use::Save,
             Self::Inspect(_) | Self::Recall(_) => Use::Inspect,
-            Self::Prune(_) => Use::Prune,
+            Self::Prune(_) | Self::Remove(_) => Use::Prune,
             // As the restore that comes after it: the agent says which Secret is missing, kubelet would wait for it in
             // silence until the Job's time is over.
             Self::Latest(_) => Use::Restore,
@@ -216,6 +235,7 @@ impl Work {
             Self::Latest(request) => LatestRequest { store, ..request.clone() }.to_args(),
             Self::Recall(request) => RecallRequest { store, ..request.clone() }.to_args(),
             Self::Prune(request) => PruneRequest { store, ..request.clone() }.to_args(),
+            Self::Remove(request) => RemoveRequest { store, ..request.clone() }.to_args(),
             Self::Probe(request) => ProbeRequest { store, ..request.clone() }.to_args(),
         }
     }
@@ -430,7 +450,9 @@ fn beside(want: &AgentJob) -> (Work, Option<(Volume, VolumeMount)>) {
 fn env(want: &AgentJob) -> Vec<EnvVar> {
     let spec = match &want.work {
         Work::Save(request) => request.cluster_spec.as_deref(),
-        Work::Inspect(_) | Work::Latest(_) | Work::Recall(_) | Work::Prune(_) | Work::Probe(_) => None,
+        Work::Inspect(_) | Work::Latest(_) | Work::Recall(_) | Work::Prune(_) | Work::Remove(_) | Work::Probe(_) => {
+            None
+        }
     };
     // Of a `CronJob`, whose Jobs have names and UIDs that nobody knows before.
     let owner = want.recurring.then_some(OWNER);

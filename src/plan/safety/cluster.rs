@@ -133,7 +133,12 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         | Act::MarkStarted { .. }
         | Act::RefreshCertificates { .. }
         | Act::Relabel { .. } => rule("I1", false, "the cluster's pass leaves Pods and claims to their members"),
-        Act::RecordRun(_) | Act::DeleteRecord { .. } | Act::LatchPrune(_) => {
+        Act::RecordRun(_)
+        | Act::DeleteRecord { .. }
+        | Act::LatchPrune(_)
+        | Act::KeepArtifact { .. }
+        | Act::LatchRemoval(_)
+        | Act::ReleaseArtifact { .. } => {
             rule("I13", false, "the cluster's pass leaves EtcdSnapshots to people and to their schedules")
         }
         Act::StartJob(job) => search(seen, job),
@@ -256,7 +261,7 @@ fn create(seen: &Observed, member: &EtcdMember) -> Verdict {
             rule("I9", member.spec.restore == old.restoring, "a restore is latched before its seed is made")?;
             let key = old.restoring.as_ref().map(|restoring| attempt_of(&restoring.source.key));
             let spared = |key: &String| {
-                let below = |lineage: &str| key.starts_with(&format!("{lineage}/"));
+                let below = |lineage: &str| key == lineage || key.starts_with(&format!("{lineage}/"));
                 let knows = |keys: &Option<Vec<String>>| keys.as_ref().is_some_and(|keys| keys.contains(key));
                 seen.prunes.iter().all(|run| !below(&run.lineage) || knows(&run.protects))
             };

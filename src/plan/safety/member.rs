@@ -54,6 +54,9 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::RecordRun(_)
         | Act::DeleteRecord { .. }
         | Act::LatchPrune(_)
+        | Act::KeepArtifact { .. }
+        | Act::LatchRemoval(_)
+        | Act::ReleaseArtifact { .. }
         | Act::StartJob(_) => rule("I11", false, "a member's pass never changes the cluster or its membership"),
     }
 }

@@ -19,7 +19,7 @@ pub use health::{Fresh, fresh, healthy, overdue_at};
 pub use line::{Line, UTC};
 pub use observed::*;
 pub use plan::plan;
-pub(in crate::plan) use removal::endangers;
+pub(in crate::plan) use removal::{REMOVES_FOR, endangers, may_remove};
 pub use removal::{live_job, live_run};
 pub(in crate::plan) use restores::attempt_of;
 pub use restores::restores;

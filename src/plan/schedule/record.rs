@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use snapshot_agent::contract::RecalledRun;
 
 use super::{Observed, facts};
-use crate::api::snapshot::{EtcdSnapshotSpec, Run, SnapshotTemplate};
+use crate::api::snapshot::{DeletionPolicy, EtcdSnapshotSpec, Run, SnapshotTemplate};
 use crate::api::{EtcdSnapshot, key, name};
 use crate::plan::{meta, saving};
 
@@ -51,6 +51,7 @@ fn record(seen: &Observed, run: Run, template: Option<SnapshotTemplate>) -> Etcd
             external: spec.external.clone(),
             run: Some(run),
             hold: false,
+            deletion_policy: DeletionPolicy::Retain,
             template: template.unwrap_or_else(|| spec.snapshot_template.clone()),
         },
         status: None,

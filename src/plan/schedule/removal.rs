@@ -17,10 +17,10 @@ use crate::api::key;
 use crate::api::schedule::PruneRun;
 use crate::api::store::Location;
 use crate::plan::build::job::{AgentJob, Work, job, prunes};
-use crate::plan::{jobs, meta, saving};
+use crate::plan::{build, jobs, meta, saving};
 
 /// So long after the latch the agent removes nothing any more, by its clock, however late its Pod starts.
-const REMOVES_FOR: SignedDuration = SignedDuration::from_mins(30);
+pub(in crate::plan) const REMOVES_FOR: SignedDuration = SignedDuration::from_mins(30);
 
 /// So long after the latch a restore waits: a removal that has begun ends by then, and clocks differ. A Pod of a silent node
 /// holds no restore up for ever.
@@ -47,20 +47,21 @@ pub fn live_job(job: &Job, now: Timestamp) -> Option<PruneRun> {
     latched_on(job).filter(|run| runs && may_remove(run, now))
 }
 
-pub(super) fn may_remove(run: &PruneRun, now: Timestamp) -> bool {
+pub(in crate::plan) fn may_remove(run: &PruneRun, now: Timestamp) -> bool {
     run.latched_at.parse::<Timestamp>().is_ok_and(|at| now < at + OVER_AFTER && at < now + MOST_AHEAD)
 }
 
 /// Whether a run may remove this snapshot.
 pub(in crate::plan) fn endangers(run: &PruneRun, key: &str) -> bool {
     let key = attempt_of(key);
-    let below = key.strip_prefix(run.lineage.as_str()).is_some_and(|rest| rest.starts_with('/'));
+    let below = key.strip_prefix(run.lineage.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     let protects = run.protects.as_ref().is_some_and(|protects| protects.contains(&key));
     below && !protects
 }
 
 pub(super) fn removes(job: &Job) -> bool {
-    job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()).is_some_and(prunes)
+    let pod = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    pod.is_some_and(|pod| prunes(pod) || build::job::removes(pod))
 }
 
 /// The run that a Job was made for.

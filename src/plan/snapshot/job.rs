@@ -2,15 +2,20 @@
 //!
 //! Decides the requests; the Jobs' shape is `plan::build::job`'s.
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
-use snapshot_agent::contract::{DEFAULT_INSPECT_DEADLINE_SECONDS, InspectRequest, SaveRequest};
+use snapshot_agent::contract::{
+    DEFAULT_INSPECT_DEADLINE_SECONDS, DEFAULT_PRUNE_DEADLINE_SECONDS, InspectRequest, RemoveRequest, SaveRequest,
+};
 
 use super::Observed;
 use super::place::Place;
-use crate::api::snapshot::External;
-use crate::api::{EtcdSnapshot, name};
+use super::removal::endangered;
+use crate::api::snapshot::{External, Removal};
+use crate::api::{EtcdSnapshot, key, name};
 use crate::plan::build::job::{AgentJob, Work, job};
 use crate::plan::saving::{self, Source};
+use crate::plan::schedule::REMOVES_FOR;
 use crate::plan::{build, meta, row, valid};
 
 /// The Job that saves what was seen.
@@ -45,6 +50,31 @@ pub(super) fn inspect(seen: &Observed, at: Place, number: i32) -> Job {
         ..InspectRequest::default()
     };
     of(seen, at, inspection(snapshot, seen.job.as_ref(), number), Work::Inspect(request), number, None)
+}
+
+/// The Job that removes the stored snapshot, which a latch names.
+pub(super) fn remove(
+    seen: &Observed,
+    at: Place,
+    latch: &Removal,
+    (key, manifest_sha256): (&str, &str),
+    allow_last: bool,
+) -> Job {
+    let request = RemoveRequest {
+        expect_store_id: at.record.as_ref().and_then(|record| record.id.clone()),
+        key: key.to_owned(),
+        manifest_sha256: manifest_sha256.to_owned(),
+        owner_uid: Some(seen.owner_uid().to_owned()),
+        allow_last,
+        not_after: latch.latched_at.parse::<Timestamp>().ok().map(|at| at + REMOVES_FOR),
+        deadline_seconds: DEFAULT_PRUNE_DEADLINE_SECONDS,
+        ..RemoveRequest::default()
+    };
+    let mut job = of(seen, at, latch.job.clone(), Work::Remove(request), 0, None);
+    // For restores: the object may be gone. JSON of our own types cannot fail.
+    let run = serde_json::to_string(&endangered(latch, key)).unwrap_or_default();
+    job.metadata.annotations.get_or_insert_default().insert(key::PRUNE_RUN.to_owned(), run);
+    job
 }
 
 /// Name of the Job that asks the store, while this is (or is not) the Job that saves, after so many others: what was

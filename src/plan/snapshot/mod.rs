@@ -6,6 +6,7 @@ mod job;
 mod observed;
 mod place;
 mod plan;
+mod removal;
 mod stage;
 mod status;
 
@@ -13,6 +14,8 @@ pub use job::inspection;
 pub use observed::*;
 pub use place::secrets;
 pub use plan::plan;
+pub(in crate::plan) use removal::PATIENCE;
+pub use removal::{holds, live_removal};
 
 #[cfg(test)]
 mod tests;

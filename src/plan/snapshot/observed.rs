@@ -30,6 +30,8 @@ pub struct Observed {
     pub strays: Vec<Pod>,
     /// What stands where the Jobs belong that ask the store, one after the other, whoever owns it.
     pub inspections: Vec<Inspection>,
+    /// What is known for its deletion, where that waits for the removal of the stored snapshot.
+    pub deletion: Option<Deletion>,
     /// What the operator was started with.
     pub settings: Settings,
 }
@@ -77,4 +79,15 @@ pub struct Inspection {
     pub job: Job,
     /// Its Pods, oldest first.
     pub pods: Vec<Pod>,
+}
+
+/// What is known for the deletion of an object whose stored snapshot goes along.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deletion {
+    /// The Job that `status.removal` names, whoever owns it.
+    pub job: Option<Inspection>,
+    /// Keys of the snapshots that restores read, looked up after the object with its latch.
+    pub restores: Vec<String>,
+    /// Whether the namespace is being deleted: nothing can be made in it.
+    pub terminating: bool,
 }

@@ -10,6 +10,7 @@ use snapshot_agent::contract::{self as agent, ExitClass};
 
 use super::doubt::doubtful;
 use super::inquiry::{self, Answer};
+use super::removal::{self, goes_along, holds};
 use super::stage::{Doubt, Inquiry, SETTLING, SLOW, Stage, witnessed};
 use super::{Observed, job, place, status};
 use crate::api::backup_store::Right;
@@ -19,7 +20,7 @@ use crate::api::{EtcdSnapshotStatus, key};
 use crate::plan::held::HeldUp;
 use crate::plan::jobs::{self, Fact};
 use crate::plan::saving::{self, Source};
-use crate::plan::{Act, Next, Plan, Wake, fact, meta, pods};
+use crate::plan::{Act, Next, Plan, Waiting, Wake, fact, meta, pods};
 
 /// A fresh object gets its first status within seconds. An older one without any has lost it, and the snapshot may be
 /// stored all the same.
@@ -32,6 +33,13 @@ const COME_AND_GONE: SignedDuration = SignedDuration::from_mins(10);
 /// What to do next.
 pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotStatus> {
     let stage = stage(seen, now);
+    if let Some(end) = removal::end(seen, &stage, now) {
+        let status = status::ending(seen, &end, now);
+        let waiting = end.told.filter(|_| end.act.is_none());
+        let waiting = waiting.map(|(reason, message)| Waiting { reason, message });
+        let notes = end.note.into_iter().collect();
+        return Plan { ensures: vec![], act: end.act, status, notes, waiting, wake: end.wake };
+    }
     let status = status::whole(seen, &stage, now);
     let notes = status::notes(seen, &stage);
     let (act, waiting, wake) = next(stage).into_parts();
@@ -41,7 +49,8 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotStatus> {
 fn stage(seen: &Observed, now: Timestamp) -> Stage {
     let meta = &seen.snapshot.metadata;
     let final_already = seen.snapshot.status.as_ref().is_some_and(|s| s.phase.is_final());
-    if final_already || meta::deleting(meta) {
+    // The save goes on to its end where what it stores is to be removed.
+    if final_already || (meta::deleting(meta) && !(goes_along(&seen.snapshot) && holds(&seen.snapshot))) {
         return Stage::Rest;
     }
     if seen.snapshot.spec.run.is_none() && meta::label(meta, key::SCHEDULE_UID).is_some() {

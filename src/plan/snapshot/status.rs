@@ -6,6 +6,7 @@
 use jiff::Timestamp;
 use snapshot_agent::contract::{self as agent, Level, SavedReport};
 
+use super::removal::End;
 use super::stage::{Doubt, Inquiry, SETTLING, Stage, witnessed};
 use super::{Observed, job, place};
 use crate::api::condition::{Reason, Type, Wanted, merge};
@@ -113,6 +114,7 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
         source: None,
         artifact: None,
         verification: None,
+        removal: None,
         error: None,
     };
     match stage {
@@ -135,6 +137,17 @@ pub(super) fn whole(seen: &Observed, stage: &Stage, now: Timestamp) -> EtcdSnaps
         | Stage::Start(_)
         | Stage::Job(Fact::Pending(_) | Fact::Running(_) | Fact::HeldUp(_) | Fact::Settling | Fact::Lost) => base,
     }
+}
+
+/// The status while the object comes to its end: what is stored is told as it was, and what is waited for.
+pub(super) fn ending(seen: &Observed, end: &End, now: Timestamp) -> EtcdSnapshotStatus {
+    let mut status = at_rest(seen.snapshot.status.clone().unwrap_or_default());
+    status.removal.clone_from(&end.removal);
+    if let Some((reason, message)) = &end.told {
+        let told = [Wanted::no(Type::Ready, *reason, message)];
+        status.conditions = merge(&status.conditions, &told, seen.snapshot.metadata.generation, now);
+    }
+    status
 }
 
 /// The cluster that a recorded run saved: its Job says so, or the key of the snapshot begins with its UID.
@@ -315,6 +328,7 @@ fn artifact(report: &SavedReport) -> Artifact {
         size: size(report.db_bytes),
         stored_bytes: report.stored_bytes,
         sha256: report.sha256.clone(),
+        manifest_sha256: report.manifest_sha256.clone(),
         revision: report.revision,
         compact_revision: report.compact_revision,
         keys: report.keys.and_then(|keys| i64::try_from(keys).ok()),

@@ -5,6 +5,7 @@ mod held;
 mod in_a_store;
 mod outage;
 mod recorded;
+mod removal;
 mod stored;
 mod world;
 

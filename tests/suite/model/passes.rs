@@ -413,6 +413,9 @@ fn order(act: &Act) -> Order {
         | Act::RecordRun(_)
         | Act::DeleteRecord { .. }
         | Act::LatchPrune(_)
+        | Act::KeepArtifact { .. }
+        | Act::LatchRemoval(_)
+        | Act::ReleaseArtifact { .. }
         | Act::StartJob(_) => panic!("the model has no facts for {act:?}"),
     }
 }

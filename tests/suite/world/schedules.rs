@@ -567,6 +567,7 @@ impl World {
                     pods: self.pods_of(task),
                 })
                 .collect(),
+            deletion: None,
             settings: settings(),
             snapshot: object,
         })

@@ -165,6 +165,9 @@ impl World {
                 self.patch_member(&member, |m| m.metadata.finalizers = None)?;
             }
             Act::RecordRun(record) => self.record_run(*record),
+            Act::KeepArtifact { .. } | Act::LatchRemoval(_) | Act::ReleaseArtifact { .. } => {
+                panic!("nobody deletes a snapshot here: {act:?}")
+            }
             Act::LatchPrune(run) => {
                 let mut schedule = self.schedule.clone().ok_or(())?;
                 schedule.status.get_or_insert_default().prune_run = Some(*run);
@@ -300,5 +303,6 @@ pub fn english(act: &Act) -> String {
             Some(keys) => format!("write down: {} protects {}", run.job, keys.len()),
         },
         Act::DeleteRecord { snapshot, why, .. } => format!("delete record {} ({why})", snapshot.name),
+        Act::KeepArtifact { .. } | Act::LatchRemoval(_) | Act::ReleaseArtifact { .. } => format!("{act:?}"),
     }
 }

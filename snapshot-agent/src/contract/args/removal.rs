@@ -70,14 +70,24 @@ impl PruneRequest {
 impl RemoveRequest {
     /// The arguments after `agent remove`.
     pub fn to_args(&self) -> Vec<String> {
-        let Self { store, expect_store_id, key, manifest_sha256, owner_uid, allow_last, pod_uid, deadline_seconds } =
-            self;
+        let Self {
+            store,
+            expect_store_id,
+            key,
+            manifest_sha256,
+            owner_uid,
+            allow_last,
+            not_after,
+            pod_uid,
+            deadline_seconds,
+        } = self;
         Argv::default()
             .and(store.to_args())
             .option("expect-store-id", expect_store_id.as_ref())
             .flag("manifest-sha256", manifest_sha256)
             .option("owner-uid", owner_uid.as_ref())
             .switch("allow-last", *allow_last)
+            .option("not-after", not_after.map(|at| at.to_string()).as_ref())
             .option("pod-uid", pod_uid.as_ref())
             .flag("deadline-seconds", deadline_seconds)
             // What follows is the key, whatever it looks like.
@@ -143,11 +153,12 @@ mod tests {
         fn remove()(
             (url, key, manifest_sha256) in (text(), text(), text()),
             (expect_store_id, owner_uid, pod_uid) in (option(text()), option(text()), option(text())),
-            allow_last: bool, deadline_seconds: u32,
+            allow_last: bool, not_after in time(), deadline_seconds: u32,
         ) -> RemoveRequest {
             let store = StoreFlags { url, ..StoreFlags::default() };
             RemoveRequest {
-                store, expect_store_id, key, manifest_sha256, owner_uid, allow_last, pod_uid, deadline_seconds,
+                store, expect_store_id, key, manifest_sha256, owner_uid, allow_last, not_after, pod_uid,
+                deadline_seconds,
             }
         }
     }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::contract::{Level, Verification};
 use crate::format::manifest::sample;
+use crate::util::sha256::Sha256;
 
 const OWNER: &str = "99887766-1111-4000-8000-000000000000";
 const CLUSTER: &str = "1a2b3c4d-0000-4000-8000-000000000000";
@@ -56,6 +57,9 @@ async fn the_report_is_what_the_manifest_says() {
         stored_bytes: 5,
         sha256: "00".repeat(32),
         stored_sha256: "11".repeat(32),
+        manifest_sha256: Some(hex::encode(Sha256::digest(
+            fs::read(mount.path().join(GOOD).join("manifest.json")).unwrap(),
+        ))),
         compression: crate::contract::Compression::Zstd,
         encrypted: false,
         member: "orders-x".to_owned(),

@@ -123,7 +123,7 @@ impl Lineage {
         let at = attempt_time(folder.name());
         let unfit = |why: &str| Unfit { at, why: format!("{folder}: {why}") };
         match looked {
-            Looked::Complete(manifest) => self.complete.push(Taken::of(store, folder.clone(), *manifest)),
+            Looked::Complete(manifest, _) => self.complete.push(Taken::of(store, folder.clone(), *manifest)),
             // A later version of this program wrote it: an older snapshot is no answer.
             Looked::Broken(error) if error.class() == ExitClass::Config => self.unread = Some(error),
             Looked::Broken(error) => self.broken.push(unfit(error.message())),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::catalog::announced::Judge;
-use crate::contract::{Policy, StoreFlags};
+use crate::contract::{ExitClass, Policy, StoreFlags};
 use crate::format::manifest::sample;
 use crate::util::sha256::Sha256;
 
@@ -88,6 +88,8 @@ async fn what_is_held_or_the_last_or_another_one_is_refused() {
     assert!(!world.path(KEY).exists());
     let wrong = run(RemoveRequest { manifest_sha256: "x".to_owned(), ..world.request.clone() }).await.unwrap_err();
     assert!(wrong.message().contains("64 hex digits"), "{wrong}");
+    let late = RemoveRequest { not_after: Some(clock::now()), ..world.request.clone() };
+    assert_eq!(run(late).await.unwrap_err().class(), ExitClass::Deadline);
     let elsewhere = RemoveRequest { expect_store_id: Some("0a1b2c3d-0000".to_owned()), ..world.request.clone() };
     assert_eq!(run(elsewhere).await.unwrap_err().failure().reason, "StoreExchanged");
 }

@@ -70,6 +70,7 @@ pub(super) fn fresh() -> Observed {
         missing_secrets: vec![],
         strays: vec![],
         inspections: vec![],
+        deletion: None,
         settings: Settings {
             agent_image: "r/holdfast:1".to_owned(),
             etcd_repository: "r/etcd".to_owned(),

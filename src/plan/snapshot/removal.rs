@@ -1,0 +1,270 @@
+//! The end of an `EtcdSnapshot` with `deletionPolicy: Delete`.
+//!
+//! Decides when the finalizer is set and taken away, when a Job removes the stored snapshot, and what stands in its way. In doubt
+//! the object goes and the snapshot stays in the store: no deletion waits for ever, and nothing that is needed is removed (I25).
+
+use jiff::{SignedDuration, Timestamp};
+use snapshot_agent::contract::RemovedReport;
+
+use super::stage::{SLOW, Stage, witnessed};
+use super::{Deletion, Inspection, Observed, job, place};
+use crate::api::backup_store::Right;
+use crate::api::condition::Reason;
+use crate::api::schedule::PruneRun;
+use crate::api::snapshot::{Artifact, DeletionPolicy, Phase, Removal};
+use crate::api::{ARTIFACT_FINALIZER, EtcdSnapshot, key, name};
+use crate::plan::build::job::{CONTAINER, allows_last};
+use crate::plan::jobs::{self, Fact};
+use crate::plan::schedule::{attempt_of, may_remove};
+use crate::plan::{Act, Note, Target, Wake, meta, pods};
+
+/// So long a deletion waits for the removal, from the deletion or the end of the save on.
+pub(in crate::plan) const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
+
+/// A latch that is older starts no Job any more.
+const STALE: SignedDuration = SignedDuration::from_mins(5);
+
+/// The next step to the end of an object.
+#[derive(Debug)]
+pub(super) struct End {
+    /// What is done.
+    pub(super) act: Option<Act>,
+    /// What `Ready` tells meanwhile.
+    pub(super) told: Option<(Reason, String)>,
+    /// The removal that stays latched.
+    pub(super) removal: Option<Removal>,
+    /// What people hear.
+    pub(super) note: Option<Note>,
+    /// When to look again.
+    pub(super) wake: Wake,
+}
+
+/// Whether the deletion of this object waits for something of ours.
+pub fn holds(snapshot: &EtcdSnapshot) -> bool {
+    snapshot.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == ARTIFACT_FINALIZER)
+}
+
+/// Whether the stored snapshot is to go with this object.
+pub(in crate::plan) fn goes_along(snapshot: &EtcdSnapshot) -> bool {
+    snapshot.spec.deletion_policy == DeletionPolicy::Delete && snapshot.spec.run.is_none()
+}
+
+/// The removal that a snapshot is latched for, for the restores that look.
+pub fn live_removal(snapshot: &EtcdSnapshot, now: Timestamp) -> Option<PruneRun> {
+    let status = snapshot.status.as_ref()?;
+    let run = endangered(status.removal.as_ref()?, &status.artifact.as_ref()?.key);
+    may_remove(&run, now).then_some(run)
+}
+
+/// The removal as restores know such runs: of this one folder.
+pub(super) fn endangered(removal: &Removal, key: &str) -> PruneRun {
+    let Removal { job, latched_at } = removal.clone();
+    PruneRun { job, latched_at, lineage: attempt_of(key), ..PruneRun::default() }
+}
+
+/// The next step, where the finalizer or the deletion calls for one; `None`: all goes on as always.
+pub(super) fn end(seen: &Observed, stage: &Stage, now: Timestamp) -> Option<End> {
+    let snapshot = &seen.snapshot;
+    match (meta::deleting(&snapshot.metadata), goes_along(snapshot), holds(snapshot)) {
+        (false, true, false) => {
+            let act = Act::KeepArtifact { snapshot: Target::of(&snapshot.metadata) };
+            let removal = snapshot.status.as_ref().and_then(|status| status.removal.clone());
+            Some(End { act: Some(act), told: None, removal, note: None, wake: Wake::Now })
+        }
+        (_, false, true) => Some(release(seen, None)),
+        (true, true, true) => ending(seen, seen.deletion.as_ref()?, stage, now),
+        (false, ..) | (true, _, false) => None,
+    }
+}
+
+fn ending(seen: &Observed, deletion: &Deletion, stage: &Stage, now: Timestamp) -> Option<End> {
+    if deletion.terminating {
+        return Some(leave(seen, "the namespace is being deleted, so that no Job can remove it"));
+    }
+    let status = seen.snapshot.status.as_ref();
+    let artifact = status.and_then(|status| status.artifact.as_ref());
+    match (status.map(|status| status.phase).unwrap_or_default(), artifact) {
+        (Phase::Complete, Some(artifact)) => return Some(remove(seen, deletion, artifact, now)),
+        (Phase::Failed | Phase::Complete, _) => return Some(release(seen, None)),
+        (Phase::Pending | Phase::Running, _) => {}
+    }
+    let late = now >= until(seen, now);
+    match stage {
+        Stage::Start(_) => Some(release(seen, None)),
+        Stage::Blocked(..) if !witnessed(seen) => Some(release(seen, None)),
+        // The Job has a deadline of its own, after which it is known what became of it.
+        Stage::Job(Fact::HeldUp(held)) if held.reason == Reason::NodeSilent && late => {
+            Some(leave(seen, "the node of the Pod that saves it does not answer"))
+        }
+        Stage::Blocked(..) | Stage::Doubt(_) if late => {
+            Some(leave(seen, "the store did not say in time whether it holds the snapshot"))
+        }
+        Stage::Rest | Stage::Blocked(..) | Stage::Job(_) | Stage::Doubt(_) => None,
+    }
+}
+
+/// When the deletion has waited long enough.
+fn until(seen: &Observed, now: Timestamp) -> Timestamp {
+    let deleted = seen.snapshot.metadata.deletion_timestamp.as_ref().map_or(now, |at| at.0);
+    let stored = seen.snapshot.status.as_ref().and_then(|status| status.completed_at.as_ref()?.parse().ok());
+    stored.map_or(deleted, |stored: Timestamp| stored.max(deleted)) + PATIENCE
+}
+
+/// The snapshot is stored: a latch, then the Job, then the end.
+fn remove(seen: &Observed, deletion: &Deletion, artifact: &Artifact, now: Timestamp) -> End {
+    let latched = seen.snapshot.status.as_ref().and_then(|status| status.removal.clone());
+    let (until, late) = (until(seen, now), now >= until(seen, now));
+    let refuse = |why: &str, removal: Option<Removal>, wake: Wake| {
+        if late {
+            return leave(seen, why);
+        }
+        let message =
+            format!("{why}. Otherwise this object goes at {until}, and the snapshot stays at {}", artifact.uri);
+        End { removal, ..wait(Reason::RemovalRefused, message, wake) }
+    };
+    let own = |one: &&Inspection| meta::controlled_by(&one.job.metadata, meta::uid(&seen.snapshot.metadata));
+    let stands = deletion.job.as_ref().filter(own);
+    match stands.map(|one| read(one, now)) {
+        None => {}
+        Some(Said::Gone(report)) => return release(seen, Some(removed(&report, artifact))),
+        Some(Said::Refused(stopped)) => {
+            let overruled = stopped.reason == LAST_PROVEN && allow_last(seen);
+            if !overruled || stands.is_some_and(|one| allows_last(&one.job)) {
+                return refuse(&remedy(&stopped.reason, stopped.message), latched, SLOW);
+            }
+        }
+        Some(Said::Failed { why, again }) => {
+            if let Some(wake) = Wake::at(again, now).filter(|_| !late) {
+                return refuse(&why, latched, wake);
+            }
+            if late {
+                return leave(seen, &why);
+            }
+        }
+        // Its Job's deadline ends it.
+        Some(Said::Nothing { words, silent: false }) => return waits(words, latched),
+        Some(Said::Nothing { words, silent: true }) => {
+            return if late { leave(seen, &words) } else { waits(words, latched) };
+        }
+    }
+    if seen.snapshot.spec.hold {
+        return refuse("spec.hold is true. Set spec.hold to false", None, SLOW);
+    }
+    // Unlatched again: the restore does not wait for this.
+    if deletion.restores.contains(&attempt_of(&artifact.key)) {
+        return refuse("an EtcdCluster restores this snapshot. Wait for the end of the restore", None, SLOW);
+    }
+    let Some(sha256) = &artifact.manifest_sha256 else {
+        return leave(seen, "an earlier version of Holdfast saved it, and its status has no manifestSha256");
+    };
+    let at = match place::of(seen, Right::Prune) {
+        Ok(at) => at,
+        Err((_, why)) => return refuse(&why, None, SLOW),
+    };
+    if at.record.as_ref().is_some_and(|record| record.id.is_none()) {
+        return refuse("the store had no store ID when the snapshot was saved. Remove it by hand", None, SLOW);
+    }
+    if late {
+        return leave(seen, "no Job removed it in time");
+    }
+    let meta = &seen.snapshot.metadata;
+    let fresh = |latch: &Removal| latch.latched_at.parse::<Timestamp>().is_ok_and(|at| now < at + STALE);
+    let act = match latched.clone().filter(|latch| deletion.job.is_none() && fresh(latch)) {
+        Some(latch) => {
+            Act::StartJob(Box::new(job::remove(seen, at, &latch, (&artifact.key, sha256), allow_last(seen))))
+        }
+        None => Act::LatchRemoval(Removal {
+            job: name::removal(meta::name(meta), meta::uid(meta), &now.to_string()),
+            latched_at: now.to_string(),
+        }),
+    };
+    End {
+        act: Some(act),
+        wake: Wake::Now,
+        removal: latched,
+        ..wait(Reason::Removing, "Holdfast removes the stored snapshot".to_owned(), Wake::Now)
+    }
+}
+
+/// What the Job that removes has said.
+enum Said {
+    /// The snapshot is gone.
+    Gone(RemovedReport),
+    /// The agent refused.
+    Refused(snapshot_agent::contract::Stopped),
+    /// The Job failed; another one may try then.
+    Failed { why: String, again: Timestamp },
+    /// Nothing yet, in these words; `silent`: and its node does not answer.
+    Nothing { words: String, silent: bool },
+}
+
+fn read(one: &Inspection, now: Timestamp) -> Said {
+    if let Some(report) = one.pods.iter().rev().find_map(|pod| pods::removed_report(pod, CONTAINER)) {
+        return match report.refused.clone() {
+            None => Said::Gone(report),
+            Some(refused) => Said::Refused(refused),
+        };
+    }
+    let again = || {
+        let ended = jobs::last_end(&one.job, &one.pods).unwrap_or(now);
+        ended + jobs::pause(jobs::created(&one.job).unwrap_or(ended), ended)
+    };
+    match jobs::read(&one.job, &one.pods, None, None, now) {
+        Fact::Failed { message, .. } => Said::Failed { why: message, again: again() },
+        Fact::Lost | Fact::Stored { .. } => {
+            Said::Failed { why: "the report of the Job that removes it is gone".to_owned(), again: again() }
+        }
+        Fact::HeldUp(held) => Said::Nothing { silent: held.reason == Reason::NodeSilent, words: held.words() },
+        Fact::Pending(words) | Fact::Running(words) => Said::Nothing { words, silent: false },
+        Fact::Settling => Said::Nothing { words: super::stage::SETTLING.to_owned(), silent: false },
+    }
+}
+
+/// The agent's word for a refusal that a person may overrule.
+const LAST_PROVEN: &str = "LastProven";
+
+fn allow_last(seen: &Observed) -> bool {
+    meta::annotation(&seen.snapshot.metadata, key::REMOVE_LAST) == Some("true")
+}
+
+/// The agent names its own flag; here an annotation does the same.
+fn remedy(reason: &str, message: String) -> String {
+    if reason != LAST_PROVEN {
+        return message;
+    }
+    format!(
+        "it is the last proven snapshot of its cluster. To remove it all the same, annotate this object with {}=true",
+        key::REMOVE_LAST
+    )
+}
+
+fn removed(report: &RemovedReport, artifact: &Artifact) -> Note {
+    let left = if report.unknown_files.is_empty() {
+        String::new()
+    } else {
+        format!("; files that Holdfast does not know stay: {}", report.unknown_files.join(", "))
+    };
+    let message = format!("the store does not hold {} any more{left}", artifact.uri);
+    Note { warning: false, reason: "SnapshotRemoved".to_owned(), message }
+}
+
+/// The object goes, and the stored snapshot stays.
+fn leave(seen: &Observed, why: &str) -> End {
+    let artifact = seen.snapshot.status.as_ref().and_then(|status| status.artifact.as_ref());
+    let place = artifact.map_or_else(String::new, |artifact| format!(" at {}", artifact.uri));
+    let message = format!("the object goes, and the snapshot stays in the store{place}: {why}");
+    release(seen, Some(Note { warning: true, reason: "SnapshotLeft".to_owned(), message }))
+}
+
+fn release(seen: &Observed, note: Option<Note>) -> End {
+    let act = Act::ReleaseArtifact { snapshot: Target::of(&seen.snapshot.metadata) };
+    End { act: Some(act), told: None, removal: None, note, wake: Wake::OnChange }
+}
+
+fn wait(reason: Reason, message: String, wake: Wake) -> End {
+    End { act: None, told: Some((reason, message)), removal: None, note: None, wake }
+}
+
+fn waits(words: String, removal: Option<Removal>) -> End {
+    End { removal, ..wait(Reason::Removing, words, SLOW) }
+}
