@@ -20,6 +20,7 @@ mod pruning;
 mod quiet;
 mod recurring;
 mod refusals;
+mod removal;
 mod replace;
 mod restores;
 mod retention;
@@ -49,6 +50,7 @@ pub fn all() -> Vec<Story> {
         story!("manual_run_is_recorded", schedules::by_hand),
         story!("retention_accelerated", pruning::accelerated),
         story!("suspicious_stores_are_not_pruned", pruning::stopped),
+        story!("deleting_an_object_with_policy_delete", removal::tell),
         story!("retention_is_told", retention::tell),
         story!("a_settled_cluster_is_quiet", quiet::tell),
         story!(on host "api_trouble", api_trouble::tell),

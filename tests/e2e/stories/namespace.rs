@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams};
 use serde_json::{Value, json};
 
 use crate::support::kube_helpers::{api, condition, until, wait_for};
@@ -47,7 +47,9 @@ async fn furnish(w: &World, doomed: &str) -> Result<()> {
     let clusters = api(&w.client, doomed, "EtcdCluster");
     let ready = |c: &Value| condition(c, "Ready").is_some_and(|(status, ..)| status == "True");
     wait_for(&clusters, "alpha", "Ready", PATIENCE, ready).await?;
-    put(make::snapshot("done", "alpha", json!({ "s3": make::s3() })))?;
+    let mut done = make::snapshot("done", "alpha", json!({ "s3": make::s3() }));
+    done["spec"]["deletionPolicy"] = json!("Delete");
+    put(done)?;
     let snapshots = api(&w.client, doomed, "EtcdSnapshot");
     wait_for(&snapshots, "done", "Complete", PATIENCE, |s| s["status"]["phase"] == "Complete").await?;
     put(make::restored("beta", 3, json!({"snapshotRef": {"name": "done"}})))?;
@@ -77,7 +79,7 @@ async fn gone(w: &World, doomed: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether there is a member whose Pod and claim are gone, and our finalizer is not.
+/// Whether there is a member whose Pod and claim are gone, or a snapshot that goes, and our finalizer is not.
 async fn held(w: &World, doomed: &str) -> Result<bool> {
     let there = async |kind, name: &str| anyhow::Ok(api(&w.client, doomed, kind).get_opt(name).await?.is_some());
     for member in api(&w.client, doomed, "EtcdMember").list(&ListParams::default()).await?.items {
@@ -87,5 +89,9 @@ async fn held(w: &World, doomed: &str) -> Result<bool> {
             return Ok(true);
         }
     }
-    Ok(false)
+    let snapshots = api(&w.client, doomed, "EtcdSnapshot").list(&ListParams::default()).await?.items;
+    let goes = |snapshot: &DynamicObject| snapshot.metadata.deletion_timestamp.is_some();
+    Ok(snapshots
+        .iter()
+        .any(|snapshot| goes(snapshot) && snapshot.finalizers().iter().any(|f| f == "holdfast.dev/artifact")))
 }

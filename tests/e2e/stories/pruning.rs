@@ -83,7 +83,7 @@ pub async fn stopped(w: &World) -> Result<()> {
 
     // The bucket is exchanged for a copy with a mark of its own, behind the operator's back.
     let (s3, mark) = (w.s3_pod().await?, format!("{ROOT}/holdfast-store.json"));
-    w.create(store("other", "other")).await?;
+    w.create(make::store("other", "other")).await?;
     w.step("another store", ready(w, "other")).await?;
     for (verb, from, to) in [
         ("mv", mark.clone(), format!("{ROOT}/../mark.json")),
@@ -104,7 +104,7 @@ pub async fn stopped(w: &World) -> Result<()> {
 
 /// A cluster, a schedule in a store, a backup and its past, all recorded; the lineage's folder.
 async fn history(w: &World) -> Result<String> {
-    w.create(store("vault", "house")).await?;
+    w.create(make::store("vault", "house")).await?;
     w.create(make::cluster("alpha", 1)).await?;
     w.step("a cluster", w.wait_ready("alpha", 1)).await?;
     w.fill("alpha", 1_500).await?;
@@ -220,18 +220,6 @@ async fn emptied(w: &World, lineage: &str, kept: &BTreeSet<String>) -> Result<()
         Ok(if same { Ok(()) } else { Err(format!("stored {stored:?}, recorded {:?}", recorded.keys())) })
     })
     .await
-}
-
-/// A store at a prefix of the bucket.
-fn store(name: &str, prefix: &str) -> Value {
-    let mut s3 = make::s3();
-    s3["prefix"] = json!(prefix);
-    let credentials = s3.as_object_mut().and_then(|s3| s3.remove("credentialsSecretRef"));
-    let secret = credentials.map(|secret| secret["name"].clone());
-    json!({
-        "apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdBackupStore", "metadata": {"name": name},
-        "spec": {"s3": s3, "credentials": {"write": secret}},
-    })
 }
 
 async fn ready(w: &World, name: &str) -> Result<()> {

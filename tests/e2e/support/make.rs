@@ -45,6 +45,18 @@ pub fn s3() -> Value {
     })
 }
 
+/// A store at a prefix of the bucket.
+pub fn store(name: &str, prefix: &str) -> Value {
+    let mut s3 = s3();
+    s3["prefix"] = json!(prefix);
+    let credentials = s3.as_object_mut().and_then(|s3| s3.remove("credentialsSecretRef"));
+    let secret = credentials.map(|secret| secret["name"].clone());
+    json!({
+        "apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdBackupStore", "metadata": {"name": name},
+        "spec": {"s3": s3, "credentials": {"write": secret}},
+    })
+}
+
 /// A snapshot of `cluster` to `destination`.
 pub fn snapshot(name: &str, cluster: &str, destination: Value) -> Value {
     json!({
