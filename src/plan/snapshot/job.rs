@@ -10,7 +10,7 @@ use snapshot_agent::contract::{
 
 use super::Observed;
 use super::place::Place;
-use super::removal::endangered;
+use super::latch::endangered;
 use crate::api::snapshot::{External, Removal};
 use crate::api::{EtcdSnapshot, key, name};
 use crate::plan::build::job::{AgentJob, Work, job};

@@ -3,6 +3,7 @@
 mod doubt;
 mod inquiry;
 mod job;
+mod latch;
 mod observed;
 mod place;
 mod plan;
@@ -14,8 +15,8 @@ pub use job::inspection;
 pub use observed::*;
 pub use place::secrets;
 pub use plan::plan;
-pub(in crate::plan) use removal::PATIENCE;
-pub use removal::{holds, live_removal};
+pub(in crate::plan) use latch::PATIENCE;
+pub use latch::{holds, live_removal};
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,8 @@ use snapshot_agent::contract::{self as agent, ExitClass};
 
 use super::doubt::doubtful;
 use super::inquiry::{self, Answer};
-use super::removal::{self, goes_along, holds};
+use super::latch::{goes_along, holds};
+use super::removal;
 use super::stage::{Doubt, Inquiry, SETTLING, SLOW, Stage, witnessed};
 use super::{Observed, job, place, status};
 use crate::api::backup_store::Right;

@@ -6,20 +6,17 @@
 use jiff::{SignedDuration, Timestamp};
 use snapshot_agent::contract::RemovedReport;
 
+use super::latch::{PATIENCE, goes_along, holds};
 use super::stage::{SLOW, Stage, witnessed};
 use super::{Deletion, Inspection, Observed, job, place};
 use crate::api::backup_store::Right;
 use crate::api::condition::Reason;
-use crate::api::schedule::PruneRun;
-use crate::api::snapshot::{Artifact, DeletionPolicy, Phase, Removal};
-use crate::api::{ARTIFACT_FINALIZER, EtcdSnapshot, key, name};
+use crate::api::snapshot::{Artifact, Phase, Removal};
+use crate::api::{key, name};
 use crate::plan::build::job::{CONTAINER, allows_last};
 use crate::plan::jobs::{self, Fact};
-use crate::plan::schedule::{attempt_of, may_remove};
+use crate::plan::schedule::attempt_of;
 use crate::plan::{Act, Note, Target, Wake, meta, pods};
-
-/// So long a deletion waits for the removal, from the deletion or the end of the save on.
-pub(in crate::plan) const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
 
 /// A latch that is older starts no Job any more.
 const STALE: SignedDuration = SignedDuration::from_mins(5);
@@ -37,29 +34,6 @@ pub(super) struct End {
     pub(super) note: Option<Note>,
     /// When to look again.
     pub(super) wake: Wake,
-}
-
-/// Whether the deletion of this object waits for something of ours.
-pub fn holds(snapshot: &EtcdSnapshot) -> bool {
-    snapshot.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == ARTIFACT_FINALIZER)
-}
-
-/// Whether the stored snapshot is to go with this object.
-pub(in crate::plan) fn goes_along(snapshot: &EtcdSnapshot) -> bool {
-    snapshot.spec.deletion_policy == DeletionPolicy::Delete && snapshot.spec.run.is_none()
-}
-
-/// The removal that a snapshot is latched for, for the restores that look.
-pub fn live_removal(snapshot: &EtcdSnapshot, now: Timestamp) -> Option<PruneRun> {
-    let status = snapshot.status.as_ref()?;
-    let run = endangered(status.removal.as_ref()?, &status.artifact.as_ref()?.key);
-    may_remove(&run, now).then_some(run)
-}
-
-/// The removal as restores know such runs: of this one folder.
-pub(super) fn endangered(removal: &Removal, key: &str) -> PruneRun {
-    let Removal { job, latched_at } = removal.clone();
-    PruneRun { job, latched_at, lineage: attempt_of(key), ..PruneRun::default() }
 }
 
 /// The next step, where the finalizer or the deletion calls for one; `None`: all goes on as always.
