@@ -4,6 +4,7 @@ pub(super) mod backup_store;
 mod certificates;
 pub(super) mod cluster;
 pub(super) mod member;
+mod restores;
 pub(super) mod schedule;
 pub(super) mod snapshot;
 

@@ -4,13 +4,14 @@
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::ResourceExt;
 
+use super::restores::restored;
 use super::snapshot::pods_of;
 use super::{labelled, owned_by};
-use crate::api::{EtcdBackupStore, EtcdCluster, EtcdMember, EtcdSnapshot, EtcdSnapshotSchedule, key, name};
+use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, EtcdSnapshotSchedule, key, name};
 use crate::operator::error::Error;
 use crate::operator::reader::{Only, Reader};
 use crate::plan::meta;
-use crate::plan::schedule::{Observed, Recall, restores};
+use crate::plan::schedule::{Observed, Recall};
 
 /// The schedule of this name and UID with its parts; `None` when it is gone.
 pub(in crate::operator) async fn observe(
@@ -60,18 +61,6 @@ pub(in crate::operator) async fn observe(
     let snapshots = [snapshots, strangers].concat();
     let settings = reader.ctx.settings.clone();
     Ok(Some(Observed { schedule, cluster, store, cron_job, jobs, snapshots, recalls, restores, held, settings }))
-}
-
-/// What restores read, looked at after the schedule with its latch: a restore that latches later sees that.
-pub(super) async fn restored(reader: Reader<'_>) -> Result<Vec<String>, Error> {
-    let (clusters, members) = futures::try_join!(
-        reader.list::<EtcdCluster>(Only::Everything, |_| true),
-        reader.list::<EtcdMember>(Only::Everything, |member| member.spec.restore.is_some()),
-    )?;
-    let named = clusters.iter().filter_map(|c| c.spec.bootstrap.as_ref()?.restore.as_ref()?.snapshot_ref.as_ref());
-    let named = named.map(async |named| reader.get::<EtcdSnapshot>(&named.name).await);
-    let snapshots: Vec<EtcdSnapshot> = futures::future::try_join_all(named).await?.into_iter().flatten().collect();
-    Ok(restores(&clusters, &members, &snapshots))
 }
 
 async fn held(reader: Reader<'_>) -> Result<Vec<String>, Error> {

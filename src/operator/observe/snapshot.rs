@@ -7,7 +7,7 @@ use kube::api::PostParams;
 use kube::{Api, Resource, ResourceExt};
 
 use super::labelled;
-use super::schedule::restored;
+use super::restores::restored;
 use crate::api::snapshot::Phase;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
 use crate::operator::clock;

@@ -9,8 +9,8 @@ use snapshot_agent::contract::{
 };
 
 use super::Observed;
-use super::place::Place;
 use super::latch::endangered;
+use super::place::Place;
 use crate::api::snapshot::{External, Removal};
 use crate::api::{EtcdSnapshot, key, name};
 use crate::plan::build::job::{AgentJob, Work, job};

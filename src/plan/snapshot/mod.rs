@@ -12,11 +12,11 @@ mod stage;
 mod status;
 
 pub use job::inspection;
+pub(in crate::plan) use latch::PATIENCE;
+pub use latch::{holds, live_removal};
 pub use observed::*;
 pub use place::secrets;
 pub use plan::plan;
-pub(in crate::plan) use latch::PATIENCE;
-pub use latch::{holds, live_removal};
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,19 @@
+//! What restores of a namespace read, for those who remove snapshots.
+
+use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot};
+use crate::operator::error::Error;
+use crate::operator::reader::{Only, Reader};
+use crate::plan::schedule::restores;
+
+/// Keys of the snapshots that restores read. It has to be looked at after the object with its latch: a restore that latches later
+/// sees that.
+pub(super) async fn restored(reader: Reader<'_>) -> Result<Vec<String>, Error> {
+    let (clusters, members) = futures::try_join!(
+        reader.list::<EtcdCluster>(Only::Everything, |_| true),
+        reader.list::<EtcdMember>(Only::Everything, |member| member.spec.restore.is_some()),
+    )?;
+    let named = clusters.iter().filter_map(|c| c.spec.bootstrap.as_ref()?.restore.as_ref()?.snapshot_ref.as_ref());
+    let named = named.map(async |named| reader.get::<EtcdSnapshot>(&named.name).await);
+    let snapshots: Vec<EtcdSnapshot> = futures::future::try_join_all(named).await?.into_iter().flatten().collect();
+    Ok(restores(&clusters, &members, &snapshots))
+}
