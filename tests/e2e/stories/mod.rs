@@ -49,6 +49,7 @@ pub fn all() -> Vec<Story> {
         story!("recurring_backups", recurring::tell),
         story!("manual_run_is_recorded", schedules::by_hand),
         story!("retention_accelerated", pruning::accelerated),
+        story!("locked_snapshots_are_shown", pruning::locked),
         story!("suspicious_stores_are_not_pruned", pruning::stopped),
         story!("deleting_an_object_with_policy_delete", removal::tell),
         story!("retention_is_told", retention::tell),

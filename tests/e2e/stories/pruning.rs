@@ -24,7 +24,7 @@ const SCHEDULE: &str = "EtcdSnapshotSchedule";
 
 /// Old backups go, and exactly those: not the held one, and not the one that a restore has begun to read.
 pub async fn accelerated(w: &World) -> Result<()> {
-    let lineage = history(w).await?;
+    let lineage = history(w, None).await?;
     let records = complete(w).await?;
     let all: BTreeSet<String> = records.keys().cloned().collect();
     let mut kept = by_hand(&all)?;
@@ -63,7 +63,7 @@ pub async fn accelerated(w: &World) -> Result<()> {
 
 /// The newest backup has lost nearly all keys, or the store is another one: nothing goes until a person says so.
 pub async fn stopped(w: &World) -> Result<()> {
-    let lineage = history(w).await?;
+    let lineage = history(w, None).await?;
     let pod = w.names_with("Pod", "holdfast.dev/cluster=alpha").await?.into_iter().next().context("a member")?;
     w.exec(&pod, "etcd", &["etcdctl", "del", "", "--prefix"]).await?;
     run(w, "wiped").await?;
@@ -102,8 +102,31 @@ pub async fn stopped(w: &World) -> Result<()> {
     w.step("and the rest goes", emptied(w, &lineage, &kept)).await
 }
 
+/// What is locked is shown until when, and neither announced nor removed before; all else goes.
+pub async fn locked(w: &World) -> Result<()> {
+    let until = Timestamp::from_second(Timestamp::now().as_second())? + SignedDuration::from_hours(24 * 30);
+    let lineage = history(w, Some((2, until))).await?;
+    let all = stored(w, &lineage).await?;
+    let mut kept = by_hand(&all)?;
+    // The names of folders begin with their times.
+    let locked: Vec<String> = all.iter().take(2).cloned().collect();
+    ensure!(locked.iter().all(|key| !kept.contains(key)), "the policy keeps {locked:?} anyway");
+    kept.extend(locked);
+    retain(w).await?;
+    w.step("the others are announced", announced(w, all.len() - kept.len())).await?;
+    let shown = |s: &Value| s["status"]["locked"] == json!({"count": 2, "until": until.to_string()});
+    w.step("the locks are shown", w.wait(SCHEDULE, "nightly", "two locks", shown)).await?;
+    ripen(w, &lineage).await?;
+    w.step("all but those goes", emptied(w, &lineage, &kept)).await?;
+    let told = w.step("and that is told", applied(w, "True", "SnapshotsLocked")).await?;
+    let (.., message) = condition(&told, "RetentionApplied").context("told above")?;
+    ensure!(message.contains(&until.to_string()) && shown(&told), "{message}: {}", told["status"]);
+    ensure!(stored(w, &lineage).await? == kept, "a locked one went");
+    Ok(())
+}
+
 /// A cluster, a schedule in a store, a backup and its past, all recorded; the lineage's folder.
-async fn history(w: &World) -> Result<String> {
+async fn history(w: &World, lock: Option<(usize, Timestamp)>) -> Result<String> {
     w.create(make::store("vault", "house")).await?;
     w.create(make::cluster("alpha", 1)).await?;
     w.step("a cluster", w.wait_ready("alpha", 1)).await?;
@@ -118,7 +141,12 @@ async fn history(w: &World) -> Result<String> {
     let key = first["status"]["artifact"]["key"].as_str().context("a key")?;
     let (lineage, _) = key.rsplit_once('/').context("a lineage")?;
     let count = PAST.to_string();
-    let past = ["holdfast-probe", "history", "--root", ROOT, "--lineage", lineage, "--count", &count, "--step", "12h"];
+    let (locked, until) = lock.map(|(count, until)| (count.to_string(), until.to_string())).unwrap_or_default();
+    let mut past =
+        vec!["holdfast-probe", "history", "--root", ROOT, "--lineage", lineage, "--count", &count, "--step", "12h"];
+    if lock.is_some() {
+        past.extend(["--locked", &locked, "--until", &until]);
+    }
     w.exec(&w.s3_pod().await?, "versitygw", &past).await?;
     // As after a week without an operator.
     let since = Timestamp::now() - SignedDuration::from_hours(8 * 24);

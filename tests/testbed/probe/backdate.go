@@ -21,12 +21,15 @@ import (
 
 const keyTime = "20060102T150405Z"
 
-// history: copies of the newest snapshot of a lineage, so many steps older.
+// history: copies of the newest snapshot of a lineage, so many steps older; the
+// oldest of them may record a lock, as of a store that tells nobody of it.
 func historyVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 	root := f.String("root", "", "the folder that keys begin in")
 	lineage := f.String("lineage", "", "the lineage's key")
 	count := f.Int("count", 0, "number of copies")
 	step := f.Duration("step", time.Hour, "time between two of them")
+	locked := f.Int("locked", 0, "number of the oldest copies that are locked")
+	until := f.String("until", "", "end of their locks (RFC 3339)")
 	return func(context.Context) (any, error) {
 		folder := filepath.Join(*root, *lineage)
 		newest, err := newestSnapshot(folder)
@@ -35,7 +38,11 @@ func historyVerb(f *flag.FlagSet) func(context.Context) (any, error) {
 		}
 		var keys []string
 		for n := 1; n <= *count; n++ {
-			name, err := copyBack(*lineage, filepath.Join(folder, newest), n, time.Duration(n)*(*step))
+			lock := *until
+			if n <= *count-*locked {
+				lock = ""
+			}
+			name, err := copyBack(*lineage, filepath.Join(folder, newest), n, time.Duration(n)*(*step), lock)
 			if err != nil {
 				return nil, err
 			}
@@ -58,8 +65,9 @@ func newestSnapshot(folder string) (string, error) {
 	return "", errors.New("no snapshot in " + folder)
 }
 
-// copyBack makes the n-th older copy of a snapshot, of a run of its own.
-func copyBack(lineage, from string, n int, by time.Duration) (string, error) {
+// copyBack makes the n-th older copy of a snapshot, of a run of its own, with
+// a lock where its end is given.
+func copyBack(lineage, from string, n int, by time.Duration, lock string) (string, error) {
 	name, err := earlier(filepath.Base(from), by)
 	if err != nil {
 		return "", err
@@ -75,6 +83,9 @@ func copyBack(lineage, from string, n int, by time.Duration) (string, error) {
 	return name, edit(filepath.Join(to, "manifest.json"), func(manifest map[string]any) error {
 		delete(manifest, "manifestSha256")
 		manifest["key"] = lineage + "/" + name
+		if lock != "" {
+			manifest["lock"] = map[string]any{"mode": "GOVERNANCE", "until": lock, "confirmed": true}
+		}
 		origin, ok := manifest["origin"].(map[string]any)
 		if !ok {
 			return errors.New("a manifest without an origin")
