@@ -141,11 +141,11 @@ async fn history(w: &World, lock: Option<(usize, Timestamp)>) -> Result<String> 
     let key = first["status"]["artifact"]["key"].as_str().context("a key")?;
     let (lineage, _) = key.rsplit_once('/').context("a lineage")?;
     let count = PAST.to_string();
-    let (locked, until) = lock.map(|(count, until)| (count.to_string(), until.to_string())).unwrap_or_default();
+    let (locked, end) = lock.map(|(count, until)| (count.to_string(), until.to_string())).unwrap_or_default();
     let mut past =
         vec!["holdfast-probe", "history", "--root", ROOT, "--lineage", lineage, "--count", &count, "--step", "12h"];
     if lock.is_some() {
-        past.extend(["--locked", &locked, "--until", &until]);
+        past.extend(["--locked", &locked, "--until", &end]);
     }
     w.exec(&w.s3_pod().await?, "versitygw", &past).await?;
     // As after a week without an operator.
