@@ -88,7 +88,11 @@ fn formed_next(seen: &Observed, wanted: Result<&Wanted, Next>, formed: &Formed, 
     }
     match wanted {
         Ok(wanted) => alarms::next(seen, wanted, etcd)
-            .or_else(|| shrink::next(seen, wanted, etcd, now))
+            .or_else(|| match shrink::next(seen, wanted, etcd, now) {
+                // A voter that cannot go may wait for the place of a lost one.
+                Some(wait @ Next::Wait(..)) => replace::beside(seen, etcd, now).or(Some(wait)),
+                other => other,
+            })
             .or_else(|| stuck::next(seen, etcd, now))
             .or_else(|| replace::next(seen, etcd, now))
             .or_else(|| grow::next(seen, wanted, etcd, now))

@@ -81,6 +81,29 @@ pub(super) fn next(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option
     Some(Next::act(Act::LatchLeaving { member: Target::of(&member.object.metadata), leaving }))
 }
 
+/// The replacement of a lost voter while another member waits to leave: that may wait for this.
+pub(super) fn beside(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
+    let causes = causes(seen, etcd, now);
+    let (member, Cause::Lost(evidence)) = causes.first().filter(|_| leaves(seen))? else { return None };
+    let listed = seen.listed(etcd, member.name()).filter(|_| !seen.cluster.spec.repairs_itself());
+    if let Some(listed) = listed {
+        let message = format!(
+            "{}: {}. Another member waits to leave meanwhile, and spec.repair.mode is Manual. Remove this one from etcd, in any \
+             other member's Pod: etcdctl member remove {:x}",
+            member.name(),
+            evidence.told(),
+            listed.id
+        );
+        return Some(Next::wait(Reason::Replacing, message, POLL));
+    }
+    next(seen, etcd, now).or_else(|| waiting(seen, etcd, now))
+}
+
+/// Whether a member is on its way out.
+fn leaves(seen: &Observed) -> bool {
+    seen.members.iter().any(|m| !m.stays() && !m.removed())
+}
+
 /// What a replacement that does not come yet waits for.
 pub(super) fn waiting(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option<Next> {
     let causes = causes(seen, etcd, now);
@@ -90,11 +113,16 @@ pub(super) fn waiting(seen: &Observed, etcd: &Membership, now: Timestamp) -> Opt
 /// Members that are to be replaced, the most certain first.
 fn causes<'a>(seen: &'a Observed, etcd: &Membership, now: Timestamp) -> Vec<(&'a Member, Cause)> {
     let asked = meta::annotation(&seen.cluster.metadata, key::REPLACE);
+    // I11: beside a member that leaves only a lost one goes, and beside a lost one none.
+    let beside = leaves(seen);
+    if seen.members.iter().any(|m| !m.stays() && !m.removed() && m.object.spec.is_lost()) {
+        return vec![];
+    }
     let cause = |member: &'a Member| {
         let unlisted = member.joined() && seen.listed(etcd, member.name()).is_none();
         match evidence(seen, member, now) {
-            _ if unlisted && seen.cluster.spec.repairs_itself() => Some(Cause::NotListed),
-            _ if member.deleting() || asked == Some(member.name()) => Some(Cause::Requested),
+            _ if unlisted && !beside && seen.cluster.spec.repairs_itself() => Some(Cause::NotListed),
+            _ if !beside && (member.deleting() || asked == Some(member.name())) => Some(Cause::Requested),
             Some(evidence) if !unlisted => Some(Cause::Lost(evidence)),
             _ => None,
         }

@@ -26,11 +26,11 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Tim
     if let Some((member, listed)) = listed_again(seen, etcd) {
         return Some(remove(etcd, member.name(), listed));
     }
-    // The last voter waits for another one, which is added meanwhile.
-    let leaves = leaving(seen, etcd).map(|member| depart(seen, etcd, member, now));
-    let alone = matches!(leaves, Some(Next::Wait(..))) && voters(etcd) == 1;
-    if leaves.is_some() && !alone {
-        return leaves;
+    // A healthy voter waits for those that take its place, which are added meanwhile.
+    let member = leaving(seen, etcd);
+    let alone = member.is_some_and(|member| is_needed(seen, wanted, etcd, member));
+    if let Some(member) = member.filter(|_| !alone) {
+        return Some(depart(seen, etcd, member, now));
     }
     if let Some(next) = delete_removed(seen) {
         return Some(next);
@@ -66,11 +66,21 @@ pub(super) fn delete_removed(seen: &Observed) -> Option<Next> {
     Some(Next::act(Act::DeleteMember { member: Target::of(&member.object.metadata), why }))
 }
 
-/// The member that leaves next. There is one (I11), unless the request of an operator that crashed was carried out late;
-/// then the leader is the last of them.
+/// The member that leaves next. There is one (I11), unless another one was lost meanwhile, which goes first, or the request of an
+/// operator that crashed was carried out late; then the leader is the last of them.
 fn leaving<'a>(seen: &'a Observed, etcd: &Membership) -> Option<&'a Member> {
-    let leads = |m: &&Member| seen.listed(etcd, m.name()).is_some_and(|l| Some(l.id) == etcd.leader);
-    seen.members.iter().filter(|m| !m.stays() && !m.removed()).min_by_key(leads)
+    let leads = |m: &Member| seen.listed(etcd, m.name()).is_some_and(|l| Some(l.id) == etcd.leader);
+    let last = |m: &&Member| (!m.object.spec.is_lost(), leads(m));
+    seen.members.iter().filter(|m| !m.stays() && !m.removed()).min_by_key(last)
+}
+
+/// Whether a healthy voter that leaves is one of the last two, and two are wanted: with one alone the next loss is the last.
+fn is_needed(seen: &Observed, wanted: &Wanted, etcd: &Membership, member: &Member) -> bool {
+    let Some(voter) = seen.listed(etcd, member.name()).filter(|l| !l.learner) else { return false };
+    let others = seen.healthy(etcd).into_iter().filter(|(l, m)| l.id != voter.id && m.stays()).count();
+    let others_come = seen.staying().count() < wanted.replicas && wanted.replicas > 1;
+    let goes = seen.can_spare(etcd, voter) && !member.object.spec.is_lost();
+    voters(etcd) == 1 || (goes && others_come && others < 2)
 }
 
 /// The next step of a member that leaves.

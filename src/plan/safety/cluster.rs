@@ -312,8 +312,11 @@ fn leave(seen: &Observed, target: &Target, leaving: &Leaving) -> Verdict {
     let member = target_member(seen, target)?;
     let stays = |m: &&Member| m.object.spec.leaving.is_none() && m.object.spec.removed.is_none();
     rule("I11", stays(&member), "the decision that a member leaves is latched once")?;
-    let leaves = |m: &Member| m.object.spec.leaving.is_some() && m.object.spec.removed.is_none();
-    rule("I11", !seen.members.iter().any(leaves), "one member leaves at a time")?;
+    let leaves = |m: &&Member| m.object.spec.leaving.is_some() && m.object.spec.removed.is_none();
+    let lost = |leaving: &Leaving| leaving.why == Departure::Lost;
+    let beside = |m: &Member| !lost(leaving) || m.object.spec.leaving.as_ref().is_some_and(lost);
+    let alone = !seen.members.iter().filter(leaves).any(beside);
+    rule("I11", alone, "one member leaves at a time, and beside it one that is lost")?;
     let wanted = usize::try_from(seen.cluster.spec.replicas).unwrap_or(MOST);
     let staying = seen.members.iter().filter(stays).count();
     rule("I1", wanted > 0, "no member leaves a cluster that is parked")?;

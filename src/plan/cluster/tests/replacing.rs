@@ -386,3 +386,54 @@ fn one_replacement_is_in_flight() {
     lose(&mut seen, 3, Loss::ClaimGone, 5);
     assert!(matches!(act(&seen), Some(Act::Latch(latches)) if latches.replaced.is_none()));
 }
+
+/// Else nobody could go: the first waits for a quorum of the rest, and the lost one for the first.
+#[test]
+fn a_lost_member_goes_beside_one_that_waits_to_leave() {
+    let leaving = |why| Some(Leaving { why, evidence: None, at: noon().to_string() });
+    for why in [Departure::Requested, Departure::ScaledIn] {
+        let mut seen = formed(3, 3);
+        seen.members[1].object.spec.leaving = leaving(why);
+        lose(&mut seen, 2, Loss::ClaimGone, 5);
+        if why == Departure::ScaledIn {
+            seen.cluster.spec.replicas = 2;
+        }
+        let Some(Act::Latch(latched)) = act(&seen) else { panic!("{why:?}: {:?}", planned(&seen)) };
+        *latches(&mut seen) = *latched;
+        let Some(Act::LatchLeaving { member, leaving: lost }) = act(&seen) else { panic!("{why:?}") };
+        assert_eq!((member.name, lost.why), (named(2), Departure::Lost));
+        seen.members[2].object.spec.leaving = Some(lost);
+        assert_eq!(waits(&seen), Some(Reason::Replacing), "its Pod ends first");
+        seen.members[2].pod = None;
+        seen.answers.remove(&named(2));
+        assert!(matches!(act(&seen), Some(Act::RemoveMember { member_id: 0x12, .. })), "the lost one goes first");
+        etcd(&mut seen).members.pop();
+        seen.members.pop();
+        // With one voter alone the next loss would be the last: others come before the healthy one goes.
+        assert!(matches!(act(&seen), Some(Act::CreateMember(_))), "{why:?}: {:?}", act(&seen));
+    }
+    // A person decides, and cannot ask for two: the way by hand is told.
+    let mut seen = formed(3, 3);
+    seen.members[1].object.spec.leaving = leaving(Departure::Requested);
+    lose(&mut seen, 2, Loss::ClaimGone, 5);
+    seen.cluster.spec.repair = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
+    let message = planned(&seen).waiting.unwrap().message;
+    assert!(message.contains("etcdctl member remove 12"), "{message}");
+    // Nobody else goes beside.
+    let mut seen = formed(3, 3);
+    seen.members[1].object.spec.leaving = leaving(Departure::Requested);
+    silence(&mut seen, 2);
+    asked(&mut seen, 2);
+    assert_eq!(act(&seen), None);
+}
+
+/// Of two voters the healthy one that is replaced goes when another one has its vote.
+#[test]
+fn one_of_two_waits_for_the_next_one() {
+    let mut seen = formed(2, 2);
+    seen.members[1].object.spec.leaving =
+        Some(Leaving { why: Departure::Requested, evidence: None, at: noon().to_string() });
+    assert!(matches!(act(&seen), Some(Act::Latch(_))), "{:?}", act(&seen));
+    seen.cluster.spec.replicas = 1;
+    assert!(matches!(act(&seen), Some(Act::DismissClients { .. })), "no other is wanted: {:?}", act(&seen));
+}

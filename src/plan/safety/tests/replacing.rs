@@ -95,7 +95,10 @@ fn a_lost_member_leaves_when_that_is_latched_and_the_others_are_a_quorum() {
             ("another one is latched", "I29", |s| latches(s).replaced.as_mut().unwrap().member = named(2)),
             ("its claim is there", "I29", |s| s.members[1].claim = Some(claim_of(&s.members[1].object))),
             ("other evidence is there", "I29", |s| lose(s, 1, evidence(Loss::DataCorrupt, 5))),
-            ("another one leaves", "I11", |s| leave(&mut s.members[2])),
+            ("another lost one leaves", "I11", |s| {
+                leave(&mut s.members[2]);
+                s.members[2].object.spec.leaving.as_mut().unwrap().why = Departure::Lost;
+            }),
             ("the cluster is parked", "I1", |s| s.cluster.spec.replicas = 0),
             ("two of the others are silent", "I1", |s| {
                 for n in [2, 3] {
@@ -104,6 +107,9 @@ fn a_lost_member_leaves_when_that_is_latched_and_the_others_are_a_quorum() {
             }),
         ],
     );
+    let mut beside = good.clone();
+    leave(&mut beside.members[2]);
+    assert_eq!(broken(&beside, act), None, "another one waits to leave");
     // Its Pod ends while its vote counts: of four others that are enough three are needed, and of three three.
     let mut serves = formed(4, 4);
     lose(&mut serves, 1, evidence(Loss::ClaimGone, 5));
