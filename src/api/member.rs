@@ -265,6 +265,10 @@ pub struct EtcdMemberStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2))]
     pub refusals: Vec<Refusal>,
+    /// UID of the Pod in which etcd has run for a member that joins and keeps its data in memory. What etcd received there ends
+    /// with that Pod, so the member gets no other.
+    #[serde(default, rename = "receivedPodUID", skip_serializing_if = "Option::is_none")]
+    pub received_pod_uid: Option<String>,
     /// Evidence that the member's data are lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,

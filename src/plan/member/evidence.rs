@@ -6,11 +6,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::Observed;
 use super::facts::own_pod;
-use crate::api::condition::{Reason, Type};
+use crate::api::condition::Reason;
 use crate::api::member::Birth;
 use crate::api::repair::{Evidence, Loss, Refusal};
 use crate::plan::{Act, Next, Target, Wake, failure, meta, pods};
@@ -73,24 +72,21 @@ pub(super) fn evidence(seen: &Observed, refusals: &[Refusal], now: Timestamp) ->
     all.then(|| Evidence { kind, detail: Some(detail), at: second.at.clone() })
 }
 
-/// Whether etcd runs in the Pod of a member in memory that joins. What it has received ends with this Pod, and the leader never
-/// sends again what the member confirmed.
-pub(super) fn receives(seen: &Observed, pod: &Pod) -> bool {
+/// UID of the Pod in which etcd runs, or has run, for a member in memory that joins. What it has received ends with this Pod, and
+/// the leader never sends again what the member confirmed.
+pub(super) fn received(seen: &Observed) -> Option<String> {
+    let known = seen.member.status.as_ref().and_then(|old| old.received_pod_uid.clone());
     let joins = seen.member.spec.joined.is_none() && seen.member.spec.role == Birth::Joiner;
-    joins && seen.member.spec.storage.in_memory() && pods::runs(pod)
+    let runs = || own_pod(seen).filter(|pod| pods::runs(pod)).map(|pod| meta::uid(&pod.metadata).to_owned());
+    if joins && seen.member.spec.storage.in_memory() { known.or_else(runs) } else { None }
 }
 
 /// That the Pod of such a member goes, or is gone.
 fn learner_gone(seen: &Observed, now: Timestamp) -> Option<Evidence> {
-    let pod = own_pod(seen);
-    let ran = |c: &Condition| c.type_ == Type::Progressing.as_str() && c.reason == Reason::WaitingForEtcd.as_str();
-    let received = match pod {
-        Some(pod) if receives(seen, pod) => true,
-        _ => seen.member.status.as_ref().is_some_and(|old| old.conditions.iter().any(ran)),
-    };
-    let goes = pod.is_none_or(|pod| pods::ended(pod) || meta::deleting(&pod.metadata));
-    let learner = seen.member.spec.role == Birth::Joiner;
-    (learner && received && goes).then(|| found(None, now))
+    let received = received(seen)?;
+    let stands =
+        |pod: &&Pod| meta::uid(&pod.metadata) == received && !pods::ended(pod) && !meta::deleting(&pod.metadata);
+    own_pod(seen).filter(stands).is_none().then(|| found(None, now))
 }
 
 fn found(detail: Option<String>, now: Timestamp) -> Evidence {

@@ -27,7 +27,7 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>>
         Some(there) if !pods::ended(there) => Ok(uid.to_owned()),
         _ if !joined => {
             let message =
-                "its Pod is gone before it got its vote: etcd removes the member, and another member takes its place";
+                format!("its Pod is gone, and with it what etcd received before it got its vote. {}", remedy(seen));
             Err(Box::new(Next::wait(Reason::Replacing, message, Wake::OnChange)))
         }
         gone => {

@@ -44,6 +44,7 @@ pub(super) fn whole(seen: &Observed, next: &Next, now: Timestamp) -> EtcdMemberS
         claim: claim.map(|c| identity(&c.metadata)),
         pod: pod.map(|p| identity(&p.metadata)),
         last_failure: failure,
+        received_pod_uid: evidence::received(seen),
         evidence: evidence::evidence(seen, &refusals, now),
         refusals,
         conditions: merge(&old.conditions, &conditions, meta.generation, now),

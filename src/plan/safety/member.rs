@@ -141,8 +141,9 @@ fn create_pod(seen: &Observed, pod: &Pod) -> Verdict {
     rule("I13", meta::controlled_by(&pod.metadata, uid(seen)), "a Pod is owned by its member")?;
     let claim = own_claim(seen);
     if in_memory(seen) {
-        let lost = seen.member.status.as_ref().is_some_and(|status| status.evidence.is_some());
-        rule("I5", !joined(seen) && !lost, "a member in memory whose etcd has run never gets a second Pod")?;
+        let status = seen.member.status.as_ref();
+        let ran = status.is_some_and(|status| status.evidence.is_some() || status.received_pod_uid.is_some());
+        rule("I5", !joined(seen) && !ran, "a member in memory whose etcd has run never gets a second Pod")?;
     } else {
         rule("I5", claim.is_some_and(|c| !meta::deleting(&c.metadata)), "a Pod starts on its member's own claim")?;
     }

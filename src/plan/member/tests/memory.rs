@@ -4,7 +4,7 @@ use super::*;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateRunning};
 
 use crate::api::member::{Departure, Leaving, Removed};
-use crate::api::repair::{Evidence, Loss};
+use crate::api::repair::{Evidence, Loss, Repair, RepairMode};
 use crate::plan::fixtures::{keep_in_memory, serving_in_memory};
 
 fn gone(detail: Option<&str>) -> Option<Evidence> {
@@ -121,9 +121,24 @@ fn a_learner_in_memory_gets_a_second_pod_only_before_its_etcd_runs() {
     assert_eq!(evidence(&on_disk), None);
     assert!(matches!(act(&on_disk), Some(Act::CreatePod(_))));
     // Nor is its Pod ended for another list of members, or for being late.
-    let mut late = joins;
+    let mut late = joins.clone();
     late.member.spec.initial_cluster = Some("a-m0=http://x:2380".to_owned());
     assert_eq!(planned_at(&late, noon() + SignedDuration::from_mins(30)).act, None);
+    // Also where its etcd ends again and again, and whatever its conditions tell meanwhile.
+    let mut crashes = joins;
+    crashes.member.status = Some(planned(&crashes).status);
+    failed(crashes.pod.as_mut().unwrap(), container::ETCD, 1, "panic", earlier());
+    crashes.member.status = Some(planned(&crashes).status);
+    crashes.member.spec.initial_cluster = late.member.spec.initial_cluster;
+    assert_eq!(planned_at(&crashes, noon() + SignedDuration::from_mins(30)).act, None);
+    crashes.pod = None;
+    assert_eq!((waits(&crashes), evidence(&crashes)), (Some(Reason::Replacing), gone(None)));
+    // A person decides, and is told how.
+    if let Seen::Known(Some(cluster)) = &mut crashes.cluster {
+        cluster.spec.repair = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
+    }
+    let message = planned(&crashes).waiting.unwrap().message;
+    assert!(message.contains("kubectl annotate etcdc"), "{message}");
 }
 
 #[test]
