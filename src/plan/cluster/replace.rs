@@ -69,7 +69,9 @@ pub(super) fn next(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option
         && latches.replaced.as_ref().is_none_or(|known| known.member != member.name())
     {
         let replaced = Replaced { member: member.name().to_owned(), evidence: evidence.clone(), at: now.to_string() };
-        let latches = Latches { pending_member: Some(seen.next_name()), replaced: Some(replaced), ..latches };
+        let again = stuck::joins(seen, etcd, member).then(|| stuck::lost_again(seen, member, now));
+        let given_up = again.or(latches.given_up.clone());
+        let latches = Latches { pending_member: Some(seen.next_name()), replaced: Some(replaced), given_up, ..latches };
         return Some(Next::act(Act::Latch(Box::new(latches))));
     }
     let (why, evidence) = match cause {

@@ -24,7 +24,7 @@ pub(super) fn next(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option
     let before = latches.given_up.as_ref();
     if before.is_none_or(|last| last.member != member.name()) {
         let count = before.map_or(0, |last| last.count).saturating_add(1);
-        let given_up = Some(GivenUp { member: member.name().to_owned(), count, at: now.to_string() });
+        let given_up = Some(given_up(member, count, now));
         let latches = Latches { pending_member: Some(seen.next_name()), given_up, ..latches };
         return Some(Next::act(Act::Latch(Box::new(latches))));
     }
@@ -32,9 +32,19 @@ pub(super) fn next(seen: &Observed, etcd: &Membership, now: Timestamp) -> Option
     Some(Next::act(Act::LatchLeaving { member: Target::of(&member.object.metadata), leaving }))
 }
 
+fn given_up(member: &Member, count: u32, now: Timestamp) -> GivenUp {
+    GivenUp { member: member.name().to_owned(), count, at: now.to_string() }
+}
+
+/// The same of a learner that lost what its Pod had in memory. The first is replaced at once; where one follows the other, as with
+/// a Pod that is evicted each time, the next waits.
+pub(super) fn lost_again(seen: &Observed, member: &Member, now: Timestamp) -> GivenUp {
+    given_up(member, seen.latches().given_up.map_or(0, |last| last.count.saturating_add(1)), now)
+}
+
 /// The wait before the next member is made.
 pub(super) fn paused(seen: &Observed, now: Timestamp) -> Option<Next> {
-    let last = seen.latches().given_up?;
+    let last = seen.latches().given_up.filter(|last| last.count > 0)?;
     let at: Timestamp = last.at.parse().ok()?;
     let from = at + (JOINS_WITHIN * (1 << last.count.saturating_sub(1).min(3))).min(LONGEST);
     let later = Wake::at(from, now)?;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::EtcdMemberStatus;
 use crate::api::member::{Departure, Leaving};
-use crate::api::repair::{Evidence, Loss, Repair, RepairMode, Replaced};
+use crate::api::repair::{Evidence, GivenUp, Loss, Repair, RepairMode, Replaced};
 use crate::plan::fixtures::formed_in_memory;
 
 fn evidence() -> Evidence {
@@ -90,6 +90,22 @@ fn a_learner_that_loses_its_pod_before_it_joins_is_made_anew() {
     assert_eq!(latched(&seen), Some(named(3)));
     latches(&mut seen).replaced = Some(Replaced { member: named(3), evidence: evidence(), at: noon().to_string() });
     assert!(matches!(act(&seen), Some(Act::LatchLeaving { .. })));
+    // The first is replaced at once; where one follows the other the next waits.
+    let count = |seen: &Observed| match act(seen) {
+        Some(Act::Latch(latched)) => latched.given_up.map(|last| last.count),
+        other => panic!("{other:?}"),
+    };
+    let mut again = seen.clone();
+    latches(&mut again).replaced = None;
+    assert_eq!(count(&again), Some(0));
+    let last = |count| Some(GivenUp { member: "a-before".to_owned(), count, at: noon().to_string() });
+    latches(&mut again).given_up = last(0);
+    assert_eq!(count(&again), Some(1));
+    let mut fewer = formed_in_memory(3, 4);
+    latches(&mut fewer).given_up = last(0);
+    assert!(matches!(act(&fewer), Some(Act::Latch(_))));
+    latches(&mut fewer).given_up = last(1);
+    assert_eq!(waits(&fewer), Some(Reason::JoinerStuck));
     let lost = Leaving { why: Departure::Lost, evidence: Some(evidence()), at: noon().to_string() };
     let mut leaves = seen.clone();
     leaves.members[3].object.spec.leaving = Some(lost);
