@@ -89,7 +89,11 @@ pub(super) async fn disarm(
 /// Commits an entry that changes nothing.
 pub(super) async fn commit_entry(ctx: &Context, leader: Option<&Address>, cluster_id: u64) -> Result<Done, Error> {
     let (at, _) = look(ctx, leader, cluster_id).await?;
-    change(ctx, "commit an entry", "revoke", ctx.etcd.commit_entry(at)).await
+    // A leader that refuses it is no trouble of the cluster's: the next pass tries again.
+    match change(ctx, "commit an entry", "revoke", ctx.etcd.commit_entry(at)).await {
+        Err(Error::Etcd { message, .. }) => Ok(Done::NotYet(message)),
+        done => done,
+    }
 }
 
 /// The membership at this moment, from the server that gets the change.

@@ -8,10 +8,17 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Member, Observed};
+use crate::plan::build::container;
 use crate::plan::{Act, Seen, meta, pods};
 
 /// From the start of etcd to the first entry, and between two of them at least: etcd serves within a second.
 const EVERY: SignedDuration = SignedDuration::from_secs(2);
+
+/// The same where a container starts again and again: none of them lives for so long.
+const EVERY_OF_A_CRASHER: SignedDuration = SignedDuration::from_secs(60);
+
+/// Starts after which a container counts as one of these.
+const CRASHES: i32 = 3;
 
 /// The entry that is due, where the leader answers.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Act> {
@@ -23,11 +30,13 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Act> {
     seen.serving(etcd, leader, seen.standing_for(leader)?.name())?;
     let silent_since = |member: &Member| {
         let silent = matches!(seen.answers.get(member.name()), Some(Seen::Unknown(_)));
-        member.live_pod().filter(|_| silent && seen.listed(etcd, member.name()).is_some()).and_then(pods::running_since)
+        let pod = member.live_pod().filter(|_| silent && seen.listed(etcd, member.name()).is_some())?;
+        let crashes = pods::status(pod, container::ETCD).is_some_and(|status| status.restart_count >= CRASHES);
+        Some((pods::running_since(pod)?, if crashes { EVERY_OF_A_CRASHER } else { EVERY }))
     };
-    let since = seen.members.iter().filter_map(silent_since).max()?;
+    let (since, every) = seen.members.iter().filter_map(silent_since).max()?;
     let told = seen.cluster.status.as_ref().and_then(|status| status.last_empty_entry.as_ref()?.parse().ok());
     let last: Timestamp = told.unwrap_or(since);
-    let due = last.max(since) + (last.duration_since(since) / 4).max(EVERY);
+    let due = last.max(since) + (last.duration_since(since) / 4).max(every);
     (now >= due).then_some(Act::CommitEntry { cluster_id: etcd.cluster_id })
 }

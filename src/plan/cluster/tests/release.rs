@@ -44,6 +44,17 @@ fn the_longer_a_member_is_silent_the_rarer_are_the_entries() {
     }
 }
 
+/// Each start would begin the pace anew.
+#[test]
+fn a_container_that_ends_again_and_again_gets_few_entries() {
+    for (restarts, runs, due) in [(2, 2, true), (3, 2, false), (3, 59, false), (3, 60, true)] {
+        let mut seen = silent(runs, Some(90));
+        let pod = seen.members[2].pod.as_mut().unwrap();
+        pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0].restart_count = restarts;
+        assert_eq!(planned(&seen).act.is_some(), due, "{restarts} {runs}");
+    }
+}
+
 #[test]
 fn an_entry_is_committed_only_where_it_can_help() {
     let good = silent(60, None);
