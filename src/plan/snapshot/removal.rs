@@ -45,9 +45,22 @@ pub(super) fn end(seen: &Observed, stage: &Stage, now: Timestamp) -> Option<End>
             let removal = snapshot.status.as_ref().and_then(|status| status.removal.clone());
             Some(End { act: Some(act), told: None, removal, note: None, wake: Wake::Now })
         }
+        // The object's end would take a Job along that has removed half of it.
+        (true, false, true) if let Some(words) = still_removes(seen, now) => {
+            Some(waits(words, snapshot.status.as_ref().and_then(|status| status.removal.clone())))
+        }
         (_, false, true) => Some(release(seen, None)),
         (true, true, true) => ending(seen, seen.deletion.as_ref()?, stage, now),
         (false, ..) | (true, _, false) => None,
+    }
+}
+
+/// How far the Job is that removes the snapshot already.
+fn still_removes(seen: &Observed, now: Timestamp) -> Option<String> {
+    let one = seen.deletion.as_ref()?.job.as_ref().filter(|one| !jobs::over(&one.job))?;
+    match read(one, now) {
+        Said::Nothing { words, silent: false } => Some(words),
+        Said::Nothing { .. } | Said::Gone(_) | Said::Refused(_) | Said::Failed { .. } => None,
     }
 }
 

@@ -133,6 +133,9 @@ fn the_removal_is_latched_then_started_then_over() {
     let runs = tried(seen, "", vec![running()]);
     let plan = lawful(&runs);
     assert_eq!((plan.act, plan.waiting.unwrap().reason), (None, Reason::Removing));
+    let mut retained = runs.clone();
+    retained.snapshot.spec.deletion_policy = DeletionPolicy::Retain;
+    assert_eq!(lawful(&retained).act, None, "too late: half of it may be gone");
     let report = RemovedReport { bytes: 5, unknown_files: vec!["x/y".to_owned()], ..RemovedReport::default() };
     let plan = lawful(&tried(deleted(5), "Complete", said(report)));
     assert!(releases(&plan) && note(&plan) == Some(("SnapshotRemoved", false)), "{plan:?}");
