@@ -84,9 +84,8 @@ pub(super) fn received(seen: &Observed) -> Option<String> {
 /// That the Pod of such a member goes, or is gone.
 fn learner_gone(seen: &Observed, now: Timestamp) -> Option<Evidence> {
     let received = received(seen)?;
-    let stands =
-        |pod: &&Pod| meta::uid(&pod.metadata) == received && !pods::ended(pod) && !meta::deleting(&pod.metadata);
-    own_pod(seen).filter(stands).is_none().then(|| found(None, now))
+    let goes = |pod: &Pod| meta::uid(&pod.metadata) != received || pods::ended(pod) || meta::deleting(&pod.metadata);
+    own_pod(seen).is_none_or(goes).then(|| found(None, now))
 }
 
 fn found(detail: Option<String>, now: Timestamp) -> Evidence {

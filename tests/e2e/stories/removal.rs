@@ -3,10 +3,10 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::support::kube_helpers::condition;
+use crate::support::kube_helpers::{condition, until};
 use crate::support::make;
 use crate::support::stored::manifests;
-use crate::support::world::World;
+use crate::support::world::{PATIENCE, World};
 
 pub async fn tell(w: &World) -> Result<()> {
     w.create(make::store("vault", "house")).await?;
@@ -40,7 +40,7 @@ pub async fn tell(w: &World) -> Result<()> {
     ensure!(stored(w, second).await? == 1, "a held snapshot went");
     let retained = json!({"spec": {"deletionPolicy": "Retain"}});
     w.patch("EtcdSnapshot", "second", retained).await?;
-    w.step("its object goes alone", w.delete_and_wait("EtcdSnapshot", "second")).await?;
+    w.step("its object goes alone", gone(w, "second")).await?;
     ensure!(stored(w, second).await? == 1, "the snapshot of an object with Retain went");
 
     // The second one is proven too; only when it is gone as well the third one is the last.
@@ -51,7 +51,7 @@ pub async fn tell(w: &World) -> Result<()> {
     w.step("the last proven one stays", told(w, "third", "holdfast.dev/remove-last=true")).await?;
     ensure!(stored(w, third).await? == 1, "the last proven snapshot went");
     w.env.kubectl(&["annotate", "-n", &w.ns, "etcdsnapshot", "third", "holdfast.dev/remove-last=true"])?;
-    w.step("until a person says so", w.delete_and_wait("EtcdSnapshot", "third")).await?;
+    w.step("until a person says so", gone(w, "third")).await?;
     left_nothing(w, third).await?;
     let events =
         w.env.kubectl(&["get", "events.v1.events.k8s.io", "-n", &w.ns, "-o", "jsonpath={.items[*].reason}"])?;
@@ -62,6 +62,15 @@ pub async fn tell(w: &World) -> Result<()> {
 /// Manifests of this object's in the bucket.
 async fn stored(w: &World, object: &Value) -> Result<usize> {
     Ok(manifests(&w.bucket().await?, object)?.len())
+}
+
+/// Waits for the end of an object that is being deleted.
+async fn gone(w: &World, name: &str) -> Result<()> {
+    until(&format!("{name} to go"), PATIENCE, async || {
+        let left = w.names("EtcdSnapshot").await?;
+        Ok(if left.iter().any(|there| there == name) { Err(format!("{left:?}")) } else { Ok(()) })
+    })
+    .await
 }
 
 /// Neither manifest nor data nor proofs, nor the record of a removal that has begun.
