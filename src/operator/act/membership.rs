@@ -88,12 +88,12 @@ pub(super) async fn disarm(
 
 /// Commits an entry that changes nothing.
 pub(super) async fn commit_entry(ctx: &Context, leader: Option<&Address>, cluster_id: u64) -> Result<Done, Error> {
-    let (at, _) = look(ctx, leader, cluster_id).await?;
-    // A leader that refuses it is no trouble of the cluster's: the next pass tries again.
-    match change(ctx, "commit an entry", "revoke", ctx.etcd.commit_entry(at)).await {
-        Err(Error::Etcd { message, .. }) => Ok(Done::NotYet(message)),
-        done => done,
-    }
+    let committed = async {
+        let (at, _) = look(ctx, leader, cluster_id).await?;
+        change(ctx, "commit an entry", "revoke", ctx.etcd.commit_entry(at)).await
+    };
+    // An entry that fails is no trouble of the cluster's: the next pass tries again.
+    Ok(committed.await.unwrap_or_else(|error| Done::NotYet(error.to_string())))
 }
 
 /// The membership at this moment, from the server that gets the change.

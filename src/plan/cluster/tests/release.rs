@@ -53,6 +53,14 @@ fn a_container_that_ends_again_and_again_gets_few_entries() {
         pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0].restart_count = restarts;
         assert_eq!(planned(&seen).act.is_some(), due, "{restarts} {runs}");
     }
+    // Nor does another silent one wait for that.
+    let mut two = silent(2, Some(90));
+    let pod = two.members[2].pod.as_mut().unwrap();
+    pod.status.as_mut().unwrap().container_statuses.as_mut().unwrap()[0].restart_count = 3;
+    let long = silent(100, None).members[2].pod.clone().unwrap().status;
+    two.members[1].pod.as_mut().unwrap().status = long;
+    two.answers.insert(named(1), Seen::unknown("connection refused"));
+    assert!(matches!(planned(&two).act, Some(Act::CommitEntry { .. })));
 }
 
 #[test]
