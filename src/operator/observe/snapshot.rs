@@ -15,6 +15,7 @@ use crate::operator::error::Error;
 use crate::operator::reader::{Only, Reader};
 use crate::plan::build::job::{CONTAINER, saves};
 use crate::plan::jobs::over;
+use crate::plan::schedule::searches;
 use crate::plan::snapshot::{Deletion, Inspection, Observed, holds, inspection, secrets};
 use crate::plan::{Seen, meta, pods, row};
 
@@ -97,10 +98,11 @@ async fn deletion(reader: Reader<'_>, snapshot: &EtcdSnapshot) -> Result<Deletio
             None => Ok(None),
         }
     };
-    let (restores, job, terminating) = futures::join!(restored(reader), job, terminates(reader));
-    let (restores, job) = (restores?, job?);
+    let searching = reader.list::<EtcdCluster>(Only::Everything, searches);
+    let (restores, searching, job, terminating) = futures::join!(restored(reader), searching, job, terminates(reader));
+    let (restores, searched, job) = (restores?, !searching?.is_empty(), job?);
     let pods = pods_of(reader, job.as_ref()).await?;
-    Ok(Deletion { job: job.map(|job| Inspection { number: 0, job, pods }), restores, terminating })
+    Ok(Deletion { job: job.map(|job| Inspection { number: 0, job, pods }), restores, searched, terminating })
 }
 
 /// Whether the namespace is being deleted. The operator may not read namespaces; the API server says it of whatever is to be made

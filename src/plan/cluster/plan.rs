@@ -89,8 +89,10 @@ fn formed_next(seen: &Observed, wanted: Result<&Wanted, Next>, formed: &Formed, 
     match wanted {
         Ok(wanted) => alarms::next(seen, wanted, etcd)
             .or_else(|| match shrink::next(seen, wanted, etcd, now) {
-                // A voter that cannot go may wait for the place of a lost one.
-                Some(wait @ Next::Wait(..)) => replace::beside(seen, etcd, now).or(Some(wait)),
+                // A voter that cannot go may wait for the place of a lost one, or of one that never gets its vote.
+                Some(wait @ Next::Wait(..)) => {
+                    stuck::next(seen, etcd, now).or_else(|| replace::beside(seen, etcd, now)).or(Some(wait))
+                }
                 other => other,
             })
             .or_else(|| stuck::next(seen, etcd, now))

@@ -123,7 +123,7 @@ fn causes<'a>(seen: &'a Observed, etcd: &Membership, now: Timestamp) -> Vec<(&'a
     let cause = |member: &'a Member| {
         let unlisted = member.joined() && seen.listed(etcd, member.name()).is_none();
         match evidence(seen, member, now) {
-            _ if unlisted && !beside && seen.cluster.spec.repairs_itself() => Some(Cause::NotListed),
+            _ if unlisted && seen.cluster.spec.repairs_itself() => Some(Cause::NotListed),
             _ if !beside && (member.deleting() || asked == Some(member.name())) => Some(Cause::Requested),
             Some(evidence) if !unlisted => Some(Cause::Lost(evidence)),
             _ => None,

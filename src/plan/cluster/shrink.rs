@@ -66,21 +66,25 @@ pub(super) fn delete_removed(seen: &Observed) -> Option<Next> {
     Some(Next::act(Act::DeleteMember { member: Target::of(&member.object.metadata), why }))
 }
 
-/// The member that leaves next. There is one (I11), unless another one was lost meanwhile, which goes first, or the request of an
-/// operator that crashed was carried out late; then the leader is the last of them.
+/// The member that leaves next. There is one (I11), unless another one was lost or never got its vote meanwhile, which goes first, or
+/// the request of an operator that crashed was carried out late; then the leader is the last of them.
 fn leaving<'a>(seen: &'a Observed, etcd: &Membership) -> Option<&'a Member> {
-    let leads = |m: &Member| seen.listed(etcd, m.name()).is_some_and(|l| Some(l.id) == etcd.leader);
-    let last = |m: &&Member| (!m.object.spec.is_lost(), leads(m));
+    let listed = |m: &Member| seen.listed(etcd, m.name());
+    let last = |m: &&Member| {
+        let (votes, leads) = listed(m).map_or((false, false), |l| (!l.learner, Some(l.id) == etcd.leader));
+        (!m.object.spec.is_lost(), votes, leads)
+    };
     seen.members.iter().filter(|m| !m.stays() && !m.removed()).min_by_key(last)
 }
 
 /// Whether a healthy voter that leaves is one of the last two, and two are wanted: with one alone the next loss is the last.
 fn is_needed(seen: &Observed, wanted: &Wanted, etcd: &Membership, member: &Member) -> bool {
     let Some(voter) = seen.listed(etcd, member.name()).filter(|l| !l.learner) else { return false };
-    let others = seen.healthy(etcd).into_iter().filter(|(l, m)| l.id != voter.id && m.stays()).count();
-    let others_come = seen.staying().count() < wanted.replicas && wanted.replicas > 1;
-    let goes = seen.can_spare(etcd, voter) && !member.object.spec.is_lost();
-    voters(etcd) == 1 || (goes && others_come && others < 2)
+    let healthy = seen.healthy(etcd);
+    let others = healthy.iter().filter(|(l, m)| l.id != voter.id && m.stays()).count();
+    let serves = healthy.iter().any(|(l, _)| l.id == voter.id);
+    let goes = serves && seen.can_spare(etcd, voter) && !member.object.spec.is_lost();
+    voters(etcd) == 1 || (goes && wanted.replicas > 1 && others < 2)
 }
 
 /// The next step of a member that leaves.

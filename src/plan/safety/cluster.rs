@@ -314,9 +314,17 @@ fn leave(seen: &Observed, target: &Target, leaving: &Leaving) -> Verdict {
     rule("I11", stays(&member), "the decision that a member leaves is latched once")?;
     let leaves = |m: &&Member| m.object.spec.leaving.is_some() && m.object.spec.removed.is_none();
     let lost = |leaving: &Leaving| leaving.why == Departure::Lost;
-    let beside = |m: &Member| !lost(leaving) || m.object.spec.leaving.as_ref().is_some_and(lost);
+    let listed = listed_as(seen, etcd, member.name());
+    let joins = listed.map_or(member.object.spec.joined.is_none(), |l| l.learner);
+    // No vote goes with it.
+    let free = match leaving.why {
+        Departure::NeverPromoted => joins,
+        Departure::NotListed => listed.is_none(),
+        Departure::ScaledIn | Departure::Requested | Departure::Lost => false,
+    };
+    let beside = |m: &Member| !free && (!lost(leaving) || m.object.spec.leaving.as_ref().is_some_and(lost));
     let alone = !seen.members.iter().filter(leaves).any(beside);
-    rule("I11", alone, "one member leaves at a time, and beside it one that is lost")?;
+    rule("I11", alone, "one member leaves at a time, and beside it one that is lost, or that has no vote")?;
     let wanted = usize::try_from(seen.cluster.spec.replicas).unwrap_or(MOST);
     let staying = seen.members.iter().filter(stays).count();
     rule("I1", wanted > 0, "no member leaves a cluster that is parked")?;
@@ -326,7 +334,6 @@ fn leave(seen: &Observed, target: &Target, leaving: &Leaving) -> Verdict {
     } else {
         replace::leave(seen, etcd, member, leaving)?
     };
-    let joins = listed_as(seen, etcd, member.name()).map_or(member.object.spec.joined.is_none(), |l| l.learner);
     let sure = joins || is_sure(seen, etcd, member, leaving);
     rule("I3", sure, "no voter leaves while data are in doubt")?;
     let own = |l: &&Listed| stands_for(seen, l).is_some_and(|m| m.name() == member.name());

@@ -79,7 +79,7 @@ fn start(seen: &Observed, job: &Job) -> Verdict {
     let latch = latched(seen).filter(|latch| latch.job == meta::name(&job.metadata));
     rule("I25", latch.is_some(), "a Job that removes a snapshot is latched first")?;
     let key = stored(seen).map(|(key, _)| attempt_of(key)).unwrap_or_default();
-    let read = seen.deletion.as_ref().is_none_or(|deletion| deletion.restores.contains(&key));
+    let read = seen.deletion.as_ref().is_none_or(|deletion| deletion.searched || deletion.restores.contains(&key));
     rule("I25", !read, "a snapshot that is restored stays")?;
     let pod = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
     let args: Vec<&String> = pod.iter().flat_map(|pod| &pod.containers).flat_map(|c| c.args.iter().flatten()).collect();

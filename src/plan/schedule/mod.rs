@@ -22,7 +22,7 @@ pub use plan::plan;
 pub(in crate::plan) use removal::{REMOVES_FOR, endangers, may_remove};
 pub use removal::{live_job, live_run};
 pub(in crate::plan) use restores::attempt_of;
-pub use restores::restores;
+pub use restores::{restores, searches};
 
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,14 @@ pub(in crate::plan) fn attempt_of(key: &str) -> String {
     parts.split_off(parts.len().saturating_sub(4)).join("/")
 }
 
+/// Whether a cluster looks for its latest snapshot, and has not written down which one it takes.
+pub fn searches(cluster: &EtcdCluster) -> bool {
+    let latches = cluster.status.as_ref().map(|status| &status.latches);
+    let open = latches.is_none_or(|latches| latches.formed.is_none() && latches.restoring.is_none());
+    let asked = cluster.spec.bootstrap.as_ref().and_then(|bootstrap| bootstrap.restore.as_ref());
+    open && asked.is_some_and(|asked| asked.latest.is_some())
+}
+
 /// Keys of the snapshots that restores read.
 pub fn restores(clusters: &[EtcdCluster], members: &[EtcdMember], snapshots: &[EtcdSnapshot]) -> Vec<String> {
     let forming = clusters.iter().filter(|c| c.status.as_ref().is_none_or(|s| s.latches.formed.is_none()));

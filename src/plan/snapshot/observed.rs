@@ -88,6 +88,8 @@ pub struct Deletion {
     pub job: Option<Inspection>,
     /// Keys of the snapshots that restores read, looked up after the object with its latch.
     pub restores: Vec<String>,
+    /// Whether an `EtcdCluster` looks for its latest snapshot, which may be this one.
+    pub searched: bool,
     /// Whether the namespace is being deleted: nothing can be made in it.
     pub terminating: bool,
 }

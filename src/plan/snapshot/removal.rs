@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 use snapshot_agent::contract::RemovedReport;
 
-use super::latch::{PATIENCE, goes_along, holds};
+use super::latch::{PATIENCE, goes_along, holds, live_removal};
 use super::stage::{SLOW, Stage, witnessed};
 use super::{Deletion, Inspection, Observed, job, place};
 use crate::api::backup_store::Right;
@@ -57,11 +57,16 @@ pub(super) fn end(seen: &Observed, stage: &Stage, now: Timestamp) -> Option<End>
 
 /// How far the Job is that removes the snapshot already.
 fn still_removes(seen: &Observed, now: Timestamp) -> Option<String> {
-    let one = seen.deletion.as_ref()?.job.as_ref().filter(|one| !jobs::over(&one.job))?;
+    let one = seen.deletion.as_ref()?.job.as_ref().filter(|_| may_remove_yet(seen, now))?;
     match read(one, now) {
-        Said::Nothing { words, silent: false } => Some(words),
-        Said::Nothing { .. } | Said::Gone(_) | Said::Refused(_) | Said::Failed { .. } => None,
+        Said::Nothing(words) => Some(words),
+        Said::Gone(_) | Said::Refused(_) | Said::Failed { .. } => None,
     }
+}
+
+/// Whether the latched Job may remove something yet, by its own limit: a restore waits for it as long.
+fn may_remove_yet(seen: &Observed, now: Timestamp) -> bool {
+    live_removal(&seen.snapshot, now).is_some()
 }
 
 fn ending(seen: &Observed, deletion: &Deletion, stage: &Stage, now: Timestamp) -> Option<End> {
@@ -94,7 +99,9 @@ fn ending(seen: &Observed, deletion: &Deletion, stage: &Stage, now: Timestamp) -
 fn until(seen: &Observed, now: Timestamp) -> Timestamp {
     let deleted = seen.snapshot.metadata.deletion_timestamp.as_ref().map_or(now, |at| at.0);
     let stored = seen.snapshot.status.as_ref().and_then(|status| status.completed_at.as_ref()?.parse().ok());
-    stored.map_or(deleted, |stored: Timestamp| stored.max(deleted)) + PATIENCE
+    // By the clock of the agent's node, which may be wrong.
+    let stored = stored.filter(|stored: &Timestamp| *stored <= now);
+    stored.map_or(deleted, |stored| stored.max(deleted)) + PATIENCE
 }
 
 /// The snapshot is stored: a latch, then the Job, then the end.
@@ -128,11 +135,9 @@ fn remove(seen: &Observed, deletion: &Deletion, artifact: &Artifact, now: Timest
                 return leave(seen, &why);
             }
         }
-        // Its Job's deadline ends it.
-        Some(Said::Nothing { words, silent: false }) => return waits(words, latched),
-        Some(Said::Nothing { words, silent: true }) => {
-            return if late { leave(seen, &words) } else { waits(words, latched) };
-        }
+        // Its Job's deadline ends it; one that is suspended, or whose node is silent, removes nothing once its latch is over.
+        Some(Said::Nothing(words)) if may_remove_yet(seen, now) => return waits(words, latched),
+        Some(Said::Nothing(words)) => return leave(seen, &words),
     }
     if seen.snapshot.spec.hold {
         return refuse("spec.hold is true. Set spec.hold to false", None, SLOW);
@@ -140,6 +145,10 @@ fn remove(seen: &Observed, deletion: &Deletion, artifact: &Artifact, now: Timest
     // Unlatched again: the restore does not wait for this.
     if deletion.restores.contains(&attempt_of(&artifact.key)) {
         return refuse("an EtcdCluster restores this snapshot. Wait for the end of the restore", None, SLOW);
+    }
+    if deletion.searched {
+        let why = "an EtcdCluster looks for its latest snapshot, which may be this one. Wait until it has found it";
+        return refuse(why, None, SLOW);
     }
     let Some(sha256) = &artifact.manifest_sha256 else {
         return leave(seen, "an earlier version of Holdfast saved it, and its status has no manifestSha256");
@@ -181,8 +190,8 @@ enum Said {
     Refused(snapshot_agent::contract::Stopped),
     /// The Job failed; another one may try then.
     Failed { why: String, again: Timestamp },
-    /// Nothing yet, in these words; `silent`: and its node does not answer.
-    Nothing { words: String, silent: bool },
+    /// Nothing yet, in these words.
+    Nothing(String),
 }
 
 fn read(one: &Inspection, now: Timestamp) -> Said {
@@ -201,9 +210,9 @@ fn read(one: &Inspection, now: Timestamp) -> Said {
         Fact::Lost | Fact::Stored { .. } => {
             Said::Failed { why: "the report of the Job that removes it is gone".to_owned(), again: again() }
         }
-        Fact::HeldUp(held) => Said::Nothing { silent: held.reason == Reason::NodeSilent, words: held.words() },
-        Fact::Pending(words) | Fact::Running(words) => Said::Nothing { words, silent: false },
-        Fact::Settling => Said::Nothing { words: super::stage::SETTLING.to_owned(), silent: false },
+        Fact::HeldUp(held) => Said::Nothing(held.words()),
+        Fact::Pending(words) | Fact::Running(words) => Said::Nothing(words),
+        Fact::Settling => Said::Nothing(super::stage::SETTLING.to_owned()),
     }
 }
 

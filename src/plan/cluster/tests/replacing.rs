@@ -434,6 +434,27 @@ fn one_of_two_waits_for_the_next_one() {
     seen.members[1].object.spec.leaving =
         Some(Leaving { why: Departure::Requested, evidence: None, at: noon().to_string() });
     assert!(matches!(act(&seen), Some(Act::Latch(_))), "{:?}", act(&seen));
+    let mut goes = seen.clone();
+    goes.members[1].pod.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(noon()));
+    assert!(matches!(act(&goes), Some(Act::RemoveMember { .. })), "its vote ends with its Pod: {:?}", act(&goes));
     seen.cluster.spec.replicas = 1;
     assert!(matches!(act(&seen), Some(Act::DismissClients { .. })), "no other is wanted: {:?}", act(&seen));
+}
+
+/// Else a member that cannot join would hold up everything: the one that leaves waits for it.
+#[test]
+fn a_learner_that_is_stuck_goes_beside_one_that_waits_to_leave() {
+    let mut seen = with_learner(2, 2);
+    seen.members[1].object.spec.leaving =
+        Some(Leaving { why: Departure::Requested, evidence: None, at: noon().to_string() });
+    silence(&mut seen, 2);
+    let old = Some(Time(noon() - SignedDuration::from_mins(21)));
+    seen.members[2].object.metadata.creation_timestamp = old.clone();
+    seen.members[2].pod.as_mut().unwrap().metadata.creation_timestamp = old;
+    let Some(Act::Latch(latched)) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    *latches(&mut seen) = *latched;
+    let Some(Act::LatchLeaving { member, leaving }) = act(&seen) else { panic!("{:?}", act(&seen)) };
+    assert_eq!((member.name, leaving.why), (named(2), Departure::NeverPromoted));
+    seen.members[2].object.spec.leaving = Some(leaving);
+    assert!(matches!(act(&seen), Some(Act::RemoveMember { learner: true, .. })), "{:?}", act(&seen));
 }

@@ -37,7 +37,7 @@ fn complete() -> Observed {
 fn deleted(seconds: i64) -> Observed {
     let mut seen = complete();
     seen.snapshot.metadata.deletion_timestamp = Some(ago(seconds));
-    seen.deletion = Some(Deletion { job: None, restores: vec![], terminating: false });
+    seen.deletion = Some(Deletion { job: None, restores: vec![], searched: false, terminating: false });
     seen
 }
 
@@ -146,9 +146,10 @@ fn the_removal_is_latched_then_started_then_over() {
 #[test]
 fn what_stands_in_the_way_is_told_and_nothing_is_removed() {
     type Case = (&'static str, fn(&mut Observed));
-    let cases: [Case; 4] = [
+    let cases: [Case; 5] = [
         ("spec.hold", |s| s.snapshot.spec.hold = true),
         ("restores this snapshot", |s| s.deletion.as_mut().unwrap().restores = vec![KEY.to_owned()]),
+        ("looks for its latest", |s| s.deletion.as_mut().unwrap().searched = true),
         ("spec.destination", |s| s.snapshot.spec.template.destination = crate::api::store::Destination::default()),
         ("no store ID", |s| {
             let store_ref = Some(LocalRef { name: "vault".to_owned() });
@@ -223,7 +224,9 @@ fn a_job_that_fails_is_tried_again_after_a_pause() {
     assert!(releases(&plan_at(&seen, now() + SignedDuration::from_mins(11))), "and not for ever");
     let mut silent_node = tried(deleted(60), "", vec![silent()]);
     assert_eq!(lawful(&silent_node).act, None);
-    silent_node.snapshot.metadata.deletion_timestamp = Some(ago(601));
+    silent_node.snapshot.metadata.deletion_timestamp = Some(ago(2460));
+    assert_eq!(lawful(&silent_node).act, None, "it may remove something yet");
+    silent_node.snapshot.status.as_mut().unwrap().removal.as_mut().unwrap().latched_at = ago(2401).0.to_string();
     assert!(releases(&lawful(&silent_node)), "its node may never answer");
     // A latch whose Job was not made in time is written anew.
     let mut stale = latched(deleted(5));
@@ -283,12 +286,13 @@ fn the_rules_refuse_a_removal_that_is_not_wanted() {
     let start = || Act::StartJob(job.clone());
     assert_eq!(broken(&ready, start()), None);
     type Change = fn(&mut Observed);
-    let changes: [(&str, Change); 8] = [
+    let changes: [(&str, Change); 9] = [
         ("not deleted", |s| s.snapshot.metadata.deletion_timestamp = None),
         ("kept", |s| s.snapshot.spec.deletion_policy = DeletionPolicy::Retain),
         ("a record", |s| s.snapshot.spec.run = Some(Run::default())),
         ("held", |s| s.snapshot.spec.hold = true),
         ("restored", |s| s.deletion.as_mut().unwrap().restores = vec![KEY.to_owned()]),
+        ("searched", |s| s.deletion.as_mut().unwrap().searched = true),
         ("not looked", |s| s.deletion = None),
         ("not latched", |s| s.snapshot.status.as_mut().unwrap().removal = None),
         ("another snapshot", |s| {
