@@ -148,10 +148,11 @@ impl Facts {
             Order::Leave(n, lost) => {
                 let gone = self.wiped & (1 << n) != 0 && !self.connected(n);
                 need("I29", !lost || gone, "a member was replaced on evidence that has its data")?;
-                // A lost one goes beside one that waits to leave.
+                // A lost one goes beside one that waits to leave, and one without a vote beside any.
                 let leaves = |s: &Slot| s.object.is_some_and(|o| o.leaving && !o.removed && (!lost || o.lost));
                 let others = self.slots.iter().filter(|s| leaves(s)).count();
-                need("I11", !direct || others == 0, "two members leave")?;
+                let votes = self.at(n).entry.is_some_and(|entry| entry.votes);
+                need("I11", !direct || others == 0 || !votes, "two members leave")?;
                 self.change(n, |o| (o.leaving, o.lost) = (true, lost));
             }
             Order::DeleteMember(n) => {
