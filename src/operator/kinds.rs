@@ -13,15 +13,12 @@ use super::error::Error;
 use super::etcd::Address;
 use super::observe;
 use super::reader::Reader;
-use crate::api::cluster::Latches;
-use crate::api::schedule::PruneRun;
-use crate::api::snapshot::Removal;
 use crate::api::{
     EtcdBackupStore, EtcdBackupStoreStatus, EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, EtcdSnapshot,
     EtcdSnapshotSchedule, EtcdSnapshotScheduleStatus, EtcdSnapshotStatus,
 };
 use crate::plan::safety::{Broken, Checked};
-use crate::plan::{Plan, cluster, member, schedule, snapshot, store};
+use crate::plan::{Act, Plan, cluster, member, schedule, snapshot, store};
 
 /// One kind that we reconcile.
 pub(super) trait Kind: Send + Sync + 'static {
@@ -54,19 +51,9 @@ pub(super) trait Kind: Send + Sync + 'static {
     fn conditions(status: &Self::Status) -> &[Condition];
     /// The same, to change.
     fn conditions_mut(status: &mut Self::Status) -> &mut Vec<Condition>;
-    /// Puts latches into a status; `false` where the kind has none.
-    fn latch(status: &mut Self::Status, latches: Latches) -> bool {
-        let _ = (status, latches);
-        false
-    }
-    /// Puts the latch of a run that removes snapshots into a status; `false` where the kind has none.
-    fn latch_prune(status: &mut Self::Status, run: PruneRun) -> bool {
-        let _ = (status, run);
-        false
-    }
-    /// Puts the latch of a snapshot's removal into a status; `false` where the kind has none.
-    fn latch_removal(status: &mut Self::Status, removal: Removal) -> bool {
-        let _ = (status, removal);
+    /// Puts the latch that an act carries into a status; `false` where the kind has no such latch.
+    fn latch(status: &mut Self::Status, act: &Act) -> bool {
+        let _ = (status, act);
         false
     }
     /// Where changes of etcd's membership go.
@@ -128,8 +115,9 @@ impl Kind for Clusters {
     fn conditions_mut(status: &mut Self::Status) -> &mut Vec<Condition> {
         &mut status.conditions
     }
-    fn latch(status: &mut Self::Status, latches: Latches) -> bool {
-        status.latches = latches;
+    fn latch(status: &mut Self::Status, act: &Act) -> bool {
+        let Act::Latch(latches) = act else { return false };
+        status.latches = (**latches).clone();
         true
     }
     fn leader(ctx: &Context, seen: &Self::Seen) -> Option<Address> {
@@ -187,8 +175,9 @@ impl Kind for Snapshots {
     fn check(seen: &Self::Seen, plan: Plan<Self::Status>) -> Result<Checked<Self::Status>, Broken<Self::Status>> {
         Checked::snapshot(seen, plan, clock::now())
     }
-    fn latch_removal(status: &mut Self::Status, removal: Removal) -> bool {
-        status.removal = Some(removal);
+    fn latch(status: &mut Self::Status, act: &Act) -> bool {
+        let Act::LatchRemoval(removal) = act else { return false };
+        status.removal = Some(removal.clone());
         true
     }
     fn object(seen: &Self::Seen) -> &EtcdSnapshot {
@@ -255,8 +244,9 @@ impl Kind for Schedules {
     fn check(seen: &Self::Seen, plan: Plan<Self::Status>) -> Result<Checked<Self::Status>, Broken<Self::Status>> {
         Checked::schedule(seen, plan)
     }
-    fn latch_prune(status: &mut Self::Status, run: PruneRun) -> bool {
-        status.prune_run = Some(run);
+    fn latch(status: &mut Self::Status, act: &Act) -> bool {
+        let Act::LatchPrune(run) = act else { return false };
+        status.prune_run = Some((**run).clone());
         true
     }
     fn object(seen: &Self::Seen) -> &EtcdSnapshotSchedule {

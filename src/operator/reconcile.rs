@@ -173,9 +173,7 @@ fn decide<K: Kind>(ctx: &Context, id: &Id, seen: &K::Seen, now: jiff::Timestamp)
     let mut plan = K::plan(seen, now);
     // Only where something besides the status is to be written: a status that can be written shows that the trouble is over,
     // and on an object that is final the message would stay for ever (I18).
-    let writes =
-        plan.act.as_ref().is_some_and(|act| !matches!(act, Act::Latch(_) | Act::LatchPrune(_) | Act::LatchRemoval(_)))
-            || !plan.ensures.is_empty();
+    let writes = plan.act.as_ref().is_some_and(|act| !act.is_latch()) || !plan.ensures.is_empty();
     let trouble = ctx.backoff.trouble(&id.key);
     // A status that is not stored whole is itself what is to be written.
     if let Some((reason, message)) = trouble.filter(|(reason, _)| writes || *reason == Reason::DefinitionsOutdated) {
@@ -220,30 +218,10 @@ async fn write<K: Kind>(
     let mut wrote = false;
 
     // Latches go with the status, in one write under the version that was read: a stale writer loses.
-    let latch = match act.take() {
-        Some(Act::Latch(latches)) => {
-            if !K::latch(&mut wanted, (*latches).clone()) {
-                return Err(Error::Internal(format!("{} has no latches", K::NAME)));
-            }
-            Some(Act::Latch(latches))
-        }
-        Some(Act::LatchPrune(run)) => {
-            if !K::latch_prune(&mut wanted, (*run).clone()) {
-                return Err(Error::Internal(format!("{} removes no snapshots", K::NAME)));
-            }
-            Some(Act::LatchPrune(run))
-        }
-        Some(Act::LatchRemoval(removal)) => {
-            if !K::latch_removal(&mut wanted, removal.clone()) {
-                return Err(Error::Internal(format!("{} has no stored snapshot", K::NAME)));
-            }
-            Some(Act::LatchRemoval(removal))
-        }
-        other => {
-            act = other;
-            None
-        }
-    };
+    let latch = act.take_if(|act| act.is_latch());
+    if let Some(latch) = latch.as_ref().filter(|latch| !K::latch(&mut wanted, latch)) {
+        return Err(Error::Internal(format!("{} has no latch of {}", K::NAME, act::label(latch))));
+    }
     if status::differs::<K>(object, &wanted) {
         let changes = events::changes(status::conditions::<K>(object), K::conditions(&wanted));
         let written = status::write::<K>(ctx, object, wanted).await?;

@@ -356,6 +356,13 @@ pub enum Act {
     StartJob(Box<Job>),
 }
 
+impl Act {
+    /// Whether it is written with the status.
+    pub const fn is_latch(&self) -> bool {
+        matches!(self, Self::Latch(_) | Self::LatchPrune(_) | Self::LatchRemoval(_))
+    }
+}
+
 /// What a pass decided to do next. `Settled` means that nothing is left to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
