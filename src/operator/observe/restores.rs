@@ -3,11 +3,18 @@
 use crate::api::{EtcdCluster, EtcdMember, EtcdSnapshot};
 use crate::operator::error::Error;
 use crate::operator::reader::{Only, Reader};
-use crate::plan::schedule::restores;
+use crate::plan::schedule::{restores, searches};
 
-/// Keys of the snapshots that restores read. It has to be looked at after the object with its latch: a restore that latches later
-/// sees that.
-pub(super) async fn restored(reader: Reader<'_>) -> Result<Vec<String>, Error> {
+/// What is known of the restores.
+pub(super) struct Restored {
+    /// Keys of the snapshots that they read.
+    pub(super) keys: Vec<String>,
+    /// Whether a cluster looks for its latest snapshot.
+    pub(super) searched: bool,
+}
+
+/// The restores, which have to be looked at after the object with its latch: a restore that latches later sees that.
+pub(super) async fn restored(reader: Reader<'_>) -> Result<Restored, Error> {
     let (clusters, members) = futures::try_join!(
         reader.list::<EtcdCluster>(Only::Everything, |_| true),
         reader.list::<EtcdMember>(Only::Everything, |member| member.spec.restore.is_some()),
@@ -15,5 +22,5 @@ pub(super) async fn restored(reader: Reader<'_>) -> Result<Vec<String>, Error> {
     let named = clusters.iter().filter_map(|c| c.spec.bootstrap.as_ref()?.restore.as_ref()?.snapshot_ref.as_ref());
     let named = named.map(async |named| reader.get::<EtcdSnapshot>(&named.name).await);
     let snapshots: Vec<EtcdSnapshot> = futures::future::try_join_all(named).await?.into_iter().flatten().collect();
-    Ok(restores(&clusters, &members, &snapshots))
+    Ok(Restored { keys: restores(&clusters, &members, &snapshots), searched: clusters.iter().any(searches) })
 }

@@ -1,6 +1,7 @@
 //! What one pass over an `EtcdSnapshotSchedule` sees: the object, its cluster and store, its `CronJob`, the Jobs of that, and
 //! the records of its runs.
 
+use futures::TryFutureExt;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use kube::ResourceExt;
 
@@ -45,7 +46,7 @@ pub(in crate::operator) async fn observe(
         reader.list::<EtcdSnapshot>(Only::Label(key::SCHEDULE, &label), |s| labelled(s, key::SCHEDULE_UID, uid)),
     )?;
     let (restores, held) = match schedule.spec.retention {
-        Some(_) => futures::try_join!(restored(reader), held(reader))?,
+        Some(_) => futures::try_join!(restored(reader).map_ok(|restored| restored.keys), held(reader))?,
         None => (vec![], vec![]),
     };
     let own = cron_job.as_ref().filter(|cron| owned_by(*cron, uid));

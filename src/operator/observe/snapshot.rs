@@ -7,7 +7,7 @@ use kube::api::PostParams;
 use kube::{Api, Resource, ResourceExt};
 
 use super::labelled;
-use super::restores::restored;
+use super::restores::{Restored, restored};
 use crate::api::snapshot::Phase;
 use crate::api::{EtcdBackupStore, EtcdCluster, EtcdSnapshot, key, name};
 use crate::operator::clock;
@@ -15,7 +15,6 @@ use crate::operator::error::Error;
 use crate::operator::reader::{Only, Reader};
 use crate::plan::build::job::{CONTAINER, saves};
 use crate::plan::jobs::over;
-use crate::plan::schedule::searches;
 use crate::plan::snapshot::{Deletion, Inspection, Observed, holds, inspection, secrets};
 use crate::plan::{Seen, meta, pods, row};
 
@@ -98,9 +97,8 @@ async fn deletion(reader: Reader<'_>, snapshot: &EtcdSnapshot) -> Result<Deletio
             None => Ok(None),
         }
     };
-    let searching = reader.list::<EtcdCluster>(Only::Everything, searches);
-    let (restores, searching, job, terminating) = futures::join!(restored(reader), searching, job, terminates(reader));
-    let (restores, searched, job) = (restores?, !searching?.is_empty(), job?);
+    let (restored, job, terminating) = futures::join!(restored(reader), job, terminates(reader));
+    let (Restored { keys: restores, searched }, job) = (restored?, job?);
     let pods = pods_of(reader, job.as_ref()).await?;
     Ok(Deletion { job: job.map(|job| Inspection { number: 0, job, pods }), restores, searched, terminating })
 }
