@@ -249,7 +249,7 @@ enum Does {
 
 impl Does {
     fn of(job: &Job) -> Self {
-        match job.spec.as_ref().and_then(|s| s.template.spec.as_ref()) {
+        match job::pod_spec(job) {
             Some(pod) if job::probes(pod) => Self::Probe,
             Some(pod) if job::inspects(pod) => Self::Inspect,
             Some(pod) if job::searches(pod) => Self::Search,

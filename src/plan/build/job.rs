@@ -136,13 +136,6 @@ pub fn removes(pod: &PodSpec) -> bool {
     runs(pod, REMOVE)
 }
 
-/// Whether the agent of this Job may remove the last proven snapshot of a lineage.
-pub fn allows_last(job: &Job) -> bool {
-    let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref());
-    let mut args = pod.into_iter().flat_map(|p| &p.containers).flat_map(|c| c.args.iter().flatten());
-    args.any(|arg| arg == "--allow-last")
-}
-
 /// Whether a Pod of ours tries a store.
 pub fn probes(pod: &PodSpec) -> bool {
     runs(pod, PROBE)
@@ -152,11 +145,25 @@ fn runs(pod: &PodSpec, verb: &str) -> bool {
     pod.containers.iter().flat_map(|c| c.command.iter().flatten()).any(|word| word == verb)
 }
 
+/// The Pod that a Job makes.
+pub fn pod_spec(job: &Job) -> Option<&PodSpec> {
+    job.spec.as_ref()?.template.spec.as_ref()
+}
+
+/// The arguments of the agent of a Job.
+pub fn arguments(job: &Job) -> &[String] {
+    let agent = pod_spec(job).and_then(|pod| pod.containers.iter().find(|c| c.name == CONTAINER));
+    agent.and_then(|agent| agent.args.as_deref()).unwrap_or_default()
+}
+
+/// Whether the agent of this Job may remove the last proven snapshot of a lineage.
+pub fn allows_last(job: &Job) -> bool {
+    arguments(job).iter().any(|arg| arg == "--allow-last")
+}
+
 /// Whether the agent of this Job is told that the store has to have this mark.
 pub fn expects(job: &Job, mark: &str) -> bool {
-    let pod = job.spec.as_ref().and_then(|s| s.template.spec.as_ref());
-    let told = pod.into_iter().flat_map(|p| &p.containers).filter(|c| c.name == CONTAINER).flat_map(|c| &c.args);
-    told.into_iter().any(|args| super::expects_store(args, mark))
+    super::expects_store(arguments(job), mark)
 }
 
 impl Work {

@@ -10,7 +10,7 @@ use super::{Verdict, is, rule};
 use crate::api::schedule::PruneRun;
 use crate::api::snapshot::Phase;
 use crate::api::{EtcdSnapshot, EtcdSnapshotScheduleStatus, key};
-use crate::plan::build::job::{CONTAINER, prunes};
+use crate::plan::build::job::{CONTAINER, arguments, pod_spec, prunes};
 use crate::plan::schedule::Observed;
 use crate::plan::{Act, Ensure, Plan, Target, jobs, meta, pods};
 
@@ -54,7 +54,7 @@ pub fn schedule(seen: &Observed, plan: &Plan<EtcdSnapshotScheduleStatus>) -> Ver
 }
 
 fn removes(job: &Job) -> bool {
-    job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()).is_some_and(prunes)
+    pod_spec(job).is_some_and(prunes)
 }
 
 fn latched(seen: &Observed) -> Option<&PruneRun> {
@@ -86,9 +86,8 @@ fn start(seen: &Observed, job: &Job) -> Verdict {
     let run = latched(seen).filter(|run| run.job == meta::name(&job.metadata) && run.ended_at.is_none());
     let protects = run.and_then(|run| run.protects.as_ref());
     rule("I25", protects.is_some(), "a Job that removes snapshots is latched with what it protects")?;
-    let pod = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-    let args: Vec<&String> = pod.iter().flat_map(|pod| &pod.containers).flat_map(|c| c.args.iter().flatten()).collect();
-    let has = |name: &str, value: &str| args.iter().any(|arg| **arg == format!("--{name}={value}"));
+    let args = arguments(job);
+    let has = |name: &str, value: &str| args.iter().any(|arg| *arg == format!("--{name}={value}"));
     let cluster = seen.cluster.as_ref().map(|cluster| meta::uid(&cluster.metadata));
     let own = cluster.is_some_and(|cluster| has("cluster-uid", cluster))
         && has("schedule-uid", meta::uid(&seen.schedule.metadata));
@@ -159,9 +158,7 @@ fn told(seen: &Observed, record: &EtcdSnapshot, key: &str, after: Option<Timesta
     let (Some((_, at)), Some(run)) = (whose(key), record.spec.run.as_ref()) else { return false };
     seen.recalls.iter().filter(|one| !removes(&one.job)).any(|one| {
         let later = after.is_none_or(|after| jobs::created(&one.job).is_some_and(|made| made >= after));
-        let pod = one.job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-        let mut args = pod.iter().flat_map(|pod| &pod.containers).flat_map(|c| c.args.iter().flatten());
-        let from = args.find_map(|arg| arg.strip_prefix("--after=")?.parse::<Timestamp>().ok());
+        let from = arguments(&one.job).iter().find_map(|arg| arg.strip_prefix("--after=")?.parse::<Timestamp>().ok());
         later
             && from.is_some_and(|from| from < at)
             && one.pods.iter().filter_map(|pod| pods::report(pod, CONTAINER)).any(|report| match report {

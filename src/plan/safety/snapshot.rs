@@ -7,7 +7,7 @@ use k8s_openapi::api::batch::v1::Job;
 use super::{Verdict, is, rule};
 use crate::api::snapshot::{DeletionPolicy, Phase, Removal};
 use crate::api::{EtcdSnapshotStatus, key};
-use crate::plan::build::job::{CONTAINER, removes, saves};
+use crate::plan::build::job::{CONTAINER, allows_last, arguments, pod_spec, removes, saves};
 use crate::plan::schedule::attempt_of;
 use crate::plan::snapshot::{Observed, PATIENCE};
 use crate::plan::{Act, Plan, meta, pods};
@@ -21,7 +21,7 @@ pub fn snapshot(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>, now: Timestamp
         Some(Act::StartJob(job)) => {
             let own = meta::controlled_by(&job.metadata, meta::uid(&seen.snapshot.metadata));
             rule("I13", own, "a Job goes with its snapshot")?;
-            let pod = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+            let pod = pod_spec(job);
             if pod.is_some_and(removes) {
                 return start(seen, job);
             }
@@ -81,14 +81,13 @@ fn start(seen: &Observed, job: &Job) -> Verdict {
     let key = stored(seen).map(|(key, _)| attempt_of(key)).unwrap_or_default();
     let read = seen.deletion.as_ref().is_none_or(|deletion| deletion.searched || deletion.restores.contains(&key));
     rule("I25", !read, "a snapshot that is restored stays")?;
-    let pod = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-    let args: Vec<&String> = pod.iter().flat_map(|pod| &pod.containers).flat_map(|c| c.args.iter().flatten()).collect();
-    let has = |arg: &str| args.iter().any(|there| *there == arg);
+    let args = arguments(job);
+    let has = |arg: &str| args.iter().any(|there| there == arg);
     let exact = stored(seen).is_some_and(|(key, sha256)| has(key) && has(&format!("--manifest-sha256={sha256}")));
     let own = has(&format!("--owner-uid={}", meta::uid(&seen.snapshot.metadata)));
     rule("I25", exact && own, "the agent removes this very snapshot, of this very object")?;
     let asked = meta::annotation(&seen.snapshot.metadata, key::REMOVE_LAST) == Some("true");
-    rule("I25", asked || !has("--allow-last"), "a person alone lets the last proven snapshot go")?;
+    rule("I25", asked || !allows_last(job), "a person alone lets the last proven snapshot go")?;
     let named = seen.snapshot.spec.template.destination.store_ref.is_some();
     let known = args.iter().any(|arg| arg.starts_with("--expect-store-id="));
     rule("I25", !named || known, "nothing is removed from a store whose ID is not known")

@@ -16,7 +16,7 @@ use crate::api::backup_store::StoreRecord;
 use crate::api::key;
 use crate::api::schedule::PruneRun;
 use crate::api::store::Location;
-use crate::plan::build::job::{AgentJob, Work, job, prunes};
+use crate::plan::build::job::{AgentJob, Work, job, pod_spec, prunes};
 use crate::plan::{build, jobs, meta, saving};
 
 /// So long after the latch the agent removes nothing any more, by its clock, however late its Pod starts.
@@ -60,8 +60,7 @@ pub(in crate::plan) fn endangers(run: &PruneRun, key: &str) -> bool {
 }
 
 pub(super) fn removes(job: &Job) -> bool {
-    let pod = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-    pod.is_some_and(|pod| prunes(pod) || build::job::removes(pod))
+    pod_spec(job).is_some_and(|pod| prunes(pod) || build::job::removes(pod))
 }
 
 /// The run that a Job was made for.
