@@ -1,5 +1,5 @@
-//! Rules that hold for every plan about a cluster, a member, a snapshot or a schedule, whoever made it; checked in tests and, before
-//! anything is done, in production. Stores only start Jobs, each under a name that is taken once.
+//! Rules that hold for every plan about a cluster, a member, a snapshot or a schedule. Tests check them, and the operator checks each plan
+//! before it acts. Stores only start Jobs, each under a name that is taken once.
 //!
 //! Decides only yes or no, from what was seen and what is about to be done, with reasoning of its own: it shares no
 //! decision with the plans it judges. A violation means that nothing is done and a person looks.

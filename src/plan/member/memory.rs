@@ -16,7 +16,7 @@ use crate::plan::{Next, Wake, meta, pods};
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Result<String, Box<Next>> {
     let uid = meta::uid(&seen.member.metadata);
     let joined = seen.member.spec.joined.is_some();
-    // Also of one that leaves, of which nothing more is told.
+    // Also of a member that leaves, whose evidence is not written down any more.
     let lost = evidence::received(seen).is_some() && own_pod(seen).is_none_or(pods::ended);
     if !joined && !lost && evidence::evidence(seen, &[], now).is_none() {
         return Ok(uid.to_owned());

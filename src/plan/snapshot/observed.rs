@@ -84,7 +84,7 @@ pub struct Inspection {
 /// What is known for the deletion of an object whose stored snapshot goes along.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Deletion {
-    /// The Job that `status.removal` names, whoever owns it.
+    /// The Job that `status.removal` names. Another object may own it.
     pub job: Option<Inspection>,
     /// Keys of the snapshots that restores read, looked up after the object with its latch.
     pub restores: Vec<String>,

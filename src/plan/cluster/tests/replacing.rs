@@ -412,7 +412,7 @@ fn a_lost_member_goes_beside_one_that_waits_to_leave() {
         // With one voter alone the next loss would be the last: others come before the healthy one goes.
         assert!(matches!(act(&seen), Some(Act::CreateMember(_))), "{why:?}: {:?}", act(&seen));
     }
-    // A person decides, and cannot ask for two: the way by hand is told.
+    // In mode Manual a person cannot ask for a second member: the message names etcdctl.
     let mut seen = formed(3, 3);
     seen.members[1].object.spec.leaving = leaving(Departure::Requested);
     lose(&mut seen, 2, Loss::ClaimGone, 5);

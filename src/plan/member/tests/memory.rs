@@ -136,7 +136,7 @@ fn a_learner_in_memory_gets_a_second_pod_only_before_its_etcd_runs() {
     let mut leaves = crashes.clone();
     leaves.member.spec.leaving = Some(Leaving { why: Departure::ScaledIn, evidence: None, at: noon().to_string() });
     assert_eq!((planned(&leaves).act, evidence(&leaves)), (None, None), "one that leaves gets no other Pod either");
-    // A person decides, and is told how.
+    // In mode Manual the message names the annotation.
     if let Seen::Known(Some(cluster)) = &mut crashes.cluster {
         cluster.spec.repair = Some(Repair { mode: RepairMode::Manual, ..Repair::default() });
     }
