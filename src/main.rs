@@ -15,7 +15,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     // Before anything opens a connection. It can only fail where it was done before, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let cli = Cli::parse();
     let outcome = logs::start(cli.log_format, &cli.log_level).and_then(|()| {
         let runtime = runtime(&cli.command).enable_all().build()?;

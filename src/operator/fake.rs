@@ -57,7 +57,7 @@ impl Fake {
 
     /// The same, with these clusters in the cache.
     pub(super) async fn with(cached: Vec<EtcdCluster>, answers: Vec<Answer>) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let script = Script { answers: Arc::new(answers), log: Arc::default() };
         let log = Arc::clone(&script.log);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

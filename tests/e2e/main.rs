@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
     // Four operators and their etcds fit the smallest machine this runs on; more only makes deadlines longer.
     args.test_threads = args.test_threads.or(Some(4));
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let env = match Env::prepare() {
         Ok(env) => Arc::new(env),
         Err(why) => {

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 /// Crates that must not be there in these versions (a prefix; empty: any), and why.
 const BANNED: &[(&str, &str, &str)] = &[
-    ("aws-lc-rs", "", "the crypto provider is ring; with two, rustls panics when it has to choose"),
-    ("aws-lc-sys", "", "needs a C toolchain and cmake, and see aws-lc-rs"),
     ("openssl", "", "TLS is rustls: the binary is static"),
     ("openssl-sys", "", "TLS is rustls: the binary is static"),
     ("native-tls", "", "TLS is rustls: the binary is static"),
@@ -34,7 +32,7 @@ const ONCE: &[(&str, &str)] = &[
     ("http", "one HTTP stack"),
     ("rustls", "one TLS stack, one process-wide provider"),
     ("tokio-rustls", "one TLS stack"),
-    ("ring", "one crypto provider, and one implementation of the hash that proves a snapshot"),
+    ("aws-lc-rs", "one crypto provider, and one implementation of the hash that proves a snapshot"),
     ("kube", "types of two versions do not fit each other"),
     ("kube-client", "types of two versions do not fit each other"),
     ("k8s-openapi", "types of two versions do not fit each other"),
@@ -44,12 +42,18 @@ const ONCE: &[(&str, &str)] = &[
     ("clap", "one command line"),
     ("jiff", "one notion of time"),
     ("rand", "one source of chance"),
-    ("sha2", "one hash for names, and one to compare ring's with"),
+    ("sha2", "one hash for names, and one to compare aws-lc-rs' with"),
 ];
 
 /// Crates that only these others may bring along, and why.
-const ONLY_THROUGH: &[(&str, &[&str], &str)] =
-    &[("chrono", &["object_store"], "time is jiff's; object_store still has chrono in its interface")];
+const ONLY_THROUGH: &[(&str, &[&str], &str)] = &[
+    ("chrono", &["object_store"], "time is jiff's; object_store still has chrono in its interface"),
+    (
+        "ring",
+        &["rustls-webpki"],
+        "the crypto provider is aws-lc-rs; rustls-webpki locks both, and only aws-lc-rs is compiled",
+    ),
+];
 
 /// Second versions (a prefix) that only these others may bring along, and why: our own code has the first one.
 const SECOND: &[(&str, &str, &[&str], &str)] = &[

@@ -1,12 +1,12 @@
 //! sha256 of everything that is stored, streamed and restored.
 //!
-//! It decides whose implementation: ring's, which has vector code for processors without SHA instructions (Intel before Ice
+//! It decides whose implementation: aws-lc-rs', which has vector code for processors without SHA instructions (Intel before Ice
 //! Lake; measured on one: 262 MiB/s, the `sha2` crate's portable code 145) and is in the binary for TLS anyway. Where they
 //! have them, the two are equal. Tests compare with `sha2`.
 
 use std::fmt;
 
-use ring::digest::{Context, Digest, SHA256, digest};
+use aws_lc_rs::digest::{Context, Digest, SHA256, digest};
 
 /// A hash under way.
 #[derive(Clone)]
