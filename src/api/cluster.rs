@@ -401,6 +401,9 @@ pub struct EtcdClusterStatus {
     /// Number of members with evidence that their data are lost.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub broken_members: i32,
+    /// `spec.storage.retention` as every member has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Retention>,
     /// Label selector of the voters' Pods, for the scale subresource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,

@@ -164,6 +164,14 @@ reasons! {
     // Wrong, and a person has to look.
     /// No linearizable read succeeds although the cluster had formed.
     QuorumLost => runbook,
+    /// The client Service of a cluster that serves has no ready endpoint.
+    NoClientEndpoint => runbook,
+    /// A policy or another controller takes back what the operator writes.
+    WriteReverted => runbook,
+    /// The operator lacks a right that its manifests give.
+    RightsMissing => runbook,
+    /// The operator's clock differs from that of the API server.
+    ClockSkewed => runbook,
     /// Something has been in progress for longer than `spec.progressDeadlineSeconds`.
     DeadlineExceeded => runbook,
     /// A cluster that was parked has come back with an older log than it was parked with.

@@ -33,6 +33,9 @@ pub const VERSION: &str = "v1alpha1";
 /// Field manager of every write.
 pub const FIELD_MANAGER: &str = "holdfast";
 
+/// Finalizer of an `EtcdCluster`: its members get the newest `spec.storage.retention` first.
+pub const CLUSTER_FINALIZER: &str = "holdfast.dev/cluster";
+
 /// Finalizer of an `EtcdMember`: its Pod and claim go first.
 pub const MEMBER_FINALIZER: &str = "holdfast.dev/member";
 

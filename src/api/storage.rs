@@ -35,7 +35,8 @@ pub struct Storage {
     #[schemars(length(max = 253))]
     #[x_kube(validation = Rule::new("self == '' || self.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')").message("storage.storageClassName must be the name of a StorageClass (kubectl get storageclass): a-z, 0-9, '-' and '.'; leave the field out for the default class"))]
     pub storage_class_name: Option<String>,
-    /// Handling of a member's claim when the member is removed or the cluster deleted: `Delete` (default) or `Retain`.
+    /// Handling of a member's claim when the member is removed or the cluster deleted: `Delete` (default) or `Retain`. May be
+    /// changed at any time, and holds at once; `status.retention` shows the value that every member has.
     #[serde(default)]
     pub retention: Retention,
 }
@@ -44,6 +45,11 @@ impl Storage {
     /// Size of each member's volume.
     pub fn size(&self) -> Quantity {
         self.size.clone().unwrap_or_else(|| Quantity("8Gi".to_owned()))
+    }
+
+    /// Whether the other field describes the same volume, whatever its retention.
+    pub fn is_same_volume(&self, other: &Self) -> bool {
+        Self { retention: other.retention, ..self.clone() } == *other
     }
 
     /// Whether the data end with the Pod.

@@ -18,11 +18,9 @@ struct Rule {
 /// the live read before an act.
 const OPERATOR: &[Rule] = &[
     // People's wishes: read only.
-    Rule {
-        group: GROUP,
-        resources: &["etcdbackupstores", "etcdclusters", "etcdsnapshotschedules"],
-        verbs: &["get", "list", "watch"],
-    },
+    Rule { group: GROUP, resources: &["etcdbackupstores", "etcdsnapshotschedules"], verbs: &["get", "list", "watch"] },
+    // Patched: the finalizer alone.
+    Rule { group: GROUP, resources: &["etcdclusters"], verbs: &["get", "list", "watch", "patch"] },
     // Made as records of a schedule's runs, and deleted where nothing is stored of them. Patched: the finalizer alone.
     Rule { group: GROUP, resources: &["etcdsnapshots"], verbs: &["get", "list", "watch", "create", "patch", "delete"] },
     // Ours alone: made, latched, released, deleted.
@@ -56,6 +54,8 @@ const OPERATOR: &[Rule] = &[
     Rule { group: "", resources: &["persistentvolumeclaims"], verbs: &["get", "list", "watch", "create", "delete"] },
     // Applied; what is applied goes with its cluster, by the owner reference.
     Rule { group: "", resources: &["services"], verbs: &["get", "list", "watch", "create", "patch"] },
+    // Of the client Services: whether clients reach a member.
+    Rule { group: "discovery.k8s.io", resources: &["endpointslices"], verbs: &["get", "list", "watch"] },
     // Deleted where one voter is left: the budget would block every drain.
     Rule {
         group: "policy",

@@ -172,7 +172,9 @@ fn the_operator_deletes_one_by_one_and_only_what_it_makes() {
         }
         for wish in ["etcdbackupstores", "etcdclusters", "etcdsnapshotschedules"] {
             if resources.contains(&wish.to_owned()) {
-                assert_eq!(rule.verbs, ["get", "list", "watch"], "{wish}");
+                // Patched is the finalizer alone.
+                let verbs: Vec<_> = rule.verbs.iter().filter(|v| wish != "etcdclusters" || *v != "patch").collect();
+                assert_eq!(verbs, ["get", "list", "watch"], "{wish}");
             }
         }
     }

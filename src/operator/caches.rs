@@ -3,6 +3,7 @@
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
 use kube::runtime::reflector::Store;
@@ -21,6 +22,7 @@ pub(super) struct Caches {
     pub(super) pods: Store<Pod>,
     pub(super) claims: Store<PersistentVolumeClaim>,
     pub(super) services: Store<Service>,
+    pub(super) endpoints: Store<EndpointSlice>,
     pub(super) budgets: Store<PodDisruptionBudget>,
     pub(super) jobs: Store<Job>,
     pub(super) cron_jobs: Store<CronJob>,
@@ -56,6 +58,7 @@ cached! {
     Pod => pods,
     PersistentVolumeClaim => claims,
     Service => services,
+    EndpointSlice => endpoints,
     PodDisruptionBudget => budgets,
     Job => jobs,
     EtcdSnapshotSchedule => schedules,

@@ -16,6 +16,8 @@ use super::error::Error;
 use super::etcd::Pool;
 use super::events::Events;
 use super::metrics::Metrics;
+use super::repeats::Repeats;
+use super::skew::Skew;
 use super::tls::Memory;
 use crate::plan::Settings;
 
@@ -43,6 +45,10 @@ pub(super) struct Context {
     pub(super) settings: Settings,
     /// How often each object failed in a row.
     pub(super) backoff: Backoff,
+    /// How far this clock is from the API server's.
+    pub(super) skew: Skew,
+    /// Writes whose effect does not stay.
+    pub(super) repeats: Repeats,
     /// Whether this process holds the lease.
     pub(super) leading: watch::Receiver<bool>,
     /// Counts writes.

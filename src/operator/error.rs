@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use kube::core::Status;
 
 use crate::api::condition::Reason;
@@ -55,9 +56,33 @@ pub(super) enum Error {
          `holdfast manifests --only crds` of the operator's version"
     )]
     DefinitionOutdated(&'static str),
+    /// A write had no lasting effect, several times in a row.
+    #[error(
+        "{what}: the change is taken back each time. An admission policy or another controller does so: compare the object with \
+         `kubectl get -o yaml --show-managed-fields`, and exempt objects of Holdfast"
+    )]
+    Reverted {
+        /// The write.
+        what: String,
+        /// The time until the next try.
+        wait: Duration,
+    },
+    /// The operator's clock differs from the API server's: no certificate was issued.
+    #[error(
+        "the operator's clock is {} the API server's, so no certificate is issued. Synchronise the clocks of the nodes (NTP)",
+        off(*.0)
+    )]
+    ClockSkewed(SignedDuration),
     /// A defect of ours.
     #[error("{0}")]
     Internal(String),
+}
+
+/// A difference between clocks in words, to the minute.
+fn off(ahead: SignedDuration) -> String {
+    let minutes = (ahead.abs().as_secs() + 30) / 60;
+    let side = if ahead.is_negative() { "behind" } else { "ahead of" };
+    if minutes < 120 { format!("{minutes} min {side}") } else { format!("{} h {side}", (minutes + 30) / 60) }
 }
 
 /// Classes of errors: the label of a metric, and a row of the back-off table.
@@ -87,6 +112,10 @@ pub(super) enum Class {
     NotLeader,
     /// The API server does not store all of a status.
     Outdated,
+    /// A write whose effect does not stay.
+    Reverted,
+    /// The clocks differ.
+    Skewed,
     /// A defect of ours.
     Internal,
 }
@@ -94,7 +123,7 @@ pub(super) enum Class {
 impl Class {
     /// Every class.
     #[cfg(test)]
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 15] = [
         Self::Conflict,
         Self::Throttled,
         Self::Unavailable,
@@ -107,6 +136,8 @@ impl Class {
         Self::NotYet,
         Self::NotLeader,
         Self::Outdated,
+        Self::Reverted,
+        Self::Skewed,
         Self::Internal,
     ];
 
@@ -125,6 +156,8 @@ impl Class {
             Self::NotYet => "not_yet",
             Self::NotLeader => "not_leader",
             Self::Outdated => "outdated",
+            Self::Reverted => "reverted",
+            Self::Skewed => "skewed",
             Self::Internal => "internal",
         }
     }
@@ -139,9 +172,13 @@ impl Class {
             Self::Unavailable | Self::Timeout => (Duration::from_millis(200), Duration::from_secs(30)),
             Self::Throttled => (Duration::from_secs(1), Duration::from_mins(1)),
             // Until a person changes something: roles, quotas, a name.
-            Self::Denied | Self::Invalid | Self::NameConflict | Self::Outdated | Self::Internal => {
-                (Duration::from_secs(2), Duration::from_secs(20))
-            }
+            Self::Denied
+            | Self::Invalid
+            | Self::NameConflict
+            | Self::Outdated
+            | Self::Reverted
+            | Self::Skewed
+            | Self::Internal => (Duration::from_secs(2), Duration::from_secs(20)),
             Self::NotLeader => (Duration::from_secs(5), Duration::from_secs(5)),
         }
     }
@@ -151,6 +188,8 @@ impl Class {
         match self {
             Self::NameConflict => Verdict::Needs(Reason::NameConflict),
             Self::Denied | Self::Invalid => Verdict::Needs(Reason::WriteRefused),
+            Self::Reverted => Verdict::Needs(Reason::WriteReverted),
+            Self::Skewed => Verdict::Needs(Reason::ClockSkewed),
             Self::Outdated => Verdict::Needs(Reason::DefinitionsOutdated),
             Self::NotYet => Verdict::Passes(Reason::WaitingForEtcd),
             // An API server that restarts is back within seconds; a webhook that is down is so until somebody looks.
@@ -192,6 +231,8 @@ impl Error {
             Self::Stale(_) => Class::Conflict,
             Self::NotLeader => Class::NotLeader,
             Self::DefinitionOutdated(_) => Class::Outdated,
+            Self::Reverted { .. } => Class::Reverted,
+            Self::ClockSkewed(_) => Class::Skewed,
             Self::Internal(_) => Class::Internal,
         }
     }
@@ -206,6 +247,11 @@ impl Error {
         }
     }
 
+    /// Whether the operator has no right to the read or write.
+    pub(super) fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Kube { source, .. } if matches!(source.as_ref(), kube::Error::Api(status) if status.code == 403))
+    }
+
     /// What it tells of an object's writes.
     pub(super) fn verdict(&self) -> Verdict {
         match self {
@@ -218,13 +264,19 @@ impl Error {
             | Self::Stale(_)
             | Self::NotLeader
             | Self::DefinitionOutdated(_)
+            | Self::Reverted { .. }
+            | Self::ClockSkewed(_)
             | Self::Internal(_) => self.class().verdict(),
         }
     }
 
     /// How long the API server asked us to wait, if it did.
     pub(super) fn asked_to_wait(&self) -> Option<Duration> {
-        let Self::Kube { source, .. } = self else { return None };
+        let source = match self {
+            Self::Reverted { wait, .. } => return Some(*wait),
+            Self::Kube { source, .. } => source,
+            _ => return None,
+        };
         let kube::Error::Api(status) = source.as_ref() else { return None };
         let seconds = u64::from(status.details.as_ref()?.retry_after_seconds);
         (seconds > 0).then(|| Duration::from_secs(seconds))

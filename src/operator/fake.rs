@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::body::{Bytes, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
@@ -19,6 +19,8 @@ use super::context::{Context, ReadClient, WriteClient, Writes};
 use super::etcd::Pool;
 use super::events::Events;
 use super::metrics::Metrics;
+use super::repeats::Repeats;
+use super::skew::Skew;
 use super::tls::Memory;
 use super::watches::CacheWriters;
 use crate::api::EtcdCluster;
@@ -40,6 +42,7 @@ pub(super) type Answer = (&'static str, &'static str, u16, Value);
 struct Script {
     answers: Arc<Vec<Answer>>,
     log: Arc<Mutex<Vec<Asked>>>,
+    date: Arc<Mutex<Option<String>>>,
 }
 
 /// A context that talks to it.
@@ -47,6 +50,7 @@ pub(super) struct Fake {
     pub(super) ctx: Arc<Context>,
     pub(super) leading: watch::Sender<bool>,
     log: Arc<Mutex<Vec<Asked>>>,
+    date: Arc<Mutex<Option<String>>>,
 }
 
 impl Fake {
@@ -58,7 +62,8 @@ impl Fake {
     /// The same, with these clusters in the cache.
     pub(super) async fn with(cached: Vec<EtcdCluster>, answers: Vec<Answer>) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let script = Script { answers: Arc::new(answers), log: Arc::default() };
+        let script = Script { answers: Arc::new(answers), log: Arc::default(), date: Arc::default() };
+        let date = Arc::clone(&script.date);
         let log = Arc::clone(&script.log);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -88,16 +93,23 @@ impl Fake {
                 proxies: Proxies::default(),
             },
             backoff: Backoff::default(),
+            repeats: Repeats::default(),
+            skew: Skew::default(),
             leading: led,
             writes: Writes::new(None),
         });
-        Self { ctx, leading, log }
+        Self { ctx, leading, log, date }
     }
 
     /// Everything it was asked that would change something, without Events.
     pub(super) fn writes(&self) -> Vec<Asked> {
         let all = self.log.lock().unwrap();
         all.iter().filter(|a| a.method != "GET" && !a.path.contains("/events")).cloned().collect()
+    }
+
+    /// Puts this Date on each answer.
+    pub(super) fn show_date(&self, date: &str) {
+        *self.date.lock().unwrap() = Some(date.to_owned());
     }
 
     /// Everything it was asked to read.
@@ -124,7 +136,7 @@ fn request_name(path: &str) -> &str {
     path.split('?').next().and_then(|path| path.rsplit('/').next()).unwrap_or_default()
 }
 
-async fn answer(State(script): State<Script>, request: Request) -> (StatusCode, String) {
+async fn answer(State(script): State<Script>, request: Request) -> (StatusCode, HeaderMap, String) {
     let method = request.method().to_string();
     let path = request.uri().to_string();
     let bytes: Bytes = to_bytes(request.into_body(), 1 << 20).await.unwrap();
@@ -134,5 +146,9 @@ async fn answer(State(script): State<Script>, request: Request) -> (StatusCode, 
     let (code, value) = found.map_or_else(|| (404, missing(name)), |(_, _, code, value)| (*code, value.clone()));
     let value = if value.is_null() { body.clone() } else { value };
     script.log.lock().unwrap().push(Asked { method, path, body });
-    (StatusCode::from_u16(code).unwrap(), value.to_string())
+    let mut headers = HeaderMap::new();
+    if let Some(date) = script.date.lock().unwrap().as_ref() {
+        headers.insert("date", date.parse().unwrap());
+    }
+    (StatusCode::from_u16(code).unwrap(), headers, value.to_string())
 }

@@ -5,7 +5,7 @@
 //! but in `plan`.
 //!
 //! Rights it needs, where it watches: `get`, `list`, `watch` on the five kinds, Pods, `PersistentVolumeClaim`s,
-//! Services, `PodDisruptionBudget`s, Jobs and `CronJob`s; `update` and `patch` on the status of the five kinds; `create`,
+//! Services, `EndpointSlice`s, `PodDisruptionBudget`s, Jobs and `CronJob`s; `update` and `patch` on the status of the five kinds; `create`,
 //! `patch` and `delete` on `EtcdMember`s, `create` and `delete` on `EtcdSnapshot`s, `update` on the finalizers of the kinds that own others; what `act` lists for the
 //! rest; `create` and `patch` on Events of `events.k8s.io`; and in its own namespace `get`, `create`, `update` on Leases.
 //! `get` on Secrets, for the version of those that an `EtcdBackupStore` names; what is in them is never asked for. No
@@ -35,6 +35,8 @@ mod observe;
 mod queues;
 mod reader;
 mod reconcile;
+mod repeats;
+mod skew;
 mod status;
 mod tls;
 mod wake;
@@ -109,6 +111,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         metrics: Arc::clone(&metrics),
         settings: config.settings(),
         backoff: backoff::Backoff::default(),
+        repeats: repeats::Repeats::default(),
+        skew: skew::Skew::default(),
         leading: leading.clone(),
         writes: Writes::new(config.die_after_writes),
     });
@@ -252,6 +256,7 @@ async fn filled(caches: &Caches) -> anyhow::Result<()> {
     caches.pods.wait_until_ready().await.context(gone)?;
     caches.claims.wait_until_ready().await.context(gone)?;
     caches.services.wait_until_ready().await.context(gone)?;
+    caches.endpoints.wait_until_ready().await.context(gone)?;
     caches.budgets.wait_until_ready().await.context(gone)?;
     caches.jobs.wait_until_ready().await.context(gone)
 }

@@ -16,13 +16,15 @@ use super::backoff::jitter;
 use super::clock;
 use super::context::Context;
 use super::error::Error;
+use super::etcd::Address;
 use super::events;
 use super::kinds::Kind;
 use super::reader::{Reader, View};
+use super::repeats::{self, Write};
 use super::status;
 use crate::api::condition::{self, Reason};
 use crate::plan::safety::{Checked, Violation};
-use crate::plan::{Act, Note, Plan, Wake};
+use crate::plan::{Act, Ensure, Note, Plan, Wake};
 
 /// Passes over one object in a row before others get their turn.
 const ROUNDS: usize = 24;
@@ -243,14 +245,9 @@ async fn write<K: Kind>(
     }
     let actor = Actor { namespace: id.namespace.clone(), uid: id.uid.clone() };
     // Harmless and independent of each other: side by side.
-    let ensured = futures::future::try_join_all(ensures.iter().map(|ensure| act::ensure(ctx, &actor, ensure))).await;
-    // What has run is recorded also where the API server refuses a change of the CronJob.
-    if let (Err(_), Some(record @ Act::RecordRun(_))) = (&ensured, &act) {
-        act::perform(ctx, &actor, None, record).await?;
-        applied(ctx, id, record);
-    }
-    ensured?;
-    if !ensures.is_empty() {
+    let ensured = futures::future::join_all(ensures.iter().map(|ensure| ensure_once(ctx, id, &actor, ensure))).await;
+    let refused = ensured.into_iter().find_map(Result::err);
+    if !ensures.is_empty() && refused.is_none() {
         wrote = true;
         if outcome == Outcome::Settled {
             outcome = Outcome::Wrote;
@@ -258,7 +255,7 @@ async fn write<K: Kind>(
     }
     if let Some(act) = &act {
         Span::current().record("act", act::label(act));
-        outcome = match act::perform(ctx, &actor, K::leader(ctx, seen).as_ref(), act).await? {
+        outcome = match perform_once(ctx, id, &actor, K::leader(ctx, seen).as_ref(), act).await? {
             Done::Applied => {
                 applied(ctx, id, act);
                 Outcome::Applied
@@ -270,6 +267,12 @@ async fn write<K: Kind>(
             }
         };
     }
+    // What is refused holds no act up, and a pass without an act reports it.
+    match refused {
+        Some(error) if !matches!(outcome, Outcome::Applied | Outcome::NotYet(_)) => return Err(error),
+        Some(error) => tracing::warn!(%error, "the API server refused a write beside the act"),
+        None => {}
+    }
     // A note that accompanies nothing would be said again on every pass.
     if wrote || outcome == Outcome::Applied {
         for note in &notes {
@@ -277,6 +280,43 @@ async fn write<K: Kind>(
         }
     }
     Ok((wake, outcome))
+}
+
+/// Applies an object, unless equal applies were taken back.
+async fn ensure_once(ctx: &Context, id: &Id, actor: &Actor, ensure: &Ensure) -> Result<(), Error> {
+    let write = Write::of_ensure(ensure);
+    hold_back(ctx, id, write.as_ref())?;
+    act::ensure(ctx, actor, ensure).await?;
+    note_write(ctx, id, write.as_ref())
+}
+
+/// Carries out an act, unless equal acts were taken back.
+async fn perform_once(
+    ctx: &Context,
+    id: &Id,
+    actor: &Actor,
+    leader: Option<&Address>,
+    act: &Act,
+) -> Result<Done, Error> {
+    let write = Write::of_act(act::label(act), act);
+    hold_back(ctx, id, write.as_ref())?;
+    let done = act::perform(ctx, actor, leader, act).await?;
+    note_write(ctx, id, write.as_ref())?;
+    Ok(done)
+}
+
+/// Fails while a write waits because its equals were taken back.
+fn hold_back(ctx: &Context, id: &Id, write: Option<&Write>) -> Result<(), Error> {
+    let held = write.and_then(|write| Some((write, ctx.repeats.held(&id.key, write, clock::instant())?)));
+    held.map_or(Ok(()), |(write, wait)| Err(Error::Reverted { what: write.describe().to_owned(), wait }))
+}
+
+/// Fails where the write had been made before, again and again, without a lasting effect.
+fn note_write(ctx: &Context, id: &Id, write: Option<&Write>) -> Result<(), Error> {
+    match write.filter(|write| ctx.repeats.note(&id.key, write, clock::instant())) {
+        Some(write) => Err(Error::Reverted { what: write.describe().to_owned(), wait: Duration::ZERO }),
+        None => Ok(()),
+    }
 }
 
 /// Tells of an act: log, metric, and an Event where people have a use for one.
@@ -293,47 +333,8 @@ fn applied(ctx: &Context, id: &Id, act: &Act) {
 
 /// Sets the version of a target that is the object of the pass itself.
 fn rebase(act: &mut Act, uid: &str, version: &str) {
-    match act {
-        Act::ReleaseMember { member: target }
-        | Act::KeepArtifact { snapshot: target }
-        | Act::ReleaseArtifact { snapshot: target }
-        | Act::DeleteMember { member: target, .. }
-        | Act::SetInitialCluster { member: target, .. }
-        | Act::LatchStart { member: target, .. }
-        | Act::LatchLeaving { member: target, .. }
-        | Act::LatchRemoved { member: target, .. }
-        | Act::Park { member: target, .. }
-        | Act::Unpark { member: target }
-        | Act::AnnounceCertificates { member: target, .. }
-        | Act::LatchJoined { member: target, .. } => {
-            if target.uid == uid {
-                version.clone_into(&mut target.resource_version);
-            }
-        }
-        Act::Latch(_)
-        | Act::LatchPrune(_)
-        | Act::LatchRemoval(_)
-        | Act::Issue(_)
-        | Act::RefreshCertificates { .. }
-        | Act::CreateMember(_)
-        | Act::AddLearner { .. }
-        | Act::ForbidEmptyStart { .. }
-        | Act::MarkStarted { .. }
-        | Act::Promote { .. }
-        | Act::Disarm { .. }
-        | Act::CommitEntry { .. }
-        | Act::MoveLeader { .. }
-        | Act::RemoveMember { .. }
-        | Act::DismissClients { .. }
-        | Act::AdmitClients { .. }
-        | Act::Relabel { .. }
-        | Act::CreateClaim(_)
-        | Act::CreatePod(_)
-        | Act::DeletePod { .. }
-        | Act::DeleteClaim { .. }
-        | Act::RecordRun(_)
-        | Act::DeleteRecord { .. }
-        | Act::StartJob(_) => {}
+    if let Some(target) = repeats::patched(act).filter(|target| target.uid == uid) {
+        version.clone_into(&mut target.resource_version);
     }
 }
 
@@ -429,7 +430,8 @@ mod tests {
 
     fn cluster() -> serde_json::Value {
         serde_json::json!({"apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdCluster",
-            "metadata": {"name": "a", "namespace": "ns", "uid": "c1", "resourceVersion": "5", "generation": 1},
+            "metadata": {"name": "a", "namespace": "ns", "uid": "c1", "resourceVersion": "5", "generation": 1,
+                "finalizers": ["holdfast.dev/cluster"]},
             "spec": {"replicas": 1, "version": "3.6.16", "tls": {"insecure": true}}})
     }
 

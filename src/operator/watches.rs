@@ -9,6 +9,7 @@ use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
@@ -124,6 +125,14 @@ impl Watched for Service {
     const KIND: &'static str = "Service";
 }
 
+impl Watched for EndpointSlice {
+    const KIND: &'static str = "EndpointSlice";
+    /// Kubernetes copies a Service's labels to its EndpointSlices. Nobody asks for those of the headless Services.
+    fn selector() -> watcher::Config {
+        watcher::Config::default().labels(&format!("{OURS},!service.kubernetes.io/headless"))
+    }
+}
+
 impl Watched for PodDisruptionBudget {
     const KIND: &'static str = "PodDisruptionBudget";
 }
@@ -143,6 +152,7 @@ pub(super) struct CacheWriters {
     pods: Writer<Pod>,
     claims: Writer<PersistentVolumeClaim>,
     services: Writer<Service>,
+    endpoints: Writer<EndpointSlice>,
     budgets: Writer<PodDisruptionBudget>,
     jobs: Writer<Job>,
     cron_jobs: Writer<CronJob>,
@@ -160,6 +170,7 @@ impl CacheWriters {
             pods: self.pods.as_reader(),
             claims: self.claims.as_reader(),
             services: self.services.as_reader(),
+            endpoints: self.endpoints.as_reader(),
             budgets: self.budgets.as_reader(),
             jobs: self.jobs.as_reader(),
             cron_jobs: self.cron_jobs.as_reader(),
@@ -184,6 +195,7 @@ impl CacheWriters {
         tasks.spawn(watch(api(ctx, namespace), Ok, self.pods, Arc::clone(ctx), wakers.clone()));
         tasks.spawn(watch(api(ctx, namespace), Ok, self.claims, Arc::clone(ctx), wakers.clone()));
         tasks.spawn(watch(api(ctx, namespace), Ok, self.services, Arc::clone(ctx), wakers.clone()));
+        tasks.spawn(watch(api(ctx, namespace), Ok, self.endpoints, Arc::clone(ctx), wakers.clone()));
         tasks.spawn(watch(api(ctx, namespace), Ok, self.budgets, Arc::clone(ctx), wakers.clone()));
         tasks.spawn(watch(api(ctx, namespace), Ok, self.jobs, Arc::clone(ctx), wakers.clone()));
     }

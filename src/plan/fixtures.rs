@@ -15,7 +15,7 @@ use crate::api::member::{Birth, Joined};
 use crate::api::restore::Restoring;
 use crate::api::store::{Location, PvcLocation, StoredSnapshot};
 use crate::api::tls::Tls;
-use crate::api::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, key, name, role};
+use crate::api::{CLUSTER_FINALIZER, EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, key, name, role};
 use crate::plan::build::pod::{Start, pod};
 use crate::plan::cluster::{Answer, Listed, Membership};
 use crate::plan::{Proxies, Seen, Settings, build, cluster, member, meta, valid};
@@ -59,6 +59,7 @@ pub fn etcd_cluster(replicas: i32) -> EtcdCluster {
     };
     let mut cluster = EtcdCluster::new("a", spec);
     stored(&mut cluster.metadata, "u-a");
+    cluster.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned()]);
     cluster
 }
 
@@ -224,6 +225,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
     let mut seen = cluster::Observed {
         peer_service: Some(service(&build::service::peer(&object))),
         client_service: Some(service(&build::service::client(&object))),
+        client_endpoints: (0..there).map(|n| format!("u-pod-{}", named(n))).collect(),
         budget: build::budget::budget(&object, there, replicas).map(|b| applied(&b, |b| &mut b.metadata)),
         answers: (0..there).map(|n| (named(n), Seen::Known(answer(n)))).collect(),
         etcd: Seen::Known(etcd),
@@ -239,6 +241,7 @@ pub fn formed(there: usize, wanted: i32) -> cluster::Observed {
         searches: vec![],
         refusal: None,
         certificates: None,
+        unread_certificates: None,
         last_snapshot: None,
         backups: crate::plan::schedule::healthy([]),
         fresh_suffix: "fresh".to_owned(),

@@ -38,6 +38,11 @@ pub fn controlled_by(meta: &ObjectMeta, owner: &str) -> bool {
         && meta.owner_references.iter().flatten().any(|r| r.controller == Some(true) && r.uid.as_str() == owner)
 }
 
+/// Whether a finalizer is on the object.
+pub fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
+    meta.finalizers.iter().flatten().any(|there| there == finalizer)
+}
+
 /// The value of an annotation.
 pub fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     meta.annotations.as_ref()?.get(key).map(String::as_str)

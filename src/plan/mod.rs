@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::api::cluster::Latches;
+use crate::api::cluster::{Latches, Retention};
 use crate::api::condition::Reason;
 use crate::api::member::{Joined, Leaving, Parked, Removed};
 use crate::api::schedule::PruneRun;
@@ -133,6 +133,8 @@ pub enum Ensure {
         /// Its spec.
         spec: serde_json::Value,
     },
+    /// A Secret with certificates of a cluster that has formed.
+    Secret(Box<Issue>),
     /// The `CronJob` of a schedule.
     CronJob(Box<CronJob>),
     /// The disruption budget of a cluster that has one voter left goes: it would block every drain.
@@ -144,6 +146,23 @@ pub enum Ensure {
 pub enum Act {
     /// Write the cluster's latches (with the status, under its resourceVersion).
     Latch(Box<Latches>),
+    /// Put our finalizer on the `EtcdCluster`, before it has a member.
+    HoldCluster {
+        /// The cluster.
+        cluster: Target,
+    },
+    /// Copy `spec.storage.retention` of the cluster to a member.
+    CopyRetention {
+        /// The member.
+        member: Target,
+        /// The value.
+        retention: Retention,
+    },
+    /// Remove our finalizer from an `EtcdCluster` whose members have the newest `spec.storage.retention`.
+    ReleaseCluster {
+        /// The cluster.
+        cluster: Target,
+    },
     /// POST a member. An existing one of the same name and owner counts as done; another's is a conflict.
     CreateMember(Box<EtcdMember>),
     /// Tell etcd of a new learner. A member that already has this peer URL counts as done.

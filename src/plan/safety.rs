@@ -8,6 +8,7 @@ mod cluster;
 mod facts;
 mod member;
 mod replace;
+mod retention;
 mod schedule;
 mod snapshot;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::{env, fs};
 
 use crate::world::World;
-use holdfast::api::cluster::Medium;
+use holdfast::api::cluster::{Medium, Retention};
 use holdfast::api::repair::{Repair, RepairMode};
 use holdfast::api::snapshot::Phase;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -96,6 +96,7 @@ fn tell(world: &mut World, command: &str) {
                 world.evict_pod(&name);
             }
         }
+        ["retain"] => world.edit(|s| s.storage.retention = Retention::Retain),
         ["delete", "cluster"] => world.delete_cluster(),
         ["delete", "member"] => {
             let name = world.members.keys().next().unwrap().clone();

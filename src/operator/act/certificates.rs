@@ -37,6 +37,7 @@ const BACKDATED: Duration = Duration::from_hours(1);
 
 /// Writes a Secret of certificates.
 pub(super) async fn issue(ctx: &Context, actor: &Actor, wanted: &Issue) -> Result<Done, Error> {
+    ctx.skew.check(&ctx.read.0).await?;
     let name = wanted.metadata.name.clone().unwrap_or_default();
     let data = match &wanted.contents {
         Contents::Ca(plane) => ca(&name, *plane).map_err(|error| unmade(&error))?,

@@ -79,6 +79,10 @@ impl Named for crate::api::EtcdMember {
     const KIND: &'static str = "EtcdMember";
 }
 
+impl Named for crate::api::EtcdCluster {
+    const KIND: &'static str = "EtcdCluster";
+}
+
 impl Named for EtcdSnapshot {
     const KIND: &'static str = "EtcdSnapshot";
 }

@@ -1,4 +1,4 @@
-//! Applies a Service, a disruption budget or a `CronJob` on the server's side. What belongs to somebody else is left alone (I13).
+//! Applies a Service, a disruption budget or a `CronJob` on the server's side, and writes Secrets of certificates. What belongs to somebody else is left alone (I13).
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -22,6 +22,7 @@ pub(in crate::operator) async fn ensure(ctx: &Context, actor: &Actor, ensure: &E
         Ensure::Service(service) => apply(ctx, actor, service.as_ref()).await,
         Ensure::Budget(budget) => apply(ctx, actor, budget.as_ref()).await,
         Ensure::CronJob(cron) => apply(ctx, actor, cron.as_ref()).await,
+        Ensure::Secret(issue) => certificates::issue(ctx, actor, issue).await.map(drop),
         Ensure::CaBundle { metadata, secret, ca } => {
             let bundle = certificates::bundle(ctx, actor, metadata, secret, ca).await?;
             apply(ctx, actor, &bundle).await

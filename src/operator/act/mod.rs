@@ -6,7 +6,7 @@
 //! | `certificates` | Secrets of certificates | `create`, `get`, `patch` |
 //! | `create` | members, claims, Pods, Jobs, records of runs | `create`, `get` |
 //! | `delete` | Pods, claims, members, disruption budgets, records of runs of which nothing is stored | `get`, `delete` |
-//! | `patch` | latches on members, labels and annotations on Pods, finalizers of members and snapshots | `get`, `patch` |
+//! | `patch` | latches on members, labels and annotations on Pods, finalizers of clusters, members and snapshots | `get`, `patch` |
 //! | `membership` | learners, votes, leadership, removals, alarms and an empty entry in etcd | none |
 //! | `ensure` | Services, budgets, `CronJob`s and the `ConfigMap` of the CA | `get`, `create`, `patch` |
 //!
@@ -28,7 +28,9 @@ use super::error::Error;
 use super::etcd::Address;
 use crate::api::restore::{Newest, Restoring};
 use crate::api::schedule::PruneRun;
-use crate::api::{ARTIFACT_FINALIZER, EtcdMember, EtcdSnapshot, MEMBER_FINALIZER, role};
+use crate::api::{
+    ARTIFACT_FINALIZER, CLUSTER_FINALIZER, EtcdCluster, EtcdMember, EtcdSnapshot, MEMBER_FINALIZER, role,
+};
 use crate::plan::Act;
 use crate::plan::cluster::{Alarm, AlarmKind};
 
@@ -58,6 +60,11 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::Latch(_) | Act::LatchPrune(_) | Act::LatchRemoval(_) => {
             Err(Error::Internal("latches are written with the status".to_owned()))
         }
+        Act::HoldCluster { cluster } => patch::hold::<EtcdCluster>(ctx, actor, cluster, CLUSTER_FINALIZER).await,
+        Act::CopyRetention { member, retention } => {
+            patch::latch(ctx, actor, member, "storage", serde_json::json!({"retention": retention})).await
+        }
+        Act::ReleaseCluster { cluster } => patch::release::<EtcdCluster>(ctx, actor, cluster, CLUSTER_FINALIZER).await,
         Act::CreateMember(member) => create::owned(ctx, actor, member.as_ref()).await,
         Act::CreatePod(pod) => create::owned(ctx, actor, pod.as_ref()).await,
         Act::StartJob(job) => create::owned(ctx, actor, job.as_ref()).await,
@@ -95,7 +102,7 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::LatchStart { member, count } => patch::latch(ctx, actor, member, "startCount", count).await,
         Act::MarkStarted { pod, count, joined } => patch::mark_started(ctx, actor, pod, *count, joined).await,
         Act::ReleaseMember { member } => patch::release::<EtcdMember>(ctx, actor, member, MEMBER_FINALIZER).await,
-        Act::KeepArtifact { snapshot } => patch::keep_artifact(ctx, actor, snapshot).await,
+        Act::KeepArtifact { snapshot } => patch::hold::<EtcdSnapshot>(ctx, actor, snapshot, ARTIFACT_FINALIZER).await,
         Act::ReleaseArtifact { snapshot } => {
             patch::release::<EtcdSnapshot>(ctx, actor, snapshot, ARTIFACT_FINALIZER).await
         }
@@ -114,6 +121,9 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
 pub(super) const fn label(act: &Act) -> &'static str {
     match act {
         Act::Latch(_) => "Latch",
+        Act::HoldCluster { .. } => "HoldCluster",
+        Act::CopyRetention { .. } => "CopyRetention",
+        Act::ReleaseCluster { .. } => "ReleaseCluster",
         Act::CreateMember(_) => "CreateMember",
         Act::AddLearner { .. } => "AddLearner",
         Act::SetInitialCluster { .. } => "SetInitialCluster",
@@ -178,6 +188,9 @@ pub(super) fn event_reason(act: &Act) -> Option<&'static str> {
         | Act::KeepArtifact { .. }
         | Act::LatchRemoval(_)
         | Act::ReleaseArtifact { .. }
+        | Act::HoldCluster { .. }
+        | Act::CopyRetention { .. }
+        | Act::ReleaseCluster { .. }
         | Act::CreateMember(_)
         | Act::SetInitialCluster { .. }
         | Act::LatchJoined { .. }
@@ -227,6 +240,13 @@ pub(super) fn told(act: &Act) -> (String, String) {
         }
         Act::LatchRemoved { member, .. } => (member.name.clone(), "etcd does not list the member any more".to_owned()),
         Act::Park { member, .. } => (member.name.clone(), "is parked: its Pod ends, its claim stays".to_owned()),
+        Act::HoldCluster { cluster } => (cluster.name.clone(), "has the finalizer".to_owned()),
+        Act::CopyRetention { member, retention } => {
+            (member.name.clone(), format!("has spec.storage.retention {retention:?}"))
+        }
+        Act::ReleaseCluster { cluster } => {
+            (cluster.name.clone(), "goes: every member has spec.storage.retention".to_owned())
+        }
         Act::Unpark { member } => (member.name.clone(), "is back at the index at which it was parked".to_owned()),
         Act::Issue(it) => {
             let verb = if it.replaces.is_some() { "renewed" } else { "issued" };

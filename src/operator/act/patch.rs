@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::create::Named;
 use super::{Actor, Done};
 use crate::api::member::Joined;
-use crate::api::{ARTIFACT_FINALIZER, EtcdMember, EtcdSnapshot, FIELD_MANAGER, key};
+use crate::api::{EtcdMember, FIELD_MANAGER, key};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::plan::Target;
@@ -87,14 +87,17 @@ where
     patch::<K>(ctx, actor, target, json!({"metadata": {"finalizers": others}})).await
 }
 
-/// Adds our finalizer to a snapshot.
-pub(super) async fn keep_artifact(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
-    let Some(there) = get::<EtcdSnapshot>(ctx, actor, target).await? else { return Ok(Done::Already) };
-    if there.finalizers().iter().any(|f| f == ARTIFACT_FINALIZER) {
+/// Adds our finalizer.
+pub(super) async fn hold<K>(ctx: &Context, actor: &Actor, target: &Target, ours: &str) -> Result<Done, Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + std::fmt::Debug + Named,
+{
+    let Some(there) = get::<K>(ctx, actor, target).await? else { return Ok(Done::Already) };
+    if there.finalizers().iter().any(|f| f == ours) {
         return Ok(Done::Already);
     }
-    let all: Vec<&str> = there.finalizers().iter().map(String::as_str).chain([ARTIFACT_FINALIZER]).collect();
-    patch::<EtcdSnapshot>(ctx, actor, target, json!({"metadata": {"finalizers": all}})).await
+    let all: Vec<&str> = there.finalizers().iter().map(String::as_str).chain([ours]).collect();
+    patch::<K>(ctx, actor, target, json!({"metadata": {"finalizers": all}})).await
 }
 
 /// The object as it is now, if it is still the same.
@@ -115,8 +118,11 @@ where
     let api: Api<K> = Api::namespaced(ctx.write.0.clone(), &actor.namespace);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let change = guarded(change, target);
-    ctx.writing(K::KIND, "patch", &target.name, api.patch(&target.name, &params, &Patch::Merge(&change))).await?;
-    Ok(Done::Applied)
+    let written =
+        ctx.writing(K::KIND, "patch", &target.name, api.patch(&target.name, &params, &Patch::Merge(&change))).await?;
+    // The API server stores nothing where a patch changes nothing, also where an admission policy has taken the change out.
+    let changed = written.resource_version().as_ref() != Some(&target.resource_version);
+    Ok(if changed { Done::Applied } else { Done::Already })
 }
 
 /// The change with the identity it was decided on: another object of the name, or a newer version, is a conflict.

@@ -26,6 +26,12 @@ fn owned_pod(owner: &str) -> Value {
     }})
 }
 
+/// The object as a write has left it.
+fn newer(mut object: Value) -> Value {
+    object["metadata"]["resourceVersion"] = json!("8");
+    object
+}
+
 fn pod(owner: &str) -> Box<Pod> {
     Box::new(serde_json::from_value(owned_pod(owner)).unwrap())
 }
@@ -99,20 +105,22 @@ async fn what_is_gone_or_another_is_not_deleted() {
 
 #[tokio::test]
 async fn patches_carry_their_guard() {
-    let (result, writes) =
-        done(vec![("PATCH", PODS, 200, owned_pod("m1"))], Act::AdmitClients { pod: target("a-1") }).await;
+    let admit = || Act::AdmitClients { pod: target("a-1") };
+    let (result, writes) = done(vec![("PATCH", PODS, 200, newer(owned_pod("m1")))], admit()).await;
     assert_eq!(result, Ok(Done::Applied));
     assert_eq!(
         writes[0].body,
         json!({"metadata": {"uid": "u1", "resourceVersion": "7", "labels": {"holdfast.dev/role": "voter"}}})
     );
     let relabel = Act::Relabel { pod: target("a-1"), labels: [("a".to_owned(), "b".to_owned())].into() };
-    let (result, writes) = done(vec![("PATCH", PODS, 200, owned_pod("m1"))], relabel).await;
+    let (result, writes) = done(vec![("PATCH", PODS, 200, newer(owned_pod("m1")))], relabel).await;
     assert_eq!(result, Ok(Done::Applied));
     assert_eq!(writes[0].body, json!({"metadata": {"uid": "u1", "resourceVersion": "7", "labels": {"a": "b"}}}));
-    let (result, _) =
-        done(vec![("PATCH", PODS, 409, refusal(409, "Conflict"))], Act::AdmitClients { pod: target("a-1") }).await;
+    let (result, _) = done(vec![("PATCH", PODS, 409, refusal(409, "Conflict"))], admit()).await;
     assert_eq!(result, Err(Class::Conflict));
+    // The API server stores nothing where an admission policy has taken the change out.
+    let (result, _) = done(vec![("PATCH", PODS, 200, owned_pod("m1"))], admit()).await;
+    assert_eq!(result, Ok(Done::Already));
 }
 
 #[tokio::test]
@@ -123,7 +131,7 @@ async fn only_our_finalizer_goes() {
         "spec": {"clusterRef": {"name": "a", "uid": "c1"}, "role": "seed", "version": "3.6.16", "clusterToken": "t"}});
     let path = "/etcdmembers/a-1";
     let (result, writes) = done(
-        vec![("GET", path, 200, member.clone()), ("PATCH", path, 200, member)],
+        vec![("GET", path, 200, member.clone()), ("PATCH", path, 200, newer(member))],
         Act::ReleaseMember { member: target("a-1") },
     )
     .await;

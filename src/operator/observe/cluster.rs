@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Resource, ResourceExt};
 use rand::RngExt;
@@ -86,11 +87,18 @@ pub(in crate::operator) async fn observe(
     } else {
         (foreign, vec![])
     };
+    let foreign = [foreign, orphaned(&cluster, &objects, &claims)].concat();
     let stray = |pod: &&Pod| !objects.iter().any(|member| owned_by(*pod, &member.uid().unwrap_or_default()));
     let stray_pods = pods.iter().filter(stray).map(ResourceExt::name_any).collect();
     let members: Vec<Member> = objects.into_iter().map(|object| with_parts(object, &pods, &claims)).collect();
 
-    let (certificates, login) = certificates::certificates(reader, &cluster, &members).await?.unzip();
+    // Without its Secrets a cluster with TLS cannot be asked; its Pods, claims and clients need no Secret of the operator's.
+    let (read, unread_certificates) = match certificates::certificates(reader, &cluster, &members).await {
+        Ok(read) => (read, None),
+        Err(error) if error.is_forbidden() => (None, Some(error.to_string())),
+        Err(error) => return Err(error),
+    };
+    let (certificates, login) = read.unzip();
     let login = login.flatten();
 
     let addresses: Vec<Address> = members.iter().filter_map(|m| address(m, login.as_ref())).collect();
@@ -120,8 +128,10 @@ pub(in crate::operator) async fn observe(
         searches,
         refusal,
         certificates,
+        unread_certificates,
         last_snapshot: last_snapshot(reader, uid),
         backups: backups(reader, named),
+        client_endpoints: client_endpoints(reader, named),
         fresh_suffix: fresh_suffix(),
         settings: reader.ctx.settings.clone(),
     }))
@@ -158,6 +168,37 @@ fn backups(reader: Reader<'_>, named: &str) -> Wanted {
     };
     let all = reader.ctx.caches.schedules.state_filter(names_it);
     healthy(all.iter().map(AsRef::as_ref))
+}
+
+/// From the cache in both views: endpoints guard no act.
+fn client_endpoints(reader: Reader<'_>, named: &str) -> Vec<String> {
+    let service = name::client_service(named);
+    let of_service = |slice: &EndpointSlice| {
+        slice.namespace().as_deref() == Some(reader.namespace) && labelled(slice, SERVICE_NAME, &service)
+    };
+    let slices = reader.ctx.caches.endpoints.state_filter(of_service);
+    let ready = |endpoint: &&Endpoint| endpoint.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true);
+    let endpoints = slices.iter().flat_map(|slice| slice.endpoints.iter().filter(ready));
+    endpoints.filter_map(|endpoint| endpoint.target_ref.as_ref()?.uid.clone()).collect()
+}
+
+/// Kubernetes' label of an EndpointSlice.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+
+/// Claims of this very cluster's members where status and members are lost: nothing else tells that it had formed (I2). Once a
+/// member's name is latched, a claim without a member is of an earlier attempt that never served.
+fn orphaned(cluster: &EtcdCluster, members: &[EtcdMember], claims: &[PersistentVolumeClaim]) -> Vec<ForeignVolume> {
+    let begun =
+        cluster.status.as_ref().is_some_and(|s| s.latches.formed.is_some() || s.latches.pending_member.is_some());
+    if begun || !members.is_empty() {
+        return vec![];
+    }
+    let volume = |claim: &PersistentVolumeClaim| ForeignVolume {
+        claim: claim.name_any(),
+        going: claim.meta().deletion_timestamp.is_some(),
+    };
+    let named = |claim: &&PersistentVolumeClaim| labelled(*claim, key::CLUSTER, &cluster.name_any());
+    claims.iter().filter(named).map(volume).collect()
 }
 
 /// Claims of members of another cluster that had this name: they may hold its data.

@@ -31,7 +31,7 @@ pub fn is_outdated(member: &EtcdMember, cluster: &EtcdCluster) -> bool {
     let (is, wanted) = (&member.spec, &cluster.spec);
     is.version != wanted.version
         || is.image != wanted.image
-        || is.storage != wanted.storage
+        || !is.storage.is_same_volume(&wanted.storage)
         || is.options != wanted.options
         || is.resources != wanted.resources
         || is.scheme() != wanted.scheme()

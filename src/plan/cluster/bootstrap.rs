@@ -68,8 +68,8 @@ fn beside_foreign_volumes(seen: &Observed) -> Option<Next> {
     let names = |of: &[&super::ForeignVolume]| of.iter().map(|f| f.claim.as_str()).collect::<Vec<_>>().join(", ");
     if !staying.is_empty() {
         let message = format!(
-            "volumes of an earlier cluster of this name are here: {}. Nothing is founded or restored beside them. Save \
-             what is needed of their data; then delete them, or keep them and remove their label {}",
+            "volumes of a cluster of this name are here: {}. Nothing is founded or restored beside them. Save what is needed of \
+             their data; then delete them, or keep them and remove their label {}",
             names(&staying),
             key::CLUSTER
         );
@@ -78,7 +78,7 @@ fn beside_foreign_volumes(seen: &Observed) -> Option<Next> {
     }
     (!going.is_empty()).then(|| {
         let message = format!(
-            "volumes of an earlier cluster of this name are going: {}. If one stays, its member says what it waits for: \
+            "volumes of a cluster of this name are going: {}. If one stays, its member says what it waits for: \
              kubectl describe etcdmembers -l {}={}",
             names(&going),
             key::CLUSTER,

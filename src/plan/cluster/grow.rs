@@ -149,10 +149,20 @@ impl<'a> Growth<'a> {
             return Some(wait);
         }
         if member.object.spec.tls.as_ref().is_some_and(|tls| tls.staged.is_none()) {
-            let message = format!("{} has no certificates yet; Holdfast adds it to etcd afterwards", member.name());
             let (reason, message) = match tls::hindrance(self.seen, member.name(), now) {
-                Some((reason, why)) => (reason, format!("{message}: {why}")),
-                None => (Reason::CertificatePending, message),
+                Some((reason, why)) => {
+                    let name = member.name();
+                    (reason, format!("{name} has no certificates yet; Holdfast adds it to etcd afterwards: {why}"))
+                }
+                None if tls::trouble(self.seen, now).is_some() => {
+                    let name = member.name();
+                    (
+                        Reason::CertificatePending,
+                        format!("{name} has no certificates yet; Holdfast adds it to etcd afterwards"),
+                    )
+                }
+                // Holdfast writes them beside this step, in milliseconds: the same words as of the other steps.
+                None => (Reason::Growing, format!("growing to {} members", self.seen.cluster.spec.replicas)),
             };
             return Some(Next::wait(reason, message, Wake::AfterMillis(1_000)));
         }

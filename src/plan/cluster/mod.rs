@@ -24,6 +24,7 @@ mod reading;
 mod release;
 mod replace;
 mod restore;
+mod retention;
 mod risk;
 mod seed;
 mod shrink;

@@ -24,6 +24,8 @@ pub struct Observed {
     pub peer_service: Option<Service>,
     /// What stands where the client Service belongs.
     pub client_service: Option<Service>,
+    /// UIDs of the Pods that are ready endpoints of the client Service, by the cached EndpointSlices.
+    pub client_endpoints: Vec<String>,
     /// What stands where the disruption budget belongs.
     pub budget: Option<PodDisruptionBudget>,
     /// etcd's own membership, read linearizably. `Unknown` also when there is no Pod to ask.
@@ -50,8 +52,10 @@ pub struct Observed {
     pub stray_pods: Vec<String>,
     /// Hashes of the members' key spaces, by member name; asked for only while a `CORRUPT` alarm names a member.
     pub hashes: BTreeMap<String, KeyHash>,
-    /// The cluster's certificates; `None` in plaintext.
+    /// The cluster's certificates; `None` in plaintext, and where the Secrets cannot be read.
     pub certificates: Option<Certificates>,
+    /// Why the operator may not read the Secrets of the certificates.
+    pub unread_certificates: Option<String>,
     /// Newest complete snapshot of this cluster among the cached `EtcdSnapshot`s.
     pub last_snapshot: Option<LastSnapshot>,
     /// The condition `BackupHealthy`, by the cached schedules that name this cluster.

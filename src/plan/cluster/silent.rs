@@ -7,7 +7,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::pace::{POLL, SOON};
-use super::{Member, Observed, memberless, replace};
+use super::{Member, Observed, memberless, replace, tls};
 use crate::api::condition::{Reason, Type};
 use crate::api::member::LastFailure;
 use crate::api::repair::Loss;
@@ -84,6 +84,9 @@ impl Observed {
         }
         if self.members.is_empty() {
             return memberless::next(self);
+        }
+        if let Some(why) = &self.unread_certificates {
+            return Next::wait(Reason::RightsMissing, tls::unreadable(why), POLL);
         }
         if let Some(next) = self.data_lost() {
             return next;

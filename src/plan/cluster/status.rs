@@ -6,13 +6,13 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    Listed, Member, Membership, Observed, alarms, backups, diverged, latest, lineage, memberless, replace, risk,
-    shrink, silent, tls,
+    Listed, Member, Membership, Observed, alarms, backups, diverged, latest, lineage, memberless, replace, retention,
+    risk, shrink, silent, tls,
 };
 use crate::api::cluster::MemberSummary;
 use crate::api::condition::{Reason, Type, Wanted as Condition, merge};
 use crate::api::member::{Departure, LastFailure};
-use crate::api::{EtcdClusterStatus, name, role};
+use crate::api::{EtcdClusterStatus, key, name, role};
 use crate::plan::build;
 use crate::plan::valid::{Version, Wanted};
 use crate::plan::{Act, Next, Seen, failure, meta, pods};
@@ -39,13 +39,15 @@ pub(super) fn whole(seen: &Observed, wanted: Option<&Wanted>, next: &Next, now: 
         broken_members: count(
             seen.staying().filter(|m| members.iter().any(|told| told.name == m.name() && told.evidence.is_some())),
         ),
+        retention: retention::in_force(seen, old.retention),
         selector: Some(build::as_text(&build::voters(&seen.cluster))),
         endpoint: Some(name::endpoint(
             seen.cluster.spec.scheme(),
             meta::name(meta),
             meta.namespace.as_deref().unwrap_or_default(),
         )),
-        tls: tls::status(seen, now).or(old.tls.filter(|_| seen.certificates.is_some())),
+        tls: tls::status(seen, now)
+            .or(old.tls.filter(|_| seen.certificates.is_some() || seen.unread_certificates.is_some())),
         last_snapshot: backups::last(old.last_snapshot, seen.last_snapshot.clone()),
         leader: etcd.and_then(|e| leader(seen, e)),
         version: lowest_version(seen).map(|v| v.to_string()).or(old.version),
@@ -163,7 +165,8 @@ impl Facts<'_> {
                 };
                 Condition::yes(Type::Ready, Reason::AsDesired, message)
             } else {
-                let (reason, message) = trouble.clone().or_else(|| doing.clone()).unwrap_or_else(|| self.short());
+                let short = || if self.all_serve() { self.unreached() } else { self.short() };
+                let (reason, message) = trouble.clone().or_else(|| doing.clone()).unwrap_or_else(short);
                 Condition::no(Type::Ready, reason, message)
             },
             self.available(),
@@ -199,16 +202,32 @@ impl Facts<'_> {
             Next::Settled(_) => true,
             Next::Wait(waiting, _) => waiting.reason == Reason::Paused,
             // A renewal restarts nothing.
-            Next::Do(act, _) => matches!(act, Act::Issue(_) | Act::AnnounceCertificates { .. }),
+            Next::Do(act, _) => is_upkeep(act),
         };
+        settled && self.formed() && self.all_serve() && self.alarm().is_none() && self.is_reached()
+    }
+
+    /// As many voters as are wanted have a ready Pod.
+    fn all_serve(&self) -> bool {
         let replicas = self.seen.cluster.spec.replicas;
-        settled
-            && self.formed()
-            && self.etcd.is_some()
-            && self.voters == replicas
-            && self.ready == replicas
-            && self.alarm().is_none()
-            && replicas > 0
+        self.etcd.is_some() && self.voters == replicas && self.ready == replicas && replicas > 0
+    }
+
+    /// Whether clients reach a member of this cluster through the client Service.
+    fn is_reached(&self) -> bool {
+        let mut pods = self.seen.members.iter().filter_map(Member::live_pod);
+        pods.any(|pod| self.seen.client_endpoints.iter().any(|uid| uid == meta::uid(&pod.metadata)))
+    }
+
+    fn unreached(&self) -> Verdict {
+        let service = name::client_service(meta::name(&self.seen.cluster.metadata));
+        let message = format!(
+            "etcd serves, and the Service {service} has no ready endpoint of this cluster, so clients reach no member. Check that \
+             a ready Pod of a voter has the label {}={}, and that kube-controller-manager runs",
+            key::ROLE,
+            role::VOTER
+        );
+        (Reason::NoClientEndpoint, message)
     }
 
     fn formed(&self) -> bool {
@@ -224,6 +243,10 @@ impl Facts<'_> {
             _ if !self.formed() => {
                 let reason = if self.restoring() { Reason::Restoring } else { Reason::Seeding };
                 Condition::no(Type::Available, reason, "the cluster has not formed yet")
+            }
+            (Seen::Known(_), _) if self.etcd.is_some() && !self.is_reached() => {
+                let (reason, message) = self.unreached();
+                Condition::no(Type::Available, reason, message)
             }
             (Seen::Known(_), _) if self.etcd.is_some() => {
                 Condition::yes(Type::Available, Reason::ReadSucceeded, "a linearizable read succeeded")
@@ -268,10 +291,11 @@ impl Facts<'_> {
             Next::Do(Act::DeletePod { pod, .. }, _) => {
                 Some((Reason::MemberRestarting, format!("not ready: {}", pod.name)))
             }
+            Next::Do(..) if meta::deleting(&self.seen.cluster.metadata) => {
+                Some((Reason::Deleting, "the cluster is being deleted".to_owned()))
+            }
             // A renewal is no progress towards anything.
-            Next::Do(Act::Issue(_) | Act::AnnounceCertificates { .. }, _)
-                if self.formed() && self.voters == self.seen.cluster.spec.replicas =>
-            {
+            Next::Do(act, _) if is_upkeep(act) && self.formed() && self.voters == self.seen.cluster.spec.replicas => {
                 None
             }
             Next::Do(..) if self.formed() => {
@@ -362,6 +386,14 @@ impl Facts<'_> {
     fn failing_member(&self) -> Option<Verdict> {
         self.seen.staying().find_map(failed)
     }
+}
+
+/// Whether an act restarts nothing and changes no member that serves.
+const fn is_upkeep(act: &Act) -> bool {
+    matches!(
+        act,
+        Act::Issue(_) | Act::AnnounceCertificates { .. } | Act::HoldCluster { .. } | Act::CopyRetention { .. }
+    )
 }
 
 /// What is wrong with a member, in words: how its Pod fails, else what the member's own pass says. That one remembers a

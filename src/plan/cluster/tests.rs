@@ -15,6 +15,7 @@ mod memory;
 mod pruned;
 mod release;
 mod replacing;
+mod retention;
 mod scaling;
 mod seed;
 mod stored;
@@ -216,6 +217,7 @@ mod idle {
         assert_eq!(condition(&seen, "Progressing"), pair("False", "Paused"));
         let mut seen = formed(1, 3);
         seen.cluster.metadata.deletion_timestamp = Some(earlier());
+        seen.cluster.metadata.finalizers = None;
         assert_eq!(waits(&seen), Some(Reason::Deleting));
         let mut seen = formed(1, 3);
         seen.cluster.spec.version = "4.0.0".to_owned();

@@ -29,8 +29,11 @@ pub use wanted::{is_auto, requests, sources};
 
 /// The next step about certificates; `None` in plaintext and where nothing is to be done.
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
-    let certificates = seen.certificates.as_ref()?;
     let forming = seen.latches().formed.is_none();
+    if let Some(why) = seen.unread_certificates.as_ref().filter(|_| forming) {
+        return Some(Next::wait(Reason::RightsMissing, unreadable(why), POLL));
+    }
+    let certificates = seen.certificates.as_ref()?;
     // A cluster that has formed goes on with its other Secrets; `trouble` tells.
     if let Some(wait) = conflict(seen, certificates, now).filter(|_| forming) {
         return Some(wait);
@@ -60,6 +63,14 @@ pub(super) fn next(seen: &Observed, now: Timestamp) -> Option<Next> {
         return Some(issue(it.metadata.clone(), contents, it.kept.map(|kept| kept.target.clone())));
     }
     announce(seen, certificates).or_else(|| forming.then(|| await_sources(seen, certificates, now)).flatten())
+}
+
+/// What a person does about Secrets that the operator may not read.
+pub(super) fn unreadable(why: &str) -> String {
+    format!(
+        "the operator may not read the Secrets of this cluster's certificates, so it cannot ask etcd: {why}. Give the operator its \
+         Role again: holdfast manifests | kubectl apply --server-side -f -"
+    )
 }
 
 /// Waits for certificates of others, without which the first member is not made.
@@ -259,7 +270,8 @@ impl Supplied<'_> {
                 Origin::Issued => {
                     let life = known.not_after.duration_since(known.not_before);
                     let jitter = life / 2_000 * i32::try_from(spread).unwrap_or(0);
-                    now >= known.not_before + life / 3 * 2 - jitter
+                    // One that is not valid yet was dated by a clock that was ahead.
+                    now < known.not_before || now >= known.not_before + life / 3 * 2 - jitter
                 }
             })
         })
@@ -268,7 +280,9 @@ impl Supplied<'_> {
     /// What is left of a certificate's life when a renewal waits for no other any more: a sixth.
     fn is_urgent(&self, kept: &Kept, now: Timestamp) -> bool {
         let left = |known: &Known| known.not_after.duration_since(now);
-        let urgent = |known: &Known| left(known) * 6 < known.not_after.duration_since(known.not_before);
+        let urgent = |known: &Known| {
+            now < known.not_before || left(known) * 6 < known.not_after.duration_since(known.not_before)
+        };
         self.leaves.iter().filter_map(|leaf| kept.leaf(leaf.files)).any(urgent)
     }
 }

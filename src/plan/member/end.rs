@@ -18,9 +18,12 @@ use crate::plan::{Act, Next, Seen, Target, Wake, meta};
 pub(super) fn stays(seen: &Observed) -> bool {
     let meta = &seen.member.metadata;
     let lives = cluster(seen).is_some_and(|c| !meta::deleting(&c.metadata));
-    let held = |finalizer: &str| meta.finalizers.iter().flatten().any(|f| f == finalizer);
     let counted_on = seen.member.spec.joined.is_some() && seen.member.spec.removed.is_none();
-    meta::deleting(meta) && lives && counted_on && held(MEMBER_FINALIZER) && !held(FOREGROUND)
+    meta::deleting(meta)
+        && lives
+        && counted_on
+        && meta::has_finalizer(meta, MEMBER_FINALIZER)
+        && !meta::has_finalizer(meta, FOREGROUND)
 }
 
 /// What the API server adds for `kubectl delete --cascade=foreground` (Kubernetes: "Garbage Collection").
@@ -43,7 +46,7 @@ fn kept_until(seen: &Observed) -> Option<Timestamp> {
 pub(super) fn next(seen: &Observed, now: Timestamp) -> Next {
     let member = &seen.member;
     let uid = meta::uid(&member.metadata);
-    if !member.metadata.finalizers.iter().flatten().any(|f| f == MEMBER_FINALIZER) {
+    if !meta::has_finalizer(&member.metadata, MEMBER_FINALIZER) {
         return Next::wait(
             Reason::Deleting,
             "Holdfast has removed its finalizer; other finalizers remain",

@@ -4,7 +4,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::facts::{answers, formed_as, id, is_healthy, known, latches, listed_as, stands_for, voters};
-use super::{Verdict, Violation, is, replace, rule};
+use super::{Verdict, Violation, is, replace, retention, rule};
 use crate::api::cluster::Latches;
 use crate::api::member::{Birth, Departure, Joined, Leaving, Removed};
 use crate::api::repair::Loss;
@@ -21,8 +21,11 @@ const MOST: usize = 9;
 /// Whether a plan keeps the rules.
 pub fn cluster(seen: &Observed, plan: &Plan<EtcdClusterStatus>) -> Verdict {
     rule("I2", plan.status.latches == latches(seen), "a status carries latches over unchanged")?;
-    let idle = seen.cluster.spec.paused || meta::deleting(&seen.cluster.metadata);
-    rule("I13", !idle || (plan.act.is_none() && plan.ensures.is_empty()), "a paused or deleted cluster is left alone")?;
+    let deleting = meta::deleting(&seen.cluster.metadata);
+    let ends = matches!(plan.act, Some(Act::CopyRetention { .. } | Act::ReleaseCluster { .. }));
+    let idle = seen.cluster.spec.paused || deleting;
+    let still = plan.ensures.is_empty() && (plan.act.is_none() || (deleting && ends));
+    rule("I13", !idle || still, "a paused or deleted cluster is left alone")?;
     for ensure in &plan.ensures {
         check_ensure(seen, ensure)?;
     }
@@ -36,6 +39,7 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
             let all = [&seen.peer_service, &seen.client_service].into_iter().flatten();
             (name, all.map(|s| &s.metadata).find(|m| meta::name(m) == name))
         }
+        Ensure::Secret(issue) => return certify(seen, issue),
         Ensure::CaBundle { metadata, .. } => {
             let all = seen.certificates.as_ref();
             rule("I15", all.is_some(), "a cluster in plaintext has no CA")?;
@@ -74,6 +78,12 @@ fn check_ensure(seen: &Observed, ensure: &Ensure) -> Verdict {
 fn check_act(seen: &Observed, act: &Act) -> Verdict {
     match act {
         Act::Latch(new) => latch(seen, &latches(seen), new),
+        Act::HoldCluster { cluster } => retention::hold(seen, cluster),
+        Act::CopyRetention { member, retention } => {
+            target_member(seen, member)?;
+            retention::copy(seen, *retention)
+        }
+        Act::ReleaseCluster { cluster } => retention::release(seen, cluster),
         Act::CreateMember(member) => create(seen, member),
         Act::AddLearner { name, peer_url, cluster_id } => add(seen, name, peer_url, *cluster_id),
         Act::SetInitialCluster { member, initial_cluster } => introduce(seen, member, initial_cluster),
@@ -253,6 +263,7 @@ fn create(seen: &Observed, member: &EtcdMember) -> Verdict {
     let uid = meta::uid(&seen.cluster.metadata);
     rule("I13", meta::controlled_by(&member.metadata, uid), "a member is owned by its cluster")?;
     rule("I5", member.spec.joined.is_none(), "a new member has not joined")?;
+    retention::create(seen, member, old.formed.is_some())?;
     match member.spec.role {
         Birth::Seed => {
             rule("I2", old.formed.is_none(), "a cluster that has formed is never seeded again")?;

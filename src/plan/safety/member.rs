@@ -32,6 +32,9 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
             rule("I12", own.is_some_and(|p| is(pod, &p.metadata)), "the Pod is the member's own, as it was seen")
         }
         Act::Latch(_)
+        | Act::HoldCluster { .. }
+        | Act::CopyRetention { .. }
+        | Act::ReleaseCluster { .. }
         | Act::CreateMember(_)
         | Act::AddLearner { .. }
         | Act::SetInitialCluster { .. }

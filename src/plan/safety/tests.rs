@@ -2,6 +2,7 @@
 
 mod parts;
 mod replacing;
+mod retention;
 mod scaling;
 
 use super::*;

@@ -12,11 +12,16 @@ pub async fn tell(w: &World) -> Result<()> {
     let mut kept = make::cluster("kept", 1);
     kept["spec"]["storage"]["retention"] = json!("Retain");
     w.create(kept).await?;
-    w.step("both serve", async {
+    w.create(make::cluster("edited", 1)).await?;
+    w.step("all serve", async {
         w.wait_ready("gone", 3).await?;
-        w.wait_ready("kept", 1).await
+        w.wait_ready("kept", 1).await?;
+        w.wait_ready("edited", 1).await
     })
     .await?;
+    // The members are asked when their cluster is gone: they have to know by then.
+    w.patch("EtcdCluster", "edited", json!({"spec": {"storage": {"retention": "Retain"}}})).await?;
+    w.step("edited goes right after the edit", w.delete_and_wait("EtcdCluster", "edited")).await?;
     let about = "regarding.kind=EtcdCluster,regarding.name=gone";
     let told =
         w.env.kubectl(&["get", "events.v1.events.k8s.io", "-n", &w.ns, "--field-selector", about, "-o", "name"])?;
@@ -28,7 +33,7 @@ pub async fn tell(w: &World) -> Result<()> {
 
     w.step("gone goes", w.delete_and_wait("EtcdCluster", "gone")).await?;
     w.step("kept goes", w.delete_and_wait("EtcdCluster", "kept")).await?;
-    for cluster in ["gone", "kept"] {
+    for cluster in ["gone", "kept", "edited"] {
         for kind in ["EtcdMember", "Pod", "Service", "PodDisruptionBudget"] {
             nothing_left(
                 w,
@@ -39,8 +44,10 @@ pub async fn tell(w: &World) -> Result<()> {
         }
     }
     nothing_left(w, "PersistentVolumeClaim", "holdfast.dev/cluster=gone").await?;
-    let volumes = w.names_with("PersistentVolumeClaim", "holdfast.dev/cluster=kept").await?;
-    ensure!(volumes.len() == 1, "the retained claim stays: {volumes:?}");
+    for cluster in ["kept", "edited"] {
+        let volumes = w.names_with("PersistentVolumeClaim", &format!("holdfast.dev/cluster={cluster}")).await?;
+        ensure!(volumes.len() == 1, "the retained claim of {cluster} stays: {volumes:?}");
+    }
     let snapshot = w.get("EtcdSnapshot", "stays").await?;
     ensure!(snapshot["status"]["phase"] == "Complete", "deleting a cluster deletes no backup");
     Ok(())

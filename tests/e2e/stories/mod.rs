@@ -15,6 +15,7 @@ mod memory;
 mod mistakes;
 mod namespace;
 mod pods;
+mod policies;
 mod proxied;
 mod pruning;
 mod quiet;
@@ -52,6 +53,8 @@ pub fn all() -> Vec<Story> {
         story!("locked_snapshots_are_shown", pruning::locked),
         story!("suspicious_stores_are_not_pruned", pruning::stopped),
         story!("deleting_an_object_with_policy_delete", removal::tell),
+        story!("a_refused_secret_keeps_no_clients_out", policies::quota_on_secrets),
+        story!("a_write_that_is_taken_back_is_named", policies::taken_back),
         story!("retention_is_told", retention::tell),
         story!("a_settled_cluster_is_quiet", quiet::tell),
         story!(on host "api_trouble", api_trouble::tell),

@@ -11,7 +11,9 @@ use holdfast::api::member::{Departure, Joined, Leaving, Parked, Removed};
 use holdfast::api::repair::{Evidence, Loss, Repair, Replaced};
 use holdfast::api::storage::Storage;
 use holdfast::api::tls::Tls;
-use holdfast::api::{EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, key, role};
+use holdfast::api::{
+    CLUSTER_FINALIZER, EtcdCluster, EtcdClusterSpec, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, key, role,
+};
 use holdfast::plan::build::pod::{Start, pod};
 use holdfast::plan::cluster::{Answer, Listed, Membership};
 use holdfast::plan::{Act, Plan, Proxies, Seen, Settings, build, cluster, member, meta, pods, safety, valid};
@@ -145,6 +147,7 @@ fn cluster_object(replicas: u8, in_memory: bool, (pending, replaced, orphan): La
         ..EtcdClusterSpec::default()
     };
     let mut object = EtcdCluster::new("a", spec);
+    object.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned()]);
     stored(&mut object.metadata, false);
     let formed = Formed { cluster_id: format!("{CLUSTER_ID:x}"), at: noon().to_string(), ..Formed::default() };
     let at = (noon() - SignedDuration::from_hours(1)).to_string();
@@ -334,6 +337,7 @@ impl Planner {
             // The Services and the budget are applied beside any act, and no part of the model.
             peer_service: None,
             client_service: None,
+            client_endpoints: vec![],
             budget: None,
             etcd,
             answers,
@@ -347,6 +351,7 @@ impl Planner {
             searches: vec![],
             refusal: None,
             certificates: None,
+            unread_certificates: None,
             last_snapshot: None,
             backups: holdfast::plan::schedule::healthy([]),
             fresh_suffix: format!("m{}", kube.fresh),
@@ -402,7 +407,10 @@ fn order(act: &Act) -> Order {
         Act::DeleteClaim { claim, .. } => Order::DeleteClaim(slot_of(claim.name.trim_start_matches("data-"))),
         Act::DeleteMember { member, .. } => Order::DeleteMember(slot_of(&member.name)),
         Act::ReleaseMember { member } => Order::Release(slot_of(&member.name)),
-        Act::LatchStart { .. }
+        Act::HoldCluster { .. }
+        | Act::CopyRetention { .. }
+        | Act::ReleaseCluster { .. }
+        | Act::LatchStart { .. }
         | Act::MarkStarted { .. }
         | Act::Disarm { .. }
         | Act::CommitEntry { .. }

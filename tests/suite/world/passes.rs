@@ -45,13 +45,24 @@ impl World {
             hashes: self.hashes(),
             searches: self.seen_searches(),
             refusal: None,
+            client_endpoints: self.client_endpoints(),
             certificates: self.seen_certificates(),
+            unread_certificates: None,
             last_snapshot: cluster::newest(meta::uid(&object.metadata), self.snapshots.values()),
             backups: holdfast::plan::schedule::healthy(self.schedule.iter()),
             fresh_suffix: format!("m{:03}", self.counter),
             settings: settings(),
             cluster: object,
         })
+    }
+
+    /// The endpoints of the client Service, without the moment that Kubernetes takes for them.
+    fn client_endpoints(&self) -> Vec<String> {
+        let reached = |pod: &&Pod| {
+            let voter = meta::label(&pod.metadata, key::ROLE) == Some("voter");
+            voter && pods::ready(pod) && self.services.contains_key("a-client")
+        };
+        self.pods.values().filter(reached).map(|pod| meta::uid(&pod.metadata).to_owned()).collect()
     }
 
     fn claim(&self, member: &str) -> Option<PersistentVolumeClaim> {

@@ -177,8 +177,20 @@ impl World {
         }
     }
 
-    /// Foreground deletion: the cluster goes after what blocks it.
+    /// `kubectl delete`: the members go after the cluster, which goes after its finalizer.
     pub fn delete_cluster(&mut self) {
+        let Some(mut cluster) = self.cluster.take() else { return };
+        cluster.metadata.deletion_timestamp = Some(Time(self.time()));
+        let held = cluster.metadata.finalizers.is_some();
+        self.touch(&mut cluster.metadata);
+        self.cluster = Some(cluster);
+        if !held {
+            self.collect_members();
+        }
+    }
+
+    /// Kubernetes' garbage collector, after the cluster is gone.
+    pub(super) fn collect_members(&mut self) {
         self.cluster = None;
         self.going.clear();
         let names: Vec<String> = self.members.keys().cloned().collect();

@@ -2,6 +2,8 @@
 
 use holdfast::api::member::Departure;
 
+use holdfast::api::CLUSTER_FINALIZER;
+
 use super::*;
 
 impl World {
@@ -36,6 +38,9 @@ impl World {
                 self.born(&mut budget.metadata);
                 self.budget = Some(*budget);
             }
+            Ensure::Secret(issue) => {
+                let _ = self.issue(&issue);
+            }
             Ensure::CaBundle { metadata, ca, .. } => self.bundle(&metadata, &ca),
             Ensure::Certificate { metadata, spec } => self.ask_cert_manager(&metadata, &spec),
             Ensure::DropBudget(_) => self.budget = None,
@@ -57,6 +62,18 @@ impl World {
                 self.cluster.as_ref().ok_or(())?;
                 self.has_formed |= latches.formed.is_some();
                 self.write_cluster(|c| c.status.get_or_insert_default().latches = *latches);
+            }
+            Act::HoldCluster { cluster } => {
+                self.patch_cluster(&cluster, |c| {
+                    c.metadata.finalizers = Some(vec![CLUSTER_FINALIZER.to_owned()]);
+                })?;
+            }
+            Act::CopyRetention { member, retention } => {
+                self.patch_member(&member, |m| m.spec.storage.retention = retention)?;
+            }
+            Act::ReleaseCluster { cluster } => {
+                self.patch_cluster(&cluster, |c| c.metadata.finalizers = None)?;
+                self.collect_members();
             }
             Act::CreateMember(mut object) => {
                 let name = meta::name(&object.metadata).to_owned();
@@ -212,6 +229,12 @@ impl World {
         }
     }
 
+    fn patch_cluster(&mut self, target: &Target, change: impl FnOnce(&mut EtcdCluster)) -> Result<(), ()> {
+        Self::same(target, &self.cluster.as_ref().ok_or(())?.metadata)?;
+        self.write_cluster(change);
+        Ok(())
+    }
+
     fn patch_member(&mut self, target: &Target, change: impl FnOnce(&mut EtcdMember)) -> Result<(), ()> {
         Self::same(target, &self.members.get(&target.name).ok_or(())?.metadata)?;
         self.write_member(&target.name, change);
@@ -241,6 +264,9 @@ pub fn english(act: &Act) -> String {
             let orphan = latches.orphan.as_ref().map(|id| format!(", nothing stands for {id}")).unwrap_or_default();
             format!("write down: next member {pending}{restoring}{formed}{replaced}{orphan}")
         }
+        Act::HoldCluster { .. } => "put the finalizer on the cluster".to_owned(),
+        Act::CopyRetention { member, retention } => format!("write down: the claim of {}: {retention:?}", member.name),
+        Act::ReleaseCluster { .. } => "let the cluster go".to_owned(),
         Act::CreateMember(m) => {
             let how = if m.spec.restore.is_some() { ", restored" } else { "" };
             format!("create member {} ({:?}{how})", meta::name(&m.metadata), m.spec.role)

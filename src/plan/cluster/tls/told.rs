@@ -6,7 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::wanted::{self, Provider};
-use super::{Observed, ca, conflict, is_auto, lost, of_member, source, wanted as all_wanted, written_at};
+use super::{Observed, ca, conflict, is_auto, lost, of_member, source, unreadable, wanted as all_wanted, written_at};
 use crate::api::condition::Reason;
 use crate::api::tls::{PlaneStatus, TlsStatus};
 use crate::plan::Next;
@@ -21,6 +21,9 @@ const TOLD_BEFORE: SignedDuration = SignedDuration::from_hours(24 * 30);
 
 /// What a person has to know.
 pub(in crate::plan::cluster) fn trouble(seen: &Observed, now: Timestamp) -> Option<(Reason, String)> {
+    if let Some(why) = &seen.unread_certificates {
+        return Some((Reason::RightsMissing, unreadable(why)));
+    }
     let certificates = seen.certificates.as_ref()?;
     if let Some(Next::Wait(conflict, _)) = conflict(seen, certificates, now) {
         return Some((conflict.reason, conflict.message));

@@ -1,0 +1,45 @@
+//! What the end of a cluster depends on: whether its members' claims stay.
+//!
+//! Decides when the cluster gets its finalizer, when an edit of `spec.storage.retention` is copied to the members, and when the
+//! deleted cluster is released. A member outlives its cluster and then has only its own copy, so the finalizer keeps the cluster
+//! until each copy agrees with the spec (I4). Claims are deleted by the members' own passes.
+
+use super::Observed;
+use crate::api::CLUSTER_FINALIZER;
+use crate::api::cluster::Retention;
+use crate::api::condition::Reason;
+use crate::plan::{Act, Next, Target, Wake, meta};
+
+/// Puts the finalizer on the cluster.
+pub(super) fn hold(seen: &Observed) -> Option<Next> {
+    (!is_held(seen)).then(|| Next::act(Act::HoldCluster { cluster: Target::of(&seen.cluster.metadata) }))
+}
+
+/// Copies the value of the spec to the next member that has another one.
+pub(super) fn copy(seen: &Observed) -> Option<Next> {
+    let retention = wanted(seen);
+    let member = seen.members.iter().find(|member| member.object.spec.storage.retention != retention)?;
+    Some(Next::act(Act::CopyRetention { member: Target::of(&member.object.metadata), retention }))
+}
+
+/// Releases a cluster that is being deleted, after each member has the value of the spec. Kubernetes' garbage collector deletes
+/// the members afterwards.
+pub(super) fn release(seen: &Observed) -> Next {
+    if !is_held(seen) {
+        return Next::wait(Reason::Deleting, "the cluster is being deleted", Wake::OnChange);
+    }
+    copy(seen).unwrap_or_else(|| Next::act(Act::ReleaseCluster { cluster: Target::of(&seen.cluster.metadata) }))
+}
+
+/// The value that holds if the cluster is deleted now; the earlier one until each member has the new one.
+pub(super) fn in_force(seen: &Observed, old: Option<Retention>) -> Option<Retention> {
+    if is_held(seen) && copy(seen).is_none() { Some(wanted(seen)) } else { old }
+}
+
+fn wanted(seen: &Observed) -> Retention {
+    seen.cluster.spec.storage.retention
+}
+
+fn is_held(seen: &Observed) -> bool {
+    meta::has_finalizer(&seen.cluster.metadata, CLUSTER_FINALIZER)
+}
