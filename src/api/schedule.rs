@@ -85,10 +85,10 @@ pub struct EtcdSnapshotScheduleSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
     /// Due times as cron writes them: minute, hour, day of month, month, day of week (0 is Sunday); or `@hourly`,
-    /// `@daily`, `@weekly`, `@monthly`, `@yearly`.
+    /// `@daily` (`@midnight`), `@weekly`, `@monthly`, `@yearly` (`@annually`).
     // Not a pattern: of a pattern the API server shows the expression only.
     #[schemars(length(min = 1, max = 120))]
-    #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|weekly|monthly|yearly)|(([0-9*,/?-]|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|sun|mon|tue|wed|thu|fri|sat|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC|SUN|MON|TUE|WED|THU|FRI|SAT)+ +){4}([0-9*,/?-]|sun|mon|tue|wed|thu|fri|sat|SUN|MON|TUE|WED|THU|FRI|SAT)+)$')").message("schedule needs five fields, such as 7 * * * *, or @hourly, @daily, @weekly, @monthly or @yearly; seconds, @every, TZ=, L, W and # are not supported"))]
+    #[x_kube(validation = Rule::new("self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)|(([0-9*,/?-]|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|sun|mon|tue|wed|thu|fri|sat|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC|SUN|MON|TUE|WED|THU|FRI|SAT)+ +){4}([0-9*,/?-]|sun|mon|tue|wed|thu|fri|sat|SUN|MON|TUE|WED|THU|FRI|SAT)+)$')").message("schedule needs five fields, such as 7 * * * *, or @hourly, @daily, @weekly, @monthly or @yearly; seconds, @every, TZ=, L, W and # are not supported"))]
     pub schedule: String,
     /// Time zone of the due times, by its name in the IANA database. Default: `Etc/UTC`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

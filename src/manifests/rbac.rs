@@ -62,8 +62,8 @@ const OPERATOR: &[Rule] = &[
         resources: &["poddisruptionbudgets"],
         verbs: &["get", "list", "watch", "create", "patch", "delete"],
     },
-    // Made once for each snapshot and each probe; they go with it.
-    Rule { group: "batch", resources: &["jobs"], verbs: &["get", "list", "watch", "create"] },
+    // Made once for each snapshot and each probe; they go with it. Deleted where a sidecar keeps the Pod of a recorded run alive.
+    Rule { group: "batch", resources: &["jobs"], verbs: &["get", "list", "watch", "create", "delete"] },
     // Applied; they go with their schedules.
     Rule { group: "batch", resources: &["cronjobs"], verbs: &["get", "list", "watch", "create", "patch"] },
     // Secrets of certificates are read and written by name; of those that a store names only the version is read, so that a

@@ -167,7 +167,8 @@ fn the_operator_deletes_one_by_one_and_only_what_it_makes() {
         assert!(!rule.verbs.contains(&"deletecollection".to_owned()), "{resources:?}");
         if rule.verbs.contains(&"delete".to_owned()) {
             // Records of failed runs, beyond the limit.
-            let allowed = ["etcdmembers", "etcdsnapshots", "pods", "persistentvolumeclaims", "poddisruptionbudgets"];
+            let allowed =
+                ["etcdmembers", "etcdsnapshots", "jobs", "pods", "persistentvolumeclaims", "poddisruptionbudgets"];
             assert!(resources.iter().all(|r| allowed.contains(&r.as_str())), "{resources:?}");
         }
         for wish in ["etcdbackupstores", "etcdclusters", "etcdsnapshotschedules"] {

@@ -6,10 +6,9 @@
 //!
 //! Rights it needs, where it watches: `get`, `list`, `watch` on the five kinds, Pods, `PersistentVolumeClaim`s,
 //! Services, `EndpointSlice`s, `PodDisruptionBudget`s, Jobs and `CronJob`s; `update` and `patch` on the status of the five kinds; `create`,
-//! `patch` and `delete` on `EtcdMember`s, `create` and `delete` on `EtcdSnapshot`s, `update` on the finalizers of the kinds that own others; what `act` lists for the
-//! rest; `create` and `patch` on Events of `events.k8s.io`; and in its own namespace `get`, `create`, `update` on Leases.
-//! `get` on Secrets, for the version of those that an `EtcdBackupStore` names; what is in them is never asked for. No
-//! exec, no logs.
+//! `patch` and `delete` on `EtcdMember`s and `EtcdSnapshot`s, `patch` on `EtcdCluster`s for the finalizer, `update` on the finalizers of the kinds that own others;
+//! what `act` lists for the rest; `create` and `patch` on Events of `events.k8s.io`; and in its own namespace `get`, `create`, `update` on Leases. Secrets of
+//! certificates are read and written by name; of those that an `EtcdBackupStore` names the version is read. No exec, no logs.
 
 #![allow(clippy::disallowed_types, reason = "this is the place that the ban of clients points to")]
 

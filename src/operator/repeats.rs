@@ -113,6 +113,7 @@ pub(super) const fn patched(act: &mut Act) -> Option<&mut Target> {
         | Act::DeleteMember { .. }
         | Act::RecordRun(_)
         | Act::DeleteRecord { .. }
+        | Act::DeleteJob { .. }
         | Act::StartJob(_) => None,
     }
 }

@@ -1,5 +1,5 @@
 //! Writes a status: whole, only when it differs, and under the resourceVersion that was read, so that a stale writer
-//! loses. The operator needs `update` on the status of its four kinds.
+//! loses. The operator needs `update` on the status of its kinds.
 //!
 //! Decides that an API server with an older definition ends the pass: it drops fields that it does not know, and a latch
 //! that is not stored protects nothing.

@@ -359,6 +359,13 @@ pub enum Act {
         /// Why, for the log and the Event.
         why: String,
     },
+    /// Delete the Job of a snapshot whose agent has ended, and whose Pod another container keeps running.
+    DeleteJob {
+        /// The Job.
+        job: Target,
+        /// Why, for the log and the Event.
+        why: String,
+    },
     /// Put our finalizer on an `EtcdSnapshot` whose stored snapshot is to go along.
     KeepArtifact {
         /// The snapshot.

@@ -80,6 +80,12 @@ pub fn restores(pod: &Pod) -> bool {
     container_of(pod, container::RESTORE).is_some()
 }
 
+/// Names of the claims that the Pod mounts.
+pub fn claims(pod: &Pod) -> impl Iterator<Item = &str> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()))
+}
+
 /// [`unprepared_since`], of a Pod with a restore step.
 pub fn restore_held_since(pod: &Pod) -> Option<Timestamp> {
     if restores(pod) { unprepared_since(pod) } else { None }

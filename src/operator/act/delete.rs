@@ -2,6 +2,7 @@
 //! at (I12). What is gone, or has become another object, is left alone.
 
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, Preconditions};
@@ -11,7 +12,7 @@ use serde::de::DeserializeOwned;
 use super::create::Named;
 use super::{Actor, Done};
 use crate::api::snapshot::Phase;
-use crate::api::{EtcdMember, EtcdSnapshot, key};
+use crate::api::{EtcdMember, EtcdSnapshot, FIELD_MANAGER, key};
 use crate::operator::context::Context;
 use crate::operator::error::Error;
 use crate::operator::observe::owned_by;
@@ -38,6 +39,11 @@ pub(super) async fn budget(ctx: &Context, actor: &Actor, target: &Target) -> Res
 /// A member of the actor.
 pub(super) async fn member(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
     delete::<EtcdMember>(ctx, actor, target, |member| owned_by(member, &actor.uid)).await
+}
+
+/// A Job of the actor, or the run that the actor records: the run's owner is the `CronJob`, and its label is the operator's.
+pub(super) async fn job(ctx: &Context, actor: &Actor, target: &Target) -> Result<Done, Error> {
+    delete::<Job>(ctx, actor, target, |job| owned_by(job, &actor.uid) || has(job, key::MANAGED_BY, FIELD_MANAGER)).await
 }
 
 /// The record of a run of the actor of which nothing is stored: it failed, or this snapshot of it was removed.

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `certificates` | Secrets of certificates | `create`, `get`, `patch` |
 //! | `create` | members, claims, Pods, Jobs, records of runs | `create`, `get` |
-//! | `delete` | Pods, claims, members, disruption budgets, records of runs of which nothing is stored | `get`, `delete` |
+//! | `delete` | Pods, claims, members, disruption budgets, records of runs of which nothing is stored, Jobs whose result is recorded | `get`, `delete` |
 //! | `patch` | latches on members, labels and annotations on Pods, finalizers of clusters, members and snapshots | `get`, `patch` |
 //! | `membership` | learners, votes, leadership, removals, alarms and an empty entry in etcd | none |
 //! | `ensure` | Services, budgets, `CronJob`s and the `ConfigMap` of the CA | `get`, `create`, `patch` |
@@ -102,6 +102,7 @@ pub(super) async fn perform(ctx: &Context, actor: &Actor, leader: Option<&Addres
         Act::LatchStart { member, count } => patch::latch(ctx, actor, member, "startCount", count).await,
         Act::MarkStarted { pod, count, joined } => patch::mark_started(ctx, actor, pod, *count, joined).await,
         Act::ReleaseMember { member } => patch::release::<EtcdMember>(ctx, actor, member, MEMBER_FINALIZER).await,
+        Act::DeleteJob { job, why: _ } => delete::job(ctx, actor, job).await,
         Act::KeepArtifact { snapshot } => patch::hold::<EtcdSnapshot>(ctx, actor, snapshot, ARTIFACT_FINALIZER).await,
         Act::ReleaseArtifact { snapshot } => {
             patch::release::<EtcdSnapshot>(ctx, actor, snapshot, ARTIFACT_FINALIZER).await
@@ -159,6 +160,7 @@ pub(super) const fn label(act: &Act) -> &'static str {
         Act::LatchRemoval(_) => "LatchRemoval",
         Act::ReleaseArtifact { .. } => "ReleaseArtifact",
         Act::DeleteRecord { .. } => "DeleteRecord",
+        Act::DeleteJob { .. } => "DeleteJob",
     }
 }
 
@@ -182,6 +184,7 @@ pub(super) fn event_reason(act: &Act) -> Option<&'static str> {
         Act::StartJob(_) => Some("JobCreated"),
         Act::RecordRun(_) => Some("RunRecorded"),
         Act::DeleteRecord { .. } => Some("RecordDeleted"),
+        Act::DeleteJob { .. } => Some("JobDeleted"),
         Act::Issue(issue) if issue.replaces.is_some() => Some("CertificatesRenewed"),
         Act::Latch(_)
         | Act::LatchPrune(_)
@@ -270,6 +273,7 @@ pub(super) fn told(act: &Act) -> (String, String) {
         Act::StartJob(it) => (named(&it.metadata.name), "created the Job".to_owned()),
         Act::RecordRun(it) => (named(&it.metadata.name), "recorded the run as an EtcdSnapshot".to_owned()),
         Act::LatchPrune(run) => (run.job.clone(), latched_prune(run)),
+        Act::DeleteJob { job, why } => (job.name.clone(), format!("deleted the Job: {why}")),
         Act::DeleteRecord { snapshot, why, .. } => (snapshot.name.clone(), format!("deleted the EtcdSnapshot: {why}")),
         Act::KeepArtifact { snapshot } => {
             (snapshot.name.clone(), "takes its stored snapshot along when deleted".to_owned())

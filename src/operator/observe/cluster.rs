@@ -394,6 +394,28 @@ mod tests {
         assert_eq!(found.iter().map(|search| search.job.name_any()).collect::<Vec<_>>(), ["bare"]);
     }
 
+    /// I2: status and members are lost together with the API server's data, or by a person, and the volumes are not.
+    #[test]
+    fn own_claims_without_a_member_are_volumes_found() {
+        let mut object = seeding(1).cluster;
+        object.status = None;
+        let claim = |name: &str, cluster: &str| {
+            let labels = Some([(key::CLUSTER.to_owned(), cluster.to_owned())].into());
+            let metadata = ObjectMeta { name: Some(name.to_owned()), labels, ..ObjectMeta::default() };
+            PersistentVolumeClaim { metadata, ..PersistentVolumeClaim::default() }
+        };
+        // A person takes the label off a claim that is to be passed over.
+        let claims = [claim("data-a-m0", "a"), claim("data-a-m1", "")];
+        let found = |object: &EtcdCluster, members: &[EtcdMember]| {
+            orphaned(object, members, &claims).iter().map(|volume| volume.claim.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&object, &[]), ["data-a-m0"]);
+        assert!(found(&object, &[member("a-m0", "u1")]).is_empty(), "its member stands for the claim");
+        // An attempt that never served left its claim.
+        object.status.get_or_insert_default().latches.pending_member = Some("a-m2".to_owned());
+        assert!(found(&object, &[]).is_empty());
+    }
+
     #[test]
     fn parts_are_found_by_uid_never_by_name() {
         let pods = [pod("other", "Running", None), pod("u1", "Running", None)];

@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use snapshot_agent::contract::{DEFAULT_RESTORE_STALL_SECONDS, GateRequest, IdentityFlags, RestoreRequest};
 
 use super::etcd_args::{CERTIFICATES, VOLUME, etcd_args};
-use super::resources::{of_member, requests};
+use super::resources::of_member;
 use super::store::{Opened, Use, mount, open, proxies, secret_volume};
 use super::{container, literal, port};
 use crate::api::agent::{Agent, PodMetadata};
@@ -75,7 +75,7 @@ pub fn pod(member: &EtcdMember, server: &Server, placement: &Placement, start: &
         ..base()
     };
     let agent = start.restore.and_then(|(restoring, _)| restoring.agent.as_ref());
-    let mut init = vec![install(settings)];
+    let mut init = vec![install(member, settings)];
     let mut volumes = volumes(member);
     if let Some((restoring, opened, proxies)) = &restore {
         init.push(restore_container(member, server, start, (restoring, opened, proxies), in_etcds_image.clone()));
@@ -153,14 +153,16 @@ fn base() -> Container {
     }
 }
 
-fn install(settings: &Settings) -> Container {
+/// With etcd's own resources: Kubernetes counts the larger of both, and quotas, limit ranges and the quality of service of a Pod
+/// look at each container.
+fn install(member: &EtcdMember, settings: &Settings) -> Container {
     Container {
         name: container::INSTALL.to_owned(),
         image: Some(settings.agent_image.clone()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
         command: Some(vec!["/holdfast".to_owned()]),
         args: Some(vec!["install".to_owned(), format!("--to={BIN}")]),
-        resources: Some(requests("10m", "32Mi")),
+        resources: Some(of_member(member)),
         volume_mounts: Some(vec![mount("bin", BIN_FOLDER, false)]),
         ..base()
     }

@@ -19,6 +19,9 @@ use crate::plan::{Act, Next, Seen, Target, Wake, build, meta, pods};
 /// Below this a learner's first snapshot takes well under a second, so several at once do not weigh on the leader.
 const SMALL_DATABASE: i64 = 256 << 20;
 
+/// A restored log begins at index 1: one below this has seen few writes since.
+const SHORT_LOG: u64 = 1_000;
+
 /// The next step towards the wanted number of members; `None` when there is none to take.
 pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership, now: Timestamp) -> Option<Next> {
     if let Some(next) = strange(seen, etcd) {
@@ -105,6 +108,10 @@ impl<'a> Growth<'a> {
         // A voter that does not answer just now is waited for below; it must not split the newcomers.
         let small = |answer: &super::Answer| answer.db_bytes < SMALL_DATABASE;
         let all_small = seen.answers.values().filter_map(Seen::known).all(small);
+        // A cluster that was restored a moment ago: nobody waits for its leader.
+        let fresh = |answer: &super::Answer| answer.applied_index < SHORT_LOG;
+        let restored = seen.latches().formed.is_some_and(|formed| formed.restored_from.is_some());
+        let all_fresh = restored && seen.answers.values().filter_map(Seen::known).all(fresh);
         Self {
             seen,
             etcd,
@@ -113,7 +120,7 @@ impl<'a> Growth<'a> {
             unadded,
             adds_beside_silent: wanted.server.version.adds_beside_silent(),
             // 3.5 knows one learner at a time; of a large database one snapshot at a time is enough.
-            together: wanted.server.version.many_learners() && all_small,
+            together: wanted.server.version.many_learners() && (all_small || all_fresh),
         }
     }
 

@@ -1,14 +1,16 @@
 //! The first member of a restored cluster, when the others can spare it for a moment.
 //!
-//! Decides when its Pod is deleted, once: that one keeps for its whole life what it was restored from, age identities
-//! and the claim of the source among it. The member's own pass makes the next one, without the restore step. In a
-//! cluster of one or two there is no quorum meanwhile, so there it is left to a person; and so is a Pod that another
+//! Decides when its Pod is deleted, once, where the Pod mounts the claim of the store that it was restored from: as long as it does,
+//! no Job on another node can use a ReadWriteOnce claim. Every other Pod stays: its restore step does nothing on a complete volume,
+//! and refuses any other without the permission that the Pod had until its member joined. The member's own pass makes the next
+//! Pod, without the restore step. In a cluster of one or two there is no quorum meanwhile, so there it is left to a person; and so is a Pod that another
 //! version of the operator made, by its own word: an upgrade ends no Pod.
 
 use k8s_openapi::api::core::v1::Pod;
 
 use super::health::CLOSE_ENOUGH;
 use super::{Answer, Listed, Member, Membership, Observed};
+use crate::api::name;
 use crate::plan::build::budget::quorum;
 use crate::plan::valid::Wanted;
 use crate::plan::{Act, Next, Target, pods};
@@ -29,7 +31,7 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Optio
     let ahead = seen.answers.values().filter_map(|said| Some(said.known()?.applied_index)).max()?;
     let all_well = etcd.members.iter().all(|listed| is_well(seen, etcd, listed, ahead));
     all_well.then(|| {
-        let why = "the Pod still mounts the restore's source; all members serve, and the next Pod mounts no source";
+        let why = "the Pod still mounts the claim of the restore's source; all members serve, and the next Pod does not mount the claim";
         Next::act(Act::DeletePod { pod: Target::of(&pod.metadata), why: why.to_owned() })
     })
 }
@@ -38,7 +40,10 @@ pub(super) fn next(seen: &Observed, wanted: &Wanted, etcd: &Membership) -> Optio
 /// a step of that name into Pods here, a later one is never ended for it.
 fn restored_in(member: &Member) -> Option<&Pod> {
     let counted = member.joined() && member.object.spec.start_count == 1;
-    member.live_pod().filter(|pod| counted && pods::restores(pod) && pods::start_number(pod) == Some(1))
+    let own = name::claim(member.name());
+    let mounts_store = |pod: &&Pod| pods::claims(pod).any(|claim| claim != own);
+    let restored = |pod: &&Pod| counted && pods::restores(pod) && pods::start_number(pod) == Some(1);
+    member.live_pod().filter(restored).filter(mounts_store)
 }
 
 /// Whether a member votes, serves, stays, keeps up, and would find its volume again.

@@ -109,7 +109,8 @@ impl Observed {
         };
         if let Some(first) = self.members.iter().find(starts) {
             let soon = self.members.iter().filter(starts).any(|m| m.live_pod().is_some_and(pods::runs));
-            let message = format!("{} is starting; no linearizable read succeeds yet", first.name());
+            let state = if first.pod.is_some() { "is starting" } else { "has no Pod yet" };
+            let message = format!("{} {state}; no linearizable read succeeds yet", first.name());
             return Next::wait(Reason::WaitingForEtcd, message, if soon { SOON } else { Wake::AfterMillis(500) });
         }
         let said = voters.iter().zip(&lost).map(|(member, lost)| self.told_of(member, lost.as_deref(), true, now));

@@ -145,6 +145,7 @@ fn check_act(seen: &Observed, act: &Act) -> Verdict {
         | Act::Relabel { .. } => rule("I1", false, "the cluster's pass leaves Pods and claims to their members"),
         Act::RecordRun(_)
         | Act::DeleteRecord { .. }
+        | Act::DeleteJob { .. }
         | Act::LatchPrune(_)
         | Act::KeepArtifact { .. }
         | Act::LatchRemoval(_)

@@ -56,6 +56,7 @@ pub fn member(seen: &Observed, plan: &Plan<EtcdMemberStatus>) -> Verdict {
         | Act::AnnounceCertificates { .. }
         | Act::RecordRun(_)
         | Act::DeleteRecord { .. }
+        | Act::DeleteJob { .. }
         | Act::LatchPrune(_)
         | Act::KeepArtifact { .. }
         | Act::LatchRemoval(_)

@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
 
 use super::{Verdict, is, rule};
 use crate::api::snapshot::{DeletionPolicy, Phase, Removal};
@@ -27,6 +28,16 @@ pub fn snapshot(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>, now: Timestamp
             }
             rule("I18", !deleting || !pod.is_some_and(saves), "a snapshot that is being deleted saves nothing")
         }
+        Some(Act::DeleteJob { job, .. }) => {
+            let own = seen.job.as_ref().filter(|own| seen.owns(own) && is(job, &own.metadata));
+            rule("I12", own.is_some(), "the Job is the snapshot's own, as it was seen")?;
+            let recorded = seen.snapshot.status.as_ref().is_some_and(|status| status.phase.is_final());
+            rule("I18", recorded, "a Job goes after its result is recorded")?;
+            let ended = |pod: &Pod| {
+                pods::status(pod, CONTAINER).and_then(|s| s.state.as_ref()).is_some_and(|s| s.terminated.is_some())
+            };
+            rule("I6", seen.pods.iter().all(ended), "a Job whose agent runs is not deleted")
+        }
         Some(Act::LatchRemoval(removal)) => latch(seen, removal),
         Some(Act::KeepArtifact { snapshot }) => rule(
             "I12",
@@ -38,7 +49,7 @@ pub fn snapshot(seen: &Observed, plan: &Plan<EtcdSnapshotStatus>, now: Timestamp
             let over = !deleting || !goes_along(seen) || may_end(seen, now);
             rule("I25", over, "an object whose stored snapshot is to go waits for that, and not for ever")
         }
-        Some(_) => rule("I12", false, "a snapshot starts Jobs and holds itself, and nothing else"),
+        Some(_) => rule("I12", false, "a snapshot starts and ends its Jobs and holds itself, and nothing else"),
     }
 }
 

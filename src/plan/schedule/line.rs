@@ -55,10 +55,10 @@ impl Line {
         let zone = tzif.ok_or_else(|| format!("spec.timeZone: {zone:?} is no time zone of the IANA database"))?;
         let fields = match line {
             "@hourly" => "0 * * * *",
-            "@daily" => "0 0 * * *",
+            "@daily" | "@midnight" => "0 0 * * *",
             "@weekly" => "0 0 * * 0",
             "@monthly" => "0 0 1 * *",
-            "@yearly" => "0 0 1 1 *",
+            "@yearly" | "@annually" => "0 0 1 1 *",
             other => other,
         };
         let fields: Vec<&str> = fields.split_whitespace().collect();
@@ -166,6 +166,7 @@ mod tests {
         assert_eq!(at("7 * * * *", 2), ["2026-01-30T23:07:00Z", "2026-01-31T00:07:00Z"]);
         assert_eq!(at("@hourly", 1), ["2026-01-30T23:00:00Z"]);
         assert_eq!(at("@daily", 1), ["2026-01-31T00:00:00Z"]);
+        assert_eq!((at("@midnight", 2), at("@annually", 2)), (at("@daily", 2), at("@yearly", 2)));
         assert_eq!(at("@weekly", 1), ["2026-02-01T00:00:00Z"]);
         assert_eq!(at("@monthly", 2), ["2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"]);
         assert_eq!(at("@yearly", 1), ["2027-01-01T00:00:00Z"]);

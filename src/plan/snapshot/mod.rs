@@ -8,6 +8,7 @@ mod observed;
 mod place;
 mod plan;
 mod removal;
+mod sidecar;
 mod stage;
 mod status;
 

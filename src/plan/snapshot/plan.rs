@@ -13,7 +13,7 @@ use super::inquiry::{self, Answer};
 use super::latch::{goes_along, holds};
 use super::removal;
 use super::stage::{Doubt, Inquiry, SETTLING, SLOW, Stage, witnessed};
-use super::{Observed, job, place, status};
+use super::{Observed, job, place, sidecar, status};
 use crate::api::backup_store::Right;
 use crate::api::condition::{Reason, Type};
 use crate::api::snapshot::{Failure, Phase};
@@ -43,7 +43,9 @@ pub fn plan(seen: &Observed, now: Timestamp) -> Plan<EtcdSnapshotStatus> {
     }
     let status = status::whole(seen, &stage, now);
     let notes = status::notes(seen, &stage);
-    let (act, waiting, wake) = next(stage).into_parts();
+    let rests = stage == Stage::Rest;
+    let next = sidecar::next(seen, now).filter(|_| rests).unwrap_or_else(|| next(stage));
+    let (act, waiting, wake) = next.into_parts();
     Plan { ensures: vec![], act, status, notes, waiting, wake }
 }
 

@@ -22,7 +22,7 @@ use crate::api::condition::Reason;
 use crate::api::name::LocalRef;
 use crate::api::snapshot::{Age, Artifact, Encryption, External, Failure, Phase};
 use crate::api::{EtcdSnapshotStatus, key, name};
-use crate::plan::{Act, Wake};
+use crate::plan::{Act, Target, Wake};
 
 #[test]
 fn a_snapshot_of_a_formed_cluster_starts_its_job() {

@@ -420,6 +420,7 @@ fn order(act: &Act) -> Order {
         | Act::RefreshCertificates { .. }
         | Act::RecordRun(_)
         | Act::DeleteRecord { .. }
+        | Act::DeleteJob { .. }
         | Act::LatchPrune(_)
         | Act::KeepArtifact { .. }
         | Act::LatchRemoval(_)

@@ -182,7 +182,7 @@ impl World {
                 self.patch_member(&member, |m| m.metadata.finalizers = None)?;
             }
             Act::RecordRun(record) => self.record_run(*record),
-            Act::KeepArtifact { .. } | Act::LatchRemoval(_) | Act::ReleaseArtifact { .. } => {
+            Act::KeepArtifact { .. } | Act::LatchRemoval(_) | Act::ReleaseArtifact { .. } | Act::DeleteJob { .. } => {
                 panic!("nobody deletes a snapshot here: {act:?}")
             }
             Act::LatchPrune(run) => {
@@ -329,6 +329,8 @@ pub fn english(act: &Act) -> String {
             Some(keys) => format!("write down: {} protects {}", run.job, keys.len()),
         },
         Act::DeleteRecord { snapshot, why, .. } => format!("delete record {} ({why})", snapshot.name),
-        Act::KeepArtifact { .. } | Act::LatchRemoval(_) | Act::ReleaseArtifact { .. } => format!("{act:?}"),
+        Act::KeepArtifact { .. } | Act::LatchRemoval(_) | Act::ReleaseArtifact { .. } | Act::DeleteJob { .. } => {
+            format!("{act:?}")
+        }
     }
 }

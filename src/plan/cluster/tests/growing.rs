@@ -73,6 +73,12 @@ fn otherwise_one_by_one() {
             "{what}"
         );
     }
+    // A large database that was restored a moment ago has no clients to wait for its leader.
+    let mut seen = two_made();
+    latches(&mut seen).formed.as_mut().unwrap().restored_from = Some(restoring("x"));
+    seen.answers.insert(named(0), Seen::Known(Answer { db_bytes: 1 << 30, applied_index: 999, ..answer(0) }));
+    list(&mut seen, 1);
+    assert!(matches!(act(&seen), Some(Act::AddLearner { .. })), "{:?}", act(&seen));
     // Beside several voters too; 3.5 waits until the learner has its vote.
     let seen = with_learner(2, 5);
     assert!(matches!(act(&seen), Some(Act::LatchJoined { .. })));

@@ -1,6 +1,6 @@
 //! When the Pod that restored is made anew, so that it lets go what it was restored from.
 
-use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Container, PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, Volume};
 
 use super::*;
 use crate::plan::build::container;
@@ -15,7 +15,16 @@ fn restored(voters: usize) -> Observed {
 fn add_step(seen: &mut Observed) {
     let step = Container { name: container::RESTORE.to_owned(), ..Container::default() };
     let pod = seen.members[0].pod.as_mut().unwrap();
-    pod.spec.as_mut().unwrap().init_containers.get_or_insert_default().push(step);
+    let spec = pod.spec.as_mut().unwrap();
+    spec.init_containers.get_or_insert_default().push(step);
+    spec.volumes.get_or_insert_default().push(Volume {
+        name: "store".to_owned(),
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+            claim_name: "backups".to_owned(),
+            ..PersistentVolumeClaimVolumeSource::default()
+        }),
+        ..Volume::default()
+    });
     made_with(pod, "agent:1");
 }
 
@@ -44,6 +53,10 @@ fn it_ends_once_where_the_others_are_a_quorum() {
         };
         assert_eq!(ended, spared.then(|| pod_target(&seen, 0)), "{voters}");
     }
+    // From a bucket: the Pod holds nothing that another Pod needs.
+    let mut seen = restored(3);
+    seen.members[0].pod.as_mut().unwrap().spec.as_mut().unwrap().volumes.as_mut().unwrap().pop();
+    assert_eq!((act(&seen), waits(&seen)), (None, None));
     // Until it is back the cluster is not as it has to be, and is served all the same.
     let mut seen = restored(3);
     assert_eq!(condition(&seen, "Ready"), pair("False", "MemberRestarting"));

@@ -96,3 +96,35 @@ fn a_run_whose_job_is_gone_is_asked_for_and_never_started() {
     );
     assert_eq!(denied.status.phase, Phase::Running);
 }
+
+/// A mesh or a policy adds a container that never ends: the Job would live to its deadline, and the CronJob start nothing.
+#[test]
+fn a_job_that_a_sidecar_keeps_alive_is_deleted_after_its_result_is_recorded() {
+    let beside_a_sidecar = || {
+        let mut pod = saved();
+        pod.status.as_mut().unwrap().phase = Some("Running".to_owned());
+        let mut seen = saved_earlier(recorded(vec![pod]), 60);
+        seen.job.as_mut().unwrap().metadata.resource_version = Some("7".to_owned());
+        seen
+    };
+    let first = planned(&beside_a_sidecar());
+    assert_eq!((first.act, first.status.phase), (None, Phase::Complete), "the result is recorded first");
+    let mut seen = beside_a_sidecar();
+    seen.snapshot.status = Some(first.status);
+    let job = Target::of(&seen.job.as_ref().unwrap().metadata);
+    let next = planned(&seen);
+    assert!(matches!(&next.act, Some(Act::DeleteJob { job: target, .. }) if *target == job), "{:?}", next.act);
+    assert_eq!(Some(next.status), seen.snapshot.status, "a final status stays");
+    type Change = fn(&mut Observed);
+    let changes: [Change; 4] = [
+        |s| s.pods[0].status.as_mut().unwrap().phase = Some("Succeeded".to_owned()),
+        |s| s.job.as_mut().unwrap().metadata.uid = Some("another".to_owned()),
+        |s| s.pods = vec![running()],
+        |s| ends(s, "Complete", "", 60),
+    ];
+    for (n, change) in changes.into_iter().enumerate() {
+        let mut other = seen.clone();
+        change(&mut other);
+        assert_eq!(planned(&other).act, None, "{n}");
+    }
+}
