@@ -54,6 +54,7 @@ pub fn all() -> Vec<Story> {
         story!("suspicious_stores_are_not_pruned", pruning::stopped),
         story!("deleting_an_object_with_policy_delete", removal::tell),
         story!("a_refused_secret_keeps_no_clients_out", policies::quota_on_secrets),
+        story!("a_sidecar_that_never_ends", policies::sidecar),
         story!("a_write_that_is_taken_back_is_named", policies::taken_back),
         story!("retention_is_told", retention::tell),
         story!("a_settled_cluster_is_quiet", quiet::tell),

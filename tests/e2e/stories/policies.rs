@@ -59,38 +59,103 @@ async fn has_endpoint(w: &World, service: &str) -> Result<()> {
     .await
 }
 
-/// A policy takes the operator's annotation from each Pod, at its creation and at each patch.
-pub async fn taken_back(w: &World) -> Result<()> {
-    let policy = format!("{}-drops-annotations", w.ns);
-    let object = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy", "metadata": {"name": policy},
-        "spec": {
-            "reinvocationPolicy": "Never", "failurePolicy": "Fail",
-            "matchConstraints": {
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": w.ns}},
-                "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["pods"]}],
-            },
-            "matchConditions": [{
-                "name": "annotated",
-                "expression": "has(object.metadata.annotations) && 'holdfast.dev/tls' in object.metadata.annotations",
-            }],
-            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {
-                "expression": "[JSONPatch{op: 'remove', path: '/metadata/annotations/' + jsonpatch.escapeKey('holdfast.dev/tls')}]",
-            }}],
-        },
+/// A policy adds a container that never ends to each Pod of the agent, as a service mesh does.
+pub async fn sidecar(w: &World) -> Result<()> {
+    w.create(make::cluster("alpha", 1)).await?;
+    w.wait_ready("alpha", 1).await?;
+    let image = &w.env.probe_image;
+    let of = "Object.spec.containers";
+    let security = format!(
+        "{of}.securityContext{{allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: \
+         {of}.securityContext.capabilities{{drop: ['ALL']}}}}"
+    );
+    let add = format!(
+        "[JSONPatch{{op: 'add', path: '/spec/containers/-', value: {of}{{name: 'mesh', image: '{image}', imagePullPolicy: \
+         'IfNotPresent', command: ['holdfast-probe', 'sleep'], securityContext: {security}}}}}]"
+    );
+    let policy = json!({
+        "matchConstraints": pods(w, &["CREATE"]),
+        "matchConditions": [{
+            "name": "agent",
+            "expression": "has(object.metadata.labels) && 'app.kubernetes.io/component' in object.metadata.labels && \
+                           object.metadata.labels['app.kubernetes.io/component'] == 'snapshot-agent'",
+        }],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": add}}],
     });
+    let name = format!("{}-adds-sidecars", w.ns);
+    under(w, &name, policy, async {
+        let mut pod = make::toolbox("agent", image, &[]);
+        pod["metadata"]["labels"]["app.kubernetes.io/component"] = json!("snapshot-agent");
+        holds(w, &pod, |made| made["spec"]["containers"].as_array().is_some_and(|all| all.len() == 2)).await?;
+        w.create(make::schedule("nightly", "alpha", "0 0 1 1 *", json!({ "s3": make::s3() }))).await?;
+        let cron =
+            w.wait("EtcdSnapshotSchedule", "nightly", "its CronJob", |s| !s["status"]["cronJob"]["name"].is_null());
+        let cron = cron.await?["status"]["cronJob"]["name"].as_str().context("a CronJob")?.to_owned();
+        w.env.kubectl(&["create", "job", "-n", &w.ns, "by-hand", &format!("--from=cronjob/{cron}")])?;
+        w.step("the run is recorded", w.wait_complete("by-hand")).await?;
+        let gone = until("its Job to go", PATIENCE, async || {
+            let jobs = w.names("Job").await?;
+            Ok(if jobs.contains(&"by-hand".to_owned()) { Err(format!("{jobs:?}")) } else { Ok(()) })
+        });
+        w.step("the Job goes although the sidecar runs", gone).await?;
+        let record = w.get("EtcdSnapshot", "by-hand").await?;
+        ensure!(record["status"]["phase"] == "Complete", "{}", record["status"]);
+        Ok(())
+    })
+    .await
+}
+
+/// Pods of this story's namespace.
+fn pods(w: &World, operations: &[&str]) -> Value {
+    json!({
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": w.ns}},
+        "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": operations, "resources": ["pods"]}],
+    })
+}
+
+/// Does something under a policy, which goes afterwards however that ends.
+async fn under(w: &World, name: &str, mut spec: Value, story: impl Future<Output = Result<()>>) -> Result<()> {
+    spec["reinvocationPolicy"] = json!("Never");
+    spec["failurePolicy"] = json!("Fail");
+    let version = "admissionregistration.k8s.io/v1";
+    let metadata = json!({"name": name});
+    let policy = json!({"apiVersion": version, "kind": "MutatingAdmissionPolicy", "metadata": metadata, "spec": spec});
     let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicyBinding",
-        "metadata": {"name": policy}, "spec": {"policyName": policy},
+        "apiVersion": version, "kind": "MutatingAdmissionPolicyBinding", "metadata": metadata, "spec": {"policyName": name},
     });
-    for object in [&object, &binding] {
+    for object in [&policy, &binding] {
         w.env.apply(None, &object.to_string())?;
     }
-    let told = under_policy(w).await;
+    let told = story.await;
     for kind in ["mutatingadmissionpolicybinding", "mutatingadmissionpolicy"] {
-        w.env.kubectl(&["delete", kind, &policy])?;
+        w.env.kubectl(&["delete", kind, name])?;
     }
-    told?;
+    told
+}
+
+/// Waits until a policy holds, which takes some seconds: a Pod that is created for a trial is as it makes it.
+async fn holds(w: &World, pod: &Value, changed: impl Fn(&Value) -> bool) -> Result<()> {
+    let create = ["-n", &w.ns, "create", "--dry-run=server", "-o", "json", "-f", "-"];
+    until("the policy to hold", PATIENCE, async || {
+        let made: Value = serde_json::from_str(&w.env.kubectl_with(&create, Some(&pod.to_string()))?)?;
+        Ok(if changed(&made) { Ok(()) } else { Err(made["metadata"].to_string()) })
+    })
+    .await
+}
+
+/// A policy takes the operator's annotation from each Pod, at its creation and at each patch.
+pub async fn taken_back(w: &World) -> Result<()> {
+    let policy = json!({
+        "matchConstraints": pods(w, &["CREATE", "UPDATE"]),
+        "matchConditions": [{
+            "name": "annotated",
+            "expression": "has(object.metadata.annotations) && 'holdfast.dev/tls' in object.metadata.annotations",
+        }],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {
+            "expression": "[JSONPatch{op: 'remove', path: '/metadata/annotations/' + jsonpatch.escapeKey('holdfast.dev/tls')}]",
+        }}],
+    });
+    under(w, &format!("{}-drops-annotations", w.ns), policy, under_policy(w)).await?;
     let over = w.wait("EtcdCluster", "alpha", "Ready without the policy", |c| {
         condition(c, "Ready").is_some_and(|(status, ..)| status == "True")
             && condition(c, "Degraded").is_some_and(|(status, ..)| status == "False")
@@ -99,16 +164,9 @@ pub async fn taken_back(w: &World) -> Result<()> {
 }
 
 async fn under_policy(w: &World) -> Result<()> {
-    // It holds some seconds after it was made.
     let mut pod = make::toolbox("annotated", &w.env.probe_image, &[]);
     pod["metadata"]["annotations"] = json!({"holdfast.dev/tls": "x"});
-    until("the policy to hold", PATIENCE, async || {
-        let create = ["-n", &w.ns, "create", "--dry-run=server", "-o", "json", "-f", "-"];
-        let made: Value = serde_json::from_str(&w.env.kubectl_with(&create, Some(&pod.to_string()))?)?;
-        let there = &made["metadata"]["annotations"]["holdfast.dev/tls"];
-        Ok(if there.is_null() { Ok(()) } else { Err(there.to_string()) })
-    })
-    .await?;
+    holds(w, &pod, |made| made["metadata"]["annotations"]["holdfast.dev/tls"].is_null()).await?;
     w.create(make::secured("alpha", 1)).await?;
     let named = until("the write that is taken back", PATIENCE, async || {
         let members = super::tls::members(w, "alpha").await?;
