@@ -17,6 +17,7 @@ use super::etcd::Pool;
 use super::events::Events;
 use super::metrics::Metrics;
 use super::tls::Memory;
+use super::wake::Wakers;
 use crate::plan::Settings;
 
 /// Deadline of one call to the API server: longer than its own storage takes on a bad day, shorter than a lease.
@@ -31,6 +32,8 @@ pub(super) struct Context {
     pub(super) write: WriteClient,
     /// The watch caches.
     pub(super) caches: Caches,
+    /// The queues, for what no watch tells of.
+    pub(super) wakers: Wakers,
     /// Connections to etcd members.
     pub(super) etcd: Pool,
     /// What was read of certificates.

@@ -24,11 +24,8 @@ use crate::api::FIELD_MANAGER;
 const DURATION: Duration = Duration::from_secs(15);
 
 /// How a holder keeps its Lease.
-const PACE: Pace = Pace {
-    give_up: Duration::from_secs(8),
-    every: Duration::from_secs(2),
-    deadline: Duration::from_secs(3),
-};
+const PACE: Pace =
+    Pace { give_up: Duration::from_secs(8), every: Duration::from_secs(2), deadline: Duration::from_secs(3) };
 
 /// The times of a holder.
 #[derive(Clone, Copy, Debug)]
@@ -249,8 +246,7 @@ mod tests {
     #[tokio::test]
     async fn a_late_answer_does_not_lengthen_the_time_of_a_holder() {
         let fifth = |real: Duration| real / 5;
-        let pace =
-            Pace { give_up: fifth(PACE.give_up), every: fifth(PACE.every), deadline: fifth(PACE.deadline) };
+        let pace = Pace { give_up: fifth(PACE.give_up), every: fifth(PACE.every), deadline: fifth(PACE.deadline) };
         let calls = Arc::new(AtomicUsize::new(0));
         let stored: Arc<OnceLock<Instant>> = Arc::default();
         let (count, at) = (Arc::clone(&calls), Arc::clone(&stored));

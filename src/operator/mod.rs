@@ -35,6 +35,8 @@ mod observe;
 mod queues;
 mod reader;
 mod reconcile;
+mod shares;
+mod slim;
 mod status;
 mod tls;
 mod wake;
@@ -99,10 +101,12 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let caches = writers.caches();
     let ready = Arc::new(AtomicBool::new(false));
     let (leading_in, leading) = watch::channel(false);
+    let (wakers, queues) = Wakers::new();
     let ctx = Arc::new(Context {
         read: ReadClient(read.clone()),
         write: WriteClient(write.clone()),
         caches: caches.clone(),
+        wakers: wakers.clone(),
         etcd: etcd::Pool::default(),
         tls: tls::Memory::default(),
         events: events::Events::start(write, config.identity.clone(), Arc::clone(&metrics)),
@@ -121,7 +125,6 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     if !served(&read, &stop, &mut background).await? {
         return Ok(());
     }
-    let (wakers, queues) = Wakers::new();
     writers.watch(&mut background, &ctx, &wakers, config.watch_namespace.as_deref());
     background.spawn(sweep(Arc::clone(&ctx)));
 
@@ -151,7 +154,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         metrics.leading(true);
         wakers.lead();
         let mut work = begin(&ctx, &caches, queues, &stop);
-        wakers.wake(Roots::of(&caches).all());
+        wakers.wake(|| Roots::of(&caches).all());
         tokio::select! {
             // Whoever leads now must not meet our writes: end at once, without finishing anything (I19).
             lost = &mut election => return lost.context("the election broke off")?.and_then(|()| anyhow::bail!("the election ended")),
@@ -173,16 +176,16 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 fn begin(ctx: &Arc<Context>, caches: &Caches, queues: Queues, stop: &CancellationToken) -> JoinSet<()> {
     let Queues { clusters, members, snapshots, backup_stores, schedules } = queues;
     let mut work = JoinSet::new();
-    work.spawn(queues::work::<Clusters>(Arc::clone(ctx), caches.clusters.clone(), clusters, stop.clone()));
-    work.spawn(queues::work::<Members>(Arc::clone(ctx), caches.members.clone(), members, stop.clone()));
-    work.spawn(queues::work::<Snapshots>(Arc::clone(ctx), caches.snapshots.clone(), snapshots, stop.clone()));
+    work.spawn(queues::work::<Clusters>(Arc::clone(ctx), (*caches.clusters).clone(), clusters, stop.clone()));
+    work.spawn(queues::work::<Members>(Arc::clone(ctx), (*caches.members).clone(), members, stop.clone()));
+    work.spawn(queues::work::<Snapshots>(Arc::clone(ctx), (*caches.snapshots).clone(), snapshots, stop.clone()));
     work.spawn(queues::work::<BackupStores>(
         Arc::clone(ctx),
-        caches.backup_stores.clone(),
+        (*caches.backup_stores).clone(),
         backup_stores,
         stop.clone(),
     ));
-    work.spawn(queues::work::<Schedules>(Arc::clone(ctx), caches.schedules.clone(), schedules, stop.clone()));
+    work.spawn(queues::work::<Schedules>(Arc::clone(ctx), (*caches.schedules).clone(), schedules, stop.clone()));
     work
 }
 
