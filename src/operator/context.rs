@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::backoff::Backoff;
 use super::caches::Caches;
 use super::clock;
+use super::elsewhere::Elsewhere;
 use super::error::Error;
 use super::etcd::Pool;
 use super::events::Events;
@@ -48,6 +49,8 @@ pub(super) struct Context {
     pub(super) backoff: Backoff,
     /// Whether this process holds the lease.
     pub(super) leading: watch::Receiver<bool>,
+    /// Which namespaces other installs work in.
+    pub(super) elsewhere: Elsewhere,
     /// Counts writes.
     pub(super) writes: Writes,
 }

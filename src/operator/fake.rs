@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use super::backoff::Backoff;
 use super::caches::{CacheWriter, Caches};
 use super::context::{Context, ReadClient, WriteClient, Writes};
+use super::elsewhere::Elsewhere;
 use super::etcd::Pool;
 use super::events::Events;
 use super::metrics::Metrics;
@@ -95,6 +96,7 @@ impl Fake {
             },
             backoff: Backoff::default(),
             leading: led,
+            elsewhere: Elsewhere::new(Some(("home".to_owned(), "holdfast".to_owned()))),
             writes: Writes::new(None),
         });
         Self { ctx, leading, log }

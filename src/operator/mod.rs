@@ -7,7 +7,8 @@
 //! Rights it needs, where it watches: `get`, `list`, `watch` on the five kinds, Pods, `PersistentVolumeClaim`s,
 //! Services, `PodDisruptionBudget`s, Jobs and `CronJob`s; `update` and `patch` on the status of the five kinds; `create`,
 //! `patch` and `delete` on `EtcdMember`s, `create` and `delete` on `EtcdSnapshot`s, `update` on the finalizers of the kinds that own others; what `act` lists for the
-//! rest; `create` and `patch` on Events of `events.k8s.io`; and in its own namespace `get`, `create`, `update` on Leases.
+//! rest; `create` and `patch` on Events of `events.k8s.io`; and in its own namespace `get`, `create`, `update` on Leases;
+//! where it works in all namespaces, `get` on the Leases of its name in the others.
 //! `get` on Secrets, for the version of those that an `EtcdBackupStore` names; what is in them is never asked for. No
 //! exec, no logs.
 
@@ -20,6 +21,7 @@ mod caches;
 mod clock;
 mod config;
 mod context;
+mod elsewhere;
 mod error;
 mod etcd;
 mod events;
@@ -102,6 +104,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
     let ready = Arc::new(AtomicBool::new(false));
     let (leading_in, leading) = watch::channel(false);
     let (wakers, queues) = Wakers::new();
+    let own_lease = (config.lease_namespace.clone(), config.lease_name.clone());
+    let own_lease = config.watch_namespace.is_none().then_some(own_lease);
     let ctx = Arc::new(Context {
         read: ReadClient(read.clone()),
         write: WriteClient(write.clone()),
@@ -114,6 +118,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         settings: config.settings(),
         backoff: backoff::Backoff::default(),
         leading: leading.clone(),
+        elsewhere: elsewhere::Elsewhere::new(own_lease),
         writes: Writes::new(config.die_after_writes),
     });
 

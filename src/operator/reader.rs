@@ -3,12 +3,14 @@
 //! A cache may be old and may still hold what is gone: it is good for noticing, and for deciding that nothing is to be
 //! done. Before anything is written the same question goes to the API server (I26). Decides nothing.
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ListParams, ObjectList};
 use kube::core::Request;
 use kube::{Api, ResourceExt};
 
 use super::caches::Cached;
+use super::clock;
 use super::context::Context;
 use super::error::Error;
 use super::slim::slim;
@@ -72,6 +74,22 @@ impl Reader<'_> {
                 let found = async { absent(api.get(name).await, name) };
                 self.ctx.reading(|| format!("get {} {name}", K::kind(&())), found).await
             }
+        }
+    }
+
+    /// Whether another install of Holdfast works in the namespace. Asked for live in both views.
+    pub(super) async fn is_led_elsewhere(&self) -> Result<bool, Error> {
+        let elsewhere = &self.ctx.elsewhere;
+        let Some(name) = elsewhere.lease(self.namespace) else { return Ok(false) };
+        let api: Api<Lease> = Api::namespaced(self.ctx.read.0.clone(), self.namespace);
+        let found = async { absent(api.get(name).await, name) };
+        match self.ctx.reading(|| format!("get Lease {name}"), found).await {
+            Ok(lease) => Ok(elsewhere.judge(self.namespace, lease.as_ref(), clock::instant())),
+            // Rights of an earlier version: nothing is known of other installs.
+            Err(Error::Kube { source, .. }) if matches!(source.as_ref(), kube::Error::Api(status) if status.is_forbidden()) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -176,6 +194,19 @@ mod tests {
     async fn live(said: Value) -> Result<Option<EtcdCluster>, Error> {
         let fake = Fake::start(vec![("GET", "/etcdclusters/a", 404, said)]).await;
         Reader { ctx: &fake.ctx, namespace: "ns", view: View::Live }.get("a").await
+    }
+
+    #[tokio::test]
+    async fn another_install_is_known_by_its_lease() {
+        let lease = json!({"metadata": {"name": "holdfast", "uid": "l", "resourceVersion": "1"}});
+        let led = async |code, lease| {
+            let fake = Fake::start(vec![("GET", "/ns/leases/holdfast", code, lease)]).await;
+            Reader { ctx: &fake.ctx, namespace: "ns", view: View::Live }.is_led_elsewhere().await.ok()
+        };
+        assert_eq!(led(200, lease).await, Some(true));
+        assert_eq!(led(404, missing("holdfast")).await, Some(false));
+        assert_eq!(led(403, refusal(403, "Forbidden")).await, Some(false), "rights of an earlier version");
+        assert_eq!(led(500, refusal(500, "InternalError")).await, None, "unknown is not absent");
     }
 
     /// I4: a member whose cluster is gone may be taken down with its data.

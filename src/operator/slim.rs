@@ -66,7 +66,7 @@ mod tests {
     fn every_key_of_the_wire_contract_is_kept() {
         let text = include_str!("../api/mod.rs");
         let (_, keys) = text.split_once("pub mod key {").unwrap();
-        let (keys, _) = keys.split_once("pub const ALL").unwrap();
+        let (keys, _) = keys.split_once("pub const ALL:").unwrap();
         assert_eq!(keys.matches("pub const ").count(), key::ALL.len());
         for name in ["src/plan", "src/operator"] {
             let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name);

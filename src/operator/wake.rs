@@ -462,5 +462,8 @@ mod tests {
         assert!(queues.clusters.try_recv().is_ok());
         assert!(queues.members.try_recv().is_ok());
         assert!(queues.snapshots.try_recv().is_ok());
+        while queues.clusters.try_recv().is_ok() {}
+        wakers.news_of(&cluster("a", None))();
+        assert_eq!(queues.clusters.try_recv().map(|one| one.name).ok().as_deref(), Some("a"));
     }
 }

@@ -306,3 +306,86 @@ fn readable<K: Watched, W>(
         watcher::Event::Delete(wrapped) => watcher::Event::Delete(read(wrapped)?),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::key;
+    use crate::operator::clock;
+    use crate::operator::fake::{Fake, refusal};
+
+    fn store(name: &str) -> Value {
+        let annotations = json!({"example.com/x": "y".repeat(250 << 10), key::ACCEPT_STORE: "id"});
+        let metadata = json!({"name": name, "namespace": "ns", "resourceVersion": "3", "annotations": annotations,
+            "managedFields": [{"manager": "kubectl", "fieldsV1": {"f:metadata": {}}}]});
+        json!({"apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdBackupStore", "metadata": metadata, "spec": {}})
+    }
+
+    async fn cached(answers: Vec<crate::operator::fake::Answer>) -> (Vec<Arc<EtcdBackupStore>>, Fake) {
+        let fake = Fake::start(answers).await;
+        let writer = CacheWriter::<EtcdBackupStore>::default();
+        let cache = writer.cache();
+        let (wakers, _queues) = Wakers::new();
+        let (api, ctx) = (api(&fake.ctx, Some("ns")), Arc::clone(&fake.ctx));
+        let watched = tokio::spawn(watch(api, unguard, writer, ctx, wakers));
+        let filled = clock::within(std::time::Duration::from_secs(20), cache.wait_until_ready()).await;
+        assert!(filled.is_some_and(|filled| filled.is_ok()), "{:?}", fake.reads());
+        watched.abort();
+        (cache.state(), fake)
+    }
+
+    /// What somebody adds to the metadata is not kept.
+    fn is_slim(stores: &[Arc<EtcdBackupStore>]) -> bool {
+        stores.iter().all(|store| {
+            let text = serde_json::to_string(&**store).unwrap();
+            text.len() < 1000 && store.annotations().contains_key(key::ACCEPT_STORE)
+        })
+    }
+
+    #[tokio::test]
+    async fn an_api_server_that_streams_no_lists_is_read_in_pages() {
+        let list = json!({"apiVersion": "holdfast.dev/v1alpha1", "kind": "EtcdBackupStoreList",
+            "metadata": {"resourceVersion": "7"}, "items": [store("a"), store("b")]});
+        let answers =
+            vec![("GET", "sendInitialEvents=true", 422, refusal(422, "Invalid")), ("GET", "limit=25", 200, list)];
+        let (stores, fake) = cached(answers).await;
+        assert_eq!((stores.len(), is_slim(&stores)), (2, true), "{stores:?}");
+        assert!(fake.reads()[0].contains("sendInitialEvents=true"), "{:?}", fake.reads());
+    }
+
+    /// One tenant's annotations: 100 MB come by, and a hundredth of that stays.
+    #[tokio::test]
+    async fn the_caches_do_not_grow_with_what_others_write_into_metadata() {
+        let fake = Fake::start(vec![]).await;
+        let mut writer = CacheWriter::<EtcdBackupStore>::default();
+        let cache = writer.cache();
+        for n in 0..400 {
+            let line = store(&format!("s-{n}")).to_string();
+            let wrapped = serde_json::from_str::<DeserializeGuard<EtcdBackupStore>>(&line).unwrap();
+            let event = readable(watcher::Event::Apply(wrapped), unguard, &fake.ctx).unwrap();
+            writer.apply(&event);
+        }
+        assert_eq!((cache.len(), is_slim(&cache.state())), (400, true));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_is_told_in_few_words() {
+        let fake = Fake::start(vec![]).await;
+        let mut broken = store("a");
+        broken["kind"] = json!("EtcdCluster");
+        broken["spec"] = json!({"version": "3.6.16", "replicas": 1, "storage": {"medium": "x".repeat(1 << 20)}});
+        let wrapped: DeserializeGuard<EtcdCluster> = serde_json::from_value(broken).unwrap();
+        assert!(readable(watcher::Event::Apply(wrapped), unguard, &fake.ctx).is_none());
+        for _ in 0..500 {
+            if let Some(told) = fake.writes().first() {
+                assert!(told.path.contains("/etcdclusters/a/status"), "{told:?}");
+                assert!(told.body.to_string().len() < 2000, "{}", told.body.to_string().len());
+                return;
+            }
+            clock::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("its status tells nothing");
+    }
+}

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use super::tls::Login;
 
+use client::Said;
 pub(super) use client::{Failure, Pool};
 pub(super) use hashes::hashes;
 pub(super) use read::{answers, membership};

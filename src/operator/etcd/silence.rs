@@ -8,8 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::client::{Failure, Said};
-use super::{Address, News, Pool};
+use super::{Address, Failure, News, Pool, Said};
 use crate::operator::clock::{self, Instant};
 
 /// A call that fails later than this met silence. A Pod whose etcd does not listen yet refuses at once, and is asked again
@@ -174,7 +173,9 @@ mod tests {
         let told = Arc::new(AtomicUsize::new(0));
         let news: News = {
             let told = Arc::clone(&told);
-            Arc::new(move || drop(told.fetch_add(1, Ordering::SeqCst)))
+            Arc::new(move || {
+                told.fetch_add(1, Ordering::SeqCst);
+            })
         };
         let (first, failure) = timed(&pool, &silent, &news).await;
         assert!(first > REFUSES_WITHIN, "{first:?}");
